@@ -1,0 +1,47 @@
+package gateway
+
+// Names of the request headers of POST /messages, as the specification writes
+// them. They are also the metadata keys of every Watermill message that the
+// publisher sends or the subscriber delivers: on the wire `router` is replaced
+// by [Config.ServiceName], in metadata the key always reads `x-router-…`, so
+// sinks and handlers never depend on the deployment.
+const (
+	// KeyIsPublish is "true" when the message goes to everyone subscribed to
+	// its type, "false" when it goes to direct recipients only.
+	KeyIsPublish = "x-router-is-publish"
+	// KeyDirectRecipients is a comma-separated list of endpoint IDs (UUIDs).
+	KeyDirectRecipients = "x-router-direct-recipients"
+	// KeySentTimestamp is the sender's time of sending, ISO 8601.
+	KeySentTimestamp = "x-router-sent-timestamp"
+	// KeyEndpointID is the endpoint ID of the sender (UUID).
+	KeyEndpointID = "x-router-endpoint-id"
+	// KeyTeamsetContextID is the teamset context, at most 100 characters.
+	KeyTeamsetContextID = "x-router-teamset-context-id"
+	// KeyMessageType is the message type, at most 100 characters.
+	KeyMessageType = "x-router-message-type"
+	// KeyTenantID is the tenant in relation to which communication is done (UUID).
+	KeyTenantID = "x-router-tenant-id"
+	// KeyContextID is the application-generated ID of the payload. It is a UUID
+	// on messages that are sent; on received messages it is the sender's
+	// app_message_id, which legacy senders fill with arbitrary strings.
+	KeyContextID = "x-router-context-id"
+	// KeyFilename is the file name attached to the message, at most 100 characters.
+	KeyFilename = "x-router-filename"
+)
+
+// Metadata keys that only received messages carry. They are never sent.
+const (
+	// KeyEventType is the event type the message came from, e.g. MESSAGE_RECEIVED.
+	KeyEventType = "x-router-event-type"
+	// KeyMessageID is the service-generated message ID of a MESSAGE_RECEIVED event.
+	KeyMessageID = "x-router-message-id"
+	// KeyMessageIDs is the comma-separated list of the message IDs that carried
+	// the chunks of a FILE_RECEIVED event.
+	KeyMessageIDs = "x-router-message-ids"
+	// KeyReceivingEndpointID is the service-generated ID of the receiving endpoint.
+	KeyReceivingEndpointID = "x-router-receiving-endpoint-id"
+	// KeyReceivedTimestamp is the time the service received the message, ISO 8601.
+	KeyReceivedTimestamp = "x-router-received-timestamp"
+	// KeyPayloadSize is the size of the payload in bytes, as a decimal number.
+	KeyPayloadSize = "x-router-payload-size"
+)

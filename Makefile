@@ -1,0 +1,67 @@
+# Every target works on a fresh clone with nothing installed but Go, make, bash
+# and git. The tools are built by Go at the pinned versions below.
+
+SHELL       := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+GO            ?= go
+GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# A folder whose files `make run` sends; empty: samples that the program generates.
+DIR :=
+# Time that `make fuzz` spends on each fuzz target, after the build.
+FUZZTIME ?= 20s
+# Benchmarks that `make bench` runs, and how often.
+BENCH      ?= .
+BENCHCOUNT ?= 1
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
+	@$(GO) run ./examples/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
+
+.PHONY: test
+test: ## Vet, then run every test with the race detector
+	$(GO) vet ./...
+	$(GO) test -race -timeout 5m ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint (pinned, built by Go)
+	$(GOLANGCI_LINT) run ./...
+
+.PHONY: fmt
+fmt: ## Format the Go files
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: fmt-check
+fmt-check:
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; \
+	if [ -n "$$unformatted" ]; then printf 'gofmt would change:\n%s\n' "$$unformatted"; exit 1; fi
+
+.PHONY: tidy-check
+tidy-check:
+	$(GO) mod tidy -diff
+
+# `go test -list` prints the targets of a package and then its "ok" line, so
+# every target is paired with the package that follows it.
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 20s) each
+	@$(GO) test -list '^Fuzz' ./... \
+	| awk '/^Fuzz/ {name[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, name[i]; n = 0}' \
+	| while read -r pkg target; do \
+		echo "fuzz $$pkg $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp BENCHCOUNT=n)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./...
+
+.PHONY: check
+check: ## Everything that CI runs, in the same order
+	@bash .ci/run

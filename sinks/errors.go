@@ -1,0 +1,83 @@
+package sinks
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// The classes of a sink's errors. Every error of a sink, context errors aside,
+// matches exactly one of them with errors.Is.
+var (
+	// ErrTooLarge: this message is larger than the sink takes. Permanent for
+	// the message; a claim check helps.
+	ErrTooLarge = errors.New("message too large for the sink")
+
+	// ErrRejected: the sink will never take this message as it is, e.g. because
+	// its topic is not legal. Permanent for the message.
+	ErrRejected = errors.New("message rejected by the sink")
+
+	// ErrUnavailable: the broker is unreachable, does not answer, has no room or
+	// refuses this client. Not the message's fault: retry, without end.
+	ErrUnavailable = errors.New("sink unavailable")
+
+	// ErrClosed: Close was called. Repeating the call is pointless, the message
+	// is to be left open.
+	ErrClosed = errors.New("sink closed")
+)
+
+// Error is the error type of all sinks. It matches its Kind and whatever Cause
+// matches.
+type Error struct {
+	// Sink is the Name of the sink's Description.
+	Sink string
+	// Topic is the topic of the failed call, empty when there is none.
+	Topic string
+	// Kind is ErrTooLarge, ErrRejected, ErrUnavailable or ErrClosed.
+	Kind error
+	// Cause is the broker's or its client's error, nil when there is none. It
+	// is never a context error.
+	Cause error
+}
+
+// NewError makes the error of a sink. For a cause that is an *Error of the same
+// kind already it returns that one. A cause that matches context.Canceled or
+// context.DeadlineExceeded is reduced to its text: callers read context errors
+// as the end of the message's own context, and a broker client's inner timeout
+// is something else.
+func NewError(sink, topic string, kind, cause error) *Error {
+	var same *Error
+	if errors.As(cause, &same) && errors.Is(same.Kind, kind) {
+		return same
+	}
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		cause = errors.New(cause.Error())
+	}
+	return &Error{Sink: sink, Topic: topic, Kind: kind, Cause: cause}
+}
+
+// Error tells sink, topic, kind and cause; never a payload.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("sink ")
+	b.WriteString(e.Sink)
+	if e.Topic != "" {
+		b.WriteString(", topic ")
+		b.WriteString(e.Topic)
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Kind.Error())
+	if e.Cause != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Cause.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Cause}
+}

@@ -1,0 +1,459 @@
+// Package sse reads a stream of Server-Sent Events by the rules of the WHATWG
+// HTML Living Standard, section 9.2.6 ("Interpreting an event stream").
+//
+// It is pull-based and knows nothing of HTTP: reconnecting, watchdogs and what
+// an event means are the caller's business. Memory is bounded by an explicit
+// limit; an event above it is skipped and reported, and the stream goes on.
+package sse
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"time"
+)
+
+const (
+	// baseSize is what a Reader holds while events are small.
+	baseSize = 64 << 10
+	// keepSize is the largest buffer kept once the event that needed it has
+	// been consumed. Growing anew for every event of a stream of 1 MiB payloads
+	// would cost more than it saves.
+	keepSize = 2 << 20
+	// minRead is the least room worth a call of Read.
+	minRead = 4 << 10
+	// headSize bounds TooLargeError.Head.
+	headSize = 1 << 10
+	// maxEmptyReads is how often the source may return nothing and no error.
+	maxEmptyReads = 100
+	// nameLen is the length of the longest field name with its colon. What a
+	// longer line is can be told from its first nameLen bytes.
+	nameLen = len("event:")
+)
+
+// Event is one dispatched event. Name and Data point into the buffer of the
+// Reader and are valid until the next call of Next.
+type Event struct {
+	// Name is the value of the last `event:` line, empty when there was none:
+	// the default "message" is left to the caller.
+	Name []byte
+	// Data is the values of the `data:` lines, joined by LF. It is never nil,
+	// but may be empty.
+	Data []byte
+	// LastEventID is the last event ID of the stream, which persists from event
+	// to event.
+	LastEventID string
+}
+
+// TooLargeError says that an event was skipped because it is larger than the
+// limit. It is returned as soon as that is known, not when the event ends; the
+// stream goes on with the next call of Next.
+type TooLargeError struct {
+	// Limit is the limit in bytes.
+	Limit int
+	// Name is the event name as far as it was known, at most 1 KiB of it.
+	Name string
+	// Head is a copy of the first bytes of the data, at most 1 KiB, to find out
+	// what was skipped. It may hold payload: keep it out of logs.
+	Head []byte
+}
+
+// Error names the limit, and nothing that came from the stream.
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("sse: event skipped: larger than %d bytes", e.Limit)
+}
+
+// Reader reads events from a stream. It is not safe for concurrent use.
+//
+// Lines are found by searching for LF and CR separately, each search going on
+// where it last ended. So no byte is searched twice, however long a line is and
+// however it is cut into reads. Data is joined in place; an event with one
+// data line is never moved at all unless the buffer has to make room.
+type Reader struct {
+	src    io.Reader
+	srcErr error // kept until the bytes that came with it are used up
+
+	limit int // of an event, in bytes
+	buf   []byte
+	pos   int // start of the current line
+	end   int // end of what was read
+	lf    int // first LF at or after pos; end when none was found up to there
+	cr    int // first CR at or after pos; end when none was found up to there
+
+	started bool // the byte order mark has been dealt with
+	afterCR bool // an LF at pos belongs to the CR before it
+	skip    bool // the rest of the current event is thrown away
+
+	// The event so far. The spans lie in this order before pos. A name that
+	// comes after data would be in the way of more data: it goes to lateName.
+	name, data span
+	lateName   []byte
+	hasData    bool
+
+	id, lastID string // the ID buffer, and the ID as of the last dispatch
+	retry      time.Duration
+	hasRetry   bool
+}
+
+// span is a part of the buffer.
+type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
+
+// NewReader returns a Reader of r. maxEventSize is the most bytes that the
+// name and the data of one event may have together; less than 1 means 16 MiB.
+// The buffer never grows above that by more than 64 KiB.
+func NewReader(r io.Reader, maxEventSize int) *Reader {
+	if maxEventSize < 1 {
+		maxEventSize = 16 << 20
+	}
+	return &Reader{src: r, limit: maxEventSize, buf: make([]byte, baseSize)}
+}
+
+// Retry returns the reconnection time that the stream asked for last, and
+// whether it did. It is as long as the stream said: capping it is up to the
+// caller.
+func (r *Reader) Retry() (time.Duration, bool) { return r.retry, r.hasRetry }
+
+// LastEventID returns the last event ID of the stream, empty when there is none.
+func (r *Reader) LastEventID() string { return r.lastID }
+
+// Next returns the next event. It blocks as long as the source blocks.
+//
+// The error is io.EOF at the end of the stream (an unfinished event is
+// dropped, as the standard says), a *TooLargeError when an event was skipped
+// (the only error after which Next may be called again), io.ErrNoProgress when
+// the source keeps returning nothing, and otherwise the error of the source.
+func (r *Reader) Next() (Event, error) {
+	r.forget()
+	r.shrink()
+	for {
+		line, ok := r.line()
+		if !ok {
+			if err := r.partial(); err != nil {
+				return Event{}, err
+			}
+			if err := r.fill(); err != nil {
+				return Event{}, err
+			}
+			continue
+		}
+		if r.skip {
+			r.skip = line.len() != 0
+			continue
+		}
+		if line.len() == 0 {
+			r.lastID = r.id
+			if !r.hasData {
+				r.forget()
+				continue
+			}
+			return Event{
+				Name:        r.eventName(),
+				Data:        r.buf[r.data.from:r.data.to:r.data.to],
+				LastEventID: r.lastID,
+			}, nil
+		}
+		if err := r.field(line); err != nil {
+			return Event{}, err
+		}
+	}
+}
+
+// forget drops the event so far.
+func (r *Reader) forget() {
+	r.name, r.data, r.hasData = span{}, span{}, false
+	r.lateName = r.lateName[:0]
+}
+
+func (r *Reader) eventName() []byte {
+	if len(r.lateName) > 0 {
+		return r.lateName
+	}
+	return r.buf[r.name.from:r.name.to:r.name.to]
+}
+
+// line takes the next whole line off the buffer.
+func (r *Reader) line() (span, bool) {
+	if !r.started && !r.start() {
+		return span{}, false
+	}
+	if r.afterCR && r.pos < r.end {
+		r.afterCR = false
+		if r.buf[r.pos] == '\n' {
+			r.pos++
+		}
+	}
+	// lf and cr can only be behind pos by what has just been consumed.
+	if r.lf < r.pos {
+		r.lf = r.pos + index(r.buf[r.pos:r.end], '\n')
+	}
+	if r.cr < r.pos {
+		r.cr = r.pos + index(r.buf[r.pos:r.end], '\r')
+	}
+	eol := min(r.lf, r.cr)
+	if eol >= r.end {
+		return span{}, false
+	}
+	s := span{r.pos, eol}
+	// The LF of a CRLF may not have been read yet, and the line must not wait
+	// for it.
+	r.afterCR = r.buf[eol] == '\r'
+	r.pos = eol + 1
+	return s, true
+}
+
+// index is bytes.IndexByte, with len(b) for "not there".
+func index(b []byte, c byte) int {
+	if i := bytes.IndexByte(b, c); i >= 0 {
+		return i
+	}
+	return len(b)
+}
+
+// start drops one byte order mark. It reports whether enough was read to tell.
+func (r *Reader) start() bool {
+	const bom = "\xEF\xBB\xBF"
+	b := r.buf[r.pos:r.end]
+	if len(b) < len(bom) && string(b) == bom[:len(b)] {
+		return false
+	}
+	if len(b) >= len(bom) && string(b[:len(bom)]) == bom {
+		r.pos += len(bom)
+	}
+	r.started = true
+	r.lf, r.cr = r.pos-1, r.pos-1
+	return true
+}
+
+type field int
+
+const (
+	fieldNone field = iota
+	fieldData
+	fieldEvent
+	fieldID
+	fieldRetry
+)
+
+// parse splits a line into field and value, relative to the buffer. Of a line
+// that is not complete it tells the field when the colon is there.
+func (r *Reader) parse(line span) (field, span) {
+	b := r.buf[line.from:line.to]
+	f, n := fieldNone, 0
+	switch {
+	case len(b) >= 5 && string(b[:5]) == "data:":
+		f, n = fieldData, 5
+	case len(b) >= 6 && string(b[:6]) == "event:":
+		f, n = fieldEvent, 6
+	case len(b) >= 3 && string(b[:3]) == "id:":
+		f, n = fieldID, 3
+	case len(b) >= 6 && string(b[:6]) == "retry:":
+		f, n = fieldRetry, 6
+	default:
+		return fieldNone, span{line.to, line.to}
+	}
+	if n < len(b) && b[n] == ' ' {
+		n++
+	}
+	return f, span{line.from + n, line.to}
+}
+
+// field takes a complete line that is not empty into the event.
+func (r *Reader) field(line span) error {
+	f, v := r.parse(line)
+	if f == fieldNone {
+		// A line without a colon is a field name with an empty value.
+		switch string(r.buf[line.from:line.to]) {
+		case "data":
+			f = fieldData
+		case "event":
+			f = fieldEvent
+		case "id":
+			f = fieldID
+		}
+	}
+	if f == fieldNone {
+		return nil
+	}
+	if r.over(v) {
+		// Here the line is complete: what follows of the event is skipped.
+		return r.tooLarge(f, v)
+	}
+	value := r.buf[v.from:v.to]
+	switch f {
+	case fieldData:
+		if !r.hasData {
+			r.hasData, r.data = true, v
+			break
+		}
+		// In place: the name of this field has left more than enough room.
+		r.buf[r.data.to] = '\n'
+		n := copy(r.buf[r.data.to+1:], value)
+		r.data.to += 1 + n
+	case fieldEvent:
+		r.lateName = r.lateName[:0]
+		if !r.hasData {
+			r.name = v
+			break
+		}
+		r.name = span{r.data.from, r.data.from}
+		r.lateName = append(r.lateName, value...)
+	case fieldID:
+		if bytes.IndexByte(value, 0) < 0 && string(value) != r.id {
+			r.id = string(value)
+		}
+	case fieldRetry:
+		r.setRetry(value)
+	}
+	return nil
+}
+
+func (r *Reader) setRetry(value []byte) {
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	ms := int64(0)
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return
+		}
+		ms = min(ms*10+int64(c-'0'), most)
+	}
+	if len(value) > 0 {
+		r.retry, r.hasRetry = time.Duration(ms)*time.Millisecond, true
+	}
+}
+
+// over reports whether the event is too large with one more value. It depends
+// on the bytes of the event alone, not on how they were cut into reads: it
+// holds for a part of a line only if it holds for the line.
+func (r *Reader) over(v span) bool {
+	n := len(r.eventName()) + r.data.len() + v.len()
+	if r.hasData {
+		n++ // the LF between two lines of data; counted for every field
+	}
+	return n > r.limit
+}
+
+func (r *Reader) tooLarge(f field, v span) error {
+	r.skip = true
+	name := r.eventName()
+	head := append([]byte(nil), r.buf[r.data.from:min(r.data.to, r.data.from+headSize)]...)
+	if f == fieldData {
+		if r.hasData && len(head) < headSize {
+			head = append(head, '\n')
+		}
+		head = append(head, r.buf[v.from:min(v.to, v.from+headSize-len(head))]...)
+	}
+	err := &TooLargeError{
+		Limit: r.limit,
+		Name:  string(name[:min(len(name), headSize)]),
+		Head:  head,
+	}
+	r.forget()
+	// An event that is not dispatched does not change the ID either.
+	r.id = r.lastID
+	return err
+}
+
+// partial looks at the line that has no end yet, so that memory stays bounded
+// even when it never ends.
+func (r *Reader) partial() error {
+	if !r.started {
+		return nil
+	}
+	line := span{r.pos, r.end}
+	if r.skip {
+		// All that matters is that the line is not empty.
+		r.cut(1)
+		return nil
+	}
+	f, v := r.parse(line)
+	switch {
+	case f == fieldNone:
+		// A comment, or a field that is ignored; or too short to tell.
+		r.cut(nameLen)
+	case r.over(v):
+		err := r.tooLarge(f, v)
+		r.cut(1)
+		return err
+	}
+	return nil
+}
+
+// cut forgets all but the first n bytes of the unfinished line.
+func (r *Reader) cut(n int) {
+	if r.end-r.pos > n {
+		r.end = r.pos + n
+		r.lf, r.cr = r.end, r.end
+	}
+}
+
+// fill reads once, after making room.
+func (r *Reader) fill() error {
+	if r.srcErr != nil {
+		return r.srcErr
+	}
+	r.room()
+	for range maxEmptyReads {
+		n, err := r.src.Read(r.buf[r.end:])
+		if n < 0 || n > len(r.buf)-r.end {
+			n, err = 0, fmt.Errorf("sse: source returned a count of %d bytes", n)
+		}
+		if n > 0 {
+			// lf and cr are at end: no match so far.
+			lf := r.end + index(r.buf[r.end:r.end+n], '\n')
+			cr := r.end + index(r.buf[r.end:r.end+n], '\r')
+			r.end += n
+			r.lf, r.cr = lf, cr
+			r.srcErr = err
+			return nil
+		}
+		if err != nil {
+			r.srcErr = err
+			return err
+		}
+	}
+	r.srcErr = io.ErrNoProgress
+	return r.srcErr
+}
+
+// room makes at least minRead bytes of room, by moving what is still needed to
+// the front or by growing.
+func (r *Reader) room() {
+	live := r.name.len() + r.data.len() + r.end - r.pos
+	if live > 0 && len(r.buf)-r.end >= minRead {
+		return
+	}
+	most := max(baseSize, r.limit+baseSize)
+	dst := r.buf
+	if live > len(dst)/2 && len(dst) < most {
+		dst = make([]byte, min(2*len(dst), most))
+	}
+	r.move(dst)
+}
+
+// move copies name, data and the current line to the front of dst, which may be
+// the buffer itself. What lies between them (ends of lines, ignored fields) goes.
+func (r *Reader) move(dst []byte) {
+	n := copy(dst, r.buf[r.name.from:r.name.to])
+	r.name = span{0, n}
+	k := copy(dst[n:], r.buf[r.data.from:r.data.to])
+	r.data = span{n, n + k}
+	n += k
+	k = copy(dst[n:], r.buf[r.pos:r.end])
+	r.lf += n - r.pos
+	r.cr += n - r.pos
+	r.pos, r.end = n, n+k
+	r.buf = dst
+}
+
+// shrink gives back the memory of a very large event.
+func (r *Reader) shrink() {
+	if len(r.buf) > keepSize && r.end-r.pos <= baseSize-minRead {
+		r.move(make([]byte, baseSize))
+	}
+	if cap(r.lateName) > baseSize {
+		r.lateName = nil
+	}
+}

@@ -1,0 +1,122 @@
+package sinks
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// ErrBadTemplate is returned by [ParseTopicTemplate].
+var ErrBadTemplate = errors.New("bad topic template")
+
+// ErrMissingValue is wrapped by the errors of [TopicTemplate.Topic]. It also
+// matches [ErrRejected]: without the value, the message has no topic.
+var ErrMissingValue = errors.New("message lacks a value of the topic template")
+
+// Variables of topic templates, with the metadata keys they stand for.
+var templateVariables = map[string]string{
+	"tenant":    "x-router-tenant-id",
+	"type":      "x-router-message-type",
+	"event":     "x-router-event-type",
+	"receiver":  "x-router-receiving-endpoint-id",
+	"sender":    "x-router-endpoint-id",
+	"context":   "x-router-context-id",
+	"recipient": "x-router-direct-recipients",
+	"teamset":   "x-router-teamset-context-id",
+	"filename":  "x-router-filename",
+}
+
+// TopicVariables returns the variables of topic templates with the metadata
+// keys they stand for. The caller may change the map.
+func TopicVariables() map[string]string { return maps.Clone(templateVariables) }
+
+// TopicTemplate makes topics out of the metadata of messages. It is immutable.
+type TopicTemplate struct {
+	text  string
+	parts []templatePart
+}
+
+// templatePart is either literal text or, when key is set, a value.
+type templatePart struct {
+	literal  string
+	name     string
+	key      string
+	fallback string
+}
+
+// ParseTopicTemplate reads a template such as "{tenant}.{type}". Text outside
+// of braces is copied as it is and has to be legal in the sink's topics. In
+// braces stands a variable of [TopicVariables], or "meta:" and a metadata key.
+// After "|" may follow a text that is used when the message has no such value
+// or an empty one: "{tenant}.{type|untyped}".
+//
+// Each value becomes one segment by the sink's TopicSegment, so values cannot
+// add segments of their own.
+func ParseTopicTemplate(text string) (*TopicTemplate, error) {
+	if text == "" {
+		return nil, fmt.Errorf("%w: empty", ErrBadTemplate)
+	}
+	t := &TopicTemplate{text: text}
+	rest := text
+	for rest != "" {
+		open := strings.IndexAny(rest, "{}")
+		if open < 0 {
+			t.parts = append(t.parts, templatePart{literal: rest})
+			break
+		}
+		if rest[open] == '}' {
+			return nil, fmt.Errorf("%w %q: } without {", ErrBadTemplate, text)
+		}
+		if open > 0 {
+			t.parts = append(t.parts, templatePart{literal: rest[:open]})
+		}
+		end := strings.IndexByte(rest[open:], '}')
+		if end < 0 {
+			return nil, fmt.Errorf("%w %q: { without }", ErrBadTemplate, text)
+		}
+		name, fallback, hasFallback := strings.Cut(rest[open+1:open+end], "|")
+		if hasFallback && fallback == "" {
+			return nil, fmt.Errorf("%w %q: nothing after | of %q", ErrBadTemplate, text, name)
+		}
+		key, ok := templateVariables[name]
+		if metaKey, isMeta := strings.CutPrefix(name, "meta:"); isMeta && metaKey != "" {
+			key, ok = metaKey, true
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w %q: unknown variable %q, known are %s and meta:<metadata key>",
+				ErrBadTemplate, text, name, strings.Join(slices.Sorted(maps.Keys(templateVariables)), ", "))
+		}
+		t.parts = append(t.parts, templatePart{name: name, key: key, fallback: fallback})
+		rest = rest[open+end+1:]
+	}
+	return t, nil
+}
+
+// String returns the template's text.
+func (t *TopicTemplate) String() string { return t.text }
+
+// Topic returns the topic of a message. segment is the TopicSegment of the sink
+// that gets it. The error says which value is missing and matches
+// [ErrMissingValue] and [ErrRejected].
+func (t *TopicTemplate) Topic(metadata message.Metadata, segment func(string) string) (string, error) {
+	var b strings.Builder
+	for _, part := range t.parts {
+		if part.key == "" {
+			b.WriteString(part.literal)
+			continue
+		}
+		value := metadata.Get(part.key)
+		if value == "" {
+			value = part.fallback
+		}
+		if value == "" {
+			return "", fmt.Errorf("topic template %q: no %s: %w: %w", t.text, part.name, ErrMissingValue, ErrRejected)
+		}
+		b.WriteString(segment(value))
+	}
+	return b.String(), nil
+}

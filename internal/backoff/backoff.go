@@ -19,14 +19,15 @@ type Policy struct {
 
 // Delay returns the wait before retry n, counted from 0. Negative n counts as 0.
 func (p Policy) Delay(n int) time.Duration {
-	d := p.Max
-	// Past 2^32 the product would overflow, and Max has long been reached.
-	if n < 32 {
-		d = min(p.Max, p.Min*(1<<max(n, 0)))
+	d := p.Min
+	for range n {
+		if d >= p.Max/2 {
+			d = p.Max
+			break
+		}
+		d *= 2
 	}
-	if d <= 0 {
-		d = p.Max
-	}
+	d = min(d, p.Max)
 	half := d / 2
 	return half + rand.N(d-half+1)
 }

@@ -108,6 +108,7 @@ func NewReader(r io.Reader, maxEventSize int) *Reader {
 	if maxEventSize < 1 {
 		maxEventSize = 16 << 20
 	}
+	maxEventSize = min(maxEventSize, math.MaxInt-baseSize)
 	return &Reader{src: r, limit: maxEventSize, buf: make([]byte, baseSize)}
 }
 
@@ -425,7 +426,7 @@ func (r *Reader) room() {
 	if live > 0 && len(r.buf)-r.end >= minRead {
 		return
 	}
-	most := max(baseSize, r.limit+baseSize)
+	most := r.limit + baseSize
 	dst := r.buf
 	if live > len(dst)/2 && len(dst) < most {
 		dst = make([]byte, min(2*len(dst), most))

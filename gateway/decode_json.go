@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// decodeObject decodes any event with encoding/json.
+func decodeObject(name EventType, data []byte) (Event, error) {
+	o, ok := parseObject(data)
+	if name != "" && !name.Known() {
+		// Nothing is known of its data but that it names the type.
+		if ok {
+			if t, has := o.peek("event_type"); has && t != string(name) {
+				return nil, &DecodeError{EventType: name, Field: "event_type", Reason: reasonNotEventName}
+			}
+		}
+		return &UnknownEvent{EventType: name, Data: bytes.Clone(data)}, nil
+	}
+	if !ok {
+		e := &DecodeError{EventType: name, Reason: reasonNotJSON}
+		if json.Valid(data) {
+			e.Reason = "data " + reasonNotObject
+		}
+		return nil, e
+	}
+	d := &objectDecoder{object: o, err: new(*DecodeError)}
+	eventType := EventType(d.str("event_type", required))
+	if name == "" {
+		name = eventType
+	}
+	if *d.err == nil && eventType != name {
+		d.fail("event_type", reasonNotEventName)
+	}
+	if *d.err == nil && !name.Known() {
+		return &UnknownEvent{EventType: name, Data: bytes.Clone(data)}, nil
+	}
+	var event Event
+	if *d.err == nil {
+		event = d.event(name)
+	}
+	if e := *d.err; e != nil {
+		if name.Known() {
+			e.EventType = name
+			recoverIDs(e, o)
+		}
+		return nil, e
+	}
+	return event, nil
+}
+
+func (d *objectDecoder) event(t EventType) Event {
+	switch t {
+	case EventMessageReceived:
+		m := &MessageReceived{
+			ID:                  d.str("id", required|isUUID),
+			AppMessageID:        d.str("app_message_id", required),
+			MessageType:         d.str("message_type", required),
+			ReceivingEndpointID: d.str("receiving_endpoint_id", required|isUUID),
+			Filename:            d.str("filename", 0),
+			TenantID:            d.str("tenant_id", 0),
+			TeamsetContextID:    d.str("teamset_context_id", 0),
+		}
+		m.SentAt = d.time("sent_at", required)
+		m.ReceivedAt = d.time("received_at", 0)
+		m.Payload, m.PayloadURI = d.payload()
+		return m
+	case EventFileReceived:
+		f := &FileReceived{
+			ReceivingEndpointID: d.str("receiving_endpoint_id", required|isUUID),
+			MessageType:         d.str("message_type", required),
+			Size:                d.size("size"),
+			MessageIDs:          d.strings("message_ids", isUUID),
+			Filename:            d.str("filename", 0),
+			TenantID:            d.str("tenant_id", 0),
+			TeamsetContextID:    d.str("teamset_context_id", 0),
+		}
+		f.Payload, f.PayloadURI = d.payload()
+		return f
+	case EventEndpointDeleted:
+		return &EndpointDeleted{
+			ID:         d.str("id", required|isUUID),
+			ExternalID: d.str("external_id", required),
+		}
+	case EventEndpointsListChanged:
+		return &EndpointsListChanged{
+			TenantID:  d.str("tenant_id", required|isUUID),
+			Endpoints: d.endpoints("endpoints"),
+		}
+	case EventAuthorizationAdded:
+		return &AuthorizationAdded{
+			Tenant: d.tenant("tenant"),
+			Scope:  d.str("scope", required),
+		}
+	default: // EventAuthorizationRevoked; the caller has checked
+		return &AuthorizationRevoked{
+			TenantID: d.str("tenant_id", required|isUUID),
+			Scope:    d.str("scope", required),
+		}
+	}
+}
+
+func (d *objectDecoder) tenant(key string) TenantInfo {
+	t := d.child(key)
+	if t == nil {
+		return TenantInfo{}
+	}
+	return TenantInfo{
+		TenantID:  t.str("tenant_id", required|isUUID),
+		Endpoints: t.endpoints("endpoints"),
+	}
+}
+
+func (d *objectDecoder) endpoints(key string) []TenantEndpointInfo {
+	raw := d.array(key)
+	list := make([]TenantEndpointInfo, 0, len(raw))
+	for i, r := range raw {
+		e := d.descend(key+"["+strconv.Itoa(i)+"]", r)
+		if e == nil {
+			return nil
+		}
+		info := TenantEndpointInfo{
+			ID:                     e.str("id", required|isUUID),
+			ExternalID:             e.str("external_id", 0),
+			Name:                   e.str("name", required),
+			EndpointType:           EndpointType(e.str("endpoint_type", required)),
+			ApplicationID:          e.str("application_id", required|isUUID),
+			TenantID:               e.str("tenant_id", required|isUUID),
+			OwnedByYourApplication: e.bool("owned_by_your_application"),
+		}
+		if c := e.child("capabilities"); c != nil {
+			info.Capabilities.CanSend = c.strings("can_send", 0)
+			info.Capabilities.CanReceive = c.strings("can_receive", 0)
+		}
+		if e.has("routed_endpoints") {
+			if c := e.child("routed_endpoints"); c != nil {
+				info.RoutedEndpoints = &RoutedEndpoints{
+					CanSendTo:      c.routes("can_send_to"),
+					CanReceiveFrom: c.routes("can_receive_from"),
+				}
+			}
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+// recoverIDs fills in what can be read of an event that is otherwise bad.
+func recoverIDs(e *DecodeError, o object) {
+	uuid := func(key string) string {
+		if s, ok := o.peek(key); ok && validUUID(s) {
+			return s
+		}
+		return ""
+	}
+	switch e.EventType {
+	case EventMessageReceived:
+		if id := uuid("id"); id != "" {
+			e.MessageIDs = []string{id}
+		}
+	case EventFileReceived:
+		// All or none: a part of them would confirm a part of a file.
+		quiet := &objectDecoder{object: o, err: new(*DecodeError)}
+		if ids := quiet.strings("message_ids", isUUID); *quiet.err == nil {
+			e.MessageIDs = ids
+		}
+	default:
+		return
+	}
+	e.EndpointID = uuid("receiving_endpoint_id")
+	e.TenantID, _ = o.peek("tenant_id")
+}

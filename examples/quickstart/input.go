@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// payload is one thing to send.
+type payload struct {
+	// name is the file name, as a person knows it.
+	name        string
+	messageType string
+	data        []byte
+}
+
+// maxPayload is the largest file that can be sent. The quickstart stores every
+// payload in one NATS message, and the NATS server allows at most 64 MiB for a
+// message with its headers.
+const maxPayload = 63 << 20
+
+var errNoFiles = errors.New("no file to send")
+
+// readFolder reads the files directly in dir, in the order of their names.
+// Subfolders, files whose name begins with a dot, and what is no file (after
+// following links) are left out and named in skipped.
+func readFolder(dir string) (files []payload, skipped []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !info.Mode().IsRegular() || strings.HasPrefix(entry.Name(), ".") {
+			skipped = append(skipped, entry.Name())
+			continue
+		}
+		if info.Size() > maxPayload {
+			return nil, nil, fmt.Errorf("%s has %d bytes; the quickstart takes files up to %d", path, info.Size(), maxPayload)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, payload{name: entry.Name(), messageType: messageType(entry.Name()), data: data})
+	}
+	if len(files) == 0 {
+		return nil, skipped, fmt.Errorf("%s: %w", dir, errNoFiles)
+	}
+	return files, skipped, nil
+}
+
+// maxFilename is the most characters that the gateway takes as a file name.
+const maxFilename = 100
+
+// wireFilename makes a name fit for the gateway: valid UTF-8 without control
+// characters, and shortened to what it takes, keeping the ending.
+func wireFilename(name string) string {
+	name = printable(name)
+	if utf8.RuneCountInString(name) <= maxFilename {
+		return name
+	}
+	ending := []rune(filepath.Ext(name))
+	if len(ending) > maxFilename/2 {
+		ending = nil
+	}
+	return string([]rune(name)[:maxFilename-len(ending)]) + string(ending)
+}
+
+// printable replaces what would break a header or a table.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return '_'
+		}
+		return r
+	}, name)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// write puts files, given as name and content, into a new folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestReadFolder(t *testing.T) {
+	dir := write(t, map[string]string{"b.png": "b", "a.zip": "", ".hidden": "h", "sub/c.png": "c"})
+	files, skipped, err := readFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range files {
+		got = append(got, f.name+" "+f.messageType+" "+string(f.data))
+	}
+	if want := []string{"a.zip iso:11783:-10:taskdata:zip ", "b.png img:png b"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if want := []string{".hidden", "sub"}; !slices.Equal(skipped, want) {
+		t.Errorf("skipped %q, want %q", skipped, want)
+	}
+}
+
+func TestReadFolderRefuses(t *testing.T) {
+	if _, _, err := readFolder(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("absent folder: %v, want %v", err, os.ErrNotExist)
+	}
+	if _, _, err := readFolder(t.TempDir()); !errors.Is(err, errNoFiles) {
+		t.Errorf("empty folder: %v, want %v", err, errNoFiles)
+	}
+	dir := write(t, map[string]string{"large.zip": ""})
+	// Sparse: takes no room.
+	if err := os.Truncate(filepath.Join(dir, "large.zip"), maxPayload+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := readFolder(dir); err == nil || !strings.Contains(err.Error(), "large.zip") {
+		t.Errorf("too large a file: %v, want an error that names it", err)
+	}
+}
+
+func TestWireFilename(t *testing.T) {
+	long := strings.Repeat("ä", 120)
+	tests := []struct{ name, want string }{
+		{"short.zip", "short.zip"},
+		{strings.Repeat("x", 100), strings.Repeat("x", 100)},
+		{long + ".zip", strings.Repeat("ä", 96) + ".zip"},
+		{"two\nlines\xff.zip", "two_lines_.zip"},
+		{"a." + long, "a." + strings.Repeat("ä", 98)},
+	}
+	for _, tt := range tests {
+		got := wireFilename(tt.name)
+		if got != tt.want {
+			t.Errorf("wireFilename(%q) = %q, want %q", tt.name, got, tt.want)
+		}
+		if n := utf8.RuneCountInString(got); n > maxFilename {
+			t.Errorf("wireFilename(%q) has %d characters", tt.name, n)
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+// Defaults of [DedupConfig].
+const (
+	DefaultDedupTTL     = 24 * time.Hour
+	DefaultDedupLease   = time.Minute
+	DefaultStoreTimeout = 5 * time.Second
+)
+
+// reservedPolicy is how soon a message comes back that found its key reserved.
+// The holder is at work, so it is soon.
+var reservedPolicy = backoff.Policy{Min: 5 * time.Millisecond, Max: time.Second}
+
+// ErrReserved says that another copy of the message is being handled right now.
+// [Retry] comes back to it soon and without limit; it never counts as a failure
+// and never opens or closes an outage. Without Retry the message is given back.
+var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
+
+// DedupConfig configures [Dedup]. The zero value is ready for use.
+type DedupConfig struct {
+	// Store remembers the keys. Nil means a [MemoryStore] with its defaults, one
+	// per Router.
+	Store DedupStore
+	// KeyFunc gives the keys. Nil means [DefaultKey].
+	KeyFunc KeyFunc
+	// TTL is how long a handled message is remembered. 0 means
+	// [DefaultDedupTTL]; negative is an error.
+	TTL time.Duration
+	// Lease is how long a reservation stands whose holder never comes back,
+	// because its process was killed; for so long a redelivered message waits.
+	// It has to be longer than one attempt of the handler: when it ends early, a
+	// copy that arrives meanwhile is handled too. 0 means [DefaultDedupLease];
+	// negative is an error.
+	Lease time.Duration
+	// StoreTimeout bounds Commit and Release, which go on when the message's
+	// context has ended. 0 means [DefaultStoreTimeout]; negative is an error.
+	StoreTimeout time.Duration
+	// Scope keeps apart the handlers that share a store: one message that
+	// passes through two of them is not a duplicate. It has to be the same in
+	// all processes that share the work. The Router sets it to the route's name;
+	// used alone, an empty Scope means the name of Watermill's handler.
+	Scope string
+	// Off takes deduplication out of the chain. Only the Router looks at it.
+	Off bool
+	// Observer is told about duplicates. Nil means nobody.
+	Observer Observer
+}
+
+func (c *DedupConfig) setDefaults() {
+	if c.KeyFunc == nil {
+		c.KeyFunc = DefaultKey
+	}
+	if c.TTL == 0 {
+		c.TTL = DefaultDedupTTL
+	}
+	if c.Lease == 0 {
+		c.Lease = DefaultDedupLease
+	}
+	if c.StoreTimeout == 0 {
+		c.StoreTimeout = DefaultStoreTimeout
+	}
+}
+
+// Validate reports the first field whose value is not allowed; the error matches
+// [ErrConfig].
+func (c DedupConfig) Validate() error {
+	switch {
+	case c.TTL < 0:
+		return fmt.Errorf("%w: dedup: TTL is negative", ErrConfig)
+	case c.Lease < 0:
+		return fmt.Errorf("%w: dedup: Lease is negative", ErrConfig)
+	case c.StoreTimeout < 0:
+		return fmt.Errorf("%w: dedup: StoreTimeout is negative", ErrConfig)
+	}
+	return nil
+}
+
+// Dedup is the middleware that recognises messages that were handled before. It
+// reserves the key, calls the handler, and commits the key when the handler
+// succeeded or releases it when it did not. So a message whose handling failed
+// is never taken for a duplicate.
+//
+// A duplicate returns without error: it is acknowledged. A copy that comes while
+// the first one is being handled fails with [ErrReserved]: nobody knows yet
+// whether it will be a duplicate.
+//
+// The handler finds the key with [DedupID].
+type Dedup struct {
+	config DedupConfig
+	logger watermill.LoggerAdapter
+}
+
+// NewDedup returns the middleware, or an error that matches [ErrConfig]. A nil
+// logger is silent.
+func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	if config.Store == nil {
+		store, err := NewMemoryStore(MemoryStoreConfig{})
+		if err != nil {
+			return nil, err
+		}
+		config.Store = store
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return &Dedup{config: config, logger: logger}, nil
+}
+
+// DedupError is a failure of the store. It is a [ClassOutage], unless it is a
+// context error.
+type DedupError struct {
+	// Op is "reserve", "commit" or "release".
+	Op  string
+	Err error
+}
+
+// Error tells the operation and the cause.
+func (e *DedupError) Error() string { return "dedup store: " + e.Op + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DedupError) Unwrap() error { return e.Err }
+
+// ErrorClass returns [ClassShutdown] for context.Canceled, else [ClassOutage].
+func (e *DedupError) ErrorClass() Class {
+	if errors.Is(e.Err, context.Canceled) {
+		return ClassShutdown
+	}
+	return ClassOutage
+}
+
+type dedupIDKey struct{}
+
+// DedupID returns the key of a message under [Dedup], in hexadecimal, and false
+// when it has none. It is meant for [sinks.KeyDedupID] of what the handler
+// publishes; a handler that publishes several messages has to make it different
+// for each.
+//
+// [sinks.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/sinks#KeyDedupID
+func DedupID(ctx context.Context) (string, bool) {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.hasKey {
+		return d.key.String(), true
+	}
+	if key, ok := ctx.Value(dedupIDKey{}).(Key); ok {
+		return key.String(), true
+	}
+	return "", false
+}
+
+// Middleware is the message.HandlerMiddleware.
+func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) (out []*message.Message, err error) {
+		scope := d.config.Scope
+		if scope == "" {
+			scope = message.HandlerNameFromCtx(msg.Context())
+		}
+		key, ok, err := d.config.KeyFunc(scope, msg)
+		if err != nil {
+			return nil, fmt.Errorf("dedup key: %w", err)
+		}
+		if !ok {
+			return h(msg)
+		}
+
+		ctx := msg.Context()
+		result, token, err := d.config.Store.Reserve(ctx, key, d.config.Lease)
+		if err != nil {
+			return nil, &DedupError{Op: "reserve", Err: err}
+		}
+		switch result {
+		case Reserved:
+		case Committed:
+			if del := deliveryOf(msg); del != nil {
+				del.duplicate = true
+			}
+			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate})
+			return nil, nil
+		default:
+			return nil, ErrReserved
+		}
+
+		if del := deliveryOf(msg); del != nil {
+			del.key, del.hasKey = key, true
+		} else {
+			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, key))
+			defer msg.SetContext(ctx)
+		}
+
+		// In a defer, so that a panic releases the key too.
+		done := false
+		defer func() {
+			if done {
+				d.commit(ctx, scope, key, token, msg)
+			} else {
+				d.release(ctx, key, token, msg)
+			}
+		}()
+		out, err = h(msg)
+		done = err == nil
+		return out, err
+	}
+}
+
+// commit never fails the message: it is handled, and handling it again because
+// the store is down would make the duplicate that the store is there to prevent.
+func (d *Dedup) commit(ctx context.Context, scope string, key Key, token Token, msg *message.Message) {
+	ctx, cancel := d.storeContext(ctx)
+	defer cancel()
+	if err := d.config.Store.Commit(ctx, key, token, d.config.TTL); err != nil {
+		err = &DedupError{Op: "commit", Err: err}
+		d.logger.Error("message is handled but not remembered, a copy may be handled again",
+			redacted(RedactError(err, msg)), watermill.LogFields{"route": scope, "message_uuid": msg.UUID})
+		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Err: err})
+	}
+}
+
+// release leaves the rest to the lease when the store is down.
+func (d *Dedup) release(ctx context.Context, key Key, token Token, msg *message.Message) {
+	ctx, cancel := d.storeContext(ctx)
+	defer cancel()
+	if err := d.config.Store.Release(ctx, key, token); err != nil {
+		d.logger.Debug("reservation stands until its lease ends", watermill.LogFields{
+			"message_uuid": msg.UUID, "error": RedactError(err, msg),
+		})
+	}
+}
+
+// storeContext outlives the message's context: what is known has to be written
+// down during a shutdown too.
+func (d *Dedup) storeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := d.config.Store.(*MemoryStore); ok {
+		return ctx, func() {} // does not wait for anything
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), d.config.StoreTimeout)
+}

@@ -1,0 +1,33 @@
+// Package router carries messages from Watermill subscribers to sinks without
+// losing any. It assembles Watermill's own Router: a [Route] says where messages
+// come from, what happens to them and where they go; every route runs under the
+// same chain of middlewares, outside in:
+//
+//	poison queue → retry → dedup → recoverer → handler, which publishes to the sink
+//
+// The sink is written inside the handler, so the chain covers it: a message is
+// acknowledged only after the sink (or the poison queue) holds it.
+//
+// # What happens to a failure
+//
+// [Classify] alone decides, and an error may decide for itself ([Permanent],
+// [Outage], [WithClass], or a method ErrorClass):
+//
+//   - [ClassPermanent]: to the poison queue at once.
+//   - [ClassHandler]: tried [RetryConfig.MaxAttempts] times, then to the poison queue.
+//   - [ClassOutage]: tried until it works. Never to the poison queue.
+//   - [ClassShutdown], [ClassRedeliver]: given back (nack); the subscriber
+//     delivers the message again, perhaps in the next run. Never to the poison queue.
+//
+// When the poison queue cannot take a message, the message is given back too.
+//
+// # Delivery
+//
+// At least once. [Dedup] recognises what was handled before and acknowledges it
+// without handling it again; a key is recorded only after the handler succeeded.
+//
+// # Use without this Router
+//
+// [PoisonQueue], [Retry], [Dedup] and [NewRecoverer] are plain Watermill
+// middlewares, each useful alone in any Watermill Router.
+package router

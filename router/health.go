@@ -1,0 +1,123 @@
+package router
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// RouteState is what a route is doing.
+type RouteState string
+
+// The states of a route.
+const (
+	// StateStarting: Run was not called yet, or the subscription does not
+	// exist yet. LastError says why when it was tried.
+	StateStarting RouteState = "starting"
+	// StateRunning: messages are taken and handled.
+	StateRunning RouteState = "running"
+	// StateOutage: an outage is on. Messages wait, none is lost.
+	StateOutage RouteState = "outage"
+	// StateEnded: the subscription has ended while the Router runs.
+	StateEnded RouteState = "ended"
+	// StateFailed: the subscription was refused for good; see LastError.
+	StateFailed RouteState = "failed"
+	// StateStopped: the Router stops or has stopped.
+	StateStopped RouteState = "stopped"
+)
+
+// RouteHealth is the state of one route at one moment, made for status pages:
+// it can be marshalled to JSON and holds nothing secret.
+type RouteHealth struct {
+	Name  string     `json:"name"`
+	State RouteState `json:"state"`
+	// Since is when the state began.
+	Since time.Time `json:"since"`
+
+	// InFlight counts the messages that the route has taken and not finished;
+	// Waiting counts those of them that wait for another attempt.
+	InFlight int `json:"in_flight"`
+	Waiting  int `json:"waiting"`
+
+	// How messages have ended since the start; see [EventKind].
+	Delivered  uint64 `json:"delivered"`
+	Filtered   uint64 `json:"filtered"`
+	Duplicates uint64 `json:"duplicates"`
+	Poisoned   uint64 `json:"poisoned"`
+	Returned   uint64 `json:"returned"`
+	// Retries counts the attempts that were followed by another one.
+	Retries uint64 `json:"retries"`
+
+	// LastSuccess is when the sink last took a message; zero: never.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	// LastError is the redacted text of the last failure, empty: none so far.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// health keeps what [RouteHealth] reports. It is the [Observer] of the route's
+// middlewares and hands everything on to the user's.
+type health struct {
+	name string
+	next Observer
+
+	inFlight    atomic.Int64
+	counts      [EventRetry + 1]atomic.Uint64
+	lastSuccess atomic.Int64 // Unix nanoseconds, 0 = never
+
+	mu          sync.Mutex
+	state       RouteState
+	since       time.Time
+	lastError   string
+	lastErrorAt time.Time
+}
+
+// Observe implements [Observer].
+func (h *health) Observe(e Event) {
+	e.Route = h.name
+	if e.Kind <= EventRetry {
+		h.counts[e.Kind].Add(1)
+	}
+	if e.Kind == EventDelivered {
+		h.lastSuccess.Store(time.Now().UnixNano())
+	}
+	if e.Err != nil && e.Class != ClassShutdown {
+		h.fail(RedactError(e.Err, nil))
+	}
+	observe(h.next, e)
+}
+
+func (h *health) fail(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lastError, h.lastErrorAt = text, time.Now()
+}
+
+func (h *health) setState(state RouteState) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != state {
+		h.state, h.since = state, time.Now()
+	}
+}
+
+// report fills in everything but what the retry middleware knows.
+func (h *health) report() RouteHealth {
+	h.mu.Lock()
+	report := RouteHealth{
+		Name: h.name, State: h.state, Since: h.since,
+		LastError: h.lastError, LastErrorAt: h.lastErrorAt,
+	}
+	h.mu.Unlock()
+	report.InFlight = int(h.inFlight.Load())
+	report.Delivered = h.counts[EventDelivered].Load()
+	report.Filtered = h.counts[EventFiltered].Load()
+	report.Duplicates = h.counts[EventDuplicate].Load()
+	report.Poisoned = h.counts[EventPoisoned].Load()
+	report.Returned = h.counts[EventReturned].Load()
+	report.Retries = h.counts[EventRetry].Load()
+	if at := h.lastSuccess.Load(); at != 0 {
+		report.LastSuccess = time.Unix(0, at)
+	}
+	return report
+}

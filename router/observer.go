@@ -1,0 +1,79 @@
+package router
+
+import "time"
+
+// EventKind says what an [Event] tells.
+type EventKind int
+
+// What happens to messages. Each message that a route takes ends in exactly one
+// of the first five.
+const (
+	// EventDelivered: the sink holds the message; it is acknowledged.
+	EventDelivered EventKind = iota + 1
+	// EventFiltered: the filter or the transformation dropped the message; it
+	// is acknowledged.
+	EventFiltered
+	// EventDuplicate: the message was handled before; it is acknowledged.
+	EventDuplicate
+	// EventPoisoned: the poison queue holds the message; it is acknowledged.
+	// Class and Err say why.
+	EventPoisoned
+	// EventReturned: the message was given back (nack). Class and Err say why.
+	EventReturned
+
+	// EventRetry: an attempt failed and another one follows, at the earliest
+	// after Delay. Class and Err say why, Attempt counts the failures so far.
+	EventRetry
+	// EventOutageBegan: an outage began. Err says why.
+	EventOutageBegan
+	// EventOutageEnded: the outage that began Delay ago is over.
+	EventOutageEnded
+	// EventPoisonFailed: the poison queue did not take a message. Err says why.
+	EventPoisonFailed
+	// EventDedupFailed: the dedup store failed after the message was handled,
+	// so a copy of it may be handled again. Err says why.
+	EventDedupFailed
+)
+
+// String returns the kind in lower case, e.g. "delivered".
+func (k EventKind) String() string {
+	names := [...]string{"unknown", "delivered", "filtered", "duplicate", "poisoned", "returned",
+		"retry", "outage began", "outage ended", "poison failed", "dedup failed"}
+	if k < 0 || int(k) >= len(names) {
+		return names[0]
+	}
+	return names[k]
+}
+
+// Event is one thing that happened. Fields that Kind does not mention are zero.
+type Event struct {
+	// Route is the name of the route; empty when a middleware is used outside
+	// of this package's Router without a name.
+	Route string
+	Kind  EventKind
+	Class Class
+	// Err is the error as it came. Its text may hold parts of a payload if the
+	// handler put them there; [RedactError] makes it fit for logs.
+	Err     error
+	Attempt int
+	Delay   time.Duration
+}
+
+// Observer is told what happens, for metrics and tracing. Observe is called from
+// the goroutines that handle messages, several at a time and never under a lock;
+// it must be safe for concurrent use and must not block.
+type Observer interface {
+	Observe(Event)
+}
+
+// ObserverFunc makes an [Observer] of a function.
+type ObserverFunc func(Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(e Event) { f(e) }
+
+func observe(o Observer, e Event) {
+	if o != nil {
+		o.Observe(e)
+	}
+}

@@ -1,0 +1,267 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Route says where messages come from, what happens to them and where they go.
+type Route struct {
+	// Name names the route in logs, metrics, Health, the poison queue and the
+	// dedup keys. Required, unique within the Router. A route that is renamed
+	// does not know what it handled under its old name.
+	Name string
+	// From delivers the messages: the gateway's Subscriber or any other Watermill
+	// subscriber. Required; several routes may share one. The Router closes it.
+	//
+	// The subscriber bounds how many messages are in flight, and keeps the
+	// order: the Router handles every message that it gets at once.
+	From message.Subscriber
+	// Topic is what From is subscribed to. Required.
+	Topic string
+
+	// Filter says whether the route wants the message; the others are
+	// acknowledged and counted. It must not change the message. Nil means all.
+	Filter func(msg *message.Message) bool
+	// Transform makes the messages to be published out of the one received. It
+	// gets a copy that it may change and return (the payload's bytes are shared:
+	// replace them, do not write into them), and the returned messages belong to
+	// the Router. None means that the message is filtered out. An error is
+	// handled by its class, see [Classify]; undecodable data is [Permanent]. Nil
+	// means that the message goes on as it is.
+	Transform message.HandlerFunc
+	// Middleware runs innermost, around Filter and Transform, once per attempt
+	// and not for duplicates, first one outermost. It sees the messages that
+	// will be published and may change them.
+	Middleware []message.HandlerMiddleware
+
+	// To is where the messages go. Required, unless Transform does all the work
+	// and returns none. Several routes may share one. The Router closes it. Any
+	// Watermill publisher becomes a sink by [sinks.FromPublisher]. An error of
+	// the sink that [Classify] does not know counts as an outage.
+	To sinks.Sink
+	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a
+	// message that lacks one of its values goes to the poison queue, unless the
+	// template names a stand-in. Empty means [DefaultToTopic].
+	ToTopic string
+	// TopicFunc gives the topic instead of ToTopic. Only one of both may be set.
+	TopicFunc TopicFunc
+}
+
+func (r *Route) validate() error {
+	switch {
+	case r.Name == "":
+		return fmt.Errorf("%w: route: Name is required", ErrConfig)
+	case r.From == nil:
+		return fmt.Errorf("%w: route %q: From is required", ErrConfig, r.Name)
+	case r.Topic == "":
+		return fmt.Errorf("%w: route %q: Topic is required", ErrConfig, r.Name)
+	case r.To == nil && r.Transform == nil:
+		return fmt.Errorf("%w: route %q: To is required", ErrConfig, r.Name)
+	case r.ToTopic != "" && r.TopicFunc != nil:
+		return fmt.Errorf("%w: route %q: ToTopic and TopicFunc exclude each other", ErrConfig, r.Name)
+	}
+	if r.TopicFunc == nil && r.To != nil {
+		template := r.ToTopic
+		if template == "" {
+			template = DefaultToTopic
+		}
+		topic, err := templateTopic(template, r.To)
+		if err != nil {
+			return fmt.Errorf("%w: route %q: ToTopic: %w", ErrConfig, r.Name, err)
+		}
+		r.TopicFunc = topic
+	}
+	return nil
+}
+
+// Errors of messages that a route cannot publish. Their class is
+// [ClassPermanent].
+var (
+	// ErrNoSink: Transform returned messages, but the route has no sink.
+	ErrNoSink = Permanent(errors.New("the route has no sink for the messages that its handler returned"))
+	// ErrNilMessage: Transform or a middleware returned a nil message.
+	ErrNilMessage = Permanent(errors.New("the handler returned a nil message"))
+)
+
+// errProduced is the error of a middleware outside of the chain that returned
+// messages. Publishing them there would not be covered by the chain.
+var errProduced = errors.New("a middleware outside of the chain returned messages")
+
+// route is a Route that was added.
+type route struct {
+	Route
+	health  *health
+	retry   *Retry
+	chain   message.HandlerFunc
+	logger  watermill.LoggerAdapter
+	drained func() // called when a message is done
+}
+
+// assemble puts the handlers together, inside out.
+func (rt *route) assemble(outside, chain []message.HandlerMiddleware) {
+	h := rt.publish(wrap(rt.transform, rt.Middleware))
+	rt.chain = wrap(wrap(h, chain), outside)
+}
+
+// wrap puts middlewares around h, the first one outermost.
+func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) message.HandlerFunc {
+	for i := len(middlewares) - 1; i >= 0; i-- {
+		if middlewares[i] != nil {
+			h = middlewares[i](h)
+		}
+	}
+	return h
+}
+
+// handle is what Watermill's Router calls for each message.
+func (rt *route) handle(msg *message.Message) error {
+	rt.health.inFlight.Add(1)
+	defer func() {
+		rt.health.inFlight.Add(-1)
+		rt.drained()
+	}()
+
+	ctx := &deliveryContext{Context: msg.Context()}
+	msg.SetContext(ctx)
+	out, err := rt.protected(msg)
+	if err == nil && len(out) > 0 {
+		err = errProduced
+	}
+	d := &ctx.delivery
+	switch {
+	case err != nil:
+		return rt.giveBack(msg, err)
+	case d.poisoned, d.duplicate:
+		// reported by the middlewares
+	case d.filtered:
+		rt.health.Observe(Event{Kind: EventFiltered})
+	default:
+		rt.health.Observe(Event{Kind: EventDelivered})
+	}
+	return nil
+}
+
+// protected calls the chain. A panic from outside of the recoverer would be
+// logged by Watermill with its value.
+func (rt *route) protected(msg *message.Message) (out []*message.Message, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			out, err = nil, &PanicError{Value: value}
+		}
+	}()
+	return rt.chain(msg)
+}
+
+// giveBack makes the error that goes to Watermill's Router, which nacks.
+func (rt *route) giveBack(msg *message.Message, err error) error {
+	class := Classify(err)
+	text := RedactError(err, msg)
+	fields := watermill.LogFields{"route": rt.Name, "message_uuid": msg.UUID, "class": class.String(), "error": text}
+	if class == ClassShutdown {
+		rt.logger.Debug("message given back", fields)
+	} else {
+		rt.logger.Info("message given back", fields)
+	}
+	rt.health.Observe(Event{Kind: EventReturned, Class: class, Err: err})
+	return returned(text)
+}
+
+// returned is the error for Watermill's Router. Its text is fit for logs, and it
+// passes for a context.Canceled so that Watermill does not log it once more: in
+// a shutdown that would be one error line per message in flight.
+type returned string
+
+func (e returned) Error() string        { return string(e) }
+func (e returned) Is(target error) bool { return target == context.Canceled }
+
+// transform is the innermost handler: it returns what is to be published.
+func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
+	if rt.Filter != nil && !rt.Filter(msg) {
+		return nil, nil
+	}
+	own := msg.CopyWithContext()
+	if rt.Transform == nil {
+		return []*message.Message{own}, nil
+	}
+	return rt.Transform(own)
+}
+
+// publish hands to the sink what next returns. It stands inside of the chain, so
+// that the chain sees the sink's errors.
+func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		d := deliveryOf(msg)
+		d.touched, d.filtered = false, false
+		ctx := msg.Context()
+		out, err := next(msg)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == 0 {
+			d.filtered = rt.To != nil // without a sink, the handler did all there is to do
+			return nil, nil
+		}
+		if rt.To == nil {
+			return nil, ErrNoSink
+		}
+
+		prepared := make([]*message.Message, len(out))
+		topics := make([]string, len(out))
+		for i, m := range out {
+			if m == nil {
+				return nil, ErrNilMessage
+			}
+			if m == msg {
+				m = msg.Copy() // a middleware passed it on; it is not ours to change
+			}
+			rt.prepare(ctx, d, m, i)
+			prepared[i] = m
+			if topics[i], err = rt.TopicFunc(m); err != nil {
+				return nil, fmt.Errorf("topic: %w", err)
+			}
+		}
+		for start := 0; start < len(prepared); {
+			end := start + 1
+			for end < len(prepared) && topics[end] == topics[start] {
+				end++
+			}
+			if err := rt.To.Publish(topics[start], prepared[start:end]...); err != nil {
+				if Classify(err) == ClassHandler {
+					err = Outage(err)
+				}
+				return nil, err
+			}
+			start = end
+		}
+		d.touched = true
+		return nil, nil
+	}
+}
+
+// prepare makes the i-th message ready for the sink.
+func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i int) {
+	if m.Context() == context.Background() {
+		m.SetContext(ctx)
+	}
+	if m.Metadata == nil {
+		m.Metadata = make(message.Metadata)
+	}
+	// An ID that came with the message named it in the place it comes from;
+	// what a handler made of it since may be several messages.
+	delete(m.Metadata, sinks.KeyDedupID)
+	if d.hasKey {
+		id := d.key.String()
+		if i > 0 {
+			id += "-" + strconv.Itoa(i)
+		}
+		m.Metadata[sinks.KeyDedupID] = id
+	}
+}

@@ -56,6 +56,7 @@ func (e *DecodeError) Error() string {
 const (
 	reasonNotJSON      = "data is not valid JSON"
 	reasonNotObject    = "is not an object"
+	reasonEmpty        = "is empty"
 	reasonMissing      = "is missing"
 	reasonNotString    = "is not a string"
 	reasonNotBool      = "is not a boolean"

@@ -1,7 +1,383 @@
 package gateway
 
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/segmentio/asm/base64"
+)
+
+// flatKey is a field of a MESSAGE_RECEIVED or FILE_RECEIVED.
+type flatKey int
+
+const (
+	keyUnknown flatKey = iota
+	keyEventType
+	keyID
+	keyAppMessageID
+	keyMessageType
+	keySentAt
+	keyReceivedAt
+	keyPayload
+	keyPayloadURI
+	keyReceivingEndpointID
+	keyFilename
+	keyTenantID
+	keyTeamsetContextID
+	keySize
+	keyMessageIDs
+	keyCount
+)
+
+// flatObject is what the scan found. Everything in it points into the data.
+type flatObject struct {
+	// str holds the strings; nil when the field is absent or null. The payload
+	// is not looked at yet: it may hold anything but a quote.
+	str     [keyCount][]byte
+	seen    uint32
+	size    int64
+	hasSize bool
+	ids     []byte // the inside of the array of message_ids, not empty if it is there
+	idCount int
+}
+
 // decodeFlat decodes the usual form of a MESSAGE_RECEIVED or FILE_RECEIVED in
-// one scan. It returns nil for anything else, be it wrong or only unusual.
+// one scan: an object without nested objects, escapes, repeated names or
+// invalid UTF-8, in which all is as specified. It returns nil for anything else,
+// be it wrong or only unusual, and then decodeObject has the say. What it does
+// return equals what decodeObject would.
 func decodeFlat(name EventType, data []byte) Event {
-	return nil
+	var o flatObject
+	if !o.scan(data) || string(o.str[keyEventType]) != string(name) ||
+		!validUUID(o.str[keyReceivingEndpointID]) || o.str[keyMessageType] == nil {
+		return nil
+	}
+	uri := o.str[keyPayloadURI]
+	if (o.str[keyPayload] == nil) == (uri == nil) || (uri != nil && !validPayloadURI(string(uri))) {
+		return nil
+	}
+	if name == EventFileReceived {
+		return o.file()
+	}
+	return o.message()
+}
+
+func (o *flatObject) message() Event {
+	if !validUUID(o.str[keyID]) || o.str[keyAppMessageID] == nil || o.str[keySentAt] == nil {
+		return nil
+	}
+	m := new(MessageReceived)
+	var ok bool
+	if m.SentAt, ok = parseDateTime(o.str[keySentAt]); !ok {
+		return nil
+	}
+	if s := o.str[keyReceivedAt]; s != nil {
+		if m.ReceivedAt, ok = parseDateTime(s); !ok {
+			return nil
+		}
+	}
+	if m.Payload, ok = o.payload(); !ok {
+		return nil
+	}
+	keys := [...]flatKey{
+		keyID, keyAppMessageID, keyMessageType, keyReceivingEndpointID,
+		keyFilename, keyTenantID, keyTeamsetContextID, keyPayloadURI,
+	}
+	all := o.join(keys[:])
+	cut := func(k flatKey) (s string) {
+		n := len(o.str[k])
+		s, all = all[:n], all[n:]
+		return s
+	}
+	m.ID = cut(keyID)
+	m.AppMessageID = cut(keyAppMessageID)
+	m.MessageType = cut(keyMessageType)
+	m.ReceivingEndpointID = cut(keyReceivingEndpointID)
+	m.Filename = cut(keyFilename)
+	m.TenantID = cut(keyTenantID)
+	m.TeamsetContextID = cut(keyTeamsetContextID)
+	m.PayloadURI = cut(keyPayloadURI)
+	return m
+}
+
+func (o *flatObject) file() Event {
+	if !o.hasSize || o.ids == nil {
+		return nil
+	}
+	f := &FileReceived{Size: o.size, MessageIDs: make([]string, o.idCount)}
+	var ok bool
+	if f.Payload, ok = o.payload(); !ok {
+		return nil
+	}
+	keys := [...]flatKey{
+		keyReceivingEndpointID, keyMessageType,
+		keyFilename, keyTenantID, keyTeamsetContextID, keyPayloadURI,
+	}
+	all := o.join(keys[:])
+	cut := func(n int) (s string) {
+		s, all = all[:n], all[n:]
+		return s
+	}
+	f.ReceivingEndpointID = cut(len(o.str[keyReceivingEndpointID]))
+	f.MessageType = cut(len(o.str[keyMessageType]))
+	f.Filename = cut(len(o.str[keyFilename]))
+	f.TenantID = cut(len(o.str[keyTenantID]))
+	f.TeamsetContextID = cut(len(o.str[keyTeamsetContextID]))
+	f.PayloadURI = cut(len(o.str[keyPayloadURI]))
+	for i := range f.MessageIDs {
+		f.MessageIDs[i] = cut(uuidLen)
+	}
+	return f
+}
+
+// join copies the fields named by keys, and the message IDs, into one string:
+// one allocation for all of them instead of one for each.
+func (o *flatObject) join(keys []flatKey) string {
+	n := 0
+	for _, k := range keys {
+		n += len(o.str[k])
+	}
+	n += o.idCount * uuidLen
+	var b strings.Builder
+	b.Grow(n)
+	for _, k := range keys {
+		b.Write(o.str[k])
+	}
+	for rest := o.ids; ; {
+		i := bytes.IndexByte(rest, '"')
+		if i < 0 {
+			return b.String()
+		}
+		b.Write(rest[i+1 : i+1+uuidLen])
+		rest = rest[i+uuidLen+2:]
+	}
+}
+
+// payload decodes the embedded payload, if there is one. It reports false for
+// what is not canonical: a line break, which the standard library skips, must
+// not stand in a JSON string.
+func (o *flatObject) payload() ([]byte, bool) {
+	src := o.str[keyPayload]
+	if src == nil {
+		return nil, true
+	}
+	if len(src)%4 != 0 {
+		return nil, false
+	}
+	n := len(src) / 4 * 3
+	if k := len(src); k > 0 && src[k-1] == '=' {
+		n--
+		if src[k-2] == '=' {
+			n--
+		}
+	}
+	dst := make([]byte, n)
+	// SIMD for whole blocks of the alphabet, and encoding/base64 for the rest:
+	// what one takes, so does the other. With the exact size known, a skipped
+	// line break shows as a length that falls short.
+	got, err := base64.StdEncoding.Decode(dst, src)
+	return dst, err == nil && got == n
+}
+
+// scan fills o from data. It reports false for anything out of the usual.
+func (o *flatObject) scan(data []byte) bool {
+	i := skipSpace(data, 0)
+	if i >= len(data) || data[i] != '{' {
+		return false
+	}
+	i++
+	for {
+		// A name. An empty object is unusual enough.
+		i = skipSpace(data, i)
+		if i >= len(data) || data[i] != '"' {
+			return false
+		}
+		n := bytes.IndexByte(data[i+1:], '"')
+		if n < 0 || n > 64 {
+			return false
+		}
+		name := data[i+1 : i+1+n]
+		if !plain(name) {
+			return false
+		}
+		i = skipSpace(data, i+n+2)
+		if i >= len(data) || data[i] != ':' {
+			return false
+		}
+		i = skipSpace(data, i+1)
+		if i >= len(data) {
+			return false
+		}
+		key := flatKeyOf(name)
+		if key != keyUnknown {
+			if o.seen&(1<<key) != 0 {
+				return false
+			}
+			o.seen |= 1 << key
+		}
+		if i = o.value(key, data, i); i < 0 {
+			return false
+		}
+		i = skipSpace(data, i)
+		if i >= len(data) {
+			return false
+		}
+		switch data[i] {
+		case ',':
+			i++
+		case '}':
+			return skipSpace(data, i+1) == len(data)
+		default:
+			return false
+		}
+	}
+}
+
+// value takes the value at data[i] and returns the position after it, or -1.
+func (o *flatObject) value(key flatKey, data []byte, i int) int {
+	switch c := data[i]; {
+	case c == '"':
+		n := bytes.IndexByte(data[i+1:], '"')
+		if n < 0 || key == keySize || key == keyMessageIDs {
+			return -1
+		}
+		s := data[i+1 : i+1+n : i+1+n]
+		if key != keyPayload && !plain(s) {
+			return -1
+		}
+		o.str[key] = s // of keyUnknown too, where nobody looks
+		return i + n + 2
+	case c == 'n' && bytes.HasPrefix(data[i:], []byte("null")):
+		return i + 4
+	case c == 't' && key == keyUnknown && bytes.HasPrefix(data[i:], []byte("true")):
+		return i + 4
+	case c == 'f' && key == keyUnknown && bytes.HasPrefix(data[i:], []byte("false")):
+		return i + 5
+	case c >= '0' && c <= '9' && (key == keySize || key == keyUnknown):
+		return o.number(key, data, i)
+	case c == '[' && key == keyMessageIDs:
+		return o.list(data, i+1)
+	}
+	return -1
+}
+
+// number takes up to 18 digits, which no int64 is too small for.
+func (o *flatObject) number(key flatKey, data []byte, i int) int {
+	from, n := i, int64(0)
+	for ; i < len(data) && data[i] >= '0' && data[i] <= '9'; i++ {
+		if i-from == 18 {
+			return -1
+		}
+		n = n*10 + int64(data[i]-'0')
+	}
+	if data[from] == '0' && i-from > 1 {
+		return -1
+	}
+	// A fraction or an exponent is met by the caller, which wants a comma.
+	if key == keySize {
+		o.size, o.hasSize = n, true
+	}
+	return i
+}
+
+// list takes an array of UUIDs from after its bracket.
+func (o *flatObject) list(data []byte, i int) int {
+	from := i - 1
+	for i = skipSpace(data, i); ; i = skipSpace(data, i+1) {
+		if o.idCount == 0 && i < len(data) && data[i] == ']' {
+			break
+		}
+		end := i + uuidLen + 1
+		if end >= len(data) || data[i] != '"' || data[end] != '"' || !validUUID(data[i+1:end]) {
+			return -1
+		}
+		o.idCount++
+		if i = skipSpace(data, end+1); i >= len(data) {
+			return -1
+		}
+		if data[i] == ']' {
+			break
+		}
+		if data[i] != ',' {
+			return -1
+		}
+	}
+	o.ids = data[from:i]
+	return i + 1
+}
+
+func flatKeyOf(name []byte) flatKey {
+	switch string(name) {
+	case "event_type":
+		return keyEventType
+	case "id":
+		return keyID
+	case "app_message_id":
+		return keyAppMessageID
+	case "message_type":
+		return keyMessageType
+	case "sent_at":
+		return keySentAt
+	case "received_at":
+		return keyReceivedAt
+	case "payload":
+		return keyPayload
+	case "payload_uri":
+		return keyPayloadURI
+	case "receiving_endpoint_id":
+		return keyReceivingEndpointID
+	case "filename":
+		return keyFilename
+	case "tenant_id":
+		return keyTenantID
+	case "teamset_context_id":
+		return keyTeamsetContextID
+	case "size":
+		return keySize
+	case "message_ids":
+		return keyMessageIDs
+	}
+	return keyUnknown
+}
+
+func skipSpace(data []byte, i int) int {
+	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// plain reports whether the content of a JSON string stands for itself: no
+// escape, no control character, valid UTF-8.
+func plain(b []byte) bool {
+	const (
+		ones  = 0x0101010101010101
+		highs = 0x8080808080808080
+	)
+	// Eight bytes at a time: the high bit of a byte of odd is set when that byte
+	// or one below it is out of the ordinary, which may claim too much but never
+	// too little.
+	rest := b
+	for len(rest) >= 8 {
+		x := binary.LittleEndian.Uint64(rest)
+		control := (x - ones*0x20) &^ x
+		escape := x ^ ones*'\\'
+		escape = (escape - ones) &^ escape
+		if odd := (x | control | escape) & highs; odd != 0 {
+			rest = rest[bits.TrailingZeros64(odd)/8:]
+			break
+		}
+		rest = rest[8:]
+	}
+	ascii := true
+	for _, c := range rest {
+		if c < 0x20 || c == '\\' {
+			return false
+		}
+		ascii = ascii && c < utf8.RuneSelf
+	}
+	return ascii || utf8.Valid(b)
 }

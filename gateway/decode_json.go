@@ -28,7 +28,9 @@ func decodeObject(name EventType, data []byte) (Event, error) {
 	d := &objectDecoder{object: o, err: new(*DecodeError)}
 	eventType := EventType(d.str("event_type", required))
 	if name == "" {
-		name = eventType
+		if name = eventType; name == "" {
+			d.fail("event_type", reasonEmpty)
+		}
 	}
 	if *d.err == nil && eventType != name {
 		d.fail("event_type", reasonNotEventName)

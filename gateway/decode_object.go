@@ -213,10 +213,13 @@ func validPayloadURI(s string) bool {
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
 
+// uuidLen is the length of a UUID.
+const uuidLen = 36
+
 // validUUID reports whether s has the form of a UUID: 8-4-4-4-12 hexadecimal
 // digits in either case.
 func validUUID[T string | []byte](s T) bool {
-	if len(s) != 36 {
+	if len(s) != uuidLen {
 		return false
 	}
 	for i := range len(s) {
@@ -235,28 +238,66 @@ func validUUID[T string | []byte](s T) bool {
 	return true
 }
 
-// dateTimeLayouts are what parseDateTime takes besides RFC 3339. Parsing
-// accepts a fraction of a second in each of them.
-var dateTimeLayouts = [...]string{
-	"2006-01-02T15:04:05Z0700",
-	"2006-01-02T15:04:05Z07",
-	"2006-01-02T15:04:05",
-}
-
 // parseDateTime parses an ISO 8601 date-time as [DecodeEvent] describes it.
-func parseDateTime(s string) (time.Time, bool) {
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t.UTC(), true
+func parseDateTime[T string | []byte](s T) (time.Time, bool) {
+	if t, ok := parseUTC(s); ok {
+		return t, true
 	}
-	// RFC 3339 allows lower case letters, package time does not.
-	s = strings.ToUpper(s)
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t.UTC(), true
-	}
-	for _, layout := range dateTimeLayouts {
-		if t, err := time.Parse(layout, s); err == nil {
+	// RFC 3339 allows lower case letters, package time does not. A fraction of
+	// a second is accepted with every layout.
+	upper := strings.ToUpper(string(s))
+	for _, layout := range [...]string{
+		time.RFC3339,
+		"2006-01-02T15:04:05Z0700",
+		"2006-01-02T15:04:05Z07",
+		"2006-01-02T15:04:05",
+	} {
+		if t, err := time.Parse(layout, upper); err == nil {
 			return t.UTC(), true
 		}
 	}
 	return time.Time{}, false
+}
+
+// parseUTC parses the usual form, 2006-01-02T15:04:05Z with up to nine digits of
+// fraction, some ten times faster than package time. Of anything else, be it
+// wrong or only unusual, it reports false.
+func parseUTC[T string | []byte](s T) (time.Time, bool) {
+	const usual = "dddd-dd-ddTdd:dd:dd"
+	last := len(s) - 1
+	if last < len(usual) || s[last] != 'Z' {
+		return time.Time{}, false
+	}
+	for i := range len(usual) {
+		c, digit := s[i], s[i] >= '0' && s[i] <= '9'
+		if usual[i] == 'd' && !digit || usual[i] != 'd' && c != usual[i] {
+			return time.Time{}, false
+		}
+	}
+	two := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
+	nanos := 0
+	if last > len(usual) {
+		digits := last - len(usual) - 1
+		if s[len(usual)] != '.' || digits < 1 || digits > 9 {
+			return time.Time{}, false
+		}
+		for i := range 9 {
+			nanos *= 10
+			if i >= digits {
+				continue
+			}
+			c := s[len(usual)+1+i]
+			if c < '0' || c > '9' {
+				return time.Time{}, false
+			}
+			nanos += int(c - '0')
+		}
+	}
+	month, day, hour, minute, second := two(5), two(8), two(11), two(14), two(17)
+	// 29 February is left to package time, which knows the years that have it.
+	days := [...]int{0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
+	if month < 1 || month > 12 || day < 1 || day > days[month] || hour > 23 || minute > 59 || second > 59 {
+		return time.Time{}, false
+	}
+	return time.Date(two(0)*100+two(2), time.Month(month), day, hour, minute, second, nanos, time.UTC), true
 }

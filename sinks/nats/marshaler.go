@@ -1,0 +1,171 @@
+package nats
+
+import (
+	"encoding/base64"
+	"strings"
+	"unicode/utf8"
+
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+var _ wmnats.MarshalerUnmarshaler = Marshaler{}
+
+// Marshaler writes Watermill messages as NATS messages and reads them back, any
+// payload and any metadata byte for byte. It fits into the publisher and the
+// subscriber of watermill-nats.
+//
+//   - The payload is the data.
+//   - The UUID is the header _watermill_message_uuid, as in watermill-nats.
+//   - Each metadata entry is a header of the same name, with its value as it is.
+//   - A value that a header would alter (control characters, white space at the
+//     ends, bytes that are not UTF-8) or that begins with "=?" is written as one
+//     encoded word of RFC 2047: `=?utf-8?B?` base64 of the bytes `?=`.
+//   - A name that is not legal in a header, that NATS reserves (Nats-…, Status,
+//     Description) or that collides with the two names of this list is written
+//     percent-encoded behind `agrimill-key-`: `agrimill-key-Nats-Msg-Id`. So
+//     metadata never controls the server.
+//   - [sinks.KeyDedupID] is also written as Nats-Msg-Id, followed by a space and
+//     the subject, since the server looks for duplicates in the whole stream and
+//     not per subject. Without it there is no Nats-Msg-Id, and the server stores
+//     every copy.
+//
+// Reading skips Nats-… headers. Messages of others are read too: a header with
+// several values becomes one entry, the values joined by ", ".
+type Marshaler struct{}
+
+const (
+	keyPrefix   = "agrimill-key-"
+	wordPrefix  = "=?utf-8?B?"
+	wordSuffix  = "?="
+	natsPrefix  = "nats-"
+	statusName  = "status"
+	detailsName = "description"
+)
+
+// Marshal makes the NATS message for a subject. Its data is msg's payload, not
+// a copy.
+func (Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
+	header := make(natsgo.Header, len(msg.Metadata)+2)
+	values := make([]string, len(msg.Metadata)+2) // one allocation for all headers
+	set := func(name, value string) {
+		values[0] = value
+		header[name] = values[:1:1]
+		values = values[1:]
+	}
+	set(wmnats.WatermillUUIDHdr, encodeValue(msg.UUID))
+	for name, value := range msg.Metadata {
+		set(encodeName(name), encodeValue(value))
+	}
+	if id := msg.Metadata[sinks.KeyDedupID]; id != "" {
+		set(natsgo.MsgIdHdr, encodeValue(id)+" "+subject)
+	}
+	return &natsgo.Msg{Subject: subject, Data: msg.Payload, Header: header}, nil
+}
+
+// Unmarshal makes the Watermill message of a NATS message. Its payload is the
+// data, not a copy. It never fails.
+func (Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
+	msg := message.NewMessage("", natsMsg.Data)
+	for name, values := range natsMsg.Header {
+		value := ""
+		if len(values) > 0 {
+			value = decodeValue(values[0])
+		}
+		for _, more := range values[min(1, len(values)):] {
+			value += ", " + decodeValue(more)
+		}
+		switch {
+		case name == wmnats.WatermillUUIDHdr:
+			msg.UUID = value
+		case hasPrefixFold(name, natsPrefix):
+		default:
+			msg.Metadata[decodeName(name)] = value
+		}
+	}
+	return msg, nil
+}
+
+// nameSegments percent-encodes header names. Legal is what nats.go accepts
+// (ADR-4 without some separators), apart from the mark.
+var nameSegments = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
+	return b > ' ' && b < 0x7f && b != '%' && strings.IndexByte(`"()/,:;<=>?@[\]{}`, b) < 0
+}}
+
+func encodeName(name string) string {
+	if isPlainName(name) {
+		return name
+	}
+	return keyPrefix + nameSegments.Escape(name)
+}
+
+// isPlainName reports whether a name can be a header as it is.
+func isPlainName(name string) bool {
+	for i := 0; i < len(name); i++ {
+		if c := name[i]; c != '%' && !nameSegments.Legal(c) {
+			return false
+		}
+	}
+	return name != "" && !hasPrefixFold(name, natsPrefix) && !hasPrefixFold(name, keyPrefix) &&
+		!strings.EqualFold(name, statusName) && !strings.EqualFold(name, detailsName) &&
+		!strings.EqualFold(name, wmnats.WatermillUUIDHdr)
+}
+
+// decodeName reverses encodeName. What encodeName never writes stays as it is.
+func decodeName(name string) string {
+	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
+		if decoded, err := nameSegments.Unescape(escaped); err == nil && !isPlainName(decoded) {
+			return decoded
+		}
+	}
+	return name
+}
+
+func encodeValue(value string) string {
+	if isPlainValue(value) {
+		return value
+	}
+	return wordPrefix + base64.StdEncoding.EncodeToString([]byte(value)) + wordSuffix
+}
+
+// isPlainValue reports whether a value survives as a header value.
+func isPlainValue(value string) bool {
+	if value == "" {
+		return true
+	}
+	ascii := true
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		if c < ' ' || c == 0x7f {
+			return false
+		}
+		ascii = ascii && c < utf8.RuneSelf
+	}
+	return value[0] != ' ' && value[len(value)-1] != ' ' && !strings.HasPrefix(value, "=?") &&
+		(ascii || utf8.ValidString(value))
+}
+
+// decodeValue reverses encodeValue. What encodeValue never writes stays as it
+// is.
+func decodeValue(value string) string {
+	word, ok := strings.CutPrefix(value, wordPrefix)
+	if !ok {
+		return value
+	}
+	word, ok = strings.CutSuffix(word, wordSuffix)
+	if !ok {
+		return value
+	}
+	decoded, err := base64.StdEncoding.Strict().DecodeString(word)
+	if err != nil || isPlainValue(string(decoded)) {
+		return value
+	}
+	return string(decoded)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

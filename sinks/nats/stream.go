@@ -1,0 +1,169 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// ErrStream is wrapped by New's error when a stream exists that the sink cannot
+// use: its subjects do not cover the sink's, or it does not acknowledge.
+var ErrStream = errors.New("sinks/nats: unusable stream")
+
+// streamConfig returns what the Config asks for, as the server reports it back.
+func (c Config) streamConfig() jetstream.StreamConfig {
+	unlimited := func(n int64) int64 {
+		if n == 0 {
+			return -1
+		}
+		return n
+	}
+	discard := jetstream.DiscardNew
+	if c.DiscardOld {
+		discard = jetstream.DiscardOld
+	}
+	return jetstream.StreamConfig{
+		Name:       c.Stream,
+		Subjects:   []string{c.SubjectPrefix + ".>"},
+		Retention:  c.Retention,
+		Discard:    discard,
+		Storage:    c.Storage,
+		Replicas:   c.Replicas,
+		MaxAge:     c.MaxAge,
+		MaxBytes:   unlimited(c.MaxBytes),
+		MaxMsgs:    unlimited(c.MaxMessages),
+		MaxMsgSize: int32(unlimited(int64(c.MaxMessageSize))),
+		Duplicates: c.DedupWindow,
+	}
+}
+
+// provisionStream does what Config.Provision says and returns the stream's
+// settings, as they are on the server, and how they differ from the Config's.
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.StreamConfig, []string, error) {
+	want := cfg.streamConfig()
+	stream, err := js.Stream(ctx, cfg.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
+		stream, err = js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = js.Stream(ctx, cfg.Stream) // another sink was faster
+		}
+	}
+	if err != nil {
+		return jetstream.StreamConfig{}, nil, fmt.Errorf("stream %s: %w", cfg.Stream, err)
+	}
+	have := stream.CachedInfo().Config
+	differences := diffStream(have, want)
+
+	if cfg.Provision == ProvisionUpdate && (len(differences) > 0 || !coversAny(have.Subjects, cfg.SubjectPrefix)) {
+		updated := have
+		if !coversAny(have.Subjects, cfg.SubjectPrefix) {
+			updated.Subjects = append(slices.Clone(have.Subjects), want.Subjects...)
+		}
+		updated.Retention, updated.Discard, updated.Storage = want.Retention, want.Discard, want.Storage
+		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
+		updated.MaxMsgs, updated.MaxMsgSize, updated.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
+		stream, err = js.UpdateStream(ctx, updated)
+		if err != nil {
+			return jetstream.StreamConfig{}, nil, fmt.Errorf("update stream %s: %w", cfg.Stream, err)
+		}
+		have = stream.CachedInfo().Config
+		differences = diffStream(have, want)
+	}
+
+	switch {
+	case !coversAny(have.Subjects, cfg.SubjectPrefix):
+		return have, nil, fmt.Errorf("%w: %s has the subjects %s, which do not cover %s",
+			ErrStream, cfg.Stream, strings.Join(have.Subjects, " "), want.Subjects[0])
+	case have.NoAck:
+		return have, nil, fmt.Errorf("%w: %s does not acknowledge (no_ack)", ErrStream, cfg.Stream)
+	case have.Sealed:
+		return have, nil, fmt.Errorf("%w: %s is sealed", ErrStream, cfg.Stream)
+	}
+	return have, differences, nil
+}
+
+func coversAny(patterns []string, prefix string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, prefix) })
+}
+
+// diffStream lists the settings of Config that differ, as "name have (want)".
+func diffStream(have, want jetstream.StreamConfig) []string {
+	var differences []string
+	diff := func(name string, have, want any) {
+		if have != want {
+			differences = append(differences, fmt.Sprintf("%s %v (configured: %v)", name, have, want))
+		}
+	}
+	diff("retention", have.Retention, want.Retention)
+	diff("discard", have.Discard, want.Discard)
+	diff("storage", have.Storage, want.Storage)
+	diff("replicas", have.Replicas, want.Replicas)
+	diff("max age", have.MaxAge, want.MaxAge)
+	diff("max bytes", have.MaxBytes, want.MaxBytes)
+	diff("max messages", have.MaxMsgs, want.MaxMsgs)
+	diff("max message size", have.MaxMsgSize, want.MaxMsgSize)
+	diff("dedup window", have.Duplicates, want.Duplicates)
+	return differences
+}
+
+// durability returns what the stream's settings promise.
+func durability(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, string) {
+	switch {
+	case have.Storage == jetstream.MemoryStorage && have.Replicas < 3:
+		return sinks.DurabilityMemory, "memory storage: acknowledged messages are lost when the server ends; use file storage"
+	case have.PersistMode == jetstream.AsyncPersistMode:
+		return sinks.DurabilityMemory, "the stream acknowledges before it writes (persist_mode async): acknowledged messages are lost when the server crashes; use the default persist mode"
+	case have.Storage == jetstream.MemoryStorage:
+		return sinks.DurabilityMemory, fmt.Sprintf("memory storage on %d replicas: acknowledged messages are lost when a majority of the servers ends; use file storage", have.Replicas)
+	case have.Replicas >= 3:
+		return sinks.DurabilityReplicated, fmt.Sprintf("file storage, acknowledged by a majority of %d replicas", have.Replicas)
+	case syncAlways:
+		return sinks.DurabilitySynced, "file storage, one copy, synced before the acknowledgement (sync_interval always)"
+	default:
+		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and Config.SyncAlways, or use three replicas"
+	}
+}
+
+// warn tells the logger where the stream promises less than the router's
+// "nothing is lost" needs.
+func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string, syncAlways bool) {
+	fields := watermill.LogFields{"stream": have.Name}
+	warning := func(text string) { logger.Info("Warning: "+text, fields) }
+	if level, note := durability(have, syncAlways); level < sinks.DurabilitySynced {
+		warning("durability " + level.String() + ": " + note)
+	}
+	if have.Duplicates < shortDedupWindow {
+		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set Config.DedupWindow to %v or more", have.Duplicates, shortDedupWindow))
+	}
+	if have.Retention == jetstream.InterestPolicy {
+		warning("retention interest: messages without a consumer are deleted at once; use limits or work queue")
+	}
+	if have.Discard == jetstream.DiscardOld && (have.MaxBytes > 0 || have.MaxMsgs > 0) {
+		warning("a full stream deletes its oldest messages (discard old); use discard new to hold the intake instead")
+	}
+	if len(differences) > 0 {
+		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; use ProvisionUpdate to change them")
+	}
+}
+
+// provision is run again when the server answers that there is no stream: it
+// may have been deleted, or lived in the memory of a server that restarted.
+func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	have, differences, err := provisionStream(ctx, s.js, s.config)
+	if err != nil {
+		return err
+	}
+	s.stream.Store(&have)
+	warn(s.logger, have, differences, s.config.SyncAlways)
+	return nil
+}

@@ -1,0 +1,82 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// maxSubjectLength bounds subjects. A server drops the connection, and with it
+// everything that is under way, when a protocol line is longer than its
+// max_control_line (default 4096); the line holds the subject, the reply
+// subject and two numbers.
+const maxSubjectLength = 2048
+
+// errBadTopic is the cause of ErrRejected for topics that are no NATS subject.
+var errBadTopic = errors.New("not a NATS subject")
+
+// segments escapes one value into one token of a NATS subject: white space,
+// control and non-ASCII bytes, the separator '.', the wildcards '*' and '>',
+// and the mark '%' itself.
+var segments = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
+	return b > ' ' && b < 0x7f && b != '.' && b != '*' && b != '>' && b != '%'
+}}
+
+// TopicSegment maps any string to one legal token of a NATS subject, different
+// strings to different tokens, by percent-encoding what is not legal:
+// `iso:11783:-10:taskdata:zip` stays as it is, `a.b` becomes `a%2Eb`, the empty
+// string becomes `%`. [UnescapeTopicSegment] is the way back.
+func TopicSegment(value string) string { return segments.Escape(value) }
+
+// UnescapeTopicSegment returns the value that [TopicSegment] maps to segment.
+// Anything that TopicSegment never returns is [sinks.ErrBadSegment].
+func UnescapeTopicSegment(segment string) (string, error) { return segments.Unescape(segment) }
+
+// SubjectCalculator returns the function that makes watermill-nats subscribers
+// read the topics that a sink with the same prefix writes. prefix "" is
+// [DefaultSubjectPrefix].
+func SubjectCalculator(prefix string) wmnats.SubjectCalculator {
+	if prefix == "" {
+		prefix = DefaultSubjectPrefix
+	}
+	return func(queueGroupPrefix, topic string) *wmnats.SubjectDetail {
+		return &wmnats.SubjectDetail{Primary: prefix + "." + topic, QueueGroup: queueGroupPrefix}
+	}
+}
+
+// checkSubject returns an error unless s can be published to.
+func checkSubject(s string) error {
+	if len(s) > maxSubjectLength {
+		return fmt.Errorf("%w: %d bytes long, the limit is %d", errBadTopic, len(s), maxSubjectLength)
+	}
+	start := true
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c <= ' ' || c == 0x7f || c == '*' || c == '>' || c == '.' && start {
+			return fmt.Errorf("%w: byte %d", errBadTopic, i)
+		}
+		start = c == '.'
+	}
+	if start {
+		return fmt.Errorf("%w: empty or ends with a dot", errBadTopic)
+	}
+	return nil
+}
+
+// covers reports whether pattern matches every subject that "prefix.>" matches.
+func covers(pattern, prefix string) bool {
+	want := append(strings.Split(prefix, "."), ">")
+	for i, token := range strings.Split(pattern, ".") {
+		if token == ">" {
+			return i < len(want)
+		}
+		if i >= len(want) || want[i] == ">" || token != "*" && token != want[i] {
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,39 @@
+package gatewaytest
+
+import (
+	"net/http"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// ClientConfig is the configuration of a client of the default application:
+// addresses, credentials, service name, TLS. Set more fields before passing it
+// to gateway.New.
+func (s *Server) ClientConfig() gateway.Config { return s.defaultApp.ClientConfig() }
+
+// ClientConfig is the configuration of a client of this application.
+func (a *Application) ClientConfig() gateway.Config {
+	cfg := gateway.Config{
+		BaseURL: a.server.BaseURL(), TokenURL: a.server.TokenURL(),
+		ClientID: a.ClientID, ClientSecret: a.ClientSecret,
+		ServiceName: a.server.cfg.ServiceName,
+		TLS:         a.server.ClientTLS(),
+	}
+	switch a.server.cfg.TokenAuth {
+	case TokenAuthParams:
+		cfg.AuthStyle = gateway.AuthStyleParams
+	case TokenAuthBoth, TokenAuthBasic:
+		cfg.AuthStyle = gateway.AuthStyleBasic
+	}
+	if a.server.cfg.TypesEncoding == TypesComma {
+		cfg.EventTypesEncoding = gateway.EventTypesComma
+	}
+	return cfg
+}
+
+// HTTPClient is a plain HTTP client that trusts the server's certificate, for
+// tests that speak to the service without package gateway. The caller closes
+// its idle connections.
+func (s *Server) HTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.ClientTLS()}}
+}

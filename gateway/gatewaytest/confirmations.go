@@ -1,0 +1,105 @@
+package gatewaytest
+
+import (
+	"net/http"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// POST /confirmations (confirmMessages).
+//
+// Honours: the tenant header (400, 403); at least one confirmation, each with
+// two UUIDs (400, and then none of them is carried out); 202 without a body; the
+// same message at several endpoints separately; the time between 202 and effect
+// (Config.ConfirmationLag); confirming again, which is counted and changes
+// nothing. No cap on their number.
+// A pair the application never had in the tenant is ignored and counted
+// (Server.UnknownConfirmations), or 400 under Config.StrictConfirmations.
+
+func (s *Server) handleConfirm(w http.ResponseWriter, r *request) error {
+	tenantID, err := s.uuidHeader(r, gateway.KeyTenantID)
+	if err != nil {
+		return err
+	}
+	var body gateway.ConfirmMessagesRequest
+	if err := readJSON(r.Request, 64<<20, http.StatusBadRequest, &body); err != nil {
+		return err
+	}
+	if len(body.Confirmations) == 0 {
+		return badRequest("confirmations must hold at least one item")
+	}
+	for n := range body.Confirmations {
+		c := &body.Confirmations[n]
+		var message, endpoint bool
+		c.MessageID, message = canonicalUUID(c.MessageID)
+		c.EndpointID, endpoint = canonicalUUID(c.EndpointID)
+		switch {
+		case !message:
+			return badRequest("confirmations[%d].message_id is missing or not a UUID", n)
+		case !endpoint:
+			return badRequest("confirmations[%d].endpoint_id is missing or not a UUID", n)
+		}
+	}
+	if err := s.confirm(r.app, tenantID, body.Confirmations); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (s *Server) confirm(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) error {
+	s.mu.Lock()
+	confirmed, hooks, err := s.confirmAllLocked(app, tenantID, confirmations)
+	s.mu.Unlock()
+	for _, e := range confirmed {
+		for _, hook := range hooks {
+			hook(e)
+		}
+	}
+	return err
+}
+
+// confirmAllLocked returns the entries as they are after the confirmation when
+// somebody wants to see them.
+func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) ([]LedgerEntry, []func(LedgerEntry), error) {
+	t, err := s.tenantLocked(app, tenantID, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	entries := make([]*entry, 0, len(confirmations))
+	unknown := 0
+	for _, c := range confirmations {
+		e := s.lookupLocked(app, t, c)
+		switch {
+		case e != nil:
+			entries = append(entries, e)
+		case s.cfg.StrictConfirmations:
+			s.ledger.unknown++
+			return nil, nil, badRequest("message %s for endpoint %s does not exist", c.MessageID, c.EndpointID)
+		default:
+			unknown++
+		}
+	}
+	s.ledger.unknown += unknown
+	hooks := s.ledger.hooks
+	var confirmed []LedgerEntry
+	now := s.clock.now()
+	s.applyLagLocked(now)
+	for _, e := range entries {
+		s.confirmLocked(e, now)
+		if len(hooks) > 0 {
+			confirmed = append(confirmed, e.snapshot())
+		}
+	}
+	s.compactLocked(&app.feed)
+	s.changedLocked()
+	return confirmed, hooks, nil
+}
+
+// UnknownConfirmations is the number of confirmations that named a pair the
+// application never had in the tenant.
+func (s *Server) UnknownConfirmations() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.unknown
+}

@@ -1,0 +1,228 @@
+package gatewaytest
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// GET /events (receiveEvents).
+//
+// Honours: one stream for all endpoints of the application; `types` in both
+// serialisations (Config.TypesEncoding), 400 for an unknown one; each event with
+// one `event:` and one `data:` line and event_type in the data; replay of all
+// unconfirmed messages in order of acceptance, then live (Config.NoReplay);
+// every open stream gets every event (Config.Streams); comment lines as
+// keep-alive (Config.KeepAlive); embedded payloads up to Config.InlineLimit, a
+// fresh payload_uri above it.
+// Lifecycle events go to streams that are open when they happen. An open stream
+// outlives the token it was opened with.
+
+func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
+	filter, err := s.typesFilter(r)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-cache")
+	// Registered before the header is sent: whoever has seen the 200 misses
+	// nothing that happens after it.
+	st := s.openStream(r.app, filter, connOf(r.Request))
+	defer s.closeStream(st)
+	w.WriteHeader(http.StatusOK)
+	s.writeStream(w, r.Request, st)
+	return nil
+}
+
+// typesFilter is nil when `types` is omitted: all events.
+func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
+	values, given := r.URL.Query()["types"]
+	if !given {
+		return nil, nil
+	}
+	if s.cfg.TypesEncoding == TypesComma && len(values) > 1 {
+		return nil, badRequest("parameter types is given more than once")
+	}
+	filter := map[gateway.EventType]bool{}
+	for _, value := range values {
+		items := []string{value}
+		if s.cfg.TypesEncoding != TypesRepeated {
+			items = strings.Split(value, ",")
+		}
+		for _, item := range items {
+			if !slices.Contains(gateway.EventTypes(), gateway.EventType(item)) {
+				return nil, badRequest("parameter types has an unknown event type")
+			}
+			filter[gateway.EventType(item)] = true
+		}
+	}
+	return filter, nil
+}
+
+// writeStream writes events until the connection or the run ends. It flushes
+// when there is nothing more to write.
+func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream) {
+	out := bufio.NewWriterSize(w, 64<<10)
+	control := http.NewResponseController(w)
+	flush := func() error {
+		if err := out.Flush(); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	var keepAlive <-chan time.Time
+	if s.cfg.KeepAlive != NoKeepAlive {
+		ticker := time.NewTicker(s.cfg.KeepAlive)
+		defer ticker.Stop()
+		keepAlive = ticker.C
+	}
+	base := s.PayloadURL()
+	var buf []byte
+	for {
+		s.mu.Lock()
+		i := s.takeLocked(st)
+		open, silent := st.open, s.stalls > 0
+		s.mu.Unlock()
+		if !open {
+			return
+		}
+		if i != nil {
+			buf = s.appendEvent(buf[:0], base, i)
+			if _, err := out.Write(buf); err != nil {
+				return
+			}
+			continue
+		}
+		if !silent {
+			if err := flush(); err != nil {
+				return
+			}
+		}
+		select {
+		case <-st.wake:
+		case <-keepAlive:
+			if !silent {
+				_, _ = io.WriteString(out, ": keep-alive\n\n") // the flush reports the error
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// appendEvent renders an event as it goes over the wire.
+func (s *Server) appendEvent(buf []byte, base string, i *item) []byte {
+	if i.name == "" {
+		return append(buf, i.data...)
+	}
+	buf = append(buf, "event: "...)
+	buf = append(buf, i.name...)
+	buf = append(buf, "\ndata: "...)
+	switch {
+	case i.payload == nil:
+		buf = append(buf, i.data...)
+	case i.name == gateway.EventFileReceived:
+		buf = s.appendFile(buf, base, i)
+	default:
+		buf = s.appendMessage(buf, base, i)
+	}
+	return append(buf, "\n\n"...)
+}
+
+func (s *Server) appendMessage(buf []byte, base string, i *item) []byte {
+	p := i.payload
+	buf = append(buf, `{"event_type":"MESSAGE_RECEIVED"`...)
+	buf = appendField(buf, "id", p.messageIDs[i.chunk])
+	buf = appendField(buf, "app_message_id", p.contextID)
+	buf = appendField(buf, "message_type", p.messageType)
+	buf = appendField(buf, "sent_at", p.sentAt)
+	if !s.cfg.OmitOptionalFields {
+		buf = append(buf, `,"received_at":"`...)
+		buf = p.received.UTC().AppendFormat(buf, time.RFC3339Nano)
+		buf = append(buf, '"')
+	}
+	return s.appendRest(buf, base, i, i.chunk)
+}
+
+func (s *Server) appendFile(buf []byte, base string, i *item) []byte {
+	p := i.payload
+	buf = append(buf, `{"event_type":"FILE_RECEIVED"`...)
+	buf = appendField(buf, "message_type", p.messageType)
+	buf = append(buf, `,"size":`...)
+	buf = strconv.AppendInt(buf, p.size, 10)
+	buf = append(buf, `,"message_ids":[`...)
+	for n, id := range p.messageIDs {
+		if n > 0 {
+			buf = append(buf, ',')
+		}
+		buf = appendString(buf, id)
+	}
+	buf = append(buf, ']')
+	return s.appendRest(buf, base, i, wholePayload)
+}
+
+// appendRest adds what both events share, and closes the object.
+func (s *Server) appendRest(buf []byte, base string, i *item, part int) []byte {
+	p := i.payload
+	size := p.size
+	if part != wholePayload {
+		size = int64(len(p.chunks[part]))
+	}
+	if size <= s.cfg.InlineLimit {
+		buf = append(buf, `,"payload":"`...)
+		buf = appendBase64(buf, p.part(part))
+		buf = append(buf, '"')
+	} else {
+		buf = append(buf, `,"payload_uri":"`...)
+		buf = s.appendPayloadURI(buf, base, p, part, s.clock.now())
+		buf = append(buf, '"')
+	}
+	buf = appendField(buf, "receiving_endpoint_id", i.receiver.id)
+	if p.filename != "" {
+		buf = appendField(buf, "filename", p.filename)
+	}
+	if !s.cfg.OmitOptionalFields {
+		buf = appendField(buf, "tenant_id", p.tenantID)
+	}
+	if p.teamsetContextID != "" {
+		buf = appendField(buf, "teamset_context_id", p.teamsetContextID)
+	}
+	return append(buf, '}')
+}
+
+func appendBase64(buf []byte, chunks [][]byte) []byte {
+	if len(chunks) == 1 {
+		return base64.StdEncoding.AppendEncode(buf, chunks[0])
+	}
+	// Rare: a split payload that is embedded whole.
+	return base64.StdEncoding.AppendEncode(buf, slices.Concat(chunks...))
+}
+
+func appendField(buf []byte, name, value string) []byte {
+	buf = append(buf, ',', '"')
+	buf = append(buf, name...)
+	buf = append(buf, '"', ':')
+	return appendString(buf, value)
+}
+
+// appendString appends a JSON string: as it is when nothing needs an escape.
+func appendString(buf []byte, s string) []byte {
+	for n := range len(s) {
+		if c := s[n]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s) // a string never fails
+			return append(buf, quoted...)
+		}
+	}
+	buf = append(buf, '"')
+	buf = append(buf, s...)
+	return append(buf, '"')
+}

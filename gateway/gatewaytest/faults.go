@@ -1,0 +1,429 @@
+package gatewaytest
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Operation names what a fault is injected into.
+type Operation string
+
+// The operations of the service, the token endpoint and the payload host.
+const (
+	OpToken          Operation = "token"
+	OpSendMessage    Operation = "sendMessages"
+	OpEvents         Operation = "receiveEvents"
+	OpConfirm        Operation = "confirmMessages"
+	OpListTenants    Operation = "listAuthorizedTenants"
+	OpListEndpoints  Operation = "listTenantEndpoints"
+	OpPutEndpoint    Operation = "putEndpoint"
+	OpDeleteEndpoint Operation = "deleteEndpoint"
+	OpPayload        Operation = "payload"
+	// OpAny is every operation.
+	OpAny Operation = "*"
+)
+
+// AfterHeader as [Fault.CutAfter] or [Fault.HangAfter] means: after the header of
+// the answer, before the first byte of its body.
+const AfterHeader int64 = -1
+
+// CutStyle is how a connection ends.
+type CutStyle int
+
+// The values of [Fault.Cut].
+const (
+	// CutClose closes the connection without the end of the answer.
+	CutClose CutStyle = iota
+	// CutReset resets the connection.
+	CutReset
+	// CutClean ends the answer as if it were complete, where its framing allows
+	// that (an event stream; not an answer with a Content-Length).
+	CutClean
+)
+
+// Fault is what happens to a request instead of, or on top of, its regular
+// answer. Fields combine in the order given here. The zero Fault changes
+// nothing (and counts its hits).
+type Fault struct {
+	// Match restricts the fault to requests for which it returns true. It must
+	// not read the body. Nil: all requests of the operation.
+	Match func(*http.Request) bool
+	// Skip lets that many matching requests pass first.
+	Skip int
+	// Times is how many requests are hit. 0: until lifted.
+	Times int
+
+	// Delay passes before anything else happens.
+	Delay time.Duration
+	// Hang holds the request until the fault is lifted; it is then carried out.
+	// See HangAfter for an answer that stops half-way.
+	Hang bool
+	// Refuse drops the connection without carrying the request out.
+	Refuse bool
+	// AfterWork carries the request out before Status and Body, which otherwise
+	// replace the work together with the answer.
+	AfterWork bool
+	// DropAnswer carries the request out, then drops the connection.
+	DropAnswer bool
+
+	// Status replaces the answer. Its body is an error body with Message, unless
+	// Body says otherwise.
+	Status int
+	// Message is the `message` of the error body. Default: the status text.
+	Message string
+	// Body replaces the body of the answer (status 200 unless Status is set):
+	// garbage, an HTML page, a token response without expires_in.
+	Body []byte
+	// ContentType replaces the Content-Type of the answer, regular or not.
+	ContentType string
+	// Header is added to the answer: Retry-After, Location.
+	Header http.Header
+
+	// CutAfter cuts the connection after that many bytes of the body; then
+	// [AfterHeader] means none of them. 0: no cut.
+	CutAfter int64
+	// Cut is how CutAfter, Refuse and DropAnswer end the connection. Default:
+	// CutClose.
+	Cut CutStyle
+	// HangAfter stops sending after that many bytes of the body, or
+	// [AfterHeader], until the fault is lifted; the rest follows then. 0: off.
+	HangAfter int64
+}
+
+// Injection is a fault that is in place.
+type Injection struct {
+	server *Server
+	op     Operation
+	fault  Fault
+	lifted chan struct{}
+	once   sync.Once
+
+	// Guarded by Server.mu.
+	seen, hits int
+}
+
+// Inject puts a fault in place. Of several for one operation, the oldest that
+// applies to a request hits it.
+func (s *Server) Inject(op Operation, f Fault) *Injection {
+	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.injections = append(s.injections, i)
+	return i
+}
+
+// Lift takes the fault away and lets go what it holds. It may be called more
+// than once.
+func (i *Injection) Lift() {
+	i.once.Do(func() { close(i.lifted) })
+	i.server.mu.Lock()
+	defer i.server.mu.Unlock()
+	i.server.injections = slices.DeleteFunc(i.server.injections, func(other *Injection) bool { return other == i })
+}
+
+// Hits is the number of requests that the fault has hit.
+func (i *Injection) Hits() int {
+	i.server.mu.Lock()
+	defer i.server.mu.Unlock()
+	return i.hits
+}
+
+// LiftAll takes all faults away.
+func (s *Server) LiftAll() {
+	s.mu.Lock()
+	all := slices.Clone(s.injections)
+	s.mu.Unlock()
+	for _, i := range all {
+		i.Lift()
+	}
+}
+
+// fault is the injection that hits the request, or nil.
+func (s *Server) fault(op Operation, r *http.Request) *Injection {
+	s.mu.Lock()
+	candidates := slices.Clone(s.injections)
+	s.mu.Unlock()
+	for _, i := range candidates {
+		if i.op != op && i.op != OpAny || i.fault.Match != nil && !i.fault.Match(r) {
+			continue
+		}
+		if i.take() {
+			return i
+		}
+	}
+	return nil
+}
+
+// take counts a matching request and says whether it is hit.
+func (i *Injection) take() bool {
+	i.server.mu.Lock()
+	defer i.server.mu.Unlock()
+	i.seen++
+	if i.seen <= i.fault.Skip || i.fault.Times > 0 && i.hits >= i.fault.Times {
+		return false
+	}
+	i.hits++
+	i.server.changedLocked()
+	return true
+}
+
+// OperationStats counts what an operation was asked and what it answered.
+type OperationStats struct {
+	// Requests counts all requests, those that a fault hit included.
+	Requests int
+	// Status counts the answers by status; a request that was dropped without
+	// one has none.
+	Status map[int]int
+	// WithAuthorization counts requests that carried an Authorization or Cookie
+	// header. At OpPayload there must be none.
+	WithAuthorization int
+}
+
+// Stats is a copy of the counters of an operation.
+func (s *Server) Stats(op Operation) OperationStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := OperationStats{Status: map[int]int{}}
+	for name, counted := range s.stats {
+		if op != OpAny && op != name {
+			continue
+		}
+		stats.Requests += counted.Requests
+		stats.WithAuthorization += counted.WithAuthorization
+		for status, n := range counted.Status {
+			stats.Status[status] += n
+		}
+	}
+	return stats
+}
+
+func (s *Server) statsLocked(op Operation) *OperationStats {
+	stats := s.stats[op]
+	if stats == nil {
+		stats = &OperationStats{Status: map[int]int{}}
+		s.stats[op] = stats
+	}
+	return stats
+}
+
+// serve runs an operation, under the fault that hits it.
+func (s *Server) serve(op Operation, w http.ResponseWriter, r *http.Request, work func(http.ResponseWriter, *http.Request)) {
+	s.mu.Lock()
+	stats := s.statsLocked(op)
+	stats.Requests++
+	if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
+		stats.WithAuthorization++
+	}
+	faulty := len(s.injections) > 0
+	s.changedLocked()
+	s.mu.Unlock()
+
+	a := &answer{ResponseWriter: w, request: r, onStatus: func(status int) {
+		s.log.Info("gatewaytest", "operation", string(op), "method", r.Method, "status", status)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.statsLocked(op).Status[status]++
+	}}
+	var injected *Injection
+	if faulty {
+		injected = s.fault(op, r)
+	}
+	if injected == nil {
+		work(a, r)
+		return
+	}
+	s.serveFault(injected, a, r, work)
+}
+
+func (s *Server) serveFault(i *Injection, a *answer, r *http.Request, work func(http.ResponseWriter, *http.Request)) {
+	f := i.fault
+	if f.Delay > 0 {
+		timer := time.NewTimer(f.Delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-i.lifted:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if f.Hang {
+		select {
+		case <-i.lifted:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	a.injection = i
+	switch {
+	case f.Refuse:
+		a.drop()
+	case f.Status != 0 || f.Body != nil:
+		if f.AfterWork || f.DropAnswer {
+			work(newBlackHole(), r)
+		}
+		if f.DropAnswer {
+			a.drop()
+			return
+		}
+		s.writeFault(a, r, f)
+	case f.DropAnswer:
+		work(newBlackHole(), r)
+		a.drop()
+	default:
+		work(a, r)
+	}
+}
+
+func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
+	if f.Body == nil {
+		def(&f.Message, http.StatusText(f.Status))
+		s.writeError(a, r, statusError(f.Status, "%s", f.Message))
+		return
+	}
+	def(&f.Status, http.StatusOK)
+	def(&f.ContentType, "application/json")
+	a.Header().Set("Content-Type", f.ContentType)
+	a.WriteHeader(f.Status)
+	_, _ = a.Write(f.Body)
+}
+
+// answer is the way of an answer to the client: it counts the status and, under
+// a fault, cuts or holds the body.
+type answer struct {
+	http.ResponseWriter
+	request   *http.Request
+	onStatus  func(int)
+	injection *Injection
+	started   bool
+	written   int64
+	ended     bool
+	held      bool
+}
+
+// errCut ends the work of a request whose answer was cut.
+var errCut = errors.New("gatewaytest: answer cut")
+
+// Unwrap lets http.ResponseController find Flush.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	if a.started {
+		return
+	}
+	a.started = true
+	a.onStatus(status)
+	if a.injection != nil {
+		f := a.injection.fault
+		if f.ContentType != "" {
+			a.Header().Set("Content-Type", f.ContentType)
+		}
+		for name, values := range f.Header {
+			a.Header()[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if !a.started {
+		a.WriteHeader(http.StatusOK)
+	}
+	if a.injection == nil {
+		return a.ResponseWriter.Write(b)
+	}
+	return a.writeFaulty(b)
+}
+
+func (a *answer) writeFaulty(b []byte) (int, error) {
+	f := a.injection.fault
+	if a.ended {
+		return 0, errCut
+	}
+	total := 0
+	if n, due := due(f.HangAfter, a.written, len(b)); due && !a.held {
+		if err := a.pass(b[:n], &total); err != nil {
+			return total, err
+		}
+		a.held = true
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+		select {
+		case <-a.injection.lifted:
+		case <-a.request.Context().Done():
+			return total, errCut
+		}
+		b = b[n:]
+	}
+	if n, due := due(f.CutAfter, a.written, len(b)); due {
+		if err := a.pass(b[:n], &total); err != nil {
+			return total, err
+		}
+		a.drop()
+		return total, errCut
+	}
+	err := a.pass(b, &total)
+	return total, err
+}
+
+func (a *answer) pass(b []byte, total *int) error {
+	n, err := a.ResponseWriter.Write(b)
+	a.written += int64(n)
+	*total += n
+	return err
+}
+
+// due says whether a limit falls into the next length bytes, and where.
+func due(limit, written int64, length int) (at int, ok bool) {
+	switch {
+	case limit == 0:
+		return 0, false
+	case limit == AfterHeader:
+		limit = 0
+	}
+	if left := limit - written; left <= int64(length) {
+		return int(max(left, 0)), true
+	}
+	return 0, false
+}
+
+// drop ends the connection in the style of the fault, after what was written.
+func (a *answer) drop() {
+	a.ended = true
+	style := a.injection.fault.Cut
+	if a.started {
+		_ = http.NewResponseController(a.ResponseWriter).Flush()
+		if style == CutClean {
+			return
+		}
+	}
+	dropConn(connOf(a.request), style)
+}
+
+// dropConn closes a connection under the HTTP server, which then ends by itself.
+func dropConn(conn net.Conn, style CutStyle) {
+	if conn == nil {
+		return
+	}
+	// The TLS layer would say goodbye first, and wait for a blocked writer.
+	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = wrapped.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok && style == CutReset {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// blackHole takes the answer of work whose answer is not sent.
+type blackHole struct{ header http.Header }
+
+func newBlackHole() *blackHole { return &blackHole{header: http.Header{}} }
+
+func (b *blackHole) Header() http.Header         { return b.header }
+func (b *blackHole) Write(p []byte) (int, error) { return len(p), nil }
+func (b *blackHole) WriteHeader(int)             {}
+func (b *blackHole) Flush()                      {}

@@ -1,0 +1,295 @@
+package gatewaytest
+
+import (
+	"net"
+	"slices"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// feed is the log of events of one application. Streams are positions in it, so
+// a slow reader holds nobody up and a payload is kept once. Guarded by
+// Server.mu; streams write what they took without it.
+type feed struct {
+	items   []*item
+	streams []*stream
+	// dead estimates how many items are not needed any more, deadBytes their
+	// size; compact drops them when it is worth it.
+	dead      int
+	deadBytes int64
+	threshold int
+}
+
+// item is one event. It is immutable but for claimed.
+type item struct {
+	seq uint64
+	// name is empty for raw bytes.
+	name gateway.EventType
+	// data is the JSON of a lifecycle event, or the raw bytes.
+	data []byte
+	// payload, receiver, entries and chunk make a MESSAGE_RECEIVED (one entry)
+	// or a FILE_RECEIVED (the entries of all chunks).
+	payload  *payload
+	receiver *endpoint
+	entries  []*entry
+	chunk    int
+	// again marks a duplicate made by RedeliverUnconfirmed: live only.
+	again bool
+	// claimed is the stream that took the item under OneStream.
+	claimed *stream
+}
+
+// replayable: of use to a stream that connects later.
+func (i *item) replayable() bool {
+	return i.payload != nil && !i.again && slices.ContainsFunc(i.entries, func(e *entry) bool { return !e.settled() })
+}
+
+// withdrawn: its endpoint is gone, so no stream gets it.
+func (i *item) withdrawn() bool {
+	return i.payload != nil && i.receiver.deleted
+}
+
+// stream is an open GET /events.
+type stream struct {
+	app    *Application
+	filter map[gateway.EventType]bool // nil: all
+	start  uint64                     // what has a lower sequence number is replay
+	pos    int                        // index of the next item
+	open   bool
+	conn   net.Conn
+	// wake has room for one: it says that there may be something to do.
+	wake chan struct{}
+}
+
+func (st *stream) notify() {
+	select {
+	case st.wake <- struct{}{}:
+	default: // a signal is there already
+	}
+}
+
+func (f *feed) notify() {
+	for _, st := range f.streams {
+		st.notify()
+	}
+}
+
+// settled notes that a message needs no replay any more.
+func (f *feed) settled(size int64) {
+	f.dead++
+	f.deadBytes += size
+}
+
+// appendLocked puts an event at the end of the feed.
+func (s *Server) appendLocked(f *feed, i *item) {
+	s.sequence++
+	i.seq = s.sequence
+	if i.payload == nil && len(f.streams) == 0 {
+		return // lifecycle events reach open streams only
+	}
+	if i.payload != nil {
+		i.payload.uses++
+	} else {
+		f.dead++
+	}
+	f.items = append(f.items, i)
+	f.notify()
+}
+
+// takeLocked is the next item for the stream; it counts the delivery.
+func (s *Server) takeLocked(st *stream) *item {
+	f := &st.app.feed
+	if s.stalls > 0 || !st.open {
+		return nil
+	}
+	for st.pos < len(f.items) {
+		i := f.items[st.pos]
+		st.pos++
+		if !s.admitsLocked(st, i) {
+			continue
+		}
+		if i.payload != nil {
+			i.claimed = st
+			s.deliveredLocked(i)
+		}
+		return i
+	}
+	return nil
+}
+
+func (s *Server) admitsLocked(st *stream, i *item) bool {
+	switch {
+	case i.name != "" && st.filter != nil && !st.filter[i.name]:
+		return false
+	case i.seq <= st.start && (s.cfg.NoReplay || !i.replayable()):
+		return false
+	case i.withdrawn():
+		return false
+	case s.cfg.Streams == OneStream && i.claimed != nil && i.claimed != st && i.claimed.open:
+		return false
+	}
+	return true
+}
+
+func (s *Server) deliveredLocked(i *item) {
+	now := s.clock.now()
+	s.sequence++
+	for _, e := range i.entries {
+		if i.name == gateway.EventFileReceived && !i.payload.fileAlone {
+			e.FileDeliveries = append(e.FileDeliveries, now)
+			e.FileDeliverySeqs = append(e.FileDeliverySeqs, s.sequence)
+		} else {
+			e.Deliveries = append(e.Deliveries, now)
+			e.DeliverySeqs = append(e.DeliverySeqs, s.sequence)
+		}
+	}
+	s.changedLocked()
+}
+
+// compactLocked drops items that every open stream has passed and no new stream
+// will get, when that is worth the walk.
+func (s *Server) compactLocked(f *feed) {
+	if f.dead < max(f.threshold, 64) && f.deadBytes < 1<<20 {
+		return
+	}
+	passed := len(f.items)
+	for _, st := range f.streams {
+		passed = min(passed, st.pos)
+	}
+	kept := make([]*item, 0, len(f.items))
+	index := make([]int, len(f.streams)) // new positions
+	for n, i := range f.items {
+		for k, st := range f.streams {
+			if st.pos == n {
+				index[k] = len(kept)
+			}
+		}
+		if n < passed && (!i.replayable() || i.withdrawn()) {
+			if i.payload != nil {
+				i.payload.uses--
+			}
+			continue
+		}
+		kept = append(kept, i)
+	}
+	for k, st := range f.streams {
+		if st.pos == len(f.items) {
+			index[k] = len(kept)
+		}
+		st.pos = index[k]
+	}
+	f.items = kept
+	f.dead, f.deadBytes = 0, 0
+	// Half of what is kept may die before the next walk: the cost per item is
+	// constant.
+	f.threshold = len(kept) / 2
+	s.sweepLocked(s.clock.now())
+}
+
+// openStream registers a stream. It begins at the start of the feed: what is
+// there and not confirmed is its replay.
+func (s *Server) openStream(app *Application, filter map[gateway.EventType]bool, conn net.Conn) *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applyLagLocked(s.clock.now())
+	st := &stream{app: app, filter: filter, start: s.sequence, open: true, conn: conn, wake: make(chan struct{}, 1)}
+	app.feed.streams = append(app.feed.streams, st)
+	s.changedLocked()
+	return st
+}
+
+func (s *Server) closeStream(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.open = false
+	f := &st.app.feed
+	f.streams = slices.DeleteFunc(f.streams, func(other *stream) bool { return other == st })
+	s.compactLocked(f)
+	s.changedLocked()
+}
+
+// Streams is the number of open event streams of all applications.
+func (s *Server) Streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streamsLocked())
+}
+
+func (s *Server) streamsLocked() (all []*stream) {
+	for _, app := range s.applicationOrder {
+		all = append(all, app.feed.streams...)
+	}
+	return all
+}
+
+// CutStreams drops the connections of all open event streams, in the middle of
+// whatever they are writing, and returns how many there were.
+func (s *Server) CutStreams() int {
+	s.mu.Lock()
+	streams := s.streamsLocked()
+	for _, st := range streams {
+		st.open = false
+	}
+	s.mu.Unlock()
+	for _, st := range streams {
+		dropConn(st.conn, CutReset)
+		st.notify()
+	}
+	return len(streams)
+}
+
+// StallStreams makes all streams, open and new, fall silent without being
+// closed, keep-alive comments included, as a half-open connection does. The
+// function it returns lifts the stall; it may be called more than once.
+func (s *Server) StallStreams() (lift func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalls++
+	lifted := false
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if lifted {
+			return
+		}
+		lifted = true
+		s.stalls--
+		for _, st := range s.streamsLocked() {
+			st.notify()
+		}
+	}
+}
+
+// EmitRaw writes raw bytes to the open streams of the application, between
+// events, whatever their filter: hostile or future input. It returns the number
+// of streams.
+func (s *Server) EmitRaw(app *Application, raw []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.appendLocked(&app.feed, &item{data: slices.Clone(raw)})
+	return len(app.feed.streams)
+}
+
+// RedeliverUnconfirmed sends all unconfirmed messages again on the open streams
+// of all applications, as a gateway with a shorter patience would, and returns
+// how many events that are.
+func (s *Server) RedeliverUnconfirmed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applyLagLocked(s.clock.now())
+	n := 0
+	for _, app := range s.applicationOrder {
+		f := &app.feed
+		if len(f.streams) == 0 {
+			continue
+		}
+		for _, i := range f.items[:len(f.items):len(f.items)] {
+			if i.replayable() && !i.withdrawn() {
+				n++
+				f.dead++
+				s.appendLocked(f, &item{name: i.name, payload: i.payload, receiver: i.receiver, entries: i.entries, chunk: i.chunk, again: true})
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,250 @@
+package gatewaytest
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// LedgerEntry is the account of one message at one receiving endpoint. The
+// numbers in the Seq fields come from one counter of the whole server, so
+// deliveries, confirmations and acceptance can be put in order without clocks.
+type LedgerEntry struct {
+	// MessageID and EndpointID are what is confirmed. The same message at
+	// another endpoint is another entry.
+	MessageID, EndpointID string
+	// TenantID and ApplicationID are those of the receiving endpoint.
+	TenantID, ApplicationID string
+	// SenderID is the endpoint ID of the sender.
+	SenderID string
+	// ContextID is the sender's ID of the payload (app_message_id).
+	ContextID                               string
+	MessageType, Filename, TeamsetContextID string
+	// Size and SHA256 are those of the message; of a split payload: of the chunk.
+	Size   int64
+	SHA256 [sha256.Size]byte
+	// Chunk counts from 0; Chunks is 1 for a payload that was not split.
+	Chunk, Chunks int
+	// PayloadSize and PayloadSHA256 are those of the whole payload.
+	PayloadSize   int64
+	PayloadSHA256 [sha256.Size]byte
+	// Accepted is when the service took the message.
+	Accepted    time.Time
+	AcceptedSeq uint64
+	// Deliveries are the times when the message itself was handed to an open
+	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED when its type is one of
+	// Config.FileTypes. What breaks off on the way counts as handed over.
+	Deliveries   []time.Time
+	DeliverySeqs []uint64
+	// FileDeliveries are the times when the FILE_RECEIVED of the split payload
+	// was handed to an open stream.
+	FileDeliveries   []time.Time
+	FileDeliverySeqs []uint64
+	// Confirmations are the times when a confirmation was taken.
+	Confirmations    []time.Time
+	ConfirmationSeqs []uint64
+	// Withdrawn is set when the endpoint was deleted before the message was
+	// confirmed: it will not be delivered again.
+	Withdrawn bool
+}
+
+// Delivered reports whether the message was handed to a stream at least once.
+func (e LedgerEntry) Delivered() bool { return len(e.Deliveries) > 0 }
+
+// Confirmed reports whether a confirmation was taken.
+func (e LedgerEntry) Confirmed() bool { return len(e.Confirmations) > 0 }
+
+type entryKey struct{ message, endpoint string }
+
+type entry struct {
+	LedgerEntry
+	// effective: the confirmation has taken effect; not replayed any more.
+	effective bool
+}
+
+// settled: never to be delivered to a new stream.
+func (e *entry) settled() bool { return e.effective || e.Withdrawn }
+
+// lagged is a confirmation that takes effect later.
+type lagged struct {
+	due   time.Time
+	entry *entry
+}
+
+type ledger struct {
+	entries   []*entry
+	index     map[entryKey]*entry
+	confirmed int      // entries with a confirmation
+	unknown   int      // confirmations of pairs that do not exist
+	pending   []lagged // in order of time
+	hooks     []func(LedgerEntry)
+	// changed is closed at the next change; nil when nobody waits.
+	changed chan struct{}
+}
+
+func newLedger() ledger { return ledger{index: map[entryKey]*entry{}} }
+
+// snapshot shares the slices: they only ever grow beyond what it sees.
+func (e *entry) snapshot() LedgerEntry {
+	c := e.LedgerEntry
+	c.Deliveries = slices.Clip(c.Deliveries)
+	c.DeliverySeqs = slices.Clip(c.DeliverySeqs)
+	c.FileDeliveries = slices.Clip(c.FileDeliveries)
+	c.FileDeliverySeqs = slices.Clip(c.FileDeliverySeqs)
+	c.Confirmations = slices.Clip(c.Confirmations)
+	c.ConfirmationSeqs = slices.Clip(c.ConfirmationSeqs)
+	return c
+}
+
+// Ledger is a copy of all entries in the order of acceptance.
+func (s *Server) Ledger() []LedgerEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledgerLocked()
+}
+
+func (s *Server) ledgerLocked() []LedgerEntry {
+	list := make([]LedgerEntry, len(s.ledger.entries))
+	for i, e := range s.ledger.entries {
+		list[i] = e.snapshot()
+	}
+	return list
+}
+
+// changedLocked wakes the wait functions.
+func (s *Server) changedLocked() {
+	if s.ledger.changed != nil {
+		close(s.ledger.changed)
+		s.ledger.changed = nil
+	}
+}
+
+// waitLocked is the channel that the next change closes.
+func (s *Server) waitLocked() <-chan struct{} {
+	if s.ledger.changed == nil {
+		s.ledger.changed = make(chan struct{})
+	}
+	return s.ledger.changed
+}
+
+// Wait blocks until cond holds for the ledger. It is asked at once and after
+// every change (several changes may be seen as one), without any lock held. The
+// error is that of ctx, or [ErrClosed].
+func (s *Server) Wait(ctx context.Context, cond func([]LedgerEntry) bool) error {
+	return s.wait(ctx, func() bool { return cond(s.Ledger()) })
+}
+
+// WaitDelivered blocks until n ledger entries have been delivered at least once.
+func (s *Server) WaitDelivered(ctx context.Context, n int) error {
+	return s.Wait(ctx, func(entries []LedgerEntry) bool {
+		delivered := 0
+		for i := range entries {
+			if entries[i].Delivered() {
+				delivered++
+			}
+		}
+		return delivered >= n
+	})
+}
+
+// WaitConfirmed blocks until n ledger entries have been confirmed.
+func (s *Server) WaitConfirmed(ctx context.Context, n int) error {
+	return s.wait(ctx, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.ledger.confirmed >= n
+	})
+}
+
+// WaitStreams blocks until exactly n event streams of all applications
+// together are open.
+func (s *Server) WaitStreams(ctx context.Context, n int) error {
+	return s.wait(ctx, func() bool { return s.Streams() == n })
+}
+
+func (s *Server) wait(ctx context.Context, cond func() bool) error {
+	for {
+		s.mu.Lock()
+		changed := s.waitLocked()
+		s.mu.Unlock()
+		if cond() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closed:
+			return ErrClosed
+		}
+	}
+}
+
+// OnConfirm calls hook for every confirmation that is taken, before its request
+// is answered, with the entry as it is then. Hooks are called one request at a
+// time or in parallel, with no lock held; they should be quick.
+func (s *Server) OnConfirm(hook func(LedgerEntry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger.hooks = append(s.ledger.hooks, hook)
+}
+
+// recordLocked opens the account of a message at an endpoint.
+func (s *Server) recordLocked(p *payload, chunk int, receiver *endpoint) *entry {
+	s.sequence++
+	e := &entry{LedgerEntry: LedgerEntry{
+		MessageID: p.messageIDs[chunk], EndpointID: receiver.id,
+		TenantID: p.tenantID, ApplicationID: receiver.app.ID, SenderID: p.senderID,
+		ContextID: p.contextID, MessageType: p.messageType, Filename: p.filename, TeamsetContextID: p.teamsetContextID,
+		Size: int64(len(p.chunks[chunk])), SHA256: p.digests[chunk], Chunk: chunk, Chunks: len(p.chunks),
+		PayloadSize: p.size, PayloadSHA256: p.digest,
+		Accepted: p.received, AcceptedSeq: s.sequence,
+	}}
+	s.ledger.entries = append(s.ledger.entries, e)
+	s.ledger.index[entryKey{e.MessageID, e.EndpointID}] = e
+	return e
+}
+
+// confirmLocked takes one confirmation.
+func (s *Server) confirmLocked(e *entry, now time.Time) {
+	s.sequence++
+	if len(e.Confirmations) == 0 {
+		s.ledger.confirmed++
+	}
+	e.Confirmations = append(e.Confirmations, now)
+	e.ConfirmationSeqs = append(e.ConfirmationSeqs, s.sequence)
+	if s.cfg.ConfirmationLag > 0 {
+		s.ledger.pending = append(s.ledger.pending, lagged{now.Add(s.cfg.ConfirmationLag), e})
+		return
+	}
+	s.takeEffectLocked(e)
+}
+
+// applyLagLocked lets confirmations take effect whose lag has passed.
+func (s *Server) applyLagLocked(now time.Time) {
+	n := 0
+	for n < len(s.ledger.pending) && !now.Before(s.ledger.pending[n].due) {
+		s.takeEffectLocked(s.ledger.pending[n].entry)
+		n++
+	}
+	s.ledger.pending = slices.Delete(s.ledger.pending, 0, n)
+}
+
+func (s *Server) takeEffectLocked(e *entry) {
+	if !e.effective {
+		e.effective = true
+		s.applications[e.ApplicationID].feed.settled(e.Size)
+	}
+}
+
+// lookupLocked finds the entry that a confirmation names.
+func (s *Server) lookupLocked(app *Application, t *tenant, c gateway.MessageConfirmation) *entry {
+	e := s.ledger.index[entryKey{c.MessageID, c.EndpointID}]
+	if e == nil || e.ApplicationID != app.ID || e.TenantID != t.id {
+		return nil
+	}
+	return e
+}

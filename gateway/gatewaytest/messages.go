@@ -1,0 +1,301 @@
+package gatewaytest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// POST /messages (sendMessages).
+//
+// Honours: every header, required and optional, with its type and length;
+// Content-Length required (so no chunked transfer encoding: 400) and checked
+// against Config.MaxPayloadSize (413); Content-Type application/octet-stream;
+// the sender must be an endpoint of the application in the tenant (403) and may
+// send the type (400); routing with its two exact error texts (routing.go);
+// splitting above Config.ChunkSize. The body of the 200 is empty. An empty
+// payload is a payload.
+// Does not: recognise a retry. The same context ID sent again is delivered
+// again, under new message IDs, as the specification leaves recognising it to
+// the receivers.
+
+func (s *Server) handleSendMessage(w http.ResponseWriter, r *request) error {
+	m, err := s.messageHeaders(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	_, err = s.senderLocked(r.app, m)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	chunks, err := readChunks(r.Body, r.ContentLength, s.cfg.ChunkSize)
+	if err != nil {
+		return badRequest("body is shorter than Content-Length")
+	}
+	m.chunks = chunks
+	if _, err := s.dispatch(r.app, m); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// outgoing is a message on its way in, validated as far as its headers go.
+type outgoing struct {
+	tenantID, senderID string
+	publish            bool
+	direct             []string
+	messageType        string
+	contextID          string
+	sentAt             string
+	filename           string
+	teamsetContextID   string
+	chunks             [][]byte
+}
+
+func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
+	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mediaType != "application/octet-stream" {
+		return m, badRequest("header Content-Type must be application/octet-stream")
+	}
+	if r.ContentLength < 0 {
+		return m, badRequest("header Content-Length is missing")
+	}
+	publish, err := s.header(r, gateway.KeyIsPublish, true)
+	if err != nil {
+		return m, err
+	}
+	if publish != "true" && publish != "false" {
+		return m, badRequest("header %s is neither true nor false", gateway.HeaderName(s.cfg.ServiceName, gateway.KeyIsPublish))
+	}
+	m.publish = publish == "true"
+	if m.direct, err = s.directRecipients(r); err != nil {
+		return m, err
+	}
+	if m.sentAt, err = s.header(r, gateway.KeySentTimestamp, true); err != nil {
+		return m, err
+	}
+	if !isDateTime(m.sentAt) {
+		return m, badRequest("header %s is not a date-time", gateway.HeaderName(s.cfg.ServiceName, gateway.KeySentTimestamp))
+	}
+	for _, h := range []struct {
+		key   string
+		value *string
+	}{
+		{gateway.KeyEndpointID, &m.senderID}, {gateway.KeyTenantID, &m.tenantID}, {gateway.KeyContextID, &m.contextID},
+	} {
+		if *h.value, err = s.uuidHeader(r, h.key); err != nil {
+			return m, err
+		}
+	}
+	// The context ID reaches the receivers as the sender wrote it.
+	m.contextID = r.Header.Get(gateway.HeaderName(s.cfg.ServiceName, gateway.KeyContextID))
+	for _, h := range []struct {
+		key      string
+		required bool
+		value    *string
+	}{
+		{gateway.KeyMessageType, true, &m.messageType},
+		{gateway.KeyTeamsetContextID, false, &m.teamsetContextID},
+		{gateway.KeyFilename, false, &m.filename},
+	} {
+		if *h.value, err = s.textHeader(r, h.key, h.required); err != nil {
+			return m, err
+		}
+	}
+	if r.ContentLength > s.cfg.MaxPayloadSize {
+		return m, statusError(http.StatusRequestEntityTooLarge, "payload exceeds the limit of %d bytes", s.cfg.MaxPayloadSize)
+	}
+	return m, nil
+}
+
+// directRecipients reads the comma-separated list; a recipient named twice is
+// one recipient. The header may be repeated, as HTTP allows for lists.
+func (s *Server) directRecipients(r *request) ([]string, error) {
+	name := gateway.HeaderName(s.cfg.ServiceName, gateway.KeyDirectRecipients)
+	joined := strings.Join(r.Header.Values(name), ",")
+	if strings.TrimSpace(joined) == "" {
+		return nil, nil
+	}
+	var ids []string
+	for item := range strings.SplitSeq(joined, ",") {
+		id, ok := canonicalUUID(strings.TrimSpace(item))
+		if !ok {
+			return nil, badRequest("header %s is not a comma-separated list of UUIDs", name)
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// senderLocked checks that the application may send from the endpoint in the
+// tenant.
+func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
+	t, err := s.tenantLocked(app, m.tenantID, "")
+	if err != nil {
+		return nil, err
+	}
+	sender := s.endpoints[m.senderID]
+	if sender == nil || sender.tenant != t || sender.app != app {
+		return nil, forbidden("endpoint %s does not belong to a tenant the application is authorized for", m.senderID)
+	}
+	return sender, nil
+}
+
+// readChunks reads exactly size bytes, split as they will be delivered. Memory
+// is taken as the bytes arrive, not as the header promises.
+func readChunks(body io.Reader, size, chunkSize int64) ([][]byte, error) {
+	if size == 0 {
+		return [][]byte{{}}, nil
+	}
+	var chunks [][]byte
+	for size > 0 {
+		chunk := make([]byte, min(size, chunkSize))
+		if _, err := io.ReadFull(body, chunk); err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, chunk)
+		size -= int64(len(chunk))
+	}
+	return chunks, nil
+}
+
+// dispatch routes a message. The error may be that of a partial delivery: then
+// the payload is delivered to the reachable recipients all the same.
+func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
+	p := &payload{
+		id: newID(), tenantID: m.tenantID, senderID: m.senderID, messageType: m.messageType, contextID: m.contextID,
+		sentAt: m.sentAt, filename: m.filename, teamsetContextID: m.teamsetContextID, chunks: m.chunks,
+		fileAlone: len(m.chunks) == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
+	}
+	whole := sha256.New()
+	for _, chunk := range m.chunks {
+		p.messageIDs = append(p.messageIDs, newID())
+		p.digests = append(p.digests, sha256.Sum256(chunk))
+		p.size += int64(len(chunk))
+		if len(m.chunks) > 1 {
+			_, _ = whole.Write(chunk)
+		}
+	}
+	p.digest = p.digests[0]
+	if len(m.chunks) > 1 {
+		whole.Sum(p.digest[:0])
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sender, err := s.senderLocked(app, m)
+	if err != nil {
+		return nil, err
+	}
+	receivers, err := recipients(sender, m.messageType, m.publish, m.direct)
+	p.received = s.clock.now()
+	for _, receiver := range receivers {
+		s.emitPayloadLocked(p, receiver)
+	}
+	if len(receivers) > 0 {
+		s.changedLocked()
+	}
+	return p, err
+}
+
+// emitPayloadLocked puts the events of a payload for one receiver into the feed
+// of its application.
+func (s *Server) emitPayloadLocked(p *payload, receiver *endpoint) {
+	if p.size > s.cfg.InlineLimit {
+		s.payloads[p.id] = p
+	}
+	entries := make([]*entry, len(p.chunks))
+	for chunk := range p.chunks {
+		entries[chunk] = s.recordLocked(p, chunk, receiver)
+	}
+	file := &item{name: gateway.EventFileReceived, payload: p, receiver: receiver, entries: entries}
+	feed := &receiver.app.feed
+	switch {
+	case p.fileAlone:
+		s.appendLocked(feed, file)
+		return
+	case len(entries) > 1 && s.cfg.FileOrder == FileFirst:
+		s.appendLocked(feed, file)
+	}
+	for chunk, e := range entries {
+		s.appendLocked(feed, &item{name: gateway.EventMessageReceived, payload: p, receiver: receiver, entries: []*entry{e}, chunk: chunk})
+		if chunk == 0 && len(entries) > 1 && s.cfg.FileOrder == FileBetween {
+			s.appendLocked(feed, file)
+		}
+	}
+	if len(entries) > 1 && s.cfg.FileOrder == FileLast {
+		s.appendLocked(feed, file)
+	}
+}
+
+// SendRequest is what [Server.Send] sends.
+type SendRequest struct {
+	// From is the ID of the sending endpoint. Required.
+	From string
+	// MessageType is required.
+	MessageType string
+	// Payload is retained, not copied: do not change it afterwards.
+	Payload []byte
+	// Publish sends to all that subscribe. Default: true when Recipients is
+	// empty, false otherwise, unless set.
+	Publish bool
+	// Recipients are the IDs of direct recipients.
+	Recipients []string
+	// ContextID is the sender's ID of the payload. Default: a new UUID. Unlike
+	// POST /messages any string is taken, as from a legacy sender.
+	ContextID string
+	// SentAt defaults to the server's clock.
+	SentAt time.Time
+	// Filename and TeamsetContextID are optional.
+	Filename, TeamsetContextID string
+}
+
+// Send does what POST /messages does, without HTTP: the payload is routed, and
+// split when it is large. It returns the IDs of the messages, one for each
+// chunk, even together with the error of a partial delivery. Errors are
+// [*StatusError].
+func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
+	s.mu.Lock()
+	sender := s.endpoints[req.From]
+	s.mu.Unlock()
+	switch {
+	case sender == nil:
+		return nil, forbidden("there is no endpoint %s", req.From)
+	case req.MessageType == "":
+		return nil, badRequest("the message type is missing")
+	case int64(len(req.Payload)) > s.cfg.MaxPayloadSize:
+		return nil, statusError(http.StatusRequestEntityTooLarge, "payload exceeds the limit of %d bytes", s.cfg.MaxPayloadSize)
+	}
+	sentAt := req.SentAt
+	if sentAt.IsZero() {
+		sentAt = s.clock.now()
+	}
+	def(&req.ContextID, newID())
+	chunks := [][]byte{req.Payload}
+	if int64(len(req.Payload)) > s.cfg.ChunkSize {
+		chunks = slices.Collect(slices.Chunk(req.Payload, int(s.cfg.ChunkSize)))
+	}
+	p, err := s.dispatch(sender.app, outgoing{
+		tenantID: sender.tenant.id, senderID: sender.id,
+		publish: req.Publish || len(req.Recipients) == 0, direct: req.Recipients,
+		messageType: req.MessageType, contextID: req.ContextID, sentAt: sentAt.UTC().Format(time.RFC3339Nano),
+		filename: req.Filename, teamsetContextID: req.TeamsetContextID, chunks: chunks,
+	})
+	var status *StatusError
+	if err != nil && (!errors.As(err, &status) || status.Message != messagePartialDelivery) {
+		return nil, err
+	}
+	return p.messageIDs, err
+}

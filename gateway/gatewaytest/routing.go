@@ -1,0 +1,183 @@
+package gatewaytest
+
+import (
+	"slices"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// Routing: a message goes from endpoint A to endpoint B of the same tenant when
+// A may send its type, B may receive it, and there is a route from A to B.
+// Routes exist between all endpoints of a tenant (not from an endpoint to
+// itself) until the user withdraws them. A published message goes to those that
+// also subscribe to its type; a direct recipient needs no subscription.
+
+type tenant struct {
+	id        string
+	endpoints []*endpoint // in order of creation
+	rules     map[routeKey]routeRule
+}
+
+type routeKey struct{ from, to string }
+
+// routeRule is what the user made of the route between two endpoints: open or
+// withdrawn as a whole, with message types for which it is the other way round.
+type routeRule struct {
+	withdrawn bool
+	except    map[string]bool
+}
+
+type endpoint struct {
+	id, externalID string
+	tenant         *tenant
+	app            *Application
+	kind           gateway.EndpointType
+	name           string // set by the application, or generated
+	userName       string // set by the user; wins when not empty
+	capabilities   []gateway.EndpointCapability
+	directions     map[string]directions
+	subscriptions  map[string]bool
+	deletable      bool
+	connectionsURI string
+	deleted        bool
+}
+
+func (e *endpoint) configure(capabilities []gateway.EndpointCapability, subscriptions []gateway.EndpointSubscription) {
+	e.capabilities = slices.Clone(capabilities)
+	e.directions = map[string]directions{}
+	for _, c := range capabilities {
+		d := e.directions[c.MessageType]
+		d.add(c.Direction)
+		e.directions[c.MessageType] = d
+	}
+	e.subscriptions = map[string]bool{}
+	for _, sub := range subscriptions {
+		e.subscriptions[sub.MessageType] = true
+	}
+}
+
+func (e *endpoint) displayName() string {
+	if e.userName != "" {
+		return e.userName
+	}
+	return e.name
+}
+
+// types lists the message types that the endpoint can send or receive, sorted.
+func (e *endpoint) types(admit func(directions) bool) []string {
+	list := []string{} // never null on the wire
+	for messageType, d := range e.directions {
+		if admit(d) {
+			list = append(list, messageType)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func canSend(d directions) bool    { return d.send }
+func canReceive(d directions) bool { return d.receive }
+
+// routed reports whether routing of the message type is possible now.
+func routed(from, to *endpoint, messageType string) bool {
+	if from == to || from.tenant != to.tenant || from.deleted || to.deleted ||
+		!from.directions[messageType].send || !to.directions[messageType].receive {
+		return false
+	}
+	rule := from.tenant.rules[routeKey{from.id, to.id}]
+	return rule.withdrawn == rule.except[messageType]
+}
+
+// routedTypes lists the message types that can be routed, sorted.
+func routedTypes(from, to *endpoint) []string {
+	var list []string
+	for messageType := range from.directions {
+		if routed(from, to, messageType) {
+			list = append(list, messageType)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// recipients resolves the receivers of a message. Each direct recipient is
+// checked individually:
+//
+//   - none of them reachable: nobody gets the message, not even subscribers,
+//     because the answer says that nothing was delivered;
+//   - some: the reachable ones get it (and the subscribers, when it is
+//     published), and the error says that not all did;
+//   - published to nobody: no error.
+//
+// So receivers may be non-empty together with an error.
+func recipients(sender *endpoint, messageType string, publish bool, direct []string) (receivers []*endpoint, err error) {
+	if !sender.directions[messageType].send {
+		return nil, badRequest("Sending of %s not allowed", messageType)
+	}
+	reachable := 0
+	for _, id := range direct {
+		i := slices.IndexFunc(sender.tenant.endpoints, func(e *endpoint) bool { return e.id == id })
+		if i < 0 || !routed(sender, sender.tenant.endpoints[i], messageType) {
+			continue
+		}
+		reachable++
+		if e := sender.tenant.endpoints[i]; !slices.Contains(receivers, e) {
+			receivers = append(receivers, e)
+		}
+	}
+	switch {
+	case reachable == 0 && (len(direct) > 0 || !publish):
+		return nil, badRequest(messageNoRecipients)
+	case reachable < len(direct):
+		err = badRequest(messagePartialDelivery)
+	}
+	if publish {
+		for _, e := range sender.tenant.endpoints {
+			if e.subscriptions[messageType] && routed(sender, e, messageType) && !slices.Contains(receivers, e) {
+				receivers = append(receivers, e)
+			}
+		}
+	}
+	return receivers, err
+}
+
+// SetRoute is the user giving (open) or withdrawing (!open) the route from one
+// endpoint to another of the same tenant: as a whole, or for the named message
+// types only. Applications that see the tenant get ENDPOINTS_LIST_CHANGED when
+// it changes what can be routed.
+func (s *Server) SetRoute(from, to string, open bool, messageTypes ...string) {
+	s.helper()
+	if err := s.setRoute(from, to, open, messageTypes); err != nil {
+		s.fail("SetRoute: %v", err)
+	}
+}
+
+func (s *Server) setRoute(from, to string, open bool, messageTypes []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, b := s.endpoints[from], s.endpoints[to]
+	if a == nil || b == nil || a.tenant != b.tenant || a == b {
+		return badRequest("a route needs two endpoints of one tenant")
+	}
+	s.changeLocked(a.tenant, func() {
+		key := routeKey{from, to}
+		if len(messageTypes) == 0 {
+			a.tenant.rules[key] = routeRule{withdrawn: !open}
+			return
+		}
+		old := a.tenant.rules[key]
+		rule := routeRule{withdrawn: old.withdrawn, except: map[string]bool{}}
+		for messageType := range old.except {
+			rule.except[messageType] = true
+		}
+		for _, messageType := range messageTypes {
+			if open == rule.withdrawn {
+				rule.except[messageType] = true
+			} else {
+				delete(rule.except, messageType)
+			}
+		}
+		a.tenant.rules[key] = rule
+	})
+	return nil
+}

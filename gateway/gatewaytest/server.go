@@ -1,0 +1,323 @@
+package gatewaytest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/google/uuid"
+)
+
+// TB is the part of testing.TB that [New] needs. It is declared here so that
+// programs that use [Start] do not link package testing.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Cleanup(func())
+}
+
+// ErrClosed is returned by the wait functions when the server was closed.
+var ErrClosed = errors.New("gatewaytest: server closed")
+
+// Server is the service in memory. All methods may be called from any
+// goroutine; those that fail the test (see [New]) from the test's own.
+type Server struct {
+	cfg   Config
+	tb    TB // nil under Start
+	log   *slog.Logger
+	clock clock
+	tls   *authority // nil without TLS
+	// secret signs payload URIs.
+	secret []byte
+
+	defaultApp    *Application
+	defaultTenant string
+
+	// mu guards everything below. Nothing is written to a client and no hook is
+	// called while it is held.
+	mu               sync.Mutex
+	run              *run // nil while stopped
+	apiAddr          string
+	payloadAddr      string
+	closed           chan struct{}
+	isClosed         bool
+	sequence         uint64
+	applications     map[string]*Application // by ID
+	applicationOrder []*Application
+	clients          map[string]*Application // by client ID
+	tokens           map[string]token
+	tenants          map[string]*tenant
+	tenantOrder      []*tenant
+	endpoints        map[string]*endpoint
+	payloads         map[string]*payload // with a payload_uri and still in a feed
+	ledger           ledger
+	injections       []*Injection
+	stats            map[Operation]*OperationStats
+	streamSerial     uint64
+	stalls           int // StallStreams calls not lifted
+}
+
+// New starts a server for a test and closes it when the test ends. A mistake in
+// cfg, and later in the arguments of methods without an error result, fails the
+// test.
+func New(tb TB, cfg Config) *Server {
+	tb.Helper()
+	s, err := start(cfg, tb)
+	if err != nil {
+		tb.Fatalf("gatewaytest: %v", err)
+		return nil
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// Start starts a server for a program, which ends it with [Server.Close].
+// Methods without an error result log a mistake in their arguments and do
+// nothing.
+func Start(cfg Config) (*Server, error) { return start(cfg, nil) }
+
+func start(cfg Config, tb TB) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	s := &Server{
+		cfg: cfg, tb: tb, log: cfg.Logger, clock: clock{source: cfg.Now},
+		secret:       make([]byte, 32),
+		apiAddr:      cfg.Listen,
+		payloadAddr:  cfg.PayloadListen,
+		closed:       make(chan struct{}),
+		applications: map[string]*Application{},
+		clients:      map[string]*Application{},
+		tokens:       map[string]token{},
+		tenants:      map[string]*tenant{},
+		endpoints:    map[string]*endpoint{},
+		payloads:     map[string]*payload{},
+		ledger:       newLedger(),
+		stats:        map[Operation]*OperationStats{},
+	}
+	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
+	if cfg.TLS {
+		var err error
+		if s.tls, err = newAuthority(cfg.Listen, cfg.PayloadListen); err != nil {
+			return nil, fmt.Errorf("certificate: %w", err)
+		}
+	}
+	app, err := s.addApplication(cfg.Application)
+	if err != nil {
+		return nil, err
+	}
+	s.defaultApp = app
+	s.defaultTenant = s.AddTenant()
+	if err := s.authorize(app, s.defaultTenant, defaultScope); err != nil {
+		return nil, err
+	}
+	if err := s.listen(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// BaseURL is {base_url}: scheme, host and port of the service.
+func (s *Server) BaseURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scheme() + s.apiAddr
+}
+
+// TokenURL is the full address of the token endpoint, {auth_url}/token.
+func (s *Server) TokenURL() string { return s.BaseURL() + tokenPath }
+
+// PayloadURL is the base address of the second listener, which serves payloads
+// without authorization.
+func (s *Server) PayloadURL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scheme() + s.payloadAddr
+}
+
+// ServiceName is the name used in the request headers.
+func (s *Server) ServiceName() string { return s.cfg.ServiceName }
+
+// Tenant is the ID of the default tenant, which exists from the start.
+func (s *Server) Tenant() string { return s.defaultTenant }
+
+func (s *Server) scheme() string {
+	if s.tls != nil {
+		return "https://"
+	}
+	return "http://"
+}
+
+// Close stops the server for good and ends all waits. It is idempotent and
+// returns when no goroutine of the server is left.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.isClosed {
+		s.isClosed = true
+		close(s.closed)
+	}
+	s.mu.Unlock()
+	s.Stop()
+}
+
+func (s *Server) helper() {
+	if s.tb != nil {
+		s.tb.Helper()
+	}
+}
+
+// fail reports a mistake of the caller of a method without an error result.
+func (s *Server) fail(format string, args ...any) {
+	s.helper()
+	if s.tb != nil {
+		s.tb.Fatalf("gatewaytest: "+format, args...)
+		return
+	}
+	s.log.Error("gatewaytest: " + fmt.Sprintf(format, args...))
+}
+
+// run is one life of the two listeners, from listen to Stop.
+type run struct {
+	api, payload *http.Server
+	cancel       context.CancelFunc
+	serving      sync.WaitGroup // the two Serve goroutines
+
+	mu      sync.Mutex
+	ended   bool
+	active  int           // handlers at work
+	drained chan struct{} // closed when ended and active is 0
+}
+
+// enter registers a handler; false when the run is over.
+func (r *run) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return false
+	}
+	r.active++
+	return true
+}
+
+func (r *run) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.active--
+	if r.ended && r.active == 0 {
+		close(r.drained)
+	}
+}
+
+func (r *run) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.active == 0 {
+		close(r.drained)
+	}
+}
+
+type connKey struct{}
+
+// connOf is the network connection a request came on.
+func connOf(r *http.Request) net.Conn {
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
+	return conn
+}
+
+// listen opens both listeners: on the addresses of the Config the first time, on
+// the same ports after that.
+func (s *Server) listen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return ErrClosed
+	}
+	if s.run != nil {
+		return nil
+	}
+	api, err := net.Listen("tcp", s.apiAddr)
+	if err != nil {
+		return err
+	}
+	payload, err := net.Listen("tcp", s.payloadAddr)
+	if err != nil {
+		_ = api.Close()
+		return err
+	}
+	s.apiAddr, s.payloadAddr = reachable(api.Addr()), reachable(payload.Addr())
+	if s.tls != nil {
+		api, payload = tls.NewListener(api, s.tls.server), tls.NewListener(payload, s.tls.server)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &run{cancel: cancel, drained: make(chan struct{})}
+	r.api = s.httpServer(ctx, r, s.serveAPI)
+	r.payload = s.httpServer(ctx, r, s.servePayload)
+	s.run = r
+	// Stop closes both servers and waits for these goroutines.
+	r.serving.Go(func() { _ = r.api.Serve(api) })
+	r.serving.Go(func() { _ = r.payload.Serve(payload) })
+	return nil
+}
+
+func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc) *http.Server {
+	return &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if !r.enter() {
+				return
+			}
+			defer r.leave()
+			handle(w, req)
+		}),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// reachable turns an unspecified listening address into one a client can dial.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return addr.String()
+	}
+	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
+}
+
+// Stop closes both listeners and drops every connection, as a crash of the
+// service would: what was accepted and not confirmed is kept. It returns when
+// no handler is left. On a stopped server it does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	r := s.run
+	s.run = nil
+	s.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.cancel()
+	_ = r.api.Close()
+	_ = r.payload.Close()
+	r.end()
+	<-r.drained
+	r.serving.Wait()
+}
+
+// Restart stops the server if it runs and starts it again on the same ports,
+// with all its state.
+func (s *Server) Restart() error {
+	s.Stop()
+	return s.listen()
+}
+
+func newID() string { return uuid.NewString() }

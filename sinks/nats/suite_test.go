@@ -1,0 +1,156 @@
+package nats_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend is a server in the process, behind a proxy.
+type backend struct {
+	server *natstest.Server
+	proxy  *natstest.Proxy
+	config nats.Config
+}
+
+func newBackend(t *testing.T, settings sinktest.Settings) *backend {
+	t.Helper()
+	b := &backend{server: natstest.Start(t)}
+	b.proxy = natstest.NewProxy(t, b.server.URL())
+	b.config = nats.Config{
+		URL:            b.proxy.URL(),
+		PublishTimeout: 2 * time.Second,
+		CloseTimeout:   time.Second,
+		MaxMessageSize: int32(settings.MaxMessageSize), //nolint:gosec // small
+		Options:        []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+	}
+	return b
+}
+
+func (b *backend) NewSink(t *testing.T) sinks.Sink {
+	t.Helper()
+	sink, err := nats.New(b.config, nil)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+// Read reads the stream message by message over a connection of its own.
+func (b *backend) Read(t *testing.T, topic string) []*message.Message {
+	t.Helper()
+	var messages []*message.Message
+	for _, raw := range readRaw(t, b.server.URL(), nats.DefaultSubjectPrefix+"."+topic) {
+		msg, err := nats.Marshaler{}.Unmarshal(raw)
+		if err != nil {
+			t.Fatalf("Unmarshal: %v", err)
+		}
+		messages = append(messages, msg)
+	}
+	return messages
+}
+
+// readRaw reads all messages of a subject with an ordered consumer, which is
+// the way most readers take.
+func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	conn, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	stream, err := js.Stream(ctx, nats.DefaultStream)
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	want := info.State.Subjects[subject]
+	if want == 0 {
+		return nil
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	it, err := consumer.Messages()
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	defer it.Stop()
+	var messages []*natsgo.Msg
+	for uint64(len(messages)) < want {
+		msg, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			t.Fatalf("reader: after %d of %d messages: %v", len(messages), want, err)
+		}
+		messages = append(messages, &natsgo.Msg{Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data()})
+	}
+	return messages
+}
+
+func (b *backend) Break(*testing.T)    { b.server.Stop() }
+func (b *backend) Repair(t *testing.T) { t.Helper(); b.server.Restart() }
+func (b *backend) Hang(*testing.T)     { b.proxy.Hang() }
+func (b *backend) Resume(*testing.T)   { b.proxy.Resume() }
+
+var rejectedTopics = []string{
+	"", ".", "a.", ".a", "a..b", "a b", " a", "a\t", "a\r\nPUB x 1", "a\x00b", "*", "a.*", ">", "a.>", "a*", "a>b",
+	strings.Repeat("a", 3000), strings.Repeat("a.", 5000) + "a",
+}
+
+func features() sinktest.Features {
+	return sinktest.Features{
+		UUID:     true,
+		Metadata: true,
+		ReservedNames: []string{
+			natsgo.MsgIdHdr, natsgo.ExpectedStreamHdr, natsgo.ExpectedLastSeqHdr, natsgo.ExpectedLastSubjSeqHdr,
+			natsgo.ExpectedLastMsgIdHdr, natsgo.MsgRollup, "Nats-TTL", "Nats-Incr", "Nats-Schedule", "Nats-Schedule-Target",
+			"Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit", "Nats-Required-Api-Level", "Nats-Trace-Dest",
+			"Nats-Stream-Source", "Nats-Marker-Reason", "Nats-", "Status", "Description", "agrimill-key-", "agrimill-key-a",
+			"agrimill-key-Nats-Msg-Id", "agrimill-key-%0D", "_watermill_message_uuid",
+		},
+		Dedup:                true,
+		MaxMessageSize:       true,
+		Outage:               true,
+		Hang:                 true,
+		RejectedTopics:       rejectedTopics,
+		UnescapeTopicSegment: nats.UnescapeTopicSegment,
+		LegalSegment: func(s string) bool {
+			return server.IsValidLiteralSubject(s) && !strings.ContainsAny(s, ". \t\r\n\x00")
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+			t.Helper()
+			return newBackend(t, settings)
+		},
+		Features: features(),
+	})
+}

@@ -1,0 +1,125 @@
+package sinktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// plainSegments are values that have to stay as they are, as far as the broker
+// allows ':' and '-'.
+var plainSegments = []string{"a", "A", "0", "abc-DEF-123", "poison"}
+
+// segmentValues are values that are close to each other or to an escape.
+func segmentValues() []string {
+	values := []string{
+		"", " ", "  ", ".", "..", "a.b", "a_b", "a-b", "a:b", "a/b", "a b", "a%b", "a*b", "a>b", "a=b", "a~b", "a+b",
+		"*", ">", "a.*", "a.>", "%", "%%", "%2E", "%2e", "a%2Eb", "_", "__", "_2E", "_2e", "a_2Eb", "a_3Ab", "=2E", "~2E",
+		"iso:11783:-10:taskdata:zip", "iso_11783_-10_taskdata_zip", "iso.11783.-10.taskdata.zip", "iso_3A11783_3A-10_3Ataskdata_3Azip",
+		"ISO:11783:-10:TASKDATA:ZIP", "shp:shape:zip", "img:bmp", "gps:info", "$SYS", "$JS.API", "_INBOX.x", "__consumer_offsets",
+		"../../etc/passwd", "..\\..", "/", "\\", "con", "NUL", "\x00", "\x7f", "\r\n", "\t", "Grünfläche", "Gru\u0308nfla\u0308che",
+		"麦", "🌾", "\xff", "\xc3\xbc", "\xc3", "\xbc", "a\x00b", "a", "b", "aa", "ab",
+	}
+	values = append(values, plainSegments...)
+	for b := range 256 {
+		values = append(values, string([]byte{byte(b)}), string([]byte{'x', byte(b), 'y'}))
+	}
+	return values
+}
+
+// randomValues makes values of a small alphabet of troublesome bytes, so that
+// collisions, if there can be any, are found.
+func randomValues(seed uint64, count int) []string {
+	const alphabet = "a2E3A%_=~.:-* >\x00\xc3\xbc"
+	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // reproducible on purpose
+	values := make([]string, count)
+	for i := range values {
+		b := make([]byte, r.IntN(6))
+		for j := range b {
+			b[j] = alphabet[r.IntN(len(alphabet))]
+		}
+		values[i] = string(b)
+	}
+	return values
+}
+
+func testSegmentsInjective(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	seed := rand.Uint64() //nolint:gosec // only varies the test
+	t.Logf("seed %d", seed)
+	from := map[string]string{}
+	for _, value := range append(segmentValues(), randomValues(seed, 20_000)...) {
+		segment := sink.TopicSegment(value)
+		if other, ok := from[segment]; ok && other != value {
+			t.Fatalf("%q and %q both become %q", value, other, segment)
+		}
+		from[segment] = value
+		if again := sink.TopicSegment(value); again != segment {
+			t.Fatalf("%q becomes %q and then %q", value, segment, again)
+		}
+		if segment == "" {
+			t.Fatalf("%q becomes empty", value)
+		}
+		if strings.Contains(segment, ".") && !strings.Contains(value, ".") {
+			t.Fatalf("%q becomes %q: a dot is what joins segments", value, segment)
+		}
+		if h.Features.LegalSegment != nil && !h.Features.LegalSegment(segment) {
+			t.Fatalf("%q becomes %q, which is not legal", value, segment)
+		}
+	}
+	for _, value := range plainSegments {
+		if got := sink.TopicSegment(value); got != value {
+			t.Errorf("%q becomes %q", value, got)
+		}
+	}
+}
+
+func testSegmentsComeBack(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	seed := rand.Uint64() //nolint:gosec // only varies the test
+	t.Logf("seed %d", seed)
+	for _, value := range append(segmentValues(), randomValues(seed, 20_000)...) {
+		segment := sink.TopicSegment(value)
+		back, err := h.Features.UnescapeTopicSegment(segment)
+		if err != nil || back != value {
+			t.Fatalf("%q becomes %q and comes back as %q, %v", value, segment, back, err)
+		}
+	}
+	// What comes back without an error was an escape.
+	for _, segment := range append(segmentValues(), randomValues(seed+1, 20_000)...) {
+		value, err := h.Features.UnescapeTopicSegment(segment)
+		if err == nil && sink.TopicSegment(value) != segment {
+			t.Fatalf("%q comes back as %q, which becomes %q", segment, value, sink.TopicSegment(value))
+		}
+	}
+}
+
+// testSegmentsAsTopics writes to topics of nasty segments and finds each message
+// in its own topic alone.
+func testSegmentsAsTopics(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	values := segmentValues()
+	var topics []string
+	seen := map[string]bool{}
+	for i := 0; i < len(values); i += 7 { // some of them: a topic may be expensive
+		for _, topic := range []string{
+			"segments." + sink.TopicSegment(values[i]),
+			"segments." + sink.TopicSegment(values[i]) + "." + sink.TopicSegment(values[(i*31+1)%len(values)]),
+		} {
+			if !seen[topic] {
+				seen[topic] = true
+				topics = append(topics, topic)
+			}
+		}
+		if len(topics) >= 60 {
+			break
+		}
+	}
+	for i, topic := range topics {
+		publish(t, sink, topic, newMessage(fmt.Sprint(i)))
+	}
+	for i, topic := range topics {
+		wantPayloads(t, b, topic, fmt.Sprint(i))
+	}
+}

@@ -59,7 +59,8 @@ var (
 	// ErrEventTooLarge: one event exceeded [Config.MaxEventSize] and was
 	// skipped; the stream goes on. The error is a [*EventTooLargeError].
 	ErrEventTooLarge = errors.New("event too large")
-	// ErrPayloadExpired: the payload host answered 403, 404 or 410. The message
+	// ErrPayloadExpired: the payload host no longer gives the payload: status
+	// 403, 404, 410, or another 4xx that does not ask to try again. The message
 	// comes again with a fresh URI when it is not confirmed.
 	ErrPayloadExpired = errors.New("payload expired")
 	// ErrPayloadTruncated: the payload ended early and could not be resumed.
@@ -121,7 +122,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches the sentinels of this package by status and routing failure.
 func (e *Error) Is(target error) bool {
-	if e.StatusCode >= 300 && target == statusSentinel(e.StatusCode) {
+	// What a payload host answers says nothing about the service, and a
+	// failure that has a cause of its own is told by that.
+	if e.StatusCode >= 300 && e.Err == nil && target == statusSentinel(e.StatusCode) {
 		return true
 	}
 	switch target {
@@ -203,6 +206,11 @@ func (e *ResponseError) Is(target error) bool { return target == ErrBadResponse 
 type EventTooLargeError struct {
 	// Limit is [Config.MaxEventSize], in bytes.
 	Limit int
+	// Type is the event's type as far as it was known, at most 1 KiB of it.
+	Type EventType
+	// Head is a copy of the first bytes of the data, at most 1 KiB, to find
+	// out what was skipped. It may hold payload: keep it out of logs.
+	Head []byte
 }
 
 // Error tells the limit.

@@ -1,0 +1,466 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+const opPayload = "download payload"
+
+// payloadTransports are the connections to payload hosts: one for the address
+// that the service gave, one for where it redirects to, which by default does
+// not connect to private addresses.
+type payloadTransports struct {
+	first, redirected http.RoundTripper
+	proxy             func(*http.Request) (*url.URL, error)
+}
+
+func newPayloadTransports(cfg Config) payloadTransports {
+	if cfg.Transport != nil {
+		return payloadTransports{first: cfg.Transport, redirected: cfg.Transport}
+	}
+	t := payloadTransports{
+		first:      newHTTPTransport(cfg, cfg.MaxIdleConnsPerHost, nil),
+		redirected: newHTTPTransport(cfg, 8, refusePrivate),
+		proxy:      http.ProxyFromEnvironment,
+	}
+	if cfg.AllowPrivatePayloadRedirects {
+		t.redirected = t.first
+	}
+	return t
+}
+
+// isExpired reports whether a payload host refuses for good. It has no say
+// about the message, so none of these is a bad request of ours.
+func isExpired(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusRequestedRangeNotSatisfiable:
+		return false
+	}
+	return status >= 400 && status <= 499
+}
+
+// OpenPayload opens the download of a payload_uri, unmodified and without any
+// authorization. Size is the announced size in bytes, negative when it is not
+// known. It returns when the head of the answer has arrived and has been found
+// right; failures that may pass are retried by the client's policy. The reader
+// lives as long as ctx.
+//
+// [ErrPayloadExpired] means that the host no longer gives the payload,
+// [ErrPayloadSize] that its size is not the announced one, [ErrTooLarge] that
+// it exceeds [Config.MaxPayloadSize], [ErrRedirect] that it was redirected too
+// often, to another scheme, or to a private address without
+// [Config.AllowPrivatePayloadRedirects]. The URI is in none of the errors.
+func (c *Client) OpenPayload(ctx context.Context, uri string, size int64) (*PayloadReader, error) {
+	var err error
+	switch {
+	case !validPayloadURI(uri):
+		err = invalid("payload_uri", "must be an absolute http or https address")
+	case size > c.cfg.MaxPayloadSize:
+		err = c.payloadTooLarge()
+	}
+	if err != nil {
+		return nil, &Error{Op: opPayload, Err: err}
+	}
+	r := &PayloadReader{c: c, parent: ctx, uri: uri, size: max(size, -1)}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	if err := r.open(); err != nil {
+		r.cancel(nil)
+		return nil, err
+	}
+	return r, nil
+}
+
+func (c *Client) payloadTooLarge() error {
+	return &payloadError{kind: ErrTooLarge, detail: "more than " + strconv.FormatInt(c.cfg.MaxPayloadSize, 10) + " bytes"}
+}
+
+// payloadError is a failure of a download above the connection.
+type payloadError struct {
+	kind   error
+	detail string
+	cause  error
+}
+
+func (e *payloadError) Error() string {
+	s := e.kind.Error()
+	if e.detail != "" {
+		s += ": " + e.detail
+	}
+	if e.cause != nil {
+		s += ": " + e.cause.Error()
+	}
+	return s
+}
+
+func (e *payloadError) Unwrap() error        { return e.cause }
+func (e *payloadError) Is(target error) bool { return target == e.kind }
+
+// PayloadReader streams a payload. A connection that breaks or goes silent is
+// resumed where it broke when the host supports ranges. Read returns io.EOF
+// only when the payload is complete: of the announced size, or, when none is
+// known, properly ended by the host. Read is for one goroutine; Close may be
+// called from any.
+type PayloadReader struct {
+	c      *Client
+	parent context.Context // the caller's
+	ctx    context.Context // ends with Close as well
+	cancel context.CancelCauseFunc
+	uri    string
+
+	size   int64 // -1: not known
+	offset int64
+	etag   string // a validator for If-Range, or empty
+	ranges bool   // the host does not rule out ranges
+	stalls int    // connections in a row that gave nothing
+	broken error  // why the connection must be resumed
+	err    error  // final
+
+	mu     sync.Mutex
+	body   *attemptBody
+	reader *idleReader
+	closed bool
+}
+
+// Size returns the size of the payload in bytes, -1 when neither the caller nor
+// the host said it. It may become known later, when the download is resumed.
+func (r *PayloadReader) Size() int64 { return r.size }
+
+// Read reads the payload. Besides io.EOF it returns [ErrPayloadTruncated] when
+// the payload ended early and could not be resumed, [ErrPayloadSize] when it
+// goes on behind its end, [ErrPayloadExpired] when it expired on the way,
+// [ErrTooLarge], [ErrClosed], and the error of the context.
+func (r *PayloadReader) Read(p []byte) (int, error) {
+	if r.err != nil || len(p) == 0 {
+		return 0, r.err
+	}
+	n, err := r.read(p)
+	if err != nil {
+		r.err = err
+		if !errors.Is(err, io.EOF) {
+			r.err = r.final(err)
+		}
+		_ = r.body.Close()
+		if n > 0 && errors.Is(err, io.EOF) {
+			return n, nil
+		}
+		return n, r.err
+	}
+	return n, nil
+}
+
+// final turns what ended the download into the error that Read keeps returning.
+func (r *PayloadReader) final(err error) error {
+	var e *Error
+	switch {
+	case r.parent.Err() != nil:
+		return &Error{Op: opPayload, Err: r.parent.Err()}
+	case r.ctx.Err() != nil:
+		return &Error{Op: opPayload, Err: ErrClosed}
+	case errors.As(err, &e):
+		return e
+	}
+	return &Error{Op: opPayload, Err: err}
+}
+
+func (r *PayloadReader) read(p []byte) (int, error) {
+	if r.size >= 0 && int64(len(p)) > r.size-r.offset {
+		p = p[:r.size-r.offset]
+	}
+	for {
+		if r.broken != nil {
+			if err := r.resume(); err != nil {
+				return 0, err
+			}
+		}
+		if r.offset == r.size {
+			return 0, r.atEnd()
+		}
+		n, err := r.reader.Read(p)
+		r.offset += int64(n)
+		if n > 0 {
+			r.stalls = 0
+		}
+		switch {
+		case r.offset > r.c.cfg.MaxPayloadSize:
+			return 0, r.c.payloadTooLarge()
+		case r.offset == r.size:
+			return n, r.atEnd()
+		case errors.Is(err, io.EOF) && r.size < 0:
+			r.size = r.offset
+			return n, io.EOF
+		case err != nil:
+			r.broken = err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// atEnd makes sure that nothing follows the last byte. A connection that breaks
+// there has done its duty.
+func (r *PayloadReader) atEnd() error {
+	var one [1]byte
+	if n, _ := io.ReadAtLeast(r.reader, one[:], 1); n > 0 {
+		return &payloadError{kind: ErrPayloadSize, detail: "it goes on behind " + strconv.FormatInt(r.size, 10) + " bytes"}
+	}
+	return io.EOF
+}
+
+// resume replaces a broken connection.
+func (r *PayloadReader) resume() error {
+	cause := transportCause(r.broken)
+	if errors.Is(r.broken, ErrIdle) {
+		cause = ErrIdle
+	}
+	_ = r.body.Close()
+	truncated := func(why string) error {
+		return &payloadError{
+			kind:   ErrPayloadTruncated,
+			detail: fmt.Sprintf("%s after %d of %s bytes", why, r.offset, sizeText(r.size)),
+			cause:  cause,
+		}
+	}
+	if !r.ranges {
+		return truncated("cannot be resumed")
+	}
+	limit := r.c.cfg.Retry.MaxAttempts
+	if limit != UnlimitedAttempts && r.stalls >= limit-1 {
+		return truncated("gave up")
+	}
+	if r.stalls > 0 {
+		if err := backoff.Sleep(r.ctx, r.c.cfg.Retry.backoff(r.stalls-1, 0)); err != nil {
+			return err
+		}
+	}
+	r.stalls++
+	err := r.open()
+	var e *Error
+	switch {
+	case err == nil:
+		r.broken = nil
+		return nil
+	case errors.Is(err, errNotResumed), errors.As(err, &e) && e.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+		return truncated("cannot be resumed")
+	}
+	return err
+}
+
+func sizeText(size int64) string {
+	if size < 0 {
+		return "unknown"
+	}
+	return strconv.FormatInt(size, 10)
+}
+
+// errNotResumed says that the host does not continue the same payload.
+var errNotResumed = errors.New("the host did not resume")
+
+// open makes the request, from the current offset.
+func (r *PayloadReader) open() error {
+	header := http.Header{"Accept-Encoding": {"identity"}}
+	if r.offset > 0 {
+		header["Range"] = []string{"bytes=" + strconv.FormatInt(r.offset, 10) + "-"}
+		if r.etag != "" {
+			header["If-Range"] = []string{r.etag}
+		}
+	}
+	timeout := r.c.requestTimeout(0)
+	x, err := r.c.run(r.ctx, request{
+		op:        opPayload,
+		method:    http.MethodGet,
+		url:       r.uri,
+		header:    header,
+		streaming: true,
+		accept:    r.accept,
+		timeout:   timeout,
+	}, (*exchange).unauthorized)
+	if err != nil {
+		return r.final(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.body = x.stream
+	r.reader = newIdleReader(x.stream, r.c.cfg.PayloadIdleTimeout)
+	if r.closed {
+		_ = r.body.Close()
+		return ErrClosed
+	}
+	return nil
+}
+
+// accept checks the head of an answer and learns from it.
+func (r *PayloadReader) accept(resp *http.Response) error {
+	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return &ResponseError{Reason: "the payload is encoded, which was not asked for"}
+	}
+	if r.offset > 0 {
+		return r.acceptPart(resp)
+	}
+	length := resp.ContentLength
+	switch {
+	case resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusNoContent || r.size > 0):
+		return &ResponseError{Reason: "not a payload of status 200"}
+	case r.size >= 0 && length >= 0 && length != r.size:
+		return &payloadError{kind: ErrPayloadSize, detail: fmt.Sprintf("%d bytes announced, %d offered", r.size, length)}
+	case length > r.c.cfg.MaxPayloadSize:
+		return r.c.payloadTooLarge()
+	}
+	if r.size < 0 && length >= 0 {
+		r.size = length
+	}
+	r.ranges = !strings.EqualFold(strings.TrimSpace(resp.Header.Get("Accept-Ranges")), "none")
+	r.etag = validatorOf(resp.Header)
+	return nil
+}
+
+// acceptPart checks that an answer continues where the last one broke.
+func (r *PayloadReader) acceptPart(resp *http.Response) error {
+	from, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
+	switch {
+	case resp.StatusCode != http.StatusPartialContent || !ok || from != r.offset,
+		r.size >= 0 && total >= 0 && total != r.size,
+		r.etag != "" && validatorOf(resp.Header) != "" && validatorOf(resp.Header) != r.etag:
+		return errNotResumed
+	case total > r.c.cfg.MaxPayloadSize:
+		return r.c.payloadTooLarge()
+	}
+	if r.size < 0 {
+		// Without a total the end of this part could not be told from the end
+		// of the payload.
+		if total < 0 {
+			return errNotResumed
+		}
+		r.size = total
+	}
+	return nil
+}
+
+// validatorOf returns what If-Range may carry: a strong ETag, else the date.
+func validatorOf(h http.Header) string {
+	if etag := h.Get("ETag"); etag != "" {
+		if strings.HasPrefix(etag, "W/") {
+			return ""
+		}
+		return etag
+	}
+	return h.Get("Last-Modified")
+}
+
+// parseContentRange reads "bytes from-to/total"; total is -1 for "*".
+func parseContentRange(s string) (from, total int64, ok bool) {
+	rest, ok := strings.CutPrefix(s, "bytes ")
+	if !ok {
+		return 0, 0, false
+	}
+	span, size, ok := strings.Cut(rest, "/")
+	first, last, ok2 := strings.Cut(span, "-")
+	if !ok || !ok2 {
+		return 0, 0, false
+	}
+	from, err := strconv.ParseInt(first, 10, 64)
+	to, err2 := strconv.ParseInt(last, 10, 64)
+	if err != nil || err2 != nil || from < 0 || to < from {
+		return 0, 0, false
+	}
+	if size == "*" {
+		return from, -1, true
+	}
+	total, err = strconv.ParseInt(size, 10, 64)
+	return from, total, err == nil && total > to
+}
+
+// Close ends the download. It is idempotent and may be called while Read waits.
+func (r *PayloadReader) Close() error {
+	r.cancel(ErrClosed)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	// What the connection says at its end is of no interest.
+	_ = r.body.Close()
+	return nil
+}
+
+// unauthorized makes one attempt at a payload host and follows its redirects.
+// They are followed here and not by package http, which would send the address
+// that grants access along as Referer.
+func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
+	first := req.URL
+	next := x.c.payload.first
+	for hop := 0; ; hop++ {
+		resp, err := x.send(next, req)
+		if err != nil || !isRedirect(resp.StatusCode) {
+			return resp, err
+		}
+		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
+		_ = resp.Body.Close()
+		location := resp.Header.Get("Location")
+		target, err := req.URL.Parse(location)
+		if err != nil || location == "" || target.Hostname() == "" || target.User != nil ||
+			target.Scheme != first.Scheme || hop >= x.c.cfg.MaxPayloadRedirects {
+			return nil, ErrRedirect
+		}
+		again := req.Clone(req.Context())
+		again.URL, again.Host = target, ""
+		// Credentials in the first address do not follow it elsewhere.
+		again.Header.Del("Authorization")
+		if next, err = x.c.payload.toward(again, first, x.c.cfg.AllowPrivatePayloadRedirects); err != nil {
+			return nil, err
+		}
+		req = again
+	}
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+// toward chooses the transport for a redirect, or refuses it.
+func (t payloadTransports) toward(req *http.Request, first *url.URL, allowPrivate bool) (http.RoundTripper, error) {
+	if sameOrigin(req.URL, first) {
+		return t.first, nil
+	}
+	if allowPrivate {
+		return t.redirected, nil
+	}
+	host := req.URL.Hostname()
+	if a, err := netip.ParseAddr(host); (err == nil && isPrivateAddress(a)) || isLoopbackHost(host) {
+		return nil, ErrRedirect
+	}
+	if t.proxy == nil {
+		return t.redirected, nil
+	}
+	proxy, err := t.proxy(req)
+	if err != nil || proxy == nil {
+		return t.redirected, nil
+	}
+	// The proxy makes the connection, so the address is looked up instead of
+	// being seen when dialing.
+	addrs, err := net.DefaultResolver.LookupNetIP(req.Context(), "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if isPrivateAddress(a) {
+			return nil, ErrRedirect
+		}
+	}
+	return t.first, nil
+}

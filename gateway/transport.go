@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// newTransport makes one pooled transport, or takes the configured one.
+func newTransport(cfg Config, idle int) http.RoundTripper {
+	if cfg.Transport != nil {
+		return cfg.Transport
+	}
+	return newHTTPTransport(cfg, idle, nil)
+}
+
+func newHTTPTransport(cfg Config, idle int, control func(network, address string, _ syscall.RawConn) error) *http.Transport {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: control}
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConns:          0,
+		MaxIdleConnsPerHost:   idle,
+		// The stream must not be buffered by a decompressor, payload sizes
+		// must mean what they say.
+		DisableCompression: true,
+	}
+	if cfg.TLS != nil {
+		t.TLSClientConfig = cfg.TLS.Clone()
+	}
+	return t
+}
+
+// isPrivateAddress reports whether an address is one that a redirect from
+// outside must not lead to: loopback, private, link-local, shared, multicast,
+// unspecified or reserved, also when it is wrapped in IPv6.
+func isPrivateAddress(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		b := a.As16()
+		// NAT64 and 6to4 carry an IPv4 address.
+		switch {
+		case nat64.Contains(a):
+			a = netip.AddrFrom4([4]byte(b[12:16]))
+		case sixToFour.Contains(a):
+			a = netip.AddrFrom4([4]byte(b[2:6]))
+		}
+	}
+	if !a.IsValid() || !a.IsGlobalUnicast() || a.IsPrivate() {
+		return true
+	}
+	return sharedSpace.Contains(a) || thisNetwork.Contains(a) || reserved.Contains(a)
+}
+
+var (
+	nat64       = netip.MustParsePrefix("64:ff9b::/96")
+	sixToFour   = netip.MustParsePrefix("2002::/16")
+	sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+	reserved    = netip.MustParsePrefix("240.0.0.0/4")
+)
+
+// refusePrivate is a dialer's control function: it sees the address that was
+// resolved, so a name cannot hide it.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || isPrivateAddress(ap.Addr()) {
+		return ErrRedirect
+	}
+	return nil
+}
+
+func isLoopbackHost(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// This file holds every rule that is checked before something is sent, one
+// function per rule. Lengths count characters (Unicode code points).
+
+// Limits of the specification, in characters.
+const (
+	maxMessageType   = 100
+	maxTeamsetID     = 100
+	maxFilename      = 100
+	maxEndpointName  = 200
+	minConfirmations = 1
+)
+
+func invalid(field, rule string) error { return &ValidationError{Field: field, Rule: rule} }
+
+func validateUUID(field, value string) error {
+	switch {
+	case value == "":
+		return invalid(field, "is required")
+	case !validUUID([]byte(value)):
+		return invalid(field, "must be a UUID")
+	}
+	return nil
+}
+
+func validateRequired(field, value string) error {
+	if value == "" {
+		return invalid(field, "is required")
+	}
+	return nil
+}
+
+func validateMaxChars(field, value string, limit int) error {
+	// Bytes bound the count from above and are for free.
+	if len(value) > limit && utf8.RuneCountInString(value) > limit {
+		return invalid(field, "must have at most "+strconv.Itoa(limit)+" characters")
+	}
+	return nil
+}
+
+// validateHeaderValue refuses what could split a request (control characters)
+// and what would not arrive as it is: invalid UTF-8, and white space at the
+// ends, which HTTP takes away. Characters beyond ASCII are legal; they go out
+// as raw UTF-8.
+func validateHeaderValue(field, value string) error {
+	for i := range len(value) {
+		if c := value[i]; c < 0x20 || c == 0x7f {
+			return invalid(field, "must not contain control characters")
+		}
+	}
+	if !utf8.ValidString(value) {
+		return invalid(field, "must be valid UTF-8")
+	}
+	if value != "" && (value[0] == ' ' || value[len(value)-1] == ' ') {
+		return invalid(field, "must not begin or end with a space")
+	}
+	return nil
+}
+
+// validateText is the rule of the three free header values.
+func validateText(field, value string, limit int) error {
+	if err := validateHeaderValue(field, value); err != nil {
+		return err
+	}
+	return validateMaxChars(field, value, limit)
+}
+
+func validateTimestamp(field string, t time.Time) error {
+	if y := t.UTC().Year(); !t.IsZero() && (y < 1 || y > 9999) {
+		return invalid(field, "must lie in the years 1 to 9999")
+	}
+	return nil
+}
+
+// ValidateEndpointName checks the name of an endpoint: 1 to 200 characters,
+// letters of any script, digits, space and - _ . , : and not only spaces. The
+// error is a [*ValidationError].
+func ValidateEndpointName(name string) error {
+	const field = "name"
+	if name == "" {
+		return invalid(field, "must have at least 1 character")
+	}
+	if !utf8.ValidString(name) {
+		return invalid(field, "must be valid UTF-8")
+	}
+	for _, r := range name {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" -_.,:", r) {
+			return invalid(field, "must consist of letters, digits, spaces and - _ . , :")
+		}
+	}
+	if strings.Trim(name, " ") == "" {
+		return invalid(field, "must not be only white space")
+	}
+	return validateMaxChars(field, name, maxEndpointName)
+}
+
+// Validate checks every rule of the specification for PUT
+// /endpoints/{externalId}. It does not know the capabilities of the software
+// version; the service checks those. The error is a [*ValidationError].
+func (r PutEndpointRequest) Validate() error {
+	if r.Name != "" { // omitted: the service generates one
+		if err := ValidateEndpointName(r.Name); err != nil {
+			return err
+		}
+	}
+	if err := validateUUID("application_id", r.ApplicationID); err != nil {
+		return err
+	}
+	if err := validateUUID("software_version_id", r.SoftwareVersionID); err != nil {
+		return err
+	}
+	for i, c := range r.Capabilities {
+		field := "capabilities[" + strconv.Itoa(i) + "]"
+		if err := validateRequired(field+".message_type", c.MessageType); err != nil {
+			return err
+		}
+		switch c.Direction {
+		case DirectionSend, DirectionReceive, DirectionSendReceive:
+		default:
+			return invalid(field+".direction", "must be SEND, RECEIVE or SEND_RECEIVE")
+		}
+	}
+	for i, s := range r.Subscriptions {
+		if err := validateRequired("subscriptions["+strconv.Itoa(i)+"].message_type", s.MessageType); err != nil {
+			return err
+		}
+	}
+	if err := validateCreatableType(r.EndpointType); err != nil {
+		return err
+	}
+	return validateURI("connections_uri", r.ConnectionsURI)
+}
+
+func validateCreatableType(t EndpointType) error {
+	const field = "endpoint_type"
+	switch string(t) {
+	case "":
+		return invalid(field, "is required")
+	case string(EndpointTypeCloudSoftware), string(EndpointTypeVirtualCommunicationUnit), deprecatedEndpointType:
+		return nil
+	case string(EndpointTypeCommunicationUnit), string(EndpointTypeTelemetryPlatform):
+		return invalid(field, "must not be a legacy type: it can be read but not created")
+	}
+	return invalid(field, "must be cloud_software or virtual_communication_unit")
+}
+
+// deprecatedEndpointType is [EndpointTypeFarmingSoftware]: accepted as long as
+// the service accepts it.
+const deprecatedEndpointType = "farming_software"
+
+func validateURI(field, value string) error {
+	if value == "" {
+		return nil
+	}
+	if u, err := url.Parse(value); err != nil || !u.IsAbs() {
+		return invalid(field, "must be an absolute URI")
+	}
+	return nil
+}
+
+// validate checks a message before it is sent.
+func (r *SendMessageRequest) validate(maxPayload int64) error {
+	if err := validateUUID("TenantID", r.TenantID); err != nil {
+		return err
+	}
+	if err := validateUUID("EndpointID", r.EndpointID); err != nil {
+		return err
+	}
+	if err := validateRequired("MessageType", r.MessageType); err != nil {
+		return err
+	}
+	if err := validateText("MessageType", r.MessageType, maxMessageType); err != nil {
+		return err
+	}
+	for i, id := range r.DirectRecipients {
+		if err := validateUUID("DirectRecipients["+strconv.Itoa(i)+"]", id); err != nil {
+			return err
+		}
+	}
+	if r.ContextID != "" {
+		if err := validateUUID("ContextID", r.ContextID); err != nil {
+			return err
+		}
+	}
+	if err := validateTimestamp("SentAt", r.SentAt); err != nil {
+		return err
+	}
+	if err := validateText("TeamsetContextID", r.TeamsetContextID, maxTeamsetID); err != nil {
+		return err
+	}
+	if err := validateText("Filename", r.Filename, maxFilename); err != nil {
+		return err
+	}
+	return validatePayload(r.Payload, r.Body, r.Size, maxPayload)
+}
+
+func validatePayload(payload []byte, body func() (io.ReadCloser, error), size, limit int64) error {
+	switch {
+	case body != nil && payload != nil:
+		return invalid("Body", "must not be set together with Payload")
+	case body == nil && size != 0 && size != int64(len(payload)):
+		return invalid("Size", "must be the size of Payload, or zero")
+	case size < 0:
+		return invalid("Size", "must not be negative: the exact size is needed before sending")
+	case max(size, int64(len(payload))) > limit:
+		return &ValidationError{Field: "Payload", Rule: "must have at most " + strconv.FormatInt(limit, 10) + " bytes", tooLarge: true}
+	}
+	return nil
+}
+
+func validateConfirmations(confirmations []MessageConfirmation) error {
+	if len(confirmations) < minConfirmations {
+		return invalid("confirmations", "must have at least 1 item")
+	}
+	for i := range confirmations {
+		c := &confirmations[i]
+		if !validUUID([]byte(c.MessageID)) {
+			return validateUUID("confirmations["+strconv.Itoa(i)+"].message_id", c.MessageID)
+		}
+		if !validUUID([]byte(c.EndpointID)) {
+			return validateUUID("confirmations["+strconv.Itoa(i)+"].endpoint_id", c.EndpointID)
+		}
+	}
+	return nil
+}
+
+func validateEventTypes(types []EventType) error {
+	for i, t := range types {
+		if !t.Known() {
+			return invalid("Types["+strconv.Itoa(i)+"]", "must be one of the six event types")
+		}
+		if slices.Contains(types[:i], t) {
+			return invalid("Types["+strconv.Itoa(i)+"]", "must not be repeated")
+		}
+	}
+	return nil
+}

@@ -2,10 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/segmentio/asm/base64"
 )
@@ -348,36 +345,4 @@ func skipSpace(data []byte, i int) int {
 		i++
 	}
 	return i
-}
-
-// plain reports whether the content of a JSON string stands for itself: no
-// escape, no control character, valid UTF-8.
-func plain(b []byte) bool {
-	const (
-		ones  = 0x0101010101010101
-		highs = 0x8080808080808080
-	)
-	// Eight bytes at a time: the high bit of a byte of odd is set when that byte
-	// or one below it is out of the ordinary, which may claim too much but never
-	// too little.
-	rest := b
-	for len(rest) >= 8 {
-		x := binary.LittleEndian.Uint64(rest)
-		control := (x - ones*0x20) &^ x
-		escape := x ^ ones*'\\'
-		escape = (escape - ones) &^ escape
-		if odd := (x | control | escape) & highs; odd != 0 {
-			rest = rest[bits.TrailingZeros64(odd)/8:]
-			break
-		}
-		rest = rest[8:]
-	}
-	ascii := true
-	for _, c := range rest {
-		if c < 0x20 || c == '\\' {
-			return false
-		}
-		ascii = ascii && c < utf8.RuneSelf
-	}
-	return ascii || utf8.Valid(b)
 }

@@ -151,7 +151,7 @@ func (d *objectDecoder) endpoints(key string) []TenantEndpointInfo {
 // recoverIDs fills in what can be read of an event that is otherwise bad.
 func recoverIDs(e *DecodeError, o object) {
 	uuid := func(key string) string {
-		if s, ok := o.peek(key); ok && validUUID(s) {
+		if s, ok := o.peek(key); ok && validUUID([]byte(s)) {
 			return s
 		}
 		return ""

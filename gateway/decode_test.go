@@ -610,7 +610,7 @@ func TestParseUTC(t *testing.T) {
 		}
 	}
 	for _, s := range forms {
-		got, ok := parseUTC(s)
+		got, ok := parseUTC([]byte(s))
 		want, err := time.Parse(time.RFC3339, s)
 		if ok && (err != nil || !got.Equal(want) || got.Location() != time.UTC) {
 			t.Errorf("%q: got %v, package time says %v, %v", s, got, want, err)
@@ -619,6 +619,33 @@ func TestParseUTC(t *testing.T) {
 	for _, s := range []string{"2026-11-20T12:34:56Z", "2026-11-20T12:34:56.1Z", "2026-01-31T23:59:59.123456789Z"} {
 		if _, ok := parseUTC([]byte(s)); !ok {
 			t.Errorf("%q is not taken", s)
+		}
+	}
+}
+
+func TestValidUUID(t *testing.T) {
+	for _, good := range []string{uuidA, uuidB, uuidC} {
+		if !validUUID([]byte(good)) {
+			t.Errorf("%s is not valid", good)
+		}
+		for i := range good {
+			for c := range 256 {
+				b := []byte(good)
+				b[i] = byte(c)
+				want := strings.ContainsRune("0123456789abcdefABCDEF", rune(c))
+				if good[i] == '-' {
+					want = c == '-'
+				}
+				if got := validUUID(b); got != want {
+					t.Errorf("%q: got %v", b, got)
+				}
+			}
+			if validUUID([]byte(good[:i])) {
+				t.Errorf("%q is valid", good[:i])
+			}
+		}
+		if validUUID([]byte(good + "0")) {
+			t.Errorf("%s0 is valid", good)
 		}
 	}
 }

@@ -109,15 +109,3 @@ func DecodeEvent(name EventType, data []byte) (Event, error) {
 	}
 	return decodeObject(name, data)
 }
-
-// eventTypeOf converts an event name without an allocation for those that are
-// known.
-func eventTypeOf(name []byte) EventType {
-	switch EventType(name) {
-	case EventMessageReceived:
-		return EventMessageReceived
-	case EventFileReceived:
-		return EventFileReceived
-	}
-	return EventType(name)
-}

@@ -92,7 +92,7 @@ func BenchmarkReadAndDecode(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := DecodeEvent(eventTypeOf(e.Name), e.Data); err != nil {
+				if _, err := DecodeEvent(internEventType(e.Name), e.Data); err != nil {
 					b.Fatal(err)
 				}
 			}

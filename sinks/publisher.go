@@ -18,8 +18,9 @@ const DefaultCloseTimeout = 30 * time.Second
 type PublisherOption func(*publisherSink)
 
 // WithDescription tells what cannot be seen from a publisher: size limit and
-// durability. The name given to FromPublisher is kept. A message whose payload
-// alone is above MaxMessageSize fails with ErrTooLarge before it is sent.
+// durability. The name given to FromPublisher is kept. A message whose payload,
+// metadata names and metadata values together are above MaxMessageSize fails
+// with ErrTooLarge before it is sent.
 // Default: no limit, DurabilityUnknown.
 func WithDescription(d Description) PublisherOption {
 	return func(s *publisherSink) {
@@ -129,7 +130,7 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 			s.calls.Done()
 			return err
 		}
-		if limit := s.description.MaxMessageSize; limit > 0 && int64(len(msg.Payload)) > limit {
+		if limit := s.description.MaxMessageSize; limit > 0 && messageSize(msg) > limit {
 			s.calls.Done()
 			return NewError(s.description.Name, topic, ErrTooLarge, nil)
 		}
@@ -179,6 +180,14 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 	case <-s.closing:
 		return NewError(s.description.Name, topic, ErrClosed, nil)
 	}
+}
+
+func messageSize(msg *message.Message) int64 {
+	size := len(msg.Payload)
+	for name, value := range msg.Metadata {
+		size += len(name) + len(value)
+	}
+	return int64(size)
 }
 
 // wrap gives err its class.

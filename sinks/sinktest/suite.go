@@ -756,6 +756,28 @@ func testOutageWhilePublishing(t *testing.T, h Harness) {
 	wantAcked(t, b, topic, &acked)
 }
 
+// noticed is a context that tells when it is looked at for the first time, which
+// is when Publish has begun.
+type noticed struct {
+	context.Context
+	once sync.Once
+	used chan struct{}
+}
+
+func notice(ctx context.Context) *noticed {
+	return &noticed{Context: ctx, used: make(chan struct{})}
+}
+
+func (c *noticed) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.used) })
+	return c.Context.Done()
+}
+
+func (c *noticed) Err() error {
+	c.once.Do(func() { close(c.used) })
+	return c.Context.Err()
+}
+
 func testContextEndsWhileHanging(t *testing.T, h Harness) {
 	b, sink := start(t, h)
 	publish(t, sink, "hang.context", newMessage("before"))
@@ -767,9 +789,11 @@ func testContextEndsWhileHanging(t *testing.T, h Harness) {
 			// More than the buffers between sink and broker hold.
 			messages = append(messages, newMessage(strings.Repeat("x", 100_000)))
 		}
-		messages[count-1].SetContext(ctx)
+		noticed := notice(ctx)
+		messages[count-1].SetContext(noticed)
 		result := make(chan error, 1)
 		go func() { result <- sink.Publish("hang.context", messages...) }()
+		<-noticed.used
 		cancel()
 		select {
 		case err := <-result:
@@ -815,8 +839,11 @@ func testCloseWhileHanging(t *testing.T, h Harness) {
 	sink := b.NewSink(t)
 	publish(t, sink, "hang.close", newMessage("before"))
 	b.Hang(t)
+	msg, ctx := newMessage("during"), notice(t.Context())
+	msg.SetContext(ctx)
 	result := make(chan error, 1)
-	go func() { result <- sink.Publish("hang.close", newMessage("during")) }()
+	go func() { result <- sink.Publish("hang.close", msg) }()
+	<-ctx.used
 	within(t, "Close", func() { _ = sink.Close() })
 	select {
 	case err := <-result:

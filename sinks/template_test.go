@@ -1,0 +1,103 @@
+package sinks_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func TestTopicTemplate(t *testing.T) {
+	metadata := message.Metadata{
+		gateway.KeyTenantID:    "tenant",
+		gateway.KeyMessageType: "a.b",
+		"own key":              "own",
+	}
+	for text, want := range map[string]string{
+		"{tenant}.{type}":            "tenant.a%2Eb",
+		"fixed":                      "fixed",
+		"farm.{type}.x":              "farm.a%2Eb.x",
+		"{tenant}{type}":             "tenanta%2Eb",
+		"{event|other}":              "other",
+		"{event|o.o}.{type|untyped}": "o%2Eo.a%2Eb",
+		"{meta:own key}":             "own",
+		"{meta:none|-}":              "-",
+	} {
+		template, err := sinks.ParseTopicTemplate(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got, err := template.Topic(metadata, sinks.DefaultSegments.Escape); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+		}
+		if template.String() != text {
+			t.Errorf("%q: String is %q", text, template)
+		}
+	}
+	for _, text := range []string{"", "{", "}", "{}", "{tenant", "tenant}", "{tenant}}", "{{tenant}}", "{unknown}", "{meta:}", "{type|}", "{Tenant}"} {
+		if _, err := sinks.ParseTopicTemplate(text); !errors.Is(err, sinks.ErrBadTemplate) {
+			t.Errorf("%q: got %v, want ErrBadTemplate", text, err)
+		}
+	}
+	template, err := sinks.ParseTopicTemplate("{tenant}.{event}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := template.Topic(metadata, sinks.DefaultSegments.Escape); !errors.Is(err, sinks.ErrMissingValue) || !errors.Is(err, sinks.ErrRejected) {
+		t.Errorf("missing value: got %v", err)
+	}
+}
+
+// TestTopicVariables holds the variables against the keys of package gateway,
+// which package sinks does not import.
+func TestTopicVariables(t *testing.T) {
+	want := map[string]string{
+		"tenant":    gateway.KeyTenantID,
+		"type":      gateway.KeyMessageType,
+		"event":     gateway.KeyEventType,
+		"receiver":  gateway.KeyReceivingEndpointID,
+		"sender":    gateway.KeyEndpointID,
+		"context":   gateway.KeyContextID,
+		"recipient": gateway.KeyDirectRecipients,
+		"teamset":   gateway.KeyTeamsetContextID,
+		"filename":  gateway.KeyFilename,
+	}
+	if got := sinks.TopicVariables(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func FuzzTopicTemplate(f *testing.F) {
+	f.Add("{tenant}.{type|x}", "a.b")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		template, err := sinks.ParseTopicTemplate(text)
+		if err != nil {
+			return
+		}
+		metadata := message.Metadata{}
+		for _, key := range sinks.TopicVariables() {
+			metadata[key] = value
+		}
+		_, _ = template.Topic(metadata, sinks.DefaultSegments.Escape) // must not panic
+	})
+}
+
+func ExampleParseTopicTemplate() {
+	template, err := sinks.ParseTopicTemplate("{tenant}.{type|untyped}")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	topic, err := template.Topic(message.Metadata{
+		gateway.KeyTenantID:    "8f0d7a3e-3c1c-4d5b-9a57-0c9d7d2f4a11",
+		gateway.KeyMessageType: "iso:11783:-10:taskdata:zip",
+	}, sinks.DefaultSegments.Escape)
+	fmt.Println(topic, err)
+	// Output: 8f0d7a3e-3c1c-4d5b-9a57-0c9d7d2f4a11.iso:11783:-10:taskdata:zip <nil>
+}

@@ -45,3 +45,22 @@ const (
 	// KeyPayloadSize is the size of the payload in bytes, as a decimal number.
 	KeyPayloadSize = "x-router-payload-size"
 )
+
+// Metadata keys of a message whose payload is not in the message itself.
+const (
+	// KeyPayloadMode says where the payload is: absent when it is in the message,
+	// else [PayloadModeClaimCheck] or [PayloadModeLazy].
+	KeyPayloadMode = "x-router-payload-mode"
+	// KeyPayloadReference is the claim-check reference under which the payload
+	// is stored.
+	KeyPayloadReference = "x-router-payload-reference"
+	// KeyPayloadSHA256 is the SHA-256 of the payload that was stored, in
+	// lower-case hexadecimal.
+	KeyPayloadSHA256 = "x-router-payload-sha256"
+)
+
+// Values of [KeyPayloadMode].
+const (
+	PayloadModeClaimCheck = "claim-check"
+	PayloadModeLazy       = "lazy"
+)

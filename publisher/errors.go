@@ -1,0 +1,118 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// ErrClosed: Publish was called on a closed publisher, or Close cancelled it.
+var ErrClosed = errors.New("publisher: closed")
+
+// Outcome is what became of one message of a Publish call.
+type Outcome int
+
+const (
+	// NotSent: nothing was sent, because this message or one before it failed.
+	NotSent Outcome = iota
+	// Sent: the service took the message.
+	Sent
+	// PartiallyDelivered: the service delivered to some of the direct
+	// recipients. It must not be sent to all of them again.
+	PartiallyDelivered
+	// Failed: sending failed. Unless the error says that the service refused it,
+	// the service may have taken the message nevertheless; sending it again is
+	// recognised as a duplicate by its context ID.
+	Failed
+)
+
+// String returns the outcome in words.
+func (o Outcome) String() string {
+	switch o {
+	case NotSent:
+		return "not sent"
+	case Sent:
+		return "sent"
+	case PartiallyDelivered:
+		return "partially delivered"
+	case Failed:
+		return "failed"
+	}
+	return fmt.Sprintf("Outcome(%d)", int(o))
+}
+
+// PublishError tells what became of each message of a Publish call. It unwraps
+// to the error of the message that ended the call.
+type PublishError struct {
+	// Outcomes has one entry for each message of the call, in its order.
+	Outcomes []Outcome
+	// Index is the message that failed, counted from 0.
+	Index int
+	// UUID is that message's UUID.
+	UUID string
+	// Err is its error.
+	Err error
+}
+
+// Error names the message and its error.
+func (e *PublishError) Error() string {
+	return fmt.Sprintf("publisher: message %s (%d of %d): %v", e.UUID, e.Index+1, len(e.Outcomes), e.Err)
+}
+
+// Unwrap returns the error of the message that failed.
+func (e *PublishError) Unwrap() error { return e.Err }
+
+// MetadataError names the metadata key whose value breaks a rule of the
+// specification. The value is left out. It matches gateway.ErrInvalid.
+type MetadataError struct {
+	// Key is the metadata key.
+	Key string
+	// Err says which rule.
+	Err error
+}
+
+// Error names the key and the rule.
+func (e *MetadataError) Error() string { return fmt.Sprintf("metadata %s: %v", e.Key, e.Err) }
+
+// Unwrap returns the rule's error.
+func (e *MetadataError) Unwrap() error { return e.Err }
+
+// nameKey says by which metadata key a field is set that the client refuses.
+func nameKey(err error) error {
+	var rule *gateway.ValidationError
+	if !errors.As(err, &rule) {
+		return err
+	}
+	if key, ok := keyOfField(rule.Field); ok {
+		return &MetadataError{Key: key, Err: rule}
+	}
+	return err
+}
+
+// keyOfField maps the fields of gateway.SendMessageRequest to metadata keys.
+func keyOfField(field string) (key string, ok bool) {
+	field, _, _ = strings.Cut(field, "[")
+	switch field {
+	case "TenantID":
+		return gateway.KeyTenantID, true
+	case "EndpointID":
+		return gateway.KeyEndpointID, true
+	case "MessageType":
+		return gateway.KeyMessageType, true
+	case "DirectRecipients":
+		return gateway.KeyDirectRecipients, true
+	case "IsPublish":
+		return gateway.KeyIsPublish, true
+	case "ContextID":
+		return gateway.KeyContextID, true
+	case "SentAt":
+		return gateway.KeySentTimestamp, true
+	case "TeamsetContextID":
+		return gateway.KeyTeamsetContextID, true
+	case "Filename":
+		return gateway.KeyFilename, true
+	}
+	return "", false
+}

@@ -1,0 +1,35 @@
+package subscriber
+
+import (
+	"errors"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/envelope"
+)
+
+// EnvelopeUnmarshaler takes messages out of the envelope that the publisher's
+// EnvelopeMarshaler put them in: UUID, metadata and payload are those of the
+// message that was published; the metadata of the reception is added to them.
+// A message that is not in an envelope is delivered as it is. One whose payload
+// is outside the message (claim check, lazy) is not unpacked.
+type EnvelopeUnmarshaler struct{}
+
+var _ Unmarshaler = EnvelopeUnmarshaler{}
+
+// Unmarshal unpacks the message. The new payload is a part of the old one.
+func (EnvelopeUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, error) {
+	uuid, metadata, payload, err := envelope.Unpack(msg.Payload)
+	if errors.Is(err, envelope.ErrNotEnvelope) {
+		return msg, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := message.NewMessage(uuid, payload)
+	out.Metadata = metadata
+	for k, v := range msg.Metadata {
+		out.Metadata[k] = v
+	}
+	return out, nil
+}

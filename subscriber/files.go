@@ -1,0 +1,245 @@
+package subscriber
+
+import (
+	"container/heap"
+	"context"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// fileHold keeps the messages that wait for the file they are a chunk of. It is
+// guarded by Subscriber.mu.
+//
+// A held message is not confirmed, so forgetting it loses nothing: its file
+// confirms it, or it comes again.
+type fileHold struct {
+	chunks   map[messageKey]*chunk
+	families map[familyKey]int // how many messages of a family are held
+	bytes    int64
+	// deadlines is a heap; it may still hold chunks that have left the hold.
+	deadlines deadlines
+	running   bool          // the loop that ends holds runs
+	changed   chan struct{} // tells the loop that the first deadline is a new one
+}
+
+// chunk is one held message.
+type chunk struct {
+	key    messageKey
+	event  *gateway.MessageReceived // nil when only its identity is kept
+	family familyKey
+	start  time.Time
+	until  time.Time
+	whole  bool // probably not a chunk: on the shorter hold
+}
+
+// familyKey is what the chunks of one payload have in common.
+type familyKey struct{ endpoint, context string }
+
+type deadlines []*chunk
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].until.Before(d[j].until) }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *deadlines) Push(x any)        { *d = append(*d, x.(*chunk)) }
+func (d *deadlines) Pop() any {
+	old := *d
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*d = old[:len(old)-1]
+	return last
+}
+
+func newFileHold() *fileHold {
+	return &fileHold{
+		chunks: make(map[messageKey]*chunk), families: make(map[familyKey]int), changed: make(chan struct{}, 1),
+	}
+}
+
+// holds reports whether c is still held.
+func (h *fileHold) holds(c *chunk) bool { return h.chunks[c.key] == c }
+
+func (h *fileHold) add(c *chunk) {
+	h.chunks[c.key] = c
+	h.families[c.family]++
+	if c.event != nil {
+		h.bytes += int64(len(c.event.Payload))
+	}
+	heap.Push(&h.deadlines, c)
+}
+
+// drop forgets c. Its deadline stays behind and is skipped.
+func (h *fileHold) drop(c *chunk) {
+	delete(h.chunks, c.key)
+	if c.event != nil {
+		h.bytes -= int64(len(c.event.Payload))
+	}
+	if h.families[c.family]--; h.families[c.family] == 0 {
+		delete(h.families, c.family)
+	}
+}
+
+// absorb forgets the chunks of a file, and returns the sender's ID of the
+// payload when one of them told it.
+func (h *fileHold) absorb(keys []messageKey) (contextID string) {
+	for _, key := range keys {
+		if c := h.chunks[key]; c != nil {
+			contextID = c.family.context
+			h.drop(c)
+		}
+	}
+	return contextID
+}
+
+// expired returns the messages whose hold is over, still held, and when to look
+// again; zero when nothing is held that has not expired.
+func (h *fileHold) expired(now time.Time, fileHold time.Duration) (over []*chunk, next time.Time) {
+	for len(h.deadlines) > 0 {
+		c := h.deadlines[0]
+		if h.holds(c) && c.until.After(now) {
+			return over, c.until
+		}
+		heap.Pop(&h.deadlines)
+		if !h.holds(c) {
+			continue
+		}
+		if c.whole && h.families[c.family] > 1 {
+			// Others of its payload have come: it is a chunk after all.
+			c.whole = false
+			c.until = c.start.Add(fileHold)
+			heap.Push(&h.deadlines, c)
+			continue
+		}
+		over = append(over, c)
+	}
+	return over, time.Time{}
+}
+
+// holdChunk holds the message back when its type is taken as files, and
+// reports whether it did.
+func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool {
+	if s.cfg.FileHold < 0 || !s.fileTypes[e.MessageType] {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.takers(e.Type(), e.MessageType) == 0 && s.takers(gateway.EventFileReceived, e.MessageType) == 0 {
+		return false // admit tells that nobody takes it
+	}
+	h := s.hold
+	if c := h.chunks[key]; c != nil {
+		// It came again, perhaps with a fresher URI.
+		if c.event != nil {
+			h.bytes += int64(len(e.Payload)) - int64(len(c.event.Payload))
+			c.event = e
+		}
+		s.stats.joined.Add(1)
+		return true
+	}
+	now := time.Now()
+	c := &chunk{key: key, family: familyKey{e.ReceivingEndpointID, e.AppMessageID}, start: now, until: now.Add(s.cfg.FileHold)}
+	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
+		c.whole = true
+		c.until = now.Add(min(s.cfg.WholeFileHold, s.cfg.FileHold))
+	}
+	if len(h.chunks) < s.cfg.MaxHeld && h.bytes+int64(len(e.Payload)) <= s.cfg.MaxInFlightBytes {
+		c.event = e
+	}
+	h.add(c)
+	s.stats.held.Add(1)
+	if !h.running {
+		h.running = true
+		// Ends when nothing is held, or with s.ctx.
+		s.wg.Go(func() { s.runHold(s.ctx) })
+	} else if h.deadlines[0] == c {
+		select {
+		case h.changed <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// runHold delivers held messages that no file has claimed in time, until
+// nothing is held any more.
+func (s *Subscriber) runHold(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.hold.changed:
+		}
+		s.mu.Lock()
+		over, next := s.hold.expired(time.Now(), s.cfg.FileHold)
+		if len(over) == 0 && next.IsZero() {
+			s.hold.running = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		s.deliverUnclaimed(ctx, over)
+		if next.IsZero() {
+			next = time.Now() // look whether more has come
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// deliverUnclaimed delivers messages that no file has claimed.
+func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
+	recall := false
+	for _, c := range over {
+		opened := false
+		if c.event != nil {
+			d := s.newMessageDelivery(c.key, c.event)
+			d.held = c
+			opened = s.admit(ctx, d)
+		}
+		if opened {
+			continue
+		}
+		// Only its identity was kept, or nobody takes it now: it is forgotten,
+		// and comes again.
+		s.mu.Lock()
+		if s.hold.holds(c) {
+			s.hold.drop(c)
+			recall = recall || c.event == nil
+		}
+		s.mu.Unlock()
+	}
+	if recall {
+		s.recall()
+	}
+}
+
+// fileSet remembers files that were acked a short while ago. It is guarded by
+// Subscriber.mu.
+type fileSet struct {
+	at         map[fileKey]time.Time
+	ring       []fileKey
+	head, size int
+	keep       time.Duration
+}
+
+func newFileSet(size int, keep time.Duration) *fileSet {
+	return &fileSet{at: make(map[fileKey]time.Time), size: size, keep: keep}
+}
+
+func (f *fileSet) add(k fileKey, now time.Time) {
+	if len(f.ring) < f.size {
+		f.ring = append(f.ring, k)
+	} else {
+		delete(f.at, f.ring[f.head])
+		f.ring[f.head] = k
+		f.head = (f.head + 1) % f.size
+	}
+	f.at[k] = now
+}
+
+func (f *fileSet) has(k fileKey, now time.Time) bool {
+	at, ok := f.at[k]
+	return ok && now.Sub(at) <= f.keep
+}

@@ -1,0 +1,226 @@
+package subscriber_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	typeJSON  = "app:test:json"
+	typeOther = "app:test:other"
+	typeFile  = "iso:11783:-10:taskdata:zip"
+	patience  = 15 * time.Second // how long a test waits for what has to happen
+	quiet     = 150 * time.Millisecond
+)
+
+// fixture is a gateway with a sender, two receivers and a client.
+type fixture struct {
+	*testing.T
+	server    *gatewaytest.Server
+	client    *gateway.Client
+	sender    gateway.Endpoint
+	receiver  gateway.Endpoint
+	receiver2 gateway.Endpoint
+	log       *bytes.Buffer
+}
+
+func newFixture(t *testing.T, cfg gatewaytest.Config) *fixture {
+	t.Helper()
+	server := gatewaytest.New(t, cfg)
+	types := []string{typeJSON, typeOther, typeFile}
+	f := &fixture{
+		T: t, server: server,
+		sender:    server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types}),
+		receiver:  server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types}),
+		receiver2: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver 2", Receive: types}),
+	}
+	f.client = f.newClient(server.ClientConfig())
+	return f
+}
+
+func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
+	f.Helper()
+	cfg.Retry = gateway.RetryConfig{MaxAttempts: 1}
+	client, err := gateway.New(cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// config has short waits, so that tests are quick.
+func (f *fixture) config() subscriber.Config {
+	short := subscriber.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}
+	return subscriber.Config{
+		Client: f.client, Nack: short, Reconnect: short,
+		Confirm:      subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
+		Payload:      subscriber.PayloadConfig{Retry: short},
+		CloseTimeout: 2 * time.Second,
+	}
+}
+
+func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
+	f.Helper()
+	sub, err := subscriber.New(cfg, testLogger(f.T))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+func testLogger(t *testing.T) watermill.LoggerAdapter {
+	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
+}
+
+func (f *fixture) subscribe(sub *subscriber.Subscriber, topic string) <-chan *message.Message {
+	f.Helper()
+	messages, err := sub.Subscribe(f.Context(), topic)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages
+}
+
+// send publishes a payload to everyone that subscribes, or to the recipients.
+func (f *fixture) send(messageType string, payload []byte, recipients ...gateway.Endpoint) []string {
+	f.Helper()
+	req := gatewaytest.SendRequest{From: f.sender.ID, MessageType: messageType, Payload: payload}
+	for _, r := range recipients {
+		req.Recipients = append(req.Recipients, r.ID)
+	}
+	return f.sendRequest(req)
+}
+
+func (f *fixture) sendRequest(req gatewaytest.SendRequest) []string {
+	f.Helper()
+	ids, err := f.server.Send(req)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return ids
+}
+
+// sendN publishes n payloads "0", "1", … to the receivers.
+func (f *fixture) sendN(n int, recipients ...gateway.Endpoint) {
+	f.Helper()
+	for i := range n {
+		f.send(typeJSON, fmt.Append(nil, i), recipients...)
+	}
+}
+
+// next returns the next message, which has to come.
+func (f *fixture) next(messages <-chan *message.Message) *message.Message {
+	f.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			f.Fatal("the channel was closed, want a message")
+		}
+		return msg
+	case <-time.After(patience):
+		f.Fatal("no message came")
+	}
+	return nil
+}
+
+// ackN acks the next n messages and returns them.
+func (f *fixture) ackN(messages <-chan *message.Message, n int) []*message.Message {
+	f.Helper()
+	got := make([]*message.Message, 0, n)
+	for range n {
+		msg := f.next(messages)
+		msg.Ack()
+		got = append(got, msg)
+	}
+	return got
+}
+
+// nothing asserts that no message comes for a short while.
+func (f *fixture) nothing(messages <-chan *message.Message) {
+	f.Helper()
+	select {
+	case msg, ok := <-messages:
+		if ok {
+			f.Fatalf("message %s came, want none", msg.UUID)
+		}
+	case <-time.After(quiet):
+	}
+}
+
+func (f *fixture) waitConfirmed(n int) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	if err := f.server.WaitConfirmed(ctx, n); err != nil {
+		f.Fatalf("confirmed %d of %d messages: %v", f.confirmed(), n, err)
+	}
+}
+
+func (f *fixture) waitDelivered(n int) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	if err := f.server.WaitDelivered(ctx, n); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *fixture) confirmed() int {
+	n := 0
+	for _, e := range f.server.Ledger() {
+		if e.Confirmed() {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for a condition that nothing announces.
+func (f *fixture) eventually(what string, cond func() bool) {
+	f.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			f.Fatalf("it did not come to this: %s", what)
+		}
+	}
+}
+
+func (f *fixture) close(sub *subscriber.Subscriber) {
+	f.Helper()
+	if err := sub.Close(); err != nil {
+		f.Fatalf("Close: %v", err)
+	}
+}
+
+// random returns n bytes that are the same on every run.
+func random(n int) []byte {
+	out := make([]byte, 0, n+sha256.Size)
+	sum := sha256.Sum256(fmt.Append(nil, n))
+	for len(out) < n {
+		out = append(out, sum[:]...)
+		sum = sha256.Sum256(sum[:])
+	}
+	return out[:n]
+}

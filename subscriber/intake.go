@@ -1,0 +1,348 @@
+package subscriber
+
+import (
+	"context"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// intake takes one decoded event from the stream. It blocks while the caps of
+// what is open are reached; that, and nothing else, holds the stream back.
+func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
+	s.stats.received.Add(1)
+	if s.observer != nil {
+		s.observer.HandleEvent(event)
+	}
+	switch e := event.(type) {
+	case *gateway.MessageReceived:
+		s.intakeMessage(ctx, e)
+	case *gateway.FileReceived:
+		s.intakeFile(ctx, e)
+	default:
+		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event)})
+	}
+}
+
+func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceived) {
+	key := newMessageKey(e.ReceivingEndpointID, e.ID)
+	if s.join(e.TenantID, key, e.ReceivingEndpointID, e.ID) {
+		return
+	}
+	if s.holdChunk(key, e) {
+		return
+	}
+	s.admit(ctx, s.newMessageDelivery(key, e))
+}
+
+func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceived) *delivery {
+	d := &delivery{
+		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
+		context: e.AppMessageID, bytes: int64(len(e.Payload)),
+	}
+	d.key1[0], d.message1[0] = key, e.ID
+	d.keys, d.messages = d.key1[:], d.message1[:]
+	if e.Payload == nil {
+		d.payload = newPayload(e.PayloadURI, -1)
+	}
+	return d
+}
+
+func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
+	keys := make([]messageKey, len(e.MessageIDs))
+	for i, id := range e.MessageIDs {
+		keys[i] = newMessageKey(e.ReceivingEndpointID, id)
+	}
+	file := newFileKey(keys)
+	if s.joinFile(e, keys, file) {
+		return
+	}
+	d := &delivery{
+		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
+		keys: keys, messages: e.MessageIDs, file: file, bytes: int64(len(e.Payload)),
+	}
+	if e.Payload == nil {
+		d.payload = newPayload(e.PayloadURI, e.Size)
+	}
+	s.admit(ctx, d)
+}
+
+// join recognises a message that comes again: it is open already, or its
+// confirmation is on its way, or was sent a short while ago, and is then sent
+// again. It reports whether there is nothing more to do.
+func (s *Subscriber) join(tenant string, key messageKey, endpoint, message string) bool {
+	now := time.Now()
+	s.mu.Lock()
+	state := s.table.state(key, now)
+	if state == stateConfirmed {
+		s.table.messages[key] = messageEntry{state: stateConfirming}
+	}
+	s.mu.Unlock()
+	if state == 0 {
+		return false
+	}
+	s.stats.joined.Add(1)
+	if state == stateConfirmed {
+		s.confirmer.add(tenant, confirmation{key: key, endpoint: endpoint, message: message, acked: now})
+	}
+	return true
+}
+
+// joinFile is join for a file. A file whose messages have all been acked is
+// confirmed again; one that is open is joined to the first copy.
+func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
+	now := time.Now()
+	s.mu.Lock()
+	if _, open := s.table.files[file]; open {
+		s.mu.Unlock()
+		s.stats.joined.Add(1)
+		return true
+	}
+	if !s.filesDone.has(file, now) {
+		s.mu.Unlock()
+		return false
+	}
+	s.hold.absorb(keys)
+	var again []confirmation
+	for i, key := range keys {
+		if state := s.table.state(key, now); state == stateOpen || state == stateConfirming {
+			continue
+		}
+		s.table.messages[key] = messageEntry{state: stateConfirming}
+		again = append(again, confirmation{key: key, endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i], acked: now})
+	}
+	s.mu.Unlock()
+	s.stats.joined.Add(1)
+	if len(again) > 0 {
+		s.confirmer.add(e.TenantID, again...)
+	}
+	return true
+}
+
+// admit opens d for every subscription that takes it, after waiting for room.
+// It reports whether d was opened: not when nobody takes it, or ctx ended.
+func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
+	event, messageType := d.event.Type(), messageTypeOf(d.event)
+	s.mu.Lock()
+	for {
+		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
+			// Over, or claimed by its file while it waited for room.
+			s.mu.Unlock()
+			return false
+		}
+		if s.takers(event, messageType) == 0 {
+			s.mu.Unlock()
+			s.untaken(event, messageType)
+			return false
+		}
+		if _, evicted := s.evictedKeys[d.order]; evicted && len(d.keys) > 0 {
+			s.mu.Unlock()
+			s.stats.abandoned.Add(1)
+			return false
+		}
+		if s.hasRoom(d) {
+			break
+		}
+		if evicted := s.evictStalled(); len(evicted) > 0 {
+			s.mu.Unlock()
+			for _, done := range evicted {
+				s.release(done)
+			}
+			s.mu.Lock()
+			continue
+		}
+		freed := s.waitRoom()
+		s.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+	}
+	s.seq++
+	d.seq = s.seq
+	s.link(d)
+	s.table.openDelivery(d)
+	if d.held != nil {
+		s.hold.drop(d.held)
+	}
+	if d.file != (fileKey{}) {
+		d.context = s.hold.absorb(d.keys)
+	}
+	for _, sub := range s.subscriptions {
+		if !sub.stopped && topicTakes(sub.topic, event, messageType) {
+			d.open++
+			s.enqueue(sub, d)
+		}
+	}
+	fetch := d.payload != nil && s.queueFetch(d)
+	s.mu.Unlock()
+	if fetch {
+		s.startFetch()
+	}
+	return true
+}
+
+// takers counts the subscriptions that take such an event. s.mu is held.
+func (s *Subscriber) takers(event gateway.EventType, messageType string) int {
+	n := 0
+	for _, sub := range s.subscriptions {
+		if !sub.stopped && topicTakes(sub.topic, event, messageType) {
+			n++
+		}
+	}
+	return n
+}
+
+// hasRoom reports whether d may be opened now. s.mu is held.
+func (s *Subscriber) hasRoom(d *delivery) bool {
+	if s.confirmer.full() {
+		return false
+	}
+	if s.inFlight == 0 {
+		// One that is larger than the cap has to pass alone.
+		return true
+	}
+	return s.inFlight < s.cfg.MaxInFlight && s.bytes+d.bytes <= s.cfg.MaxInFlightBytes
+}
+
+// link appends d to the open deliveries. s.mu is held.
+func (s *Subscriber) link(d *delivery) {
+	s.inFlight++
+	s.bytes += d.bytes
+	d.prev = s.last
+	if s.last != nil {
+		s.last.next = d
+	} else {
+		s.first = d
+	}
+	s.last = d
+}
+
+// unlink removes d from the open deliveries. s.mu is held.
+func (s *Subscriber) unlink(d *delivery) {
+	s.inFlight--
+	s.bytes -= d.bytes
+	if d.prev != nil {
+		d.prev.next = d.next
+	} else {
+		s.first = d.next
+	}
+	if d.next != nil {
+		d.next.prev = d.prev
+	} else {
+		s.last = d.prev
+	}
+	d.prev, d.next = nil, nil
+	s.wakeRoom()
+}
+
+// waitRoom returns a channel that is closed when there may be room again. s.mu
+// is held.
+func (s *Subscriber) waitRoom() <-chan struct{} {
+	if s.freed == nil {
+		s.freed = make(chan struct{})
+	}
+	return s.freed
+}
+
+// wakeRoom wakes everybody who waits for room. s.mu is held.
+func (s *Subscriber) wakeRoom() {
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+}
+
+// settled is a delivery that no subscription holds any more, with the
+// confirmations that it leads to.
+type settled struct {
+	d         *delivery
+	confirm   []confirmation
+	confirm1  [1]confirmation
+	abandoned bool
+}
+
+// settle records the end of d for one subscription. When it was the last one,
+// d is closed, and release has to be called with the result after s.mu was
+// unlocked. s.mu is held.
+func (s *Subscriber) settle(d *delivery, acked bool) *settled {
+	d.abandoned = d.abandoned || !acked
+	d.open--
+	if d.open > 0 {
+		return nil
+	}
+	s.unlink(d)
+	done := &settled{d: d, abandoned: d.abandoned}
+	done.confirm = done.confirm1[:0]
+	now := time.Now()
+	s.table.closeDelivery(d, func(i int) {
+		done.confirm = append(done.confirm, confirmation{key: d.keys[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
+	})
+	if !d.abandoned && d.file != (fileKey{}) {
+		s.filesDone.add(d.file, now)
+	}
+	return done
+}
+
+// release does what has to be done outside the lock when a delivery is closed.
+func (s *Subscriber) release(done *settled) {
+	if done == nil {
+		return
+	}
+	if done.d.payload != nil {
+		done.d.payload.release()
+	}
+	if done.abandoned {
+		s.stats.abandoned.Add(1)
+		s.untakenCount(done.d.event.Type(), messageTypeOf(done.d.event))
+	}
+	if len(done.confirm) > 0 {
+		s.confirmer.add(done.d.tenant, done.confirm...)
+	}
+}
+
+// untaken records an event that no subscription takes. It stays unconfirmed,
+// and is told once for each type.
+func (s *Subscriber) untaken(event gateway.EventType, messageType string) {
+	s.stats.untaken.Add(1)
+	if s.untakenCount(event, messageType) == 1 {
+		s.logger.Info("Nobody subscribes to this kind of event; it stays unconfirmed", watermill.LogFields{
+			"event_type": string(event), "message_type": messageType,
+		})
+	}
+}
+
+// untakenCount remembers that the service has unconfirmed events of a kind, so
+// that a later subscription to it makes them come again.
+func (s *Subscriber) untakenCount(event gateway.EventType, messageType string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind := untakenKind{event, messageType}
+	if _, known := s.untakenKinds[kind]; !known && len(s.untakenKinds) >= maxUntakenKinds {
+		kind = untakenKind{event, ""}
+	}
+	s.untakenKinds[kind]++
+	return s.untakenKinds[kind]
+}
+
+// maxUntakenKinds bounds what a hostile or merely lively tenant can make the
+// subscriber remember.
+const maxUntakenKinds = 1000
+
+type untakenKind struct {
+	event       gateway.EventType
+	messageType string
+}
+
+func messageTypeOf(event gateway.Event) string {
+	switch e := event.(type) {
+	case *gateway.MessageReceived:
+		return e.MessageType
+	case *gateway.FileReceived:
+		return e.MessageType
+	}
+	return ""
+}

@@ -1,0 +1,148 @@
+package subscriber
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// Unmarshaler turns a message as it was received into the one that is
+// delivered. It is called once for each delivery, also a repeated one, must be
+// safe for concurrent use, and may change and return the message it got. The
+// payload is shared by all subscriptions that got the event and must not be
+// written to. When it fails, the message is not delivered and stays
+// unconfirmed; return the message as it is when it may come from a sender that
+// does not use the counterpart.
+type Unmarshaler interface {
+	Unmarshal(msg *message.Message) (*message.Message, error)
+}
+
+// newMessage makes the message of one delivery attempt.
+func (s *Subscriber) newMessage(d *delivery) (*message.Message, error) {
+	msg, err := eventMessage(d)
+	if err != nil || s.cfg.Unmarshaler == nil {
+		return msg, err
+	}
+	return s.cfg.Unmarshaler.Unmarshal(msg)
+}
+
+func eventMessage(d *delivery) (*message.Message, error) {
+	switch e := d.event.(type) {
+	case *gateway.MessageReceived:
+		return dataMessage(d, e), nil
+	case *gateway.FileReceived:
+		return fileMessage(d, e), nil
+	}
+	return controlMessage(d.event)
+}
+
+func dataMessage(d *delivery, e *gateway.MessageReceived) *message.Message {
+	payload := e.Payload
+	if d.payload != nil {
+		payload = d.payload.data
+	}
+	msg := message.NewMessage(e.ID, payload)
+	m := make(message.Metadata, 12)
+	m[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+	m[gateway.KeyMessageID] = e.ID
+	m[gateway.KeyContextID] = e.AppMessageID
+	m[gateway.KeySentTimestamp] = formatTime(e.SentAt)
+	if !e.ReceivedAt.IsZero() {
+		m[gateway.KeyReceivedTimestamp] = formatTime(e.ReceivedAt)
+	}
+	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
+	setPayload(m, d, int64(len(payload)))
+	msg.Metadata = m
+	return msg
+}
+
+func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
+	payload := e.Payload
+	if d.payload != nil {
+		payload = d.payload.data
+	}
+	msg := message.NewMessage(fileUUID(e), payload)
+	m := make(message.Metadata, 12)
+	m[gateway.KeyEventType] = string(gateway.EventFileReceived)
+	m[gateway.KeyMessageIDs] = strings.Join(e.MessageIDs, ",")
+	if d.context != "" {
+		m[gateway.KeyContextID] = d.context
+	}
+	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
+	setPayload(m, d, e.Size)
+	msg.Metadata = m
+	return msg
+}
+
+func setCommon(m message.Metadata, endpoint, messageType, tenant, filename, teamset string) {
+	m[gateway.KeyReceivingEndpointID] = endpoint
+	m[gateway.KeyMessageType] = messageType
+	if tenant != "" {
+		m[gateway.KeyTenantID] = tenant
+	}
+	if filename != "" {
+		m[gateway.KeyFilename] = filename
+	}
+	if teamset != "" {
+		m[gateway.KeyTeamsetContextID] = teamset
+	}
+}
+
+// setPayload tells the size, and where the payload is when the message does
+// not carry it.
+func setPayload(m message.Metadata, d *delivery, size int64) {
+	if d.payload != nil {
+		size = d.payload.size
+		for k, v := range d.payload.metadata {
+			m[k] = v
+		}
+	}
+	m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
+}
+
+// fileUUID derives the message UUID of a file from its endpoint and messages,
+// so that it is the same whenever the file comes.
+func fileUUID(e *gateway.FileReceived) string {
+	ids := slices.Sorted(slices.Values(e.MessageIDs))
+	name := e.ReceivingEndpointID + "\n" + strings.Join(ids, "\n")
+	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(name), 8).String()
+}
+
+// controlMessage carries an event that is not data: the payload is its JSON.
+func controlMessage(event gateway.Event) (*message.Message, error) {
+	var payload []byte
+	metadata := message.Metadata{gateway.KeyEventType: string(event.Type())}
+	switch e := event.(type) {
+	case *gateway.UnknownEvent:
+		payload = e.Data
+	case *gateway.EndpointDeleted:
+		metadata[gateway.KeyEndpointID] = e.ID
+	case *gateway.EndpointsListChanged:
+		metadata[gateway.KeyTenantID] = e.TenantID
+	case *gateway.AuthorizationAdded:
+		metadata[gateway.KeyTenantID] = e.Tenant.TenantID
+	case *gateway.AuthorizationRevoked:
+		metadata[gateway.KeyTenantID] = e.TenantID
+	}
+	if payload == nil {
+		var err error
+		if payload, err = json.Marshal(event); err != nil {
+			return nil, fmt.Errorf("subscriber: encode %s: %w", event.Type(), err)
+		}
+	}
+	msg := message.NewMessage(watermill.NewUUID(), payload)
+	msg.Metadata = metadata
+	return msg, nil
+}
+
+func formatTime(t time.Time) string { return t.Format(time.RFC3339Nano) }

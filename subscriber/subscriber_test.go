@@ -1,0 +1,576 @@
+package subscriber_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+func TestAckLeadsToConfirmation(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	sent := time.Date(2026, 5, 4, 3, 2, 1, 500_000_000, time.UTC)
+	ids := f.sendRequest(gatewaytest.SendRequest{
+		From: f.sender.ID, MessageType: typeJSON, Payload: []byte(`{"a":1}`), ContextID: "legacy id, no UUID",
+		SentAt: sent, Filename: "Schlag Süd.json", TeamsetContextID: "team",
+	})
+	msg := f.next(messages)
+	if string(msg.Payload) != `{"a":1}` {
+		t.Errorf("payload = %q", msg.Payload)
+	}
+	if msg.UUID != ids[0] {
+		t.Errorf("UUID = %s, want the message ID %s", msg.UUID, ids[0])
+	}
+	want := message.Metadata{
+		gateway.KeyEventType: "MESSAGE_RECEIVED", gateway.KeyMessageID: ids[0], gateway.KeyReceivingEndpointID: f.receiver.ID,
+		gateway.KeyTenantID: f.server.Tenant(), gateway.KeyContextID: "legacy id, no UUID", gateway.KeyMessageType: typeJSON,
+		gateway.KeySentTimestamp: "2026-05-04T03:02:01.5Z", gateway.KeyFilename: "Schlag Süd.json",
+		gateway.KeyTeamsetContextID: "team", gateway.KeyPayloadSize: "7",
+	}
+	if msg.Metadata.Get(gateway.KeyReceivedTimestamp) == "" {
+		t.Error("no received timestamp")
+	}
+	delete(msg.Metadata, gateway.KeyReceivedTimestamp)
+	if !maps.Equal(msg.Metadata, want) {
+		t.Errorf("metadata =\n%v, want\n%v", msg.Metadata, want)
+	}
+	if f.confirmed() != 0 {
+		t.Error("confirmed before the ack")
+	}
+	msg.Ack()
+	f.waitConfirmed(1)
+	f.eventually("the context of the message ends after the ack", func() bool { return msg.Context().Err() != nil })
+}
+
+func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	release := sub.Hold()
+	all, byType, byEvent := f.subscribe(sub, subscriber.Everything), f.subscribe(sub, typeJSON), f.subscribe(sub, "MESSAGE_RECEIVED")
+	other := f.subscribe(sub, typeOther)
+	release()
+	f.send(typeJSON, []byte("x"))
+	f.next(all).Ack()
+	f.next(byType).Ack()
+	last := f.next(byEvent)
+	f.nothing(other)
+	if n := f.confirmed(); n != 0 {
+		t.Fatalf("confirmed %d messages although one subscription has not acked", n)
+	}
+	last.Ack()
+	f.waitConfirmed(1)
+	if got := f.server.Stats(gatewaytest.OpEvents).Requests; got != 1 {
+		t.Errorf("%d connections to /events, want one shared by all subscriptions", got)
+	}
+}
+
+func TestNackIsDeliveredAgainWithoutBlockingOtherKeys(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Nack = subscriber.Backoff{Min: 50 * time.Millisecond, Max: 100 * time.Millisecond}
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, []byte("bad"), f.receiver)
+	f.sendN(20, f.receiver2)
+	// One key is nacked three times while everything of the other passes.
+	nacks, acks := 0, 0
+	for nacks < 3 || acks < 20 {
+		msg := f.next(messages)
+		if string(msg.Payload) == "bad" && nacks < 3 {
+			nacks++
+			msg.Nack()
+			continue
+		}
+		if string(msg.Payload) != "bad" {
+			acks++
+		}
+		msg.Ack()
+	}
+	for f.confirmed() < 21 {
+		select {
+		case msg := <-messages:
+			msg.Ack()
+		case <-time.After(quiet):
+		}
+	}
+	f.waitConfirmed(21)
+	if got := sub.Stats().Nacked; got != 3 {
+		t.Errorf("Nacked = %d, want 3", got)
+	}
+}
+
+func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	const n = 50
+	f.sendN(n, f.receiver, f.receiver2)
+	open := map[string]bool{}
+	next := map[string]int{}
+	var held []*message.Message
+	for done := 0; done < 2*n; {
+		// Take a message of each key, and nothing more may come.
+		for len(held) < 2 && done+len(held) < 2*n {
+			msg := f.next(messages)
+			key := msg.Metadata.Get(gateway.KeyReceivingEndpointID)
+			if open[key] {
+				t.Fatalf("a second message of endpoint %s was delivered before the first was acked", key)
+			}
+			if string(msg.Payload) != strconv.Itoa(next[key]) {
+				t.Fatalf("endpoint %s: got payload %s, want %d", key, msg.Payload, next[key])
+			}
+			open[key] = true
+			next[key]++
+			held = append(held, msg)
+		}
+		for _, msg := range held {
+			delete(open, msg.Metadata.Get(gateway.KeyReceivingEndpointID))
+			msg.Ack()
+			done++
+		}
+		held = held[:0]
+	}
+	f.waitConfirmed(2 * n)
+}
+
+func TestUnorderedDeliversInParallel(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Order = subscriber.Unordered
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(20)
+	var held []*message.Message
+	for range 20 {
+		held = append(held, f.next(messages))
+	}
+	for _, msg := range held {
+		msg.Ack()
+	}
+	f.waitConfirmed(20)
+}
+
+func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 10
+	cfg.Order = subscriber.Unordered
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(100)
+	var held []*message.Message
+	for range 10 {
+		held = append(held, f.next(messages))
+	}
+	f.nothing(messages)
+	if stats := sub.Stats(); stats.InFlight != 10 || stats.Received > 11 {
+		t.Fatalf("in flight %d, read %d events; want 10 and at most one more", stats.InFlight, stats.Received)
+	}
+	for _, msg := range held {
+		msg.Ack()
+	}
+	f.ackN(messages, 90)
+	f.waitConfirmed(100)
+	if stats := sub.Stats(); stats.InFlight != 0 || stats.InFlightBytes != 0 {
+		t.Errorf("in flight %d messages, %d bytes after everything was acked", stats.InFlight, stats.InFlightBytes)
+	}
+}
+
+func TestMaxInFlightBytes(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlightBytes = 50_000
+	cfg.Order = subscriber.Unordered
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	for range 10 {
+		f.send(typeJSON, random(20_000))
+	}
+	held := []*message.Message{f.next(messages), f.next(messages)}
+	f.nothing(messages)
+	if got := sub.Stats().InFlightBytes; got != 40_000 {
+		t.Errorf("InFlightBytes = %d, want 40000", got)
+	}
+	for _, msg := range held {
+		msg.Ack()
+	}
+	f.ackN(messages, 8)
+	f.waitConfirmed(10)
+}
+
+func TestAPayloadAboveTheByteCapPassesAlone(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlightBytes = 1000
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(5000))   // embedded
+	f.send(typeJSON, random(200000)) // remote
+	f.send(typeJSON, random(10))
+	for _, size := range []int{5000, 200000, 10} {
+		msg := f.next(messages)
+		if !bytes.Equal(msg.Payload, random(size)) {
+			t.Fatalf("payload of %d bytes is not what was sent", size)
+		}
+		msg.Ack()
+	}
+	f.waitConfirmed(3)
+}
+
+func TestStreamCutInsideAnEvent(t *testing.T) {
+	for _, style := range []gatewaytest.CutStyle{gatewaytest.CutClose, gatewaytest.CutReset, gatewaytest.CutClean} {
+		f := newFixture(t, gatewaytest.Config{})
+		for after := int64(1); after < 500; after += 97 {
+			f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{CutAfter: after, Cut: style, Times: 1})
+		}
+		sub := f.subscriber(f.config())
+		messages := f.subscribe(sub, subscriber.AllData)
+		f.send(typeJSON, []byte("whole"))
+		msg := f.next(messages)
+		if string(msg.Payload) != "whole" {
+			t.Fatalf("payload = %q", msg.Payload)
+		}
+		msg.Ack()
+		f.waitConfirmed(1)
+		f.nothing(messages)
+		f.close(sub)
+	}
+}
+
+func TestRedeliveryIsJoinedToTheOpenMessage(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, []byte("x"))
+	msg := f.next(messages)
+	for i := range 3 {
+		f.server.CutStreams()
+		f.eventually("redelivery", func() bool { return sub.Stats().Joined == int64(i+1) })
+	}
+	f.nothing(messages)
+	msg.Ack()
+	f.waitConfirmed(1)
+	f.nothing(messages)
+	if stats := sub.Stats(); stats.Stream.Connects < 4 || !stats.Stream.Connected {
+		t.Errorf("stream state = %+v", stats.Stream)
+	}
+}
+
+func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
+	// The service took the confirmation but delivers again: its effect lags.
+	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(3)
+	f.ackN(messages, 3)
+	f.waitConfirmed(3)
+	f.server.CutStreams()
+	f.eventually("confirmed again", func() bool {
+		for _, e := range f.server.Ledger() {
+			if len(e.Confirmations) < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	f.nothing(messages)
+}
+
+func TestLaterSubscriptionGetsWhatNobodyTook(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	first := f.subscribe(sub, typeJSON)
+	f.send(typeOther, []byte("other"))
+	f.send(typeJSON, []byte("json"))
+	f.next(first).Ack()
+	if got := sub.Stats().Untaken; got != 1 {
+		t.Fatalf("Untaken = %d, want 1", got)
+	}
+	second := f.subscribe(sub, typeOther)
+	msg := f.next(second)
+	if string(msg.Payload) != "other" {
+		t.Fatalf("payload = %q", msg.Payload)
+	}
+	msg.Ack()
+	f.waitConfirmed(2)
+}
+
+func TestSubscriptionEndsWithItsContext(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	ctx, cancel := context.WithCancel(f.Context())
+	messages, err := sub.Subscribe(ctx, subscriber.AllData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sendN(5)
+	msg := f.next(messages)
+	cancel()
+	// The message that was taken may still be acked.
+	if msg.Context().Err() != nil {
+		t.Error("the message's context ended with the subscription's")
+	}
+	msg.Ack()
+	for range messages {
+		t.Error("a message was delivered after the context had ended")
+	}
+	f.waitConfirmed(1)
+	// A new subscription gets the rest.
+	f.ackN(f.subscribe(sub, subscriber.AllData), 4)
+	f.waitConfirmed(5)
+}
+
+func TestContextValuesReachMessages(t *testing.T) {
+	type key struct{}
+	f := newFixture(t, gatewaytest.Config{})
+	messages, err := f.subscriber(f.config()).Subscribe(context.WithValue(f.Context(), key{}, "v"), subscriber.AllData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.sendN(1)
+	if got := f.ackN(messages, 1)[0].Context().Value(key{}); got != "v" {
+		t.Errorf("context value = %v, want v", got)
+	}
+}
+
+func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	release := sub.Hold()
+	everything := f.subscribe(sub, subscriber.Everything)
+	data := f.subscribe(sub, subscriber.AllData)
+	release()
+	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+
+	tenant := f.server.AddTenant()
+	f.server.Authorize(f.server.Application(), tenant)
+	e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: []string{typeJSON}})
+	f.server.DeleteEndpointByUser(e.ID)
+	f.server.Revoke(f.server.Application(), tenant, gateway.ScopeEndpointsManage)
+	f.server.EmitRaw(f.server.Application(), []byte("event: SOMETHING_NEW\ndata: {\"event_type\":\"SOMETHING_NEW\",\"x\":1}\n\n"))
+	f.send(typeJSON, []byte("x"))
+
+	want := []string{"AUTHORIZATION_ADDED", "ENDPOINTS_LIST_CHANGED", "ENDPOINT_DELETED", "AUTHORIZATION_REVOKED", "SOMETHING_NEW", "MESSAGE_RECEIVED"}
+	got := map[string]int{}
+	for len(got) < len(want) {
+		msg := f.next(everything)
+		got[msg.Metadata.Get(gateway.KeyEventType)]++
+		msg.Ack()
+	}
+	for _, kind := range want {
+		if got[kind] == 0 {
+			t.Errorf("no %s event; got %v", kind, got)
+		}
+	}
+	f.next(data).Ack()
+	f.waitConfirmed(1)
+}
+
+func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	var mu sync.Mutex
+	var raw []string
+	cfg.Hooks.Malformed = func(_ gateway.EventType, data []byte, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			t.Error("hook without an error")
+		}
+		raw = append(raw, string(data))
+	}
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.Everything)
+	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	hostile := []string{
+		`{`, `[]`, `{"event_type":"FILE_RECEIVED"}`, `{"event_type":"MESSAGE_RECEIVED"}`,
+		`{"event_type":"MESSAGE_RECEIVED","id":"no uuid","payload":"###"}`,
+	}
+	for _, h := range hostile {
+		f.server.EmitRaw(f.server.Application(), []byte("event: MESSAGE_RECEIVED\ndata: "+h+"\n\n"))
+	}
+	f.send(typeJSON, []byte("good"))
+	if msg := f.next(messages); string(msg.Payload) != "good" {
+		t.Fatalf("payload = %q", msg.Payload)
+	} else {
+		msg.Ack()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(raw, hostile) {
+		t.Errorf("hook got %q, want %q", raw, hostile)
+	}
+	if stats := sub.Stats(); stats.Malformed != int64(len(hostile)) || stats.Stream.Connects != 1 {
+		t.Errorf("Malformed = %d, Connects = %d; want %d and 1", stats.Malformed, stats.Stream.Connects, len(hostile))
+	}
+}
+
+func TestTooLargeEventIsSkippedWithoutReconnect(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
+	clientConfig := f.server.ClientConfig()
+	clientConfig.MaxEventSize = 100_000
+	cfg := f.config()
+	cfg.Client = f.newClient(clientConfig)
+	var reported []error
+	cfg.Hooks.TooLarge = func(err error) { reported = append(reported, err) }
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	f.send(typeJSON, []byte("small"))
+	if msg := f.next(messages); string(msg.Payload) != "small" {
+		t.Fatalf("payload of %d bytes", len(msg.Payload))
+	} else {
+		msg.Ack()
+	}
+	f.waitConfirmed(1)
+	if stats := sub.Stats(); stats.TooLarge != 1 || stats.Stream.Connects != 1 || len(reported) != 1 {
+		t.Errorf("TooLarge = %d, reported %d times, Connects = %d; want 1, 1 and 1", stats.TooLarge, len(reported), stats.Stream.Connects)
+	}
+}
+
+func TestStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	for _, status := range []int{500, 502, 503, 504, 429, 408, 401, 401} {
+		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: status, Times: 1})
+	}
+	f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503, Times: 2})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(1)
+	f.ackN(messages, 1)
+	f.server.ExpireTokens()
+	f.server.CutStreams()
+	f.sendN(1)
+	f.ackN(messages, 1)
+	f.waitConfirmed(2)
+}
+
+func TestRefusedStreamEndsSubscriptions(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	refusal := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	select {
+	case _, open := <-messages:
+		if open {
+			t.Fatal("a message came")
+		}
+	case <-time.After(patience):
+		t.Fatal("the channel was not closed")
+	}
+	if stats := sub.Stats(); !errors.Is(stats.Stream.LastError, gateway.ErrForbidden) || stats.Stream.Connected {
+		t.Errorf("stream state = %+v", stats.Stream)
+	}
+	// Once the cause is gone, a new subscription works.
+	refusal.Lift()
+	f.sendN(1)
+	f.ackN(f.subscribe(sub, subscriber.AllData), 1)
+	f.waitConfirmed(1)
+}
+
+func TestStalledKeyGivesWayToOthers(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 20
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(100, f.receiver) // its first message will be nacked
+	f.sendN(100, f.receiver2)
+	var got []int
+	healed := make(chan struct{})
+	others := 0
+	deadline := time.After(2 * patience)
+	for len(got) < 100 || others < 100 {
+		select {
+		case msg := <-messages:
+			if msg.Metadata.Get(gateway.KeyReceivingEndpointID) == f.receiver2.ID {
+				if others++; others == 100 {
+					close(healed) // only now is the other key handled
+				}
+				msg.Ack()
+				continue
+			}
+			select {
+			case <-healed:
+				n, _ := strconv.Atoi(string(msg.Payload))
+				got = append(got, n)
+				msg.Ack()
+			default:
+				msg.Nack()
+			}
+		case <-deadline:
+			t.Fatalf("got %d of the stalled key and %d of the other, want 100 and 100; %+v", len(got), others, sub.Stats())
+		}
+	}
+	if !slices.IsSorted(got) {
+		t.Errorf("the stalled key came out of order: %v", got)
+	}
+	f.waitConfirmed(200)
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	for name, change := range map[string]func(*subscriber.Config){
+		"Client":             func(c *subscriber.Config) { c.Client = nil },
+		"EventTypes":         func(c *subscriber.Config) { c.EventTypes = []gateway.EventType{"NOPE"} },
+		"MaxInFlight":        func(c *subscriber.Config) { c.MaxInFlight = -1 },
+		"MaxInFlightBytes":   func(c *subscriber.Config) { c.MaxInFlightBytes = -1 },
+		"Nack":               func(c *subscriber.Config) { c.Nack = subscriber.Backoff{Min: 2, Max: 1} },
+		"Order":              func(c *subscriber.Config) { c.Order = 7 },
+		"Payload.Mode":       func(c *subscriber.Config) { c.Payload.Mode = 9 },
+		"ClaimCheck":         func(c *subscriber.Config) { c.Payload.Mode = subscriber.PayloadClaimCheck },
+		"Confirm.MaxBatch":   func(c *subscriber.Config) { c.Confirm.MaxBatch = -1 },
+		"Payload.Retry":      func(c *subscriber.Config) { c.Payload.Retry = subscriber.Backoff{Min: 2, Max: 1} },
+		"MaxDownloads":       func(c *subscriber.Config) { c.Payload.MaxDownloads = -1 },
+		"CloseTimeout":       func(c *subscriber.Config) { c.CloseTimeout = -1 },
+		"Confirm.MaxBacklog": func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
+	} {
+		cfg := f.config()
+		change(&cfg)
+		if _, err := subscriber.New(cfg, nil); err == nil || !bytes.Contains([]byte(err.Error()), []byte(name)) {
+			t.Errorf("%s: error = %v, want one that names it", name, err)
+		}
+	}
+	sub := f.subscriber(f.config())
+	if _, err := sub.Subscribe(t.Context(), ""); err == nil {
+		t.Error("an empty topic was accepted")
+	}
+	f.close(sub)
+	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); !errors.Is(err, subscriber.ErrClosed) {
+		t.Errorf("Subscribe after Close = %v, want ErrClosed", err)
+	}
+}
+
+func TestFileUUIDIsStable(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
+	cfg := f.config()
+	cfg.Files = []string{typeFile}
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeFile, []byte("zip"))
+	msg := f.next(messages)
+	if uuid.Validate(msg.UUID) != nil {
+		t.Errorf("UUID %q is none", msg.UUID)
+	}
+	msg.Nack()
+	again := f.next(messages)
+	if again.UUID != msg.UUID {
+		t.Errorf("UUID changed from %s to %s with the redelivery", msg.UUID, again.UUID)
+	}
+	again.Ack()
+	f.waitConfirmed(1)
+}

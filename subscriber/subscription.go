@@ -1,0 +1,260 @@
+package subscriber
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/payloadref"
+)
+
+// subscription is one call of Subscribe. Its queues are guarded by
+// Subscriber.mu; out is sent to by the delivery goroutines only, and closed by
+// the goroutine that waited for all of them.
+type subscription struct {
+	topic string
+	out   chan *message.Message
+	// ended is the end of Subscribe's context.
+	ended <-chan struct{}
+
+	// stop is closed when nothing more is to be delivered: the context of
+	// Subscribe ended, or the subscriber closes.
+	stop     chan struct{}
+	stopOnce sync.Once
+	// drained ends when open messages are no longer waited for. The contexts
+	// of all messages derive from it, not from Subscribe's context, so that
+	// handlers can finish their work during a graceful shutdown.
+	drained    context.Context
+	giveUp     context.CancelFunc
+	stopped    bool // no more deliveries are accepted
+	queues     map[string]*keyQueue
+	deliveries sync.WaitGroup
+}
+
+// keyQueue holds the deliveries of one order key. One goroutine works on it as
+// long as it is not empty.
+type keyQueue struct {
+	items []*delivery
+	// nacks counts how often the head was nacked; reset when it is gone.
+	nacks int
+}
+
+func newSubscription(ctx context.Context, topic string) *subscription {
+	drained, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	return &subscription{
+		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
+		drained: drained, giveUp: giveUp, queues: make(map[string]*keyQueue),
+	}
+}
+
+// enqueue accepts d. s.mu is held, and sub is not stopped.
+func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
+	if s.cfg.Order == Unordered {
+		// Ends with the delivery; runSubscription waits for it.
+		sub.deliveries.Go(func() {
+			acked := s.deliver(sub, d, nil)
+			s.mu.Lock()
+			done := s.settle(d, acked)
+			s.mu.Unlock()
+			s.release(done)
+		})
+		return
+	}
+	q := sub.queues[d.order]
+	if q != nil {
+		q.items = append(q.items, d)
+		return
+	}
+	q = &keyQueue{items: []*delivery{d}}
+	sub.queues[d.order] = q
+	// Ends when the queue is empty; runSubscription waits for it.
+	sub.deliveries.Go(func() { s.workQueue(sub, d.order, q) })
+}
+
+// workQueue delivers what is in q, one after the other, until it is empty.
+func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
+	for {
+		s.mu.Lock()
+		d := q.items[0]
+		s.mu.Unlock()
+		acked := s.deliver(sub, d, q)
+
+		s.mu.Lock()
+		q.items[0] = nil
+		q.items = q.items[1:]
+		q.nacks = 0
+		last := len(q.items) == 0
+		_, evicted := s.evictedKeys[key]
+		if last {
+			delete(sub.queues, key)
+		}
+		done := s.settle(d, acked)
+		s.mu.Unlock()
+		s.release(done)
+		if last {
+			if evicted {
+				s.recall()
+			}
+			return
+		}
+	}
+}
+
+// deliver offers d to the subscription until it is acked, and reports whether
+// it was. It gives up when the subscription stops before the message was
+// taken, when a taken message is not acked within the drain time, or when there
+// is no payload to be had.
+func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
+	if d.payload != nil {
+		select {
+		case <-d.payload.ready:
+		case <-sub.stop:
+			return false
+		}
+		if d.payload.err != nil {
+			return false
+		}
+	}
+	policy := backoff.Policy{Min: s.cfg.Nack.Min, Max: s.cfg.Nack.Max}
+	for attempt := 0; !sub.over(); attempt++ {
+		msg, err := s.newMessage(d)
+		if err != nil {
+			s.undeliverable(d.event, err)
+			return false
+		}
+		ctx, cancel := context.WithCancel(sub.drained)
+		if open := s.opener(d); open != nil {
+			ctx = payloadref.NewContext(ctx, open)
+		}
+		msg.SetContext(ctx)
+
+		select {
+		case <-sub.stop:
+			cancel()
+			return false
+		case sub.out <- msg:
+		}
+		s.stats.delivered.Add(1)
+		select {
+		case <-msg.Acked():
+			cancel()
+			return true
+		case <-msg.Nacked():
+			cancel()
+			s.stats.nacked.Add(1)
+		case <-sub.drained.Done():
+			cancel()
+			// An ack that came at the same time counts.
+			select {
+			case <-msg.Acked():
+				return true
+			default:
+			}
+			return false
+		}
+		s.countNack(q)
+		if !sub.wait(policy.Delay(attempt)) {
+			return false
+		}
+	}
+	return false
+}
+
+// over reports whether nothing more is to be delivered. A select alone would
+// now and then still deliver to a reader that is there.
+func (sub *subscription) over() bool {
+	select {
+	case <-sub.stop:
+		return true
+	case <-sub.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait waits before a nacked message is delivered again. It returns false when
+// the subscription stops.
+func (sub *subscription) wait(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-sub.stop:
+		return false
+	}
+}
+
+func (s *Subscriber) countNack(q *keyQueue) {
+	if q == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.nacks++
+	s.wakeRoom() // a queue that has become stalled can make room
+}
+
+// stalledNacks is how often a message has to be nacked before the ones behind
+// it give way to other keys.
+const stalledNacks = 5
+
+// evictStalled gives up what waits behind messages that are nacked again and
+// again, so that a stalled key does not take all the room from the others. What
+// it gives up is not confirmed: the key takes nothing more until its queue is
+// empty, and then everything is asked for again, in order. s.mu is held; the
+// result is to be released.
+func (s *Subscriber) evictStalled() []*settled {
+	var evicted []*settled
+	for _, sub := range s.subscriptions {
+		for key, q := range sub.queues {
+			if q.nacks < stalledNacks || len(q.items) < 2 {
+				continue
+			}
+			s.evictedKeys[key] = struct{}{}
+			for _, d := range q.items[1:] {
+				if done := s.settle(d, false); done != nil {
+					evicted = append(evicted, done)
+				}
+			}
+			clear(q.items[1:])
+			q.items = q.items[:1]
+		}
+	}
+	return evicted
+}
+
+// runSubscription ends the subscription when ctx ends or stop is closed: it
+// waits for the open messages, at most for the drain time, and closes the
+// channel after the last goroutine that could send to it has ended.
+func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
+	select {
+	case <-ctx.Done():
+	case <-sub.stop:
+	}
+	s.stopSubscription(sub)
+	timer := time.AfterFunc(s.cfg.CloseTimeout, sub.giveUp)
+	defer timer.Stop()
+	// No delivery is accepted any more (stopped is set), so nobody adds.
+	sub.deliveries.Wait()
+	sub.giveUp()
+	close(sub.out)
+	s.removeSubscription(sub)
+}
+
+// stopSubscription ends intake for sub. It is idempotent.
+func (s *Subscriber) stopSubscription(sub *subscription) {
+	sub.stopOnce.Do(func() {
+		s.mu.Lock()
+		sub.stopped = true
+		if !s.hasTakers() && s.stopRun != nil {
+			s.stopRun()
+		}
+		s.mu.Unlock()
+		close(sub.stop)
+	})
+}

@@ -1,7 +1,374 @@
 package gatewaytest
 
-import "net/http"
+import (
+	"encoding/hex"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
 
-func (s *Server) serveControl(w http.ResponseWriter, r *http.Request, path string) {
-	s.writeError(w, r, statusError(http.StatusNotFound, "there is no such resource"))
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// The control API: what the Go methods do, for programs in other languages and
+// for people with curl. It answers below Config.ControlPrefix, in JSON, to
+// callers on a loopback address only, and not to web pages. Errors have the
+// shape of the service. It needs no access token.
+//
+//	GET    /state                     applications, tenants, endpoints, open streams
+//	POST   /applications              {"capabilities"?: [{"message_type","direction"}]} → 201 with credentials
+//	POST   /tenants                   → 201 {"tenant_id"}
+//	POST   /authorizations            {"application_id","tenant_id","scope"?}
+//	DELETE /authorizations            ?application_id=&tenant_id=&scope=
+//	DELETE /endpoints/{id}            the user deletes an endpoint (service ID)
+//	PUT    /endpoints/{id}/name       {"name"}: the user names it; "" goes back
+//	PUT    /routes                    {"from","to","open","message_types"?}
+//	GET    /ledger                    {"entries": […]}
+//	POST   /streams/cut               → {"streams": n}
+//	POST   /streams/redeliver         → {"events": n}
+//	POST   /tokens/expire
+//	POST   /clock                     {"advance": "16m"} → {"now"}
+//	GET    /faults                    {"faults": [{"id","operation","hits"}]}
+//	POST   /faults                    {"operation", …} → 201 {"id"}; fields below
+//	DELETE /faults/{id}, /faults      lifts one, lifts all
+
+func (s *Server) controlAPI() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, status int, work func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			body, err := work(r)
+			switch {
+			case err != nil:
+				s.writeError(w, r, err)
+			case body == nil:
+				w.WriteHeader(http.StatusNoContent)
+			default:
+				writeJSON(w, status, body)
+			}
+		})
+	}
+	handle("GET /state", http.StatusOK, s.controlState)
+	handle("POST /applications", http.StatusCreated, s.controlAddApplication)
+	handle("POST /tenants", http.StatusCreated, func(*http.Request) (any, error) {
+		return map[string]string{"tenant_id": s.AddTenant()}, nil
+	})
+	handle("POST /authorizations", 0, s.controlAuthorize)
+	handle("DELETE /authorizations", 0, s.controlRevoke)
+	handle("DELETE /endpoints/{id}", 0, func(r *http.Request) (any, error) {
+		return nil, s.deleteEndpointByUser(r.PathValue("id"))
+	})
+	handle("PUT /endpoints/{id}/name", 0, s.controlSetName)
+	handle("PUT /routes", 0, s.controlSetRoute)
+	handle("GET /ledger", http.StatusOK, s.controlLedger)
+	handle("POST /streams/cut", http.StatusOK, func(*http.Request) (any, error) {
+		return map[string]int{"streams": s.CutStreams()}, nil
+	})
+	handle("POST /streams/redeliver", http.StatusOK, func(*http.Request) (any, error) {
+		return map[string]int{"events": s.RedeliverUnconfirmed()}, nil
+	})
+	handle("POST /tokens/expire", 0, func(*http.Request) (any, error) {
+		s.ExpireTokens()
+		return nil, nil
+	})
+	handle("POST /clock", http.StatusOK, s.controlClock)
+	handle("GET /faults", http.StatusOK, s.controlFaults)
+	handle("POST /faults", http.StatusCreated, s.controlInject)
+	handle("DELETE /faults", 0, func(*http.Request) (any, error) {
+		s.LiftAll()
+		return nil, nil
+	})
+	handle("DELETE /faults/{id}", 0, s.controlLift)
+	return http.StripPrefix(s.cfg.ControlPrefix, mux)
+}
+
+func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
+	if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
+		s.writeError(w, r, forbidden("the control API answers on loopback only"))
+		return
+	}
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		s.writeError(w, r, forbidden("the control API does not answer web pages"))
+		return
+	}
+	s.control.ServeHTTP(w, r)
+}
+
+// isLoopback takes host or host:port. The Host header is checked too, so that a
+// name that somebody else resolves to loopback is refused.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func readControl(r *http.Request, into any) error {
+	return readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, into)
+}
+
+type controlApplication struct {
+	ApplicationID     string `json:"application_id"`
+	SoftwareVersionID string `json:"software_version_id"`
+	ClientID          string `json:"client_id"`
+	ClientSecret      string `json:"client_secret,omitempty"`
+}
+
+func (s *Server) controlAddApplication(r *http.Request) (any, error) {
+	var body struct {
+		Capabilities []gateway.EndpointCapability `json:"capabilities"`
+	}
+	if r.ContentLength != 0 {
+		if err := readControl(r, &body); err != nil {
+			return nil, err
+		}
+	}
+	app, err := s.addApplication(ApplicationConfig{Capabilities: body.Capabilities})
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	return controlApplication{app.ID, app.SoftwareVersionID, app.ClientID, app.ClientSecret}, nil
+}
+
+func (s *Server) controlState(*http.Request) (any, error) {
+	type controlTenant struct {
+		TenantID     string   `json:"tenant_id"`
+		Applications []string `json:"applications"`
+	}
+	type controlEndpoint struct {
+		gateway.Endpoint
+		Name          string   `json:"name"`
+		Subscriptions []string `json:"subscriptions"`
+	}
+	var state struct {
+		Applications []controlApplication `json:"applications"`
+		Tenants      []controlTenant      `json:"tenants"`
+		Endpoints    []controlEndpoint    `json:"endpoints"`
+		Streams      int                  `json:"streams"`
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, app := range s.applicationOrder {
+		state.Applications = append(state.Applications, controlApplication{app.ID, app.SoftwareVersionID, app.ClientID, ""})
+	}
+	state.Endpoints = []controlEndpoint{}
+	for _, t := range s.tenantOrder {
+		ct := controlTenant{TenantID: t.id, Applications: []string{}}
+		for _, app := range s.applicationOrder {
+			if app.authorized(t, "") {
+				ct.Applications = append(ct.Applications, app.ID)
+			}
+		}
+		state.Tenants = append(state.Tenants, ct)
+		for _, e := range t.endpoints {
+			ce := controlEndpoint{Endpoint: e.answer(), Name: e.displayName(), Subscriptions: []string{}}
+			for messageType := range e.subscriptions {
+				ce.Subscriptions = append(ce.Subscriptions, messageType)
+			}
+			state.Endpoints = append(state.Endpoints, ce)
+		}
+	}
+	state.Streams = len(s.streamsLocked())
+	return state, nil
+}
+
+func (s *Server) controlAuthorize(r *http.Request) (any, error) {
+	var body struct {
+		ApplicationID string `json:"application_id"`
+		TenantID      string `json:"tenant_id"`
+		Scope         string `json:"scope"`
+	}
+	if err := readControl(r, &body); err != nil {
+		return nil, err
+	}
+	app, err := s.applicationByID(body.ApplicationID)
+	if err != nil {
+		return nil, err
+	}
+	def(&body.Scope, defaultScope)
+	return nil, s.authorize(app, body.TenantID, body.Scope)
+}
+
+func (s *Server) controlRevoke(r *http.Request) (any, error) {
+	query := r.URL.Query()
+	app, err := s.applicationByID(query.Get("application_id"))
+	if err != nil {
+		return nil, err
+	}
+	scope := query.Get("scope")
+	def(&scope, defaultScope)
+	return nil, s.revoke(app, query.Get("tenant_id"), scope)
+}
+
+func (s *Server) applicationByID(id string) (*Application, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if app := s.applications[id]; app != nil {
+		return app, nil
+	}
+	return nil, badRequest("there is no application %s", id)
+}
+
+func (s *Server) controlSetName(r *http.Request) (any, error) {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := readControl(r, &body); err != nil {
+		return nil, err
+	}
+	return nil, s.setUserName(r.PathValue("id"), body.Name)
+}
+
+func (s *Server) controlSetRoute(r *http.Request) (any, error) {
+	var body struct {
+		From         string   `json:"from"`
+		To           string   `json:"to"`
+		Open         bool     `json:"open"`
+		MessageTypes []string `json:"message_types"`
+	}
+	if err := readControl(r, &body); err != nil {
+		return nil, err
+	}
+	return nil, s.setRoute(body.From, body.To, body.Open, body.MessageTypes)
+}
+
+func (s *Server) controlLedger(*http.Request) (any, error) {
+	type controlEntry struct {
+		MessageID     string      `json:"message_id"`
+		EndpointID    string      `json:"endpoint_id"`
+		TenantID      string      `json:"tenant_id"`
+		ApplicationID string      `json:"application_id"`
+		SenderID      string      `json:"sender_id"`
+		ContextID     string      `json:"context_id"`
+		MessageType   string      `json:"message_type"`
+		Filename      string      `json:"filename,omitempty"`
+		Size          int64       `json:"size"`
+		SHA256        string      `json:"sha256"`
+		Chunk         int         `json:"chunk"`
+		Chunks        int         `json:"chunks"`
+		PayloadSize   int64       `json:"payload_size"`
+		PayloadSHA256 string      `json:"payload_sha256"`
+		Accepted      time.Time   `json:"accepted"`
+		Deliveries    []time.Time `json:"deliveries"`
+		FileDelivered []time.Time `json:"file_deliveries"`
+		Confirmations []time.Time `json:"confirmations"`
+		Withdrawn     bool        `json:"withdrawn"`
+	}
+	list := []controlEntry{}
+	for _, e := range s.Ledger() {
+		list = append(list, controlEntry{
+			e.MessageID, e.EndpointID, e.TenantID, e.ApplicationID, e.SenderID, e.ContextID, e.MessageType, e.Filename,
+			e.Size, hex.EncodeToString(e.SHA256[:]), e.Chunk, e.Chunks, e.PayloadSize, hex.EncodeToString(e.PayloadSHA256[:]),
+			e.Accepted, e.Deliveries, e.FileDeliveries, e.Confirmations, e.Withdrawn,
+		})
+	}
+	return map[string]any{"entries": list}, nil
+}
+
+func (s *Server) controlClock(r *http.Request) (any, error) {
+	var body struct {
+		Advance string `json:"advance"`
+	}
+	if err := readControl(r, &body); err != nil {
+		return nil, err
+	}
+	d, err := time.ParseDuration(body.Advance)
+	if err != nil {
+		return nil, badRequest(`advance must be a duration such as "16m"`)
+	}
+	s.Advance(d)
+	return map[string]time.Time{"now": s.Now()}, nil
+}
+
+// controlFault has the fields of Fault that JSON can say. Durations are strings
+// such as "2s".
+type controlFault struct {
+	Operation   Operation         `json:"operation"`
+	Skip        int               `json:"skip"`
+	Times       int               `json:"times"`
+	Delay       string            `json:"delay"`
+	Hang        bool              `json:"hang"`
+	Refuse      bool              `json:"refuse"`
+	AfterWork   bool              `json:"after_work"`
+	DropAnswer  bool              `json:"drop_answer"`
+	Status      int               `json:"status"`
+	Message     string            `json:"message"`
+	Body        *string           `json:"body"`
+	ContentType string            `json:"content_type"`
+	Header      map[string]string `json:"header"`
+	CutAfter    int64             `json:"cut_after"`
+	HangAfter   int64             `json:"hang_after"`
+}
+
+func (c controlFault) fault() (Fault, error) {
+	f := Fault{
+		Skip: c.Skip, Times: c.Times, Hang: c.Hang, Refuse: c.Refuse, AfterWork: c.AfterWork, DropAnswer: c.DropAnswer,
+		Status: c.Status, Message: c.Message, ContentType: c.ContentType, CutAfter: c.CutAfter, HangAfter: c.HangAfter,
+	}
+	if !c.Operation.known() {
+		return f, badRequest("operation %q is unknown", c.Operation)
+	}
+	if c.Status != 0 && (c.Status < 200 || c.Status > 599) {
+		return f, badRequest("status must be 200 to 599")
+	}
+	if c.Delay != "" {
+		var err error
+		if f.Delay, err = time.ParseDuration(c.Delay); err != nil {
+			return f, badRequest(`delay must be a duration such as "2s"`)
+		}
+	}
+	if c.Body != nil {
+		f.Body = []byte(*c.Body)
+	}
+	if len(c.Header) > 0 {
+		f.Header = http.Header{}
+		for name, value := range c.Header {
+			f.Header.Set(name, value)
+		}
+	}
+	return f, nil
+}
+
+func (s *Server) controlInject(r *http.Request) (any, error) {
+	var body controlFault
+	if err := readControl(r, &body); err != nil {
+		return nil, err
+	}
+	f, err := body.fault()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"id": strconv.FormatUint(s.Inject(body.Operation, f).id, 10)}, nil
+}
+
+func (s *Server) controlFaults(*http.Request) (any, error) {
+	type controlInjection struct {
+		ID        string    `json:"id"`
+		Operation Operation `json:"operation"`
+		Hits      int       `json:"hits"`
+	}
+	list := []controlInjection{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.injections {
+		list = append(list, controlInjection{strconv.FormatUint(i.id, 10), i.op, i.hits})
+	}
+	return map[string]any{"faults": list}, nil
+}
+
+func (s *Server) controlLift(r *http.Request) (any, error) {
+	s.mu.Lock()
+	var found *Injection
+	for _, i := range s.injections {
+		if strconv.FormatUint(i.id, 10) == r.PathValue("id") {
+			found = i
+		}
+	}
+	s.mu.Unlock()
+	if found == nil {
+		return nil, statusError(http.StatusNotFound, "there is no such fault")
+	}
+	found.Lift()
+	return nil, nil
 }

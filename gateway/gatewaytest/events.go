@@ -79,6 +79,10 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 		}
 		return control.Flush()
 	}
+	// The header goes out at once, also when there is no event for a long time.
+	if err := control.Flush(); err != nil {
+		return
+	}
 	var keepAlive <-chan time.Time
 	if s.cfg.KeepAlive != NoKeepAlive {
 		ticker := time.NewTicker(s.cfg.KeepAlive)

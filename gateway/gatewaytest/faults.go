@@ -27,6 +27,14 @@ const (
 	OpAny Operation = "*"
 )
 
+func (op Operation) known() bool {
+	switch op {
+	case OpToken, OpSendMessage, OpEvents, OpConfirm, OpListTenants, OpListEndpoints, OpPutEndpoint, OpDeleteEndpoint, OpPayload, OpAny:
+		return true
+	}
+	return false
+}
+
 // AfterHeader as [Fault.CutAfter] or [Fault.HangAfter] means: after the header of
 // the answer, before the first byte of its body.
 const AfterHeader int64 = -1
@@ -97,6 +105,7 @@ type Fault struct {
 // Injection is a fault that is in place.
 type Injection struct {
 	server *Server
+	id     uint64
 	op     Operation
 	fault  Fault
 	lifted chan struct{}
@@ -112,6 +121,8 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.injectionSerial++
+	i.id = s.injectionSerial
 	s.injections = append(s.injections, i)
 	return i
 }
@@ -327,6 +338,9 @@ func (a *answer) WriteHeader(status int) {
 		}
 	}
 	a.ResponseWriter.WriteHeader(status)
+	if a.injection != nil && a.injection.fault.CutAfter == AfterHeader {
+		a.drop() // an event stream may have no body for a long time
+	}
 }
 
 func (a *answer) Write(b []byte) (int, error) {

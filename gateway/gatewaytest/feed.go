@@ -239,7 +239,8 @@ func (s *Server) CutStreams() int {
 }
 
 // StallStreams makes all streams, open and new, fall silent without being
-// closed, keep-alive comments included, as a half-open connection does. The
+// closed, keep-alive comments included, as a half-open connection does. A new
+// stream is still answered with its header. The
 // function it returns lifts the stall; it may be called more than once.
 func (s *Server) StallStreams() (lift func()) {
 	s.mu.Lock()

@@ -75,7 +75,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(path, endpointsPath) && r.Method == http.MethodDelete:
 		s.serveAuthorized(OpDeleteEndpoint, w, r, s.handleDeleteEndpoint)
 	case s.cfg.ControlPrefix != "" && strings.HasPrefix(path, s.cfg.ControlPrefix+"/"):
-		s.serveControl(w, r, strings.TrimPrefix(path, s.cfg.ControlPrefix))
+		s.serveControl(w, r)
 	default:
 		s.writeError(w, r, statusError(http.StatusNotFound, "there is no such resource"))
 	}

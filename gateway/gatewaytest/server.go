@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -35,7 +36,8 @@ type Server struct {
 	clock clock
 	tls   *authority // nil without TLS
 	// secret signs payload URIs.
-	secret []byte
+	secret  []byte
+	control http.Handler // nil without a control API
 
 	defaultApp    *Application
 	defaultTenant string
@@ -60,7 +62,7 @@ type Server struct {
 	ledger           ledger
 	injections       []*Injection
 	stats            map[Operation]*OperationStats
-	streamSerial     uint64
+	injectionSerial  uint64
 	stalls           int // StallStreams calls not lifted
 }
 
@@ -109,6 +111,9 @@ func start(cfg Config, tb TB) (*Server, error) {
 		if s.tls, err = newAuthority(cfg.Listen, cfg.PayloadListen); err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
 		}
+	}
+	if cfg.ControlPrefix != "" {
+		s.control = s.controlAPI()
 	}
 	app, err := s.addApplication(cfg.Application)
 	if err != nil {
@@ -277,7 +282,8 @@ func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc
 			defer r.leave()
 			handle(w, req)
 		}),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: time.Minute,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},

@@ -1,0 +1,391 @@
+package gatewaytest_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func TestMessageHeaders(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, receiver := pairOf(s)
+	hundred := strings.Repeat("ü", 100)
+	for _, test := range []struct {
+		key, value string
+		status     int
+		message    string
+	}{
+		{gateway.KeyIsPublish, "", 400, "missing"},
+		{gateway.KeyIsPublish, "yes", 400, "neither true nor false"},
+		{gateway.KeyIsPublish, "TRUE", 400, "neither true nor false"},
+		{gateway.KeySentTimestamp, "", 400, "missing"},
+		{gateway.KeySentTimestamp, "yesterday", 400, "not a date-time"},
+		{gateway.KeySentTimestamp, "2026-05-01T10:20:30", 400, "not a date-time"},
+		{gateway.KeySentTimestamp, "2026-05-01T10:20:30Z", 200, ""},
+		{gateway.KeyEndpointID, "", 400, "missing"},
+		{gateway.KeyEndpointID, "no-uuid", 400, "not a UUID"},
+		{gateway.KeyEndpointID, uuid.NewString(), 403, "does not belong"},
+		{gateway.KeyEndpointID, strings.ToUpper(sender.ID), 200, ""},
+		{gateway.KeyMessageType, "", 400, "missing"},
+		{gateway.KeyMessageType, hundred, 400, "not allowed"},
+		{gateway.KeyMessageType, hundred + "x", 400, "longer than 100"},
+		{gateway.KeyMessageType, "doc:pdf", 400, "Sending of doc:pdf not allowed"},
+		{gateway.KeyTenantID, "", 400, "missing"},
+		{gateway.KeyTenantID, "{" + s.Tenant() + "}", 400, "not a UUID"},
+		{gateway.KeyTenantID, uuid.NewString(), 403, "not authorized"},
+		{gateway.KeyContextID, "", 400, "missing"},
+		{gateway.KeyContextID, "legacy-1", 400, "not a UUID"},
+		{gateway.KeyFilename, hundred, 200, ""},
+		{gateway.KeyFilename, hundred + "x", 400, "longer than 100"},
+		{gateway.KeyTeamsetContextID, hundred, 200, ""},
+		{gateway.KeyTeamsetContextID, hundred + "x", 400, "longer than 100"},
+		{gateway.KeyDirectRecipients, "a,b", 400, "comma-separated list of UUIDs"},
+		{gateway.KeyDirectRecipients, receiver.ID + " , " + receiver.ID, 200, ""},
+		{"Content-Type", "", 400, "Content-Type"},
+		{"Content-Type", "text/plain", 400, "Content-Type"},
+	} {
+		t.Run(fmt.Sprintf("%s=%.20s", test.key, test.value), func(t *testing.T) {
+			before := len(s.Ledger())
+			r := c.post(sender.ID, []byte("x"), map[string]string{test.key: test.value})
+			if test.status == http.StatusOK {
+				want(t, r, http.StatusOK)
+				return
+			}
+			wantMessage(t, r, test.status, test.message)
+			if len(s.Ledger()) != before {
+				t.Error("something was delivered all the same")
+			}
+		})
+	}
+}
+
+func TestMessageHeaderTwice(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	req := c.request("POST", "/messages", []byte("x"), c.messageHeaders(sender.ID, nil))
+	req.Header.Add(gateway.KeyTenantID, s.Tenant())
+	r, err := c.send(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMessage(t, r, http.StatusBadRequest, "more than once")
+}
+
+// Content-Length is required, so chunked transfer encoding is refused.
+func TestContentLengthMissing(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	req := c.request("POST", "/messages", nil, c.messageHeaders(sender.ID, nil))
+	req.Body = io.NopCloser(strings.NewReader("payload"))
+	req.ContentLength = -1
+	r, err := c.send(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMessage(t, r, http.StatusBadRequest, "Content-Length")
+}
+
+// A sender that dies half-way through its body has sent nothing.
+func TestBodyShorterThanContentLength(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	conn, err := (&net.Dialer{}).DialContext(testContext(t), "tcp", strings.TrimPrefix(s.BaseURL(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req := c.request("POST", "/messages", []byte("0123456789"), c.messageHeaders(sender.ID, nil))
+	var wire bytes.Buffer
+	if err := req.Write(&wire); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(wire.Bytes()[:wire.Len()-5]); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusBadRequest || len(s.Ledger()) != 0 {
+		t.Errorf("status %d, %d ledger entries", res.StatusCode, len(s.Ledger()))
+	}
+}
+
+func TestPayloadTooLarge(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{MaxPayloadSize: 1000})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, make([]byte, 1000), nil), http.StatusOK)
+	wantMessage(t, c.post(sender.ID, make([]byte, 1001), nil), http.StatusRequestEntityTooLarge, "1000")
+	if n := len(s.Ledger()); n != 1 {
+		t.Errorf("%d ledger entries", n)
+	}
+}
+
+func TestEmptyPayload(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, nil, nil), http.StatusOK)
+	e := c.listen("").next(gateway.EventMessageReceived)
+	if payload, present := e.data["payload"]; !present || payload != "" {
+		t.Errorf("event %s", e.raw)
+	}
+}
+
+// A foreign endpoint, an unauthorized tenant and an endpoint of another tenant
+// are all 403.
+func TestSenderForbidden(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	pairOf(s)
+	other := s.AddApplication(gatewaytest.ApplicationConfig{})
+	s.Authorize(other, s.Tenant())
+	foreign := s.AddEndpoint(gatewaytest.EndpointConfig{App: other, Send: []string{typeA}})
+	second := s.AddTenant()
+	wantMessage(t, c.post(foreign.ID, []byte("x"), nil), http.StatusForbidden, foreign.ID)
+	s.Authorize(s.Application(), second)
+	elsewhere := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: second, Send: []string{typeA}})
+	wantMessage(t, c.post(elsewhere.ID, []byte("x"), nil), http.StatusForbidden, elsewhere.ID)
+	want(t, c.post(elsewhere.ID, []byte("x"), map[string]string{gateway.KeyTenantID: second}), http.StatusOK)
+}
+
+// The same context ID sent again is delivered again: recognising a retry is up
+// to the receiver.
+func TestRetryIsDeliveredAgain(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	context := map[string]string{gateway.KeyContextID: strings.ToUpper(uuid.NewString())}
+	want(t, c.post(sender.ID, []byte("x"), context), http.StatusOK)
+	want(t, c.post(sender.ID, []byte("x"), context), http.StatusOK)
+	l := c.listen("")
+	first, second := l.next(gateway.EventMessageReceived), l.next(gateway.EventMessageReceived)
+	if first.text("id") == second.text("id") || first.text("app_message_id") != second.text("app_message_id") {
+		t.Errorf("%s\n%s", first.raw, second.raw)
+	}
+	if first.text("app_message_id") != context[gateway.KeyContextID] {
+		t.Errorf("app_message_id %q is not the context ID as sent", first.text("app_message_id"))
+	}
+}
+
+func payloadOf(size int) []byte {
+	b := make([]byte, size)
+	for i := range b {
+		b[i] = byte(i * 7 >> 3)
+	}
+	return b
+}
+
+// fetch downloads a payload_uri without any authorization.
+func (c *caller) fetch(uri string, header map[string]string) reply {
+	c.t.Helper()
+	h := map[string]string{"Authorization": ""}
+	for name, value := range header {
+		h[name] = value
+	}
+	return c.do("GET", uri, nil, h)
+}
+
+// content is the payload of an event, embedded or remote.
+func (c *caller) content(e event) []byte {
+	c.t.Helper()
+	if uri := e.text("payload_uri"); uri != "" {
+		if _, both := e.data["payload"]; both {
+			c.t.Fatal("payload and payload_uri are both present")
+		}
+		return want(c.t, c.fetch(uri, nil), http.StatusOK).body
+	}
+	payload, err := base64.StdEncoding.DecodeString(e.text("payload"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return payload
+}
+
+func ids(e event) (list []string) {
+	items, _ := e.data["message_ids"].([]any)
+	for _, item := range items {
+		id, _ := item.(string)
+		list = append(list, id)
+	}
+	return list
+}
+
+func TestChunks(t *testing.T) {
+	for name, test := range map[string]struct {
+		size   int
+		chunks int
+		inline int64
+		remote bool
+	}{
+		"one chunk exactly":    {1000, 1, 0, false},
+		"one byte more":        {1001, 2, 0, false},
+		"three and a bit":      {3001, 4, 0, false},
+		"everything by URI":    {3001, 4, gatewaytest.NoInline, true},
+		"only the file by URI": {2500, 3, 1000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c := start(t, gatewaytest.Config{ChunkSize: 1000, InlineLimit: test.inline})
+			sender, receiver := pairOf(s)
+			payload := payloadOf(test.size)
+			context := uuid.NewString()
+			want(t, c.post(sender.ID, payload, map[string]string{
+				gateway.KeyContextID: context, gateway.KeyFilename: "t.zip", gateway.KeyTeamsetContextID: "team 1",
+			}), http.StatusOK)
+			l := c.listen("")
+			var joined []byte
+			var messageIDs []string
+			for range test.chunks {
+				e := l.next(gateway.EventMessageReceived)
+				joined = append(joined, c.content(e)...)
+				messageIDs = append(messageIDs, e.text("id"))
+				if e.text("app_message_id") != context || e.text("teamset_context_id") != "team 1" {
+					t.Errorf("chunk %s", e.raw)
+				}
+			}
+			if !bytes.Equal(joined, payload) {
+				t.Fatal("the chunks are not the payload")
+			}
+			if test.chunks == 1 {
+				l.nothingBefore(s, c.app)
+				return
+			}
+			e := l.next(gateway.EventFileReceived)
+			if !bytes.Equal(c.content(e), payload) || !slices.Equal(ids(e), messageIDs) || int(e.data["size"].(float64)) != test.size {
+				t.Errorf("file %s", e.raw)
+			}
+			if e.text("filename") != "t.zip" || e.text("teamset_context_id") != "team 1" || e.text("receiving_endpoint_id") != receiver.ID || e.text("tenant_id") != s.Tenant() || e.text("message_type") != typeA {
+				t.Errorf("file %s", e.raw)
+			}
+			if test.remote != (e.text("payload_uri") != "") {
+				t.Errorf("file %s", e.raw)
+			}
+			l.close()
+
+			// One chunk confirmed is not the file confirmed.
+			want(t, c.confirm(gateway.MessageConfirmation{MessageID: messageIDs[0], EndpointID: receiver.ID}), http.StatusAccepted)
+			l = c.listen("")
+			for _, id := range messageIDs[1:] {
+				if e := l.next(gateway.EventMessageReceived); e.text("id") != id {
+					t.Fatalf("chunk %s, want %s", e.text("id"), id)
+				}
+			}
+			if e := l.next(gateway.EventFileReceived); !slices.Equal(ids(e), messageIDs) {
+				t.Errorf("file %s", e.raw)
+			}
+			l.close()
+			for _, id := range messageIDs {
+				want(t, c.confirm(gateway.MessageConfirmation{MessageID: id, EndpointID: receiver.ID}), http.StatusAccepted)
+			}
+			c.listen("").nothingBefore(s, c.app)
+
+			for n, entry := range s.Ledger() {
+				if entry.Chunk != n || entry.Chunks != test.chunks || entry.PayloadSHA256 != sha256.Sum256(payload) || entry.PayloadSize != int64(test.size) {
+					t.Errorf("entry %+v", entry)
+				}
+				if entry.SHA256 != sha256.Sum256(payload[n*1000:min((n+1)*1000, test.size)]) || len(entry.FileDeliveries) != 2 {
+					t.Errorf("entry %+v", entry)
+				}
+			}
+		})
+	}
+}
+
+func TestFileOrder(t *testing.T) {
+	m, f := gateway.EventMessageReceived, gateway.EventFileReceived
+	for order, names := range map[gatewaytest.FileOrder][]gateway.EventType{
+		gatewaytest.FileLast: {m, m, m, f}, gatewaytest.FileFirst: {f, m, m, m}, gatewaytest.FileBetween: {m, f, m, m},
+	} {
+		s, c := start(t, gatewaytest.Config{ChunkSize: 10, FileOrder: order})
+		sender, _ := pairOf(s)
+		want(t, c.post(sender.ID, payloadOf(25), nil), http.StatusOK)
+		l := c.listen("")
+		for _, name := range names {
+			l.next(name)
+		}
+	}
+}
+
+func TestFileTypes(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{FileTypes: []string{typeA}, ChunkSize: 100})
+	sender, receiver := pairOf(s)
+	want(t, c.post(sender.ID, []byte("small"), nil), http.StatusOK)
+	l := c.listen("")
+	e := l.next(gateway.EventFileReceived)
+	if string(c.content(e)) != "small" || len(ids(e)) != 1 {
+		t.Fatalf("file %s", e.raw)
+	}
+	l.nothingBefore(s, c.app)
+	want(t, c.confirm(gateway.MessageConfirmation{MessageID: ids(e)[0], EndpointID: receiver.ID}), http.StatusAccepted)
+	entry := s.Ledger()[0]
+	if !entry.Delivered() || !entry.Confirmed() || len(entry.FileDeliveries) != 0 {
+		t.Errorf("entry %+v", entry)
+	}
+	want(t, c.post(sender.ID, payloadOf(150), nil), http.StatusOK)
+	l.next(gateway.EventMessageReceived)
+	l.next(gateway.EventMessageReceived)
+	l.next(gateway.EventFileReceived)
+}
+
+func TestOmitOptionalFields(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{OmitOptionalFields: true})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	e := c.listen("").next(gateway.EventMessageReceived)
+	for _, field := range []string{"received_at", "tenant_id", "filename", "teamset_context_id"} {
+		if _, present := e.data[field]; present {
+			t.Errorf("%s is present", field)
+		}
+	}
+}
+
+// Send is POST /messages without HTTP, and can be a legacy sender.
+func TestSend(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{ChunkSize: 10})
+	sender, receiver := pairOf(s)
+	messageIDs, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payloadOf(25), ContextID: `legacy "1"`})
+	if err != nil || len(messageIDs) != 3 {
+		t.Fatal(messageIDs, err)
+	}
+	l := c.listen("?types=MESSAGE_RECEIVED")
+	for _, id := range messageIDs {
+		if e := l.next(gateway.EventMessageReceived); e.text("id") != id || e.text("app_message_id") != `legacy "1"` {
+			t.Errorf("event %s", e.raw)
+		}
+	}
+	for _, test := range []struct {
+		req    gatewaytest.SendRequest
+		status int
+	}{
+		{gatewaytest.SendRequest{From: uuid.NewString(), MessageType: typeA}, 403},
+		{gatewaytest.SendRequest{From: sender.ID}, 400},
+		{gatewaytest.SendRequest{From: sender.ID, MessageType: "other"}, 400},
+		{gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Recipients: []string{uuid.NewString()}}, 400},
+		{gatewaytest.SendRequest{From: receiver.ID, MessageType: typeA}, 400},
+	} {
+		_, err := s.Send(test.req)
+		var status *gatewaytest.StatusError
+		if !errors.As(err, &status) || status.Status != test.status {
+			t.Errorf("Send(%+v) = %v, want %d", test.req, err, test.status)
+		}
+	}
+	messageIDs, err = s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Recipients: []string{receiver.ID, uuid.NewString()}})
+	if len(messageIDs) != 1 || err == nil {
+		t.Errorf("partial delivery: %v, %v", messageIDs, err)
+	}
+}

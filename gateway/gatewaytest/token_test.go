@@ -1,0 +1,170 @@
+package gatewaytest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+// tokenRequest asks for a token by Basic or by form parameters.
+func (c *caller) tokenRequest(basic bool, secret, grant string) reply {
+	c.t.Helper()
+	form := url.Values{"grant_type": {grant}}
+	if !basic {
+		form.Set("client_id", c.app.ClientID)
+		form.Set("client_secret", secret)
+	}
+	req := c.request("POST", c.s.TokenURL(), []byte(form.Encode()), map[string]string{
+		"Content-Type": "application/x-www-form-urlencoded", "Authorization": "",
+	})
+	if basic {
+		req.SetBasicAuth(url.QueryEscape(c.app.ClientID), url.QueryEscape(secret))
+	}
+	r, err := c.send(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+func TestTokenAuthentication(t *testing.T) {
+	for name, test := range map[string]struct {
+		auth          gatewaytest.TokenAuth
+		basic, params int
+	}{
+		"both":   {gatewaytest.TokenAuthBoth, http.StatusOK, http.StatusOK},
+		"basic":  {gatewaytest.TokenAuthBasic, http.StatusOK, http.StatusUnauthorized},
+		"params": {gatewaytest.TokenAuthParams, http.StatusUnauthorized, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, c := start(t, gatewaytest.Config{TokenAuth: test.auth, Application: gatewaytest.ApplicationConfig{ClientID: "an id", ClientSecret: "s%c:r+t"}})
+			want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), test.basic)
+			want(t, c.tokenRequest(false, c.app.ClientSecret, "client_credentials"), test.params)
+		})
+	}
+}
+
+func TestTokenErrors(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	for _, test := range []struct {
+		secret, grant string
+		status        int
+		code          string
+	}{
+		{"wrong", "client_credentials", http.StatusUnauthorized, "invalid_client"},
+		{c.app.ClientSecret, "password", http.StatusBadRequest, "unsupported_grant_type"},
+		{c.app.ClientSecret, "", http.StatusBadRequest, "invalid_request"},
+	} {
+		r := want(t, c.tokenRequest(true, test.secret, test.grant), test.status)
+		var body struct {
+			Error string `json:"error"`
+		}
+		if err := json.Unmarshal(r.body, &body); err != nil || body.Error != test.code {
+			t.Errorf("error %q, want %q", body.Error, test.code)
+		}
+		if strings.Contains(string(r.body), c.app.ClientSecret) {
+			t.Error("the secret is in the answer")
+		}
+	}
+}
+
+func TestTokenLifetime(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{TokenLifetime: 10 * time.Minute})
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+	s.Advance(10*time.Minute - time.Second)
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+	s.Advance(time.Second)
+	wantMessage(t, c.do("GET", "/tenants", nil, nil), http.StatusUnauthorized, "expired")
+}
+
+func TestTokenExpiryOmitted(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{TokenLifetime: gatewaytest.TokenExpiryOmitted})
+	if r := c.tokenRequest(true, c.app.ClientSecret, "client_credentials"); strings.Contains(string(r.body), "expires_in") {
+		t.Errorf("token response %s", r.body)
+	}
+	s.Advance(1000 * time.Hour)
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+	s.ExpireTokens()
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusUnauthorized)
+}
+
+// Every operation of the service wants a token; the answer is the same 401.
+func TestUnauthorized(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	for _, op := range []struct{ method, path string }{
+		{"POST", "/messages"},
+		{"GET", "/events"},
+		{"POST", "/confirmations"},
+		{"GET", "/tenants"},
+		{"GET", "/tenants/" + s.Tenant() + "/endpoints"},
+		{"PUT", "/endpoints/urn:a:b"},
+		{"DELETE", "/endpoints/urn:a:b"},
+	} {
+		for name, authorization := range map[string]string{
+			"missing": "", "invalid": "Bearer nonsense", "other scheme": "Basic " + c.token, "empty": "Bearer ",
+		} {
+			r := c.do(op.method, op.path, []byte("x"), map[string]string{"Authorization": authorization})
+			wantMessage(t, r, http.StatusUnauthorized, "access token")
+			if r.header.Get("WWW-Authenticate") == "" {
+				t.Errorf("%s %s (%s): no WWW-Authenticate", op.method, op.path, name)
+			}
+		}
+	}
+}
+
+func TestUnknownResource(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	for _, op := range []struct{ method, path string }{
+		{"GET", "/"}, {"GET", "/messages"}, {"POST", "/tenants"}, {"GET", "/endpoints/urn:a:b"}, {"GET", "/_control/state"},
+	} {
+		wantMessage(t, c.do(op.method, op.path, nil, nil), http.StatusNotFound, "no such resource")
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{RateLimit: 2, RateBurst: 3})
+	other := s.AddApplication(gatewaytest.ApplicationConfig{})
+	// The clock of the bucket is the server's: it does not refill during the test
+	// beyond what real time adds, so count until the first refusal.
+	var limited reply
+	for range 100 {
+		if limited = c.do("GET", "/tenants", nil, nil); limited.status != http.StatusOK {
+			break
+		}
+	}
+	want(t, limited, http.StatusTooManyRequests)
+	if limited.message() != "rate limit exceeded" {
+		t.Errorf("message %q", limited.message())
+	}
+	if limited.header.Get("Retry-After") != "" {
+		t.Error("429 carries a Retry-After")
+	}
+	want(t, newCaller(t, s, other).do("GET", "/tenants", nil, nil), http.StatusOK)
+	s.Advance(time.Second)
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+}
+
+func TestServiceName(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{ServiceName: "mill"})
+	sender, _ := pairOf(s)
+	header := c.messageHeaders(sender.ID, nil)
+	if _, named := header["x-mill-tenant-id"]; !named {
+		t.Fatalf("headers %v", header)
+	}
+	want(t, c.do("POST", "/messages", []byte("x"), header), http.StatusOK)
+	for key := range header {
+		if rest, ok := strings.CutPrefix(key, "x-mill-"); ok {
+			header["x-router-"+rest] = header[key]
+			delete(header, key)
+		}
+	}
+	wantMessage(t, c.do("POST", "/messages", []byte("x"), header), http.StatusBadRequest, "x-mill-")
+	if got := s.ClientConfig().ServiceName; got != "mill" {
+		t.Errorf("ClientConfig().ServiceName = %q", got)
+	}
+}

@@ -1,0 +1,160 @@
+package gatewaytest_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func TestConfirmationRequests(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	id := uuid.NewString()
+	json := "application/json"
+	good := `{"confirmations":[{"message_id":"` + id + `","endpoint_id":"` + id + `","future":1}],"future":true}`
+	for _, test := range []struct {
+		tenant, contentType, body string
+		status                    int
+		message                   string
+	}{
+		{s.Tenant(), json, good, 202, ""},
+		{s.Tenant(), json + "; charset=utf-8", good, 202, ""},
+		{"", json, good, 400, "missing"},
+		{"nonsense", json, good, 400, "UUID"},
+		{id, json, good, 403, "not authorized"},
+		{s.Tenant(), "text/plain", good, 400, "Content-Type"},
+		{s.Tenant(), json, `{"confirmations":[]}`, 400, "at least one"},
+		{s.Tenant(), json, `{}`, 400, "at least one"},
+		{s.Tenant(), json, `{"confirmations":`, 400, "parsed"},
+		{s.Tenant(), json, good + good, 400, "parsed"},
+		{s.Tenant(), json, `{"confirmations":[{"message_id":"x","endpoint_id":"` + id + `"}]}`, 400, "confirmations[0].message_id"},
+		{s.Tenant(), json, `{"confirmations":[{"message_id":"` + id + `"}]}`, 400, "confirmations[0].endpoint_id"},
+	} {
+		r := c.do("POST", "/confirmations", []byte(test.body), map[string]string{
+			"Content-Type": test.contentType, gateway.KeyTenantID: test.tenant,
+		})
+		if test.status == http.StatusAccepted {
+			want(t, r, test.status)
+			continue
+		}
+		wantMessage(t, r, test.status, test.message)
+	}
+}
+
+func TestUnknownConfirmations(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		s, c := start(t, gatewaytest.Config{StrictConfirmations: strict})
+		sender, receiver := pairOf(s)
+		want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+		good := gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}
+		bad := gateway.MessageConfirmation{MessageID: good.MessageID, EndpointID: sender.ID}
+		r := c.confirm(good, bad)
+		if strict {
+			wantMessage(t, r, http.StatusBadRequest, bad.EndpointID)
+		} else {
+			want(t, r, http.StatusAccepted)
+		}
+		if confirmed := s.Ledger()[0].Confirmed(); confirmed == strict {
+			t.Errorf("strict %v: confirmed %v", strict, confirmed)
+		}
+		if n := s.UnknownConfirmations(); n != 1 {
+			t.Errorf("%d unknown", n)
+		}
+	}
+}
+
+// An application can not confirm what another one received.
+func TestConfirmForeign(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{StrictConfirmations: true})
+	sender, receiver := pairOf(s)
+	other := s.AddApplication(gatewaytest.ApplicationConfig{})
+	s.Authorize(other, s.Tenant())
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	pair := gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}
+	wantMessage(t, newCaller(t, s, other).confirm(pair), http.StatusBadRequest, "does not exist")
+	want(t, c.confirm(pair), http.StatusAccepted)
+}
+
+func TestConfirmTwice(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{StrictConfirmations: true})
+	sender, receiver := pairOf(s)
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	pair := gateway.MessageConfirmation{MessageID: strings.ToUpper(s.Ledger()[0].MessageID), EndpointID: receiver.ID}
+	want(t, c.confirm(pair), http.StatusAccepted)
+	want(t, c.confirm(pair, pair), http.StatusAccepted)
+	e := s.Ledger()[0]
+	if len(e.Confirmations) != 3 || e.ConfirmationSeqs[0] >= e.ConfirmationSeqs[1] {
+		t.Errorf("entry %+v", e)
+	}
+	if err := s.WaitConfirmed(testContext(t), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfirmationLag(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{ConfirmationLag: time.Minute})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	l := c.listen("")
+	e := l.next(gateway.EventMessageReceived)
+	want(t, c.confirm(e.pair()), http.StatusAccepted)
+	l.close()
+	s.Advance(time.Minute - time.Second)
+	l = c.listen("")
+	l.next(gateway.EventMessageReceived) // saved for processing, but not yet effective
+	l.close()
+	s.Advance(time.Second)
+	c.listen("").nothingBefore(s, c.app)
+}
+
+func TestOnConfirm(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	var mu sync.Mutex
+	var seen []gatewaytest.LedgerEntry
+	s.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		_ = s.Ledger() // hooks run without the lock
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, e)
+	})
+	sender, receiver := pairOf(s)
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	want(t, c.confirm(gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}), http.StatusAccepted)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) != 1 || !seen[0].Confirmed() || seen[0].Delivered() {
+		t.Errorf("seen %+v", seen)
+	}
+}
+
+func TestWait(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if err := s.WaitConfirmed(ctx, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	woken := make(chan error, 1)
+	go func() {
+		woken <- s.Wait(testContext(t), func(entries []gatewaytest.LedgerEntry) bool { return len(entries) == 2 })
+	}()
+	want(t, c.post(sender.ID, []byte("1"), nil), http.StatusOK)
+	want(t, c.post(sender.ID, []byte("2"), nil), http.StatusOK)
+	if err := <-woken; err != nil {
+		t.Error(err)
+	}
+	go func() { woken <- s.WaitConfirmed(testContext(t), 1) }()
+	s.Close()
+	if err := <-woken; !errors.Is(err, gatewaytest.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}

@@ -1,0 +1,215 @@
+package gatewaytest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func (c *caller) endpoint(r reply) gateway.Endpoint {
+	c.t.Helper()
+	var e gateway.Endpoint
+	if err := json.Unmarshal(r.body, &e); err != nil {
+		c.t.Fatal(err)
+	}
+	return e
+}
+
+func (c *caller) list() []gateway.TenantEndpointInfo {
+	c.t.Helper()
+	var body gateway.EndpointsListResponse
+	if err := json.Unmarshal(want(c.t, c.do("GET", "/tenants/"+c.tenant+"/endpoints", nil, nil), http.StatusOK).body, &body); err != nil {
+		c.t.Fatal(err)
+	}
+	return body.Endpoints
+}
+
+func TestPutEndpoint(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	created := c.endpoint(want(t, c.put("urn:farm:1", map[string]any{
+		"name": "Größe 2", "allow_delete_by_user": true, "connections_uri": "https://example.com/manage", "future": 1,
+	}), http.StatusCreated))
+	if created.ID == "" || created.ExternalID != "urn:farm:1" || created.EndpointType != gateway.EndpointTypeCloudSoftware ||
+		created.TenantID != c.tenant || created.ApplicationID != c.app.ID || created.SoftwareVersionID != c.app.SoftwareVersionID ||
+		len(created.Capabilities) != 1 || !created.AllowDeleteByUser || created.ConnectionsURI != "https://example.com/manage" {
+		t.Errorf("created %+v", created)
+	}
+	updated := c.endpoint(want(t, c.put("urn:farm:1", map[string]any{"capabilities": []any{}, "subscriptions": []any{}}), http.StatusOK))
+	if updated.ID != created.ID || len(updated.Capabilities) != 0 || updated.AllowDeleteByUser || updated.ConnectionsURI != "" {
+		t.Errorf("updated %+v", updated)
+	}
+	if list := c.list(); len(list) != 1 || list[0].Name != "Größe 2" {
+		t.Errorf("list %+v: the name stays when it is omitted", list)
+	}
+}
+
+func TestGeneratedName(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	want(t, c.put("farm:1", nil), http.StatusCreated)
+	if list := c.list(); len(list) != 1 || list[0].Name == "" {
+		t.Errorf("list %+v", list)
+	}
+}
+
+// The user's name wins over the application's until the user goes back to it.
+func TestUserName(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	e := c.endpoint(want(t, c.put("farm:1", map[string]any{"name": "first"}), http.StatusCreated))
+	name := func() string { return c.list()[0].Name }
+	s.SetUserName(e.ID, "mine")
+	want(t, c.put("farm:1", map[string]any{"name": "second"}), http.StatusOK)
+	if name() != "mine" {
+		t.Errorf("name %q", name())
+	}
+	s.SetUserName(e.ID, "")
+	if name() != "second" {
+		t.Errorf("name %q", name())
+	}
+}
+
+func TestPutEndpointInvalid(t *testing.T) {
+	capability := func(messageType, direction any) []any {
+		return []any{map[string]any{"message_type": messageType, "direction": direction}}
+	}
+	_, c := start(t, gatewaytest.Config{Application: gatewaytest.ApplicationConfig{Capabilities: []gateway.EndpointCapability{
+		{MessageType: typeA, Direction: gateway.DirectionSendReceive}, {MessageType: typeB, Direction: gateway.DirectionReceive},
+	}}})
+	for _, test := range []struct {
+		field   string
+		value   any
+		status  int
+		message string
+	}{
+		{"application_id", missing, 400, "application_id is missing"},
+		{"application_id", "x", 400, "not a UUID"},
+		{"application_id", uuid.NewString(), 403, "not the application of the access token"},
+		{"software_version_id", missing, 400, "software_version_id is missing"},
+		{"software_version_id", "x", 400, "not a UUID"},
+		{"software_version_id", uuid.NewString(), 400, "not known"},
+		{"capabilities", missing, 400, "capabilities is missing"},
+		{"capabilities", nil, 400, "capabilities is missing"},
+		{"capabilities", "x", 400, "parsed"},
+		{"capabilities", capability("", "SEND"), 400, "message_type is missing"},
+		{"capabilities", capability(typeA, "BOTH"), 400, "direction"},
+		{"capabilities", capability(typeA, ""), 400, "direction"},
+		{"capabilities", capability(typeB, "SEND_RECEIVE"), 400, "Capability for " + typeB + " not valid"},
+		{"capabilities", capability("doc:pdf", "SEND"), 400, "Capability for doc:pdf not valid"},
+		{"subscriptions", missing, 400, "subscriptions is missing"},
+		{"subscriptions", []any{map[string]any{}}, 400, "message_type is missing"},
+		{"endpoint_type", missing, 400, "endpoint_type is missing"},
+		{"endpoint_type", "communication_unit", 400, "can not be created"},
+		{"endpoint_type", "telemetry_platform", 400, "can not be created"},
+		{"endpoint_type", "tractor", 400, "can not be created"},
+		{"name", "", 400, "name"},
+		{"name", "   ", 400, "name"},
+		{"name", "semi;colon", 400, "name"},
+		{"name", strings.Repeat("ж", 201), 400, "name"},
+		{"connections_uri", "not a uri", 400, "connections_uri"},
+		{"padding", strings.Repeat("x", 1<<20), 413, "larger"},
+	} {
+		wantMessage(t, c.put("farm:1", map[string]any{test.field: test.value}), test.status, test.message)
+	}
+	if len(c.list()) != 0 {
+		t.Error("an endpoint was created")
+	}
+	for field, value := range map[string]any{
+		"name": strings.Repeat("ж", 200), "endpoint_type": "virtual_communication_unit", "capabilities": capability(typeB, "RECEIVE"),
+	} {
+		r := c.put("farm:1", map[string]any{field: value})
+		if r.status != http.StatusOK && r.status != http.StatusCreated {
+			t.Errorf("%s: %d %s", field, r.status, r.body)
+		}
+	}
+	if e := c.endpoint(c.put("farm:1", map[string]any{"endpoint_type": "farming_software"})); e.EndpointType != gateway.EndpointTypeCloudSoftware {
+		t.Errorf("farming_software became %s", e.EndpointType)
+	}
+	r := c.do("PUT", "/endpoints/farm:1", c.endpointBody(nil), map[string]string{"Content-Type": "application/json"})
+	wantMessage(t, r, http.StatusBadRequest, "tenant-id is missing")
+}
+
+func TestExternalID(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	for id, good := range map[string]bool{
+		"a:b": true, "urn:a:b": true, "URN:a:b": true, "uRn:a-1:b": true, "urn:b": true,
+		"x:()+,-.:=@;$_!*%/?#": true, "urn:x:a//b/../c?d=e#f%2F": true, "x:.": true, "x:/../y": true,
+		strings.Repeat("n", 32) + ":x": true, strings.Repeat("n", 33) + ":x": false,
+		"n:" + strings.Repeat("x", 253): true, "n:" + strings.Repeat("x", 254): false,
+		"a": false, "a:": false, ":a": false, "-a:b": false, "a_b:c": false, "a:b c": false, "a:ü": false, "a:b'": false, "": false,
+	} {
+		r := c.put(id, nil)
+		if good {
+			if got := c.endpoint(want(t, r, http.StatusCreated)).ExternalID; got != id {
+				t.Errorf("external ID %q became %q", id, got)
+			}
+			want(t, c.delete(id), http.StatusNoContent)
+			continue
+		}
+		wantMessage(t, r, http.StatusBadRequest, "external ID")
+	}
+}
+
+// Slashes in the path may stand unescaped, and nothing is cleaned away.
+func TestExternalIDUnescapedSlash(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	header := map[string]string{"Content-Type": "application/json", gateway.KeyTenantID: c.tenant}
+	e := c.endpoint(want(t, c.do("PUT", "/endpoints/urn:x:a//b/%2e%2e/c", c.endpointBody(nil), header), http.StatusCreated))
+	if e.ExternalID != "urn:x:a//b/../c" {
+		t.Errorf("external ID %q", e.ExternalID)
+	}
+	want(t, c.do("PUT", "/endpoints/"+url.PathEscape("urn:x:a//b/../c"), c.endpointBody(nil), header), http.StatusOK)
+}
+
+func TestDeleteEndpoint(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	wantMessage(t, c.delete("farm:1"), http.StatusNotFound, "external ID")
+	want(t, c.put("farm:1", nil), http.StatusCreated)
+	c.tenant = s.AddTenant()
+	wantMessage(t, c.delete("farm:1"), http.StatusForbidden, "not authorized")
+	c.tenant = ""
+	wantMessage(t, c.delete("farm:1"), http.StatusBadRequest, "missing")
+	c.tenant = s.Tenant()
+	if r := want(t, c.delete("farm:1"), http.StatusNoContent); len(r.body) != 0 {
+		t.Errorf("body %q", r.body)
+	}
+	want(t, c.delete("farm:1"), http.StatusNotFound)
+	wantMessage(t, c.delete("nonsense"), http.StatusBadRequest, "external ID")
+}
+
+// An endpoint is one (tenant, application, external ID).
+func TestSameExternalID(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	other := newCaller(t, s, s.AddApplication(gatewaytest.ApplicationConfig{}))
+	s.Authorize(other.app, s.Tenant())
+	first := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
+	second := other.endpoint(want(t, other.put("farm:1", nil), http.StatusCreated))
+	c.tenant = s.AddTenant()
+	s.Authorize(c.app, c.tenant)
+	third := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
+	if first.ID == second.ID || first.ID == third.ID {
+		t.Error("not three endpoints")
+	}
+}
+
+// A deleted endpoint receives no more messages, not even those on their way.
+func TestDeletedEndpointReceivesNothing(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{ChunkSize: 10})
+	sender, _ := pairOf(s)
+	receiver := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
+	direct := map[string]string{gateway.KeyIsPublish: "false", gateway.KeyDirectRecipients: receiver.ID}
+	want(t, c.post(sender.ID, payloadOf(25), direct), http.StatusOK)
+	want(t, c.delete("farm:1"), http.StatusNoContent)
+	wantMessage(t, c.post(sender.ID, []byte("x"), direct), http.StatusBadRequest, noRecipients)
+	c.listen("").nothingBefore(s, c.app)
+	for _, e := range s.Ledger() {
+		if !e.Withdrawn {
+			t.Errorf("entry %+v", e)
+		}
+	}
+}

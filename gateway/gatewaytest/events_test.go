@@ -1,0 +1,340 @@
+package gatewaytest_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func TestTypesFilter(t *testing.T) {
+	for _, test := range []struct {
+		encoding gatewaytest.TypesEncoding
+		query    string
+		status   int
+	}{
+		{gatewaytest.TypesBoth, "?types=MESSAGE_RECEIVED&types=FILE_RECEIVED", 200},
+		{gatewaytest.TypesBoth, "?types=MESSAGE_RECEIVED,FILE_RECEIVED", 200},
+		{gatewaytest.TypesBoth, "?types=MESSAGE_RECEIVED,ENDPOINT_DELETED&types=FILE_RECEIVED", 200},
+		{gatewaytest.TypesBoth, "?types=NONSENSE", 400},
+		{gatewaytest.TypesBoth, "?types=", 400},
+		{gatewaytest.TypesBoth, "?types=message_received", 400},
+		{gatewaytest.TypesRepeated, "?types=MESSAGE_RECEIVED&types=FILE_RECEIVED", 200},
+		{gatewaytest.TypesRepeated, "?types=MESSAGE_RECEIVED,FILE_RECEIVED", 400},
+		{gatewaytest.TypesComma, "?types=MESSAGE_RECEIVED,FILE_RECEIVED", 200},
+		{gatewaytest.TypesComma, "?types=MESSAGE_RECEIVED&types=FILE_RECEIVED", 400},
+	} {
+		t.Run(fmt.Sprint(test.encoding, test.query), func(t *testing.T) {
+			s, c := start(t, gatewaytest.Config{TypesEncoding: test.encoding})
+			if test.status != http.StatusOK {
+				wantMessage(t, c.do("GET", "/events"+test.query, nil, nil), test.status, "types")
+				return
+			}
+			sender, receiver := pairOf(s)
+			l := c.listen(test.query)
+			s.SetRoute(sender.ID, receiver.ID, false) // ENDPOINTS_LIST_CHANGED: filtered out
+			s.SetRoute(sender.ID, receiver.ID, true)
+			if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}); err != nil {
+				t.Fatal(err)
+			}
+			l.next(gateway.EventMessageReceived)
+		})
+	}
+}
+
+// A message that a filter holds back is not delivered, and comes with a stream
+// that wants it.
+func TestFilterKeepsMessages(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	l := c.listen("?types=ENDPOINT_DELETED")
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	l.nothingBefore(s, c.app)
+	if s.Ledger()[0].Delivered() {
+		t.Error("delivered past the filter")
+	}
+	c.listen("").next(gateway.EventMessageReceived)
+}
+
+func TestStreamHeader(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{})
+	l := c.listen("")
+	if got := l.res.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Errorf("Content-Type %q", got)
+	}
+}
+
+// Replay comes first and in order, live events after it, to every stream.
+func TestReplayThenLive(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, receiver := pairOf(s)
+	send := func(n int) {
+		t.Helper()
+		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, ContextID: fmt.Sprint(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 10 {
+		send(n)
+	}
+	entries := s.Ledger()
+	want(t, c.confirm(
+		gateway.MessageConfirmation{MessageID: entries[3].MessageID, EndpointID: receiver.ID},
+		gateway.MessageConfirmation{MessageID: entries[7].MessageID, EndpointID: receiver.ID},
+	), http.StatusAccepted)
+	streams := []*listener{c.listen(""), c.listen("")}
+	for n := 10; n < 13; n++ {
+		send(n)
+	}
+	for _, l := range streams {
+		for _, n := range []int{0, 1, 2, 4, 5, 6, 8, 9, 10, 11, 12} {
+			if e := l.next(gateway.EventMessageReceived); e.text("app_message_id") != fmt.Sprint(n) {
+				t.Fatalf("message %s, want %d", e.text("app_message_id"), n)
+			}
+		}
+	}
+	for _, e := range s.Ledger() {
+		if want := map[bool]int{true: 0, false: 2}[e.Confirmed()]; len(e.Deliveries) != want {
+			t.Errorf("message %s: %d deliveries, want %d", e.ContextID, len(e.Deliveries), want)
+		}
+	}
+}
+
+func TestNoReplay(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{NoReplay: true})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, []byte("1"), nil), http.StatusOK)
+	l := c.listen("")
+	l.nothingBefore(s, c.app)
+	want(t, c.post(sender.ID, []byte("2"), nil), http.StatusOK)
+	if e := l.next(gateway.EventMessageReceived); string(c.content(e)) != "2" {
+		t.Errorf("event %s", e.raw)
+	}
+	if n := s.RedeliverUnconfirmed(); n != 2 {
+		t.Errorf("%d events again", n)
+	}
+	l.next(gateway.EventMessageReceived)
+	l.next(gateway.EventMessageReceived)
+}
+
+func TestOneStream(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{Streams: gatewaytest.OneStream})
+	sender, _ := pairOf(s)
+	first, second := c.listen(""), c.listen("")
+	const n = 20
+	for range n {
+		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.WaitDelivered(testContext(t), n); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range s.Ledger() {
+		if len(e.Deliveries) != 1 {
+			t.Errorf("%d deliveries", len(e.Deliveries))
+		}
+	}
+	// Whoever connects after both are gone gets all that is not confirmed.
+	first.close()
+	second.close()
+	if err := s.WaitStreams(testContext(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	l := c.listen("")
+	for range n {
+		l.next(gateway.EventMessageReceived)
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	_, c := start(t, gatewaytest.Config{KeepAlive: time.Millisecond})
+	l := c.listen("")
+	if line, err := l.lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, ":") {
+		t.Errorf("line %q, %v", line, err)
+	}
+}
+
+func TestRedeliverUnconfirmed(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	l := c.listen("")
+	want(t, c.post(sender.ID, []byte("1"), nil), http.StatusOK)
+	want(t, c.post(sender.ID, []byte("2"), nil), http.StatusOK)
+	one, two := l.next(gateway.EventMessageReceived), l.next(gateway.EventMessageReceived)
+	want(t, c.confirm(one.pair()), http.StatusAccepted)
+	for round := range 2 {
+		if n := s.RedeliverUnconfirmed(); n != 1 {
+			t.Fatalf("%d events again in round %d", n, round)
+		}
+		if e := l.next(gateway.EventMessageReceived); e.text("id") != two.text("id") {
+			t.Errorf("event %s", e.raw)
+		}
+	}
+	l.close()
+	// A duplicate is not kept: a new stream gets the message once.
+	l = c.listen("")
+	l.next(gateway.EventMessageReceived)
+	l.nothingBefore(s, c.app)
+}
+
+func TestEmitRaw(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	if n := s.EmitRaw(c.app, []byte("nobody listens")); n != 0 {
+		t.Errorf("%d streams", n)
+	}
+	l := c.listen("?types=MESSAGE_RECEIVED")
+	raw := "event: MESSAGE_RECEIVED\rdata: {\"broken\r\n\r\n\x00"
+	if n := s.EmitRaw(c.app, []byte(raw)); n != 1 {
+		t.Errorf("%d streams", n)
+	}
+	got := make([]byte, len(raw))
+	if _, err := io.ReadFull(l.lines, got); err != nil || string(got) != raw {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestCutStreams(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	l := c.listen("")
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	l.next(gateway.EventMessageReceived)
+	if n := s.CutStreams(); n != 1 {
+		t.Errorf("%d streams", n)
+	}
+	if e, err := l.read(); err == nil {
+		t.Errorf("event %s after the cut", e.raw)
+	}
+	c.listen("").next(gateway.EventMessageReceived)
+}
+
+func TestStallStreams(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{KeepAlive: time.Millisecond})
+	sender, _ := pairOf(s)
+	lift := s.StallStreams()
+	l := c.listen("") // is answered with its header
+	got := make(chan event)
+	var reader sync.WaitGroup
+	defer reader.Wait()
+	reader.Go(func() {
+		e, _ := l.read()
+		got <- e
+	})
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	select {
+	case e := <-got:
+		t.Fatalf("event %s while stalled", e.raw)
+	case <-time.After(50 * time.Millisecond): // an absence can only be waited for
+	}
+	if s.Ledger()[0].Delivered() {
+		t.Error("delivered while stalled")
+	}
+	lift()
+	lift()
+	if e := <-got; e.name != string(gateway.EventMessageReceived) {
+		t.Errorf("event %s", e.raw)
+	}
+}
+
+// A reader that does not read holds up nobody else.
+func TestSlowReader(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, receiver := pairOf(s)
+	slow := c.listen("")
+	fast := c.listen("")
+	const n = 400 // times 60 KiB: more than any socket buffer takes
+	payload := payloadOf(60 << 10)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for range n {
+			fast.next(gateway.EventMessageReceived)
+		}
+	})
+	for range n {
+		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader.Wait()
+	// The slow one still gets all of them, although they are confirmed by now.
+	var all []gateway.MessageConfirmation
+	for _, e := range s.Ledger() {
+		all = append(all, gateway.MessageConfirmation{MessageID: e.MessageID, EndpointID: receiver.ID})
+	}
+	want(t, c.confirm(all...), http.StatusAccepted)
+	for range n {
+		slow.next(gateway.EventMessageReceived)
+	}
+}
+
+// What a stream is made of, byte by byte.
+func TestEventBytes(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, receiver := pairOf(s)
+	l := c.listen("")
+	if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: []byte("x"), ContextID: "1\n2", Filename: "\"ü\\\u2028"}); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for range 3 {
+		line, err := l.lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	e := s.Ledger()[0]
+	wantData := fmt.Sprintf(`data: {"event_type":"MESSAGE_RECEIVED","id":"%s","app_message_id":"1\n2","message_type":"%s","sent_at":"`, e.MessageID, typeA)
+	if lines[0] != "event: MESSAGE_RECEIVED\n" || !strings.HasPrefix(lines[1], wantData) || lines[2] != "\n" {
+		t.Errorf("%q", lines)
+	}
+	wantRest := fmt.Sprintf(`"payload":"eA==","receiving_endpoint_id":"%s","filename":"\"ü\\\u2028","tenant_id":"%s"}`+"\n", receiver.ID, s.Tenant())
+	if !strings.HasSuffix(lines[1], wantRest) {
+		t.Errorf("%q does not end with %q", lines[1], wantRest)
+	}
+}
+
+func BenchmarkStream(b *testing.B) {
+	s := gatewaytest.New(b, gatewaytest.Config{})
+	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{typeA}})
+	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeA}, Subscribe: []string{typeA}})
+	payload := payloadOf(1 << 10)
+	for range b.N {
+		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payload}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	client := s.HTTPClient()
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.BaseURL()+"/events", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.IssueToken(s.Application()))
+	b.ReportAllocs()
+	b.ResetTimer()
+	res, err := client.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReaderSize(res.Body, 64<<10)
+	for n := 0; n < b.N; {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			b.Fatal(err)
+		}
+		if line[0] == '\n' {
+			n++
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}

@@ -224,3 +224,8 @@ func random(n int) []byte {
 	}
 	return out[:n]
 }
+
+func newDirectory(t *testing.T, client *gateway.Client) subscriber.TenantResolver {
+	t.Helper()
+	return gateway.NewDirectory(client)
+}

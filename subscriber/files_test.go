@@ -1,0 +1,235 @@
+package subscriber_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const chunkSize = 50_000
+
+func fileFixture(t *testing.T, cfg gatewaytest.Config) (*fixture, subscriber.Config) {
+	t.Helper()
+	cfg.ChunkSize = chunkSize
+	f := newFixture(t, cfg)
+	c := f.config()
+	c.Files = []string{typeFile}
+	c.ChunkSize = chunkSize
+	return f, c
+}
+
+func (f *fixture) wantFile(msg *message.Message, payload []byte, chunks int, contextID string) {
+	f.Helper()
+	if !bytes.Equal(msg.Payload, payload) {
+		f.Errorf("the file has %d bytes that are not what was sent", len(msg.Payload))
+	}
+	if got := msg.Metadata.Get(gateway.KeyEventType); got != "FILE_RECEIVED" {
+		f.Errorf("event type = %s", got)
+	}
+	if got := strings.Count(msg.Metadata.Get(gateway.KeyMessageIDs), ",") + 1; got != chunks {
+		f.Errorf("%d message IDs, want %d", got, chunks)
+	}
+	if got := msg.Metadata.Get(gateway.KeyContextID); got != contextID {
+		f.Errorf("context ID = %q, want %q", got, contextID)
+	}
+}
+
+const contextID = "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c001"
+
+func (f *fixture) sendFile(payload []byte, contextID string) []string {
+	f.Helper()
+	return f.sendRequest(gatewaytest.SendRequest{
+		From: f.sender.ID, MessageType: typeFile, Payload: payload, ContextID: contextID, Filename: "TASKDATA.ZIP",
+	})
+}
+
+func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
+	for name, order := range map[string]gatewaytest.FileOrder{
+		"chunks first": gatewaytest.FileLast, "file first": gatewaytest.FileFirst, "file between": gatewaytest.FileBetween,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, cfg := fileFixture(t, gatewaytest.Config{FileOrder: order})
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			payload := random(4*chunkSize + 1)
+			f.sendFile(payload, contextID)
+			msg := f.next(messages)
+			want := contextID
+			if order == gatewaytest.FileFirst {
+				want = "" // the file itself does not tell it
+			}
+			f.wantFile(msg, payload, 5, want)
+			f.nothing(messages)
+			if f.confirmed() != 0 {
+				t.Error("a chunk was confirmed before the file was acked")
+			}
+			msg.Ack()
+			f.waitConfirmed(5)
+			f.eventually("nothing is held", func() bool { return sub.Stats().HeldNow == 0 })
+			// Everything comes again: the file and its chunks are confirmed again.
+			f.server.RedeliverUnconfirmed()
+			f.server.CutStreams()
+			f.nothing(messages)
+		})
+	}
+}
+
+func TestRedeliveredFileIsJoined(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	payload := random(3 * chunkSize)
+	f.sendFile(payload, contextID)
+	msg := f.next(messages)
+	f.server.CutStreams() // chunks and file come again while the file is open
+	f.eventually("joined", func() bool { return sub.Stats().Joined >= 4 })
+	f.nothing(messages)
+	msg.Ack()
+	f.waitConfirmed(3)
+	f.server.CutStreams() // and once more after it was confirmed
+	f.eventually("all chunks are confirmed again", func() bool {
+		for _, e := range f.server.Ledger() {
+			if len(e.Confirmations) < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	f.nothing(messages)
+	if got := sub.Stats().HeldNow; got != 0 {
+		t.Errorf("%d chunks are held although their file was confirmed", got)
+	}
+}
+
+func TestTwoFilesInterleaved(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	one, two := random(3*chunkSize), random(5*chunkSize)
+	// Both are sent at once; their events mix as they come.
+	second := "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c002"
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.sendFile(one, contextID)
+	}()
+	f.sendFile(two, second)
+	<-done
+	for range 2 {
+		msg := f.next(messages)
+		if len(msg.Payload) == len(one) {
+			f.wantFile(msg, one, 3, contextID)
+		} else {
+			f.wantFile(msg, two, 5, second)
+		}
+		msg.Ack()
+	}
+	f.waitConfirmed(8)
+}
+
+func TestChunkWithoutItsFileIsDeliveredAfterTheHold(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{})
+	cfg.FileHold = 300 * time.Millisecond
+	cfg.WholeFileHold = 50 * time.Millisecond
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	// Small and alone: on the shorter hold.
+	f.sendFile([]byte("small"), "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c003")
+	start := time.Now()
+	msg := f.next(messages)
+	if string(msg.Payload) != "small" || msg.Metadata.Get(gateway.KeyEventType) != "MESSAGE_RECEIVED" {
+		t.Fatalf("got %q as %s", msg.Payload, msg.Metadata.Get(gateway.KeyEventType))
+	}
+	if held := time.Since(start); held < 40*time.Millisecond {
+		t.Errorf("delivered after %v, want the hold of 50 ms", held)
+	}
+	msg.Ack()
+	f.waitConfirmed(1)
+	// A message that may be a chunk waits for the whole hold.
+	f.server.EmitRaw(f.server.Application(), []byte(`event: MESSAGE_RECEIVED
+data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001","app_message_id":"a","message_type":"`+typeFile+`","sent_at":"2026-01-01T00:00:00Z","payload":"eA==","receiving_endpoint_id":"`+f.receiver.ID+`","tenant_id":"`+f.server.Tenant()+`"}
+
+event: MESSAGE_RECEIVED
+data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002","app_message_id":"a","message_type":"`+typeFile+`","sent_at":"2026-01-01T00:00:00Z","payload":"eA==","receiving_endpoint_id":"`+f.receiver.ID+`","tenant_id":"`+f.server.Tenant()+`"}
+
+`))
+	start = time.Now()
+	f.ackN(messages, 2)
+	if held := time.Since(start); held < 250*time.Millisecond {
+		t.Errorf("two messages of one context ID were delivered after %v, want the hold of 300 ms", held)
+	}
+	f.eventually("confirmed", func() bool { return sub.Stats().Confirmed == 3 })
+}
+
+func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{})
+	cfg.MaxHeld = 2
+	cfg.MaxInFlight = 4
+	cfg.FileHold = 200 * time.Millisecond
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	// More chunks than may be held or open: the file still comes through.
+	payload := random(20 * chunkSize)
+	f.sendFile(payload, contextID)
+	msg := f.next(messages)
+	f.wantFile(msg, payload, 20, contextID)
+	msg.Ack()
+	f.waitConfirmed(20)
+	// More whole messages than may be held: all are delivered, in the end.
+	for i := range 6 {
+		f.sendFile([]byte{byte(i)}, "")
+	}
+	seen := map[byte]bool{}
+	for len(seen) < 6 {
+		msg := f.next(messages)
+		seen[msg.Payload[0]] = true
+		msg.Ack()
+	}
+	f.waitConfirmed(26)
+}
+
+func TestSmallFileThatComesAlone(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
+	messages := f.subscribe(f.subscriber(cfg), typeFile)
+	f.sendFile([]byte("small"), contextID)
+	msg := f.next(messages)
+	f.wantFile(msg, []byte("small"), 1, "")
+	msg.Ack()
+	f.waitConfirmed(1)
+}
+
+func TestTypesThatAreNotFilesComeAsChunksAndAsFile(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{})
+	cfg.Files = nil
+	cfg.Order = subscriber.Unordered
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	payload := random(2 * chunkSize)
+	f.sendFile(payload, contextID)
+	var file *message.Message
+	var chunks []*message.Message
+	for len(chunks) < 2 || file == nil {
+		msg := f.next(messages)
+		if msg.Metadata.Get(gateway.KeyEventType) == "FILE_RECEIVED" {
+			file = msg
+			continue
+		}
+		chunks = append(chunks, msg)
+	}
+	// A message ID is confirmed once everything that contains it was acked.
+	for _, c := range chunks {
+		c.Ack()
+	}
+	f.nothing(messages)
+	if f.confirmed() != 0 {
+		t.Error("chunks were confirmed while the file that contains them is open")
+	}
+	file.Ack()
+	f.waitConfirmed(2)
+}

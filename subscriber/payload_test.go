@@ -1,0 +1,242 @@
+package subscriber_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+func TestInlineAndRemotePayloadsLookTheSame(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	sizes := []int{0, 1, 999, 1000, 1001, 100_000}
+	for _, n := range sizes {
+		f.send(typeJSON, random(n))
+	}
+	for _, n := range sizes {
+		msg := f.next(messages)
+		if !bytes.Equal(msg.Payload, random(n)) {
+			t.Errorf("payload of %d bytes is not what was sent (got %d bytes)", n, len(msg.Payload))
+		}
+		if got := msg.Metadata.Get(gateway.KeyPayloadMode); got != "" {
+			t.Errorf("payload mode %q in the metadata of an inline payload", got)
+		}
+		msg.Ack()
+	}
+	f.waitConfirmed(len(sizes))
+}
+
+func TestDownloadsSurviveFaults(t *testing.T) {
+	for name, fault := range map[string]gatewaytest.Fault{
+		"cut":       {CutAfter: 1000, Times: 2},
+		"reset":     {CutAfter: 1000, Cut: gatewaytest.CutReset, Times: 2},
+		"5xx":       {Status: 503, Times: 3},
+		"html page": {Body: []byte("<html>maintenance</html>"), ContentType: "text/html", Times: 2},
+		"refused":   {Refuse: true, Times: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{ChunkSize: 50_000})
+			f.server.Inject(gatewaytest.OpPayload, fault)
+			cfg := f.config()
+			cfg.Files = []string{typeFile}
+			messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+			f.send(typeFile, random(200_000)) // a file tells its size in the event
+			msg := f.next(messages)
+			if !bytes.Equal(msg.Payload, random(200_000)) {
+				t.Fatalf("got %d bytes that are not what was sent", len(msg.Payload))
+			}
+			msg.Ack()
+			f.waitConfirmed(4)
+		})
+	}
+}
+
+func TestExpiredPayloadIsAskedForAgain(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	for _, status := range []int{403, 404, 410} {
+		f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: status, Times: 1})
+	}
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	msg := f.next(messages)
+	if !bytes.Equal(msg.Payload, random(200_000)) {
+		t.Fatal("the payload is not what was sent")
+	}
+	msg.Ack()
+	f.waitConfirmed(1)
+	if stats := sub.Stats(); stats.Expired != 3 || stats.Stream.Connects != 4 {
+		t.Errorf("Expired = %d, Connects = %d; want 3 and 4", stats.Expired, stats.Stream.Connects)
+	}
+}
+
+func TestPayloadAboveMaxInlineStaysUnconfirmed(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Payload.MaxInline = 100_000
+	reported := make(chan error, 10)
+	cfg.Hooks.Undeliverable = func(_ gateway.Event, err error) { reported <- err }
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	f.send(typeJSON, []byte("next"))
+	if msg := f.next(messages); string(msg.Payload) != "next" {
+		t.Fatalf("got a payload of %d bytes", len(msg.Payload))
+	} else {
+		msg.Ack()
+	}
+	f.waitConfirmed(1)
+	if err := <-reported; !errors.Is(err, subscriber.ErrPayloadTooLarge) {
+		t.Errorf("reported %v, want ErrPayloadTooLarge", err)
+	}
+	if f.confirmed() != 1 {
+		t.Error("the message that could not be delivered was confirmed")
+	}
+}
+
+// memoryStore is a claim check in memory.
+type memoryStore struct {
+	mu    sync.Mutex
+	data  map[string][]byte
+	fails int
+}
+
+func (m *memoryStore) Put(_ context.Context, key string, r io.Reader) (string, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return "", err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fails > 0 {
+		m.fails--
+		return "", errors.New("bucket is down")
+	}
+	if m.data == nil {
+		m.data = map[string][]byte{}
+	}
+	m.data[key] = data
+	return key, nil
+}
+
+func (m *memoryStore) Open(_ context.Context, reference string) (io.ReadCloser, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, ok := m.data[reference]
+	if !ok {
+		return nil, 0, errors.New("no such payload")
+	}
+	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}
+
+func TestClaimCheck(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{ChunkSize: 1 << 20})
+	cfg := f.config()
+	store := &memoryStore{fails: 2}
+	cfg.Payload.Mode, cfg.Payload.ClaimCheck, cfg.Payload.ClaimCheckFrom = subscriber.PayloadClaimCheck, store, 150_000
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	f.send(typeJSON, random(100_000)) // remote, but small enough for the message
+
+	msg := f.next(messages)
+	if len(msg.Payload) != 0 {
+		t.Errorf("the message carries %d bytes of payload", len(msg.Payload))
+	}
+	sum := sha256.Sum256(random(200_000))
+	for key, want := range map[string]string{
+		gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSize: "200000",
+		gateway.KeyPayloadSHA256: hex.EncodeToString(sum[:]),
+	} {
+		if got := msg.Metadata.Get(key); got != want {
+			t.Errorf("%s = %q, want %q", key, got, want)
+		}
+	}
+	if got := store.data[msg.Metadata.Get(gateway.KeyPayloadReference)]; !bytes.Equal(got, random(200_000)) {
+		t.Errorf("the store has %d bytes that are not what was sent", len(got))
+	}
+	payload, size, err := subscriber.OpenPayload(msg)
+	if err != nil || size != 200_000 {
+		t.Fatalf("OpenPayload: size %d, error %v", size, err)
+	}
+	if got, err := io.ReadAll(payload); err != nil || !bytes.Equal(got, random(200_000)) {
+		t.Errorf("OpenPayload gave %d bytes, error %v", len(got), err)
+	}
+	msg.Ack()
+	if msg := f.next(messages); !bytes.Equal(msg.Payload, random(100_000)) {
+		t.Errorf("small remote payload: %d bytes", len(msg.Payload))
+	} else {
+		msg.Ack()
+	}
+	f.waitConfirmed(2)
+}
+
+func TestLazyPayload(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Payload.Mode = subscriber.PayloadLazy
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	f.send(typeJSON, random(10))
+	for _, n := range []int{200_000, 10} {
+		msg := f.next(messages)
+		payload, _, err := subscriber.OpenPayload(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(payload); err != nil || !bytes.Equal(got, random(n)) {
+			t.Errorf("got %d bytes, error %v; want the %d that were sent", len(got), err, n)
+		}
+		if err := payload.Close(); err != nil {
+			t.Error(err)
+		}
+		msg.Ack()
+	}
+	f.waitConfirmed(2)
+	if got := f.server.Stats(gatewaytest.OpPayload).Requests; got != 1 {
+		t.Errorf("%d downloads, want one, by the handler", got)
+	}
+}
+
+func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 10_000})
+	cfg := f.config()
+	cfg.MaxInFlightBytes = 250_000
+	cfg.Payload.MaxDownloads = 3
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	// Remote and embedded payloads of two keys, each message larger than what
+	// would fit beside the others.
+	for range 10 {
+		f.send(typeJSON, random(200_000), f.receiver)
+		f.send(typeJSON, random(9_000), f.receiver)
+		f.send(typeJSON, random(150_000), f.receiver2)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+				if got := sub.Stats().InFlightBytes; got > 250_000+200_000 {
+					t.Errorf("%d bytes in flight, want at most the cap and one payload", got)
+					return
+				}
+			}
+		}
+	}()
+	f.ackN(messages, 30)
+	f.waitConfirmed(30)
+	f.eventually("no bytes are left", func() bool { return sub.Stats().InFlightBytes == 0 })
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,25 +117,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// SendMessageHeader returns the headers of POST /messages as SendMessage would
-// write them on the wire, for tests and tools. Content-Length is among them,
-// authorization is not. The request is validated.
-func (c *Client) SendMessageHeader(req SendMessageRequest) (http.Header, error) {
-	if err := req.validate(c.cfg.MaxPayloadSize); err != nil {
-		return nil, &Error{Op: opSend, Err: err}
-	}
-	req.fill()
-	h := c.messageHeader(&req)
-	h.Set("Content-Length", strconv.FormatInt(req.size(), 10))
-	return h, nil
-}
-
 // tenantHeader is the header of the calls that name a tenant.
 func (c *Client) tenantHeader(tenantID string) http.Header {
 	return http.Header{c.names.tenantID: {tenantID}}
 }
 
-// newError wraps what was found before a request.
+// invalidCall is the error of a call that is not made, or nil.
 func (c *Client) invalidCall(ctx context.Context, op string, err error) error {
 	switch {
 	case err != nil:

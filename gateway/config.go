@@ -151,6 +151,26 @@ type Config struct {
 // NoPayloadRedirects forbids redirects of payload URIs ([Config.MaxPayloadRedirects]).
 const NoPayloadRedirects = -1
 
+// redacted returns c without what must not be printed.
+func (c Config) redacted() Config {
+	if c.ClientSecret != "" {
+		c.ClientSecret = "(redacted)"
+	}
+	return c
+}
+
+// plainConfig has the fields of Config and none of its methods.
+type plainConfig Config
+
+// String formats the configuration without the client secret.
+func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.redacted())) }
+
+// GoString formats the configuration without the client secret.
+func (c Config) GoString() string { return "gateway.Config" + c.String() }
+
+// LogValue keeps the client secret out of structured logs.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
 func (c *Config) setDefaults() {
 	def(&c.ServiceName, DefaultServiceName)
 	def(&c.StreamIdleTimeout, DefaultStreamIdleTimeout)

@@ -134,7 +134,7 @@ func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
 	if ctx.Err() != nil {
 		// Ended while waiting between two attempts, or during one.
 		e := &Error{Op: x.req.op, Attempts: x.attempts, Err: ctx.Err()}
-		if failure != nil && !errors.Is(failure, ctx.Err()) {
+		if failure != nil {
 			last := *failure
 			last.Attempts = 0
 			e.last = &last
@@ -152,13 +152,19 @@ func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
 func (x *exchange) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	x.attempts++
 	x.retryAfter = 0
-	x.failure = x.take(resp, err)
-	if x.failure == nil {
+	failure := x.take(resp, err)
+	if failure != nil && resp == nil && ctx.Err() != nil {
+		// The attempt failed because the context ended. What is worth telling
+		// is the failure before it, which stays; result adds the context's.
 		return false, nil
 	}
-	x.failure.Attempts = x.attempts
+	x.failure = failure
+	if failure == nil {
+		return false, nil
+	}
+	failure.Attempts = x.attempts
 	if ctx.Err() != nil {
-		return false, nil // result tells it
+		return false, nil
 	}
 	retry, reason := decideRetry(x.failure)
 	x.c.cfg.Logger.DebugContext(ctx, "gateway: request failed",

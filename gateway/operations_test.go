@@ -1,0 +1,455 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// operation runs one call of the service; all six are tried with every status.
+type operation struct {
+	name, pattern string
+	call          func(context.Context, *Client) error
+}
+
+func operations() []operation {
+	return []operation{
+		{opSend, "POST /messages", func(ctx context.Context, c *Client) error { return c.SendMessage(ctx, testMessageRequest()) }},
+		{opEvents, "GET /events", func(ctx context.Context, c *Client) error {
+			s, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{})
+			if err == nil {
+				err = s.Close()
+			}
+			return err
+		}},
+		{opConfirm, "POST /confirmations", func(ctx context.Context, c *Client) error {
+			return c.ConfirmMessages(ctx, testTenant, []MessageConfirmation{{testMessage, testEndpoint}})
+		}},
+		{opTenants, "GET /tenants", func(ctx context.Context, c *Client) error {
+			_, err := c.ListAuthorizedTenants(ctx)
+			return err
+		}},
+		{opTenantEndpoints, "GET /tenants/{id}/endpoints", func(ctx context.Context, c *Client) error {
+			_, err := c.ListTenantEndpoints(ctx, testTenant)
+			return err
+		}},
+		{opPutEndpoint, "PUT /endpoints/{id}", func(ctx context.Context, c *Client) error {
+			_, _, err := c.PutEndpoint(ctx, testTenant, "farm:1", testPutRequest())
+			return err
+		}},
+		{opDeleteEndpoint, "DELETE /endpoints/{id}", func(ctx context.Context, c *Client) error {
+			return c.DeleteEndpoint(ctx, testTenant, "farm:1")
+		}},
+	}
+}
+
+func TestEveryStatusOfEveryOperation(t *testing.T) {
+	tests := []struct {
+		status   int
+		targets  []error
+		attempts int64
+	}{
+		{400, []error{ErrBadRequest}, 1},
+		{401, []error{ErrUnauthorized}, 2}, // the second with a fresh token
+		{403, []error{ErrForbidden}, 1},
+		{404, []error{ErrNotFound}, 1},
+		{405, []error{ErrBadRequest}, 1},
+		{408, []error{ErrUnavailable}, 3},
+		{413, []error{ErrTooLarge}, 1},
+		{429, []error{ErrRateLimited}, 3},
+		{500, []error{ErrUnavailable}, 3},
+		{501, []error{ErrUnavailable}, 1},
+		{502, []error{ErrUnavailable}, 3},
+		{503, []error{ErrUnavailable}, 3},
+		{504, []error{ErrUnavailable}, 3},
+		{304, []error{ErrBadResponse}, 1},
+	}
+	for _, op := range operations() {
+		for _, tt := range tests {
+			t.Run(op.name+"/"+http.StatusText(tt.status), func(t *testing.T) {
+				s := newService(t)
+				var n atomic.Int64
+				s.mux.HandleFunc(op.pattern, inOrder(&n, fail(tt.status, "said by the service")))
+				err := op.call(t.Context(), s.client(t))
+				wantOnly(t, err, tt.targets...)
+				var e *Error
+				if !errors.As(err, &e) || e.Op != op.name || e.StatusCode != tt.status {
+					t.Fatalf("got %#v", err)
+				}
+				if tt.status != 304 && (e.Message != "said by the service" || !strings.Contains(err.Error(), e.Message)) {
+					t.Errorf("message %q in %q", e.Message, err)
+				}
+				want := tt.attempts
+				if op.name == opEvents && want == 3 {
+					want = 1 // reconnecting is the caller's
+				}
+				if n.Load() != want {
+					t.Errorf("%d requests, want %d", n.Load(), want)
+				}
+			})
+		}
+	}
+}
+
+func TestErrorAnswersThatAreNone(t *testing.T) {
+	s := newService(t)
+	bodies := []string{"<html>secret page</html>", "", `{"message":5}`, `["message"]`, `{"error":"x"}`, `{"message":"` + strings.Repeat("ü", 5000) + `"}`}
+	var i atomic.Int64
+	s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, bodies[i.Load()])
+	})
+	c := s.client(t)
+	for ; i.Load() < int64(len(bodies)); i.Add(1) {
+		err := c.SendMessage(t.Context(), testMessageRequest())
+		wantOnly(t, err, ErrForbidden)
+		var e *Error
+		if !errors.As(err, &e) || len(e.Message) > maxErrorMessage+4 || strings.Contains(err.Error(), "secret page") {
+			t.Errorf("answer %.30q gave %.200q", bodies[i.Load()], err)
+		}
+	}
+}
+
+func TestRoutingFailuresOfSendMessage(t *testing.T) {
+	tests := []struct {
+		status  int
+		message string
+		targets []error
+	}{
+		{400, "No recipients for this sender and info type", []error{ErrNoRecipients, ErrBadRequest}},
+		{400, " no recipients for this sender and info type.", []error{ErrNoRecipients, ErrBadRequest}},
+		{400, "Recipient is not allowed from this sender", []error{ErrPartialDelivery, ErrBadRequest}},
+		{400, "Recipient is not allowed", []error{ErrBadRequest}},
+		{400, "Unsupported message type 'Recipient is not allowed from this sender'", []error{ErrBadRequest}},
+		{403, "Recipient is not allowed from this sender", []error{ErrForbidden}},
+	}
+	for _, tt := range tests {
+		s := newService(t)
+		var n atomic.Int64
+		s.mux.HandleFunc("POST /messages", inOrder(&n, fail(tt.status, tt.message)))
+		s.mux.HandleFunc("POST /confirmations", fail(tt.status, tt.message))
+		c := s.client(t)
+		wantOnly(t, c.SendMessage(t.Context(), testMessageRequest()), tt.targets...)
+		if n.Load() != 1 {
+			t.Errorf("%q was sent %d times", tt.message, n.Load())
+		}
+		// Only sending has routing failures.
+		err := c.ConfirmMessages(t.Context(), testTenant, []MessageConfirmation{{testMessage, testEndpoint}})
+		wantOnly(t, err, tt.targets[len(tt.targets)-1])
+	}
+}
+
+func TestConfirmMessages(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("POST /confirmations", r.handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
+	c := s.client(t)
+	all := []MessageConfirmation{{testMessage, testEndpoint}, {testContext, testEndpoint}, {testMessage, testRecipient}}
+	for n := 1; n <= len(all); n++ {
+		if err := c.ConfirmMessages(t.Context(), testTenant, all[:n]); err != nil {
+			t.Fatal(err)
+		}
+		requests, bodies := r.all()
+		var got ConfirmMessagesRequest
+		if err := json.Unmarshal([]byte(bodies[n-1]), &got); err != nil || !reflect.DeepEqual(got.Confirmations, all[:n]) {
+			t.Errorf("body %s: %v", bodies[n-1], err)
+		}
+		if b := appendConfirmations(all[:n]); cap(b) > len(b)+1 {
+			t.Errorf("%d confirmations: %d bytes in a buffer of %d", n, len(b), cap(b))
+		}
+		q := requests[n-1]
+		if q.Header.Get("X-Router-Tenant-Id") != testTenant || q.Header.Get("Content-Type") != "application/json" || q.ContentLength != int64(len(bodies[n-1])) {
+			t.Errorf("headers %v, Content-Length %d", q.Header, q.ContentLength)
+		}
+	}
+}
+
+func endpointInfoAnswer() map[string]any {
+	return map[string]any{
+		"id": testEndpoint, "external_id": "farm:1", "name": "Hof", "endpoint_type": "cloud_software",
+		"application_id": testContext, "tenant_id": testTenant, "owned_by_your_application": true,
+		"capabilities": map[string]any{"can_send": []string{"img:png"}, "can_receive": []string{}},
+		"routed_endpoints": map[string]any{
+			"can_send_to":      map[string]any{testRecipient: []string{"img:png"}},
+			"can_receive_from": map[string]any{},
+		},
+		"new_field": map[string]any{"x": 1},
+	}
+}
+
+func wantEndpointInfo() TenantEndpointInfo {
+	return TenantEndpointInfo{
+		ID: testEndpoint, ExternalID: "farm:1", Name: "Hof", EndpointType: EndpointTypeCloudSoftware,
+		ApplicationID: testContext, TenantID: testTenant, OwnedByYourApplication: true,
+		Capabilities: TenantEndpointCapabilities{CanSend: []string{"img:png"}, CanReceive: []string{}},
+		RoutedEndpoints: &RoutedEndpoints{
+			CanSendTo:      EndpointRouteMap{testRecipient: {"img:png"}},
+			CanReceiveFrom: EndpointRouteMap{},
+		},
+	}
+}
+
+func TestListings(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" || r.ContentLength != 0 {
+			t.Error("GET /tenants has parameters")
+		}
+		writeJSON(w, 200, map[string]any{"more": nil, "tenants": []any{
+			map[string]any{"tenant_id": testTenant, "endpoints": []any{endpointInfoAnswer()}},
+			map[string]any{"tenant_id": testContext, "endpoints": []any{}},
+		}})
+	})
+	s.mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != testTenant {
+			t.Errorf("tenant %q", r.PathValue("id"))
+		}
+		foreign := endpointInfoAnswer()
+		foreign["owned_by_your_application"] = false
+		delete(foreign, "routed_endpoints")
+		delete(foreign, "external_id")
+		writeJSON(w, 200, map[string]any{"endpoints": []any{endpointInfoAnswer(), foreign}})
+	})
+	c := s.client(t)
+	tenants, err := c.ListAuthorizedTenants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []TenantInfo{{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}}, {TenantID: testContext, Endpoints: []TenantEndpointInfo{}}}
+	if !reflect.DeepEqual(tenants, want) {
+		t.Errorf("got %+v", tenants)
+	}
+	endpoints, err := c.ListTenantEndpoints(t.Context(), testTenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := wantEndpointInfo()
+	foreign.ExternalID, foreign.OwnedByYourApplication, foreign.RoutedEndpoints = "", false, nil
+	if !reflect.DeepEqual(endpoints, []TenantEndpointInfo{wantEndpointInfo(), foreign}) {
+		t.Errorf("got %+v", endpoints)
+	}
+	_, err = c.ListTenantEndpoints(t.Context(), "../tenants")
+	wantOnly(t, err, ErrInvalid)
+}
+
+func TestPutEndpoint(t *testing.T) {
+	s := newService(t)
+	var (
+		r record
+		n atomic.Int64
+	)
+	answer := testEndpointAnswer()
+	answer["allow_delete_by_user"], answer["connections_uri"], answer["later"] = true, "https://fmis.example/c", 1
+	s.mux.HandleFunc("PUT /endpoints/{id}", r.handler(inOrder(&n,
+		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusCreated, answer) },
+		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, testEndpointAnswer()) })))
+	c := s.client(t)
+	e, created, err := c.PutEndpoint(t.Context(), testTenant, "farm:1", testPutRequest())
+	want := Endpoint{
+		ID: testEndpoint, ExternalID: "farm:1", EndpointType: EndpointTypeCloudSoftware, TenantID: testTenant,
+		ApplicationID: testEndpoint, SoftwareVersionID: testContext,
+		Capabilities:      []EndpointCapability{{"img:png", DirectionSend}},
+		AllowDeleteByUser: true, ConnectionsURI: "https://fmis.example/c",
+	}
+	if err != nil || !created || !reflect.DeepEqual(e, want) {
+		t.Fatalf("got %+v, %v, %v", e, created, err)
+	}
+	req := testPutRequest()
+	req.Name, req.Capabilities, req.Subscriptions = "", nil, nil
+	e, created, err = c.PutEndpoint(t.Context(), testTenant, "farm:1", req)
+	want.AllowDeleteByUser, want.ConnectionsURI = false, ""
+	if err != nil || created || !reflect.DeepEqual(e, want) {
+		t.Fatalf("got %+v, %v, %v", e, created, err)
+	}
+	requests, bodies := r.all()
+	if requests[0].Header.Get("X-Router-Tenant-Id") != testTenant || requests[0].Header.Get("Content-Type") != "application/json" {
+		t.Errorf("headers %v", requests[0].Header)
+	}
+	var sent PutEndpointRequest
+	if err := json.Unmarshal([]byte(bodies[0]), &sent); err != nil || !reflect.DeepEqual(sent, testPutRequest()) {
+		t.Errorf("body %s, %v", bodies[0], err)
+	}
+	if !strings.Contains(bodies[1], `"capabilities":[]`) || !strings.Contains(bodies[1], `"subscriptions":[]`) || strings.Contains(bodies[1], `"name"`) {
+		t.Errorf("body %s", bodies[1])
+	}
+}
+
+func TestDeleteEndpoint(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("DELETE /endpoints/{id}", r.handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	c := s.client(t)
+	if err := c.DeleteEndpoint(t.Context(), testTenant, "urn:farm:1"); err != nil {
+		t.Fatal(err)
+	}
+	requests, bodies := r.all()
+	if requests[0].PathValue("id") != "urn:farm:1" || requests[0].Header.Get("X-Router-Tenant-Id") != testTenant || bodies[0] != "" {
+		t.Errorf("got %v %q", requests[0], bodies[0])
+	}
+	wantOnly(t, c.DeleteEndpoint(t.Context(), testTenant, "nonsense"), ErrInvalid)
+	wantOnly(t, c.DeleteEndpoint(t.Context(), "", "farm:1"), ErrInvalid)
+}
+
+func without(m map[string]any, key string) map[string]any {
+	c := make(map[string]any, len(m))
+	for k, v := range m {
+		if k != key {
+			c[k] = v
+		}
+	}
+	return c
+}
+
+func TestAnswersThatLackRequiredFieldsNameThem(t *testing.T) {
+	type reader = func([]byte) error
+	readTenants := func(b []byte) error { _, err := decodeTenants(b); return err }
+	readEndpoints := func(b []byte) error { _, err := decodeEndpoints(b); return err }
+	readEndpoint := func(b []byte) error { _, err := decodeEndpoint(b); return err }
+	tests := []struct {
+		name    string
+		read    reader
+		answer  any
+		missing []string
+	}{
+		{"tenants", readTenants, map[string]any{}, []string{"tenants"}},
+		{"tenants null", readTenants, map[string]any{"tenants": nil}, []string{"tenants"}},
+		{"tenant", readTenants, map[string]any{"tenants": []any{map[string]any{}}}, []string{"tenants[0].tenant_id", "tenants[0].endpoints"}},
+		{"endpoint of a tenant", readTenants, map[string]any{"tenants": []any{
+			map[string]any{"tenant_id": testTenant, "endpoints": []any{endpointInfoAnswer(), without(endpointInfoAnswer(), "name")}},
+		}}, []string{"tenants[0].endpoints[1].name"}},
+		{"endpoints", readEndpoints, map[string]any{}, []string{"endpoints"}},
+		{"everything of an endpoint", readEndpoints, map[string]any{"endpoints": []any{map[string]any{}}}, []string{
+			"endpoints[0].id", "endpoints[0].name", "endpoints[0].endpoint_type", "endpoints[0].application_id",
+			"endpoints[0].tenant_id", "endpoints[0].owned_by_your_application", "endpoints[0].capabilities",
+		}},
+		{"capabilities", readEndpoints, map[string]any{"endpoints": []any{func() any {
+			e := endpointInfoAnswer()
+			e["capabilities"] = map[string]any{}
+			return e
+		}()}}, []string{"endpoints[0].capabilities.can_send", "endpoints[0].capabilities.can_receive"}},
+		{"endpoint", readEndpoint, map[string]any{}, []string{"id", "external_id", "endpoint_type", "tenant_id", "application_id", "software_version_id", "capabilities"}},
+		{"capability", readEndpoint, func() any {
+			e := testEndpointAnswer()
+			e["capabilities"] = []any{map[string]any{}}
+			return e
+		}(), []string{"capabilities[0].message_type", "capabilities[0].direction"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			body, err := json.Marshal(tt.answer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = tt.read(body)
+			wantOnly(t, err, ErrBadResponse)
+			var r *ResponseError
+			if !errors.As(err, &r) || !reflect.DeepEqual(r.Missing, tt.missing) {
+				t.Errorf("got %v, want %v", err, tt.missing)
+			}
+			for _, f := range tt.missing {
+				if !strings.Contains(err.Error(), f) {
+					t.Errorf("%q does not name %s", err, f)
+				}
+			}
+		})
+	}
+	for _, key := range endpointInfoFields {
+		body, _ := json.Marshal(map[string]any{"endpoints": []any{without(endpointInfoAnswer(), key)}})
+		if err := readEndpoints(body); err == nil || !strings.Contains(err.Error(), "endpoints[0]."+key) {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+	for _, key := range endpointFields {
+		body, _ := json.Marshal(without(testEndpointAnswer(), key))
+		if err := readEndpoint(body); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+}
+
+func TestAnswersOfTheWrongShape(t *testing.T) {
+	answers := []string{
+		"", "<html>", "[]", "null", "{", `{"tenants":{}}`, `{"tenants":[1]}`, `{"tenants":[{"tenant_id":1,"endpoints":[]}]}`,
+		`{"tenants":[{"tenant_id":"x","endpoints":[]}]}`, `{"tenants":[{"tenant_id":"` + testTenant + `","endpoints":[null]}]}`,
+	}
+	s := newService(t)
+	var i, n atomic.Int64
+	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) {
+		n.Add(1)
+		_, _ = io.WriteString(w, answers[i.Load()])
+	})
+	c := s.client(t)
+	for ; i.Load() < int64(len(answers)); i.Add(1) {
+		_, err := c.ListAuthorizedTenants(t.Context())
+		wantOnly(t, err, ErrBadResponse)
+		var e *Error
+		if !errors.As(err, &e) || e.Op != opTenants || e.StatusCode != 200 {
+			t.Errorf("got %#v", err)
+		}
+	}
+	if n.Load() != int64(len(answers)) {
+		t.Errorf("%d requests for %d answers", n.Load(), len(answers))
+	}
+}
+
+func TestAnswerLongerThanTheLimit(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"tenants":[],"x":"`+strings.Repeat("x", 1000)+`"}`)
+	})
+	c := s.client(t, func(c *Config) { c.MaxResponseSize = 1000 })
+	_, err := c.ListAuthorizedTenants(t.Context())
+	wantOnly(t, err, ErrBadResponse)
+}
+
+func TestAnswerThatIsCutIsReadAgain(t *testing.T) {
+	s := newService(t)
+	var n atomic.Int64
+	s.mux.HandleFunc("GET /tenants", inOrder(&n, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, `{"tenants":[`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{"tenants": []any{}}) }))
+	tenants, err := s.client(t).ListAuthorizedTenants(t.Context())
+	if err != nil || tenants == nil || len(tenants) != 0 || n.Load() != 2 {
+		t.Errorf("got %v, %v after %d requests", tenants, err, n.Load())
+	}
+}
+
+// The service has taken the message when it says 200; a body that breaks cannot
+// undo that, and a repetition would be a duplicate.
+func TestAnswerOfSendMessageCountsByItsStatus(t *testing.T) {
+	s := newService(t)
+	var n atomic.Int64
+	s.mux.HandleFunc("POST /messages", inOrder(&n, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, `{"mess`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	if err := s.client(t).SendMessage(t.Context(), testMessageRequest()); err != nil || n.Load() != 1 {
+		t.Errorf("%v after %d requests", err, n.Load())
+	}
+}
+
+func TestCallsAfterClose(t *testing.T) {
+	s := newService(t)
+	c := s.client(t)
+	for range 2 {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, op := range operations() {
+		wantOnly(t, op.call(t.Context(), c), ErrClosed)
+	}
+	_, err := c.OpenPayload(t.Context(), s.URL, -1)
+	wantOnly(t, err, ErrClosed)
+}

@@ -1,0 +1,296 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+func TestSendMessageOnTheWire(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("POST /messages", r.handler(ok))
+	c := s.client(t)
+	sent := time.Date(2026, 5, 4, 3, 2, 1, 123456789, time.FixedZone("", 7200))
+	err := c.SendMessage(t.Context(), SendMessageRequest{
+		TenantID: testTenant, EndpointID: testEndpoint, MessageType: "iso:11783:-10:taskdata:zip",
+		DirectRecipients: []string{testRecipient, testMessage}, ContextID: testContext, SentAt: sent,
+		TeamsetContextID: "Gespann 7", Filename: "Äcker — 農場.zip", Payload: []byte("\x00\xffbinary"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, bodies := r.all()
+	want := map[string]string{
+		"Authorization":               "Bearer token-1",
+		"Content-Type":                "application/octet-stream",
+		"Content-Length":              "8",
+		"User-Agent":                  "agrimill",
+		"X-Router-Is-Publish":         "false",
+		"X-Router-Direct-Recipients":  testRecipient + "," + testMessage,
+		"X-Router-Sent-Timestamp":     "2026-05-04T01:02:01.123456789Z",
+		"X-Router-Endpoint-Id":        testEndpoint,
+		"X-Router-Teamset-Context-Id": "Gespann 7",
+		"X-Router-Message-Type":       "iso:11783:-10:taskdata:zip",
+		"X-Router-Tenant-Id":          testTenant,
+		"X-Router-Context-Id":         testContext,
+		"X-Router-Filename":           "Äcker — 農場.zip",
+		"Accept-Encoding":             "",
+	}
+	for name, value := range want {
+		if got := requests[0].Header.Get(name); got != value {
+			t.Errorf("%s: %q, want %q", name, got, value)
+		}
+	}
+	if bodies[0] != "\x00\xffbinary" {
+		t.Errorf("body %q", bodies[0])
+	}
+}
+
+func TestSendMessageFillsWhatIsOptional(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("POST /messages", r.handler(ok))
+	c := s.client(t, func(c *Config) { c.ServiceName = "agrirouter" })
+	before := time.Now().Add(-time.Second)
+	for range 2 {
+		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	requests, _ := r.all()
+	h := requests[0].Header
+	if uuid.Validate(h.Get("x-agrirouter-context-id")) != nil || h.Get("x-agrirouter-context-id") == requests[1].Header.Get("x-agrirouter-context-id") {
+		t.Errorf("context IDs %q and %q, want two fresh UUIDs", h.Get("x-agrirouter-context-id"), requests[1].Header.Get("x-agrirouter-context-id"))
+	}
+	sent, err := time.Parse(time.RFC3339, h.Get("x-agrirouter-sent-timestamp"))
+	if err != nil || sent.Before(before) || sent.After(time.Now()) {
+		t.Errorf("sent timestamp %v, %v", sent, err)
+	}
+	if h.Get("x-agrirouter-is-publish") != "true" {
+		t.Errorf("is-publish %q", h.Get("x-agrirouter-is-publish"))
+	}
+	for name := range h {
+		if strings.Contains(name, "Router-Direct") || strings.Contains(name, "Filename") || strings.Contains(name, "Teamset") || strings.HasPrefix(name, "X-Router") {
+			t.Errorf("header %s was not asked for", name)
+		}
+	}
+}
+
+func TestSendMessageHasContentLengthAndIsNeverChunked(t *testing.T) {
+	s := newService(t)
+	type seen struct {
+		length   int64
+		encoding []string
+		n        int64
+	}
+	got := make(chan seen, 1)
+	s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		if r.Header.Get("Content-Length") == "" {
+			t.Error("no Content-Length header")
+		}
+		got <- seen{r.ContentLength, r.TransferEncoding, n}
+	})
+	c := s.client(t)
+	for _, size := range []int64{0, 1, 511, 512, 64 << 10, 3<<20 + 1} {
+		data := bytes.Repeat([]byte{7}, int(size))
+		inMemory, streamed := testMessageRequest(), testMessageRequest()
+		inMemory.Payload = data
+		streamed.Payload, streamed.Size = nil, size
+		// A type that tells nothing of its size, and reads that give little.
+		streamed.Body = func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(bytes.NewReader(data[:size/2]), bytes.NewReader(data[size/2:]))), nil
+		}
+		for name, req := range map[string]SendMessageRequest{"memory": inMemory, "stream": streamed} {
+			if err := c.SendMessage(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			if g := <-got; g.length != size || len(g.encoding) != 0 || g.n != size {
+				t.Errorf("%s of %d bytes: Content-Length %d, encoding %v, %d bytes", name, size, g.length, g.encoding, g.n)
+			}
+		}
+	}
+}
+
+func TestSendMessageRepeatsTheSameMessage(t *testing.T) {
+	s := newService(t)
+	var (
+		r record
+		n atomic.Int64
+	)
+	s.mux.HandleFunc("POST /messages", r.handler(inOrder(&n, fail(503, "down"), hangUp, ok)))
+	c := s.client(t)
+	opened, closed := 0, new(atomic.Int64)
+	req := testMessageRequest()
+	req.Payload, req.Size = nil, 5
+	req.Body = func() (io.ReadCloser, error) {
+		opened++
+		return &closeCounter{strings.NewReader("hello"), closed}, nil
+	}
+	if err := c.SendMessage(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	requests, bodies := r.all()
+	if len(requests) != 3 || opened != 3 || closed.Load() != 3 {
+		t.Fatalf("%d attempts, body opened %d and closed %d times, want 3", len(requests), opened, closed.Load())
+	}
+	for i, q := range requests {
+		for _, name := range []string{"X-Router-Context-Id", "X-Router-Sent-Timestamp"} {
+			if q.Header.Get(name) == "" || q.Header.Get(name) != requests[0].Header.Get(name) {
+				t.Errorf("attempt %d: %s is %q, was %q", i, name, q.Header.Get(name), requests[0].Header.Get(name))
+			}
+		}
+		if bodies[i] != "hello" {
+			t.Errorf("attempt %d: body %q", i, bodies[i])
+		}
+	}
+}
+
+type closeCounter struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *closeCounter) Close() error { c.n.Add(1); return nil }
+
+func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
+	s := newService(t)
+	var whole atomic.Int64
+	s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			whole.Add(1)
+		}
+	})
+	c := s.client(t)
+	errSource := errors.New("disk on fire")
+	bodies := map[string]struct {
+		open func() (io.ReadCloser, error)
+		want error
+	}{
+		"longer":  {bytesBody([]byte("123456")), ErrInvalid},
+		"shorter": {bytesBody([]byte("1234")), ErrInvalid},
+		"empty":   {bytesBody(nil), ErrInvalid},
+		"failing": {func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader("12"), errReader{errSource})), nil
+		}, errSource},
+		"not opening": {func() (io.ReadCloser, error) { return nil, errSource }, errSource},
+	}
+	for name, b := range bodies {
+		t.Run(name, func(t *testing.T) {
+			req := testMessageRequest()
+			req.Payload, req.Body, req.Size = nil, b.open, 5
+			err := c.SendMessage(t.Context(), req)
+			wantIs(t, err, b.want)
+			var e *Error
+			if !errors.As(err, &e) || e.Attempts != 1 {
+				t.Errorf("got %v, want one attempt", err)
+			}
+		})
+	}
+	if whole.Load() != 0 {
+		t.Errorf("%d whole messages arrived, want none", whole.Load())
+	}
+}
+
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
+
+// The service may refuse a message before it has read it. The call must not
+// return while the transport still reads the caller's bytes: the race detector
+// would see the write below.
+func TestPayloadIsNotUsedAfterReturn(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("POST /messages", fail(413, "too large"))
+	c := s.client(t)
+	req := testMessageRequest()
+	req.Payload = make([]byte, 8<<20)
+	for range 5 {
+		if err := c.SendMessage(t.Context(), req); err == nil {
+			t.Fatal("no error")
+		}
+		for i := range req.Payload {
+			req.Payload[i]++
+		}
+	}
+}
+
+func FuzzMessageHeaders(f *testing.F) {
+	f.Add("iso:11783:-10:taskdata:zip", "team", "a.zip", testRecipient)
+	f.Add("a\r\nb", " x ", "\x00", "")
+	f.Add("ü", "a\tb", "农场: é", ",")
+	c, err := New(Config{BaseURL: "http://gateway.example", TokenURL: "http://gateway.example/token", ClientID: "a", ClientSecret: "b"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = c.Close() })
+	f.Fuzz(func(t *testing.T, messageType, teamset, filename, recipient string) {
+		req := testMessageRequest()
+		req.MessageType, req.TeamsetContextID, req.Filename = messageType, teamset, filename
+		if recipient != "" {
+			req.DirectRecipients = []string{recipient, testRecipient}
+		}
+		if req.validate(c.cfg.MaxPayloadSize) != nil {
+			return
+		}
+		req.fill()
+		// What is valid must come out of a real request as it went in, and bring
+		// nothing else along.
+		out, err := http.NewRequest(http.MethodPost, "http://gateway.example/messages", bytes.NewReader(req.Payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Header = c.messageHeader(&req)
+		var wire bytes.Buffer
+		if err := out.Write(&wire); err != nil {
+			t.Fatalf("%q cannot be sent: %v", out.Header, err)
+		}
+		in, err := http.ReadRequest(bufio.NewReader(&wire))
+		if err != nil {
+			t.Fatalf("%q cannot be read: %v", out.Header, err)
+		}
+		defer func() { _ = in.Body.Close() }()
+		in.Header.Del("User-Agent")
+		in.Header.Del("Content-Length")
+		if len(in.Header) != len(out.Header) {
+			t.Fatalf("%q became %q", out.Header, in.Header)
+		}
+		for name := range out.Header {
+			if in.Header.Get(name) != out.Header.Get(name) || len(in.Header[name]) != 1 {
+				t.Fatalf("%s: %q became %q", name, out.Header[name], in.Header[name])
+			}
+		}
+		if in.ContentLength != int64(len(req.Payload)) {
+			t.Fatalf("Content-Length %d", in.ContentLength)
+		}
+	})
+}
+
+func BenchmarkSendMessage(b *testing.B) {
+	s := newService(b)
+	s.mux.HandleFunc("POST /messages", ok)
+	c := s.client(b)
+	for _, size := range []int{1 << 10, 1 << 20} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			req := testMessageRequest()
+			req.Payload = make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := c.SendMessage(b.Context(), req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -223,9 +223,10 @@ func (d *Dedup) commit(ctx context.Context, scope string, key Key, token Token, 
 	defer cancel()
 	if err := d.config.Store.Commit(ctx, key, token, d.config.TTL); err != nil {
 		err = &DedupError{Op: "commit", Err: err}
+		text := RedactError(err, msg)
 		d.logger.Error("message is handled but not remembered, a copy may be handled again",
-			redacted(RedactError(err, msg)), watermill.LogFields{"route": scope, "message_uuid": msg.UUID})
-		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Err: err})
+			redacted(text), watermill.LogFields{"route": scope, "message_uuid": msg.UUID})
+		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Err: err, Text: text})
 	}
 }
 

@@ -13,6 +13,7 @@ type delivery struct {
 	hasKey bool
 	// touched: the sink took the message in this attempt, so success means that
 	// the sink is there. A filtered message or a duplicate proves nothing.
+	// Without a sink, the handler counts as one.
 	touched   bool
 	filtered  bool
 	duplicate bool

@@ -81,8 +81,8 @@ func (h *health) Observe(e Event) {
 	if e.Kind == EventDelivered {
 		h.lastSuccess.Store(time.Now().UnixNano())
 	}
-	if e.Err != nil && e.Class != ClassShutdown {
-		h.fail(RedactError(e.Err, nil))
+	if e.Text != "" && e.Class != ClassShutdown {
+		h.fail(e.Text)
 	}
 	observe(h.next, e)
 }

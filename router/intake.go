@@ -39,6 +39,7 @@ type intake struct {
 
 	running   *sync.WaitGroup // counts the goroutine of Subscribe
 	attempted func()          // called after the first attempt
+	done      func()          // called for a message that goes no further
 }
 
 // String makes the subscriber's type visible in Watermill's message context.
@@ -97,7 +98,7 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			return nil
 		default:
 		}
-		messages, err := in.from.Subscribe(in.ctx, topic)
+		messages, err := in.attempt(topic)
 		if err == nil {
 			in.health.setState(StateRunning)
 			if n > 0 {
@@ -129,6 +130,32 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 	}
 }
 
+// attempt subscribes. While it does, and only then, stopping cancels the
+// subscription.
+func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
+	ctx, cancel := context.WithCancel(in.ctx)
+	subscribed := make(chan struct{})
+	defer close(subscribed)
+	// Ends when this function does.
+	go func() {
+		select {
+		case <-in.stop:
+			select {
+			case <-subscribed:
+			default:
+				cancel()
+			}
+		case <-subscribed:
+		}
+	}()
+	messages, err := in.from.Subscribe(ctx, topic)
+	if err != nil {
+		cancel()
+	}
+	// The subscription lives until in.ctx ends, which it does with the Router.
+	return messages, err //nolint:govet // cancel is called by in.ctx
+}
+
 // forward hands messages on until told to stop or the subscription ends.
 func (in *intake) forward(messages <-chan *message.Message, out chan<- *message.Message) {
 	if messages == nil {
@@ -143,10 +170,12 @@ func (in *intake) forward(messages <-chan *message.Message, out chan<- *message.
 				in.ended()
 				return
 			}
+			in.health.inFlight.Add(1)
 			select {
 			case out <- msg:
 			case <-in.stop:
 				msg.Nack()
+				in.done()
 				return
 			}
 		}

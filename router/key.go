@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -50,13 +49,14 @@ type KeyFunc func(scope string, msg *message.Message) (key Key, ok bool, err err
 //   - sending endpoint and direct recipients, which messages on their way to the
 //     gateway have: one payload sent to two recipients is two messages
 //   - the context ID: a sender that repeats a payload repeats it
-//   - a 128-bit digest (XXH3) of the payload: the chunks of one payload share
-//     the context ID and must all be kept
+//   - a 128-bit digest (XXH3) of the payload, or its SHA-256 when it is stored
+//     elsewhere (claim check): the chunks of one payload share the context ID
+//     and must all be kept
 //
 // The message IDs stand for the context ID and the digest when there is no
 // context ID (a file whose chunks were not seen), and for the digest when the
-// payload is not in the message (claim check, lazy): their order does not
-// matter. Then only a repeated delivery is recognised, not a sender's repetition.
+// payload was not read yet (lazy): their order does not matter. Then only a
+// repeated delivery is recognised, not a sender's repetition.
 //
 // ok is false without a receiving endpoint, and without both context ID and
 // message IDs: events about endpoints and authorizations, and messages that did
@@ -77,11 +77,16 @@ func DefaultKey(scope string, msg *message.Message) (Key, bool, error) {
 	buf = appendPart(buf, meta[gateway.KeyDirectRecipients])
 	buf = appendPart(buf, contextID)
 
-	if contextID != "" && holdsPayload(msg) {
-		digest := xxh3.Hash128(msg.Payload).Bytes()
-		buf = append(buf, 'd')
-		buf = append(buf, digest[:]...)
-		return sha256.Sum256(buf), true, nil
+	if contextID != "" {
+		switch sum := meta[gateway.KeyPayloadSHA256]; {
+		case sum != "": // the payload is elsewhere
+			buf = append(buf, 's')
+			return sha256.Sum256(appendPart(buf, sum)), true, nil
+		case meta[gateway.KeyPayloadMode] == "":
+			digest := xxh3.Hash128(msg.Payload).Bytes()
+			buf = append(buf, 'd')
+			return sha256.Sum256(append(buf, digest[:]...)), true, nil
+		}
 	}
 	ids := messageIDs(meta)
 	if len(ids) == 0 {
@@ -92,17 +97,6 @@ func DefaultKey(scope string, msg *message.Message) (Key, bool, error) {
 		buf = appendPart(buf, id)
 	}
 	return sha256.Sum256(buf), true, nil
-}
-
-// holdsPayload reports whether the message holds the payload itself and not a
-// reference to it.
-func holdsPayload(msg *message.Message) bool {
-	size, ok := msg.Metadata[gateway.KeyPayloadSize]
-	if !ok {
-		return true
-	}
-	n, err := strconv.ParseInt(size, 10, 64)
-	return err == nil && n == int64(len(msg.Payload))
 }
 
 // messageIDs returns the message IDs, sorted.

@@ -52,9 +52,11 @@ type Event struct {
 	Route string
 	Kind  EventKind
 	Class Class
-	// Err is the error as it came. Its text may hold parts of a payload if the
-	// handler put them there; [RedactError] makes it fit for logs.
-	Err     error
+	// Err is the error as it came, for errors.Is and errors.As. Its own text may
+	// hold parts of a payload if the handler put them there.
+	Err error
+	// Text is the text of Err, fit for logs; see [RedactError].
+	Text    string
 	Attempt int
 	Delay   time.Duration
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -98,8 +99,9 @@ func (c PoisonConfig) Validate() error {
 // [*PoisonError], when the queue does not take the message. The message then
 // stays open.
 type PoisonQueue struct {
-	config PoisonConfig
-	logger watermill.LoggerAdapter
+	config  PoisonConfig
+	logger  watermill.LoggerAdapter
+	failing atomic.Bool // the last publish failed; it is logged once
 }
 
 // NewPoisonQueue returns the middleware, or an error that matches [ErrConfig].
@@ -184,12 +186,23 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	}
 	if err := p.publish(poisoned); err != nil {
 		failure := &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}
-		p.logger.Error("poison queue does not take a message, it stays open", redacted(RedactError(failure, msg)), fields)
-		observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Err: failure})
+		text := RedactError(failure, msg)
+		if p.failing.CompareAndSwap(false, true) {
+			p.logger.Error("poison queue does not take messages, they stay open", redacted(text), fields)
+		} else {
+			fields["error"] = text
+			p.logger.Debug("poison queue does not take a message", fields)
+		}
+		observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Err: failure, Text: text})
 		return failure
 	}
+	if p.failing.CompareAndSwap(true, false) {
+		p.logger.Info("poison queue takes messages again", fields)
+	}
 	p.logger.Error("message put into the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
-	observe(p.config.Observer, Event{Route: route, Kind: EventPoisoned, Class: class, Err: reason})
+	observe(p.config.Observer, Event{
+		Route: route, Kind: EventPoisoned, Class: class, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
+	})
 	return nil
 }
 

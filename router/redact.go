@@ -1,7 +1,7 @@
 package router
 
 import (
-	"bytes"
+	"encoding/binary"
 	"regexp"
 	"strings"
 	"unicode"
@@ -17,8 +17,8 @@ const (
 	// an error's text to count as a piece of the payload. Shorter ones, such as
 	// single words, would hide the error itself.
 	minPayloadRun = 16
-	// maxPayloadScan bounds the work on large payloads.
-	maxPayloadScan = 1 << 20
+	// payloadMark stands for a piece of the payload.
+	payloadMark = "[payload]"
 )
 
 // urlTail finds what may be secret in an address: userinfo, query and fragment.
@@ -29,7 +29,7 @@ var (
 
 // RedactError returns the text of err fit for logs and metadata: userinfo, query
 // and fragment of addresses are cut off, pieces of msg's payload of 16 bytes and
-// more are replaced (looked for in its first MiB), control characters become
+// more are replaced, control characters become
 // spaces, and the length is capped at 512 bytes. msg may be nil. The text of nil
 // is empty.
 func RedactError(err error, msg *message.Message) string {
@@ -41,10 +41,10 @@ func RedactError(err error, msg *message.Message) string {
 	if len(text) > 4*maxReasonLength {
 		text = text[:4*maxReasonLength]
 	}
-	text = strings.ToValidUTF8(text, "\uFFFD")
 	if msg != nil {
 		text = cutPayload(text, msg.Payload)
 	}
+	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = urlUserinfo.ReplaceAllString(text, "$1")
 	text = urlTail.ReplaceAllString(text, "$1?…")
 	text = strings.Map(func(r rune) rune {
@@ -68,39 +68,60 @@ func capText(text string, limit int) string {
 	return text[:cut] + "…"
 }
 
-// cutPayload replaces the pieces of text that also occur in payload.
+// cutPayload replaces the pieces of text that also occur in payload. One pass
+// over the payload, whatever the text: payloads may be large.
 func cutPayload(text string, payload []byte) string {
-	payload = payload[:min(len(payload), maxPayloadScan)]
-	if len(payload) == 0 || len(text) == 0 {
+	if len(payload) < minPayloadRun {
+		// Too short to be told apart from ordinary words, unless it is there whole.
+		if len(payload) >= minPayloadRun/2 {
+			return strings.ReplaceAll(text, string(payload), payloadMark)
+		}
 		return text
 	}
-	if len(payload) < minPayloadRun {
-		// Too short to be told apart from ordinary words, unless quoted whole.
-		if len(payload) >= minPayloadRun/2 {
-			return strings.ReplaceAll(text, string(payload), "[payload]")
+	if len(text) < minPayloadRun {
+		return text
+	}
+	// Where in the text each of its runs begins, and a small filter before the
+	// map, because nearly every run of the payload is none of them.
+	runs := make(map[string][]int, len(text))
+	var filter [1 << 12]bool
+	for i := 0; i+minPayloadRun <= len(text); i++ {
+		run := text[i : i+minPayloadRun]
+		runs[run] = append(runs[run], i)
+		filter[runHash([]byte(run))] = true
+	}
+	hidden := make([]bool, len(text))
+	found := false
+	for i := 0; i+minPayloadRun <= len(payload); i++ {
+		run := payload[i : i+minPayloadRun]
+		if !filter[runHash(run)] {
+			continue
 		}
+		for _, at := range runs[string(run)] {
+			found = true
+			for k := range minPayloadRun {
+				hidden[at+k] = true
+			}
+		}
+	}
+	if !found {
 		return text
 	}
 	var b strings.Builder
-	for i := 0; i < len(text); {
-		end := i + minPayloadRun
-		if end > len(text) {
-			b.WriteString(text[i:])
-			break
-		}
-		at := bytes.Index(payload, []byte(text[i:end]))
-		if at < 0 {
+	for i := range len(text) {
+		switch {
+		case !hidden[i]:
 			b.WriteByte(text[i])
-			i++
-			continue
+		case i == 0 || !hidden[i-1]:
+			b.WriteString(payloadMark)
 		}
-		for n := at + minPayloadRun; n < len(payload) && end < len(text) && payload[n] == text[end]; n++ {
-			end++
-		}
-		b.WriteString("[payload]")
-		i = end
 	}
 	return b.String()
+}
+
+// runHash is a hash of the first 8 of a run's bytes, with 12 bits.
+func runHash(run []byte) uint64 {
+	return binary.LittleEndian.Uint64(run) * 0x9E3779B97F4A7C15 >> 52
 }
 
 // redacted is an error for a logger: it has a text and nothing behind it.

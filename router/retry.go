@@ -275,9 +275,12 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 		}
 		closed, began := t.gate.failed(probe, seen)
 		if began != nil {
+			text := RedactError(err, t.msg)
 			t.logger.Error("outage began, messages wait until it is over",
-				redacted(RedactError(err, t.msg)), watermill.LogFields{"route": t.config.Name})
-			observe(t.config.Observer, Event{Route: t.config.Name, Kind: EventOutageBegan, Class: class, Err: err})
+				redacted(text), watermill.LogFields{"route": t.config.Name})
+			observe(t.config.Observer, Event{
+				Route: t.config.Name, Kind: EventOutageBegan, Class: class, Err: err, Text: text,
+			})
 		}
 		if !closed {
 			delay = t.policy.Delay(t.others - 1)
@@ -300,9 +303,12 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 	if t.ended() {
 		return t.interrupted(err)
 	}
-	observe(t.config.Observer, Event{
-		Route: t.config.Name, Kind: EventRetry, Class: class, Err: err, Attempt: t.failures + t.others, Delay: delay,
-	})
+	if t.config.Observer != nil {
+		t.config.Observer.Observe(Event{
+			Route: t.config.Name, Kind: EventRetry, Class: class, Err: err, Text: RedactError(err, t.msg),
+			Attempt: t.failures + t.others, Delay: delay,
+		})
+	}
 	if delay > 0 && !t.pause(delay) {
 		return t.interrupted(err)
 	}

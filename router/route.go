@@ -98,11 +98,11 @@ var errProduced = errors.New("a middleware outside of the chain returned message
 // route is a Route that was added.
 type route struct {
 	Route
-	health  *health
-	retry   *Retry
-	chain   message.HandlerFunc
-	logger  watermill.LoggerAdapter
-	drained func() // called when a message is done
+	health *health
+	retry  *Retry
+	chain  message.HandlerFunc
+	logger watermill.LoggerAdapter
+	done   func() // called when a message is acknowledged or given back
 }
 
 // assemble puts the handlers together, inside out.
@@ -121,14 +121,11 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 	return h
 }
 
-// handle is what Watermill's Router calls for each message.
+// handle is what Watermill's Router calls for each message. It acknowledges the
+// message itself, as Watermill would right afterwards, so that a message that
+// does not count as in flight any more is acknowledged for certain.
 func (rt *route) handle(msg *message.Message) error {
-	rt.health.inFlight.Add(1)
-	defer func() {
-		rt.health.inFlight.Add(-1)
-		rt.drained()
-	}()
-
+	defer rt.done()
 	ctx := &deliveryContext{Context: msg.Context()}
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
@@ -138,6 +135,7 @@ func (rt *route) handle(msg *message.Message) error {
 	d := &ctx.delivery
 	switch {
 	case err != nil:
+		msg.Nack()
 		return rt.giveBack(msg, err)
 	case d.poisoned, d.duplicate:
 		// reported by the middlewares
@@ -146,6 +144,7 @@ func (rt *route) handle(msg *message.Message) error {
 	default:
 		rt.health.Observe(Event{Kind: EventDelivered})
 	}
+	msg.Ack()
 	return nil
 }
 
@@ -170,7 +169,7 @@ func (rt *route) giveBack(msg *message.Message, err error) error {
 	} else {
 		rt.logger.Info("message given back", fields)
 	}
-	rt.health.Observe(Event{Kind: EventReturned, Class: class, Err: err})
+	rt.health.Observe(Event{Kind: EventReturned, Class: class, Err: err, Text: text})
 	return returned(text)
 }
 
@@ -206,7 +205,8 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			return nil, err
 		}
 		if len(out) == 0 {
-			d.filtered = rt.To != nil // without a sink, the handler did all there is to do
+			// Without a sink, the handler did all there is to do.
+			d.filtered, d.touched = rt.To != nil, rt.To == nil
 			return nil, nil
 		}
 		if rt.To == nil {

@@ -124,12 +124,14 @@ func (r *Router) Add(config Route) error {
 		Route:  config,
 		health: &health{name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now()},
 		logger: r.logger.With(watermill.LogFields{"route": config.Name}),
-		drained: func() {
+	}
+	rt.done = func() {
+		if rt.health.inFlight.Add(-1) == 0 {
 			select {
 			case r.idle <- struct{}{}:
 			default:
 			}
-		},
+		}
 	}
 	chain, err := r.chain(rt)
 	if err != nil {
@@ -261,7 +263,7 @@ func (r *Router) start(ctx context.Context) error {
 		wm.AddConsumerHandler(rt.Name, rt.Topic, &intake{
 			from: rt.From, health: rt.health, logger: rt.logger,
 			ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
-			running: &r.intakes, attempted: attempted,
+			running: &r.intakes, attempted: attempted, done: rt.done,
 		}, rt.handle)
 	}
 	r.started, r.wm, r.cancel = true, wm, cancel
@@ -296,20 +298,11 @@ func (r *Router) Close() error {
 }
 
 func (r *Router) shutdown() error {
-	// Not context.WithTimeout: closing is not an operation of a caller.
-	timeout := time.NewTimer(r.config.CloseTimeout)
-	defer timeout.Stop()
-	over := make(chan struct{})
-	finished := make(chan struct{})
-	defer close(finished)
-	// Ends with this function.
-	go func() {
-		select {
-		case <-timeout.C:
-			close(over)
-		case <-finished:
-		}
-	}()
+	all, cancelAll := context.WithTimeout(context.Background(), r.config.CloseTimeout)
+	defer cancelAll()
+	drain, cancelDrain := context.WithTimeout(all, r.drainTimeout())
+	defer cancelDrain()
+	over := all.Done()
 
 	r.mu.Lock()
 	r.closed = true
@@ -326,7 +319,11 @@ func (r *Router) shutdown() error {
 		case <-wm.Running(): // before that, Close would not find all handlers
 		case <-r.runDone:
 		}
-		if err := wm.Close(); err != nil {
+		// Its error says that its time, which is the same, was over.
+		_ = wm.Close()
+		// It may have missed messages that it had received but not begun to
+		// handle when Close began; our own count has not.
+		if !r.drained(drain.Done()) {
 			failure.Open = r.inFlight()
 			failure.Errs = append(failure.Errs, fmt.Errorf("%w: messages are still in flight", ErrCloseTimeout))
 		}
@@ -344,14 +341,7 @@ func (r *Router) shutdown() error {
 
 	// Messages that were in flight when the time for them was over have lost
 	// their context by now, and get a moment to notice.
-	for r.inFlight() > 0 {
-		select {
-		case <-r.idle:
-			continue
-		case <-over:
-		}
-		break
-	}
+	r.drained(over)
 	for _, rt := range routes {
 		if rt.To != nil {
 			closing.add(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
@@ -367,6 +357,18 @@ func (r *Router) shutdown() error {
 		return nil
 	}
 	return failure
+}
+
+// drained waits until no message is in flight; false means that limit was first.
+func (r *Router) drained(limit <-chan struct{}) bool {
+	for r.inFlight() > 0 {
+		select {
+		case <-r.idle:
+		case <-limit:
+			return r.inFlight() == 0
+		}
+	}
+	return true
 }
 
 func (r *Router) inFlight() int {

@@ -1,0 +1,90 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+type ownClass struct{ class router.Class }
+
+func (e ownClass) Error() string            { return "own" }
+func (e ownClass) ErrorClass() router.Class { return e.class }
+
+func TestClassify(t *testing.T) {
+	sinkError := func(kind, cause error) error { return sinks.NewError("s", "t", kind, cause) }
+	tests := []struct {
+		name string
+		err  error
+		want router.Class
+	}{
+		{"nil", nil, router.ClassNone},
+		{"unknown", errors.New("x"), router.ClassHandler},
+
+		{"own word", ownClass{router.ClassRedeliver}, router.ClassRedeliver},
+		{"own word, wrapped", fmt.Errorf("x: %w", ownClass{router.ClassOutage}), router.ClassOutage},
+		{"own word against a sentinel", router.Outage(sinks.ErrRejected), router.ClassOutage},
+		{"outermost own word", router.Permanent(router.Outage(io.EOF)), router.ClassPermanent},
+		{"own word: do not know", ownClass{router.ClassNone}, router.ClassHandler},
+		{"reserved", router.ErrReserved, router.ClassOutage},
+		{"panic with a canceled context", &router.PanicError{Value: context.Canceled}, router.ClassHandler},
+
+		{"partial delivery", gateway.ErrPartialDelivery, router.ClassPermanent},
+		{"partial delivery through FromPublisher", sinkError(sinks.ErrUnavailable, gateway.ErrPartialDelivery), router.ClassPermanent},
+		{"no recipients", gateway.ErrNoRecipients, router.ClassPermanent},
+		{"invalid", gateway.ErrInvalid, router.ClassPermanent},
+		{"400", gateway.ErrBadRequest, router.ClassPermanent},
+		{"403", gateway.ErrForbidden, router.ClassPermanent},
+		{"404", gateway.ErrNotFound, router.ClassPermanent},
+		{"413", gateway.ErrTooLarge, router.ClassPermanent},
+		{"undecodable", fmt.Errorf("x: %w", &gateway.DecodeError{}), router.ClassPermanent},
+		{"401", gateway.ErrUnauthorized, router.ClassOutage},
+		{"429", gateway.ErrRateLimited, router.ClassOutage},
+		{"5xx", gateway.ErrUnavailable, router.ClassOutage},
+		{"nonsense answer", gateway.ErrBadResponse, router.ClassOutage},
+		{"redirect", gateway.ErrRedirect, router.ClassOutage},
+		{"token refused with 400", errors.Join(gateway.ErrToken, gateway.ErrBadRequest), router.ClassOutage},
+		{"token refused with 401", errors.Join(gateway.ErrToken, gateway.ErrUnauthorized), router.ClassOutage},
+		{"payload expired", errors.Join(gateway.ErrPayloadExpired, gateway.ErrNotFound), router.ClassRedeliver},
+		{"payload truncated", gateway.ErrPayloadTruncated, router.ClassOutage},
+
+		{"sink: too large", sinkError(sinks.ErrTooLarge, nil), router.ClassPermanent},
+		{"sink: rejected", sinkError(sinks.ErrRejected, io.EOF), router.ClassPermanent},
+		{"sink: unavailable", sinkError(sinks.ErrUnavailable, io.EOF), router.ClassOutage},
+		{"sink: inner timeout", sinkError(sinks.ErrUnavailable, context.Canceled), router.ClassOutage},
+		{"sink: closed", sinkError(sinks.ErrClosed, nil), router.ClassShutdown},
+		{"topic without value", fmt.Errorf("%w: %w", sinks.ErrMissingValue, sinks.ErrRejected), router.ClassPermanent},
+
+		{"canceled", context.Canceled, router.ClassShutdown},
+		{"canceled, wrapped", fmt.Errorf("x: %w", context.Canceled), router.ClassShutdown},
+		{"canceled within unavailable", errors.Join(gateway.ErrUnavailable, context.Canceled), router.ClassShutdown},
+		{"deadline", context.DeadlineExceeded, router.ClassOutage},
+		{"os deadline", os.ErrDeadlineExceeded, router.ClassOutage},
+		{"connection refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, router.ClassOutage},
+		{"reset", fmt.Errorf("x: %w", syscall.ECONNRESET), router.ClassOutage},
+		{"DNS", &net.DNSError{Err: "no such host"}, router.ClassOutage},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, test.want, router.Classify(test.err))
+		})
+	}
+}
+
+func TestWithClassKeepsErrors(t *testing.T) {
+	assert.NoError(t, router.Permanent(nil))
+	err := router.Permanent(io.EOF)
+	assert.ErrorIs(t, err, io.EOF)
+	assert.Equal(t, "EOF", err.Error())
+}

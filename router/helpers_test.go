@@ -1,0 +1,304 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memorySink is a sink in memory. fail decides about each publish.
+type memorySink struct {
+	name string
+	fail func(topic string, msg *message.Message) error
+
+	mu      sync.Mutex
+	stored  []storedMessage
+	calls   int
+	closes  int
+	changed chan struct{}
+}
+
+type storedMessage struct {
+	topic string
+	msg   *message.Message
+}
+
+func newSink(fail func(topic string, msg *message.Message) error) *memorySink {
+	return &memorySink{name: "memory", fail: fail, changed: make(chan struct{}, 1)}
+}
+
+func (s *memorySink) Publish(topic string, msgs ...*message.Message) error {
+	for _, msg := range msgs {
+		if err := msg.Context().Err(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.calls++
+		s.mu.Unlock()
+		if s.fail != nil {
+			if err := s.fail(topic, msg); err != nil {
+				return err
+			}
+		}
+		s.mu.Lock()
+		s.stored = append(s.stored, storedMessage{topic, msg.Copy()})
+		s.mu.Unlock()
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (s *memorySink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closes++
+	return nil
+}
+
+func (s *memorySink) Describe() sinks.Description { return sinks.Description{Name: s.name} }
+func (s *memorySink) TopicSegment(v string) string {
+	return sinks.DefaultSegments.Escape(v)
+}
+func (s *memorySink) Health(context.Context) error { return nil }
+
+func (s *memorySink) all() []storedMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]storedMessage(nil), s.stored...)
+}
+
+func (s *memorySink) callCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+func (s *memorySink) closeCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closes
+}
+
+// wait blocks until n messages are stored.
+func (s *memorySink) wait(t *testing.T, n int) []storedMessage {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		if all := s.all(); len(all) >= n {
+			return all
+		}
+		select {
+		case <-s.changed:
+		case <-limit:
+			t.Fatalf("%d of %d messages stored", len(s.all()), n)
+		}
+	}
+}
+
+func (s *memorySink) uuids() map[string]int {
+	uuids := make(map[string]int)
+	for _, m := range s.all() {
+		uuids[m.msg.UUID]++
+	}
+	return uuids
+}
+
+// source is a subscriber that delivers what it is given, records the verdicts,
+// and redelivers nothing by itself.
+type source struct {
+	messages chan *message.Message
+
+	mu        sync.Mutex
+	cancelCtx context.CancelFunc
+	subErr    func(n int) error
+	subs      int
+	closes    int
+	closed    chan struct{}
+	ended     sync.Once
+	onClose   func()
+}
+
+func newSource() *source {
+	return &source{messages: make(chan *message.Message), closed: make(chan struct{})}
+}
+
+func (s *source) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	s.subs++
+	n, subErr := s.subs, s.subErr
+	s.mu.Unlock()
+	if subErr != nil {
+		if err := subErr(n); err != nil {
+			return nil, err
+		}
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case msg, ok := <-s.messages:
+				if !ok {
+					return
+				}
+				select {
+				case out <- msg:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			case <-s.closed:
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (s *source) Close() error {
+	s.mu.Lock()
+	s.closes++
+	s.mu.Unlock()
+	if s.onClose != nil {
+		s.onClose()
+	}
+	s.ended.Do(func() { close(s.closed) })
+	return nil
+}
+
+func (s *source) closeCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closes
+}
+
+// verdict is how a message ended.
+func verdict(t *testing.T, msg *message.Message) string {
+	t.Helper()
+	select {
+	case <-msg.Acked():
+		return "ack"
+	case <-msg.Nacked():
+		return "nack"
+	case <-time.After(20 * time.Second):
+		t.Fatal("message is still open")
+		return ""
+	}
+}
+
+func isOpen(msg *message.Message) bool {
+	select {
+	case <-msg.Acked():
+		return false
+	case <-msg.Nacked():
+		return false
+	default:
+		return true
+	}
+}
+
+// farmMessage is a message as the gateway's Subscriber makes them.
+func farmMessage(id, endpoint, contextID, payload string) *message.Message {
+	msg := message.NewMessage(id, []byte(payload))
+	msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+	msg.Metadata[gateway.KeyMessageID] = id
+	msg.Metadata[gateway.KeyReceivingEndpointID] = endpoint
+	msg.Metadata[gateway.KeyContextID] = contextID
+	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+	msg.Metadata[gateway.KeyTenantID] = "tenant-1"
+	return msg
+}
+
+// fastRetry keeps real-time tests quick.
+var fastRetry = router.RetryConfig{InitialInterval: time.Millisecond, MaxInterval: 4 * time.Millisecond}
+
+// running is a Router that runs for the duration of a test.
+type running struct {
+	*router.Router
+	stop func() error
+}
+
+func start(t *testing.T, config router.Config, routes ...router.Route) *running {
+	t.Helper()
+	r, err := router.New(config, nil)
+	require.NoError(t, err)
+	for _, route := range routes {
+		require.NoError(t, r.Add(route))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-r.Running()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-result
+	})
+	t.Cleanup(func() { _ = stop() })
+	return &running{r, stop}
+}
+
+func newGoChannel() *gochannel.GoChannel {
+	return gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 16}, nil)
+}
+
+var errHandler = errors.New("handler failed")
+
+// failTimes fails the first n calls.
+func failTimes(n int, err error) func(string, *message.Message) error {
+	var mu sync.Mutex
+	return func(string, *message.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n > 0 {
+			n--
+			return err
+		}
+		return nil
+	}
+}
+
+// logBook records what is logged.
+type logBook struct {
+	mu    *sync.Mutex
+	lines *[]string
+	with  watermill.LogFields
+}
+
+func newLogBook() logBook { return logBook{mu: &sync.Mutex{}, lines: new([]string)} }
+
+func (l logBook) add(level, msg string, err error, fields watermill.LogFields) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*l.lines = append(*l.lines, fmt.Sprintf("%s %s err=%v %v", level, msg, err, l.with.Add(fields)))
+}
+func (l logBook) Error(msg string, err error, f watermill.LogFields) { l.add("ERROR", msg, err, f) }
+func (l logBook) Info(msg string, f watermill.LogFields)             { l.add("INFO", msg, nil, f) }
+func (l logBook) Debug(msg string, f watermill.LogFields)            { l.add("DEBUG", msg, nil, f) }
+func (l logBook) Trace(msg string, f watermill.LogFields)            { l.add("TRACE", msg, nil, f) }
+func (l logBook) With(f watermill.LogFields) watermill.LoggerAdapter {
+	return logBook{l.mu, l.lines, l.with.Add(f)}
+}
+func (l logBook) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), *l.lines...)
+}

@@ -168,7 +168,7 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 		// A type whose payloads the gateway splits is taken as files; all
 		// others are delivered as they come.
 		Files:         f.messageTypes(func(p payload) bool { return len(p.data) > chunkSize }),
-		FileHold:      5 * time.Second,
+		FileHold:      2 * time.Second,
 		WholeFileHold: 200 * time.Millisecond,
 		ChunkSize:     chunkSize,
 		CloseTimeout:  closeTimeout,

@@ -250,7 +250,7 @@ func TestSlowReader(t *testing.T) {
 	sender, receiver := pairOf(s)
 	slow := c.listen("")
 	fast := c.listen("")
-	const n = 400 // times 60 KiB: more than any socket buffer takes
+	const n = 250 // times 60 KiB: more than any socket buffer takes
 	payload := payloadOf(60 << 10)
 	var reader sync.WaitGroup
 	reader.Go(func() {

@@ -1,0 +1,135 @@
+package gatewaytest_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+// remote sends a payload of 3 000 bytes in chunks of 1 000 and returns the URI
+// of the whole.
+func remote(t *testing.T, cfg gatewaytest.Config) (*gatewaytest.Server, *caller, []byte, string) {
+	t.Helper()
+	cfg.ChunkSize, cfg.InlineLimit = 1000, gatewaytest.NoInline
+	s, c := start(t, cfg)
+	sender, _ := pairOf(s)
+	payload := payloadOf(3000)
+	want(t, c.post(sender.ID, payload, nil), http.StatusOK)
+	uri := c.listen("?types=FILE_RECEIVED").next(gateway.EventFileReceived).text("payload_uri")
+	if uri == "" {
+		t.Fatal("no payload_uri")
+	}
+	return s, c, payload, uri
+}
+
+func TestPayloadHost(t *testing.T) {
+	s, c, payload, uri := remote(t, gatewaytest.Config{})
+	if !strings.HasPrefix(uri, s.PayloadURL()) || s.PayloadURL() == s.BaseURL() {
+		t.Errorf("%s is not on a host of its own", uri)
+	}
+	r := want(t, c.fetch(uri, nil), http.StatusOK)
+	if !bytes.Equal(r.body, payload) || r.header.Get("Content-Length") != "3000" || r.header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("header %v", r.header)
+	}
+	if r := want(t, c.do("HEAD", uri, nil, nil), http.StatusOK); len(r.body) != 0 || r.header.Get("Content-Length") != "3000" {
+		t.Errorf("HEAD: header %v", r.header)
+	}
+	if n := s.Stats(gatewaytest.OpPayload).WithAuthorization; n != 1 {
+		t.Errorf("%d requests with authorization, want the one HEAD", n)
+	}
+	if !strings.Contains(uri, "signature=") {
+		t.Errorf("uri %s", uri)
+	}
+}
+
+func TestPayloadURIIsTheKey(t *testing.T) {
+	s, c, _, uri := remote(t, gatewaytest.Config{})
+	u, err := url.Parse(uri)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("expires", "99999999999999")
+	for name, address := range map[string]string{
+		"no signature":   s.PayloadURL() + u.Path,
+		"later expiry":   s.PayloadURL() + u.Path + "?" + query.Encode(),
+		"other part":     strings.Replace(uri, "/file?", "/0?", 1),
+		"unknown":        strings.Replace(uri, "/payloads/", "/payloads/0", 1),
+		"on the service": s.BaseURL() + u.RequestURI(),
+	} {
+		if r := c.fetch(address, nil); r.status != http.StatusNotFound {
+			t.Errorf("%s: %d", name, r.status)
+		}
+	}
+}
+
+func TestPayloadURIExpires(t *testing.T) {
+	for _, test := range []struct {
+		cfg      gatewaytest.Config
+		lifetime time.Duration
+		status   int
+	}{
+		{gatewaytest.Config{}, 15 * time.Minute, http.StatusForbidden},
+		{gatewaytest.Config{PayloadLifetime: time.Minute, PayloadExpiredStatus: http.StatusGone}, time.Minute, http.StatusGone},
+	} {
+		s, c, _, uri := remote(t, test.cfg)
+		s.Advance(test.lifetime - time.Second)
+		want(t, c.fetch(uri, nil), http.StatusOK)
+		s.Advance(time.Second)
+		wantMessage(t, c.fetch(uri, nil), test.status, "expired")
+		// A new delivery makes a fresh URI.
+		c.token = s.IssueToken(c.app)
+		fresh := c.listen("?types=FILE_RECEIVED").next(gateway.EventFileReceived).text("payload_uri")
+		want(t, c.fetch(fresh, nil), http.StatusOK)
+	}
+}
+
+func TestPayloadRange(t *testing.T) {
+	_, c, payload, uri := remote(t, gatewaytest.Config{})
+	for header, part := range map[string][]byte{
+		"bytes=0-9": payload[:10], "bytes=990-2010": payload[990:2011], "bytes=2999-": payload[2999:], "bytes=-5": payload[2995:],
+	} {
+		if r := want(t, c.fetch(uri, map[string]string{"Range": header}), http.StatusPartialContent); !bytes.Equal(r.body, part) {
+			t.Errorf("%s: %d bytes", header, len(r.body))
+		}
+	}
+	want(t, c.fetch(uri, map[string]string{"Range": "bytes=3000-"}), http.StatusRequestedRangeNotSatisfiable)
+
+	_, c, payload, uri = remote(t, gatewaytest.Config{PayloadNoRange: true})
+	if r := want(t, c.fetch(uri, map[string]string{"Range": "bytes=1-2"}), http.StatusOK); !bytes.Equal(r.body, payload) {
+		t.Error("not the whole payload")
+	}
+}
+
+// A payload outlives its confirmation by its URI, unless told otherwise.
+func TestPayloadReleased(t *testing.T) {
+	for _, release := range []bool{false, true} {
+		s, c, _, uri := remote(t, gatewaytest.Config{ReleaseConfirmed: release})
+		if err := s.WaitStreams(testContext(t), 1); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range s.Ledger() {
+			want(t, c.confirm(gateway.MessageConfirmation{MessageID: e.MessageID, EndpointID: e.EndpointID}), http.StatusAccepted)
+		}
+		// Enough of them for the feed to be swept.
+		sender := s.Ledger()[0].SenderID
+		for range 200 {
+			if _, err := s.Send(gatewaytest.SendRequest{From: sender, MessageType: typeA, Payload: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range s.Ledger() {
+			want(t, c.confirm(gateway.MessageConfirmation{MessageID: e.MessageID, EndpointID: e.EndpointID}), http.StatusAccepted)
+		}
+		status := c.fetch(uri, nil).status
+		if release && status != http.StatusNotFound || !release && status != http.StatusOK {
+			t.Errorf("release %v: %d", release, status)
+		}
+	}
+}

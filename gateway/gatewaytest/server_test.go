@@ -1,0 +1,135 @@
+package gatewaytest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func TestStopRestart(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	sender, _ := pairOf(s)
+	base, payloads := s.BaseURL(), s.PayloadURL()
+	l := c.listen("")
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	l.next(gateway.EventMessageReceived)
+	s.Stop()
+	s.Stop()
+	if _, err := l.read(); err == nil {
+		t.Error("the stream outlived the server")
+	}
+	if _, err := c.send(c.request("GET", "/tenants", nil, nil)); err == nil {
+		t.Error("the stopped server answers")
+	}
+	for range 2 {
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.BaseURL() != base || s.PayloadURL() != payloads {
+		t.Errorf("addresses changed: %s %s", s.BaseURL(), s.PayloadURL())
+	}
+	c.listen("").next(gateway.EventMessageReceived)
+	s.Close()
+	if err := s.Restart(); err == nil {
+		t.Error("a closed server restarted")
+	}
+}
+
+func TestTLS(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{TLS: true, InlineLimit: gatewaytest.NoInline})
+	if !strings.HasPrefix(s.BaseURL(), "https://") || !strings.HasPrefix(s.TokenURL(), "https://") {
+		t.Fatalf("%s %s", s.BaseURL(), s.TokenURL())
+	}
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	l := c.listen("")
+	e := l.next(gateway.EventMessageReceived)
+	if !strings.HasPrefix(e.text("payload_uri"), "https://") || string(c.content(e)) != "x" {
+		t.Errorf("event %s", e.raw)
+	}
+	if s.CutStreams() != 1 {
+		t.Error("nothing to cut")
+	}
+	if _, err := l.read(); err == nil {
+		t.Error("the stream was not cut")
+	}
+	stranger := &http.Client{Transport: &http.Transport{}}
+	defer stranger.CloseIdleConnections()
+	if res, err := stranger.Do(c.request("GET", "/tenants", nil, nil)); err == nil {
+		_ = res.Body.Close()
+		t.Error("a client without the CA connected")
+	}
+	if s.CertPool() == nil || !strings.Contains(string(s.CACertPEM()), "BEGIN CERTIFICATE") || s.ClientConfig().TLS == nil {
+		t.Error("the CA is not offered")
+	}
+	plain := gatewaytest.New(t, gatewaytest.Config{})
+	if plain.CertPool() != nil || plain.ClientTLS() != nil || plain.CACertPEM() != nil {
+		t.Error("a CA without TLS")
+	}
+}
+
+func TestClientConfig(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{ServiceName: "mill", TokenAuth: gatewaytest.TokenAuthParams, TypesEncoding: gatewaytest.TypesComma})
+	other := s.AddApplication(gatewaytest.ApplicationConfig{})
+	for _, app := range []*gatewaytest.Application{s.Application(), other} {
+		cfg := app.ClientConfig()
+		if cfg.BaseURL != s.BaseURL() || cfg.TokenURL != s.TokenURL() || cfg.ClientID != app.ClientID || cfg.ClientSecret != app.ClientSecret ||
+			cfg.ServiceName != "mill" || cfg.AuthStyle != gateway.AuthStyleParams || cfg.EventTypesEncoding != gateway.EventTypesComma {
+			t.Errorf("config of %s: %+v", app.ID, cfg)
+		}
+		if err := cfg.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	if err := (gatewaytest.Config{}).Validate(); err != nil {
+		t.Errorf("zero: %v", err)
+	}
+	for field, cfg := range map[string]gatewaytest.Config{
+		"Listen":               {Listen: "nonsense"},
+		"PayloadListen":        {PayloadListen: "nonsense"},
+		"ServiceName":          {ServiceName: "a b"},
+		"TypesEncoding":        {TypesEncoding: 7},
+		"TokenAuth":            {TokenAuth: -1},
+		"Streams":              {Streams: 7},
+		"FileOrder":            {FileOrder: 7},
+		"TokenLifetime":        {TokenLifetime: -time.Second},
+		"KeepAlive":            {KeepAlive: -time.Second},
+		"ConfirmationLag":      {ConfirmationLag: -1},
+		"ChunkSize":            {ChunkSize: -1},
+		"InlineLimit":          {InlineLimit: -2},
+		"MaxPayloadSize":       {MaxPayloadSize: -1},
+		"RateLimit":            {RateLimit: -1},
+		"RateBurst":            {RateBurst: -1},
+		"PayloadLifetime":      {PayloadLifetime: -1},
+		"PayloadExpiredStatus": {PayloadExpiredStatus: 200},
+		"ControlPrefix":        {ControlPrefix: "control/"},
+		"Application":          {Application: gatewaytest.ApplicationConfig{ID: "nonsense"}},
+	} {
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if _, err := gatewaytest.Start(cfg); err == nil {
+			t.Errorf("%s: started", field)
+		}
+	}
+}
+
+// The address is taken: Start says so and leaves nothing behind.
+func TestStartFails(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	address := strings.TrimPrefix(s.BaseURL(), "http://")
+	if _, err := gatewaytest.Start(gatewaytest.Config{Listen: address}); err == nil {
+		t.Error("started on a taken address")
+	}
+	if _, err := gatewaytest.Start(gatewaytest.Config{PayloadListen: address}); err == nil {
+		t.Error("started on a taken payload address")
+	}
+}

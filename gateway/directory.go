@@ -26,14 +26,13 @@ type TenantLister interface {
 type Directory struct {
 	lister TenantLister
 
-	syncing sync.Mutex // held during a Sync, so that there is one at a time
+	syncing chan struct{} // full during a Sync, so that there is one at a time
 
 	mu       sync.RWMutex
 	tenants  map[string]*directoryTenant // by lower-case ID
 	owner    map[string]*directoryTenant // by lower-case endpoint ID
 	watchers map[chan struct{}]struct{}
-	// missed are the events that came while a Sync was waiting for its answer,
-	// nil when none is.
+	// missed are the events that came while a Sync was waiting for its answer.
 	missed    []Event
 	recording bool
 }
@@ -48,6 +47,7 @@ type directoryTenant struct {
 func NewDirectory(lister TenantLister) *Directory {
 	return &Directory{
 		lister:   lister,
+		syncing:  make(chan struct{}, 1),
 		tenants:  map[string]*directoryTenant{},
 		owner:    map[string]*directoryTenant{},
 		watchers: map[chan struct{}]struct{}{},
@@ -63,8 +63,12 @@ func NewDirectory(lister TenantLister) *Directory {
 // on top of its answer, which may be older than they are. Should one of them be
 // older than the answer, then the events that follow it put that right.
 func (d *Directory) Sync(ctx context.Context) error {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
+	select {
+	case d.syncing <- struct{}{}:
+		defer func() { <-d.syncing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 
 	d.mu.Lock()
 	d.recording = true
@@ -111,8 +115,21 @@ func (d *Directory) Sync(ctx context.Context) error {
 //     tell which endpoints are gone.
 //   - ENDPOINT_DELETED removes the endpoint, and the routes to and from it.
 func (d *Directory) HandleEvent(event Event) {
-	switch event.(type) {
-	case *EndpointsListChanged, *AuthorizationAdded, *AuthorizationRevoked, *EndpointDeleted:
+	// The event belongs to the caller: copies are kept.
+	switch e := event.(type) {
+	case *EndpointsListChanged:
+		event = &EndpointsListChanged{TenantID: e.TenantID, Endpoints: cloneEndpoints(e.Endpoints)}
+	case *AuthorizationAdded:
+		event = &AuthorizationAdded{
+			Tenant: TenantInfo{TenantID: e.Tenant.TenantID, Endpoints: cloneEndpoints(e.Tenant.Endpoints)},
+			Scope:  e.Scope,
+		}
+	case *AuthorizationRevoked:
+		c := *e
+		event = &c
+	case *EndpointDeleted:
+		c := *e
+		event = &c
 	default:
 		return
 	}

@@ -1,0 +1,469 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+const (
+	tenantA = "aaaaaaaa-0000-4000-8000-000000000001"
+	tenantB = "bbbbbbbb-0000-4000-8000-000000000002"
+	idOne   = "11111111-0000-4000-8000-000000000001"
+	idTwo   = "22222222-0000-4000-8000-000000000002"
+	idThree = "33333333-0000-4000-8000-000000000003"
+)
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func newClient(t *testing.T, cfg gateway.Config) *gateway.Client {
+	t.Helper()
+	client, err := gateway.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// follow gives every event of the stream to handle, until the test ends.
+func follow(t *testing.T, client *gateway.Client, handle ...func(gateway.Event)) {
+	t.Helper()
+	stream, err := client.ReceiveEvents(testContext(t), gateway.ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { // ends when the stream is closed
+		defer close(done)
+		for {
+			raw, err := stream.Next()
+			if err != nil {
+				return
+			}
+			event, err := gateway.DecodeEvent(raw.Type, raw.Data)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, h := range handle {
+				h(event)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = stream.Close()
+		<-done
+	})
+}
+
+// until waits for the directory to change until cond holds.
+func until(t *testing.T, d *gateway.Directory, what string, cond func() bool) {
+	t.Helper()
+	changes, stop := d.Changes()
+	defer stop()
+	ctx := testContext(t)
+	for !cond() {
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			t.Fatalf("never happened: %s; tenants: %+v", what, d.Tenants())
+		}
+	}
+}
+
+func info(id, tenant string, mine bool) gateway.TenantEndpointInfo {
+	return gateway.TenantEndpointInfo{
+		ID: id, TenantID: tenant, Name: id[:1], EndpointType: gateway.EndpointTypeCloudSoftware, OwnedByYourApplication: mine,
+		Capabilities: gateway.TenantEndpointCapabilities{CanSend: []string{"t"}, CanReceive: []string{"t"}},
+	}
+}
+
+// describe writes a directory in one line: tenant[scopes]: endpoints.
+func describe(d *gateway.Directory) string {
+	var b strings.Builder
+	for i, t := range d.Tenants() {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%.1s%v:", t.TenantID, d.Scopes(t.TenantID))
+		for _, e := range t.Endpoints {
+			fmt.Fprintf(&b, " %.1s", e.ID)
+		}
+	}
+	return b.String()
+}
+
+func TestDirectoryEvents(t *testing.T) {
+	const manage = gateway.ScopeEndpointsManage
+	list := func(tenant string, ids ...string) gateway.Event {
+		e := &gateway.EndpointsListChanged{TenantID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}
+		for _, id := range ids {
+			e.Endpoints = append(e.Endpoints, info(id, tenant, true))
+		}
+		return e
+	}
+	added := func(tenant, scope string, ids ...string) gateway.Event {
+		return &gateway.AuthorizationAdded{
+			Tenant: gateway.TenantInfo{TenantID: tenant, Endpoints: list(tenant, ids...).(*gateway.EndpointsListChanged).Endpoints},
+			Scope:  scope,
+		}
+	}
+	revoked := func(tenant, scope string) gateway.Event {
+		return &gateway.AuthorizationRevoked{TenantID: tenant, Scope: scope}
+	}
+	deleted := func(id string) gateway.Event { return &gateway.EndpointDeleted{ID: id, ExternalID: "urn:x:1"} }
+	steps := []struct {
+		event gateway.Event
+		want  string
+	}{
+		{list(tenantA), ""}, // nobody is known by an empty list
+		{revoked(tenantA, manage), ""},
+		{deleted(idOne), ""},
+		{added(tenantA, manage), "a[endpoints:manage]:"},
+		{list(tenantA, idOne, idTwo), "a[endpoints:manage]: 1 2"},
+		{list(tenantA, idThree), "a[endpoints:manage]: 3"}, // replaces
+		{list(tenantA, idThree, idOne), "a[endpoints:manage]: 3 1"},
+		{deleted(idThree), "a[endpoints:manage]: 1"},
+		{deleted(idThree), "a[endpoints:manage]: 1"},
+		{added(tenantA, "other", idOne), "a[endpoints:manage other]: 1"},
+		{revoked(tenantA, "unheard of"), "a[endpoints:manage other]: 1"},
+		{revoked(tenantA, manage), "a[other]: 1"}, // what goes is told by ENDPOINT_DELETED
+		{deleted(idOne), "a[other]:"},
+		{list(tenantB, idTwo), "a[other]:; b[endpoints:manage]: 2"}, // known by its list
+		{revoked(tenantA, "other"), "b[endpoints:manage]: 2"},
+		{deleted(strings.ToUpper(idTwo)), "b[endpoints:manage]:"},
+		{added(strings.ToUpper(tenantB), manage, idOne), "b[endpoints:manage]: 1"},
+		{list(tenantB), "b[endpoints:manage]:"},
+		{&gateway.MessageReceived{}, "b[endpoints:manage]:"},
+		{&gateway.UnknownEvent{}, "b[endpoints:manage]:"},
+		{revoked(strings.ToUpper(tenantB), manage), ""},
+	}
+	d := gateway.NewDirectory(nil)
+	for i, step := range steps {
+		d.HandleEvent(step.event)
+		if got := describe(d); got != step.want {
+			t.Fatalf("step %d, %T: got %q, want %q", i, step.event, got, step.want)
+		}
+	}
+}
+
+func TestDirectoryQuestions(t *testing.T) {
+	d := gateway.NewDirectory(nil)
+	mine, foreign, blocked := info(idOne, tenantA, true), info(idTwo, tenantA, false), info(idThree, tenantA, false)
+	mine.RoutedEndpoints = &gateway.RoutedEndpoints{
+		CanSendTo:      gateway.EndpointRouteMap{idTwo: {"t", "u"}, idThree: {"u"}},
+		CanReceiveFrom: gateway.EndpointRouteMap{strings.ToUpper(idTwo): {"t"}},
+	}
+	d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA, Endpoints: []gateway.TenantEndpointInfo{mine, foreign, blocked}})
+	d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenantB}, Scope: "other"})
+
+	check := func(what string, got, want any) {
+		t.Helper()
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", what, got, want)
+		}
+	}
+	check("authorized A", d.Authorized(strings.ToUpper(tenantA), gateway.ScopeEndpointsManage), true)
+	check("authorized B", d.Authorized(tenantB, gateway.ScopeEndpointsManage), false)
+	check("authorized B, other", d.Authorized(tenantB, "other"), true)
+	check("authorized nobody", d.Authorized(idOne, "other"), false)
+	check("scopes of nobody", d.Scopes(idOne), []string(nil))
+	check("mine in A", d.Mine(tenantA), []gateway.TenantEndpointInfo{mine})
+	check("mine in B", d.Mine(tenantB), []gateway.TenantEndpointInfo(nil))
+	check("mine everywhere", d.Mine(""), []gateway.TenantEndpointInfo{mine})
+	check("receivers of t from mine", d.Receivers("t", strings.ToUpper(idOne)), []string{idTwo})
+	check("receivers of u from mine", d.Receivers("u", idOne), []string{idTwo, idThree})
+	check("receivers of v from mine", d.Receivers("v", idOne), []string{})
+	check("receivers of t from foreign", d.Receivers("t", idTwo), []string{idOne})
+	check("receivers of u from foreign", d.Receivers("u", idTwo), []string{})
+	check("receivers from nobody", d.Receivers("t", tenantA), []string(nil))
+	tenant, ok := d.TenantOf(strings.ToUpper(idTwo))
+	check("tenant of", []any{tenant, ok}, []any{tenantA, true})
+	_, ok = d.TenantOf(tenantA)
+	check("tenant of nobody", ok, false)
+	e, ok := d.Endpoint(strings.ToUpper(idOne))
+	check("endpoint", []any{e, ok}, []any{mine, true})
+	_, ok = d.Endpoint(tenantA)
+	check("endpoint of nobody", ok, false)
+
+	// A deletion takes the routes with it.
+	d.HandleEvent(&gateway.EndpointDeleted{ID: idTwo})
+	check("receivers after a deletion", d.Receivers("u", idOne), []string{idThree})
+}
+
+func TestDirectoryAnswersBelongToTheCaller(t *testing.T) {
+	d := gateway.NewDirectory(nil)
+	given := info(idOne, tenantA, true)
+	given.RoutedEndpoints = &gateway.RoutedEndpoints{CanSendTo: gateway.EndpointRouteMap{idTwo: {"t"}}}
+	event := &gateway.EndpointsListChanged{TenantID: tenantA, Endpoints: []gateway.TenantEndpointInfo{given}}
+	d.HandleEvent(event)
+	spoil := func(e gateway.TenantEndpointInfo) {
+		e.Capabilities.CanSend[0] = "spoilt"
+		e.RoutedEndpoints.CanSendTo[idTwo][0] = "spoilt"
+		e.RoutedEndpoints.CanSendTo[idThree] = []string{"t"}
+	}
+	spoil(event.Endpoints[0])
+	spoil(d.Mine(tenantA)[0])
+	spoil(d.Tenants()[0].Endpoints[0])
+	e, _ := d.Endpoint(idOne)
+	spoil(e)
+	e, _ = d.Endpoint(idOne)
+	if e.Capabilities.CanSend[0] != "t" || !reflect.DeepEqual(d.Receivers("t", idOne), []string{idTwo}) {
+		t.Errorf("the directory was changed from outside: %+v", e)
+	}
+}
+
+func TestDirectoryChanges(t *testing.T) {
+	d := gateway.NewDirectory(nil)
+	changes, stop := d.Changes()
+	other, stopOther := d.Changes()
+	pending := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	if pending(changes) {
+		t.Error("a change before there was any")
+	}
+	for range 3 {
+		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenantA}, Scope: "s"})
+	}
+	if !pending(changes) || pending(changes) {
+		t.Error("three changes that nobody received must count as one")
+	}
+	if !pending(other) {
+		t.Error("the other watcher was not told")
+	}
+	stopOther()
+	stopOther()
+	d.HandleEvent(&gateway.MessageReceived{})
+	if pending(changes) {
+		t.Error("a message is no change")
+	}
+	d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: "s"})
+	if !pending(changes) || pending(other) {
+		t.Error("after stop only the watcher that is left must be told")
+	}
+	stop()
+}
+
+// The directory follows everything that happens in the service, by events alone
+// after one Sync.
+func TestDirectoryFollowsTheService(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	client := newClient(t, s.ClientConfig())
+	d := gateway.NewDirectory(client)
+	follow(t, client, d.HandleEvent)
+	if err := d.Sync(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describe(d), fmt.Sprintf("%.1s[endpoints:manage]:", s.Tenant()); got != want {
+		t.Fatalf("after Sync: got %q, want %q", got, want)
+	}
+
+	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:jpeg"}})
+	neighbour := s.AddApplication(gatewaytest.ApplicationConfig{})
+	s.Authorize(neighbour, s.Tenant())
+	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{App: neighbour, Receive: []string{"img:jpeg"}})
+	until(t, d, "the neighbour is a receiver", func() bool {
+		return reflect.DeepEqual(d.Receivers("img:jpeg", sender.ID), []string{receiver.ID})
+	})
+	if tenant, ok := d.TenantOf(receiver.ID); !ok || tenant != s.Tenant() {
+		t.Errorf("tenant of the neighbour: got %q, %v", tenant, ok)
+	}
+	if mine := d.Mine(""); len(mine) != 1 || mine[0].ID != sender.ID {
+		t.Errorf("mine: got %+v", mine)
+	}
+
+	second := s.AddTenant()
+	s.AuthorizeScope(s.Application(), second, "other")
+	s.Authorize(s.Application(), second)
+	until(t, d, "two scopes", func() bool { return len(d.Scopes(second)) == 2 })
+	s.Revoke(s.Application(), second, gateway.ScopeEndpointsManage)
+	until(t, d, "one scope is left", func() bool { return reflect.DeepEqual(d.Scopes(second), []string{"other"}) })
+	s.Revoke(s.Application(), second, "other")
+	until(t, d, "the tenant is gone", func() bool { return len(d.Tenants()) == 1 })
+
+	s.DeleteEndpointByUser(sender.ID)
+	until(t, d, "the endpoint is gone", func() bool { return len(d.Mine("")) == 0 })
+	s.Revoke(s.Application(), s.Tenant(), gateway.ScopeEndpointsManage)
+	until(t, d, "nothing is left", func() bool { return len(d.Tenants()) == 0 })
+}
+
+// What was missed while there was no stream comes with the next Sync: new
+// tenants and endpoints, and those that are gone.
+func TestDirectorySyncCatchesUp(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	d := gateway.NewDirectory(newClient(t, s.ClientConfig()))
+	first := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
+	ctx := testContext(t)
+	if err := d.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if tenant, ok := d.TenantOf(first.ID); !ok || tenant != s.Tenant() {
+		t.Errorf("tenant of the first endpoint: got %q, %v", tenant, ok)
+	}
+	second := s.AddTenant()
+	s.Authorize(s.Application(), second)
+	other := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: second, Send: []string{"t"}})
+	s.Revoke(s.Application(), s.Tenant(), gateway.ScopeEndpointsManage)
+	if err := d.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describe(d), fmt.Sprintf("%.1s[endpoints:manage]: %.1s", second, other.ID); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, ok := d.TenantOf(first.ID); ok {
+		t.Error("the endpoint of the tenant that is gone is still there")
+	}
+}
+
+func TestDirectorySyncFails(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	cfg := s.ClientConfig()
+	cfg.Retry.MaxAttempts = 1
+	d := gateway.NewDirectory(newClient(t, cfg))
+	s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
+	ctx := testContext(t)
+	if err := d.Sync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	before := describe(d)
+	fault := s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
+	if err := d.Sync(ctx); !errors.Is(err, gateway.ErrUnavailable) {
+		t.Errorf("got error %v, want ErrUnavailable", err)
+	}
+	fault.Lift()
+	if got := describe(d); got != before {
+		t.Errorf("a failed Sync changed %q to %q", before, got)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := d.Sync(canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want context.Canceled", err)
+	}
+}
+
+// heldAnswers is a transport that holds the answers of GET /tenants: they have
+// come in full, but are not handed on before release.
+type heldAnswers struct {
+	base     http.RoundTripper
+	answered chan struct{}
+	release  chan struct{}
+}
+
+func (h *heldAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := h.base.RoundTrip(req)
+	if err != nil || req.URL.Path != "/tenants" {
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	h.answered <- struct{}{}
+	<-h.release
+	return resp, err
+}
+
+// Events that arrive between the moment the service made up its answer and the
+// moment the answer is here are newer than it, and must survive it.
+func TestDirectorySyncKeepsNewerEvents(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	held := &heldAnswers{base: base, answered: make(chan struct{}), release: make(chan struct{})}
+	cfg := s.ClientConfig()
+	cfg.Transport = held
+	client := newClient(t, cfg)
+	d := gateway.NewDirectory(client)
+	gone := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
+	withdrawn, joined := s.AddTenant(), s.AddTenant()
+	s.Authorize(s.Application(), withdrawn)
+	follow(t, client, d.HandleEvent)
+
+	synced := make(chan error, 1)
+	ctx := testContext(t)
+	go func() { synced <- d.Sync(ctx) }() // ends with ctx at the latest
+	<-held.answered
+	s.DeleteEndpointByUser(gone.ID)
+	s.Authorize(s.Application(), joined)
+	fresh := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: joined, Send: []string{"t"}})
+	s.Revoke(s.Application(), withdrawn, gateway.ScopeEndpointsManage)
+	marker := s.AddTenant()
+	s.Authorize(s.Application(), marker) // everything before it has been handled when it is
+	until(t, d, "the marker", func() bool { return d.Authorized(marker, gateway.ScopeEndpointsManage) })
+	held.release <- struct{}{}
+	if err := <-synced; err != nil {
+		t.Fatal(err)
+	}
+
+	if _, ok := d.Endpoint(gone.ID); ok {
+		t.Error("the deleted endpoint has come back")
+	}
+	if d.Scopes(withdrawn) != nil {
+		t.Error("the revoked authorization has come back")
+	}
+	if tenant, ok := d.TenantOf(fresh.ID); !ok || tenant != joined {
+		t.Error("the new endpoint has been lost")
+	}
+	if !d.Authorized(s.Tenant(), gateway.ScopeEndpointsManage) {
+		t.Error("what was in the answer alone is missing")
+	}
+}
+
+func TestDirectoryConcurrentUse(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	d := gateway.NewDirectory(newClient(t, s.ClientConfig()))
+	ctx := testContext(t)
+	var wg sync.WaitGroup
+	run := func(f func(i int)) {
+		wg.Go(func() {
+			for i := range 50 {
+				f(i)
+			}
+		})
+	}
+	for range 2 {
+		run(func(int) {
+			if err := d.Sync(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		run(func(i int) {
+			d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA, Endpoints: []gateway.TenantEndpointInfo{info(idOne, tenantA, true)}})
+			d.HandleEvent(&gateway.EndpointDeleted{ID: idOne})
+			d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: gateway.ScopeEndpointsManage})
+		})
+		run(func(int) {
+			_, stop := d.Changes()
+			d.Tenants()
+			d.Mine("")
+			d.Receivers("t", idOne)
+			d.TenantOf(idOne)
+			d.Endpoint(idOne)
+			d.Authorized(tenantA, "s")
+			stop()
+		})
+	}
+	wg.Wait()
+}

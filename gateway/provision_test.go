@@ -1,0 +1,429 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+// provisioning is a provisioner on a live service, with its results.
+type provisioning struct {
+	*gateway.Provisioner
+	server  *gatewaytest.Server
+	client  *gateway.Client
+	results chan gateway.ProvisionResult
+}
+
+func provisionerConfig(s *gatewaytest.Server, client gateway.ProvisionClient) gateway.ProvisionerConfig {
+	app := s.Application()
+	return gateway.ProvisionerConfig{
+		Client:     client,
+		ExternalID: "urn:example:main",
+		Endpoint: gateway.PutEndpointRequest{
+			Name:              "Main",
+			ApplicationID:     app.ID,
+			SoftwareVersionID: app.SoftwareVersionID,
+			Capabilities:      []gateway.EndpointCapability{{MessageType: "img:jpeg", Direction: gateway.DirectionReceive}},
+			Subscriptions:     []gateway.EndpointSubscription{{MessageType: "img:jpeg"}},
+		},
+		MinBackoff: time.Millisecond,
+		MaxBackoff: 5 * time.Millisecond,
+	}
+}
+
+func newProvisioning(t *testing.T, change func(*gateway.ProvisionerConfig)) *provisioning {
+	t.Helper()
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	cfg := s.ClientConfig()
+	cfg.Retry.MaxAttempts = 1
+	p := &provisioning{server: s, client: newClient(t, cfg)}
+	p.restart(t, change)
+	return p
+}
+
+// restart makes a new provisioner, as a program that starts anew.
+func (p *provisioning) restart(t *testing.T, change func(*gateway.ProvisionerConfig)) {
+	t.Helper()
+	// Room for all results of a test: none of them may block an attempt.
+	results := make(chan gateway.ProvisionResult, 1000)
+	p.results = results
+	cfg := provisionerConfig(p.server, p.client)
+	cfg.OnResult = func(r gateway.ProvisionResult) { results <- r }
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if p.Provisioner, err = gateway.NewProvisioner(cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the provisioner until the test ends.
+func (p *provisioning) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(testContext(t))
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func (p *provisioning) result(t *testing.T) gateway.ProvisionResult {
+	t.Helper()
+	select {
+	case r := <-p.results:
+		return r
+	case <-testContext(t).Done():
+		t.Fatal("no attempt was made")
+		return gateway.ProvisionResult{}
+	}
+}
+
+func (p *provisioning) authorize(t *testing.T) (tenant string) {
+	t.Helper()
+	tenant = p.server.AddTenant()
+	p.server.Authorize(p.server.Application(), tenant)
+	return tenant
+}
+
+func (p *provisioning) ensure(t *testing.T) {
+	t.Helper()
+	if err := p.Ensure(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mine returns the application's endpoints in the tenant.
+func (p *provisioning) mine(tenant string) []gateway.TenantEndpointInfo {
+	return slices.DeleteFunc(p.server.VisibleEndpoints(p.server.Application(), tenant),
+		func(e gateway.TenantEndpointInfo) bool { return !e.OwnedByYourApplication })
+}
+
+func TestProvisionerEnsure(t *testing.T) {
+	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) {
+		cfg.ExternalID = "urn:example:{tenant}:{tenant}"
+		cfg.Customize = func(tenant string, req *gateway.PutEndpointRequest) {
+			req.Name = "Endpoint " + tenant
+			req.Capabilities[0].MessageType = "vid:mp4"
+			req.Subscriptions[0].MessageType = "vid:mp4"
+		}
+	})
+	tenants := []string{p.server.Tenant()}
+	for range 9 {
+		tenants = append(tenants, p.authorize(t))
+	}
+	p.ensure(t)
+	for range tenants {
+		r := p.result(t)
+		if r.Err != nil || !r.Created || r.Retry || r.Endpoint.TenantID != r.TenantID || r.Endpoint.ExternalID != r.ExternalID {
+			t.Errorf("got %+v, want a new endpoint", r)
+		}
+	}
+	for _, tenant := range tenants {
+		mine := p.mine(tenant)
+		if len(mine) != 1 || mine[0].Name != "Endpoint "+tenant || mine[0].ExternalID != "urn:example:"+tenant+":"+tenant ||
+			mine[0].EndpointType != gateway.EndpointTypeCloudSoftware || !slices.Equal(mine[0].Capabilities.CanReceive, []string{"vid:mp4"}) {
+			t.Errorf("tenant %s: got %+v", tenant, mine)
+		}
+	}
+
+	// Once more: all is there. And as a program that starts anew: all is
+	// reconfigured, in case the template has changed.
+	p.ensure(t)
+	if n := p.server.Stats(gatewaytest.OpPutEndpoint).Requests; n != len(tenants) {
+		t.Errorf("%d calls after Ensure again, want still %d", n, len(tenants))
+	}
+	p.restart(t, func(cfg *gateway.ProvisionerConfig) { cfg.ExternalID = "urn:example:{tenant}:{tenant}" })
+	p.ensure(t)
+	for range tenants {
+		if r := p.result(t); r.Err != nil || r.Created {
+			t.Errorf("got %+v, want an endpoint that was there", r)
+		}
+	}
+	if mine := p.mine(tenants[3]); len(mine) != 1 || mine[0].Name != "Main" {
+		t.Errorf("after a restart with another template: got %+v", mine)
+	}
+}
+
+func TestProvisionerFollowsAuthorizations(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.ensure(t)
+	p.result(t)
+	p.run(t)
+	follow(t, p.client, p.HandleEvent)
+	tenant := p.authorize(t)
+	if r := p.result(t); r.Err != nil || !r.Created || r.TenantID != tenant {
+		t.Fatalf("got %+v, want a new endpoint in %s", r, tenant)
+	}
+	// Another scope is none of its business, and neither is losing it.
+	elsewhere := p.server.AddTenant()
+	p.server.AuthorizeScope(p.server.Application(), elsewhere, "other")
+	p.server.AuthorizeScope(p.server.Application(), tenant, "other")
+	p.server.Revoke(p.server.Application(), tenant, "other")
+	// Withdrawn and given again: the endpoint is made again, once.
+	p.server.Revoke(p.server.Application(), tenant, gateway.ScopeEndpointsManage)
+	p.server.Authorize(p.server.Application(), tenant)
+	if r := p.result(t); r.Err != nil || r.TenantID != tenant || len(p.mine(tenant)) != 1 {
+		t.Fatalf("got %+v, want an endpoint in %s again", r, tenant)
+	}
+	last := p.authorize(t)
+	if r := p.result(t); r.TenantID != last {
+		t.Errorf("got %+v before the endpoint in %s", r, last)
+	}
+	if n := len(p.mine(elsewhere)); n != 0 {
+		t.Errorf("%d endpoints in a tenant with another scope", n)
+	}
+}
+
+func TestProvisionerRecreates(t *testing.T) {
+	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
+	p.ensure(t)
+	first := p.result(t)
+	p.run(t)
+	follow(t, p.client, p.HandleEvent)
+
+	p.server.DeleteEndpointByUser(first.Endpoint.ID)
+	second := p.result(t)
+	if second.Err != nil || !second.Created || second.TenantID != first.TenantID || second.Endpoint.ID == first.Endpoint.ID {
+		t.Fatalf("got %+v, want a new endpoint", second)
+	}
+
+	// Another endpoint of the application is not of the template.
+	other := p.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:example:other", Send: []string{"t"}})
+	p.server.DeleteEndpointByUser(other.ID)
+	// One that the application removes stays away, also when it was gone already.
+	for range 2 {
+		if err := p.Remove(testContext(t), first.TenantID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// An authorization that is revoked takes its endpoints with it for good.
+	tenant := p.authorize(t)
+	if r := p.result(t); r.TenantID != tenant {
+		t.Fatalf("got %+v, want an endpoint in %s", r, tenant)
+	}
+	p.server.Revoke(p.server.Application(), tenant, gateway.ScopeEndpointsManage)
+	// What comes next shows that nothing was made for any of these.
+	last := p.authorize(t)
+	if r := p.result(t); r.TenantID != last {
+		t.Errorf("got %+v before the endpoint in %s", r, last)
+	}
+	p.ensure(t)
+	if n := len(p.mine(first.TenantID)); n != 0 {
+		t.Errorf("Ensure has made the endpoint again that was removed")
+	}
+}
+
+func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.ensure(t)
+	first := p.result(t)
+	p.run(t)
+	follow(t, p.client, p.HandleEvent)
+	p.server.DeleteEndpointByUser(first.Endpoint.ID)
+	next := p.authorize(t)
+	if r := p.result(t); r.TenantID != next {
+		t.Errorf("got %+v before the endpoint in %s", r, next)
+	}
+	p.ensure(t)
+	if n := len(p.mine(first.TenantID)); n != 0 {
+		t.Errorf("the endpoint that the user deleted is back")
+	}
+}
+
+// What happened while there was no stream is made good by Ensure.
+func TestProvisionerEnsureCatchesUp(t *testing.T) {
+	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
+	p.ensure(t)
+	first := p.result(t)
+	p.server.DeleteEndpointByUser(first.Endpoint.ID)
+	fresh := p.authorize(t)
+	p.ensure(t)
+	for range 2 {
+		if r := p.result(t); r.Err != nil || !r.Created {
+			t.Errorf("got %+v, want a new endpoint", r)
+		}
+	}
+	if len(p.mine(first.TenantID)) != 1 || len(p.mine(fresh)) != 1 {
+		t.Error("an endpoint is missing")
+	}
+}
+
+func TestProvisionerRetries(t *testing.T) {
+	p := newProvisioning(t, nil)
+	const failures = 4
+	p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: failures})
+	err := p.Ensure(testContext(t))
+	var failed *gateway.ProvisionError
+	if !errors.As(err, &failed) || failed.TenantID != p.server.Tenant() || !errors.Is(err, gateway.ErrUnavailable) {
+		t.Fatalf("got error %v, want a ProvisionError for %s", err, p.server.Tenant())
+	}
+	p.run(t)
+	for range failures {
+		if r := p.result(t); r.Err == nil || !r.Retry {
+			t.Errorf("got %+v, want a failure that is tried again", r)
+		}
+	}
+	if r := p.result(t); r.Err != nil || !r.Created {
+		t.Errorf("got %+v, want a new endpoint", r)
+	}
+}
+
+func TestProvisionerGivesUpOnPermanentFailures(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.run(t)
+	follow(t, p.client, p.HandleEvent)
+	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden} {
+		p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: status, Times: 1})
+		tenant := p.authorize(t)
+		if r := p.result(t); r.TenantID != tenant || r.Err == nil || r.Retry {
+			t.Errorf("status %d: got %+v, want a failure that is final", status, r)
+		}
+	}
+	last := p.authorize(t)
+	if r := p.result(t); r.TenantID != last || r.Err != nil {
+		t.Errorf("got %+v before the endpoint in %s", r, last)
+	}
+}
+
+// inFlight counts the requests of PUT that are under way at once.
+type inFlight struct {
+	base      http.RoundTripper
+	now, most atomic.Int64
+}
+
+func (f *inFlight) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPut {
+		n := f.now.Add(1)
+		defer f.now.Add(-1)
+		for most := f.most.Load(); n > most && !f.most.CompareAndSwap(most, n); most = f.most.Load() {
+		}
+	}
+	return f.base.RoundTrip(req)
+}
+
+func TestProvisionerConcurrencyIsBounded(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	flight := &inFlight{base: base}
+	clientConfig := s.ClientConfig()
+	clientConfig.Transport = flight
+	cfg := provisionerConfig(s, newClient(t, clientConfig))
+	cfg.Concurrency = 3
+	done := make(chan struct{}, 100)
+	cfg.OnResult = func(gateway.ProvisionResult) { done <- struct{}{} }
+	p, err := gateway.NewProvisioner(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(n int) {
+		for range n {
+			tenant := s.AddTenant()
+			s.Authorize(s.Application(), tenant)
+			p.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenant}, Scope: gateway.ScopeEndpointsManage})
+		}
+	}
+	add(20)
+	if err := p.Ensure(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	add(20)
+	ctx, cancel := context.WithCancel(testContext(t))
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }() // ends with ctx
+	for range 41 {                      // the default tenant is one more
+		<-done
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if most := flight.most.Load(); most < 1 || most > 3 {
+		t.Errorf("%d calls at a time, want at most 3", most)
+	}
+}
+
+// Nothing that was under way when a context ended is forgotten.
+func TestProvisionerContextEnds(t *testing.T) {
+	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Concurrency = 1 })
+	p.authorize(t)
+	canceled, cancel := context.WithCancel(testContext(t))
+	arrived := make(chan struct{}, 1)
+	hang := p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Hang: true, Match: func(*http.Request) bool {
+		select {
+		case arrived <- struct{}{}:
+		default:
+		}
+		return true
+	}})
+	ensured := make(chan error, 1)
+	go func() { ensured <- p.Ensure(canceled) }() // ends with its context
+	<-arrived
+	cancel()
+	if err := <-ensured; !errors.Is(err, context.Canceled) {
+		t.Errorf("Ensure: got error %v, want context.Canceled", err)
+	}
+	if err := p.Run(canceled); err != nil {
+		t.Errorf("Run with a context that has ended: %v", err)
+	}
+	hang.Lift()
+	p.run(t)
+	made := map[string]bool{}
+	for len(made) < 2 {
+		if r := p.result(t); r.Err == nil {
+			made[r.TenantID] = true
+		}
+	}
+}
+
+func TestProvisionerListingFails(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.server.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 1})
+	if err := p.Ensure(testContext(t)); !errors.Is(err, gateway.ErrUnavailable) {
+		t.Errorf("got error %v, want ErrUnavailable", err)
+	}
+	p.server.Inject(gatewaytest.OpDeleteEndpoint, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 1})
+	err := p.Remove(testContext(t), p.server.Tenant())
+	var failed *gateway.ProvisionError
+	if !errors.As(err, &failed) || !errors.Is(err, gateway.ErrUnavailable) || !strings.Contains(err.Error(), "urn:example:main") {
+		t.Errorf("Remove: got error %v, want a ProvisionError", err)
+	}
+}
+
+func TestProvisionerConfigValidate(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	good := provisionerConfig(s, newClient(t, s.ClientConfig()))
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for field, change := range map[string]func(*gateway.ProvisionerConfig){
+		"Client":         func(c *gateway.ProvisionerConfig) { c.Client = nil },
+		"externalId":     func(c *gateway.ProvisionerConfig) { c.ExternalID = "no colon {tenant}" },
+		"application_id": func(c *gateway.ProvisionerConfig) { c.Endpoint.ApplicationID = "" },
+		"endpoint_type":  func(c *gateway.ProvisionerConfig) { c.Endpoint.EndpointType = "tractor" },
+		"Concurrency":    func(c *gateway.ProvisionerConfig) { c.Concurrency = -1 },
+		"MinBackoff":     func(c *gateway.ProvisionerConfig) { c.MinBackoff = -1 },
+		"MaxBackoff":     func(c *gateway.ProvisionerConfig) { c.MinBackoff, c.MaxBackoff = 2, 1 },
+	} {
+		cfg := good
+		change(&cfg)
+		_, err := gateway.NewProvisioner(cfg)
+		var invalid *gateway.ValidationError
+		if !errors.As(err, &invalid) || !strings.EqualFold(invalid.Field, field) {
+			t.Errorf("%s: got error %v", field, err)
+		}
+	}
+}

@@ -34,10 +34,10 @@ func transportCause(err error) error {
 		k *tokenError
 	)
 	switch {
+	case errors.As(err, &k): // may wrap the other
+		return k
 	case errors.As(err, &t):
 		return t
-	case errors.As(err, &k):
-		return k
 	case errors.Is(err, ErrRedirect):
 		return ErrRedirect
 	case errors.Is(err, ErrClosed):

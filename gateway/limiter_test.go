@@ -1,0 +1,182 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestNoLimitBeforeTheFirst429(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		mux.HandleFunc("POST /messages", ok)
+		c := offline(t, mux)
+		start := time.Now()
+		for range 500 {
+			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if time.Since(start) != 0 || c.RateLimit() != (RateLimitState{}) {
+			t.Errorf("took %v, state %+v", time.Since(start), c.RateLimit())
+		}
+	})
+}
+
+// A storm of calls against a service that allows 20 requests a second: all get
+// through, the service sees few refusals, and other operations are slowed down
+// with them.
+func TestLimiterLearnsAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const allowed = 20
+		mux, _ := offlineMux()
+		var (
+			mu                sync.Mutex
+			window            time.Time
+			inWindow          int
+			served, rejected  int
+			rejectedAfterward int
+		)
+		start := time.Now()
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now(); now.Sub(window) >= time.Second {
+				window, inWindow = now, 0
+			}
+			inWindow++
+			if inWindow > allowed {
+				rejected++
+				if time.Since(start) > 10*time.Second {
+					rejectedAfterward++
+				}
+				fail(429, "rate limit exceeded")(w, r)
+				return
+			}
+			served++
+			ok(w, r)
+		}
+		mux.HandleFunc("POST /messages", handler)
+		mux.HandleFunc("POST /confirmations", handler)
+		c := offline(t, mux, func(c *Config) { c.Retry.MaxAttempts = UnlimitedAttempts })
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				var err error
+				if i%2 == 0 {
+					err = c.SendMessage(t.Context(), testMessageRequest())
+				} else {
+					err = c.ConfirmMessages(t.Context(), testTenant, []MessageConfirmation{{testMessage, testEndpoint}})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if s := c.RateLimit(); !s.Limited || s.Rate <= 0 || s.PausedUntil.IsZero() || s.Rejected == 0 || !s.LastRejected.Equal(start) {
+			t.Errorf("state in the storm: %+v", s)
+		}
+		wg.Wait()
+		took := time.Since(start)
+		if served != 1000 {
+			t.Errorf("%d served", served)
+		}
+		// 1000 requests at 20 a second take 50 s at best; the first burst is
+		// refused, after that refusals are rare.
+		if took > 10*time.Minute || rejectedAfterward > 200 {
+			t.Errorf("took %v, %d rejected, of them %d after the beginning", took, rejected, rejectedAfterward)
+		}
+		t.Logf("1000 requests in %v, %d rejected, %d after the beginning", took, rejected, rejectedAfterward)
+		time.Sleep(time.Hour)
+		if s := c.RateLimit(); s.Limited || s.Rate != 0 || !s.PausedUntil.IsZero() {
+			t.Errorf("state after an hour: %+v", s)
+		}
+	})
+}
+
+func TestRetryAfterPausesTheWholeClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		var n atomic.Int64
+		mux.HandleFunc("POST /messages", inOrder(&n, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "100000")
+			fail(429, "rate limit exceeded")(w, r)
+		}, ok))
+		mux.HandleFunc("DELETE /endpoints/{id}", ok)
+		c := offline(t, mux)
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		// Another operation waits as well, and gives up with its context.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wantOnly(t, c.DeleteEndpoint(ctx, testTenant, "farm:1"), context.DeadlineExceeded)
+		wg.Wait()
+		// Capped at 5 minutes.
+		if d := time.Since(start); d < 5*time.Minute || d > 5*time.Minute+10*time.Second {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+func TestRateLimitedInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		mux.HandleFunc("POST /messages", fail(429, "rate limit exceeded"))
+		err := offline(t, mux).SendMessage(t.Context(), testMessageRequest())
+		wantOnly(t, err, ErrRateLimited)
+		var e *Error
+		if !errors.As(err, &e) || e.Message != "rate limit exceeded" || e.Attempts != 5 {
+			t.Errorf("got %+v", e)
+		}
+	})
+}
+
+func TestLimiterSpacesRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, RecoverFactor: 4, Pause: time.Second}}
+		started, err := l.wait(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.reject(started, 0)
+		var at []time.Duration
+		begin := time.Now()
+		for range 4 {
+			if _, err := l.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			at = append(at, time.Since(begin))
+		}
+		if at[0] < 500*time.Millisecond || at[0] > time.Second {
+			t.Errorf("pause of %v", at[0])
+		}
+		for i := 1; i < len(at); i++ {
+			if d := at[i] - at[i-1]; d < 499*time.Millisecond || d > 501*time.Millisecond {
+				t.Errorf("request %d after %v, want 500ms", i, d)
+			}
+		}
+		// A late 429 of a request from before the cut does not cut again.
+		before := l.state().Rate
+		l.reject(started, 0)
+		if after := l.state().Rate; after != before {
+			t.Errorf("rate %v became %v", before, after)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := l.wait(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

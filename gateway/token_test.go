@@ -1,0 +1,378 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTokenRequest(t *testing.T) {
+	for _, tt := range []struct {
+		style AuthStyle
+		check func(t *testing.T, r *http.Request, form url.Values)
+	}{
+		{AuthStyleBasic, func(t *testing.T, r *http.Request, form url.Values) {
+			id, secret, ok := r.BasicAuth()
+			if !ok || id != url.QueryEscape(testID) || secret != url.QueryEscape(testSecret) {
+				t.Errorf("Basic %q %q %v", id, secret, ok)
+			}
+			if form.Has("client_secret") || form.Has("client_id") {
+				t.Error("credentials are in the form as well")
+			}
+		}},
+		{AuthStyleParams, func(t *testing.T, r *http.Request, form url.Values) {
+			if form.Get("client_id") != testID || form.Get("client_secret") != testSecret {
+				t.Errorf("form %v", form)
+			}
+			if r.Header.Get("Authorization") != "" {
+				t.Error("credentials are in the header as well")
+			}
+		}},
+	} {
+		s := newService(t)
+		s.token = func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			form, err := url.ParseQuery(string(body))
+			if err != nil || form.Get("grant_type") != "client_credentials" || form.Get("scope") != "a b" || r.URL.RawQuery != "" ||
+				r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
+				t.Errorf("form %v, %v", form, err)
+			}
+			tt.check(t, r, form)
+			writeJSON(w, 200, map[string]any{"access_token": "t", "token_type": "bearer"})
+		}
+		s.mux.HandleFunc("POST /messages", ok)
+		c := s.client(t, func(c *Config) { c.AuthStyle = tt.style; c.Scopes = []string{"a", "b"} })
+		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTokenIsReusedUntilItsMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, tokens := offlineMux() // lifetime 3600 s
+		mux.HandleFunc("POST /messages", ok)
+		c := offline(t, mux)
+		send := func(want int64) {
+			t.Helper()
+			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+				t.Fatal(err)
+			}
+			if tokens.Load() != want {
+				t.Fatalf("%d token requests, want %d", tokens.Load(), want)
+			}
+		}
+		send(1)
+		time.Sleep(3569 * time.Second)
+		send(1)
+		time.Sleep(2 * time.Second)
+		send(2)
+	})
+}
+
+func TestTokenLifetimes(t *testing.T) {
+	tests := []struct {
+		name      string
+		expiresIn string // JSON; empty: missing
+		after     time.Duration
+		want      int64
+	}{
+		{"missing", "", 1000 * time.Hour, 1},
+		{"zero", "0", 1000 * time.Hour, 1},
+		{"negative", "-5", 1000 * time.Hour, 1},
+		{"null", "null", 1000 * time.Hour, 1},
+		{"string", `"100"`, 69 * time.Second, 1},
+		{"string, past", `"100"`, 71 * time.Second, 2},
+		{"shorter than the margin", "10", 4 * time.Second, 1},
+		{"shorter than the margin, past half", "10", 6 * time.Second, 2},
+		{"absurd", "99999999999", time.Hour, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n atomic.Int64
+				mux := http.NewServeMux()
+				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+					n.Add(1)
+					w.Header().Set("Content-Type", "application/json")
+					body := `{"access_token":"t"`
+					if tt.expiresIn != "" {
+						body += `,"expires_in":` + tt.expiresIn
+					}
+					_, _ = io.WriteString(w, body+"}")
+				})
+				mux.HandleFunc("POST /messages", ok)
+				c := offline(t, mux)
+				for range 2 {
+					if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(tt.after)
+				}
+				if n.Load() != tt.want {
+					t.Errorf("%d token requests, want %d", n.Load(), tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTokenRefreshIsOneForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var n atomic.Int64
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+			n.Add(1)
+			<-release
+			writeJSON(w, 200, map[string]any{"access_token": "t", "expires_in": 3600})
+		})
+		mux.HandleFunc("POST /messages", ok)
+		c := offline(t, mux)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		// One caller gives up while the others wait on.
+		ctx, cancel := context.WithCancel(t.Context())
+		gaveUp := make(chan error, 1)
+		go func() { gaveUp <- c.SendMessage(ctx, testMessageRequest()) }()
+		synctest.Wait()
+		cancel()
+		wantOnly(t, <-gaveUp, context.Canceled)
+		close(release)
+		wg.Wait()
+		if n.Load() != 1 {
+			t.Errorf("%d token requests for 51 callers", n.Load())
+		}
+	})
+}
+
+// Of many calls that are refused together because the token has expired, one
+// fetches a new token and all are repeated once.
+func TestRefusedTokenIsReplacedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, tokens := offlineMux()
+		var good atomic.Pointer[string]
+		first := "Bearer token-1"
+		good.Store(&first)
+		var calls atomic.Int64
+		gate := make(chan struct{})
+		mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+			if calls.Add(1) == 20 {
+				close(gate)
+			}
+			<-gate // all with the old token have arrived
+			if r.Header.Get("Authorization") != *good.Load() {
+				fail(401, "token expired")(w, r)
+				return
+			}
+			ok(w, r)
+		})
+		c := offline(t, mux)
+		if _, err := c.tokens.get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		second := "Bearer token-2"
+		good.Store(&second)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if tokens.Load() != 2 || calls.Load() != 40 {
+			t.Errorf("%d token requests and %d calls, want 2 and 40", tokens.Load(), calls.Load())
+		}
+	})
+}
+
+func TestUnauthorizedIsRepeatedOnceWithTheBody(t *testing.T) {
+	s := newService(t)
+	var (
+		r record
+		n atomic.Int64
+	)
+	s.mux.HandleFunc("POST /messages", r.handler(inOrder(&n, fail(401, "expired"), fail(503, "down"), fail(401, "again"), ok)))
+	err := s.client(t).SendMessage(t.Context(), testMessageRequest())
+	wantOnly(t, err, ErrUnauthorized)
+	requests, bodies := r.all()
+	if len(requests) != 3 || s.tokens.Load() != 2 {
+		t.Fatalf("%d requests and %d token requests, want 3 and 2", len(requests), s.tokens.Load())
+	}
+	for i, want := range []string{"Bearer token-1", "Bearer token-2", "Bearer token-2"} {
+		if requests[i].Header.Get("Authorization") != want || bodies[i] != "payload" || requests[i].ContentLength != 7 {
+			t.Errorf("request %d: %q with body %q", i, requests[i].Header.Get("Authorization"), bodies[i])
+		}
+	}
+}
+
+func TestTokenEndpointFailures(t *testing.T) {
+	answer := func(status int, media, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	const echo = `"error_description":"the secret s3cret&value is wrong"`
+	tests := []struct {
+		name    string
+		answer  http.HandlerFunc
+		targets []error
+		retried bool
+	}{
+		{"500", answer(500, "text/plain", "s3cret&value"), []error{ErrToken, ErrUnavailable}, true},
+		{"503 with a refusal", answer(503, "application/json", `{"error":"invalid_client"}`), []error{ErrToken, ErrUnavailable}, true},
+		{"429", answer(429, "application/json", `{}`), []error{ErrToken, ErrUnavailable}, true},
+		{"404", answer(404, "text/html", "<html>"), []error{ErrToken, ErrUnavailable}, true},
+		{"401", answer(401, "application/json", `{"error":"invalid_client",`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"400", answer(400, "application/json", `{`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"403 as text", answer(403, "text/plain", testSecret), []error{ErrToken, ErrUnauthorized}, false},
+		{"200 with an error", answer(200, "application/json", `{"error":"unauthorized_client"}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"busy", answer(400, "application/json", `{"error":"temporarily_unavailable"}`), []error{ErrToken, ErrUnavailable}, true},
+		{"HTML", answer(200, "text/html; charset=utf-8", "<html>s3cret&value"), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"garbage", answer(200, "application/json", `{"access_token":`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"wrong type", answer(200, "application/json", `{"access_token":5}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"nothing", answer(200, "application/json", `{}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"token that splits a header", answer(200, "application/json", `{"access_token":"a\r\nx: y"}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"token of another type", answer(200, "application/json", `{"access_token":"token-1","token_type":"mac"}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"redirect", http.RedirectHandler("https://elsewhere.example/", 307).ServeHTTP, []error{ErrToken, ErrUnavailable, ErrRedirect}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux := http.NewServeMux()
+				var n atomic.Int64
+				mux.HandleFunc("POST /token", inOrder(&n, tt.answer))
+				c := offline(t, mux)
+				err := c.SendMessage(t.Context(), testMessageRequest())
+				wantOnly(t, err, tt.targets...)
+				if Retryable(err) != tt.retried {
+					t.Errorf("retryable: %v, want %v", !tt.retried, tt.retried)
+				}
+				if (n.Load() > 1) != tt.retried {
+					t.Errorf("%d token requests", n.Load())
+				}
+			})
+		})
+	}
+}
+
+func TestTokenEndpointThatIsDown(t *testing.T) {
+	s := newService(t)
+	err := s.client(t, func(c *Config) { c.TokenURL = "http://" + closedAddress(t) + "/token?key=s3cret" }).
+		SendMessage(t.Context(), testMessageRequest())
+	wantOnly(t, err, ErrToken, ErrUnavailable)
+	if !strings.Contains(err.Error(), "refused") {
+		t.Errorf("%q does not tell the cause", err)
+	}
+}
+
+// While the token endpoint is down, it sees one request per backoff step,
+// however many calls there are.
+func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		var n atomic.Int64
+		mux.HandleFunc("POST /token", inOrder(&n, fail(500, "down")))
+		c := offline(t, mux, func(c *Config) {
+			c.Retry = RetryConfig{MaxAttempts: UnlimitedAttempts, MinBackoff: time.Second, MaxBackoff: 10 * time.Second}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				err := c.SendMessage(ctx, testMessageRequest())
+				wantOnly(t, err, context.DeadlineExceeded)
+				if !strings.Contains(err.Error(), "no access token") {
+					t.Errorf("%q does not tell the last failure", err)
+				}
+			})
+		}
+		wg.Wait()
+		if n.Load() < 10 || n.Load() > 65 { // 5 minutes in steps of 5 to 10 seconds
+			t.Errorf("%d token requests in 5 minutes", n.Load())
+		}
+	})
+}
+
+func TestTokenEndpointThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		c := offline(t, mux, func(c *Config) { c.Retry.MaxAttempts = 1 })
+		start := time.Now()
+		err := c.SendMessage(t.Context(), testMessageRequest())
+		wantOnly(t, err, ErrToken, ErrUnavailable)
+		if d := time.Since(start); d != DefaultTokenTimeout {
+			t.Errorf("took %v, want %v", d, DefaultTokenTimeout)
+		}
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantOnly(t, c.SendMessage(ctx, testMessageRequest()), context.DeadlineExceeded)
+	})
+}
+
+func TestCloseEndsATokenRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		c := offline(t, mux)
+		done := make(chan error, 1)
+		go func() { done <- c.SendMessage(t.Context(), testMessageRequest()) }()
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantOnly(t, <-done, ErrClosed)
+	})
+}
+
+func FuzzTokenResponse(f *testing.F) {
+	f.Add(200, "application/json", `{"access_token":"SECRETVALUE","token_type":"Bearer","expires_in":3600}`)
+	f.Add(200, "application/x-www-form-urlencoded", "access_token=SECRETVALUE&expires_in=5")
+	f.Add(400, "application/json", `{"error":"invalid_client","error_description":"SECRETVALUE"}`)
+	f.Add(200, "text/html", "<html>SECRETVALUE</html>")
+	f.Add(200, "", `{"access_token":"SECRET\r\nVALUE","expires_in":"-0"}`)
+	f.Fuzz(func(t *testing.T, status int, media, body string) {
+		if status < 200 || status > 599 {
+			return
+		}
+		s := newTokenSource(Config{TokenURL: "https://auth.example/token", ClientID: "id", ClientSecret: "SECRETVALUE",
+			TokenTimeout: time.Minute, TokenExpiryMargin: time.Second}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		}))
+		defer s.close()
+		token, until, err := s.request()
+		if err != nil {
+			if token != "" || !errors.Is(err, ErrToken) || strings.Contains(err.Error(), "SECRET") {
+				t.Fatalf("token %q, error %q", token, err)
+			}
+			return
+		}
+		if !validToken(token) {
+			t.Fatalf("token %q cannot stand in a header", token)
+		}
+		if !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
+			t.Fatalf("fresh token is already stale since %v", until)
+		}
+	})
+}

@@ -134,6 +134,32 @@ func TestReaderLargeEvents(t *testing.T) {
 	}
 }
 
+// A stream that is cut anywhere yields the events that were complete, and no
+// other; whatever way the lines end.
+func TestReaderCutAtEveryOffset(t *testing.T) {
+	var lf bytes.Buffer
+	for i := range 5 {
+		fmt.Fprintf(&lf, "event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"payload\":\"%s\"}\n\n", strings.Repeat("QUJD", 20*i))
+		fmt.Fprintf(&lf, ": keep-alive\n\nid: %d\nevent: FILE_RECEIVED\ndata: one\ndata: two\n\n", i)
+	}
+	for _, eol := range []string{"\n", "\r\n", "\r"} {
+		input := bytes.ReplaceAll(lf.Bytes(), []byte("\n"), []byte(eol))
+		want := reference(input, noLimit).events
+		if len(want) != 10 {
+			t.Fatalf("%d events, want 10", len(want))
+		}
+		for cut := range len(input) {
+			got := readAll(t, bytes.NewReader(input[:cut]), noLimit).events
+			if len(got) > len(want) || (len(got) > 0 && !reflect.DeepEqual(got, want[:len(got)])) {
+				t.Fatalf("lines ended by %q, cut at %d: got %+v", eol, cut, got)
+			}
+			if complete := reference(input[:cut], noLimit).events; len(got) != len(complete) {
+				t.Fatalf("lines ended by %q, cut at %d: got %d events, want %d", eol, cut, len(got), len(complete))
+			}
+		}
+	}
+}
+
 func TestReaderJoinsManyLines(t *testing.T) {
 	var input bytes.Buffer
 	input.WriteString("event: many\n")

@@ -69,7 +69,7 @@ func (e *TooLargeError) Error() string {
 // Lines are found by searching for LF and CR separately, each search going on
 // where it last ended. So no byte is searched twice, however long a line is and
 // however it is cut into reads. Data is joined in place; an event with one
-// data line is never moved at all unless the buffer has to make room.
+// data line is not moved at all unless the buffer has to make room.
 type Reader struct {
 	src    io.Reader
 	srcErr error // kept until the bytes that came with it are used up
@@ -242,7 +242,8 @@ const (
 // that is not complete it tells the field when the colon is there.
 func (r *Reader) parse(line span) (field, span) {
 	b := r.buf[line.from:line.to]
-	f, n := fieldNone, 0
+	var f field
+	var n int
 	switch {
 	case len(b) >= 5 && string(b[:5]) == "data:":
 		f, n = fieldData, 5

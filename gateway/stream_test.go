@@ -1,0 +1,311 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func streamOf(parts ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		rc := http.NewResponseController(w)
+		for _, p := range parts {
+			_, _ = io.WriteString(w, p)
+			_ = rc.Flush()
+		}
+	}
+}
+
+func TestReceiveEvents(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("GET /events", r.handler(streamOf(
+		": hello\n\nevent: MESSAGE_RECEIVED\ndata: {\"a\":1}\n\n",
+		"event: FILE_REC", "EIVED\r\ndata: {}\r\n\r\nretry: 1500\n\nevent: NEW\ndata: {}\n\ndata: {}\n\nevent: unfinished\ndata: {}\n")))
+	c := s.client(t)
+	stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		name EventType
+		data string
+	}{{EventMessageReceived, `{"a":1}`}, {EventFileReceived, "{}"}, {"NEW", "{}"}, {"", "{}"}} {
+		e, err := stream.Next()
+		if err != nil || e.Type != want.name || string(e.Data) != want.data {
+			t.Fatalf("got %q %q, %v; want %q %q", e.Type, e.Data, err, want.name, want.data)
+		}
+	}
+	for range 2 {
+		if _, err := stream.Next(); err != io.EOF { //nolint:errorlint // Next promises io.EOF itself
+			t.Fatalf("got %v, want io.EOF", err)
+		}
+	}
+	if d, ok := stream.Retry(); !ok || d != 1500*time.Millisecond {
+		t.Errorf("retry %v, %v", d, ok)
+	}
+	if err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+	requests, _ := r.all()
+	q := requests[0]
+	if q.Header.Get("Accept") != "text/event-stream" || q.Header.Get("Authorization") != "Bearer token-1" || q.URL.RawQuery != "" || q.Header.Get("Accept-Encoding") != "" {
+		t.Errorf("request %v %s", q.Header, q.URL)
+	}
+}
+
+func TestEventTypesQuery(t *testing.T) {
+	s := newService(t)
+	var r record
+	s.mux.HandleFunc("GET /events", r.handler(streamOf()))
+	two := []EventType{EventMessageReceived, EventAuthorizationRevoked}
+	for _, tt := range []struct {
+		encoding EventTypesEncoding
+		types    []EventType
+		want     string
+	}{
+		{EventTypesRepeated, two, "types=MESSAGE_RECEIVED&types=AUTHORIZATION_REVOKED"},
+		{EventTypesComma, two, "types=MESSAGE_RECEIVED,AUTHORIZATION_REVOKED"},
+		{EventTypesComma, two[:1], "types=MESSAGE_RECEIVED"},
+		{EventTypesRepeated, nil, ""},
+	} {
+		c := s.client(t, func(c *Config) { c.EventTypesEncoding = tt.encoding })
+		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{Types: tt.types})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Close()
+		requests, _ := r.all()
+		if got := requests[len(requests)-1].URL.RawQuery; got != tt.want {
+			t.Errorf("query %q, want %q", got, tt.want)
+		}
+	}
+	_, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{Types: []EventType{"x"}})
+	wantOnly(t, err, ErrInvalid)
+}
+
+func TestStreamThatIsNone(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"HTML":       func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/html"); w.WriteHeader(200) },
+		"JSON":       func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{}) },
+		"no type":    func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = nil; w.WriteHeader(200) },
+		"no content": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream"); w.WriteHeader(204) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			s.mux.HandleFunc("GET /events", h)
+			_, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+			wantOnly(t, err, ErrBadResponse)
+		})
+	}
+}
+
+func TestStreamRefreshesTheTokenOnce(t *testing.T) {
+	s := newService(t)
+	var n atomic.Int64
+	s.mux.HandleFunc("GET /events", inOrder(&n, fail(401, "expired"), streamOf("data: x\n\n")))
+	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	if e, err := stream.Next(); err != nil || string(e.Data) != "x" {
+		t.Errorf("got %q, %v", e.Data, err)
+	}
+	if s.tokens.Load() != 2 || n.Load() != 2 {
+		t.Errorf("%d token requests, %d requests", s.tokens.Load(), n.Load())
+	}
+}
+
+func TestStreamCutInTheMiddle(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+		streamOf("data: whole\n\ndata: hal")(w, r)
+		panic(http.ErrAbortHandler)
+	})
+	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	if e, err := stream.Next(); err != nil || string(e.Data) != "whole" {
+		t.Fatalf("got %q, %v", e.Data, err)
+	}
+	_, err = stream.Next()
+	wantOnly(t, err, ErrUnavailable)
+}
+
+func TestStreamSkipsAnEventThatIsTooLarge(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /events", streamOf("event: MESSAGE_RECEIVED\ndata: "+strings.Repeat("x", 5000)+"\n\ndata: next\n\n"))
+	stream, err := s.client(t, func(c *Config) { c.MaxEventSize = 1000 }).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	_, err = stream.Next()
+	wantOnly(t, err, ErrEventTooLarge)
+	var large *EventTooLargeError
+	if !errors.As(err, &large) || large.Limit != 1000 || large.Type != EventMessageReceived || len(large.Head) == 0 || strings.Contains(err.Error(), "xxx") {
+		t.Errorf("got %+v", large)
+	}
+	if e, err := stream.Next(); err != nil || string(e.Data) != "next" {
+		t.Errorf("got %q, %v", e.Data, err)
+	}
+}
+
+func TestStreamCloseWhileNextWaits(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+		streamOf("data: x\n\n")(w, r)
+		<-r.Context().Done()
+	})
+	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Next(); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := stream.Next()
+		got <- err
+	}()
+	for range 3 {
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	wantOnly(t, <-got, ErrClosed)
+}
+
+func TestStreamEndsWithItsContext(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+		streamOf(": hi\n")(w, r)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := s.client(t).ReceiveEvents(ctx, ReceiveEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	got := make(chan error, 1)
+	go func() {
+		_, err := stream.Next()
+		got <- err
+	}()
+	cancel()
+	wantOnly(t, <-got, context.Canceled)
+}
+
+// piped serves GET /events from a pipe, in a bubble where time is virtual.
+func piped(t *testing.T, change ...func(*Config)) (*Client, *io.PipeWriter) {
+	t.Helper()
+	pr, pw := io.Pipe()
+	mux, _ := offlineMux()
+	return offline(t, mux, append([]func(*Config){func(c *Config) {
+		c.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path != "/events" {
+				return inProcess{mux}.RoundTrip(r)
+			}
+			// As in package http, the end of the request's context breaks the body.
+			context.AfterFunc(r.Context(), func() { _ = pr.CloseWithError(r.Context().Err()) })
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr, Request: r}, nil
+		})
+	}}, change...)...), pw
+}
+
+func TestStreamIdleWatchdog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, pw := piped(t)
+		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Close() }()
+		go func() {
+			for range 5 { // a comment now and then keeps it alive
+				time.Sleep(DefaultStreamIdleTimeout - time.Second)
+				_, _ = io.WriteString(pw, ": still here\n")
+			}
+			_, _ = io.WriteString(pw, "data: x\n\n")
+		}()
+		if _, err := stream.Next(); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = stream.Next()
+		wantOnly(t, err, ErrIdle)
+		if d := time.Since(start); d != DefaultStreamIdleTimeout {
+			t.Errorf("after %v, want %v", d, DefaultStreamIdleTimeout)
+		}
+	})
+}
+
+// A reader that is held up for an hour is not a stream that went silent.
+func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, pw := piped(t)
+		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Close() }()
+		go func() {
+			w := bufio.NewWriterSize(pw, 1) // every event blocks until it is read
+			for range 3 {
+				_, _ = w.WriteString("data: x\n\n")
+				_ = w.Flush()
+			}
+		}()
+		for range 3 {
+			if _, err := stream.Next(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+func TestStreamIdleWatchdogOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, pw := piped(t, func(c *Config) { c.StreamIdleTimeout = NoIdleTimeout })
+		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = stream.Close() }()
+		go func() {
+			time.Sleep(1000 * time.Hour)
+			_, _ = io.WriteString(pw, "data: x\n\n")
+		}()
+		if _, err := stream.Next(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestStreamConnectTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		mux.HandleFunc("GET /events", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		c := offline(t, mux)
+		start := time.Now()
+		_, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+		wantOnly(t, err, ErrUnavailable)
+		if d := time.Since(start); d != DefaultStreamConnectTimeout {
+			t.Errorf("after %v", d)
+		}
+	})
+}

@@ -131,3 +131,19 @@ func TestTLS(t *testing.T) {
 	_, err = New(cfg)
 	wantIs(t, err, ErrInvalid)
 }
+
+// The rule holds for the address that is dialled: a name cannot hide it.
+func TestRedirectedConnectionsSeeTheDialledAddress(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
+	defer server.Close()
+	c := newTestClient(t, testConfig())
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.payload.redirected.RoundTrip(req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	wantIs(t, err, ErrRedirect)
+}

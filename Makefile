@@ -11,7 +11,8 @@ GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lin
 
 # A folder whose files `make run` sends; empty: samples that the program generates.
 DIR :=
-# Time that `make fuzz` spends on each fuzz target, after the build.
+# What `make fuzz` spends on each fuzz target after the build: a time, or a
+# number of inputs such as 5000x.
 FUZZTIME ?= 20s
 # Benchmarks that `make bench` runs, and how often.
 BENCH      ?= .
@@ -50,12 +51,12 @@ tidy-check:
 # `go test -list` prints the targets of a package and then its "ok" line, so
 # every target is paired with the package that follows it.
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZTIME (default 20s) each
-	@$(GO) test -list '^Fuzz' ./... \
+fuzz: ## Run every fuzz target for FUZZTIME (default 20s; 5000x: inputs) each
+	@$(GO) test -race -list '^Fuzz' ./... \
 	| awk '/^Fuzz/ {name[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, name[i]; n = 0}' \
 	| while read -r pkg target; do \
 		echo "fuzz $$pkg $$target"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$pkg" </dev/null; \
 	done
 
 .PHONY: bench

@@ -31,6 +31,27 @@ func (a *Application) ClientConfig() gateway.Config {
 	return cfg
 }
 
+// Client is a new client of the default application, made with
+// [Server.ClientConfig] and closed together with the server.
+func (s *Server) Client() *gateway.Client {
+	s.helper()
+	return s.defaultApp.Client()
+}
+
+// Client is a new client of this application, closed together with the server.
+func (a *Application) Client() *gateway.Client {
+	a.server.helper()
+	client, err := gateway.New(a.ClientConfig())
+	if err != nil {
+		a.server.fail("Client: %v", err)
+		return nil
+	}
+	a.server.mu.Lock()
+	defer a.server.mu.Unlock()
+	a.server.madeClients = append(a.server.madeClients, client)
+	return client
+}
+
 // HTTPClient is a plain HTTP client that trusts the server's certificate, for
 // tests that speak to the service without package gateway. The caller closes
 // its idle connections.

@@ -260,10 +260,18 @@ func (s *Server) controlLedger(*http.Request) (any, error) {
 		list = append(list, controlEntry{
 			e.MessageID, e.EndpointID, e.TenantID, e.ApplicationID, e.SenderID, e.ContextID, e.MessageType, e.Filename,
 			e.Size, hex.EncodeToString(e.SHA256[:]), e.Chunk, e.Chunks, e.PayloadSize, hex.EncodeToString(e.PayloadSHA256[:]),
-			e.Accepted, e.Deliveries, e.FileDeliveries, e.Confirmations, e.Withdrawn,
+			e.Accepted, notNil(e.Deliveries), notNil(e.FileDeliveries), notNil(e.Confirmations), e.Withdrawn,
 		})
 	}
 	return map[string]any{"entries": list}, nil
+}
+
+// notNil makes an empty list on the wire of what would be null.
+func notNil(times []time.Time) []time.Time {
+	if times == nil {
+		return []time.Time{}
+	}
+	return times
 }
 
 func (s *Server) controlClock(r *http.Request) (any, error) {

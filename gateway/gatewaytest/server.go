@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // TB is the part of testing.TB that [New] needs. It is declared here so that
@@ -63,7 +65,8 @@ type Server struct {
 	injections       []*Injection
 	stats            map[Operation]*OperationStats
 	injectionSerial  uint64
-	stalls           int // StallStreams calls not lifted
+	madeClients      []*gateway.Client // closed with the server
+	stalls           int               // StallStreams calls not lifted
 }
 
 // New starts a server for a test and closes it when the test ends. A mistake in
@@ -169,8 +172,13 @@ func (s *Server) Close() {
 		s.isClosed = true
 		close(s.closed)
 	}
+	clients := s.madeClients
+	s.madeClients = nil
 	s.mu.Unlock()
 	s.Stop()
+	for _, client := range clients {
+		_ = client.Close() // always nil
+	}
 }
 
 func (s *Server) helper() {

@@ -1,0 +1,54 @@
+package gatewaytest_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func TestOneMessage(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"doc:pdf"}})
+	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}, Subscribe: []string{"doc:pdf"}})
+	client := s.Client()
+	stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
+	require.NoError(t, err)
+	require.NoError(t, client.SendMessage(t.Context(), gateway.SendMessageRequest{
+		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}))
+	raw, err := stream.Next()
+	require.NoError(t, err)
+	event, err := gateway.DecodeEvent(raw.Type, raw.Data)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(event.(*gateway.MessageReceived).Payload))
+}
+
+// The test above is what the documentation shows, word for word, and it is short.
+func TestOneMessageIsDocumented(t *testing.T) {
+	source := read(t, "onemessage_test.go")
+	start := strings.Index(source, "func TestOneMessage(")
+	text := source[start : start+strings.Index(source[start:], "\n}\n")+3]
+	if lines := strings.Count(text, "\n"); lines > 15 {
+		t.Errorf("%d lines", lines)
+	}
+	if !strings.Contains(read(t, "../../docs/getting-started.md"), "```go\n"+text+"```\n") {
+		t.Error("docs/getting-started.md shows another test")
+	}
+	comment := strings.ReplaceAll("\n"+strings.TrimSuffix(text, "\n"), "\n", "\n//\t")
+	if !strings.Contains(read(t, "doc.go"), comment+"\n") {
+		t.Error("the package comment shows another test")
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

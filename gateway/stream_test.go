@@ -94,10 +94,16 @@ func TestEventTypesQuery(t *testing.T) {
 
 func TestStreamThatIsNone(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
-		"HTML":       func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/html"); w.WriteHeader(200) },
-		"JSON":       func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{}) },
-		"no type":    func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = nil; w.WriteHeader(200) },
-		"no content": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream"); w.WriteHeader(204) },
+		"HTML": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(200)
+		},
+		"JSON":    func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{}) },
+		"no type": func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = nil; w.WriteHeader(200) },
+		"no content": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.WriteHeader(204)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t)

@@ -84,7 +84,7 @@ func TestConfigRules(t *testing.T) {
 		{"MaxIdleConnsPerHost", func(c *Config) { c.MaxIdleConnsPerHost = -1 }},
 		{"MaxPayloadRedirects", func(c *Config) { c.MaxPayloadRedirects = -2 }},
 		{"", func(c *Config) { c.MaxPayloadRedirects = NoPayloadRedirects }},
-		{"TLS", func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }}, //nolint:gosec // that it is refused is the point
+		{"TLS", func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }},
 		{"Retry.MaxAttempts", func(c *Config) { c.Retry.MaxAttempts = -2 }},
 		{"", func(c *Config) { c.Retry.MaxAttempts = UnlimitedAttempts }},
 		{"Retry.MaxBackoff", func(c *Config) { c.Retry.MinBackoff = time.Minute }},

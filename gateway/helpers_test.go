@@ -214,7 +214,7 @@ func wantOnly(t *testing.T, err error, targets ...error) {
 
 func contains(list []error, e error) bool {
 	for _, x := range list {
-		if x == e { //nolint:errorlint // sentinels themselves are compared
+		if x == e {
 			return true
 		}
 	}

@@ -319,7 +319,7 @@ func TestPayloadThatCannotBeResumed(t *testing.T) {
 			if !bytes.Equal(got, data[:400]) {
 				t.Errorf("%d bytes", len(got))
 			}
-			if tt.want != ErrPayloadExpired && !strings.Contains(err.Error(), "after 400 of 1000 bytes") { //nolint:errorlint // a sentinel of the table
+			if tt.want != ErrPayloadExpired && !strings.Contains(err.Error(), "after 400 of 1000 bytes") {
 				t.Errorf("%q does not tell where", err)
 			}
 		})

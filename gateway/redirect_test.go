@@ -127,7 +127,7 @@ func TestTLS(t *testing.T) {
 	_, err = newTestClient(t, cfg).ListAuthorizedTenants(t.Context())
 	wantIs(t, err, ErrCertificate, ErrUnavailable)
 
-	cfg.TLS = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // that it is refused is the point
+	cfg.TLS = &tls.Config{InsecureSkipVerify: true}
 	_, err = New(cfg)
 	wantIs(t, err, ErrInvalid)
 }

@@ -45,7 +45,7 @@ func TestReceiveEvents(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if _, err := stream.Next(); err != io.EOF { //nolint:errorlint // Next promises io.EOF itself
+		if _, err := stream.Next(); err != io.EOF {
 			t.Fatalf("got %v, want io.EOF", err)
 		}
 	}

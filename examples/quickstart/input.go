@@ -19,9 +19,9 @@ type payload struct {
 }
 
 // maxPayload is the largest file that can be sent. The quickstart stores every
-// payload in one NATS message, and the NATS server allows at most 64 MiB for a
-// message with its headers.
-const maxPayload = 63 << 20
+// payload in one NATS message, whose headers list what the gateway made of it
+// (an ID of 36 bytes for each chunk).
+const maxPayload = maxMessage - 1<<20
 
 var errNoFiles = errors.New("no file to send")
 

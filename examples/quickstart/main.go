@@ -10,7 +10,7 @@
 //	go run ./examples/quickstart [-dir FOLDER] [-timeout 15s]
 //
 // Without -dir it sends samples that it generates. With -dir it sends the files
-// directly in the folder, up to 63 MiB each; subfolders and files whose name
+// directly in the folder, up to 31 MiB each; subfolders and files whose name
 // begins with a dot are left out. The message type follows from the name (see
 // messagetype.go) and is application:octet-stream for unknown kinds.
 //

@@ -9,6 +9,10 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
 
+// maxMessage is the largest NATS message with its headers. JetStream's file
+// store takes a little less than 32 MiB, whatever the server is configured to.
+const maxMessage = 32 << 20
+
 // startNATS runs a NATS server with JetStream inside this process, on a free
 // loopback port, with file storage in a temporary folder. stop ends the server
 // and removes the folder; it may be called more than once.
@@ -23,9 +27,9 @@ func startNATS() (url string, stop func(), err error) {
 		Port:       natsserver.RANDOM_PORT,
 		JetStream:  true,
 		StoreDir:   dir,
-		MaxPayload: natsserver.MAX_PAYLOAD_MAX_SIZE,
-		// Enough to send the largest payload to a reader in one go.
-		MaxPending: 4 * natsserver.MAX_PAYLOAD_MAX_SIZE,
+		MaxPayload: maxMessage,
+		// What may wait for a slow reader: several of the largest messages.
+		MaxPending: 4 * maxMessage,
 		NoSigs:     true,
 		NoLog:      true,
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -176,16 +177,17 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 	if err != nil {
 		return nil, err
 	}
-	sink, err := nats.New(nats.Config{URL: f.natsURL, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
+	stream, err := nats.New(nats.Config{URL: f.natsURL, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
 	if err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
-	r, err := router.New(router.Config{Poison: sink, PoisonTopic: poisonTopic, CloseTimeout: closeTimeout}, logger)
+	sink := &observedSink{stream, f.progress}
+	r, err := router.New(router.Config{
+		Poison: sink, PoisonTopic: poisonTopic, CloseTimeout: closeTimeout,
+		Middleware: []message.HandlerMiddleware{f.observe},
+	}, logger)
 	if err == nil {
-		err = r.Add(router.Route{
-			Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink,
-			Middleware: []message.HandlerMiddleware{f.observe},
-		})
+		err = r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink})
 	}
 	if err != nil {
 		return nil, errors.Join(err, sub.Close(), sink.Close())
@@ -218,16 +220,31 @@ func (f *flow) observe(next message.HandlerFunc) message.HandlerFunc {
 			f.received[id] = true
 		}
 		f.mu.Unlock()
-		what := fmt.Sprintf("%s (%d bytes)", msg.Metadata.Get(gateway.KeyFilename), len(msg.Payload))
-		f.progress.printf("received %s", what)
-		produced, err := next(msg)
-		if err != nil {
-			f.progress.printf("NOT stored %s: %v", what, err)
-		} else {
-			f.progress.printf("stored   %s", what)
-		}
-		return produced, err
+		f.progress.printf("received %s (%d bytes)", msg.Metadata.Get(gateway.KeyFilename), len(msg.Payload))
+		return next(msg)
 	}
+}
+
+// observedSink tells what a sink stored.
+type observedSink struct {
+	sinks.Sink
+	progress *progress
+}
+
+// Publish publishes.
+func (s *observedSink) Publish(topic string, messages ...*message.Message) error {
+	err := s.Sink.Publish(topic, messages...)
+	what := "stored  "
+	switch {
+	case err != nil:
+		what = "NOT stored"
+	case topic == poisonTopic:
+		what = "POISONED"
+	}
+	for _, msg := range messages {
+		s.progress.printf("%s %s (%d bytes)", what, msg.Metadata.Get(gateway.KeyFilename), len(msg.Payload))
+	}
+	return err
 }
 
 // send publishes every file.

@@ -16,7 +16,7 @@ func (c *clock) now() time.Time { return c.source().Add(time.Duration(c.offset.L
 
 // Advance moves the server's clock forward by d (or back, when d is negative).
 // Tokens and payload URIs expire, a confirmation lag passes and the rate
-// limit refills accordingly. Keep-alive and injected delays run on real time.
+// limit refills accordingly, and the Date header says so. Keep-alive and injected delays run on real time.
 func (s *Server) Advance(d time.Duration) { s.clock.offset.Add(int64(d)) }
 
 // Now is the time on the server's clock.

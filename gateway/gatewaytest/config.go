@@ -119,8 +119,8 @@ type Config struct {
 	// Default 0: at once.
 	ConfirmationLag time.Duration
 	// StrictConfirmations answers 400 to a request that holds a
-	// (message_id, endpoint_id) pair the application never had in that tenant;
-	// then none of the request is carried out. Default: such pairs are ignored
+	// (message_id, endpoint_id) pair the application never had in that tenant, or
+	// whose endpoint is deleted; then none of the request is carried out. Default: such pairs are ignored
 	// and the answer is 202.
 	StrictConfirmations bool
 
@@ -167,7 +167,8 @@ type Config struct {
 	ReleaseConfirmed bool
 
 	// ControlPrefix is the path below which the control API answers, for example
-	// "/_control". It refuses callers that are not on a loopback address.
+	// "/_control". It refuses callers that are not on a loopback address, and web
+	// pages. What it can do is listed in control.go.
 	// Default "": there is no control API.
 	ControlPrefix string
 

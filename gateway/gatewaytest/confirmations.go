@@ -92,6 +92,7 @@ func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmatio
 		}
 	}
 	s.compactLocked(&app.feed)
+	s.wakeConfirmedLocked()
 	s.changedLocked()
 	return confirmed, hooks, nil
 }

@@ -83,6 +83,18 @@ func TestConfirmForeign(t *testing.T) {
 	want(t, c.confirm(pair), http.StatusAccepted)
 }
 
+// What a deleted endpoint received can still be confirmed, unless the service is
+// strict.
+func TestConfirmForDeletedEndpoint(t *testing.T) {
+	for strict, status := range map[bool]int{false: http.StatusAccepted, true: http.StatusBadRequest} {
+		s, c := start(t, gatewaytest.Config{StrictConfirmations: strict})
+		sender, receiver := pairOf(s)
+		want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+		s.DeleteEndpointByUser(receiver.ID)
+		want(t, c.confirm(gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}), status)
+	}
+}
+
 func TestConfirmTwice(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{StrictConfirmations: true})
 	sender, receiver := pairOf(s)

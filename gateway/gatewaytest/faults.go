@@ -233,6 +233,7 @@ func (s *Server) serve(op Operation, w http.ResponseWriter, r *http.Request, wor
 	s.changedLocked()
 	s.mu.Unlock()
 
+	w.Header().Set("Date", s.clock.now().UTC().Format(http.TimeFormat))
 	a := &answer{ResponseWriter: w, request: r, onStatus: func(status int) {
 		s.log.Info("gatewaytest", "operation", string(op), "method", r.Method, "status", status)
 		s.mu.Lock()
@@ -296,6 +297,7 @@ func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
 		s.writeError(a, r, statusError(f.Status, "%s", f.Message))
 		return
 	}
+	s.drain(r)
 	def(&f.Status, http.StatusOK)
 	def(&f.ContentType, "application/json")
 	a.Header().Set("Content-Type", f.ContentType)

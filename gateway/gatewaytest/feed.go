@@ -268,6 +268,7 @@ func (s *Server) EmitRaw(app *Application, raw []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.appendLocked(&app.feed, &item{data: slices.Clone(raw)})
+	s.compactLocked(&app.feed)
 	return len(app.feed.streams)
 }
 

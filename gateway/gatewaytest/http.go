@@ -122,15 +122,20 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.As(err, &status) {
 		status = statusError(http.StatusInternalServerError, "internal error")
 	}
-	// Who sends a large body must be able to read the answer: unread data on the
-	// connection would reset it. What is over the limit is not worth reading.
-	if r.ContentLength > 0 && r.ContentLength <= s.cfg.MaxPayloadSize {
-		_, _ = io.Copy(io.Discard, r.Body)
-	}
+	s.drain(r)
 	if status.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	writeJSON(w, status.Status, gateway.ErrorResponse{Message: status.Message})
+}
+
+// drain reads the rest of a request. Who sends a large body must be able to read
+// the answer: unread data on the connection would reset it. What is over the
+// limit is not worth reading.
+func (s *Server) drain(r *http.Request) {
+	if r.ContentLength > 0 && r.ContentLength <= s.cfg.MaxPayloadSize {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {

@@ -83,6 +83,14 @@ type ledger struct {
 	hooks     []func(LedgerEntry)
 	// changed is closed at the next change; nil when nobody waits.
 	changed chan struct{}
+	// waiters for a number of confirmed entries are woken once, not at every
+	// change: there may be hundreds of thousands of those a second.
+	waiters []confirmedWaiter
+}
+
+type confirmedWaiter struct {
+	n    int
+	done chan struct{}
 }
 
 func newLedger() ledger { return ledger{index: map[entryKey]*entry{}} }
@@ -150,12 +158,36 @@ func (s *Server) WaitDelivered(ctx context.Context, n int) error {
 	})
 }
 
-// WaitConfirmed blocks until n ledger entries have been confirmed.
+// WaitConfirmed blocks until n ledger entries have been confirmed. It costs the
+// same however large the ledger is.
 func (s *Server) WaitConfirmed(ctx context.Context, n int) error {
-	return s.wait(ctx, func() bool {
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.ledger.waiters = append(s.ledger.waiters, confirmedWaiter{n, done})
+	s.wakeConfirmedLocked()
+	s.mu.Unlock()
+	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.ledger.confirmed >= n
+		s.ledger.waiters = slices.DeleteFunc(s.ledger.waiters, func(w confirmedWaiter) bool { return w.done == done })
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closed:
+		return ErrClosed
+	}
+}
+
+func (s *Server) wakeConfirmedLocked() {
+	s.ledger.waiters = slices.DeleteFunc(s.ledger.waiters, func(w confirmedWaiter) bool {
+		if s.ledger.confirmed < w.n {
+			return false
+		}
+		close(w.done)
+		return true
 	})
 }
 
@@ -170,15 +202,28 @@ func (s *Server) wait(ctx context.Context, cond func() bool) error {
 		s.mu.Lock()
 		changed := s.waitLocked()
 		s.mu.Unlock()
+		began := time.Now()
 		if cond() {
 			return nil
 		}
+		took := time.Since(began)
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.closed:
 			return ErrClosed
+		}
+		// The copy of a large ledger takes time. Under constant change the wait
+		// must not take more than half of a processor.
+		if took > time.Millisecond {
+			timer := time.NewTimer(took)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			case <-s.closed:
+			}
+			timer.Stop()
 		}
 	}
 }
@@ -240,10 +285,14 @@ func (s *Server) takeEffectLocked(e *entry) {
 	}
 }
 
-// lookupLocked finds the entry that a confirmation names.
+// lookupLocked finds the entry that a confirmation names. The strict service has
+// forgotten what a deleted endpoint received.
 func (s *Server) lookupLocked(app *Application, t *tenant, c gateway.MessageConfirmation) *entry {
 	e := s.ledger.index[entryKey{c.MessageID, c.EndpointID}]
 	if e == nil || e.ApplicationID != app.ID || e.TenantID != t.id {
+		return nil
+	}
+	if s.cfg.StrictConfirmations && s.endpoints[c.EndpointID] == nil {
 		return nil
 	}
 	return e

@@ -79,7 +79,11 @@ func TestTokenLifetime(t *testing.T) {
 	s.Advance(10*time.Minute - time.Second)
 	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
 	s.Advance(time.Second)
-	wantMessage(t, c.do("GET", "/tenants", nil, nil), http.StatusUnauthorized, "expired")
+	r := c.do("GET", "/tenants", nil, nil)
+	wantMessage(t, r, http.StatusUnauthorized, "expired")
+	if date, err := http.ParseTime(r.header.Get("Date")); err != nil || time.Until(date) < 9*time.Minute {
+		t.Errorf("Date %s is not the server's clock: %v", date, err)
+	}
 }
 
 func TestTokenExpiryOmitted(t *testing.T) {

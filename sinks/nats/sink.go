@@ -46,6 +46,7 @@ type Sink struct {
 	stream     atomic.Pointer[jetstream.StreamConfig] // as on the server when last looked
 	maxPayload atomic.Int64                           // of the server when last connected
 	violation  atomic.Pointer[asyncError]             // last permissions violation
+	logged     atomic.Pointer[string]                 // last such error since the connection came
 
 	requests     chan *request
 	provisioning chan struct{} // holds one token while the stream is looked at again
@@ -416,7 +417,12 @@ func (s *Sink) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	if errors.Is(err, natsgo.ErrPermissionViolation) {
 		s.violation.Store(&asyncError{at: time.Now(), err: err})
 	}
-	s.logger.Error("NATS connection reports an error", err, nil)
+	// While the server is away or refuses us the same error comes with every
+	// attempt to reconnect. It is logged once.
+	text := err.Error()
+	if last := s.logged.Swap(&text); last == nil || *last != text {
+		s.logger.Error("NATS connection reports an error", err, nil)
+	}
 }
 
 // watch follows the connection's state.
@@ -425,6 +431,7 @@ func (s *Sink) watch() {
 		switch status {
 		case natsgo.CONNECTED:
 			s.maxPayload.Store(s.conn.MaxPayload())
+			s.logged.Store(nil)
 			s.logger.Info("NATS connection is back", nil)
 		case natsgo.RECONNECTING:
 			s.logger.Info("NATS connection is lost, reconnecting", nil)

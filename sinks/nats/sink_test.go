@@ -1,0 +1,882 @@
+package nats_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+const patience = 30 * time.Second
+
+// recorder is a logger that keeps what it is told.
+type recorder struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *recorder) add(level, text string, err error, fields watermill.LogFields) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprint(level, " ", text, " ", err, " ", fields))
+}
+
+func (r *recorder) Error(text string, err error, fields watermill.LogFields) {
+	r.add("error", text, err, fields)
+}
+func (r *recorder) Info(text string, fields watermill.LogFields)  { r.add("info", text, nil, fields) }
+func (r *recorder) Debug(text string, fields watermill.LogFields) { r.add("debug", text, nil, fields) }
+func (r *recorder) Trace(text string, fields watermill.LogFields) { r.add("trace", text, nil, fields) }
+func (r *recorder) With(watermill.LogFields) watermill.LoggerAdapter {
+	return r
+}
+
+func (r *recorder) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
+
+func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
+	t.Helper()
+	sink, err := nats.New(config, logger)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+func connect(t *testing.T, url string, options ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn, err := natsgo.Connect(url, options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
+func newMessage(payload string) *message.Message {
+	return message.NewMessage(watermill.NewUUID(), []byte(payload))
+}
+
+// eventually calls f until it is true.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for !f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v", what, patience)
+		}
+		<-pause.C
+	}
+}
+
+func storedCount(t *testing.T, js jetstream.JetStream, name string) uint64 {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+func TestProvisionCreates(t *testing.T) {
+	s := natstest.Start(t)
+	newSink(t, nats.Config{
+		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
+		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy,
+	}, nil)
+	_, js := connect(t, s.URL())
+	stream, err := js.Stream(t.Context(), "FARM")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := stream.CachedInfo().Config
+	if !slices.Equal(have.Subjects, []string{"farm.data.>"}) || have.MaxAge != time.Hour || have.MaxBytes != 1<<20 ||
+		have.MaxMsgs != 100 || have.MaxMsgSize != 5000 || have.Duplicates != 20*time.Minute ||
+		have.Retention != jetstream.WorkQueuePolicy || have.Storage != jetstream.FileStorage ||
+		have.Discard != jetstream.DiscardNew || have.Replicas != 1 {
+		t.Errorf("got %+v", have)
+	}
+	// The same again is no difference.
+	var log recorder
+	newSink(t, nats.Config{
+		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
+		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy, SyncAlways: true,
+	}, &log)
+	if text := log.all(); text != "" {
+		t.Errorf("logged %s", text)
+	}
+}
+
+func TestProvisionExisting(t *testing.T) {
+	s := natstest.Start(t)
+	_, js := connect(t, s.URL())
+	create := func(cfg jetstream.StreamConfig) {
+		t.Helper()
+		cfg.Name = nats.DefaultStream
+		if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		if err := js.DeleteStream(t.Context(), nats.DefaultStream); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if _, err := nats.New(nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, nil); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("ProvisionNone without a stream: %v", err)
+	}
+
+	// Other settings: kept with a warning, changed on demand.
+	create(jetstream.StreamConfig{Subjects: []string{"agrimill.>", "more"}, MaxAge: time.Hour, Metadata: map[string]string{"owner": "ops"}})
+	var log recorder
+	newSink(t, nats.Config{URL: s.URL()}, &log)
+	for _, want := range []string{"max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)", "the dedup window of 2m0s is short", "ProvisionUpdate"} {
+		if !strings.Contains(log.all(), want) {
+			t.Errorf("no %q in the log:\n%s", want, log.all())
+		}
+	}
+	newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
+	stream, err := js.Stream(t.Context(), nats.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := stream.CachedInfo().Config
+	if have.MaxAge != 2*time.Hour || have.Duplicates != nats.DefaultDedupWindow || have.Metadata["owner"] != "ops" || !slices.Contains(have.Subjects, "more") {
+		t.Errorf("after the update: %+v", have)
+	}
+	remove()
+
+	// Subjects that do not cover the sink's.
+	create(jetstream.StreamConfig{Subjects: []string{"agrimill.*", "other.>"}})
+	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionNone} {
+		if _, err := nats.New(nats.Config{URL: s.URL(), Provision: provision}, nil); !errors.Is(err, nats.ErrStream) {
+			t.Errorf("subjects that do not cover: %v", err)
+		}
+	}
+	remove()
+	create(jetstream.StreamConfig{Subjects: []string{"other.>"}})
+	sink := newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionUpdate}, nil)
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Errorf("after the update of the subjects: %v", err)
+	}
+	remove()
+
+	// Wider subjects are fine.
+	create(jetstream.StreamConfig{Subjects: []string{"*.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20, NoAck: true})
+	if _, err := nats.New(nats.Config{URL: s.URL()}, nil); !errors.Is(err, nats.ErrStream) {
+		t.Errorf("stream without acknowledgements: %v", err)
+	}
+	remove()
+	create(jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20})
+	var wide recorder
+	newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, &wide)
+	for _, want := range []string{"retention interest", "discard old"} {
+		if !strings.Contains(wide.all(), want) {
+			t.Errorf("no %q in the log:\n%s", want, wide.all())
+		}
+	}
+}
+
+func TestWarnsAboutDurability(t *testing.T) {
+	s := natstest.Start(t)
+	for _, c := range []struct {
+		name   string
+		config nats.Config
+		level  sinks.Durability
+		want   string // in the log; empty = no warning
+	}{
+		{"disk", nats.Config{Stream: "A", SubjectPrefix: "a"}, sinks.DurabilityDisk, "sync_interval: always"},
+		{"synced", nats.Config{Stream: "B", SubjectPrefix: "b", SyncAlways: true}, sinks.DurabilitySynced, ""},
+		{"memory", nats.Config{Stream: "C", SubjectPrefix: "c", Storage: jetstream.MemoryStorage, SyncAlways: true}, sinks.DurabilityMemory, "use file storage"},
+		{"short window", nats.Config{Stream: "D", SubjectPrefix: "d", SyncAlways: true, DedupWindow: time.Minute}, sinks.DurabilitySynced, "dedup window of 1m0s is short"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var log recorder
+			c.config.URL = s.URL()
+			d := newSink(t, c.config, &log).Describe()
+			if d.Durability != c.level || d.DurabilityNote == "" || d.Name != "nats" || d.MaxMessageSize != 1<<20 {
+				t.Errorf("Describe: %+v", d)
+			}
+			if text := log.all(); (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
+				t.Errorf("logged:\n%s\nwant %q", text, c.want)
+			}
+		})
+	}
+}
+
+// TestReplicated runs three servers: a stream of three replicas stores what it
+// acknowledged while one of them is down.
+func TestReplicated(t *testing.T) {
+	ports := freePorts(t, 3)
+	var routes []string
+	for _, port := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	var servers []*natstest.Server
+	for i := range 3 {
+		servers = append(servers, natstest.Start(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprint("s", i)
+			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: ports[i]}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		}))
+	}
+	eventually(t, "a leader", func() bool {
+		return slices.ContainsFunc(servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
+	})
+	urls := servers[0].URL() + "," + servers[1].URL() + "," + servers[2].URL()
+	var log recorder
+	var sink *nats.Sink
+	eventually(t, "a stream of three replicas", func() bool { // the leader learns of its peers bit by bit
+		var err error
+		sink, err = nats.New(nats.Config{URL: urls, Replicas: 3, PublishTimeout: 2 * time.Second}, &log)
+		return err == nil
+	})
+	defer sink.Close() //nolint:errcheck // always nil
+	if got := sink.Describe().Durability; got != sinks.DurabilityReplicated {
+		t.Errorf("durability %v", got)
+	}
+	if strings.Contains(log.all(), "durability") {
+		t.Errorf("logged:\n%s", log.all())
+	}
+	var acked []string
+	send := func(i int) {
+		payload := fmt.Sprint(i)
+		msg := newMessage(payload)
+		msg.Metadata[sinks.KeyDedupID] = payload
+		eventually(t, "publish", func() bool {
+			err := sink.Publish("topic", msg)
+			if err != nil && !errors.Is(err, sinks.ErrUnavailable) {
+				t.Fatalf("Publish: %v", err)
+			}
+			return err == nil
+		})
+		acked = append(acked, payload)
+	}
+	for i := range 20 {
+		send(i)
+	}
+	servers[0].Stop() // maybe the leader, maybe the one the sink is connected to
+	for i := range 20 {
+		send(100 + i)
+	}
+	var got []string
+	for _, raw := range readRaw(t, servers[1].URL(), "agrimill.topic") {
+		got = append(got, string(raw.Data))
+	}
+	if !slices.Equal(got, acked) {
+		t.Errorf("stored %v, acknowledged %v", got, acked)
+	}
+}
+
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() //nolint:errcheck // only held until all are found
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// TestOnTheWire looks at the headers as another client sees them.
+func TestOnTheWire(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL()}, nil)
+	msg := message.NewMessage("the-uuid", []byte("payload"))
+	msg.Metadata["plain"] = "Grünfläche 7"
+	msg.Metadata["crlf"] = "a\r\nb"
+	msg.Metadata["Nats-TTL"] = "1s"
+	msg.Metadata[sinks.KeyDedupID] = "endpoint/context/digest"
+	if err := sink.Publish("tenant.type", msg); err != nil {
+		t.Fatal(err)
+	}
+	raw := readRaw(t, s.URL(), "agrimill.tenant.type")[0]
+	want := natsgo.Header{
+		"_watermill_message_uuid": {"the-uuid"},
+		"plain":                   {"Grünfläche 7"},
+		"crlf":                    {"=?utf-8?B?YQ0KYg==?="},
+		"agrimill-key-Nats-TTL":   {"1s"},
+		sinks.KeyDedupID:          {"endpoint/context/digest"},
+		"Nats-Msg-Id":             {"endpoint/context/digest agrimill.tenant.type"},
+	}
+	for name, values := range want {
+		if !slices.Equal(raw.Header[name], values) {
+			t.Errorf("%s: got %q, want %q", name, raw.Header[name], values)
+		}
+	}
+	if len(raw.Header) != len(want) {
+		t.Errorf("got %v", raw.Header)
+	}
+}
+
+// TestAcknowledgementLost is row 17 of the fault matrix: stored, but the
+// acknowledgement does not arrive. The repeated publish is recognised.
+func TestAcknowledgementLost(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := natstest.NewProxy(t, s.URL())
+	sink := newSink(t, nats.Config{
+		URL: proxy.URL(), PublishTimeout: time.Second,
+		Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)},
+	}, nil)
+	var messages []*message.Message
+	for i := range 10 {
+		msg := newMessage(fmt.Sprint(i))
+		msg.Metadata[sinks.KeyDedupID] = fmt.Sprint("id", i)
+		messages = append(messages, msg)
+	}
+	proxy.LoseReplies()
+	if err := sink.Publish("topic", messages...); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Fatalf("Publish: got %v, want ErrUnavailable", err)
+	}
+	_, js := connect(t, s.URL())
+	if got := storedCount(t, js, nats.DefaultStream); got != 10 {
+		t.Fatalf("%d messages are stored, want 10: the test tests nothing", got)
+	}
+	proxy.Cut()
+	eventually(t, "publish after the cut", func() bool { return sink.Publish("topic", messages...) == nil })
+	if got := storedCount(t, js, nats.DefaultStream); got != 10 {
+		t.Errorf("%d messages are stored, want 10", got)
+	}
+}
+
+func TestStreamFull(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL(), MaxMessages: 3}, nil)
+	for range 3 {
+		if err := sink.Publish("topic", newMessage("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("Publish: got %v, want ErrUnavailable", err)
+	}
+	_, js := connect(t, s.URL())
+	stream, err := js.Stream(t.Context(), nats.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Errorf("Publish after there is room: %v", err)
+	}
+}
+
+func TestStreamGone(t *testing.T) {
+	s := natstest.Start(t)
+	_, js := connect(t, s.URL())
+	for _, c := range []struct {
+		provision nats.Provision
+		recovers  bool
+	}{{nats.ProvisionCreate, true}, {nats.ProvisionUpdate, true}, {nats.ProvisionNone, false}} {
+		t.Run(fmt.Sprint(c.provision), func(t *testing.T) {
+			if c.provision == nats.ProvisionNone {
+				newSink(t, nats.Config{URL: s.URL()}, nil) // the stream is there
+			}
+			sink := newSink(t, nats.Config{URL: s.URL(), Provision: c.provision}, nil)
+			if err := js.DeleteStream(t.Context(), nats.DefaultStream); err != nil {
+				t.Fatal(err)
+			}
+			if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+				t.Fatalf("Publish: got %v, want ErrUnavailable", err)
+			}
+			if !c.recovers {
+				if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
+					t.Errorf("Health: %v", err)
+				}
+				return
+			}
+			eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+			if err := sink.Health(t.Context()); err != nil {
+				t.Errorf("Health: %v", err)
+			}
+		})
+	}
+}
+
+// TestMemoryServerRestarts: a stream in memory is gone with its server, and the
+// sink makes a new one.
+func TestMemoryServerRestarts(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{
+		URL: s.URL(), Storage: jetstream.MemoryStorage,
+		Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)},
+	}, nil)
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Fatal(err)
+	}
+	s.Restart()
+	eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+}
+
+func TestSizeLimits(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, nil)
+	sized := func(payload, metadata int) *message.Message {
+		msg := newMessage(strings.Repeat("x", payload))
+		if metadata > 0 {
+			msg.Metadata["m"] = strings.Repeat("y", metadata)
+		}
+		return msg
+	}
+	limit := int(sink.Describe().MaxMessageSize)
+	// The header of such a message: version line, UUID, empty line.
+	header := len("NATS/1.0\r\n_watermill_message_uuid: \r\n\r\n") + len(watermill.NewUUID())
+	for _, c := range []struct {
+		name string
+		msg  *message.Message
+		want error
+	}{
+		{"exactly max_payload", sized(limit-header, 0), nil},
+		{"one byte above max_payload", sized(limit-header+1, 0), sinks.ErrTooLarge},
+		{"headers at their limit", sized(0, 65535-header-len("m: \r\n")), nil},
+		{"headers above their limit", sized(0, 65535-header-len("m: \r\n")+1), sinks.ErrTooLarge},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := sink.Publish("topic", c.msg); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+
+	// Limits that change behind the sink's back.
+	_, js := connect(t, s.URL())
+	cfg := jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, MaxMsgSize: 1000}
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Publish("topic", sized(2000, 0)); !errors.Is(err, sinks.ErrTooLarge) {
+		t.Errorf("stream with a lower limit: got %v, want ErrTooLarge", err)
+	}
+	if err := sink.Health(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := sink.Describe().MaxMessageSize; got != 1000 {
+		t.Errorf("after a look at the stream MaxMessageSize is %d", got)
+	}
+	s.Restart(func(o *server.Options) { o.MaxPayload = 500 })
+	eventually(t, "publish", func() bool { return sink.Publish("topic", sized(10, 0)) == nil })
+	if err := sink.Publish("topic", sized(600, 0)); !errors.Is(err, sinks.ErrTooLarge) {
+		t.Errorf("server with a lower limit: got %v, want ErrTooLarge", err)
+	}
+}
+
+// TestOnePoisonAmongMany is row 18 of the fault matrix: a message that the sink
+// cannot take delays no other.
+func TestOnePoisonAmongMany(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL()}, nil)
+	var group sync.WaitGroup
+	for i := range 1000 {
+		group.Go(func() {
+			msg, want := newMessage(fmt.Sprint(i)), error(nil)
+			if i == 500 {
+				msg.Payload, want = make([]byte, 2<<20), sinks.ErrTooLarge
+			}
+			if err := sink.Publish("topic", msg); !errors.Is(err, want) {
+				t.Errorf("message %d: got %v, want %v", i, err, want)
+			}
+		})
+	}
+	group.Wait()
+	_, js := connect(t, s.URL())
+	if got := storedCount(t, js, nats.DefaultStream); got != 999 {
+		t.Errorf("%d messages are stored, want 999", got)
+	}
+}
+
+func TestMaxPending(t *testing.T) {
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL(), MaxPending: 2}, nil)
+	var messages []*message.Message
+	for i := range 500 {
+		messages = append(messages, newMessage(fmt.Sprint(i)))
+	}
+	if err := sink.Publish("topic", messages...); err != nil {
+		t.Fatal(err)
+	}
+	_, js := connect(t, s.URL())
+	if got := storedCount(t, js, nats.DefaultStream); got != 500 {
+		t.Errorf("%d messages are stored, want 500", got)
+	}
+}
+
+// TestGivenConnection: Close leaves a connection that it was given as it was.
+func TestGivenConnection(t *testing.T) {
+	s := natstest.Start(t)
+	conn, js := connect(t, s.URL())
+	before := conn.NumSubscriptions()
+	sink, err := nats.New(nats.Config{Conn: conn}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !conn.IsConnected() {
+		t.Error("the connection is closed")
+	}
+	if got := storedCount(t, js, nats.DefaultStream); got != 1 {
+		t.Errorf("%d messages are stored, want 1", got)
+	}
+	// One subscription is the connection's own, for answers.
+	if got := conn.NumSubscriptions(); got > before+1 {
+		t.Errorf("%d subscriptions are left", got-before)
+	}
+
+	// Disconnected, it may buffer; the sink does not let it.
+	sink = newSink(t, nats.Config{Conn: conn}, nil)
+	s.Stop()
+	eventually(t, "the loss of the connection", func() bool { return !conn.IsConnected() })
+	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, natsgo.ErrDisconnected) {
+		t.Errorf("Publish: %v", err)
+	}
+	if n, err := conn.Buffered(); err == nil && n > 0 {
+		t.Errorf("%d bytes are buffered", n)
+	}
+	conn.Close()
+	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("Publish on a closed connection: %v", err)
+	}
+}
+
+func TestNewUnavailable(t *testing.T) {
+	s := natstest.Start(t)
+	s.Stop()
+	_, err := nats.New(nats.Config{URL: s.URL(), User: "farm", Password: "hunter2"}, nil)
+	if !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("server down: %v", err)
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Error("the error holds the password")
+	}
+	s.Restart(func(o *server.Options) { o.JetStream = false })
+	if _, err := nats.New(nats.Config{URL: s.URL()}, nil); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("no JetStream: %v", err)
+	}
+}
+
+func TestAuthentication(t *testing.T) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	publicKey, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seedFile := filepath.Join(t.TempDir(), "user.nk")
+	if err := os.WriteFile(seedFile, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	operator, account, credentials := newAccount(t)
+	_, system, _ := newAccount(t)
+
+	for _, c := range []struct {
+		name   string
+		server func(*server.Options)
+		good   nats.Config
+		bad    nats.Config
+	}{
+		{
+			"user and password",
+			func(o *server.Options) { o.Username, o.Password = "farm", "s3cret" },
+			nats.Config{User: "farm", Password: "s3cret"},
+			nats.Config{User: "farm", Password: "hunter2"},
+		},
+		{
+			"token",
+			func(o *server.Options) { o.Authorization = "s3cret" },
+			nats.Config{Token: "s3cret"},
+			nats.Config{Token: "hunter2"},
+		},
+		{
+			"nkey",
+			func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: publicKey}} },
+			nats.Config{NKeySeedFile: seedFile},
+			nats.Config{},
+		},
+		{
+			"credentials",
+			func(o *server.Options) {
+				resolver := &server.MemAccResolver{}
+				if err := resolver.Store(account.Subject, encode(t, account, operator)); err != nil {
+					t.Fatal(err)
+				}
+				// Without an account for the system there is no JetStream.
+				if err := resolver.Store(system.Subject, encode(t, system, operator)); err != nil {
+					t.Fatal(err)
+				}
+				o.SystemAccount = system.Subject
+				o.AccountResolver = resolver
+				o.TrustedKeys = []string{publicKeyOf(t, operator)}
+			},
+			nats.Config{CredentialsFile: credentials},
+			nats.Config{},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := natstest.Start(t, c.server)
+			c.good.URL, c.bad.URL = s.URL(), s.URL()
+			sink := newSink(t, c.good, nil)
+			if err := sink.Publish("topic", newMessage("x")); err != nil {
+				t.Errorf("Publish: %v", err)
+			}
+			_, err := nats.New(c.bad, nil)
+			if !errors.Is(err, sinks.ErrUnavailable) {
+				t.Errorf("bad credentials: %v", err)
+			}
+			for _, secret := range []string{"s3cret", "hunter2"} {
+				if strings.Contains(fmt.Sprint(err), secret) {
+					t.Errorf("the error holds a secret: %v", err)
+				}
+			}
+		})
+	}
+	for _, config := range []nats.Config{{NKeySeedFile: filepath.Join(t.TempDir(), "none")}, {User: "a", Token: "b"}} {
+		if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrConfig) {
+			t.Errorf("got %v, want ErrConfig", err)
+		}
+	}
+}
+
+// newAccount returns the key of an operator, the claims of an account of it with
+// JetStream, and a credentials file of a user of that account.
+func newAccount(t *testing.T) (nkeys.KeyPair, *jwt.AccountClaims, string) {
+	t.Helper()
+	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
+		pair, err := create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	operator, accountKey, userKey := key(nkeys.CreateOperator), key(nkeys.CreateAccount), key(nkeys.CreateUser)
+	account := jwt.NewAccountClaims(publicKeyOf(t, accountKey))
+	account.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
+	user := jwt.NewUserClaims(publicKeyOf(t, userKey))
+	token, err := user.Encode(accountKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := userKey.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := jwt.FormatUserConfig(token, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "user.creds")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return operator, account, file
+}
+
+func publicKeyOf(t *testing.T, pair nkeys.KeyPair) string {
+	t.Helper()
+	key, err := pair.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func encode(t *testing.T, claims *jwt.AccountClaims, signer nkeys.KeyPair) string {
+	t.Helper()
+	token, err := claims.Encode(signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TestCredentialsRefusedForAWhile: a server that refuses the credentials at a
+// reconnect, twice and more, does not end the reconnecting.
+func TestCredentialsRefusedForAWhile(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "farm", "s3cret" })
+	var log recorder
+	var refused atomic.Int32
+	sink := newSink(t, nats.Config{
+		URL: s.URL(), User: "farm", Password: "s3cret",
+		Options: []natsgo.Option{
+			natsgo.ReconnectWait(5 * time.Millisecond),
+			natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+				if errors.Is(err, natsgo.ErrAuthorization) {
+					refused.Add(1)
+				}
+			}),
+		},
+	}, &log)
+	s.Restart(func(o *server.Options) { o.Password = "other" })
+	eventually(t, "five refusals", func() bool { return refused.Load() >= 5 })
+	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("Publish: got %v, want ErrUnavailable", err)
+	}
+	s.Restart(func(o *server.Options) { o.Password = "s3cret" })
+	eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+	if strings.Contains(log.all(), "s3cret") {
+		t.Error("the log holds the password")
+	}
+}
+
+// TestNotAuthorised: a server does not answer a publish that it does not allow.
+func TestNotAuthorised(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) {
+		o.Users = []*server.User{{
+			Username: "farm", Password: "x",
+			Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"agrimill.secret.>"}}},
+		}}
+	})
+	sink := newSink(t, nats.Config{URL: s.URL(), User: "farm", Password: "x", PublishTimeout: 500 * time.Millisecond}, nil)
+	err := sink.Publish("secret.topic", newMessage("x"))
+	if !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, natsgo.ErrPermissionViolation) {
+		t.Errorf("Publish: got %v, want ErrUnavailable for a permissions violation", err)
+	}
+	if err := sink.Publish("open.topic", newMessage("x")); err != nil {
+		t.Errorf("Publish: %v", err)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "nats"},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		IsCA:         true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(certificate)
+	s := natstest.Start(t, func(o *server.Options) {
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	})
+	sink := newSink(t, nats.Config{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}, nil)
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Errorf("Publish: %v", err)
+	}
+	if _, err := nats.New(nats.Config{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, nil); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("unknown authority: %v", err)
+	}
+}
+
+// TestHealthHonoursContext: a look at a server that does not answer ends with
+// the context.
+func TestHealthHonoursContext(t *testing.T) {
+	b := newBackend(t, sinktest.Settings{})
+	sink := b.NewSink(t)
+	b.Hang(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := sink.Health(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	if err := (nats.Config{}).Validate(); err != nil {
+		t.Errorf("zero value: %v", err)
+	}
+	conn := &natsgo.Conn{}
+	for name, config := range map[string]nats.Config{
+		"Conn with URL":          {Conn: conn, URL: "nats://x"},
+		"Conn with token":        {Conn: conn, Token: "x"},
+		"Conn with TLS":          {Conn: conn, TLS: &tls.Config{MinVersion: tls.VersionTLS12}},
+		"two credentials":        {User: "a", CredentialsFile: "b"},
+		"stream name":            {Stream: "a.b"},
+		"prefix with wildcard":   {SubjectPrefix: "a.*"},
+		"prefix with space":      {SubjectPrefix: "a b"},
+		"prefix of the server":   {SubjectPrefix: "$JS"},
+		"provision":              {Provision: 7},
+		"storage":                {Storage: 7},
+		"replicas":               {Replicas: 6},
+		"negative replicas":      {Replicas: -1},
+		"negative age":           {MaxAge: -1},
+		"negative bytes":         {MaxBytes: -1},
+		"negative messages":      {MaxMessages: -1},
+		"negative size":          {MaxMessageSize: -1},
+		"tiny window":            {DedupWindow: time.Millisecond},
+		"negative window":        {DedupWindow: -1},
+		"window longer than age": {MaxAge: time.Minute, DedupWindow: time.Hour},
+		"negative timeout":       {PublishTimeout: -1},
+		"negative pending":       {MaxPending: -1},
+		"URL":                    {URL: "nats://user:hunter2@host:port:x"},
+	} {
+		err := config.Validate()
+		if !errors.Is(err, nats.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+		if strings.Contains(fmt.Sprint(err), "hunter2") {
+			t.Errorf("%s: the error holds the password", name)
+		}
+	}
+	if err := (nats.Config{MaxAge: time.Minute}).Validate(); err != nil {
+		t.Errorf("the default window does not follow a short MaxAge: %v", err)
+	}
+}

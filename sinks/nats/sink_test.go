@@ -623,6 +623,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	operator, account, credentials := newAccount(t)
 	_, system, _ := newAccount(t)
+	system.Limits.JetStreamLimits = jwt.JetStreamLimits{} // not allowed there
 
 	for _, c := range []struct {
 		name   string

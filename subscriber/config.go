@@ -107,9 +107,12 @@ type Config struct {
 	// Default: delivered as it is.
 	Unmarshaler Unmarshaler
 
-	// CloseTimeout bounds how long Close, or the end of a subscription, waits
-	// for open messages to be acked, and how long Close then waits for
-	// confirmations to be sent. Default 30 s.
+	// DrainTimeout bounds how long Close, and the end of a subscription, wait for
+	// the messages that were taken to be acked. Default 20 s, but at
+	// most two thirds of CloseTimeout.
+	DrainTimeout time.Duration
+	// CloseTimeout bounds Close as a whole: the drain, and the sending of the
+	// confirmations that then wait. Default 30 s.
 	CloseTimeout time.Duration
 
 	// Hooks observe what happens. All are optional.
@@ -193,6 +196,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.RecentConfirmed, 1<<16)
 	setDefault(&c.RecentFor, 10*time.Minute)
 	setDefault(&c.CloseTimeout, 30*time.Second)
+	setDefault(&c.DrainTimeout, min(20*time.Second, c.CloseTimeout*2/3))
 	c.Payload.setDefaults()
 	if c.OrderKey == nil {
 		c.OrderKey = receivingEndpoint
@@ -231,7 +235,7 @@ func (c Config) Validate() error {
 		"Confirm.MaxBatch": int64(c.Confirm.MaxBatch), "Confirm.MaxAge": int64(c.Confirm.MaxAge),
 		"Confirm.MaxRequests": int64(c.Confirm.MaxRequests), "Confirm.MaxBacklog": int64(c.Confirm.MaxBacklog),
 		"RecentConfirmed": int64(c.RecentConfirmed), "RecentFor": int64(c.RecentFor),
-		"CloseTimeout": int64(c.CloseTimeout),
+		"CloseTimeout": int64(c.CloseTimeout), "DrainTimeout": int64(c.DrainTimeout),
 	} {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s must not be negative", name))

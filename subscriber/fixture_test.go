@@ -18,7 +18,12 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Watermill's suite leaves the helpers behind with which it multiplies
+	// subscribers: they send to a channel that it no longer reads.
+	const multiplier = "github.com/ThreeDotsLabs/watermill/internal/subscriber.(*multiplier).Subscribe."
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(multiplier+"func2"), goleak.IgnoreAnyFunction(multiplier+"func3"))
+}
 
 const (
 	typeJSON  = "app:test:json"

@@ -93,7 +93,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // Subscribe does not wait for that.
 //
 // When ctx ends, nothing more is delivered, messages that were taken may still
-// be acked, for Config.CloseTimeout, and then the channel is closed. The same
+// be acked, for Config.DrainTimeout, and then the channel is closed. The same
 // happens on Close, and when the service refuses the stream for good (an
 // answer of status 4xx other than 401, 408 and 429), which Stats tells.
 //
@@ -208,8 +208,8 @@ func (s *Subscriber) onRoom() {
 }
 
 // Close stops reading the stream, waits until the messages that handlers hold
-// are acked or nacked, sends the confirmations that wait, and closes the output
-// channels. The waiting for acks and the sending are each bounded by
+// are acked or nacked, at most for Config.DrainTimeout, sends the confirmations
+// that wait, and closes the output channels; all that within
 // Config.CloseTimeout. What was not acked stays unconfirmed and comes again
 // with the next connection; how many that are is logged.
 //
@@ -222,6 +222,8 @@ func (s *Subscriber) Close() error {
 }
 
 func (s *Subscriber) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CloseTimeout)
+	defer cancel()
 	s.mu.Lock()
 	s.closed = true
 	subs := append([]*subscription(nil), s.subscriptions...)
@@ -239,8 +241,6 @@ func (s *Subscriber) close() error {
 	s.cancel()
 	s.wg.Wait()
 
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CloseTimeout)
-	defer cancel()
 	unconfirmed := s.confirmer.close(ctx)
 	stats := s.Stats()
 	s.logger.Info("Subscriber closed", watermill.LogFields{

@@ -237,7 +237,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	case <-sub.stop:
 	}
 	s.stopSubscription(sub)
-	timer := time.AfterFunc(s.cfg.CloseTimeout, sub.giveUp)
+	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
 	// No delivery is accepted any more (stopped is set), so nobody adds.
 	sub.deliveries.Wait()

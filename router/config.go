@@ -36,8 +36,9 @@ type Config struct {
 	// set per route. The Router closes the Store if it has a method Close() error.
 	Dedup DedupConfig
 
-	// CloseTimeout bounds Close: 4/5 of it may pass until the messages in
-	// flight are done, then their subscriptions' contexts are cancelled. 0 means
+	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions
+	// are cancelled, whether the messages in flight are done or not; at 90 % the
+	// sinks are closed, whether the subscribers are or not. 0 means
 	// [DefaultCloseTimeout]; negative is an error.
 	CloseTimeout time.Duration
 

@@ -24,7 +24,7 @@ const (
 // urlTail finds what may be secret in an address: userinfo, query and fragment.
 var (
 	urlUserinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*://)[^\s/?#@"']*@`)
-	urlTail     = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*://[^\s?#"'<>]*)[?#][^\s"'<>]*`)
+	urlTail     = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*://[^\s?#"'<>]*)[?#][^\s"'<>]*?([.,:;)\]]*(?:[\s"'<>]|$))`)
 )
 
 // RedactError returns the text of err fit for logs and metadata: userinfo, query
@@ -46,7 +46,7 @@ func RedactError(err error, msg *message.Message) string {
 	}
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	text = urlUserinfo.ReplaceAllString(text, "$1")
-	text = urlTail.ReplaceAllString(text, "$1?…")
+	text = urlTail.ReplaceAllString(text, "$1?…$2")
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

@@ -234,16 +234,24 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				end++
 			}
 			if err := rt.To.Publish(topics[start], prepared[start:end]...); err != nil {
-				if Classify(err) == ClassHandler {
-					err = Outage(err)
-				}
-				return nil, err
+				return nil, sinkError(err)
 			}
 			start = end
 		}
 		d.touched = true
 		return nil, nil
 	}
+}
+
+// sinkError makes an outage of an error that says nothing about its class: a
+// sink that fails for reasons of its own must not empty the stream into the
+// poison queue.
+func sinkError(err error) error {
+	var own Classified
+	if Classify(err) == ClassHandler && !errors.As(err, &own) {
+		return Outage(err)
+	}
+	return err
 }
 
 // prepare makes the i-th message ready for the sink.

@@ -300,9 +300,10 @@ func (r *Router) Close() error {
 func (r *Router) shutdown() error {
 	all, cancelAll := context.WithTimeout(context.Background(), r.config.CloseTimeout)
 	defer cancelAll()
+	subscribers, cancelSubscribers := context.WithTimeout(all, r.config.CloseTimeout/10*9)
+	defer cancelSubscribers()
 	drain, cancelDrain := context.WithTimeout(all, r.drainTimeout())
 	defer cancelDrain()
-	over := all.Done()
 
 	r.mu.Lock()
 	r.closed = true
@@ -335,13 +336,13 @@ func (r *Router) shutdown() error {
 	for _, rt := range routes {
 		closing.add(fmt.Sprintf("subscriber of route %q", rt.Name), rt.From)
 	}
-	failure.Errs = append(failure.Errs, closing.close(over)...)
-	wait(&r.intakes, over)
+	failure.Errs = append(failure.Errs, closing.close(subscribers.Done())...)
+	wait(&r.intakes, subscribers.Done())
 	close(r.abandon)
 
 	// Messages that were in flight when the time for them was over have lost
 	// their context by now, and get a moment to notice.
-	r.drained(over)
+	r.drained(subscribers.Done())
 	for _, rt := range routes {
 		if rt.To != nil {
 			closing.add(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
@@ -351,7 +352,7 @@ func (r *Router) shutdown() error {
 	if store, ok := r.config.Dedup.Store.(io.Closer); ok {
 		closing.add("dedup store", store)
 	}
-	failure.Errs = append(failure.Errs, closing.close(over)...)
+	failure.Errs = append(failure.Errs, closing.close(all.Done())...)
 
 	if failure.Open == 0 && len(failure.Errs) == 0 {
 		return nil
@@ -423,40 +424,50 @@ func same(a, b io.Closer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// close closes what was added since the last call, and waits until over.
-func (c *closer) close(over <-chan struct{}) []error {
-	results := make(chan error, len(c.next))
-	errs := make([]error, len(c.next))
-	for i := range errs {
-		item := c.next[i]
-		// Ends when the thing's Close returns. We have no means to end it.
-		go func() {
-			if err := item.what.Close(); err != nil {
-				results <- fmt.Errorf("%s: %w", item.name, err)
-				return
-			}
-			results <- nil
-		}()
+// close closes what was added since the last call, and waits until limit.
+func (c *closer) close(limit <-chan struct{}) []error {
+	type result struct {
+		i   int
+		err error
 	}
-	errs = errs[:0]
-	for range c.next {
+	items := c.next
+	c.next = nil
+	results := make(chan result, len(items))
+	for i, item := range items {
+		// Ends when the thing's Close returns. We have no means to end it.
+		go func() { results <- result{i, item.what.Close()} }()
+	}
+	var errs []error
+	closed := make([]bool, len(items))
+	for range items {
+		var r result
 		select {
-		case err := <-results:
-			if err != nil {
-				errs = append(errs, err)
+		case r = <-results:
+		default:
+			select {
+			case r = <-results:
+			case <-limit:
+				r.i = -1
 			}
-		case <-over:
-			errs = append(errs, fmt.Errorf("%w: waiting for a Close", ErrCloseTimeout))
-			c.next = nil
-			return errs
+		}
+		if r.i < 0 {
+			break
+		}
+		closed[r.i] = true
+		if r.err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", items[r.i].name, r.err))
 		}
 	}
-	c.next = nil
+	for i, item := range items {
+		if !closed[i] {
+			errs = append(errs, fmt.Errorf("%w: %s does not return from Close", ErrCloseTimeout, item.name))
+		}
+	}
 	return errs
 }
 
-// wait waits for a group until over.
-func wait(group *sync.WaitGroup, over <-chan struct{}) {
+// wait waits for a group until limit.
+func wait(group *sync.WaitGroup, limit <-chan struct{}) {
 	done := make(chan struct{})
 	// Ends when the group does: at the latest when Router.abandon is closed.
 	go func() {
@@ -465,6 +476,6 @@ func wait(group *sync.WaitGroup, over <-chan struct{}) {
 	}()
 	select {
 	case <-done:
-	case <-over:
+	case <-limit:
 	}
 }

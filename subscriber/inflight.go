@@ -67,6 +67,8 @@ type delivery struct {
 	bytes     int64 // counted in Subscriber.bytes
 	open      int   // subscriptions that have not acked
 	abandoned bool  // a subscription ended without an ack
+	confirm   []confirmation
+	confirm1  [1]confirmation
 	prev      *delivery
 	next      *delivery
 }

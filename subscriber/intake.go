@@ -147,8 +147,8 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		if evicted := s.evictStalled(); len(evicted) > 0 {
 			s.mu.Unlock()
-			for _, done := range evicted {
-				s.release(done)
+			for _, d := range evicted {
+				s.release(d)
 			}
 			s.mu.Lock()
 			continue
@@ -256,51 +256,38 @@ func (s *Subscriber) wakeRoom() {
 	}
 }
 
-// settled is a delivery that no subscription holds any more, with the
-// confirmations that it leads to.
-type settled struct {
-	d         *delivery
-	confirm   []confirmation
-	confirm1  [1]confirmation
-	abandoned bool
-}
-
-// settle records the end of d for one subscription. When it was the last one,
-// d is closed, and release has to be called with the result after s.mu was
+// settle records the end of d for one subscription and reports whether it was
+// the last one. d is closed then, and release has to be called after s.mu was
 // unlocked. s.mu is held.
-func (s *Subscriber) settle(d *delivery, acked bool) *settled {
+func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
 	d.abandoned = d.abandoned || !acked
 	d.open--
 	if d.open > 0 {
-		return nil
+		return false
 	}
 	s.unlink(d)
-	done := &settled{d: d, abandoned: d.abandoned}
-	done.confirm = done.confirm1[:0]
+	d.confirm = d.confirm1[:0]
 	now := time.Now()
 	s.table.closeDelivery(d, func(i int) {
-		done.confirm = append(done.confirm, confirmation{key: d.keys[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
+		d.confirm = append(d.confirm, confirmation{key: d.keys[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
 	})
 	if !d.abandoned && d.file != (fileKey{}) {
 		s.filesDone.add(d.file, now)
 	}
-	return done
+	return true
 }
 
 // release does what has to be done outside the lock when a delivery is closed.
-func (s *Subscriber) release(done *settled) {
-	if done == nil {
-		return
+func (s *Subscriber) release(d *delivery) {
+	if d.payload != nil {
+		d.payload.release()
 	}
-	if done.d.payload != nil {
-		done.d.payload.release()
-	}
-	if done.abandoned {
+	if d.abandoned {
 		s.stats.abandoned.Add(1)
-		s.untakenCount(done.d.event.Type(), messageTypeOf(done.d.event))
+		s.untakenCount(d.event.Type(), messageTypeOf(d.event))
 	}
-	if len(done.confirm) > 0 {
-		s.confirmer.add(done.d.tenant, done.confirm...)
+	if len(d.confirm) > 0 {
+		s.confirmer.add(d.tenant, d.confirm...)
 	}
 }
 

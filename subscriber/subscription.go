@@ -57,9 +57,11 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 		sub.deliveries.Go(func() {
 			acked := s.deliver(sub, d, nil)
 			s.mu.Lock()
-			done := s.settle(d, acked)
+			last := s.settle(d, acked)
 			s.mu.Unlock()
-			s.release(done)
+			if last {
+				s.release(d)
+			}
 		})
 		return
 	}
@@ -86,15 +88,17 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		q.items[0] = nil
 		q.items = q.items[1:]
 		q.nacks = 0
-		last := len(q.items) == 0
+		empty := len(q.items) == 0
 		_, evicted := s.evictedKeys[key]
-		if last {
+		if empty {
 			delete(sub.queues, key)
 		}
-		done := s.settle(d, acked)
+		closed := s.settle(d, acked)
 		s.mu.Unlock()
-		s.release(done)
-		if last {
+		if closed {
+			s.release(d)
+		}
+		if empty {
 			if evicted {
 				s.recall()
 			}
@@ -208,8 +212,8 @@ const stalledNacks = 5
 // it gives up is not confirmed: the key takes nothing more until its queue is
 // empty, and then everything is asked for again, in order. s.mu is held; the
 // result is to be released.
-func (s *Subscriber) evictStalled() []*settled {
-	var evicted []*settled
+func (s *Subscriber) evictStalled() []*delivery {
+	var evicted []*delivery
 	for _, sub := range s.subscriptions {
 		for key, q := range sub.queues {
 			if q.nacks < stalledNacks || len(q.items) < 2 {
@@ -217,8 +221,8 @@ func (s *Subscriber) evictStalled() []*settled {
 			}
 			s.evictedKeys[key] = struct{}{}
 			for _, d := range q.items[1:] {
-				if done := s.settle(d, false); done != nil {
-					evicted = append(evicted, done)
+				if s.settle(d, false) {
+					evicted = append(evicted, d)
 				}
 			}
 			clear(q.items[1:])

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// The source is a gateway reduced to what costs next to nothing: it streams
+// prepared events as fast as they are read and takes confirmations without
+// looking at them. It runs in a process of its own, so that the processor time
+// it takes does not count for what is measured.
+
+const sourceEnv = "AGRIMILL_BENCH_SOURCE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sourceEnv) != "" {
+		if err := serveSource(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// eventTemplate renders one MESSAGE_RECEIVED event with a payload of size bytes,
+// and says where the last 12 digits of the message ID stand. endpoint is the
+// last digit of the receiving endpoint's ID.
+func eventTemplate(size, endpoint int) (event []byte, digits int) {
+	payload := make([]byte, size)
+	for i := range payload {
+		payload[i] = byte(i*7 + i>>8)
+	}
+	const id = "6f0e3a0c-3a5e-4a6c-9b57-000000000000"
+	event = fmt.Appendf(nil, "event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":\"%s\","+
+		"\"app_message_id\":\"0d4c1e2f-93a1-4f6e-8a44-5b0c7d1e2f3a\",\"message_type\":\"iso:11783:-10:taskdata:zip\","+
+		"\"sent_at\":\"2026-05-04T03:02:01.123Z\",\"received_at\":\"2026-05-04T03:02:01.456Z\",\"payload\":\"%s\","+
+		"\"receiving_endpoint_id\":\"b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9b8%x\",\"filename\":\"TASKDATA.ZIP\","+
+		"\"tenant_id\":\"7a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d\",\"teamset_context_id\":\"team 1\"}\n\n",
+		id, base64.StdEncoding.EncodeToString(payload), endpoint)
+	return event, strings.Index(string(event), id) + len(id) - 12
+}
+
+// appendEvents appends n events with consecutive message IDs from first on.
+func appendEvents(buf []byte, events [][]byte, digits []int, first, n int) []byte {
+	for i := first; i < first+n; i++ {
+		t := i % len(events)
+		start := len(buf)
+		buf = append(buf, events[t]...)
+		d := buf[start+digits[t] : start+digits[t]+12]
+		for j, v := 11, i; v > 0; j, v = j-1, v/10 {
+			d[j] = byte('0' + v%10)
+		}
+	}
+	return buf
+}
+
+const endpoints = 16
+
+// serveSource serves until standard input ends.
+func serveSource() error {
+	var count, size atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"access_token":"t","token_type":"Bearer","expires_in":3600}`)
+	})
+	mux.HandleFunc("POST /prepare", func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.ParseInt(r.FormValue("count"), 10, 64)
+		s, _ := strconv.ParseInt(r.FormValue("size"), 10, 64)
+		count.Store(n)
+		size.Store(s)
+	})
+	mux.HandleFunc("POST /confirmations", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusAccepted)
+	})
+	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+		var events [][]byte
+		var digits []int
+		for i := range endpoints {
+			e, d := eventTemplate(int(size.Load()), i)
+			events, digits = append(events, e), append(digits, d)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		batch := max(1, 256<<10/len(events[0]))
+		var buf []byte
+		for i, n := 0, int(count.Load()); i < n; i += batch {
+			buf = appendEvents(buf[:0], events, digits, i, min(batch, n-i))
+			if _, err := w.Write(buf); err != nil {
+				return
+			}
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: mux}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = server.Close()
+	}()
+	fmt.Println("http://" + listener.Addr().String())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// startSource starts the source process and returns its address.
+func startSource(b *testing.B) string {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), sourceEnv+"=1", "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// prepare tells the source what the next connection gets.
+func prepare(b *testing.B, base string, count, size int) {
+	b.Helper()
+	url := fmt.Sprintf("%s/prepare?count=%d&size=%d", base, count, size)
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	_ = resp.Body.Close()
+}
+
+func newClient(b *testing.B, base string) *gateway.Client {
+	b.Helper()
+	client, err := gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = client.Close() })
+	return client
+}

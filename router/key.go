@@ -13,8 +13,9 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Key names what [Dedup] recognises. Equal keys mean copies of one message.
-type Key [sha256.Size]byte
+// Key names what [Dedup] recognises. Equal keys mean copies of one message. It
+// is the first half of a SHA-256.
+type Key [16]byte
 
 // String returns the key in hexadecimal.
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
@@ -27,7 +28,12 @@ func KeyOf(parts ...string) Key {
 	for _, part := range parts {
 		buf = appendPart(buf, part)
 	}
-	return sha256.Sum256(buf)
+	return hash(buf)
+}
+
+func hash(data []byte) Key {
+	sum := sha256.Sum256(data)
+	return Key(sum[:len(Key{})])
 }
 
 func appendPart(buf []byte, part string) []byte {
@@ -81,11 +87,11 @@ func DefaultKey(scope string, msg *message.Message) (Key, bool, error) {
 		switch sum := meta[gateway.KeyPayloadSHA256]; {
 		case sum != "": // the payload is elsewhere
 			buf = append(buf, 's')
-			return sha256.Sum256(appendPart(buf, sum)), true, nil
+			return hash(appendPart(buf, sum)), true, nil
 		case meta[gateway.KeyPayloadMode] == "":
 			digest := xxh3.Hash128(msg.Payload).Bytes()
 			buf = append(buf, 'd')
-			return sha256.Sum256(append(buf, digest[:]...)), true, nil
+			return hash(append(buf, digest[:]...)), true, nil
 		}
 	}
 	ids := messageIDs(meta)
@@ -96,7 +102,7 @@ func DefaultKey(scope string, msg *message.Message) (Key, bool, error) {
 	for _, id := range ids {
 		buf = appendPart(buf, id)
 	}
-	return sha256.Sum256(buf), true, nil
+	return hash(buf), true, nil
 }
 
 // messageIDs returns the message IDs, sorted.

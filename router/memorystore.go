@@ -8,7 +8,7 @@ import (
 )
 
 // DefaultMemoryStoreEntries is the default of [MemoryStoreConfig.MaxEntries].
-// It takes about 40 MB when full.
+// It takes about 30 MB when full.
 const DefaultMemoryStoreEntries = 1 << 18
 
 // MemoryStoreConfig configures [NewMemoryStore]. The zero value is ready for use.
@@ -39,19 +39,32 @@ func (c *MemoryStoreConfig) setDefaults() {
 // moment are handled again. It needs no Close.
 type MemoryStore struct {
 	maxEntries int
+	base       time.Time // times are durations since base: small, and monotonic
 
-	mu        sync.Mutex
-	entries   map[Key]memoryEntry
+	mu sync.Mutex
+	// slots holds the entries and index says where. Neither has pointers, so
+	// the garbage collector does not walk through them.
+	index map[Key]int32
+	slots []slot
+	// Slots form rings through their links. The one of slot freeList holds the
+	// unused slots, the one of slot commitList the commits, oldest first:
+	// expired ones go from its front whenever something is added, so no
+	// goroutine is needed. Reservations are in none.
+	commits   int
 	lastToken Token
-	// committed lists the commits, oldest first. Expired ones go from the
-	// front whenever something is added, so no goroutine is needed.
-	committed ring
 }
 
-type memoryEntry struct {
-	token     Token
-	committed bool
-	expires   time.Time
+const (
+	freeList   int32 = 0
+	commitList int32 = 1
+)
+
+type slot struct {
+	key        Key
+	token      Token
+	expires    time.Duration
+	prev, next int32
+	committed  bool
 }
 
 // NewMemoryStore returns an empty store, or an error that matches [ErrConfig].
@@ -60,7 +73,12 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	return &MemoryStore{maxEntries: config.MaxEntries, entries: make(map[Key]memoryEntry)}, nil
+	return &MemoryStore{
+		maxEntries: config.MaxEntries,
+		base:       time.Now(),
+		index:      make(map[Key]int32),
+		slots:      []slot{freeList: {}, commitList: {prev: commitList, next: commitList}},
+	}, nil
 }
 
 // Reserve implements [DedupStore].
@@ -68,38 +86,52 @@ func (s *MemoryStore) Reserve(ctx context.Context, key Key, lease time.Duration)
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}
-	now := time.Now()
+	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if entry, ok := s.entries[key]; ok && now.Before(entry.expires) {
-		if entry.committed {
-			return Committed, 0, nil
-		}
+	i, ok := s.index[key]
+	switch {
+	case !ok:
+		i = s.take()
+		s.index[key] = i
+	case now < s.slots[i].expires && s.slots[i].committed:
+		return Committed, 0, nil
+	case now < s.slots[i].expires:
 		return Busy, 0, nil
+	case s.slots[i].committed:
+		s.unlink(i)
+		s.commits--
 	}
 	s.lastToken++
-	s.entries[key] = memoryEntry{token: s.lastToken, expires: now.Add(lease)}
+	s.slots[i] = slot{key: key, token: s.lastToken, expires: now + lease}
 	return Reserved, s.lastToken, nil
 }
 
 // Commit implements [DedupStore].
 func (s *MemoryStore) Commit(_ context.Context, key Key, token Token, ttl time.Duration) error {
-	now := time.Now()
-	expires := now.Add(ttl)
+	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries[key] = memoryEntry{token: token, committed: true, expires: expires}
-	s.committed.push(commit{key: key, token: token, expires: expires})
-	for s.committed.len > 0 {
-		oldest := s.committed.front()
-		if s.committed.len <= s.maxEntries && now.Before(oldest.expires) {
+	i, ok := s.index[key]
+	switch {
+	case !ok:
+		i = s.take()
+		s.index[key] = i
+	case s.slots[i].committed:
+		s.unlink(i)
+		s.commits--
+	}
+	s.slots[i] = slot{key: key, token: token, expires: now + ttl, committed: true}
+	s.link(i, commitList)
+	s.commits++
+	for s.commits > 0 {
+		oldest := s.slots[commitList].next
+		if s.commits <= s.maxEntries && now < s.slots[oldest].expires {
 			break
 		}
-		// The key may have been committed again since, or be reserved anew.
-		if entry := s.entries[oldest.key]; entry.committed && entry.token == oldest.token {
-			delete(s.entries, oldest.key)
-		}
-		s.committed.pop()
+		s.unlink(oldest)
+		s.commits--
+		s.free(oldest)
 	}
 	return nil
 }
@@ -108,8 +140,8 @@ func (s *MemoryStore) Commit(_ context.Context, key Key, token Token, ttl time.D
 func (s *MemoryStore) Release(_ context.Context, key Key, token Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if entry, ok := s.entries[key]; ok && !entry.committed && entry.token == token {
-		delete(s.entries, key)
+	if i, ok := s.index[key]; ok && !s.slots[i].committed && s.slots[i].token == token {
+		s.free(i)
 	}
 	return nil
 }
@@ -118,36 +150,33 @@ func (s *MemoryStore) Release(_ context.Context, key Key, token Token) error {
 func (s *MemoryStore) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.entries)
+	return len(s.index)
 }
 
-type commit struct {
-	key     Key
-	token   Token
-	expires time.Time
-}
-
-// ring is a queue that reuses its memory.
-type ring struct {
-	items []commit
-	head  int
-	len   int
-}
-
-func (r *ring) push(c commit) {
-	if r.len == len(r.items) {
-		grown := make([]commit, max(64, 2*len(r.items)))
-		n := copy(grown, r.items[r.head:])
-		copy(grown[n:], r.items[:r.head])
-		r.items, r.head = grown, 0
+// take returns an unused slot.
+func (s *MemoryStore) take() int32 {
+	if i := s.slots[freeList].next; i != freeList {
+		s.unlink(i)
+		return i
 	}
-	r.items[(r.head+r.len)%len(r.items)] = c
-	r.len++
+	s.slots = append(s.slots, slot{})
+	return int32(len(s.slots) - 1) //nolint:gosec // 2^31 entries do not fit in memory
 }
 
-func (r *ring) front() *commit { return &r.items[r.head] }
+// free makes a slot that is in no list unused.
+func (s *MemoryStore) free(i int32) {
+	delete(s.index, s.slots[i].key)
+	s.link(i, freeList)
+}
 
-func (r *ring) pop() {
-	r.head = (r.head + 1) % len(r.items)
-	r.len--
+// link puts a slot at the end of a list.
+func (s *MemoryStore) link(i, list int32) {
+	last := s.slots[list].prev
+	s.slots[i].prev, s.slots[i].next = last, list
+	s.slots[last].next, s.slots[list].prev = i, i
+}
+
+func (s *MemoryStore) unlink(i int32) {
+	prev, next := s.slots[i].prev, s.slots[i].next
+	s.slots[prev].next, s.slots[next].prev = next, prev
 }

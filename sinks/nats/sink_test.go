@@ -145,37 +145,47 @@ func TestProvisionCreates(t *testing.T) {
 	}
 }
 
-func TestProvisionExisting(t *testing.T) {
+// withStream starts a server with a stream of the default name.
+func withStream(t *testing.T, cfg jetstream.StreamConfig) (url string, js jetstream.JetStream) {
+	t.Helper()
 	s := natstest.Start(t)
-	_, js := connect(t, s.URL())
-	create := func(cfg jetstream.StreamConfig) {
-		t.Helper()
-		cfg.Name = nats.DefaultStream
-		if _, err := js.CreateStream(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
+	_, js = connect(t, s.URL())
+	cfg.Name = nats.DefaultStream
+	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
 	}
-	remove := func() {
-		t.Helper()
-		if err := js.DeleteStream(t.Context(), nats.DefaultStream); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return s.URL(), js
+}
 
-	if _, err := nats.New(nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, nil); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("ProvisionNone without a stream: %v", err)
-	}
-
-	// Other settings: kept with a warning, changed on demand.
-	create(jetstream.StreamConfig{Subjects: []string{"agrimill.>", "more"}, MaxAge: time.Hour, Metadata: map[string]string{"owner": "ops"}})
-	var log recorder
-	newSink(t, nats.Config{URL: s.URL()}, &log)
-	for _, want := range []string{"max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)", "the dedup window of 2m0s is short", "ProvisionUpdate"} {
+func wantLogged(t *testing.T, log *recorder, texts ...string) {
+	t.Helper()
+	for _, want := range texts {
 		if !strings.Contains(log.all(), want) {
 			t.Errorf("no %q in the log:\n%s", want, log.all())
 		}
 	}
-	newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
+}
+
+func TestProvisionNoneWithoutStream(t *testing.T) {
+	s := natstest.Start(t)
+	_, err := nats.New(nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, nil)
+	if !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestProvisionOtherSettings: they stay, with a warning, or are changed on
+// demand.
+func TestProvisionOtherSettings(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{
+		Subjects: []string{"agrimill.>", "more"}, MaxAge: time.Hour, Metadata: map[string]string{"owner": "ops"},
+	})
+	var log recorder
+	newSink(t, nats.Config{URL: url}, &log)
+	wantLogged(t, &log, "max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)",
+		"the dedup window of 2m0s is short", "ProvisionUpdate")
+
+	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
 	stream, err := js.Stream(t.Context(), nats.DefaultStream)
 	if err != nil {
 		t.Fatal(err)
@@ -184,37 +194,35 @@ func TestProvisionExisting(t *testing.T) {
 	if have.MaxAge != 2*time.Hour || have.Duplicates != nats.DefaultDedupWindow || have.Metadata["owner"] != "ops" || !slices.Contains(have.Subjects, "more") {
 		t.Errorf("after the update: %+v", have)
 	}
-	remove()
+}
 
-	// Subjects that do not cover the sink's.
-	create(jetstream.StreamConfig{Subjects: []string{"agrimill.*", "other.>"}})
+func TestProvisionOtherSubjects(t *testing.T) {
+	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.a.*", "other.>"}})
 	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionNone} {
-		if _, err := nats.New(nats.Config{URL: s.URL(), Provision: provision}, nil); !errors.Is(err, nats.ErrStream) {
-			t.Errorf("subjects that do not cover: %v", err)
+		if _, err := nats.New(nats.Config{URL: url, Provision: provision}, nil); !errors.Is(err, nats.ErrStream) {
+			t.Errorf("Provision %d: got %v, want ErrStream", provision, err)
 		}
 	}
-	remove()
-	create(jetstream.StreamConfig{Subjects: []string{"other.>"}})
-	sink := newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionUpdate}, nil)
+	url, _ = withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
+	sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
 		t.Errorf("after the update of the subjects: %v", err)
 	}
-	remove()
+}
 
-	// Wider subjects are fine.
-	create(jetstream.StreamConfig{Subjects: []string{"*.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20, NoAck: true})
-	if _, err := nats.New(nats.Config{URL: s.URL()}, nil); !errors.Is(err, nats.ErrStream) {
-		t.Errorf("stream without acknowledgements: %v", err)
+func TestProvisionWithoutAcks(t *testing.T) {
+	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, NoAck: true})
+	if _, err := nats.New(nats.Config{URL: url}, nil); !errors.Is(err, nats.ErrStream) {
+		t.Errorf("got %v, want ErrStream", err)
 	}
-	remove()
-	create(jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20})
-	var wide recorder
-	newSink(t, nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, &wide)
-	for _, want := range []string{"retention interest", "discard old"} {
-		if !strings.Contains(wide.all(), want) {
-			t.Errorf("no %q in the log:\n%s", want, wide.all())
-		}
-	}
+}
+
+// TestProvisionLossySettings: settings that delete what was acknowledged.
+func TestProvisionLossySettings(t *testing.T) {
+	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>", "more.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20})
+	var log recorder
+	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionNone}, &log)
+	wantLogged(t, &log, "retention interest", "discard old")
 }
 
 func TestWarnsAboutDurability(t *testing.T) {
@@ -408,17 +416,13 @@ func TestStreamFull(t *testing.T) {
 }
 
 func TestStreamGone(t *testing.T) {
-	s := natstest.Start(t)
-	_, js := connect(t, s.URL())
 	for _, c := range []struct {
 		provision nats.Provision
 		recovers  bool
 	}{{nats.ProvisionCreate, true}, {nats.ProvisionUpdate, true}, {nats.ProvisionNone, false}} {
 		t.Run(fmt.Sprint(c.provision), func(t *testing.T) {
-			if c.provision == nats.ProvisionNone {
-				newSink(t, nats.Config{URL: s.URL()}, nil) // the stream is there
-			}
-			sink := newSink(t, nats.Config{URL: s.URL(), Provision: c.provision}, nil)
+			url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
+			sink := newSink(t, nats.Config{URL: url, Provision: c.provision}, nil)
 			if err := js.DeleteStream(t.Context(), nats.DefaultStream); err != nil {
 				t.Fatal(err)
 			}

@@ -106,8 +106,9 @@ type Config struct {
 	TokenLifetime time.Duration
 
 	// NoReplay leaves out what a new stream otherwise begins with: all
-	// unconfirmed messages in the order of their acceptance. Lifecycle events
-	// are never replayed: a client resynchronises with GET /tenants.
+	// unconfirmed messages in the order of their acceptance (but for those that
+	// are confirmed before the stream comes to them). Lifecycle events are never
+	// replayed: a client resynchronises with GET /tenants.
 	NoReplay bool
 	// Streams says which open streams get an event. Default: every one.
 	Streams StreamPolicy

@@ -228,10 +228,12 @@ func (c *caller) listen(query string) *listener {
 		cancel()
 		c.t.Fatalf("GET /events: %d %s", res.StatusCode, body)
 	}
-	l := &listener{t: c.t, res: res, lines: bufio.NewReader(res.Body), cancel: cancel}
+	l := &listener{t: c.t, res: res, lines: newLineReader(res.Body), cancel: cancel}
 	c.t.Cleanup(l.close)
 	return l
 }
+
+func newLineReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 64<<10) }
 
 func (l *listener) close() {
 	l.cancel()
@@ -278,6 +280,15 @@ func (l *listener) read() (event, error) {
 			return e, nil
 		}
 	}
+}
+
+func (l *listener) mustRead() event {
+	l.t.Helper()
+	e, err := l.read()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return e
 }
 
 func (l *listener) next(name gateway.EventType) event {

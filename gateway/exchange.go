@@ -360,6 +360,11 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 	if x.req.timeout > 0 {
 		stop = time.AfterFunc(x.req.timeout, func() { cancel(errAttemptTimeout) }).Stop
 	}
+	if body, ok := req.Body.(*sendBody); ok && !x.req.inMemory {
+		// Package http waits for a Read of the body that hangs, whatever the
+		// context says.
+		context.AfterFunc(ctx, func() { _ = body.Close() })
+	}
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	if err == nil && x.req.streaming && !stop() {
 		_ = resp.Body.Close()
@@ -537,21 +542,25 @@ func (b *sendBody) source() (io.Reader, error) {
 	case rc != nil:
 		return rc, nil
 	}
-	rc, err := b.x.req.open()
-	if err != nil {
-		return nil, err
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		_ = rc.Close()
 		return nil, ErrClosed
 	}
-	b.rc = rc
-	return rc, nil
+	if b.x.req.inMemory {
+		rc, err := b.x.req.open()
+		if err != nil {
+			return nil, err
+		}
+		b.rc = rc
+	} else {
+		b.rc = newPump(b.x.req.open)
+	}
+	return b.rc, nil
 }
 
-// Close is called by the transport, once or more, perhaps during a Read.
+// Close is called by the transport and at the end of the attempt, once or more,
+// perhaps during a Read, which then returns.
 func (b *sendBody) Close() error {
 	b.mu.Lock()
 	rc, again := b.rc, b.closed
@@ -568,6 +577,66 @@ func (b *sendBody) Close() error {
 	}
 	if rc != nil {
 		return rc.Close()
+	}
+	return nil
+}
+
+// pump reads a source in a goroutine of its own, so that a Read can be left
+// although the source hangs.
+type pump struct {
+	*io.PipeReader
+
+	mu     sync.Mutex
+	source io.ReadCloser // nil until it is open, and again when it is closed
+	closed bool
+}
+
+func newPump(open func() (io.ReadCloser, error)) *pump {
+	r, w := io.Pipe()
+	p := &pump{PipeReader: r}
+	// Ends at the end of the source, or after Close, as soon as the source
+	// returns from what it is doing.
+	go p.run(open, w)
+	return p
+}
+
+func (p *pump) run(open func() (io.ReadCloser, error), w *io.PipeWriter) {
+	rc, err := open()
+	if err == nil {
+		p.mu.Lock()
+		p.source = rc
+		closed := p.closed
+		p.mu.Unlock()
+		if !closed {
+			_, err = io.CopyBuffer(w, struct{ io.Reader }{rc}, make([]byte, 64<<10))
+		}
+		// Closed first: who reads the end knows that the source is closed.
+		p.closeSource()
+	}
+	_ = w.CloseWithError(err) // nil is io.EOF
+}
+
+func (p *pump) closeSource() {
+	p.mu.Lock()
+	rc := p.source
+	p.source = nil
+	p.mu.Unlock()
+	if rc != nil {
+		// The bytes that count have been read, or nobody wants them any more.
+		_ = rc.Close()
+	}
+}
+
+// Close makes Read return, and closes the source without waiting for it.
+func (p *pump) Close() error {
+	_ = p.CloseWithError(ErrClosed)
+	p.mu.Lock()
+	p.closed = true
+	open := p.source != nil
+	p.mu.Unlock()
+	if open {
+		// Of some sources Close waits for their Read.
+		go p.closeSource()
 	}
 	return nil
 }

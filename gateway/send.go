@@ -46,10 +46,11 @@ type SendMessageRequest struct {
 	Payload []byte
 	// Body is used instead of Payload for payloads that are not in memory. It
 	// is called once for each attempt and must give the same bytes from the
-	// beginning; the client closes what it returns. An error of Body or of its
-	// reader ends the call and is wrapped; it is repeated only if it matches
-	// [ErrUnavailable]. A reader that blocks must end by itself when the
-	// context does.
+	// beginning; it and its reader are used in a goroutine of the attempt. The
+	// client closes the reader, when an attempt is given up also while it is
+	// being read; that should make it return. An error of Body or of its reader
+	// ends the call and is wrapped; it is repeated only if it matches
+	// [ErrUnavailable].
 	Body func() (io.ReadCloser, error)
 	// Size is the exact size of Body in bytes. A body that is longer or shorter
 	// is an error, and is never sent whole. With Payload it may be zero.

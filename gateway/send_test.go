@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -294,3 +295,29 @@ func BenchmarkSendMessage(b *testing.B) {
 		})
 	}
 }
+
+func TestPayloadIsNotCopied(t *testing.T) {
+	const size = 64 << 20
+	s := newService(t)
+	s.mux.HandleFunc("POST /messages", ok)
+	c := s.client(t)
+	memory, stream := testMessageRequest(), testMessageRequest()
+	memory.Payload = make([]byte, size)
+	stream.Payload, stream.Size = nil, size
+	stream.Body = func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(zeros{}, size)), nil }
+	for name, req := range map[string]SendMessageRequest{"memory": memory, "stream": stream} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := c.SendMessage(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
+			t.Errorf("%s: %d bytes were allocated for a payload of %d", name, used, size)
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // KeyDedupID is the metadata key of a message's deduplication ID. A sink whose
@@ -17,7 +19,7 @@ import (
 // message that returns to the poison topic after a replay.
 //
 // Without the key, or with an empty value, nothing is deduplicated.
-const KeyDedupID = "x-router-dedup-id"
+const KeyDedupID = gateway.KeyDedupID
 
 // A Sink is a Watermill publisher with the promises that routing without loss
 // needs. All methods are safe for concurrent use.

@@ -57,6 +57,12 @@ type templatePart struct {
 // Each value becomes one segment by the sink's TopicSegment, so values cannot
 // add segments of their own.
 func ParseTopicTemplate(text string) (*TopicTemplate, error) {
+	return ParseTemplate(text, templateVariables)
+}
+
+// ParseTemplate is [ParseTopicTemplate] with other variables: variables maps
+// their names to metadata keys. The map is not kept.
+func ParseTemplate(text string, variables map[string]string) (*TopicTemplate, error) {
 	if text == "" {
 		return nil, fmt.Errorf("%w: empty", ErrBadTemplate)
 	}
@@ -82,13 +88,13 @@ func ParseTopicTemplate(text string) (*TopicTemplate, error) {
 		if hasFallback && fallback == "" {
 			return nil, fmt.Errorf("%w %q: nothing after | of %q", ErrBadTemplate, text, name)
 		}
-		key, ok := templateVariables[name]
+		key, ok := variables[name]
 		if metaKey, isMeta := strings.CutPrefix(name, "meta:"); isMeta && metaKey != "" {
 			key, ok = metaKey, true
 		}
 		if !ok {
 			return nil, fmt.Errorf("%w %q: unknown variable %q, known are %s and meta:<metadata key>",
-				ErrBadTemplate, text, name, strings.Join(slices.Sorted(maps.Keys(templateVariables)), ", "))
+				ErrBadTemplate, text, name, strings.Join(slices.Sorted(maps.Keys(variables)), ", "))
 		}
 		t.parts = append(t.parts, templatePart{name: name, key: key, fallback: fallback})
 		rest = rest[open+end+1:]

@@ -107,13 +107,15 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			attempted()
 			return messages
 		}
-		attempted()
-		attempted = func() {}
-
 		text := RedactError(err, nil)
 		in.health.fail(text)
-		if Classify(err) == ClassPermanent {
+		refused := Classify(err) == ClassPermanent
+		if refused {
 			in.health.setState(StateFailed)
+		}
+		attempted()
+		attempted = func() {}
+		if refused {
 			in.logger.Error("subscription refused, the route does not run", redacted(text), nil)
 			return nil
 		}

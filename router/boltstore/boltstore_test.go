@@ -1,0 +1,291 @@
+package boltstore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/router/dedupstoretest"
+)
+
+// childEnv makes the test program the process that is killed.
+const childEnv = "BOLTSTORE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		child(path)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func open(t testing.TB, config boltstore.Config) *boltstore.Store {
+	t.Helper()
+	store, err := boltstore.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func path(t testing.TB) string { return filepath.Join(t.TempDir(), "dedup.db") }
+
+func TestStore(t *testing.T) {
+	var file string
+	dedupstoretest.Run(t, dedupstoretest.Suite{
+		Lease: 50 * time.Millisecond,
+		New: func(t *testing.T) router.DedupStore {
+			file = path(t)
+			return open(t, boltstore.Config{Path: file})
+		},
+		Reopen: func(t *testing.T, old router.DedupStore) router.DedupStore {
+			if err := old.(*boltstore.Store).Close(); err != nil {
+				t.Fatal(err)
+			}
+			return open(t, boltstore.Config{Path: file})
+		},
+	})
+}
+
+func key(n int) (k router.Key) {
+	binary.BigEndian.PutUint64(k[:], uint64(n)) //nolint:gosec // test
+	return k
+}
+
+func commit(t testing.TB, store *boltstore.Store, k router.Key, ttl time.Duration) {
+	t.Helper()
+	result, token, err := store.Reserve(context.Background(), k, time.Hour)
+	if err != nil || result != router.Reserved {
+		t.Fatal(result, err)
+	}
+	if err := store.Commit(context.Background(), k, token, ttl); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func known(t testing.TB, store *boltstore.Store, k router.Key) bool {
+	t.Helper()
+	result, token, err := store.Reserve(context.Background(), k, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result == router.Reserved {
+		if err := store.Release(context.Background(), k, token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return result == router.Committed
+}
+
+func TestBounded(t *testing.T) {
+	file := path(t)
+	store := open(t, boltstore.Config{Path: file, MaxEntries: 10})
+	for i := range 100 {
+		commit(t, store, key(i), time.Hour)
+	}
+	for i := range 100 {
+		if got, want := known(t, store, key(i)), i >= 90; got != want {
+			t.Errorf("key %d known: %v", i, got)
+		}
+	}
+	// The count survives, and a smaller bound is reached in steps.
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store = open(t, boltstore.Config{Path: file, MaxEntries: 3})
+	for i := 100; i < 110; i++ {
+		commit(t, store, key(i), time.Hour)
+	}
+	for i := range 110 {
+		if got, want := known(t, store, key(i)), i >= 107; got != want {
+			t.Errorf("key %d known: %v", i, got)
+		}
+	}
+}
+
+func TestConcurrentCommits(t *testing.T) {
+	store := open(t, boltstore.Config{Path: path(t)})
+	var group sync.WaitGroup
+	for i := range 200 {
+		group.Go(func() { commit(t, store, key(i), time.Hour) })
+	}
+	group.Wait()
+	for i := range 200 {
+		if !known(t, store, key(i)) {
+			t.Errorf("key %d is not known", i)
+		}
+	}
+}
+
+func TestLocked(t *testing.T) {
+	file := path(t)
+	open(t, boltstore.Config{Path: file})
+	if _, err := boltstore.New(boltstore.Config{Path: file, OpenTimeout: time.Millisecond}); !errors.Is(err, boltstore.ErrLocked) {
+		t.Fatal(err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	store := open(t, boltstore.Config{Path: path(t)})
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := store.Reserve(t.Context(), key(1), time.Hour)
+	if err == nil {
+		t.Fatal("Reserve after Close succeeded")
+	}
+	if err := store.Commit(t.Context(), key(1), 1, time.Hour); err == nil {
+		t.Fatal("Commit after Close succeeded")
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, config := range map[string]boltstore.Config{
+		"no path": {}, "entries": {Path: "x", MaxEntries: -1}, "timeout": {Path: "x", OpenTimeout: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := boltstore.New(config); !errors.Is(err, boltstore.ErrConfig) {
+				t.Fatal(err)
+			}
+		})
+	}
+	if _, err := boltstore.New(boltstore.Config{Path: filepath.Join(t.TempDir(), "missing", "x")}); err == nil {
+		t.Fatal("no error for a directory that is missing")
+	}
+}
+
+// child handles message after message, says so after each one, and holds a
+// reservation, until it is killed.
+func child(path string) {
+	store, err := boltstore.New(boltstore.Config{Path: path})
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	dedup, err := router.NewDedup(router.DedupConfig{Store: store, Scope: "s", KeyFunc: testKey}, nil)
+	if err != nil {
+		fmt.Println("error", err)
+		return
+	}
+	h := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		if msg.UUID == "hangs" {
+			fmt.Println("hangs")
+			select {}
+		}
+		return nil, nil
+	})
+	for i := range 20 {
+		if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
+			fmt.Println("error", err)
+			return
+		}
+		fmt.Println("done", i)
+	}
+	_, _ = h(message.NewMessage("hangs", nil))
+}
+
+func testKey(scope string, msg *message.Message) (router.Key, bool, error) {
+	return router.KeyOf(scope, msg.UUID), true, nil
+}
+
+// The process is killed while it handles a message: what it had handled is known
+// afterwards, and the message that it was at is not blocked.
+func TestKilledProcess(t *testing.T) {
+	file := path(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+file)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	buf := make([]byte, 1024)
+	for !strings.Contains(said.String(), "hangs") {
+		n, err := out.Read(buf)
+		said.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("child: %v: %s", err, said.String())
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // says that it was killed
+
+	store := open(t, boltstore.Config{Path: file})
+	handled := map[string]bool{}
+	dedup, err := router.NewDedup(router.DedupConfig{Store: store, Scope: "s", KeyFunc: testKey}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		handled[msg.UUID] = true
+		return nil, nil
+	})
+	for i := range 20 {
+		if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(handled) != 0 {
+		t.Errorf("handled twice: %v", handled)
+	}
+	if _, err := h(message.NewMessage("hangs", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if !handled["hangs"] {
+		t.Error("the message that was being handled is blocked")
+	}
+}
+
+func BenchmarkReserveCommit(b *testing.B) {
+	store := open(b, boltstore.Config{Path: path(b)})
+	var mu sync.Mutex
+	n := 0
+	b.SetParallelism(128)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			mu.Lock()
+			n++
+			k := key(n)
+			mu.Unlock()
+			commit(b, store, k, time.Hour)
+		}
+	})
+}
+
+func Example() {
+	dir, err := os.MkdirTemp("", "agrimill")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	store, err := boltstore.New(boltstore.Config{Path: filepath.Join(dir, "dedup.db")})
+	if err != nil {
+		panic(err)
+	}
+	config := router.DedupConfig{Store: store} // for router.Config.Dedup; the Router closes the store
+	fmt.Println(config.Validate(), store.Close())
+	// Output: <nil> <nil>
+}

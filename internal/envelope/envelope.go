@@ -2,65 +2,135 @@
 // into one payload, for senders and receivers that both use it: the gateway
 // itself carries no free metadata.
 //
-// The form is the magic "AGM1", the length of the head as four bytes, most
-// significant first, the head as JSON, and the payload as it is.
+// The form is the magic "AGM1", the UUID, the number of metadata entries, the
+// entries as key and value in the order of their keys, and the payload as it is.
+// Numbers are four bytes, most significant first; UUID, keys and values are a
+// number, their length in bytes, and the bytes, whatever they are. The same
+// message always gives the same bytes, so that receivers recognise a copy.
+//
+// Keys that begin with [reserved] are left out by Pack and dropped by Unpack.
+// What the receiver is to know of them the service tells; and one that a sender
+// could choose freely would decide, at the receiver, where a message goes on to
+// or which stored payload it refers to.
 package envelope
 
 import (
+	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-const magic = "AGM1"
+const (
+	magic    = "AGM1"
+	reserved = "x-router-"
+	// maxHead bounds what comes before the payload, in bytes.
+	maxHead = 16 << 20
+)
 
-// maxHead bounds the head that Unpack accepts, in bytes.
-const maxHead = 16 << 20
-
-// ErrNotEnvelope says that a payload does not begin like an envelope.
-var ErrNotEnvelope = errors.New("not an envelope")
-
-type head struct {
-	UUID     string            `json:"uuid"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-}
+var (
+	// ErrNotEnvelope says that a payload does not begin like an envelope.
+	ErrNotEnvelope = errors.New("not an envelope")
+	// ErrMalformed says that a payload begins like an envelope and is none.
+	ErrMalformed = errors.New("envelope: malformed")
+)
 
 // Pack returns UUID, metadata and payload of msg as one payload.
 func Pack(msg *message.Message) ([]byte, error) {
-	h, err := json.Marshal(head{UUID: msg.UUID, Metadata: msg.Metadata})
-	if err != nil {
-		return nil, fmt.Errorf("envelope: %w", err)
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(msg.Metadata)), isReserved)
+	size := len(magic) + 4 + len(msg.UUID) + 4
+	for _, k := range keys {
+		size += 4 + len(k) + 4 + len(msg.Metadata[k])
 	}
-	if len(h) > maxHead {
-		return nil, fmt.Errorf("envelope: UUID and metadata take %d bytes, at most %d are allowed", len(h), maxHead)
+	if size > maxHead {
+		return nil, fmt.Errorf("envelope: UUID and metadata take %d bytes, at most %d are allowed", size, maxHead)
 	}
-	out := make([]byte, 0, len(magic)+4+len(h)+len(msg.Payload))
+	out := make([]byte, 0, size+len(msg.Payload))
 	out = append(out, magic...)
-	out = binary.BigEndian.AppendUint32(out, uint32(len(h))) //nolint:gosec // bounded above
-	out = append(out, h...)
+	out = appendString(out, msg.UUID)
+	out = appendNumber(out, len(keys))
+	for _, k := range keys {
+		out = appendString(out, k)
+		out = appendString(out, msg.Metadata[k])
+	}
 	return append(out, msg.Payload...), nil
 }
 
 // Unpack is the reverse of Pack. The returned payload is a part of data. It
-// returns [ErrNotEnvelope] when data does not begin with the magic.
+// returns [ErrNotEnvelope] when data does not begin with the magic, and
+// [ErrMalformed] when what follows is not what Pack writes.
 func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte, err error) {
-	if len(data) < len(magic)+4 || string(data[:len(magic)]) != magic {
+	rest, ok := bytes.CutPrefix(data, []byte(magic))
+	if !ok {
 		return "", nil, nil, ErrNotEnvelope
 	}
-	n := binary.BigEndian.Uint32(data[len(magic):])
-	rest := data[len(magic)+4:]
-	if n > maxHead || int(n) > len(rest) {
-		return "", nil, nil, errors.New("envelope: the head is longer than the payload")
+	d := decoder{rest: rest}
+	uuid = d.string()
+	n := d.number()
+	metadata = message.Metadata{}
+	previous := ""
+	for i := 0; i < n && !d.failed; i++ {
+		key := d.string()
+		if i > 0 && key <= previous {
+			return "", nil, nil, ErrMalformed // twice, or out of order
+		}
+		previous = key
+		if value := d.string(); !isReserved(key) {
+			metadata[key] = value
+		}
 	}
-	var h head
-	if err := json.Unmarshal(rest[:n], &h); err != nil {
-		return "", nil, nil, errors.New("envelope: the head is not valid JSON")
+	if d.failed || len(data)-len(d.rest) > maxHead {
+		return "", nil, nil, ErrMalformed
 	}
-	if h.Metadata == nil {
-		h.Metadata = message.Metadata{}
+	return uuid, metadata, d.rest, nil
+}
+
+// isReserved ignores case, because header names do.
+func isReserved(key string) bool {
+	return len(key) >= len(reserved) && strings.EqualFold(key[:len(reserved)], reserved)
+}
+
+func appendNumber(b []byte, n int) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(n)) //nolint:gosec // bounded by maxHead
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(appendNumber(b, len(s)), s...)
+}
+
+// decoder takes fields off a payload. After a failure it gives zero values.
+type decoder struct {
+	rest   []byte
+	failed bool
+}
+
+func (d *decoder) number() int {
+	if d.failed || len(d.rest) < 4 {
+		d.failed = true
+		return 0
 	}
-	return h.UUID, h.Metadata, rest[n:], nil
+	n := binary.BigEndian.Uint32(d.rest)
+	d.rest = d.rest[4:]
+	if n > math.MaxInt32 {
+		d.failed = true
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) string() string {
+	n := d.number()
+	if d.failed || n > len(d.rest) {
+		d.failed = true
+		return ""
+	}
+	s := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return s
 }

@@ -59,6 +59,11 @@ const (
 	KeyPayloadSHA256 = "x-router-payload-sha256"
 )
 
+// KeyDedupID is the metadata key of a message's deduplication ID. Two messages
+// that go to the same topic under the same ID are copies of each other. The
+// router sets it; sinks and the publisher use it. It is never sent as a header.
+const KeyDedupID = "x-router-dedup-id"
+
 // Values of [KeyPayloadMode].
 const (
 	PayloadModeClaimCheck = "claim-check"

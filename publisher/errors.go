@@ -9,13 +9,15 @@ import (
 )
 
 // ErrClosed: Publish was called on a closed publisher, or Close cancelled it.
-var ErrClosed = errors.New("publisher: closed")
+// It matches gateway.ErrClosed as well.
+var ErrClosed = fmt.Errorf("publisher: %w", gateway.ErrClosed)
 
 // Outcome is what became of one message of a Publish call.
 type Outcome int
 
 const (
-	// NotSent: nothing was sent, because this message or one before it failed.
+	// NotSent: nothing was sent, because a message of the call broke a rule, one
+	// before this failed, or the wait for a free place was ended.
 	NotSent Outcome = iota
 	// Sent: the service took the message.
 	Sent
@@ -58,16 +60,17 @@ type PublishError struct {
 
 // Error names the message and its error.
 func (e *PublishError) Error() string {
-	return fmt.Sprintf("publisher: message %s (%d of %d): %v", e.UUID, e.Index+1, len(e.Outcomes), e.Err)
+	return fmt.Sprintf("publisher: message %q (%d of %d): %v", e.UUID, e.Index+1, len(e.Outcomes), e.Err)
 }
 
 // Unwrap returns the error of the message that failed.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// MetadataError names the metadata key whose value breaks a rule of the
-// specification. The value is left out. It matches gateway.ErrInvalid.
+// MetadataError names the metadata key whose value breaks a rule. The value is
+// left out. It matches what its cause matches, which is gateway.ErrInvalid.
 type MetadataError struct {
-	// Key is the metadata key.
+	// Key is the metadata key. When it is absent from the metadata, the value
+	// is the one that takes its place: the topic, or one of [Config].
 	Key string
 	// Err says which rule.
 	Err error
@@ -79,16 +82,28 @@ func (e *MetadataError) Error() string { return fmt.Sprintf("metadata %s: %v", e
 // Unwrap returns the rule's error.
 func (e *MetadataError) Unwrap() error { return e.Err }
 
+// invalid makes the error for a metadata value that breaks a rule.
+func invalid(key, rule string) error {
+	return &MetadataError{Key: key, Err: &gateway.ValidationError{Field: "value", Rule: rule}}
+}
+
 // nameKey says by which metadata key a field is set that the client refuses.
-func nameKey(err error) error {
-	var rule *gateway.ValidationError
-	if !errors.As(err, &rule) {
+func (m *prepared) nameKey(err error) error {
+	var (
+		rule  *gateway.ValidationError
+		named *MetadataError
+	)
+	if !errors.As(err, &rule) || errors.As(err, &named) {
 		return err
 	}
-	if key, ok := keyOfField(rule.Field); ok {
-		return &MetadataError{Key: key, Err: rule}
+	key, ok := keyOfField(rule.Field)
+	if m.open != nil && (rule.Field == "Payload" || rule.Field == "Size") {
+		key, ok = gateway.KeyPayloadSize, true
 	}
-	return err
+	if !ok {
+		return err
+	}
+	return &MetadataError{Key: key, Err: rule}
 }
 
 // keyOfField maps the fields of gateway.SendMessageRequest to metadata keys.

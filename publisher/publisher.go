@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -66,37 +67,37 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	defer p.end()
 
-	outcomes := make([]Outcome, len(messages))
-	requests := make([]gateway.SendMessageRequest, len(messages))
+	call := &PublishError{Outcomes: make([]Outcome, len(messages))}
 	fail := func(i int, err error) error {
-		return &PublishError{Outcomes: outcomes, Index: i, UUID: messages[i].UUID, Err: err}
-	}
-	for i, msg := range messages {
-		req, err := p.request(msg.Context(), topic, msg)
-		if err == nil {
-			err = nameKey(p.cfg.Client.ValidateMessage(req))
+		call.Index, call.Err = i, err
+		if messages[i] != nil {
+			call.UUID = messages[i].UUID
 		}
-		if err != nil {
+		return call
+	}
+	ready := make([]prepared, len(messages))
+	for i, msg := range messages {
+		var err error
+		if ready[i], err = p.prepare(topic, msg); err != nil {
 			return fail(i, err)
 		}
-		requests[i] = req
 	}
 	for i, msg := range messages {
-		err := p.send(msg, requests[i])
-		switch {
-		case err == nil:
-			outcomes[i] = Sent
-		case errors.Is(err, gateway.ErrPartialDelivery):
-			outcomes[i] = PartiallyDelivered
+		outcome, err := p.send(msg, &ready[i])
+		ready[i] = prepared{} // what a Marshaler made is not needed any more
+		call.Outcomes[i] = outcome
+		if outcome == PartiallyDelivered {
 			if p.cfg.OnPartialDelivery != nil {
 				p.cfg.OnPartialDelivery(msg, err)
 			}
-			if p.cfg.PartialDelivery == PartialDeliveryIsError {
-				return fail(i, err)
+			if p.cfg.PartialDelivery == PartialDeliveryIsSent {
+				p.logger.Info("A message was delivered to some of its direct recipients only", watermill.LogFields{
+					"message_uuid": msg.UUID, "context_id": msg.Metadata.Get(gateway.KeyContextID), "topic": topic,
+				})
+				err = nil
 			}
-			p.logger.Info("A message was delivered to some of its direct recipients only", watermill.LogFields{"message_uuid": msg.UUID, "topic": topic})
-		default:
-			outcomes[i] = Failed
+		}
+		if err != nil {
 			return fail(i, err)
 		}
 	}
@@ -104,7 +105,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // send sends one message when there is a free slot.
-func (p *Publisher) send(msg *message.Message, req gateway.SendMessageRequest) error {
+func (p *Publisher) send(msg *message.Message, m *prepared) (Outcome, error) {
 	ctx, cancel := context.WithCancel(msg.Context())
 	defer cancel()
 	stop := context.AfterFunc(p.ctx, cancel)
@@ -113,21 +114,34 @@ func (p *Publisher) send(msg *message.Message, req gateway.SendMessageRequest) e
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		return p.cause(ctx.Err())
+		return NotSent, p.cause(ctx)
 	}
 	defer func() { <-p.slots }()
-	if err := p.cfg.Client.SendMessage(ctx, req); err != nil {
-		return p.cause(err)
+	if ctx.Err() != nil { // both were ready
+		return NotSent, p.cause(ctx)
 	}
-	return nil
+	req := m.request
+	if m.open != nil {
+		req.Body = func() (io.ReadCloser, error) { return m.open(ctx) }
+	}
+	err := p.cfg.Client.SendMessage(ctx, req)
+	switch {
+	case err == nil:
+		return Sent, nil
+	case errors.Is(err, gateway.ErrPartialDelivery):
+		return PartiallyDelivered, err
+	case p.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return Failed, ErrClosed
+	}
+	return Failed, m.nameKey(err)
 }
 
 // cause tells a cancellation by Close apart from one by the message's context.
-func (p *Publisher) cause(err error) error {
-	if p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+func (p *Publisher) cause(ctx context.Context) error {
+	if p.ctx.Err() != nil {
 		return ErrClosed
 	}
-	return err
+	return ctx.Err()
 }
 
 func (p *Publisher) begin() bool {
@@ -151,8 +165,9 @@ func (p *Publisher) end() {
 
 // Close refuses further messages and waits for those under way, at most for
 // Config.CloseTimeout; then it cancels them, and their Publish returns
-// [ErrClosed]. It is idempotent and may be called from several goroutines. It
-// does not close the client.
+// [ErrClosed]. It is idempotent and may be called from several goroutines, but
+// not from Config.OnPartialDelivery, Marshaler or ClaimCheck, which it would
+// wait for. It does not close the client.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	if !p.closed {

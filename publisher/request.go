@@ -3,24 +3,57 @@ package publisher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/payloadref"
 )
 
-// request makes the request for a message, and writes context ID and sent
-// timestamp back into its metadata, so that sending the message again sends
-// the same ones.
-func (p *Publisher) request(ctx context.Context, topic string, msg *message.Message) (gateway.SendMessageRequest, error) {
+// prepared is a message that has been checked.
+type prepared struct {
+	request gateway.SendMessageRequest
+	// open opens the payload when it is not in the request, once for each
+	// attempt.
+	open func(context.Context) (io.ReadCloser, error)
+}
+
+// prepare makes the request for a message and checks it. It writes context ID
+// and sent timestamp back into the metadata, so that sending the message again
+// sends the same ones.
+func (p *Publisher) prepare(topic string, msg *message.Message) (prepared, error) {
+	var m prepared
+	if msg == nil {
+		return m, &gateway.ValidationError{Field: "message", Rule: "must not be nil"}
+	}
+	var err error
+	if m.request, err = p.headers(topic, msg); err != nil {
+		return m, err
+	}
+	if msg.Metadata == nil {
+		msg.Metadata = make(message.Metadata, 2)
+	}
+	// Before the Marshaler sees it: it makes the same of it the next time.
+	msg.Metadata.Set(gateway.KeyContextID, m.request.ContextID)
+	msg.Metadata.Set(gateway.KeySentTimestamp, m.request.SentAt.Format(time.RFC3339Nano))
+	if err := p.setPayload(topic, msg, &m); err != nil {
+		return m, err
+	}
+	checked := m.request
+	if m.open != nil {
+		checked.Body = noBody
+	}
+	return m, m.nameKey(p.cfg.Client.ValidateMessage(checked))
+}
+
+// noBody stands for a payload that is opened later.
+func noBody() (io.ReadCloser, error) { return nil, errors.ErrUnsupported }
+
+// headers makes everything of the request but its payload.
+func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMessageRequest, error) {
 	meta := func(key, fallback string) string {
 		if v := msg.Metadata.Get(key); v != "" {
 			return v
@@ -33,11 +66,14 @@ func (p *Publisher) request(ctx context.Context, topic string, msg *message.Mess
 		MessageType:      meta(gateway.KeyMessageType, topic),
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
-		ContextID:        meta(gateway.KeyContextID, ""),
-		DirectRecipients: slices.Clone(p.cfg.DirectRecipients),
+		ContextID:        contextID(topic, msg),
+		DirectRecipients: p.cfg.DirectRecipients,
 	}
-	if list := meta(gateway.KeyDirectRecipients, ""); list != "" {
-		req.DirectRecipients = splitList(list)
+	if list, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok {
+		// Nobody would become everybody: without recipients a message is published.
+		if req.DirectRecipients = splitList(list); len(req.DirectRecipients) == 0 {
+			return req, invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
+		}
 	}
 	req.IsPublish = len(req.DirectRecipients) == 0
 	if v := meta(gateway.KeyIsPublish, ""); v != "" {
@@ -45,96 +81,42 @@ func (p *Publisher) request(ctx context.Context, topic string, msg *message.Mess
 		if err != nil {
 			return req, invalid(gateway.KeyIsPublish, "must be true or false")
 		}
+		if !publish && req.IsPublish {
+			return req, invalid(gateway.KeyIsPublish, "must be true without direct recipients: nobody could receive the message")
+		}
 		req.IsPublish = publish
 	}
-	sent := meta(gateway.KeySentTimestamp, "")
-	if sent == "" {
-		sent = time.Now().UTC().Format(time.RFC3339Nano)
+	sentAt, err := sentAt(msg)
+	req.SentAt = sentAt
+	return req, err
+}
+
+// sentAt is the time in the metadata. Legacy senders leave times at zero; that
+// counts as absent.
+func sentAt(msg *message.Message) (time.Time, error) {
+	now := time.Now().UTC()
+	v := msg.Metadata.Get(gateway.KeySentTimestamp)
+	if v == "" {
+		return now, nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, sent)
+	at, err := time.Parse(time.RFC3339Nano, v)
 	if err != nil {
-		return req, invalid(gateway.KeySentTimestamp, "must be an ISO 8601 date-time such as 2006-01-02T15:04:05Z")
+		return at, invalid(gateway.KeySentTimestamp, "must be an ISO 8601 date-time such as 2006-01-02T15:04:05Z")
 	}
-	req.SentAt = at
-	if req.ContextID == "" {
-		req.ContextID = msg.UUID
-		if uuid.Validate(req.ContextID) != nil {
-			req.ContextID = uuid.NewString()
-		}
+	if at.IsZero() {
+		return now, nil
 	}
-	if err := p.setPayload(ctx, topic, msg, &req); err != nil {
-		return req, err
-	}
-	if msg.Metadata == nil {
-		msg.Metadata = make(message.Metadata, 2)
-	}
-	msg.Metadata.Set(gateway.KeyContextID, req.ContextID)
-	msg.Metadata.Set(gateway.KeySentTimestamp, sent)
-	return req, nil
+	return at.UTC(), nil
 }
 
+// splitList splits at commas. White space around an item and empty items do not
+// count, as in lists of HTTP headers.
 func splitList(list string) []string {
-	parts := strings.Split(list, ",")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-}
-
-func invalid(key, rule string) error {
-	return &MetadataError{Key: key, Err: &gateway.ValidationError{Field: "value", Rule: rule}}
-}
-
-// setPayload takes the payload from the message, from what its metadata refers
-// to, or from the Marshaler.
-func (p *Publisher) setPayload(ctx context.Context, topic string, msg *message.Message, req *gateway.SendMessageRequest) error {
-	mode := msg.Metadata.Get(gateway.KeyPayloadMode)
-	if p.cfg.Marshaler != nil {
-		if mode != "" {
-			return fmt.Errorf("metadata %s: a payload outside the message cannot be sent with a Marshaler", gateway.KeyPayloadMode)
-		}
-		payload, err := p.cfg.Marshaler.Marshal(topic, msg)
-		if err != nil {
-			return fmt.Errorf("marshal: %w", err)
-		}
-		req.Payload = nonNil(payload)
-		return nil
-	}
-	if mode == "" {
-		req.Payload = nonNil(msg.Payload)
-		return nil
-	}
-	size, err := strconv.ParseInt(msg.Metadata.Get(gateway.KeyPayloadSize), 10, 64)
-	if err != nil || size < 0 {
-		return invalid(gateway.KeyPayloadSize, "must be the size in bytes of the payload that "+gateway.KeyPayloadMode+" refers to")
-	}
-	open := p.opener(ctx, mode, msg)
-	if open == nil {
-		return errors.New("metadata " + gateway.KeyPayloadMode + ": the payload is outside the message; configure publisher.Config.ClaimCheck to send it")
-	}
-	req.Size = size
-	req.Body = func() (io.ReadCloser, error) {
-		body, _, err := open(ctx)
-		return body, err
-	}
-	return nil
-}
-
-// opener returns how the payload that msg refers to is opened; nil when there
-// is no way.
-func (p *Publisher) opener(ctx context.Context, mode string, msg *message.Message) payloadref.Opener {
-	if reference := msg.Metadata.Get(gateway.KeyPayloadReference); mode == gateway.PayloadModeClaimCheck && p.cfg.ClaimCheck != nil {
-		return func(ctx context.Context) (io.ReadCloser, int64, error) {
-			return p.cfg.ClaimCheck.Open(ctx, reference)
+	var items []string
+	for item := range strings.SplitSeq(list, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
 		}
 	}
-	return payloadref.FromContext(ctx)
-}
-
-// nonNil keeps an empty payload apart from no payload.
-func nonNil(payload []byte) []byte {
-	if payload == nil {
-		return []byte{}
-	}
-	return payload
+	return items
 }

@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,6 +97,10 @@ type Config struct {
 	// TLS serves both listeners over HTTPS with a certificate of the server's own
 	// CA. See [Server.ClientTLS], [Server.CertPool] and [Server.CACertPEM].
 	TLS bool
+	// Certificate changes the server's certificate before the CA signs it: an
+	// expired one, or one for another host. It is for loopback and the hosts of
+	// the listeners, and valid for a year, by default. Only with TLS.
+	Certificate func(*x509.Certificate)
 
 	// TypesEncoding is what `types` may look like. Default: both encodings.
 	TypesEncoding TypesEncoding
@@ -162,7 +167,7 @@ type Config struct {
 	// PayloadNoRange makes the payload host ignore Range and answer the whole
 	// payload with 200. Default: ranges are served.
 	PayloadNoRange bool
-	// ReleaseConfirmed frees a payload as soon as all its messages are confirmed
+	// ReleaseConfirmed frees a payload soon after all its messages are confirmed
 	// and every open stream has passed them. Default: when its last payload_uri
 	// has expired too. For runs that send more than fits into memory.
 	ReleaseConfirmed bool

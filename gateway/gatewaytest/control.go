@@ -307,12 +307,13 @@ type controlFault struct {
 	Header      map[string]string `json:"header"`
 	CutAfter    int64             `json:"cut_after"`
 	HangAfter   int64             `json:"hang_after"`
+	BytesPerSec int               `json:"bytes_per_second"`
 }
 
 func (c controlFault) fault() (Fault, error) {
 	f := Fault{
 		Skip: c.Skip, Times: c.Times, Hang: c.Hang, Refuse: c.Refuse, AfterWork: c.AfterWork, DropAnswer: c.DropAnswer,
-		Status: c.Status, Message: c.Message, ContentType: c.ContentType, CutAfter: c.CutAfter, HangAfter: c.HangAfter,
+		Status: c.Status, Message: c.Message, ContentType: c.ContentType, CutAfter: c.CutAfter, HangAfter: c.HangAfter, BytesPerSecond: c.BytesPerSec,
 	}
 	if !c.Operation.known() {
 		return f, badRequest("operation %q is unknown", c.Operation)

@@ -1,7 +1,6 @@
 package gatewaytest_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -300,41 +299,4 @@ func TestEventBytes(t *testing.T) {
 	if !strings.HasSuffix(lines[1], wantRest) {
 		t.Errorf("%q does not end with %q", lines[1], wantRest)
 	}
-}
-
-func BenchmarkStream(b *testing.B) {
-	s := gatewaytest.New(b, gatewaytest.Config{})
-	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{typeA}})
-	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeA}, Subscribe: []string{typeA}})
-	payload := payloadOf(1 << 10)
-	for range b.N {
-		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payload}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	client := s.HTTPClient()
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.BaseURL()+"/events", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+s.IssueToken(s.Application()))
-	b.ReportAllocs()
-	b.ResetTimer()
-	res, err := client.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer res.Body.Close()
-	lines := bufio.NewReaderSize(res.Body, 64<<10)
-	for n := 0; n < b.N; {
-		line, err := lines.ReadSlice('\n')
-		if err != nil {
-			b.Fatal(err)
-		}
-		if line[0] == '\n' {
-			n++
-		}
-	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 }

@@ -100,6 +100,8 @@ type Fault struct {
 	// HangAfter stops sending after that many bytes of the body, or
 	// [AfterHeader], until the fault is lifted; the rest follows then. 0: off.
 	HangAfter int64
+	// BytesPerSecond slows the body of the answer down. 0: off.
+	BytesPerSecond int
 }
 
 // Injection is a fault that is in place.
@@ -385,11 +387,43 @@ func (a *answer) writeFaulty(b []byte) (int, error) {
 	return total, err
 }
 
+// pass sends bytes, in steps of a twentieth of a second when they are to be slow.
 func (a *answer) pass(b []byte, total *int) error {
-	n, err := a.ResponseWriter.Write(b)
-	a.written += int64(n)
-	*total += n
-	return err
+	step := len(b)
+	slow := a.injection.fault.BytesPerSecond
+	if slow > 0 {
+		step = max(slow/20, 1)
+	}
+	for len(b) > 0 {
+		if slow > 0 && a.written > 0 {
+			if err := a.pause(time.Second / 20); err != nil {
+				return err
+			}
+		}
+		n, err := a.ResponseWriter.Write(b[:min(step, len(b))])
+		a.written += int64(n)
+		*total += n
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// pause lets the client see what was written so far and waits. Lifting the fault
+// ends the waiting.
+func (a *answer) pause(d time.Duration) error {
+	_ = http.NewResponseController(a.ResponseWriter).Flush()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a.injection.lifted:
+	case <-a.request.Context().Done():
+		return errCut
+	}
+	return nil
 }
 
 // due says whether a limit falls into the next length bytes, and where.

@@ -219,3 +219,12 @@ func TestFaultCutPayload(t *testing.T) {
 		t.Errorf("%d bytes after the redirect", len(r.body))
 	}
 }
+
+func TestFaultSlow(t *testing.T) {
+	s, c, payload, uri := remote(t, gatewaytest.Config{})
+	s.Inject(gatewaytest.OpPayload, gatewaytest.Fault{BytesPerSecond: 20_000, Times: 1}) // 3 000 bytes in steps of 1 000
+	before := time.Now()
+	if r := c.fetch(uri, nil); len(r.body) != len(payload) || time.Since(before) < 100*time.Millisecond {
+		t.Errorf("%d bytes in %v", len(r.body), time.Since(before))
+	}
+}

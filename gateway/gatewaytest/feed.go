@@ -17,7 +17,9 @@ type feed struct {
 	// size; compact drops them when it is worth it.
 	dead      int
 	deadBytes int64
-	threshold int
+	// How many of each make it worth it: set by the last walk.
+	enough      int
+	enoughBytes int64
 }
 
 // item is one event. It is immutable but for claimed.
@@ -149,7 +151,7 @@ func (s *Server) deliveredLocked(i *item) {
 // compactLocked drops items that every open stream has passed and no new stream
 // will get, when that is worth the walk.
 func (s *Server) compactLocked(f *feed) {
-	if f.dead < max(f.threshold, 64) && f.deadBytes < 1<<20 {
+	if f.dead < max(f.enough, 64) && f.deadBytes < max(f.enoughBytes, 1<<20) {
 		return
 	}
 	passed := len(f.items)
@@ -157,6 +159,7 @@ func (s *Server) compactLocked(f *feed) {
 		passed = min(passed, st.pos)
 	}
 	kept := make([]*item, 0, len(f.items))
+	keptBytes := int64(0)
 	index := make([]int, len(f.streams)) // new positions
 	for n, i := range f.items {
 		for k, st := range f.streams {
@@ -171,6 +174,9 @@ func (s *Server) compactLocked(f *feed) {
 			continue
 		}
 		kept = append(kept, i)
+		for _, e := range i.entries {
+			keptBytes += e.Size
+		}
 	}
 	for k, st := range f.streams {
 		if st.pos == len(f.items) {
@@ -182,7 +188,7 @@ func (s *Server) compactLocked(f *feed) {
 	f.dead, f.deadBytes = 0, 0
 	// Half of what is kept may die before the next walk: the cost per item is
 	// constant.
-	f.threshold = len(kept) / 2
+	f.enough, f.enoughBytes = len(kept)/2, keptBytes/2
 	s.sweepLocked(s.clock.now())
 }
 

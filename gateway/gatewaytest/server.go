@@ -111,7 +111,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
 	if cfg.TLS {
 		var err error
-		if s.tls, err = newAuthority(cfg.Listen, cfg.PayloadListen); err != nil {
+		if s.tls, err = newAuthority(cfg.Certificate, cfg.Listen, cfg.PayloadListen); err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
 		}
 	}

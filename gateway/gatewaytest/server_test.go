@@ -1,6 +1,9 @@
 package gatewaytest_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -70,6 +73,22 @@ func TestTLS(t *testing.T) {
 	plain := gatewaytest.New(t, gatewaytest.Config{})
 	if plain.CertPool() != nil || plain.ClientTLS() != nil || plain.CACertPEM() != nil {
 		t.Error("a CA without TLS")
+	}
+}
+
+// A certificate that is expired, or for another host, is refused by a client
+// that trusts the CA.
+func TestBadCertificate(t *testing.T) {
+	for name, change := range map[string]func(*x509.Certificate){
+		"expired":    func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
+		"wrong host": func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"gateway.example"} },
+	} {
+		_, c := start(t, gatewaytest.Config{TLS: true, Certificate: change})
+		_, err := c.send(c.request("GET", "/tenants", nil, nil))
+		var refused *tls.CertificateVerificationError
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type authority struct {
 	pem    []byte
 }
 
-func newAuthority(addrs ...string) (*authority, error) {
+func newAuthority(change func(*x509.Certificate), addrs ...string) (*authority, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -52,6 +52,9 @@ func newAuthority(addrs ...string) (*authority, error) {
 		} else if host != "" {
 			leaf.DNSNames = append(leaf.DNSNames, host)
 		}
+	}
+	if change != nil {
+		change(leaf)
 	}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
 	if err != nil {

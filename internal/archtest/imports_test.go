@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,6 +25,9 @@ var brokers = []string{
 	"github.com/segmentio/kafka-go",
 	"github.com/confluentinc/confluent-kafka-go",
 }
+
+// heavy are what only the package that needs it may link.
+var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev"}
 
 // TestImportDirection holds the arrows of docs/design.md: gateway ← publisher,
 // subscriber ← router ← examples, and sinks ← router. It looks at everything a
@@ -52,8 +56,7 @@ func TestImportDirection(t *testing.T) {
 		t.Run(tt.pkg, func(t *testing.T) {
 			t.Parallel()
 			deps := linked(t, "./"+tt.pkg)
-			forbid := append([]string{"testing", "github.com/stretchr/testify"}, brokers...)
-			for _, path := range append(forbid, tt.forbid...) {
+			for _, path := range slices.Concat(brokers, heavy, tt.forbid) {
 				for _, dep := range deps {
 					if dep == path || strings.HasPrefix(dep, path+"/") {
 						t.Errorf("%s links %s", tt.pkg, dep)
@@ -61,6 +64,18 @@ func TestImportDirection(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDesignNamesEveryPackage holds that docs/design.md shows the whole house.
+func TestDesignNamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	design := readFile(t, "docs/design.md")
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		if !strings.HasPrefix(path, "internal/") && !strings.Contains(design, path) {
+			t.Errorf("docs/design.md does not mention %s", path)
+		}
 	}
 }
 

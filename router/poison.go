@@ -40,7 +40,16 @@ const (
 	// KeyPoisonDedupID is what [sinks.KeyDedupID] was when the message came.
 	// In the poison queue that key has a value of its own.
 	KeyPoisonDedupID = "x-router-poison-dedup-id"
+	// KeyPoisonReplay names the [Router.Replay] that put the message (back) into
+	// the queue.
+	KeyPoisonReplay = "x-router-poison-replay"
 )
+
+// poisonKeys are all keys that PoisonQueue and Replay add.
+var poisonKeys = []string{
+	KeyPoisonReason, KeyPoisonClass, KeyPoisonRoute, KeyPoisonTopic, KeyPoisonSubscriber, KeyPoisonAttempts,
+	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonReplay,
+}
 
 // Defaults of [PoisonConfig].
 const (
@@ -241,8 +250,11 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	meta[KeyPoisonReason] = RedactError(text, msg)
 	meta[KeyPoisonClass] = class.String()
 	meta[KeyPoisonRoute] = route
-	meta[KeyPoisonTopic] = message.SubscribeTopicFromCtx(ctx)
-	meta[KeyPoisonSubscriber] = message.SubscriberNameFromCtx(ctx)
+	// A message that is replayed was not received by a subscriber this time.
+	if topic := message.SubscribeTopicFromCtx(ctx); topic != "" || count == 1 {
+		meta[KeyPoisonTopic] = topic
+		meta[KeyPoisonSubscriber] = message.SubscriberNameFromCtx(ctx)
+	}
 	meta[KeyPoisonAttempts] = strconv.Itoa(attempts)
 	if meta[KeyPoisonFirst] == "" {
 		meta[KeyPoisonFirst] = first.UTC().Format(time.RFC3339Nano)

@@ -126,6 +126,17 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 // does not count as in flight any more is acknowledged for certain.
 func (rt *route) handle(msg *message.Message) error {
 	defer rt.done()
+	if _, err := rt.process(msg); err != nil {
+		msg.Nack()
+		return err
+	}
+	msg.Ack()
+	return nil
+}
+
+// process takes a message through the chain and reports what became of it. The
+// error is fit for logs; the message is to be given back then.
+func (rt *route) process(msg *message.Message) (*delivery, error) {
 	ctx := &deliveryContext{Context: msg.Context()}
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
@@ -135,8 +146,7 @@ func (rt *route) handle(msg *message.Message) error {
 	d := &ctx.delivery
 	switch {
 	case err != nil:
-		msg.Nack()
-		return rt.giveBack(msg, err)
+		return d, rt.giveBack(msg, err)
 	case d.poisoned, d.duplicate:
 		// reported by the middlewares
 	case d.filtered:
@@ -144,8 +154,7 @@ func (rt *route) handle(msg *message.Message) error {
 	default:
 		rt.health.Observe(Event{Kind: EventDelivered})
 	}
-	msg.Ack()
-	return nil
+	return d, nil
 }
 
 // protected calls the chain. A panic from outside of the recoverer would be
@@ -265,6 +274,10 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i
 	// An ID that came with the message named it in the place it comes from;
 	// what a handler made of it since may be several messages.
 	delete(m.Metadata, sinks.KeyDedupID)
+	// A message that is replayed leaves its history behind when it succeeds.
+	for _, key := range poisonKeys {
+		delete(m.Metadata, key)
+	}
 	if d.hasKey {
 		id := d.key.String()
 		if i > 0 {

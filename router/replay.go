@@ -1,0 +1,286 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// DefaultReplayIdle is the default of [ReplayConfig.Idle].
+const DefaultReplayIdle = 5 * time.Second
+
+// ErrNoRoute says that a poisoned message is to be replayed by a route that the
+// Router does not have.
+var ErrNoRoute = errors.New("router has no such route")
+
+// Poisoned is a message of the poison queue.
+type Poisoned struct {
+	// Message is the message as the poison queue holds it: its own payload and
+	// metadata, and the KeyPoison… metadata. It must not be changed.
+	Message *message.Message
+	// The KeyPoison… metadata, read.
+	Route, Topic, Reason, Class string
+	Attempts, Count             int
+	First, Last                 time.Time
+}
+
+// ParsePoisoned reads the KeyPoison… metadata. It is false for a message that
+// [PoisonQueue] did not write.
+func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
+	meta := msg.Metadata
+	p := Poisoned{
+		Message: msg, Route: meta[KeyPoisonRoute], Topic: meta[KeyPoisonTopic],
+		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass],
+	}
+	var errs [4]error
+	p.Attempts, errs[0] = strconv.Atoi(meta[KeyPoisonAttempts])
+	p.Count, errs[1] = strconv.Atoi(meta[KeyPoisonCount])
+	p.First, errs[2] = time.Parse(time.RFC3339Nano, meta[KeyPoisonFirst])
+	p.Last, errs[3] = time.Parse(time.RFC3339Nano, meta[KeyPoisonLast])
+	return p, errors.Join(errs[:]...) == nil
+}
+
+// ReplayAction is what is to be done with a poisoned message.
+type ReplayAction int
+
+const (
+	// ReplayKeep puts the message back at the end of the queue.
+	ReplayKeep ReplayAction = iota
+	// ReplaySend handles the message again.
+	ReplaySend
+	// ReplayDelete takes the message off the queue.
+	ReplayDelete
+)
+
+// ReplayConfig configures [Router.Replay] and [ListPoisoned].
+type ReplayConfig struct {
+	// From reads the poison queue. Required. It is not closed.
+	//
+	// Replay takes messages off the queue by acknowledging them: From has to be
+	// a subscription that remembers what it acknowledged and that all replays
+	// share (Kafka: one consumer group; NATS: one durable consumer), beginning
+	// with the first message. ListPoisoned acknowledges too, so it has to have
+	// a subscription of its own that nobody else uses and that begins with the
+	// first message, and it also shows what was replayed already, as long as
+	// the broker keeps it.
+	From message.Subscriber
+	// Topic is the topic of the poison queue. Empty means [DefaultPoisonTopic].
+	Topic string
+	// Idle is how long nothing has to come until the queue counts as read to
+	// its end. 0 means [DefaultReplayIdle]; negative is an error.
+	Idle time.Duration
+	// Decide says what is to be done with a message. Required for Replay.
+	Decide func(Poisoned) ReplayAction
+	// Route says which route handles a message that is sent. Nil means the one
+	// that poisoned it.
+	Route func(Poisoned) string
+}
+
+func (c *ReplayConfig) setDefaults() {
+	if c.Topic == "" {
+		c.Topic = DefaultPoisonTopic
+	}
+	if c.Idle == 0 {
+		c.Idle = DefaultReplayIdle
+	}
+	if c.Decide == nil {
+		c.Decide = func(Poisoned) ReplayAction { return ReplayKeep }
+	}
+	if c.Route == nil {
+		c.Route = func(p Poisoned) string { return p.Route }
+	}
+}
+
+// Validate reports the first field whose value is not allowed; the error matches
+// [ErrConfig].
+func (c ReplayConfig) Validate() error {
+	switch {
+	case c.From == nil:
+		return fmt.Errorf("%w: replay: From is required", ErrConfig)
+	case c.Idle < 0:
+		return fmt.Errorf("%w: replay: Idle is negative", ErrConfig)
+	}
+	return nil
+}
+
+// ReplayReport counts what became of the messages.
+type ReplayReport struct {
+	// Sent: handled again, with success. Duplicates among them had been handled
+	// before. Poisoned: handled again, and back in the queue with their history.
+	Sent, Duplicates, Poisoned int
+	// Kept: put back. Messages that PoisonQueue did not write are kept.
+	Kept int
+	// Deleted: taken off.
+	Deleted int
+}
+
+// Replay reads the poison queue once and does with each message what
+// config.Decide says. A message that is sent goes through the whole chain of its
+// route and to the route's sink, as if it had just been received: an outage is
+// waited for, a duplicate is recognised, and a failure puts it back into the
+// queue, with its history going on.
+//
+// It ends when nothing has come for config.Idle, when it meets a message that it
+// has put (back) into the queue itself, with ctx, or with the first message that can be neither
+// handled nor put back; that one stays in the queue. Messages are taken one
+// after the other. The routes have to be added; the Router may be running, but
+// not closed.
+func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport, error) {
+	var report ReplayReport
+	if err := config.Validate(); err != nil {
+		return report, err
+	}
+	if config.Decide == nil {
+		return report, fmt.Errorf("%w: replay: Decide is required", ErrConfig)
+	}
+	config.setDefaults()
+	r.mu.Lock()
+	routes, closed := r.routes, r.closed
+	r.mu.Unlock()
+	if closed {
+		return report, ErrClosed
+	}
+	byName := make(map[string]*route, len(routes))
+	for _, rt := range routes {
+		byName[rt.Name] = rt
+	}
+
+	run := watermill.NewUUID()
+	err := readQueue(ctx, config, r.stop, func(msg *message.Message) (bool, error) {
+		if msg.Metadata[KeyPoisonReplay] == run {
+			return false, nil
+		}
+		poisoned, ok := ParsePoisoned(msg)
+		action := ReplayKeep
+		if ok {
+			action = config.Decide(poisoned)
+		}
+		switch action {
+		case ReplaySend:
+			name := config.Route(poisoned)
+			rt := byName[name]
+			if rt == nil {
+				return false, fmt.Errorf("%w: %q", ErrNoRoute, name)
+			}
+			d, err := rt.replay(ctx, run, msg)
+			switch {
+			case err != nil:
+				return false, fmt.Errorf("replay: %w", err)
+			case d.poisoned:
+				report.Poisoned++
+			default:
+				report.Sent++
+				if d.duplicate {
+					report.Duplicates++
+				}
+			}
+		case ReplayDelete:
+			report.Deleted++
+		default:
+			if err := r.putBack(ctx, config.Topic, run, msg); err != nil {
+				return false, fmt.Errorf("replay: putting a message back: %w", err)
+			}
+			report.Kept++
+		}
+		msg.Ack()
+		return true, nil
+	})
+	return report, err
+}
+
+// replay takes a poisoned message through the chain. The work ends with ctx.
+func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (*delivery, error) {
+	work := msg.Copy()
+	work.Metadata[KeyPoisonReplay] = run // if it fails, this run is not to meet it again
+	if id, ok := work.Metadata[KeyPoisonDedupID]; ok {
+		work.Metadata[sinks.KeyDedupID] = id
+	} else {
+		delete(work.Metadata, sinks.KeyDedupID)
+	}
+	workCtx, cancel := context.WithCancel(msg.Context())
+	defer cancel()
+	unwatch := context.AfterFunc(ctx, cancel)
+	defer unwatch()
+	work.SetContext(workCtx)
+	return rt.process(work)
+}
+
+// putBack writes the message to the end of the queue.
+func (r *Router) putBack(ctx context.Context, topic, run string, msg *message.Message) error {
+	kept := msg.Copy()
+	kept.Metadata[KeyPoisonReplay] = run
+	// It is the same message in the same topic, and has to be stored again.
+	delete(kept.Metadata, sinks.KeyDedupID)
+	kept.SetContext(ctx)
+	return r.config.Poison.Publish(topic, kept)
+}
+
+// ListPoisoned reads the poison queue once and calls show for each message,
+// until nothing has come for config.Idle, show returns an error, or ctx ends.
+// Messages that [PoisonQueue] did not write are shown with what they have.
+// Decide and Route are not used.
+func ListPoisoned(ctx context.Context, config ReplayConfig, show func(Poisoned) error) error {
+	if err := config.Validate(); err != nil {
+		return err
+	}
+	config.setDefaults()
+	return readQueue(ctx, config, nil, func(msg *message.Message) (bool, error) {
+		poisoned, _ := ParsePoisoned(msg)
+		if err := show(poisoned); err != nil {
+			return false, err
+		}
+		msg.Ack()
+		return true, nil
+	})
+}
+
+// readQueue calls handle for each message, until it says no, fails, or the queue
+// is at its end. handle acknowledges what it is done with; the message with
+// which the reading ends is given back.
+func readQueue(
+	ctx context.Context, config ReplayConfig, stop <-chan struct{}, handle func(*message.Message) (bool, error),
+) error {
+	subscription, cancel := context.WithCancel(ctx)
+	defer cancel()
+	messages, err := config.From.Subscribe(subscription, config.Topic)
+	if err != nil {
+		return err
+	}
+	// The subscriber closes its channel when its context has ended, and must
+	// not hang while it hands over a message.
+	defer func() {
+		cancel()
+		for msg := range messages {
+			msg.Nack()
+		}
+	}()
+	idle := time.NewTimer(config.Idle)
+	defer idle.Stop()
+	for {
+		select {
+		case msg, ok := <-messages:
+			if !ok {
+				return ctx.Err()
+			}
+			more, err := handle(msg)
+			if !more || err != nil {
+				msg.Nack()
+				return err
+			}
+			idle.Reset(config.Idle)
+		case <-idle.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-stop:
+			return ErrClosed
+		}
+	}
+}

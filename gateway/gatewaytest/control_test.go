@@ -3,6 +3,7 @@ package gatewaytest_test
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -126,4 +127,25 @@ func TestControlAPIRefuses(t *testing.T) {
 	}
 	wantMessage(t, r, http.StatusForbidden, "loopback")
 	wantMessage(t, c.do("POST", "/_control/tenants", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}), http.StatusForbidden, "web pages")
+}
+
+// The documentation lists every request of the control API and every field of a
+// fault.
+func TestControlAPIIsDocumented(t *testing.T) {
+	source, document := read(t, "control.go"), read(t, "../../docs/getting-started.md")
+	for name, pattern := range map[string]string{"request": `handle\("([^"]+)"`, "field": `\bjson:"([a-z_]+)"`} {
+		text := source
+		if name == "field" {
+			text = source[strings.Index(source, "type controlFault struct"):strings.Index(source, "func (c controlFault)")]
+		}
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
+		if len(found) < 10 {
+			t.Fatalf("only %d found", len(found))
+		}
+		for _, match := range found {
+			if !strings.Contains(document, "`"+match[1]+"`") {
+				t.Errorf("%s %s is not documented", name, match[1])
+			}
+		}
+	}
 }

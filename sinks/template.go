@@ -109,6 +109,12 @@ func (t *TopicTemplate) String() string { return t.text }
 // that gets it. The error says which value is missing and matches
 // [ErrMissingValue] and [ErrRejected].
 func (t *TopicTemplate) Topic(metadata message.Metadata, segment func(string) string) (string, error) {
+	return t.Render(metadata, func(_, value string) string { return segment(value) })
+}
+
+// Render is Topic with an escape that also gets the name of the variable, as it
+// stands in the template.
+func (t *TopicTemplate) Render(metadata message.Metadata, escape func(name, value string) string) (string, error) {
 	var b strings.Builder
 	for _, part := range t.parts {
 		if part.key == "" {
@@ -122,7 +128,7 @@ func (t *TopicTemplate) Topic(metadata message.Metadata, segment func(string) st
 		if value == "" {
 			return "", fmt.Errorf("topic template %q: no %s: %w: %w", t.text, part.name, ErrMissingValue, ErrRejected)
 		}
-		b.WriteString(segment(value))
+		b.WriteString(escape(part.name, value))
 	}
 	return b.String(), nil
 }

@@ -375,9 +375,9 @@ func testOrderSequential(t *testing.T, h Harness) {
 func testOrderInOneCall(t *testing.T, h Harness) {
 	b, sink := start(t, h)
 	var want []string
-	for call := range 5 {
+	for call := range 4 {
 		var messages []*message.Message
-		for i := range 500 {
+		for i := range 200 {
 			payload := fmt.Sprint(call, " ", i)
 			messages = append(messages, newMessage(payload))
 			want = append(want, payload)
@@ -389,7 +389,7 @@ func testOrderInOneCall(t *testing.T, h Harness) {
 
 func testConcurrent(t *testing.T, h Harness) {
 	b, sink := start(t, h)
-	const publishers, each = 32, 50
+	const publishers, each = 16, 40
 	var group sync.WaitGroup
 	for p := range publishers {
 		group.Go(func() {

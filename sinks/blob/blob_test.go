@@ -1,0 +1,294 @@
+package blob_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.uber.org/goleak"
+	gcblob "gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/blob"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stored is one message as it lies in the bucket.
+type stored struct {
+	key     string
+	payload []byte
+	blob.Sidecar
+}
+
+// readBucket returns the messages that have a sidecar, in the order of keys.
+func readBucket(t *testing.T, bucket *gcblob.Bucket, prefix string) []stored {
+	t.Helper()
+	ctx := context.Background()
+	var all []stored
+	it := bucket.List(&gcblob.ListOptions{Prefix: prefix})
+	for {
+		object, err := it.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, isSidecar := strings.CutSuffix(object.Key, blob.SidecarSuffix)
+		if !isSidecar {
+			continue
+		}
+		s := stored{key: key}
+		text, err := bucket.ReadAll(ctx, object.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &s.Sidecar); err != nil {
+			t.Fatal(err)
+		}
+		if s.payload, err = bucket.ReadAll(ctx, key); err != nil {
+			t.Fatal(err)
+		}
+		if digest := sha256.Sum256(s.payload); s.SHA256 != hex.EncodeToString(digest[:]) || s.Size != len(s.payload) {
+			t.Errorf("%s: digest or size do not fit the payload", key)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+type backend struct {
+	sinktest.NoFaults
+	bucket *gcblob.Bucket
+	config blob.Config
+}
+
+func (b backend) NewSink(t *testing.T) sinks.Sink {
+	t.Helper()
+	b.config.Bucket = b.bucket
+	sink, err := blob.New(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+// Read sorts by the element of the key that ascends.
+func (b backend) Read(t *testing.T, topic string) []*message.Message {
+	t.Helper()
+	all := readBucket(t, b.bucket, strings.ReplaceAll(topic, ".", "/")+"/")
+	id := func(s stored) string {
+		parts := strings.Split(s.key, "/")
+		return parts[len(parts)-2]
+	}
+	if len(all) > 0 && all[0].AllMetadata()[sinks.KeyDedupID] == "" {
+		slices.SortStableFunc(all, func(a, b stored) int { return cmp.Compare(id(a), id(b)) })
+	}
+	var messages []*message.Message
+	for _, s := range all {
+		if s.Topic == topic {
+			msg := message.NewMessage(s.UUID, s.payload)
+			msg.Metadata = s.AllMetadata()
+			messages = append(messages, msg)
+		}
+	}
+	return messages
+}
+
+func openDirectory(t *testing.T) (*gcblob.Bucket, string) {
+	t.Helper()
+	dir := t.TempDir()
+	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bucket.Close() }) // an error when it is closed already
+	return bucket, dir
+}
+
+func TestConformance(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *gcblob.Bucket{
+		"memory":    func(*testing.T) *gcblob.Bucket { return memblob.OpenBucket(nil) },
+		"directory": func(t *testing.T) *gcblob.Bucket { t.Helper(); b, _ := openDirectory(t); return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sinktest.Run(t, sinktest.Harness{
+				New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+					t.Helper()
+					return backend{bucket: open(t), config: blob.Config{MaxPayloadSize: settings.MaxMessageSize}}
+				},
+				Features: sinktest.Features{
+					UUID: true, Metadata: true, MaxMessageSize: true,
+					ReservedNames:        []string{"x-router-filename", "Content-Type"},
+					RejectedTopics:       []string{"", ".", "a..b", "../x", "a/b", "a b", "%41", strings.Repeat("a", 300), strings.Repeat("abc.", 300) + "a"},
+					UnescapeTopicSegment: sinks.DefaultSegments.Unescape,
+				},
+			})
+		})
+	}
+}
+
+func TestCopiesAreRecognised(t *testing.T) {
+	bucket, _ := openDirectory(t)
+	sink := backend{bucket: bucket}.NewSink(t)
+	publish := func(topic, payload, id string) {
+		t.Helper()
+		msg := message.NewMessage(payload, []byte(payload))
+		msg.Metadata[sinks.KeyDedupID] = id
+		if err := sink.Publish(topic, msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("a.b", "first", "id/../1")
+	publish("a.b", "copy", "id/../1")
+	publish("a.b", "other", "id/../2")
+	publish("c.d", "elsewhere", "id/../1")
+	var got []string
+	for _, s := range readBucket(t, bucket, "") {
+		got = append(got, s.Topic+" "+string(s.payload))
+	}
+	slices.Sort(got)
+	if want := []string{"a.b first", "a.b other", "c.d elsewhere"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestHostileNames: nothing that a sender chooses leaves the directory, hides a
+// file or makes two messages one.
+func TestHostileNames(t *testing.T) {
+	bucket, dir := openDirectory(t)
+	sink, err := blob.New(blob.Config{Bucket: bucket, Path: "{topic}/{type|none}/{id}/{filename|payload}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close() //nolint:errcheck // always nil
+	names := []string{
+		"..", ".", "../../etc/passwd", "/etc/passwd", "..\\..\\x", "C:\\x", ".hidden", "a/b", "a\x00b", "\r\n", " ", "~", "-rf", "*",
+		"taskdata.zip", "taskdata.zip.metadata.json", "payload", "payload.metadata.json", "Grünfläche.shp", "\xff", "%2E%2E", "tenant.type",
+		strings.Repeat("x", 300), strings.Repeat("x", 301), strings.Repeat("ä", 100), strings.Repeat("../", 100),
+	}
+	for _, name := range names {
+		msg := message.NewMessage("1", []byte(name))
+		msg.Metadata["x-router-filename"], msg.Metadata["x-router-message-type"] = name, name
+		msg.Metadata[sinks.KeyDedupID] = "the same"
+		if err := sink.Publish("tenant.type", msg); err != nil {
+			t.Errorf("%.40q: %v", name, err)
+		}
+	}
+	all := readBucket(t, bucket, "")
+	if len(all) != len(names) {
+		t.Errorf("%d messages are stored, want %d", len(all), len(names))
+	}
+	for _, s := range all {
+		if !strings.HasPrefix(s.key, "tenant/type/") || strings.Count(s.key, "/") != 4 {
+			t.Errorf("key %q", s.key)
+		}
+		if name := s.AllMetadata()["x-router-filename"]; name != string(s.payload) {
+			t.Errorf("%q has the payload of %q", name, s.payload)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "tenant" {
+		t.Errorf("in the directory: %v, %v", entries, err)
+	}
+}
+
+func TestOutage(t *testing.T) {
+	bucket, dir := openDirectory(t)
+	sink := backend{bucket: bucket}.NewSink(t)
+	blocker := filepath.Join(dir, "tenant")
+	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", []byte("x"))
+	if err := sink.Publish("tenant.type", msg); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("Publish: got %v, want ErrUnavailable", err)
+	}
+	if err := os.Remove(blocker); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Publish("tenant.type", msg); err != nil {
+		t.Errorf("Publish: %v", err)
+	}
+	if err := sink.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+	if err := bucket.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("Health: got %v, want ErrUnavailable", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	bucket := memblob.OpenBucket(nil)
+	defer bucket.Close() //nolint:errcheck // in memory
+	for name, config := range map[string]blob.Config{
+		"no bucket":     {},
+		"negative size": {Bucket: bucket, MaxPayloadSize: -1},
+		"no topic":      {Bucket: bucket, Path: "{id}"},
+		"no id":         {Bucket: bucket, Path: "{topic}/{filename|x}"},
+		"bad template":  {Bucket: bucket, Path: "{topic}/{id}/{"},
+	} {
+		if _, err := blob.New(config); !errors.Is(err, blob.ErrConfig) {
+			t.Errorf("%s: got %v, want ErrConfig", name, err)
+		}
+	}
+	for _, path := range []string{"/{topic}/{id}", "{topic}/../{id}", "{topic}//{id}", "{topic}/{id}/"} {
+		sink, err := blob.New(blob.Config{Bucket: bucket, Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sink.Publish("a", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
+			t.Errorf("path %q: got %v, want ErrRejected", path, err)
+		}
+		_ = sink.Close()
+	}
+}
+
+func ExampleNew() {
+	bucket := memblob.OpenBucket(nil) // or fileblob, s3blob, gcsblob, azureblob
+	defer func() { _ = bucket.Close() }()
+
+	sink, err := blob.New(blob.Config{Bucket: bucket})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = sink.Close() }()
+
+	msg := message.NewMessage("1", []byte("PK…"))
+	msg.Metadata["x-router-filename"] = "../taskdata.zip"
+	msg.Metadata[sinks.KeyDedupID] = "endpoint context digest"
+	if err := sink.Publish("tenant."+sink.TopicSegment("iso:11783:-10:taskdata:zip"), msg); err != nil {
+		fmt.Println(err)
+		return
+	}
+	for it := bucket.List(nil); ; {
+		object, err := it.Next(context.Background())
+		if err != nil {
+			break
+		}
+		fmt.Println(object.Key)
+	}
+	// Output:
+	// tenant/iso:11783:-10:taskdata:zip/28364d66b198308cfe6fa07835053217/%2E.%2Ftaskdata.zip
+	// tenant/iso:11783:-10:taskdata:zip/28364d66b198308cfe6fa07835053217/%2E.%2Ftaskdata.zip.metadata.json
+}

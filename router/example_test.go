@@ -168,3 +168,163 @@ func ExampleNewRecoverer() {
 	// Output:
 	// panic: out of diesel
 }
+
+// A message whose payload cannot be read is put aside, and acknowledged.
+func ExampleNewPoisonQueue() {
+	store := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 1}, nil)
+	poisoned, err := store.Subscribe(context.Background(), "poison")
+	if err != nil {
+		log.Fatal(err)
+	}
+	queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: store, Name: "farm"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := queue.Middleware(func(*message.Message) ([]*message.Message, error) {
+		return nil, router.Permanent(errors.New("not a zip file"))
+	})
+	_, err = handler(message.NewMessage("1", []byte("payload")))
+	fmt.Println(err)
+
+	msg := <-poisoned
+	msg.Ack()
+	p, ok := router.ParsePoisoned(msg)
+	fmt.Println(ok, p.Route, p.Class, p.Reason, p.Attempts, string(msg.Payload))
+	if err := store.Close(); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// <nil>
+	// true farm permanent not a zip file 1 payload
+}
+
+// A store of a chosen size, shared by what needs it.
+func ExampleNewMemoryStore() {
+	store, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, key := context.Background(), router.KeyOf("order", "17")
+	result, token, err := store.Reserve(ctx, key, time.Minute)
+	fmt.Println(result == router.Reserved, err)
+	fmt.Println(store.Commit(ctx, key, token, time.Hour))
+	result, _, err = store.Reserve(ctx, key, time.Minute)
+	fmt.Println(result == router.Committed, err)
+	// Output:
+	// true <nil>
+	// <nil>
+	// true <nil>
+}
+
+// Duplicates are dropped, but only after the first one was handled.
+func ExampleNewDedup() {
+	dedup, err := router.NewDedup(router.DedupConfig{Scope: "print"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fail := true
+	handler := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
+		if fail {
+			return nil, errors.New("out of paper")
+		}
+		fmt.Println("printed", string(msg.Payload))
+		return nil, nil
+	})
+	msg := message.NewMessage("1", []byte("page"))
+	msg.Metadata.Set(gateway.KeyReceivingEndpointID, "endpoint")
+	msg.Metadata.Set(gateway.KeyContextID, "context")
+	for range 3 {
+		_, err := handler(msg)
+		fmt.Println(err)
+		fail = false
+	}
+	// Output:
+	// out of paper
+	// printed page
+	// <nil>
+	// <nil>
+}
+
+// What was poisoned by a fault that is repaired goes through its route again.
+func ExampleRouter_Replay() {
+	ctx := context.Background()
+	poison := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
+	out := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	delivered, err := out.Subscribe(ctx, "out")
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := router.New(router.Config{Poison: poison}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	err = r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: sinks.FromPublisher("out", out), ToTopic: "out"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// This is in the poison queue since last night.
+	msg := message.NewMessage("1", []byte("payload"))
+	for key, value := range map[string]string{
+		router.KeyPoisonRoute: "farm", router.KeyPoisonReason: "no such field", router.KeyPoisonClass: "handler",
+		router.KeyPoisonAttempts: "5", router.KeyPoisonCount: "1",
+		router.KeyPoisonFirst: "2026-05-01T22:00:00Z", router.KeyPoisonLast: "2026-05-01T22:00:09Z",
+	} {
+		msg.Metadata.Set(key, value)
+	}
+	if err := poison.Publish(router.DefaultPoisonTopic, msg); err != nil {
+		log.Fatal(err)
+	}
+
+	go func() {
+		msg := <-delivered
+		msg.Ack()
+	}()
+	report, err := r.Replay(ctx, router.ReplayConfig{
+		From: poison,
+		Idle: 100 * time.Millisecond,
+		Decide: func(p router.Poisoned) router.ReplayAction {
+			if p.Reason == "no such field" {
+				return router.ReplaySend
+			}
+			return router.ReplayKeep
+		},
+	})
+	fmt.Println(report.Sent, report.Kept, err)
+	fmt.Println(r.Close())
+	// Output:
+	// 1 0 <nil>
+	// <nil>
+}
+
+// What is in the poison queue, without taking anything off.
+func ExampleListPoisoned() {
+	poison := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
+	queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: poison, Name: "farm"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := queue.Middleware(func(*message.Message) ([]*message.Message, error) {
+		return nil, router.Permanent(errors.New("not a zip file"))
+	})
+	if _, err := handler(message.NewMessage("1", nil)); err != nil {
+		log.Fatal(err)
+	}
+	config := router.ReplayConfig{From: poison, Idle: 100 * time.Millisecond}
+	err = router.ListPoisoned(context.Background(), config, func(p router.Poisoned) error {
+		fmt.Println(p.Message.UUID, p.Route, p.Reason)
+		return nil
+	})
+	fmt.Println(err, poison.Close())
+	// Output:
+	// 1 farm not a zip file
+	// <nil> <nil>
+}
+
+// Errors are logged without secrets.
+func ExampleRedactError() {
+	err := errors.New("GET https://store.example/p/17?signature=secret: 403")
+	fmt.Println(router.RedactError(err, nil))
+	// Output: GET https://store.example/p/17?…: 403
+}

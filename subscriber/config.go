@@ -171,6 +171,9 @@ type Hooks struct {
 	// Undeliverable is called for a message that cannot be delivered, such as
 	// one whose payload exceeds PayloadConfig.MaxInline. It stays unconfirmed.
 	Undeliverable func(event gateway.Event, err error)
+	// Confirmed is called for confirmations that the service took, with those of
+	// one request. They are valid only during the call.
+	Confirmed func(tenantID string, confirmations []gateway.MessageConfirmation)
 	// ConfirmationRejected is called for a confirmation that the service will
 	// never accept (400 for it alone, or 403 for its tenant). It is dropped.
 	ConfirmationRejected func(tenantID string, confirmation gateway.MessageConfirmation, err error)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,13 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 	cfg.Order = subscriber.Unordered
 	cfg.Confirm.MaxBatch = 10
 	cfg.Confirm.MaxAge = time.Hour // age must play no part
+	var reported atomic.Int64
+	cfg.Hooks.Confirmed = func(tenant string, confirmations []gateway.MessageConfirmation) {
+		if tenant != f.server.Tenant() || len(confirmations) != 10 {
+			t.Errorf("%d confirmations of tenant %s reported", len(confirmations), tenant)
+		}
+		reported.Add(int64(len(confirmations)))
+	}
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.sendN(100)
@@ -26,6 +34,7 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 	if got := f.server.Stats(gatewaytest.OpConfirm).Requests; got != 10 {
 		t.Errorf("%d requests for 100 confirmations in batches of 10", got)
 	}
+	f.eventually("the hook saw all", func() bool { return reported.Load() == 100 })
 }
 
 func TestConfirmationsAreSentByAge(t *testing.T) {

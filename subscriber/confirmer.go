@@ -193,6 +193,9 @@ func (c *confirmer) send(tenant string, items []confirmation, settle func([]conf
 		err := c.client.ConfirmMessages(c.ctx, tenant, wire)
 		if err == nil {
 			c.confirmed.Add(int64(len(items)))
+			if c.hooks.Confirmed != nil {
+				c.hooks.Confirmed(tenant, wire)
+			}
 			settle(items)
 			return
 		}

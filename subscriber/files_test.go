@@ -233,3 +233,21 @@ func TestTypesThatAreNotFilesComeAsChunksAndAsFile(t *testing.T) {
 	file.Ack()
 	f.waitConfirmed(2)
 }
+
+func TestFileWithoutMessagesIsDelivered(t *testing.T) {
+	f, cfg := fileFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	event := []byte(`event: FILE_RECEIVED
+data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID + `","message_type":"` + typeFile + `","size":1,"message_ids":[],"payload":"eA=="}
+
+`)
+	f.server.EmitRaw(f.server.Application(), append(event, event...))
+	// They cannot be told apart, so both are delivered; there is nothing to confirm.
+	f.ackN(messages, 2)
+	f.eventually("closed", func() bool { return sub.Stats().InFlight == 0 })
+	if stats := sub.Stats(); stats.PendingConfirmations != 0 || stats.Rejected != 0 {
+		t.Errorf("stats = %+v", stats)
+	}
+}

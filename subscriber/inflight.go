@@ -33,10 +33,15 @@ func putUUID(dst []byte, id string) {
 	copy(dst, h[:])
 }
 
-// fileKey identifies a file by its receiving endpoint and the set of its messages.
+// fileKey identifies a file by its receiving endpoint and the set of its
+// messages. It is zero for what is not a file, and for a file that names no
+// messages: that cannot be told from another, nor confirmed.
 type fileKey [16]byte
 
 func newFileKey(ids []messageKey) fileKey {
+	if len(ids) == 0 {
+		return fileKey{}
+	}
 	sorted := slices.SortedFunc(slices.Values(ids), func(a, b messageKey) int {
 		return slices.Compare(a[:], b[:])
 	})
@@ -50,7 +55,6 @@ func newFileKey(ids []messageKey) fileKey {
 // delivery is one event on its way to the subscriptions that took it. All
 // fields below the line are guarded by Subscriber.mu.
 type delivery struct {
-	seq      uint64
 	event    gateway.Event
 	order    string
 	tenant   string
@@ -64,6 +68,7 @@ type delivery struct {
 	payload  *payload // nil when the event has it, or has none
 	held     *chunk   // what it is delivered instead of, when no file claimed it
 	// ----
+	arrived   time.Time
 	bytes     int64 // counted in Subscriber.bytes
 	open      int   // subscriptions that have not acked
 	abandoned bool  // a subscription ended without an ack

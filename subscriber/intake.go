@@ -95,7 +95,7 @@ func (s *Subscriber) join(tenant string, key messageKey, endpoint, message strin
 func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	now := time.Now()
 	s.mu.Lock()
-	if _, open := s.table.files[file]; open {
+	if _, open := s.table.files[file]; open && file != (fileKey{}) {
 		s.mu.Unlock()
 		s.stats.joined.Add(1)
 		return true
@@ -161,8 +161,6 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		s.mu.Lock()
 	}
-	s.seq++
-	d.seq = s.seq
 	s.link(d)
 	s.table.openDelivery(d)
 	if d.held != nil {
@@ -210,6 +208,7 @@ func (s *Subscriber) hasRoom(d *delivery) bool {
 
 // link appends d to the open deliveries. s.mu is held.
 func (s *Subscriber) link(d *delivery) {
+	d.arrived = time.Now()
 	s.inFlight++
 	s.bytes += d.bytes
 	d.prev = s.last

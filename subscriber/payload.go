@@ -12,6 +12,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
@@ -305,10 +306,13 @@ func (s *Subscriber) checkIn(d *delivery, r io.Reader) error {
 // claimCheckKey is the same whenever the message comes, so that a repeated
 // download replaces its predecessor. It has nothing in it that a sender chose.
 func claimCheckKey(d *delivery) string {
-	if d.file != (fileKey{}) {
+	switch {
+	case d.file != (fileKey{}):
 		return hex.EncodeToString(d.file[:])
+	case len(d.keys) > 0:
+		return hex.EncodeToString(d.keys[0][:])
 	}
-	return hex.EncodeToString(d.keys[0][:])
+	return uuid.NewString() // a file without messages: nothing tells it from another
 }
 
 type countingReader struct {

@@ -45,9 +45,11 @@ type Stats struct {
 	PendingConfirmations int
 	OldestPending        time.Time
 
-	// InFlight and InFlightBytes are the events that are open now.
-	InFlight      int
-	InFlightBytes int64
+	// InFlight and InFlightBytes are the events that are open now, and
+	// OldestInFlight is when the oldest of them arrived, zero when none is open.
+	InFlight       int
+	InFlightBytes  int64
+	OldestInFlight time.Time
 	// HeldNow is how many messages are held back now.
 	HeldNow int
 }
@@ -86,5 +88,8 @@ func (s *Subscriber) Stats() Stats {
 	defer s.mu.Unlock()
 	stats.Stream = s.streamState
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
+	if s.first != nil {
+		stats.OldestInFlight = s.first.arrived
+	}
 	return stats
 }

@@ -44,7 +44,6 @@ type Subscriber struct {
 	reconnect     func()             // ends the current connection; nil when there is none
 	streamState   StreamState
 
-	seq          uint64
 	table        *table
 	filesDone    *fileSet
 	hold         *fileHold

@@ -459,6 +459,47 @@ func TestStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
 	f.waitConfirmed(2)
 }
 
+func TestSilentStreamIsReconnected(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
+	clientConfig := f.server.ClientConfig()
+	clientConfig.StreamIdleTimeout = 100 * time.Millisecond
+	cfg := f.config()
+	cfg.Client = f.newClient(clientConfig)
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	lift := f.server.StallStreams() // no bytes, no end
+	defer lift()
+	f.sendN(1)
+	f.eventually("the watchdog reconnects", func() bool { return sub.Stats().Stream.Connects >= 3 })
+	lift()
+	f.ackN(messages, 1)
+	f.waitConfirmed(1)
+	if stats := sub.Stats(); stats.Stream.Connects < 2 || !errors.Is(stats.Stream.LastError, gateway.ErrIdle) {
+		t.Errorf("stream state = %+v, want a reconnect because of ErrIdle", stats.Stream)
+	}
+}
+
+func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
+	clientConfig := f.server.ClientConfig()
+	clientConfig.StreamIdleTimeout = 300 * time.Millisecond
+	cfg := f.config()
+	cfg.Client = f.newClient(clientConfig)
+	cfg.MaxInFlight = 1
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(3)
+	msg := f.next(messages)
+	<-time.After(600 * time.Millisecond) // the stream is not read meanwhile
+	if got := sub.Stats().Stream.Connects; got != 1 {
+		t.Errorf("%d connects although only the handler was slow", got)
+	}
+	msg.Ack()
+	f.ackN(messages, 2)
+	f.waitConfirmed(3)
+}
+
 func TestRefusedStreamEndsSubscriptions(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	refusal := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403})

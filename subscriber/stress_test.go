@@ -1,0 +1,15 @@
+//go:build stress
+
+package subscriber_test
+
+import (
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+)
+
+// TestUniversalSuiteStress is the suite's stress variant: `make stress`.
+func TestUniversalSuiteStress(t *testing.T) {
+	m := &multiverse{byID: map[string]*universe{}}
+	tests.TestPubSubStressTest(t, features(), m.pubSub, nil)
+}

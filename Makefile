@@ -59,6 +59,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 20s; 5000x: inputs) each
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$pkg" </dev/null; \
 	done
 
+.PHONY: stress
+stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
+	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp BENCHCOUNT=n)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./...

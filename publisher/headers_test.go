@@ -1,0 +1,303 @@
+package publisher_test
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	someTime = "2026-05-04T03:02:01.000000009Z"
+	someID   = "7d9f4a9e-4d5e-4b6e-9f39-111111111111"
+)
+
+func TestEveryKeyBecomesItsHeader(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	pub := f.publisher(publisher.Config{
+		Client: f.client, TenantID: someID, EndpointID: someID, DirectRecipients: []string{someID}, TeamsetContextID: "default",
+	})
+	// The metadata wins over the defaults of the configuration and the topic.
+	msg := newMessage("payload",
+		gateway.KeyTenantID, f.server.Tenant(),
+		gateway.KeyEndpointID, f.sender.ID,
+		gateway.KeyMessageType, typeJSON,
+		gateway.KeyDirectRecipients, " "+f.other.ID+" ,, "+f.receiver.ID,
+		gateway.KeyIsPublish, "true",
+		gateway.KeyContextID, someID,
+		gateway.KeySentTimestamp, "2026-05-04T05:02:01.000000009+02:00",
+		gateway.KeyTeamsetContextID, "Gespann 7",
+		gateway.KeyFilename, "Äcker — 農場.zip",
+		"free", "metadata", "X-Router-Unknown", "value", "Authorization", "Bearer mine", gateway.KeyDedupID, "dedup",
+		gateway.KeyEventType, "MESSAGE_RECEIVED", gateway.KeyMessageID, "m", gateway.KeyReceivingEndpointID, "r", gateway.KeyPayloadSize, "99",
+	)
+	if err := pub.Publish("another:type", msg); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		gateway.KeyTenantID:         f.server.Tenant(),
+		gateway.KeyEndpointID:       f.sender.ID,
+		gateway.KeyMessageType:      typeJSON,
+		gateway.KeyDirectRecipients: f.other.ID + "," + f.receiver.ID,
+		gateway.KeyIsPublish:        "true",
+		gateway.KeyContextID:        someID,
+		gateway.KeySentTimestamp:    someTime,
+		gateway.KeyTeamsetContextID: "Gespann 7",
+		gateway.KeyFilename:         "Äcker — 農場.zip",
+	}
+	if got := f.sent(); !maps.Equal(got, want) {
+		t.Errorf("headers\n%v, want\n%v", got, want)
+	}
+	h := f.headers()[0]
+	if h.Get("Free") != "" || strings.Contains(h.Get("Authorization"), "mine") {
+		t.Errorf("free metadata became headers: %v", h)
+	}
+	entries := f.server.Ledger()
+	if len(entries) != 2 || entries[0].Filename != "Äcker — 農場.zip" || entries[0].ContextID != someID || entries[0].PayloadSize != 7 {
+		t.Errorf("arrived: %+v", entries)
+	}
+}
+
+func TestWhatIsAbsentComesFromTheConfiguration(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.DirectRecipients = []string{f.other.ID}
+	cfg.TeamsetContextID = "team"
+	pub := f.publisher(cfg)
+	before := time.Now().Add(-time.Millisecond)
+	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
+	msg.Metadata = nil // as a literal message has it
+	if err := pub.Publish(typeJSON, msg); err != nil {
+		t.Fatal(err)
+	}
+	got := f.sent()
+	at, err := time.Parse(time.RFC3339Nano, got[gateway.KeySentTimestamp])
+	if err != nil || at.Before(before) || at.After(time.Now()) {
+		t.Errorf("sent timestamp %q (%v), want now", got[gateway.KeySentTimestamp], err)
+	}
+	delete(got, gateway.KeySentTimestamp)
+	want := map[string]string{
+		gateway.KeyTenantID:         f.server.Tenant(),
+		gateway.KeyEndpointID:       f.sender.ID,
+		gateway.KeyMessageType:      typeJSON,
+		gateway.KeyDirectRecipients: f.other.ID,
+		gateway.KeyIsPublish:        "false",
+		gateway.KeyContextID:        msg.UUID,
+		gateway.KeyTeamsetContextID: "team",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("headers\n%v, want\n%v", got, want)
+	}
+}
+
+func TestServiceNameChangesHeadersOnly(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{ServiceName: "mill"})
+	msg := newMessage("payload", gateway.KeyFilename, "a.zip")
+	if err := f.publisher(f.config()).Publish(typeJSON, msg); err != nil {
+		t.Fatal(err)
+	}
+	h := f.headers()[0]
+	if h.Get("X-Mill-Filename") != "a.zip" || len(routerHeaders(h)) != 0 {
+		t.Errorf("headers %v", h)
+	}
+	if msg.Metadata.Get(gateway.KeyContextID) != h.Get("X-Mill-Context-Id") {
+		t.Errorf("metadata %v", msg.Metadata)
+	}
+}
+
+func TestIsPublishDefaults(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	pub := f.publisher(f.config())
+	for name, test := range map[string]struct {
+		metadata  []string
+		want      string
+		receivers int
+	}{
+		"nothing said":             {nil, "true", 1},
+		"empty":                    {[]string{gateway.KeyIsPublish, ""}, "true", 1},
+		"recipients":               {[]string{gateway.KeyDirectRecipients, f.other.ID}, "false", 1},
+		"recipients and publish":   {[]string{gateway.KeyDirectRecipients, f.other.ID, gateway.KeyIsPublish, "TRUE"}, "true", 2},
+		"recipients, not publish":  {[]string{gateway.KeyDirectRecipients, f.other.ID, gateway.KeyIsPublish, "false"}, "false", 1},
+		"publish, said explicitly": {[]string{gateway.KeyIsPublish, "true"}, "true", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, requests := f.entries(), len(f.headers())
+			if err := pub.Publish(typeJSON, newMessage("payload", test.metadata...)); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.headers()[requests].Get(gateway.KeyIsPublish); got != test.want {
+				t.Errorf("is-publish %q, want %q", got, test.want)
+			}
+			if got := f.entries() - before; got != test.receivers {
+				t.Errorf("%d receivers, want %d", got, test.receivers)
+			}
+		})
+	}
+}
+
+func TestContextID(t *testing.T) {
+	const legacy = "machine 7/job 12"
+	isNew := func(string) bool { return true }
+	is := func(want string) func(string) bool { return func(got string) bool { return got == want } }
+	for name, test := range map[string]struct {
+		uuid     string
+		metadata []string
+		want     func(string) bool
+		// stable: a fresh copy of the message gets the same.
+		stable bool
+	}{
+		"metadata":               {uuid.NewString(), []string{gateway.KeyContextID, someID, gateway.KeyDedupID, "d"}, is(someID), true},
+		"UUID":                   {someID, []string{gateway.KeyDedupID, "d"}, is(someID), true},
+		"UUID in capitals":       {strings.ToUpper(someID), nil, is(someID), true},
+		"UUID without hyphens":   {strings.ReplaceAll(someID, "-", ""), nil, is(someID), true},
+		"zero UUID":              {uuid.Nil.String(), nil, isNew, false},
+		"ULID":                   {"01ARZ3NDEKTSV4RRFFQ69G5FAV", nil, isNew, false},
+		"ULID and dedup ID":      {"01ARZ3NDEKTSV4RRFFQ69G5FAV", []string{gateway.KeyDedupID, "endpoint context digest"}, isNew, true},
+		"no UUID, dedup ID":      {"", []string{gateway.KeyDedupID, "endpoint context digest"}, isNew, true},
+		"no UUID":                {"", nil, isNew, false},
+		"received from a legacy": {someID, []string{gateway.KeyContextID, legacy, gateway.KeyEventType, "MESSAGE_RECEIVED"}, isNew, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			pub := f.publisher(f.config())
+			original := message.NewMessage(test.uuid, []byte("payload"))
+			for i := 0; i < len(test.metadata); i += 2 {
+				original.Metadata.Set(test.metadata[i], test.metadata[i+1])
+			}
+			copies := []*message.Message{original.Copy(), original.Copy()}
+			// The service takes the first copy at the third attempt of the
+			// second call.
+			f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 7})
+			if err := pub.Publish(typeJSON, copies[0]); err == nil {
+				t.Fatal("published while the service was down")
+			}
+			written := copies[0].Metadata.Get(gateway.KeyContextID)
+			for _, msg := range copies {
+				if err := pub.Publish(typeJSON, msg); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := f.headers()
+			if len(all) != 9 {
+				t.Fatalf("%d requests, want 9", len(all))
+			}
+			id, at := all[0].Get(gateway.KeyContextID), all[0].Get(gateway.KeySentTimestamp)
+			if uuid.Validate(id) != nil || !test.want(id) || written != id {
+				t.Errorf("context ID %q, written back %q", id, written)
+			}
+			for i, h := range all[:8] {
+				if h.Get(gateway.KeyContextID) != id || h.Get(gateway.KeySentTimestamp) != at {
+					t.Errorf("attempt %d: context ID %s and time %s, were %s and %s", i, h.Get(gateway.KeyContextID), h.Get(gateway.KeySentTimestamp), id, at)
+				}
+			}
+			if got := all[8].Get(gateway.KeyContextID); (got == id) != test.stable {
+				t.Errorf("a fresh copy has context ID %s, the first had %s; want the same: %v", got, id, test.stable)
+			}
+		})
+	}
+}
+
+func TestContextIDIsWrittenBackBeforeTheFirstAttempt(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	pub := f.publisher(f.config())
+	msg := message.NewMessage("no UUID", []byte("payload"))
+	seen := make(chan message.Metadata, 1)
+	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Match: func(*http.Request) bool {
+		seen <- maps.Clone(msg.Metadata)
+		return false
+	}})
+	if err := pub.Publish(typeJSON, msg); err != nil {
+		t.Fatal(err)
+	}
+	metadata, sent := <-seen, f.sent()
+	for _, key := range []string{gateway.KeyContextID, gateway.KeySentTimestamp} {
+		if metadata.Get(key) == "" || metadata.Get(key) != sent[key] {
+			t.Errorf("during the first attempt %s was %q in the metadata, %q in the header", key, metadata.Get(key), sent[key])
+		}
+	}
+}
+
+func TestDerivedContextIDsDiffer(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	// Two topics under one dedup ID are two messages; so are two IDs.
+	pub := f.publisher(f.config())
+	seen := map[string]string{}
+	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a", "b"}, {"", "abc"}} {
+		msg := message.NewMessage("", nil)
+		msg.Metadata.Set(gateway.KeyDedupID, c[1])
+		msg.Metadata.Set(gateway.KeyMessageType, typeJSON)
+		if err := pub.Publish(c[0], msg); err != nil {
+			t.Fatal(err)
+		}
+		id := msg.Metadata.Get(gateway.KeyContextID)
+		if other, ok := seen[id]; ok {
+			t.Errorf("%q has the context ID of %s", c, other)
+		}
+		seen[id] = c[0] + "/" + c[1]
+		if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 8 {
+			t.Errorf("%q is not a UUID of version 8", id)
+		}
+	}
+}
+
+func TestZeroTimeOfALegacySenderCountsAsAbsent(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	msg := newMessage("payload", gateway.KeySentTimestamp, "0001-01-01T00:00:00Z")
+	if err := f.publisher(f.config()).Publish(typeJSON, msg); err != nil {
+		t.Fatal(err)
+	}
+	if got := msg.Metadata.Get(gateway.KeySentTimestamp); got != f.sent()[gateway.KeySentTimestamp] || strings.HasPrefix(got, "0001") {
+		t.Errorf("sent timestamp %q in the metadata, %q in the header", got, f.sent()[gateway.KeySentTimestamp])
+	}
+}
+
+func TestReceivedMessageIsSentOn(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub, err := subscriber.New(subscriber.Config{Client: f.client}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Close() })
+	messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := []string{typeJSON}
+	relay := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "relay", Send: types, Receive: types})
+	for _, contextID := range []string{someID, "a legacy sender's"} {
+		_, err := f.server.Send(gatewaytest.SendRequest{
+			From: f.sender.ID, Recipients: []string{relay.ID}, MessageType: typeJSON, Payload: []byte("payload"),
+			ContextID: contextID, Filename: "a.zip", TeamsetContextID: "team",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg := wait(t, "the message", messages)
+		msg.Metadata.Set(gateway.KeyEndpointID, relay.ID)
+		msg.Metadata.Set(gateway.KeyDirectRecipients, f.other.ID)
+		cfg := f.config()
+		cfg.TenantID, cfg.EndpointID = "", "" // the tenant came with the message
+		if err := f.publisher(cfg).Publish("ignored", msg); err != nil {
+			t.Fatal(err)
+		}
+		msg.Ack()
+		entries := f.server.Ledger()
+		in, out := entries[len(entries)-2], entries[len(entries)-1]
+		if out.SenderID != relay.ID || out.EndpointID != f.other.ID || out.MessageType != in.MessageType ||
+			out.Filename != in.Filename || out.TeamsetContextID != in.TeamsetContextID || out.SHA256 != in.SHA256 {
+			t.Errorf("sent on as %+v", out)
+		}
+		if (contextID == someID) != (out.ContextID == in.ContextID) || uuid.Validate(out.ContextID) != nil {
+			t.Errorf("context ID %q, came as %q", out.ContextID, in.ContextID)
+		}
+	}
+}

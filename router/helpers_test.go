@@ -126,14 +126,13 @@ func (s *memorySink) uuids() map[string]int {
 type source struct {
 	messages chan *message.Message
 
-	mu        sync.Mutex
-	cancelCtx context.CancelFunc
-	subErr    func(n int) error
-	subs      int
-	closes    int
-	closed    chan struct{}
-	ended     sync.Once
-	onClose   func()
+	mu      sync.Mutex
+	subErr  func(n int) error
+	subs    int
+	closes  int
+	closed  chan struct{}
+	ended   sync.Once
+	onClose func()
 }
 
 func newSource() *source {

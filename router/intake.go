@@ -155,7 +155,7 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 		cancel()
 	}
 	// The subscription lives until in.ctx ends, which it does with the Router.
-	return messages, err //nolint:govet // cancel is called by in.ctx
+	return messages, err
 }
 
 // forward hands messages on until told to stop or the subscription ends.

@@ -160,7 +160,7 @@ func (s *MemoryStore) take() int32 {
 		return i
 	}
 	s.slots = append(s.slots, slot{})
-	return int32(len(s.slots) - 1) //nolint:gosec // 2^31 entries do not fit in memory
+	return int32(len(s.slots) - 1) // 2^31 entries do not fit in memory
 }
 
 // free makes a slot that is in no list unused.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/agrimill/agrimill/router"
 )
@@ -107,7 +108,7 @@ func New(config Config) (*Store, error) {
 		FreelistType: bbolt.FreelistMapType,
 		OpenFile:     os.OpenFile,
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("%w: %s", ErrLocked, config.Path)
 	}
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *Store) put(tx *bbolt.Tx, key router.Key, until int64) error {
 	cursor := byTime.Cursor()
 	for range sweepLimit {
 		oldest, _ := cursor.First()
-		if oldest == nil || decodeTime(oldest) > now && byTime.Sequence() <= uint64(s.maxEntries) { //nolint:gosec // not negative
+		if oldest == nil || decodeTime(oldest) > now && byTime.Sequence() <= uint64(s.maxEntries) {
 			return nil
 		}
 		// Deleting invalidates what the cursor gave.
@@ -217,8 +218,8 @@ func (s *Store) put(tx *bbolt.Tx, key router.Key, until int64) error {
 	return nil
 }
 
-func encodeTime(t int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t)) } //nolint:gosec // and back
+func encodeTime(t int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t)) }
 
-func decodeTime(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) } //nolint:gosec // see encodeTime
+func decodeTime(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
 func timeKey(t int64, key router.Key) []byte { return append(encodeTime(t), key[:]...) }

@@ -66,7 +66,7 @@ func TestStore(t *testing.T) {
 }
 
 func key(n int) (k router.Key) {
-	binary.BigEndian.PutUint64(k[:], uint64(n)) //nolint:gosec // test
+	binary.BigEndian.PutUint64(k[:], uint64(n))
 	return k
 }
 

@@ -161,6 +161,14 @@ type eventObserver interface {
 // Hooks observe the subscriber. They are called without a lock held, from
 // several goroutines, and delay the stream while they run. Nil hooks are skipped.
 type Hooks struct {
+	// Connected is called after the event stream was opened, the first time and
+	// again after each reconnect, before its first event. What happened while it
+	// was closed was not seen; events other than messages do not come again.
+	Connected func()
+	// Event is called for every decoded event, before it is delivered, in the
+	// order of the stream, also for one that comes again. It must not change the
+	// event. A gateway.Provisioner's HandleEvent fits.
+	Event func(gateway.Event)
 	// Malformed is called with the raw data of an event that could not be
 	// decoded. The data is only valid during the call. The event is never
 	// confirmed; the stream goes on.

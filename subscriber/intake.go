@@ -16,6 +16,9 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 	if s.observer != nil {
 		s.observer.HandleEvent(event)
 	}
+	if s.cfg.Hooks.Event != nil {
+		s.cfg.Hooks.Event(event)
+	}
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
 		s.intakeMessage(ctx, e)

@@ -67,6 +67,9 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 
 	s.setConnected(func() { _ = stream.Close() })
 	s.logger.Info("Event stream connected", nil)
+	if s.cfg.Hooks.Connected != nil {
+		s.cfg.Hooks.Connected()
+	}
 	s.syncTenants(ctx)
 
 	for {

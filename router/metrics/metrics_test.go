@@ -1,0 +1,263 @@
+package metrics_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/metrics"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type statsFunc func() subscriber.Stats
+
+func (f statsFunc) Stats() subscriber.Stats { return f() }
+
+type healthFunc func() []router.RouteHealth
+
+func (f healthFunc) Health() []router.RouteHealth { return f() }
+
+// compare holds that c exposes exactly want, or those of want with the given names.
+func compare(t *testing.T, c prometheus.Collector, want string, names ...string) {
+	t.Helper()
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}
+
+// lint holds that names and help texts follow the conventions of Prometheus.
+func lint(t *testing.T, c prometheus.Collector) {
+	t.Helper()
+	problems, err := testutil.CollectAndLint(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestSubscriberCollector(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stats := subscriber.Stats{
+			Stream:   subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
+			Received: 101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
+			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
+			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
+			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118,
+		}
+		c := metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return stats }))
+		compare(t, c, subscriberExposition)
+		lint(t, c)
+
+		stats = subscriber.Stats{}
+		compare(t, c, `
+# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has waited since its ack; 0 when none waits.
+# TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
+agrimill_subscriber_oldest_pending_confirmation_age_seconds 0
+# HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
+# TYPE agrimill_subscriber_stream_connected gauge
+agrimill_subscriber_stream_connected 0
+# HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
+# TYPE agrimill_subscriber_stream_state_since_timestamp_seconds gauge
+agrimill_subscriber_stream_state_since_timestamp_seconds 0
+`, "agrimill_subscriber_oldest_pending_confirmation_age_seconds", "agrimill_subscriber_stream_connected",
+			"agrimill_subscriber_stream_state_since_timestamp_seconds")
+	})
+}
+
+const subscriberExposition = `
+# HELP agrimill_subscriber_confirm_request_failures_total Requests with confirmations that failed and are repeated.
+# TYPE agrimill_subscriber_confirm_request_failures_total counter
+agrimill_subscriber_confirm_request_failures_total 114
+# HELP agrimill_subscriber_confirm_requests_total Requests that carried confirmations.
+# TYPE agrimill_subscriber_confirm_requests_total counter
+agrimill_subscriber_confirm_requests_total 113
+# HELP agrimill_subscriber_confirmations_rejected_total Confirmations that the service will never take. They were dropped.
+# TYPE agrimill_subscriber_confirmations_rejected_total counter
+agrimill_subscriber_confirmations_rejected_total 112
+# HELP agrimill_subscriber_confirmations_total Confirmations that the service took.
+# TYPE agrimill_subscriber_confirmations_total counter
+agrimill_subscriber_confirmations_total 111
+# HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload could not be had.
+# TYPE agrimill_subscriber_events_abandoned_total counter
+agrimill_subscriber_events_abandoned_total 106
+# HELP agrimill_subscriber_events_joined_total Events that came again and were joined to their first copy.
+# TYPE agrimill_subscriber_events_joined_total counter
+agrimill_subscriber_events_joined_total 104
+# HELP agrimill_subscriber_events_malformed_total Events that could not be decoded.
+# TYPE agrimill_subscriber_events_malformed_total counter
+agrimill_subscriber_events_malformed_total 107
+# HELP agrimill_subscriber_events_received_total Events that were decoded, also those that came again.
+# TYPE agrimill_subscriber_events_received_total counter
+agrimill_subscriber_events_received_total 101
+# HELP agrimill_subscriber_events_too_large_total Events that were skipped on account of their size.
+# TYPE agrimill_subscriber_events_too_large_total counter
+agrimill_subscriber_events_too_large_total 108
+# HELP agrimill_subscriber_events_untaken_total Events that no subscription took. They stay unconfirmed.
+# TYPE agrimill_subscriber_events_untaken_total counter
+agrimill_subscriber_events_untaken_total 105
+# HELP agrimill_subscriber_held_messages Messages that are held back for their file now.
+# TYPE agrimill_subscriber_held_messages gauge
+agrimill_subscriber_held_messages 118
+# HELP agrimill_subscriber_in_flight_bytes Payload bytes of the events in flight.
+# TYPE agrimill_subscriber_in_flight_bytes gauge
+agrimill_subscriber_in_flight_bytes 117
+# HELP agrimill_subscriber_in_flight_events Events that arrived and are not yet acked by everyone.
+# TYPE agrimill_subscriber_in_flight_events gauge
+agrimill_subscriber_in_flight_events 116
+# HELP agrimill_subscriber_messages_delivered_total Messages taken from output channels, also repeated ones.
+# TYPE agrimill_subscriber_messages_delivered_total counter
+agrimill_subscriber_messages_delivered_total 102
+# HELP agrimill_subscriber_messages_held_total Messages that were held back for their file.
+# TYPE agrimill_subscriber_messages_held_total counter
+agrimill_subscriber_messages_held_total 110
+# HELP agrimill_subscriber_messages_nacked_total Messages that were nacked.
+# TYPE agrimill_subscriber_messages_nacked_total counter
+agrimill_subscriber_messages_nacked_total 103
+# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has waited since its ack; 0 when none waits.
+# TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
+agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
+# HELP agrimill_subscriber_payloads_expired_total Payloads whose address had expired.
+# TYPE agrimill_subscriber_payloads_expired_total counter
+agrimill_subscriber_payloads_expired_total 109
+# HELP agrimill_subscriber_pending_confirmations Confirmations that wait or are under way.
+# TYPE agrimill_subscriber_pending_confirmations gauge
+agrimill_subscriber_pending_confirmations 115
+# HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
+# TYPE agrimill_subscriber_stream_connected gauge
+agrimill_subscriber_stream_connected 1
+# HELP agrimill_subscriber_stream_connects_total Successful connects of the event stream.
+# TYPE agrimill_subscriber_stream_connects_total counter
+agrimill_subscriber_stream_connects_total 3
+# HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
+# TYPE agrimill_subscriber_stream_state_since_timestamp_seconds gauge
+agrimill_subscriber_stream_state_since_timestamp_seconds 1000.25
+`
+
+func TestRouterCollector(t *testing.T) {
+	t.Parallel()
+	c := metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth {
+		return []router.RouteHealth{{
+			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6,
+			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, Retries: 8,
+			LastSuccess: time.Unix(1999, 0), LastError: "not a label",
+		}}
+	}))
+	compare(t, c, `
+# HELP agrimill_route_in_flight_messages Messages that the route has taken and not finished.
+# TYPE agrimill_route_in_flight_messages gauge
+agrimill_route_in_flight_messages{route="farm data"} 7
+# HELP agrimill_route_last_success_timestamp_seconds Unix time at which the sink last took a message; 0 for never.
+# TYPE agrimill_route_last_success_timestamp_seconds gauge
+agrimill_route_last_success_timestamp_seconds{route="farm data"} 1999
+# HELP agrimill_route_messages_total Messages of the route by what they have come to.
+# TYPE agrimill_route_messages_total counter
+agrimill_route_messages_total{outcome="delivered",route="farm data"} 1
+agrimill_route_messages_total{outcome="duplicate",route="farm data"} 3
+agrimill_route_messages_total{outcome="filtered",route="farm data"} 2
+agrimill_route_messages_total{outcome="poisoned",route="farm data"} 4
+agrimill_route_messages_total{outcome="returned",route="farm data"} 5
+# HELP agrimill_route_retries_total Attempts that failed and were followed by another one.
+# TYPE agrimill_route_retries_total counter
+agrimill_route_retries_total{route="farm data"} 8
+# HELP agrimill_route_state 1 for the state that the route is in, 0 for the others.
+# TYPE agrimill_route_state gauge
+agrimill_route_state{route="farm data",state="ended"} 0
+agrimill_route_state{route="farm data",state="failed"} 0
+agrimill_route_state{route="farm data",state="outage"} 1
+agrimill_route_state{route="farm data",state="running"} 0
+agrimill_route_state{route="farm data",state="starting"} 0
+agrimill_route_state{route="farm data",state="stopped"} 0
+# HELP agrimill_route_state_since_timestamp_seconds Unix time at which the route came into its state.
+# TYPE agrimill_route_state_since_timestamp_seconds gauge
+agrimill_route_state_since_timestamp_seconds{route="farm data"} 2000
+# HELP agrimill_route_waiting_messages Messages in flight that wait for another attempt.
+# TYPE agrimill_route_waiting_messages gauge
+agrimill_route_waiting_messages{route="farm data"} 6
+`)
+	lint(t, c)
+}
+
+func TestObserver(t *testing.T) {
+	t.Parallel()
+	var handedOn int
+	o := metrics.NewObserver(router.ObserverFunc(func(router.Event) { handedOn++ }))
+	failure := errors.New("not a label")
+	events := []router.Event{
+		{Kind: router.EventDelivered},
+		{Kind: router.EventFiltered},
+		{Kind: router.EventDuplicate},
+		{Kind: router.EventRetry, Class: router.ClassHandler, Err: failure},
+		{Kind: router.EventRetry, Class: router.ClassOutage, Err: failure},
+		{Kind: router.EventRetry, Class: router.ClassOutage, Err: failure},
+		{Kind: router.EventPoisoned, Class: router.ClassPermanent, Err: failure},
+		{Kind: router.EventReturned, Class: router.ClassShutdown, Err: failure},
+		{Kind: router.EventOutageBegan, Class: router.ClassOutage, Err: failure},
+		{Kind: router.EventOutageEnded, Delay: 90 * time.Second},
+		{Kind: router.EventPoisonFailed, Class: router.ClassOutage, Err: failure},
+		{Kind: router.EventDedupFailed, Class: router.ClassOutage, Err: failure},
+	}
+	for _, e := range events {
+		e.Route = "farm data"
+		o.Observe(e)
+	}
+	compare(t, o, `
+# HELP agrimill_route_events_total What happened to the route's messages apart from success, by the class of the error.
+# TYPE agrimill_route_events_total counter
+agrimill_route_events_total{class="handler",event="retry",route="farm data"} 1
+agrimill_route_events_total{class="none",event="outage_ended",route="farm data"} 1
+agrimill_route_events_total{class="outage",event="dedup_failed",route="farm data"} 1
+agrimill_route_events_total{class="outage",event="outage_began",route="farm data"} 1
+agrimill_route_events_total{class="outage",event="poison_failed",route="farm data"} 1
+agrimill_route_events_total{class="outage",event="retry",route="farm data"} 2
+agrimill_route_events_total{class="permanent",event="poisoned",route="farm data"} 1
+agrimill_route_events_total{class="shutdown",event="returned",route="farm data"} 1
+# HELP agrimill_route_outage_seconds_total How long the outages lasted that are over.
+# TYPE agrimill_route_outage_seconds_total counter
+agrimill_route_outage_seconds_total{route="farm data"} 90
+`)
+	lint(t, o)
+	if handedOn != len(events) {
+		t.Errorf("%d of %d events handed on", handedOn, len(events))
+	}
+	metrics.NewObserver(nil).Observe(events[0]) // nobody to hand it on to
+}
+
+// TestObserverCostsNothingOnSuccess holds what the documentation says.
+func TestObserverCostsNothingOnSuccess(t *testing.T) {
+	o := metrics.NewObserver(nil)
+	e := router.Event{Route: "farm data", Kind: router.EventDelivered}
+	if n := testing.AllocsPerRun(100, func() { o.Observe(e) }); n != 0 {
+		t.Errorf("%v allocations per delivered message", n)
+	}
+}
+
+// TestTogether holds that all collectors fit into one registry, and two sets of
+// them under different labels.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewPedanticRegistry()
+	for _, name := range []string{"one", "two"} {
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"gateway": name}, registry)
+		labelled.MustRegister(
+			metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return subscriber.Stats{} })),
+			metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth { return []router.RouteHealth{{Name: "a"}, {Name: "b"}} })),
+			metrics.NewObserver(nil),
+		)
+	}
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}

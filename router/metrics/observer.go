@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+// Observer counts what a router tells but does not keep in its health: why
+// messages were tried again, poisoned or returned, and outages. It is a
+// router.Observer for router.Config.Observer and a prometheus.Collector. The
+// messages that succeed cost one comparison. It is safe for concurrent use, and
+// one Observer may serve several routers whose routes have different names.
+type Observer struct {
+	next    router.Observer
+	events  *prometheus.CounterVec
+	outages *prometheus.CounterVec
+}
+
+var (
+	_ router.Observer      = (*Observer)(nil)
+	_ prometheus.Collector = (*Observer)(nil)
+)
+
+// NewObserver returns an Observer that hands every event on to next; nil means
+// nobody.
+func NewObserver(next router.Observer) *Observer {
+	return &Observer{
+		next: next,
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agrimill_route_events_total",
+			Help: "What happened to the route's messages apart from success, by the class of the error.",
+		}, []string{"route", "event", "class"}),
+		outages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "agrimill_route_outage_seconds_total",
+			Help: "How long the outages lasted that are over.",
+		}, []string{"route"}),
+	}
+}
+
+// Observe implements router.Observer.
+func (o *Observer) Observe(e router.Event) {
+	if name := eventName(e.Kind); name != "" {
+		class := "none"
+		if e.Err != nil {
+			class = e.Class.String()
+		}
+		o.events.WithLabelValues(e.Route, name, class).Inc()
+		if e.Kind == router.EventOutageEnded {
+			o.outages.WithLabelValues(e.Route).Add(e.Delay.Seconds())
+		}
+	}
+	if o.next != nil {
+		o.next.Observe(e)
+	}
+}
+
+// eventName is the label of an event, empty for those that the router's health
+// counts and that no error belongs to.
+func eventName(kind router.EventKind) string {
+	switch kind {
+	case router.EventPoisoned:
+		return "poisoned"
+	case router.EventReturned:
+		return "returned"
+	case router.EventRetry:
+		return "retry"
+	case router.EventOutageBegan:
+		return "outage_began"
+	case router.EventOutageEnded:
+		return "outage_ended"
+	case router.EventPoisonFailed:
+		return "poison_failed"
+	case router.EventDedupFailed:
+		return "dedup_failed"
+	default:
+		return ""
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (o *Observer) Describe(ch chan<- *prometheus.Desc) {
+	o.events.Describe(ch)
+	o.outages.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (o *Observer) Collect(ch chan<- prometheus.Metric) {
+	o.events.Collect(ch)
+	o.outages.Collect(ch)
+}

@@ -1,0 +1,147 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// StatsSource is what a *subscriber.Subscriber is to a [SubscriberCollector].
+// Stats is called once per scrape, from any goroutine.
+type StatsSource interface {
+	Stats() subscriber.Stats
+}
+
+// SubscriberCollector exports the statistics of one subscriber. It is safe for
+// concurrent use, and may outlive the subscriber: its last values stay.
+type SubscriberCollector struct {
+	source StatsSource
+}
+
+// NewSubscriberCollector returns a collector for source, which must not be nil.
+func NewSubscriberCollector(source StatsSource) *SubscriberCollector {
+	return &SubscriberCollector{source: source}
+}
+
+// series is one metric without labels and how it is read from a T.
+type series[T any] struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(T) float64
+}
+
+func counter[T any](name, help string, value func(T) float64) series[T] {
+	return series[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, value}
+}
+
+func gauge[T any](name, help string, value func(T) float64) series[T] {
+	return series[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value}
+}
+
+var subscriberSeries = []series[subscriber.Stats]{
+	counter("agrimill_subscriber_events_received_total",
+		"Events that were decoded, also those that came again.",
+		func(s subscriber.Stats) float64 { return float64(s.Received) }),
+	counter("agrimill_subscriber_messages_delivered_total",
+		"Messages taken from output channels, also repeated ones.",
+		func(s subscriber.Stats) float64 { return float64(s.Delivered) }),
+	counter("agrimill_subscriber_messages_nacked_total",
+		"Messages that were nacked.",
+		func(s subscriber.Stats) float64 { return float64(s.Nacked) }),
+	counter("agrimill_subscriber_events_joined_total",
+		"Events that came again and were joined to their first copy.",
+		func(s subscriber.Stats) float64 { return float64(s.Joined) }),
+	counter("agrimill_subscriber_events_untaken_total",
+		"Events that no subscription took. They stay unconfirmed.",
+		func(s subscriber.Stats) float64 { return float64(s.Untaken) }),
+	counter("agrimill_subscriber_events_abandoned_total",
+		"Events that were given up unconfirmed: their subscription ended, or their payload could not be had.",
+		func(s subscriber.Stats) float64 { return float64(s.Abandoned) }),
+	counter("agrimill_subscriber_events_malformed_total",
+		"Events that could not be decoded.",
+		func(s subscriber.Stats) float64 { return float64(s.Malformed) }),
+	counter("agrimill_subscriber_events_too_large_total",
+		"Events that were skipped on account of their size.",
+		func(s subscriber.Stats) float64 { return float64(s.TooLarge) }),
+	counter("agrimill_subscriber_payloads_expired_total",
+		"Payloads whose address had expired.",
+		func(s subscriber.Stats) float64 { return float64(s.Expired) }),
+	counter("agrimill_subscriber_messages_held_total",
+		"Messages that were held back for their file.",
+		func(s subscriber.Stats) float64 { return float64(s.Held) }),
+	gauge("agrimill_subscriber_held_messages",
+		"Messages that are held back for their file now.",
+		func(s subscriber.Stats) float64 { return float64(s.HeldNow) }),
+	gauge("agrimill_subscriber_in_flight_events",
+		"Events that arrived and are not yet acked by everyone.",
+		func(s subscriber.Stats) float64 { return float64(s.InFlight) }),
+	gauge("agrimill_subscriber_in_flight_bytes",
+		"Payload bytes of the events in flight.",
+		func(s subscriber.Stats) float64 { return float64(s.InFlightBytes) }),
+
+	counter("agrimill_subscriber_confirmations_total",
+		"Confirmations that the service took.",
+		func(s subscriber.Stats) float64 { return float64(s.Confirmed) }),
+	counter("agrimill_subscriber_confirmations_rejected_total",
+		"Confirmations that the service will never take. They were dropped.",
+		func(s subscriber.Stats) float64 { return float64(s.Rejected) }),
+	counter("agrimill_subscriber_confirm_requests_total",
+		"Requests that carried confirmations.",
+		func(s subscriber.Stats) float64 { return float64(s.ConfirmRequests) }),
+	counter("agrimill_subscriber_confirm_request_failures_total",
+		"Requests with confirmations that failed and are repeated.",
+		func(s subscriber.Stats) float64 { return float64(s.ConfirmFailures) }),
+	gauge("agrimill_subscriber_pending_confirmations",
+		"Confirmations that wait or are under way.",
+		func(s subscriber.Stats) float64 { return float64(s.PendingConfirmations) }),
+	gauge("agrimill_subscriber_oldest_pending_confirmation_age_seconds",
+		"How long the oldest pending confirmation has waited since its ack; 0 when none waits.",
+		func(s subscriber.Stats) float64 {
+			if s.OldestPending.IsZero() {
+				return 0
+			}
+			return max(0, time.Since(s.OldestPending).Seconds())
+		}),
+
+	gauge("agrimill_subscriber_stream_connected",
+		"1 while the event stream is open, else 0.",
+		func(s subscriber.Stats) float64 { return truth(s.Stream.Connected) }),
+	gauge("agrimill_subscriber_stream_state_since_timestamp_seconds",
+		"Unix time at which the event stream was last opened or lost; 0 before the first attempt.",
+		func(s subscriber.Stats) float64 { return unix(s.Stream.Since) }),
+	counter("agrimill_subscriber_stream_connects_total",
+		"Successful connects of the event stream.",
+		func(s subscriber.Stats) float64 { return float64(s.Stream.Connects) }),
+}
+
+// Describe implements prometheus.Collector.
+func (c *SubscriberCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, s := range subscriberSeries {
+		ch <- s.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *SubscriberCollector) Collect(ch chan<- prometheus.Metric) {
+	stats := c.source.Stats()
+	for _, s := range subscriberSeries {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(stats))
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// unix is the Unix time in seconds, 0 for no time.
+func unix(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}

@@ -27,7 +27,7 @@ var brokers = []string{
 }
 
 // heavy are what only the package that needs it may link.
-var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev"}
+var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev", "github.com/prometheus"}
 
 // TestImportDirection holds the arrows of docs/design.md: gateway ← publisher,
 // subscriber ← router ← examples, and sinks ← router. It looks at everything a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -193,13 +194,21 @@ func (e returned) Is(target error) bool { return target == context.Canceled }
 // transform is the innermost handler: it returns what is to be published.
 func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 	if rt.Filter != nil && !rt.Filter(msg) {
+		deliveryOf(msg).filtered = true
 		return nil, nil
 	}
-	own := msg.CopyWithContext()
 	if rt.Transform == nil {
-		return []*message.Message{own}, nil
+		return []*message.Message{outgoing(msg)}, nil
 	}
-	return rt.Transform(own)
+	return rt.Transform(msg.CopyWithContext())
+}
+
+// outgoing is a copy that nobody waits for: unlike message.Copy, without the
+// channels of Ack and Nack.
+func outgoing(msg *message.Message) *message.Message {
+	own := &message.Message{UUID: msg.UUID, Metadata: maps.Clone(msg.Metadata), Payload: msg.Payload}
+	own.SetContext(msg.Context())
+	return own
 }
 
 // publish hands to the sink what next returns. It stands inside of the chain, so
@@ -215,21 +224,27 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		}
 		if len(out) == 0 {
 			// Without a sink, the handler did all there is to do.
-			d.filtered, d.touched = rt.To != nil, rt.To == nil
+			d.filtered = d.filtered || rt.To != nil
+			d.touched = !d.filtered
 			return nil, nil
 		}
 		if rt.To == nil {
 			return nil, ErrNoSink
 		}
 
-		prepared := make([]*message.Message, len(out))
-		topics := make([]string, len(out))
+		// One message is the rule, and costs no allocation.
+		var oneMessage [1]*message.Message
+		var oneTopic [1]string
+		prepared, topics := oneMessage[:], oneTopic[:]
+		if len(out) > 1 {
+			prepared, topics = make([]*message.Message, len(out)), make([]string, len(out))
+		}
 		for i, m := range out {
 			if m == nil {
 				return nil, ErrNilMessage
 			}
 			if m == msg {
-				m = msg.Copy() // a middleware passed it on; it is not ours to change
+				m = outgoing(msg) // a middleware passed it on; it is not ours to change
 			}
 			rt.prepare(ctx, d, m, i)
 			prepared[i] = m
@@ -275,8 +290,10 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i
 	// what a handler made of it since may be several messages.
 	delete(m.Metadata, sinks.KeyDedupID)
 	// A message that is replayed leaves its history behind when it succeeds.
-	for _, key := range poisonKeys {
-		delete(m.Metadata, key)
+	if m.Metadata[KeyPoisonCount] != "" {
+		for _, key := range poisonKeys {
+			delete(m.Metadata, key)
+		}
 	}
 	if d.hasKey {
 		id := d.key.String()

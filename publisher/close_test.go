@@ -1,0 +1,197 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/publisher"
+)
+
+// goPublish publishes in the background, one message a call.
+func goPublish(pub *publisher.Publisher, messages ...*message.Message) <-chan error {
+	done := make(chan error, len(messages))
+	for _, msg := range messages {
+		go func() { done <- pub.Publish(typeJSON, msg) }()
+	}
+	return done
+}
+
+func newMessages(n int) []*message.Message {
+	out := make([]*message.Message, n)
+	for i := range out {
+		out[i] = newMessage(fmt.Sprint(i))
+	}
+	return out
+}
+
+func TestMaxRequests(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	const limit, calls = 3, 10
+	cfg := f.config()
+	cfg.MaxRequests = limit
+	client := &gauge{Client: f.client}
+	cfg.Client = client
+	pub := f.publisher(cfg)
+	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
+	defer hang.Lift()
+	done := goPublish(pub, newMessages(calls)...)
+	f.waitRequests(limit)
+
+	// A message that waits for a place can give up; it was not sent.
+	ctx, cancel := context.WithCancel(t.Context())
+	msg := newMessage("impatient")
+	msg.SetContext(ctx)
+	impatient := goPublish(pub, msg)
+	cancel()
+	err := wait(t, "the end of the canceled call", impatient)
+	if e := publishError(t, err); !errors.Is(err, context.Canceled) || e.Outcomes[0] != publisher.NotSent {
+		t.Errorf("%v, %v", err, e.Outcomes)
+	}
+
+	if got := hang.Hits(); got != limit {
+		t.Errorf("%d requests at a time, want %d", got, limit)
+	}
+	hang.Lift()
+	for range calls {
+		if err := wait(t, "the end of a call", done); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := f.entries(); got != calls {
+		t.Errorf("%d messages arrived, want %d", got, calls)
+	}
+	if got := client.most.Load(); got != limit {
+		t.Errorf("up to %d messages were under way at a time, want %d", got, limit)
+	}
+}
+
+// gauge counts how many calls are under way at a time.
+type gauge struct {
+	publisher.Client
+	now, most atomic.Int64
+}
+
+func (g *gauge) SendMessage(ctx context.Context, req gateway.SendMessageRequest) error {
+	now := g.now.Add(1)
+	defer g.now.Add(-1)
+	for {
+		most := g.most.Load()
+		if now <= most || g.most.CompareAndSwap(most, now) {
+			return g.Client.SendMessage(ctx, req)
+		}
+	}
+}
+
+func TestPublishInParallel(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	pub := f.publisher(f.config())
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := pub.Publish(typeJSON, newMessages(5)...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := f.entries(); got != 100 {
+		t.Errorf("%d messages arrived, want 100", got)
+	}
+}
+
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxRequests = 2
+	pub := f.publisher(cfg)
+	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
+	defer hang.Lift()
+	done := goPublish(pub, newMessages(2)...)
+	f.waitRequests(2)
+
+	closed := make(chan error, 3)
+	for range 3 { // concurrently
+		go func() { closed <- pub.Close() }()
+	}
+	// Close refuses from the moment it is called; there is nothing to wait on
+	// for that but the refusal itself.
+	refused := func() bool {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // a call that is not refused must not wait for a place
+		msg := newMessage("late")
+		msg.SetContext(ctx)
+		return errors.Is(pub.Publish(typeJSON, msg), publisher.ErrClosed)
+	}
+	deadline := time.Now().Add(patience)
+	for !refused() {
+		if time.Now().After(deadline) {
+			t.Fatal("Publish works after Close")
+		}
+	}
+	select {
+	case <-closed:
+		t.Error("Close did not wait")
+	case <-done:
+		t.Error("Close ended a call")
+	default:
+	}
+	hang.Lift()
+	for range 2 {
+		if err := wait(t, "the end of a call", done); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 3 {
+		if err := wait(t, "the end of Close", closed); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := pub.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+	if err := pub.Publish(typeJSON, newMessage("late")); !errors.Is(err, publisher.ErrClosed) || !errors.Is(err, gateway.ErrClosed) {
+		t.Errorf("Publish after Close: %v", err)
+	}
+	if err := pub.Publish(typeJSON); !errors.Is(err, publisher.ErrClosed) {
+		t.Errorf("Publish of nothing after Close: %v", err)
+	}
+	if got := f.entries(); got != 2 {
+		t.Errorf("%d messages arrived, want 2", got)
+	}
+}
+
+func TestCloseCancelsAfterItsTimeout(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxRequests, cfg.CloseTimeout = 1, 20*time.Millisecond
+	pub := f.publisher(cfg)
+	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
+	defer hang.Lift()
+	under := make(chan error, 1)
+	go func() { under <- pub.Publish(typeJSON, newMessages(2)...) }()
+	f.waitRequests(1)
+	queued := goPublish(pub, newMessage("waits for a place"))
+	if err := pub.Close(); err != nil {
+		t.Error(err)
+	}
+	err := wait(t, "the call under way", under)
+	if !errors.Is(err, publisher.ErrClosed) || errors.Is(err, context.Canceled) {
+		t.Errorf("under way: %v", err)
+	}
+	if e := publishError(t, err); !slices.Equal(e.Outcomes, []publisher.Outcome{publisher.Failed, publisher.NotSent}) {
+		t.Errorf("under way: %v", e.Outcomes)
+	}
+	if err := wait(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
+		t.Errorf("queued: %v", err)
+	}
+}

@@ -163,7 +163,7 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- sink.Publish("topic", cancelled, msg) }()
 	cancel()
-	if err := <-result; err != context.Canceled { //nolint:errorlint // has to be the error itself
+	if err := <-result; err != context.Canceled {
 		t.Errorf("Publish: %v", err)
 	}
 	copy(msg.Payload, "overwrite")
@@ -198,7 +198,7 @@ func TestFromPublisherClassifies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sink := sinks.FromPublisher("name", failing{c.err}, sinks.WithClassifier(c.classify))
-			defer sink.Close() //nolint:errcheck // always nil
+			defer sink.Close()
 			err := sink.Publish("topic", message.NewMessage("1", nil))
 			var typed *sinks.Error
 			if !errors.As(err, &typed) || !errors.Is(typed.Kind, c.want) || !errors.Is(err, c.want) {

@@ -177,7 +177,7 @@ func TestHostileNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sink.Close() //nolint:errcheck // always nil
+	defer sink.Close()
 	names := []string{
 		"..", ".", "../../etc/passwd", "/etc/passwd", "..\\..\\x", "C:\\x", ".hidden", "a/b", "a\x00b", "\r\n", " ", "~", "-rf", "*",
 		"taskdata.zip", "taskdata.zip.metadata.json", "payload", "payload.metadata.json", "Grünfläche.shp", "\xff", "%2E%2E", "tenant.type",
@@ -239,7 +239,7 @@ func TestOutage(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
-	defer bucket.Close() //nolint:errcheck // in memory
+	defer bucket.Close()
 	for name, config := range map[string]blob.Config{
 		"no bucket":     {},
 		"negative size": {Bucket: bucket, MaxPayloadSize: -1},

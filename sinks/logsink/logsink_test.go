@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sink.Close() //nolint:errcheck // always nil
+	defer sink.Close()
 	if err := sink.Publish("topic", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Publish: %v", err)
 	}

@@ -279,7 +279,7 @@ func TestReplicated(t *testing.T) {
 		sink, err = nats.New(nats.Config{URL: urls, Replicas: 3, PublishTimeout: 2 * time.Second}, &log)
 		return err == nil
 	})
-	defer sink.Close() //nolint:errcheck // always nil
+	defer sink.Close()
 	if got := sink.Describe().Durability; got != sinks.DurabilityReplicated {
 		t.Errorf("durability %v", got)
 	}
@@ -324,7 +324,7 @@ func freePorts(t *testing.T, n int) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() //nolint:errcheck // only held until all are found
+		defer l.Close()
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports

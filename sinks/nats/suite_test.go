@@ -35,7 +35,7 @@ func newBackend(t *testing.T, settings sinktest.Settings) *backend {
 		URL:            b.proxy.URL(),
 		PublishTimeout: 2 * time.Second,
 		CloseTimeout:   time.Second,
-		MaxMessageSize: int32(settings.MaxMessageSize), //nolint:gosec // small
+		MaxMessageSize: int32(settings.MaxMessageSize),
 		Options:        []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 	}
 	return b
@@ -80,22 +80,34 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	if err != nil {
 		t.Fatalf("reader: %v", err)
 	}
-	stream, err := js.Stream(ctx, nats.DefaultStream)
-	if err != nil {
-		t.Fatalf("reader: %v", err)
+	// A cluster that elects a leader does not answer for a while.
+	ask := func(request func(context.Context) error) {
+		t.Helper()
+		eventually(t, "reader", func() bool {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return request(short) == nil
+		})
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
+	var stream jetstream.Stream
+	ask(func(ctx context.Context) (err error) {
+		stream, err = js.Stream(ctx, nats.DefaultStream)
+		return err
+	})
+	var info *jetstream.StreamInfo
+	ask(func(ctx context.Context) (err error) {
+		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		return err
+	})
 	want := info.State.Subjects[subject]
 	if want == 0 {
 		return nil
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
+	var consumer jetstream.Consumer
+	ask(func(ctx context.Context) (err error) {
+		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+		return err
+	})
 	it, err := consumer.Messages()
 	if err != nil {
 		t.Fatalf("reader: %v", err)

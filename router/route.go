@@ -127,12 +127,25 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 // does not count as in flight any more is acknowledged for certain.
 func (rt *route) handle(msg *message.Message) error {
 	defer rt.done()
+	growStack(len(msg.UUID))
 	if _, err := rt.process(msg); err != nil {
 		msg.Nack()
 		return err
 	}
 	msg.Ack()
 	return nil
+}
+
+// growStack makes the stack of the goroutine large enough for the chain, at once
+// and while there is little on it to copy. Watermill starts a goroutine for each
+// message, and growing its stack step by step, deep within the chain, takes a
+// third of the time of a message.
+//
+//go:noinline
+func growStack(n int) byte {
+	var frame [4 << 10]byte
+	frame[n%len(frame)] = 1 // or the compiler would do without a frame
+	return frame[(n+1)%len(frame)]
 }
 
 // process takes a message through the chain and reports what became of it. The

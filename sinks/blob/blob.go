@@ -70,9 +70,9 @@ type Config struct {
 	// What is longer than 200 bytes then is cut and ends with a digest.
 	Path string
 
-	// MaxPayloadSize is the largest message in bytes, metadata included. Default,
+	// MaxMessageSize is the largest message in bytes, metadata included. Default,
 	// and 0: no limit.
-	MaxPayloadSize int64
+	MaxMessageSize int64
 
 	// Durability and DurabilityNote are what the bucket promises; they appear in
 	// Describe. Default: unknown.
@@ -126,8 +126,8 @@ func New(config Config) (sinks.Sink, error) {
 	if config.Bucket == nil {
 		return nil, fmt.Errorf("%w: Bucket is missing", ErrConfig)
 	}
-	if config.MaxPayloadSize < 0 {
-		return nil, fmt.Errorf("%w: MaxPayloadSize must not be negative", ErrConfig)
+	if config.MaxMessageSize < 0 {
+		return nil, fmt.Errorf("%w: MaxMessageSize must not be negative", ErrConfig)
 	}
 	if config.Path == "" {
 		config.Path = DefaultPath
@@ -145,7 +145,7 @@ func New(config Config) (sinks.Sink, error) {
 	}
 	return sinks.FromPublisher("blob", &publisher{bucket: config.Bucket, path: path},
 		sinks.WithDescription(sinks.Description{
-			MaxMessageSize: config.MaxPayloadSize,
+			MaxMessageSize: config.MaxMessageSize,
 			Durability:     config.Durability,
 			DurabilityNote: config.DurabilityNote,
 		}),

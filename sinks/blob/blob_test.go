@@ -131,7 +131,7 @@ func TestConformance(t *testing.T) {
 			sinktest.Run(t, sinktest.Harness{
 				New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 					t.Helper()
-					return backend{bucket: open(t), config: blob.Config{MaxPayloadSize: settings.MaxMessageSize}}
+					return backend{bucket: open(t), config: blob.Config{MaxMessageSize: settings.MaxMessageSize}}
 				},
 				Features: sinktest.Features{
 					UUID: true, Metadata: true, MaxMessageSize: true,
@@ -242,7 +242,7 @@ func TestConfig(t *testing.T) {
 	defer bucket.Close()
 	for name, config := range map[string]blob.Config{
 		"no bucket":     {},
-		"negative size": {Bucket: bucket, MaxPayloadSize: -1},
+		"negative size": {Bucket: bucket, MaxMessageSize: -1},
 		"no topic":      {Bucket: bucket, Path: "{id}"},
 		"no id":         {Bucket: bucket, Path: "{topic}/{filename|x}"},
 		"bad template":  {Bucket: bucket, Path: "{topic}/{id}/{"},

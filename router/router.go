@@ -139,6 +139,14 @@ func (r *Router) Add(config Route) error {
 	}
 	rt.assemble(r.config.Middleware, chain)
 
+	if err := r.register(rt); err != nil {
+		return err
+	}
+	r.warnPoisonSize(rt)
+	return nil
+}
+
+func (r *Router) register(rt *route) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -148,12 +156,11 @@ func (r *Router) Add(config Route) error {
 		return ErrStarted
 	}
 	for _, other := range r.routes {
-		if other.Name == config.Name {
-			return fmt.Errorf("%w: route %q exists", ErrConfig, config.Name)
+		if other.Name == rt.Name {
+			return fmt.Errorf("%w: route %q exists", ErrConfig, rt.Name)
 		}
 	}
 	r.routes = append(r.routes, rt)
-	r.warnPoisonSize(rt)
 	return nil
 }
 

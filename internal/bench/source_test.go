@@ -37,43 +37,53 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// eventTemplate renders one MESSAGE_RECEIVED event with a payload of size bytes,
-// and says where the last 12 digits of the message ID stand. endpoint is the
-// last digit of the receiving endpoint's ID.
-func eventTemplate(size, endpoint int) (event []byte, digits int) {
+// event is one MESSAGE_RECEIVED event as bytes, and where the last 12 digits of
+// its message ID and of its context ID stand.
+type event struct {
+	data   []byte
+	digits [2]int
+}
+
+// newEvent renders an event with a payload of size bytes. Endpoints from 0 to
+// 4095 are receiving endpoints of their own.
+func newEvent(size, endpoint int) event {
 	payload := make([]byte, size)
 	for i := range payload {
 		payload[i] = byte(i*7 + i>>8)
 	}
-	const id = "6f0e3a0c-3a5e-4a6c-9b57-000000000000"
-	event = fmt.Appendf(nil, "event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":\"%s\","+
-		"\"app_message_id\":\"0d4c1e2f-93a1-4f6e-8a44-5b0c7d1e2f3a\",\"message_type\":\"iso:11783:-10:taskdata:zip\","+
+	const (
+		id      = "6f0e3a0c-3a5e-4a6c-9b57-000000000000"
+		context = "0d4c1e2f-93a1-4f6e-8a44-000000000000"
+	)
+	data := fmt.Appendf(nil, "event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":\"%s\","+
+		"\"app_message_id\":\"%s\",\"message_type\":\"iso:11783:-10:taskdata:zip\","+
 		"\"sent_at\":\"2026-05-04T03:02:01.123Z\",\"received_at\":\"2026-05-04T03:02:01.456Z\",\"payload\":\"%s\","+
-		"\"receiving_endpoint_id\":\"b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9b8%x\",\"filename\":\"TASKDATA.ZIP\","+
+		"\"receiving_endpoint_id\":\"b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9%03x\",\"filename\":\"TASKDATA.ZIP\","+
 		"\"tenant_id\":\"7a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d\",\"teamset_context_id\":\"team 1\"}\n\n",
-		id, base64.StdEncoding.EncodeToString(payload), endpoint)
-	return event, strings.Index(string(event), id) + len(id) - 12
+		id, context, base64.StdEncoding.EncodeToString(payload), endpoint)
+	end := func(s string) int { return strings.Index(string(data), s) + len(s) - 12 }
+	return event{data, [2]int{end(id), end(context)}}
 }
 
-// appendEvents appends n events with consecutive message IDs from first on.
-func appendEvents(buf []byte, events [][]byte, digits []int, first, n int) []byte {
+// appendEvents appends n events with consecutive IDs from first on.
+func appendEvents(buf []byte, events []event, first, n int) []byte {
 	for i := first; i < first+n; i++ {
-		t := i % len(events)
+		e := events[i%len(events)]
 		start := len(buf)
-		buf = append(buf, events[t]...)
-		d := buf[start+digits[t] : start+digits[t]+12]
-		for j, v := 11, i; v > 0; j, v = j-1, v/10 {
-			d[j] = byte('0' + v%10)
+		buf = append(buf, e.data...)
+		for _, at := range e.digits {
+			d := buf[start+at : start+at+12]
+			for j, v := 11, i; v > 0; j, v = j-1, v/10 {
+				d[j] = byte('0' + v%10)
+			}
 		}
 	}
 	return buf
 }
 
-const endpoints = 16
-
 // serveSource serves until standard input ends.
 func serveSource() error {
-	var count, size atomic.Int64
+	var count, size, keys atomic.Int64
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -82,25 +92,28 @@ func serveSource() error {
 	mux.HandleFunc("POST /prepare", func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.ParseInt(r.FormValue("count"), 10, 64)
 		s, _ := strconv.ParseInt(r.FormValue("size"), 10, 64)
+		k, _ := strconv.ParseInt(r.FormValue("keys"), 10, 64)
 		count.Store(n)
 		size.Store(s)
+		keys.Store(k)
 	})
 	mux.HandleFunc("POST /confirmations", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusAccepted)
 	})
+	mux.HandleFunc("POST /messages", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
-		var events [][]byte
-		var digits []int
-		for i := range endpoints {
-			e, d := eventTemplate(int(size.Load()), i)
-			events, digits = append(events, e), append(digits, d)
+		events := make([]event, keys.Load())
+		for i := range events {
+			events[i] = newEvent(int(size.Load()), i)
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		batch := max(1, 256<<10/len(events[0]))
+		batch := max(1, 256<<10/len(events[0].data))
 		var buf []byte
 		for i, n := 0, int(count.Load()); i < n; i += batch {
-			buf = appendEvents(buf[:0], events, digits, i, min(batch, n-i))
+			buf = appendEvents(buf[:0], events, i, min(batch, n-i))
 			if _, err := w.Write(buf); err != nil {
 				return
 			}
@@ -152,10 +165,11 @@ func startSource(b *testing.B) string {
 	return strings.TrimSpace(line)
 }
 
-// prepare tells the source what the next connection gets.
-func prepare(b *testing.B, base string, count, size int) {
+// prepare tells the source what the next connection gets: count events with
+// payloads of size bytes for so many receiving endpoints in turn.
+func prepare(b *testing.B, base string, count, size, endpoints int) {
 	b.Helper()
-	url := fmt.Sprintf("%s/prepare?count=%d&size=%d", base, count, size)
+	url := fmt.Sprintf("%s/prepare?count=%d&size=%d&keys=%d", base, count, size, endpoints)
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody)
 	if err != nil {
 		b.Fatal(err)

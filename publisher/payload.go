@@ -2,11 +2,7 @@ package publisher
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"strconv"
 
@@ -63,19 +59,20 @@ func (p *Publisher) setReferred(mode string, msg *message.Message, m *prepared) 
 			return err
 		}
 	}
-	var digest []byte
-	if v := msg.Metadata.Get(gateway.KeyPayloadSHA256); v != "" {
-		if digest, err = hex.DecodeString(v); err != nil || len(digest) != sha256.Size {
-			return invalid(gateway.KeyPayloadSHA256, "must be a SHA-256 in hexadecimal")
-		}
+	told := msg.Metadata.Get(gateway.KeyPayloadSHA256)
+	digest, ok := payloadref.ParseDigest(told)
+	if told != "" && !ok {
+		return invalid(gateway.KeyPayloadSHA256, "must be a SHA-256 in hexadecimal")
 	}
 	m.request.Size = size
 	m.open = func(ctx context.Context) (io.ReadCloser, error) {
 		payload, _, err := open(ctx)
-		if err != nil || digest == nil {
+		if err != nil || told == "" {
 			return payload, err
 		}
-		return &verifier{ReadCloser: payload, hash: sha256.New(), want: digest}, nil
+		// The client does not send the last bytes before it has seen the end,
+		// so a payload that has changed is never sent whole.
+		return payloadref.Verify(payload, digest, errChanged), nil
 	}
 	return nil
 }
@@ -118,22 +115,4 @@ func askSize(ctx context.Context, open payloadref.Opener) (int64, error) {
 var errChanged = &MetadataError{
 	Key: gateway.KeyPayloadSHA256,
 	Err: &gateway.ValidationError{Field: "value", Rule: "must be the SHA-256 of the payload: the stored payload has changed"},
-}
-
-// verifier makes sure of the payload at its end. The client does not send the
-// last bytes before it has seen the end, so a payload that has changed is never
-// sent whole.
-type verifier struct {
-	io.ReadCloser
-	hash hash.Hash
-	want []byte
-}
-
-func (v *verifier) Read(b []byte) (int, error) {
-	n, err := v.ReadCloser.Read(b)
-	_, _ = v.hash.Write(b[:n]) // never fails
-	if errors.Is(err, io.EOF) && string(v.hash.Sum(nil)) != string(v.want) {
-		return 0, errChanged
-	}
-	return n, err
 }

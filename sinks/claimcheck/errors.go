@@ -1,0 +1,62 @@
+package claimcheck
+
+import (
+	"context"
+	"errors"
+	"regexp"
+
+	"gocloud.dev/gcerrors"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// Error is the error type of a [Store].
+type Error struct {
+	// Op is the operation: "put", "open", "delete" or "open bucket".
+	Op string
+	// Kind is gateway.ErrInvalid, ErrNotFound, ErrClosed or ErrUnavailable.
+	Kind error
+	// Cause is the error of the bucket, nil when there is none. Its own text may
+	// hold addresses with secrets; that of Error does not.
+	Cause error
+}
+
+// Error tells operation, kind and cause.
+func (e *Error) Error() string {
+	text := "claim check: " + e.Op + ": " + e.Kind.Error()
+	if e.Cause != nil {
+		text += ": " + redact(e.Cause.Error())
+	}
+	return text
+}
+
+// Unwrap returns the kind and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Cause}
+}
+
+// bucketError classifies an error of the bucket. The end of ctx passes through;
+// a driver's inner timeout must not look like it.
+func bucketError(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	kind := gateway.ErrUnavailable
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		kind = gateway.ErrNotFound
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New(err.Error())
+	}
+	return &Error{Op: op, Kind: kind, Cause: err}
+}
+
+// redact takes out of a driver's error text the parts of addresses that may hold
+// a secret: user and password, and what follows a question mark.
+func redact(text string) string {
+	text = regexp.MustCompile(`://[^/\s"'?]*@`).ReplaceAllString(text, "://…@")
+	return regexp.MustCompile(`\?[^\s"']*`).ReplaceAllString(text, "?…")
+}

@@ -1,0 +1,294 @@
+package claimcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"sync"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// Config configures a [Store]. Either Bucket or URL is required.
+type Config struct {
+	// Bucket is an open bucket. The caller closes it, after the Store.
+	Bucket *blob.Bucket
+	// URL opens a bucket, which the Store closes. Its scheme names a driver that
+	// the program has imported; its query may hold secrets and is told in no
+	// error. For file:// buckets no_tmp_dir=true and metadata=skip are set unless
+	// the URL says otherwise: temporary files are made in the bucket, which may
+	// be on another disk than others, and a payload is one file.
+	URL string
+	// Prefix begins the name of every object, e.g. "payloads/". It follows the
+	// rules for keys, and may end with a slash. Default: none.
+	Prefix string
+}
+
+// Validate reports everything that is wrong with the configuration in one error.
+func (c Config) Validate() error {
+	var errs []error
+	if (c.Bucket == nil) == (c.URL == "") {
+		errs = append(errs, errors.New("either Bucket or URL is required"))
+	}
+	if u, err := url.Parse(c.URL); c.URL != "" && (err != nil || u.Scheme == "") {
+		errs = append(errs, errors.New("URL must be an absolute URL such as file:///var/lib/payloads"))
+	}
+	if c.Prefix != "" && !validKey(strings.TrimSuffix(c.Prefix, "/")) {
+		errs = append(errs, errors.New("Prefix must follow the rules for keys"))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("claim check: invalid configuration: %w", errors.Join(errs...))
+}
+
+// String formats the configuration without what may be secret.
+func (c Config) String() string {
+	return fmt.Sprintf("{Bucket:%t URL:%s Prefix:%s}", c.Bucket != nil, redact(c.URL), c.Prefix)
+}
+
+// GoString formats the configuration without what may be secret.
+func (c Config) GoString() string { return "claimcheck.Config" + c.String() }
+
+// Store stores payloads in a bucket. Its methods are safe for concurrent use.
+type Store struct {
+	bucket *blob.Bucket
+	prefix string
+	owned  bool
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// New returns a Store. ctx bounds the opening of a bucket by its URL, which does
+// not tell yet whether the bucket exists and may be written to: see
+// [Store.Check].
+func New(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{bucket: cfg.Bucket, prefix: cfg.Prefix, owned: cfg.Bucket == nil}
+	if s.owned {
+		bucket, err := blob.OpenBucket(ctx, bucketURL(cfg.URL))
+		if err != nil {
+			return nil, bucketError(ctx, "open bucket", err)
+		}
+		s.bucket = bucket
+	}
+	return s, nil
+}
+
+// bucketURL sets what a file bucket needs.
+func bucketURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" {
+		return text
+	}
+	q := u.Query()
+	if !q.Has("no_tmp_dir") {
+		q.Set("no_tmp_dir", "true")
+	}
+	if !q.Has("metadata") {
+		q.Set("metadata", "skip")
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// Check returns nil when the bucket can be reached. It asks the bucket.
+func (s *Store) Check(ctx context.Context) error {
+	if err := s.ready(ctx, "check"); err != nil {
+		return err
+	}
+	ok, err := s.bucket.IsAccessible(ctx)
+	if err != nil {
+		return bucketError(ctx, "check", err)
+	}
+	if !ok {
+		return &Error{Op: "check", Kind: gateway.ErrUnavailable, Cause: errors.New("the bucket does not exist or may not be read")}
+	}
+	return nil
+}
+
+const (
+	// partSize is how much a cloud driver buffers before it sends a part, and
+	// maxParts how many it sends at a time.
+	partSize = 8 << 20
+	maxParts = 2
+)
+
+// Put stores everything that r yields under key and returns the reference by
+// which Open finds it: the key. It returns nil only when everything is stored as
+// durably as the bucket does it; a file is forced to the disk. When r or the
+// bucket fails, or ctx ends, nothing is visible under the reference, or what was
+// there before. A second Put with the same key replaces the first.
+//
+// An error of r is returned as it is; all others are an [*Error] or that of ctx.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference string, err error) {
+	if err := s.ready(ctx, "put"); err != nil {
+		return "", err
+	}
+	if !validKey(key) {
+		return "", errKey("put")
+	}
+	// Ending this context is what makes a writer forget what it has got.
+	writing, abandon := context.WithCancel(ctx)
+	defer abandon()
+	var file fileSync
+	w, err := s.bucket.NewWriter(writing, s.prefix+key, &blob.WriterOptions{
+		// Given, so that nobody guesses it from the content.
+		ContentType: "application/octet-stream",
+		BufferSize:  partSize, MaxConcurrency: maxParts,
+		BeforeWrite: file.beforeWrite,
+	})
+	if err != nil {
+		return "", bucketError(ctx, "put", err)
+	}
+	source := &source{r: r}
+	_, err = w.ReadFrom(source)
+	if err == nil {
+		err = file.sync()
+	}
+	if err != nil {
+		abandon()
+		_ = w.Close() // its error is the abandonment
+		if source.err != nil {
+			return "", source.err
+		}
+		return "", bucketError(ctx, "put", err)
+	}
+	if err := w.Close(); err != nil {
+		return "", bucketError(ctx, "put", err)
+	}
+	if err := file.syncDirectories(ctx, s.bucket, s.prefix+key); err != nil {
+		return "", bucketError(ctx, "put", err)
+	}
+	return key, nil
+}
+
+// source remembers the reader's own error, to tell it from the bucket's. It
+// hides whatever else the reader can do: a WriteTo would mix them again.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// Open returns the payload and its size in bytes. The caller closes the reader,
+// which stops giving bytes when ctx ends. An error while reading is an [*Error]
+// or that of ctx.
+func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error) {
+	if err := s.ready(ctx, "open"); err != nil {
+		return nil, 0, err
+	}
+	if !validKey(reference) {
+		return nil, 0, errKey("open")
+	}
+	r, err := s.bucket.NewReader(ctx, s.prefix+reference, nil)
+	if err != nil {
+		return nil, 0, bucketError(ctx, "open", err)
+	}
+	return &reader{ctx: ctx, r: r}, r.Size(), nil
+}
+
+// reader classifies the errors of reading.
+type reader struct {
+	ctx context.Context
+	r   *blob.Reader
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := r.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = bucketError(r.ctx, "read", err)
+	}
+	return n, err
+}
+
+func (r *reader) Close() error {
+	if err := r.r.Close(); err != nil {
+		return bucketError(r.ctx, "close", err)
+	}
+	return nil
+}
+
+// Delete removes the payload. It returns nil when there is none.
+func (s *Store) Delete(ctx context.Context, reference string) error {
+	if err := s.ready(ctx, "delete"); err != nil {
+		return err
+	}
+	if !validKey(reference) {
+		return errKey("delete")
+	}
+	err := s.bucket.Delete(ctx, s.prefix+reference)
+	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return bucketError(ctx, "delete", err)
+	}
+	return nil
+}
+
+// Close closes the bucket when New opened it. Close what uses the Store before:
+// what is under way fails. It is idempotent.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again || !s.owned {
+		return nil
+	}
+	if err := s.bucket.Close(); err != nil {
+		return bucketError(context.Background(), "close", err)
+	}
+	return nil
+}
+
+// ready tells what keeps a call from starting.
+func (s *Store) ready(ctx context.Context, op string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return &Error{Op: op, Kind: gateway.ErrClosed}
+	}
+	return ctx.Err()
+}
+
+// maxKey bounds keys, in bytes, below what all drivers take, prefix included.
+const maxKey = 400
+
+// validKey reports whether a key is one that Put takes.
+func validKey(key string) bool {
+	if len(key) > maxKey {
+		return false
+	}
+	for segment := range strings.SplitSeq(key, "/") {
+		// File buckets keep files of their own with these endings.
+		if segment == "" || segment[0] == '.' || strings.HasSuffix(segment, ".attrs") || strings.HasSuffix(segment, ".tmp") {
+			return false
+		}
+	}
+	return strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=+/") == ""
+}
+
+// errKey does not tell the key: a sender may have chosen it.
+func errKey(op string) error {
+	return &Error{Op: op, Kind: gateway.ErrInvalid, Cause: &gateway.ValidationError{
+		Field: "reference", Rule: "must be a key of letters, digits and - _ . = + / without empty or hidden segments",
+	}}
+}

@@ -76,6 +76,7 @@ type Router struct {
 	running chan struct{} // closed when every route has tried to subscribe
 
 	cancel  context.CancelFunc // of the subscriptions; set by Run
+	unhold  func()             // lets held subscribers start; set by Run, idempotent
 	pending atomic.Int64       // routes that have not tried to subscribe yet
 	intakes sync.WaitGroup
 	idle    chan struct{} // gets a token whenever a route has no message in flight
@@ -261,8 +262,10 @@ func (r *Router) start(ctx context.Context) error {
 	}
 	subscriptions, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.pending.Store(int64(len(r.routes)))
+	r.unhold = holdAll(r.routes)
 	attempted := func() {
 		if r.pending.Add(-1) == 0 {
+			r.unhold()
 			close(r.running)
 		}
 	}
@@ -275,6 +278,28 @@ func (r *Router) start(ctx context.Context) error {
 	}
 	r.started, r.wm, r.cancel = true, wm, cancel
 	return nil
+}
+
+// holder is a subscriber whose subscriptions share one source. It can be kept
+// from reading until all of them exist: a message goes only to the ones that do
+// when it arrives.
+type holder interface{ Hold() (release func()) }
+
+// holdAll holds every subscriber that can be held, once.
+func holdAll(routes []*route) (release func()) {
+	held := map[holder]bool{}
+	var releases []func()
+	for _, rt := range routes {
+		if h, ok := rt.From.(holder); ok && reflect.TypeOf(h).Comparable() && !held[h] {
+			held[h] = true
+			releases = append(releases, h.Hold())
+		}
+	}
+	return sync.OnceFunc(func() {
+		for _, release := range releases {
+			release()
+		}
+	})
 }
 
 // Running returns a channel that is closed when Run has tried to subscribe every
@@ -314,8 +339,11 @@ func (r *Router) shutdown() error {
 
 	r.mu.Lock()
 	r.closed = true
-	routes, wm := r.routes, r.wm
+	routes, wm, unhold := r.routes, r.wm, r.unhold
 	r.mu.Unlock()
+	if unhold != nil {
+		unhold()
+	}
 
 	failure := &CloseError{}
 	close(r.stop)

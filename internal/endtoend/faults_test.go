@@ -111,3 +111,21 @@ func TestGracefulStopConfirmsEverythingThatWasStored(t *testing.T) {
 		t.Errorf("%d messages stored, %d confirmed after a graceful stop", len(count), got)
 	}
 }
+
+// Two routes from one subscriber both get every message, also those that the
+// gateway sends first: the stream is not opened before both are there.
+func TestTwoRoutesFromOneSubscriberBothGetEverything(t *testing.T) {
+	for range 10 {
+		w := newWorld(t, gatewaytest.Config{})
+		w.send(50)
+		p := w.startRoutes(pipelineConfig{closeTimeout: 10 * time.Second}, "one.", "two.")
+		w.waitConfirmed(50)
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+		count, _ := w.oracle.stored()
+		if len(count) != 100 {
+			t.Fatalf("%d messages stored by two routes, want 50 each", len(count))
+		}
+	}
+}

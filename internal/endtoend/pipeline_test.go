@@ -84,9 +84,20 @@ type pipelineConfig struct {
 	maxInFlight  int
 }
 
-// start starts a pipeline. It ends with the test, if not before.
+// start starts a pipeline of one route. It ends with the test, if not before.
 func (w *world) start(cfg pipelineConfig) *pipeline {
 	w.Helper()
+	return w.startRoutes(cfg, "")
+}
+
+// startRoutes starts a pipeline with a route for each prefix, which comes before
+// its topics.
+func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
+	w.Helper()
+	if len(prefixes) == 1 {
+		// The oracle knows the subjects of one route.
+		w.gateway.OnConfirm(w.oracle.onConfirm)
+	}
 	if cfg.natsURL == "" {
 		cfg.natsURL = w.nats.URL()
 	}
@@ -118,8 +129,10 @@ func (w *world) start(cfg pipelineConfig) *pipeline {
 	if err != nil {
 		w.Fatal(err)
 	}
-	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: topicTemplate}); err != nil {
-		w.Fatal(err)
+	for _, prefix := range prefixes {
+		if err := r.Add(router.Route{Name: "farm data " + prefix, From: sub, Topic: subscriber.AllData, To: sink, ToTopic: prefix + topicTemplate}); err != nil {
+			w.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipeline{router: r, sub: sub, run: make(chan error, 1), cancel: cancel}
@@ -205,9 +218,7 @@ func newOracle(w *world) *oracle {
 	if err != nil {
 		w.Fatal(err)
 	}
-	o := &oracle{w: w, conn: conn, js: js}
-	w.gateway.OnConfirm(o.onConfirm)
-	return o
+	return &oracle{w: w, conn: conn, js: js}
 }
 
 // onConfirm runs before the service answers. While NATS is down it waits: what

@@ -14,9 +14,10 @@ DIR :=
 # What `make fuzz` spends on each fuzz target after the build: a time, or a
 # number of inputs such as 5000x.
 FUZZTIME ?= 20s
-# Benchmarks that `make bench` runs, and how often.
-BENCH      ?= .
-BENCHCOUNT ?= 1
+# Benchmarks that `make bench` runs, how often, and for how long each time.
+BENCH     ?= .
+COUNT     ?= 5
+BENCHTIME ?= 500ms
 
 .PHONY: help
 help: ## Show this list
@@ -64,8 +65,10 @@ stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
 
 .PHONY: bench
-bench: ## Run the benchmarks (BENCH=regexp BENCHCOUNT=n)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(BENCHCOUNT) ./...
+bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes
+	@for ((i = 0; i < $(COUNT); i++)); do \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -cpu 1 ./internal/bench || exit; \
+	done | $(GO) run ./internal/bench/report
 
 .PHONY: check
 check: ## Everything that CI runs, in the same order

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +17,13 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
+// twoCores lets a benchmark have two processors, whatever -cpu says: the server
+// is in this process.
+func twoCores(b *testing.B) {
+	before := runtime.GOMAXPROCS(2)
+	b.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
 // windows are how many messages are in flight.
 var windows = []int{1, 16, 256}
 
@@ -23,6 +31,7 @@ var windows = []int{1, 16, 256}
 // storage, on a server in this process: Subscriber, Router with its chain, sink.
 // ByKey has as many receiving endpoints as messages in flight; unordered has one.
 func BenchmarkJetStream(b *testing.B) {
+	twoCores(b)
 	base := startSource(b)
 	for _, order := range orders {
 		for _, window := range windows {
@@ -66,6 +75,7 @@ func (c *countedSink) Publish(topic string, messages ...*message.Message) error 
 // of stream. The messages are there already and differ only in their IDs, so it
 // does nothing but publish.
 func BenchmarkBareJetStream(b *testing.B) {
+	twoCores(b)
 	for _, window := range windows {
 		b.Run(fmt.Sprint(window), func(b *testing.B) {
 			b.ReportAllocs()

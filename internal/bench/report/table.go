@@ -1,0 +1,257 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Units of go test.
+const (
+	nsPerOp     = "ns/op"
+	bytesPerOp  = "B/op"
+	allocsPerOp = "allocs/op"
+)
+
+// row says what a benchmark is compared with.
+type row struct {
+	name string
+	// floor is the benchmark that does the least that the work needs, or that
+	// does the same work by other means. Empty: this one is a floor itself.
+	floor string
+	aim   aim
+}
+
+// aim is how long an event may take. The zero value is no aim.
+type aim struct {
+	ns   float64
+	text string
+}
+
+func atLeast(perSecond float64) aim {
+	return aim{1e9 / perSecond, "≥ " + number(perSecond) + "/s"}
+}
+
+func atMost(ns float64) aim { return aim{ns, "≤ " + number(ns) + " ns"} }
+
+// section is a part of the table.
+type section struct {
+	title string
+	rows  []row
+}
+
+// The aims are those of docs/performance.md.
+var sections = []section{
+	{"In memory: parse and decode", eachSize(row{name: "ParseDecode", floor: "FloorScan", aim: atMost(1000)})},
+	{"Stream over HTTP, one core", slices.Concat(
+		eachSize(row{name: "FloorStream", floor: "FloorHTTP"}),
+		eachSize(row{name: "Stream", floor: "FloorStream"}),
+		eachSize(row{name: "Subscriber/ByKey", floor: "FloorStream", aim: atLeast(200_000)}),
+		eachSize(row{name: "Subscriber/Unordered", floor: "FloorStream", aim: atLeast(200_000)}),
+	)},
+	{"Router with its whole chain, sink that does nothing, one core", []row{
+		{"Router/ByKey/1KiB", "Subscriber/ByKey/1KiB", atLeast(120_000)},
+		{"Router/ByKey/12KiB", "Subscriber/ByKey/12KiB", aim{}},
+		{"Router/Unordered/1KiB", "Subscriber/Unordered/1KiB", atLeast(120_000)},
+		{"Router/Unordered/12KiB", "Subscriber/Unordered/12KiB", aim{}},
+	}},
+	{"Gateway to JetStream with file storage, 1 KiB, by messages in flight, two cores with the server", []row{
+		{"JetStream/ByKey/1", "BareJetStream/1", aim{}},
+		{"JetStream/ByKey/16", "BareJetStream/16", aim{}},
+		{"JetStream/ByKey/256", "BareJetStream/256", atLeast(45_000)},
+		{"JetStream/Unordered/1", "BareJetStream/1", aim{}},
+		{"JetStream/Unordered/16", "BareJetStream/16", aim{}},
+		{"JetStream/Unordered/256", "BareJetStream/256", atLeast(45_000)},
+	}},
+	{"Publisher, one message after the other, one core", eachSize(row{name: "Publisher", floor: "FloorPost"})},
+	{"Middlewares alone, 1 KiB, one core", []row{
+		{"Middleware/PoisonQueue", "Middleware/None", aim{}},
+		{"Middleware/Retry", "Middleware/None", aim{}},
+		{"Middleware/Dedup", "Middleware/None", aim{}},
+		{"Middleware/Recoverer", "Middleware/None", aim{}},
+	}},
+}
+
+// eachSize makes three rows of one; only the first has the aim.
+func eachSize(r row) []row {
+	var rows []row
+	for i, size := range []string{"/1KiB", "/12KiB", "/192KiB"} {
+		sized := row{name: r.name + size, floor: r.floor + size}
+		if i == 0 {
+			sized.aim = r.aim
+		}
+		rows = append(rows, sized)
+	}
+	return rows
+}
+
+// write prints the tables, in Markdown. Floors stand above what is compared with
+// them; what no row names comes at the end; rows without a result are left out.
+func write(out io.Writer, r *results) error {
+	runs := 0
+	for _, s := range r.samples {
+		runs = max(runs, len(s))
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "Medians of %d repetitions (%s). × is the time divided by that of the floor or peer:\n"+
+		"the median over the repetitions.\n", runs, strings.Join(r.environment, ", "))
+	shown := map[string]bool{}
+	for _, s := range sections {
+		var rows []row
+		show := func(row row) {
+			if r.samples[row.name] != nil && !shown[row.name] {
+				shown[row.name] = true
+				rows = append(rows, row)
+			}
+		}
+		for _, row := range s.rows {
+			show(rowOf(row.floor))
+			show(row)
+		}
+		writeSection(&text, s.title, rows, r)
+	}
+	var rest []row
+	for _, name := range r.names {
+		if !shown[name] {
+			rest = append(rest, row{name: name})
+		}
+	}
+	writeSection(&text, "Others", rest, r)
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// rowOf is the row of a benchmark that another one is compared with. It may
+// have a floor of its own.
+func rowOf(name string) row {
+	for _, s := range sections {
+		for _, r := range s.rows {
+			if r.name == name {
+				return r
+			}
+		}
+	}
+	return row{name: name}
+}
+
+func writeSection(text *strings.Builder, title string, rows []row, r *results) {
+	if len(rows) == 0 {
+		return
+	}
+	table := [][]string{
+		{"benchmark", "ns/event", "events/s", "B/event", "allocs", "×", "floor or peer", "aim"},
+		{"---", "--:", "--:", "--:", "--:", "--:", "---", "---"},
+	}
+	for _, row := range rows {
+		samples, floor := r.samples[row.name], r.samples[row.floor]
+		ns := median(column(samples, nsPerOp))
+		beside := ""
+		if floor != nil {
+			beside = row.floor
+		}
+		table = append(table, []string{
+			row.name, number(ns), number(1e9 / ns),
+			optional(column(samples, bytesPerOp)), optional(column(samples, allocsPerOp)),
+			ratio(samples, floor), beside, verdict(ns, row.aim),
+		})
+	}
+	fmt.Fprintf(text, "\n### %s\n\n", title)
+	for i, cells := range table {
+		text.WriteByte('|')
+		for j, cell := range cells {
+			width := 2 // of the rule
+			for _, other := range table {
+				width = max(width, utf8.RuneCountInString(other[j]))
+			}
+			fill := width - utf8.RuneCountInString(cell)
+			right := strings.HasSuffix(table[1][j], ":")
+			switch {
+			case i == 1 && right:
+				cell = strings.Repeat("-", width-1) + ":"
+			case i == 1:
+				cell = strings.Repeat("-", width)
+			case right:
+				cell = strings.Repeat(" ", fill) + cell
+			default:
+				cell += strings.Repeat(" ", fill)
+			}
+			text.WriteString(" " + cell + " |")
+		}
+		text.WriteByte('\n')
+	}
+}
+
+// column returns the values that the samples have for a unit.
+func column(samples []sample, unit string) []float64 {
+	var values []float64
+	for _, s := range samples {
+		if v, ok := s[unit]; ok {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// ratio is the median of the quotients of each repetition: the i-th sample of
+// one belongs to the i-th of the other, taken a moment apart.
+func ratio(samples, floor []sample) string {
+	a, b := column(samples, nsPerOp), column(floor, nsPerOp)
+	var quotients []float64
+	for i := range min(len(a), len(b)) {
+		if b[i] > 0 {
+			quotients = append(quotients, a[i]/b[i])
+		}
+	}
+	if len(quotients) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", median(quotients))
+}
+
+// verdict tells the aim and whether the time keeps it.
+func verdict(ns float64, aim aim) string {
+	switch {
+	case aim.text == "":
+		return ""
+	case ns <= aim.ns:
+		return aim.text + ": reached"
+	default:
+		return fmt.Sprintf("%s: missed, %.0f %%", aim.text, 100*aim.ns/ns)
+	}
+}
+
+// optional is the median, or nothing when there is none.
+func optional(values []float64) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return number(median(values))
+}
+
+// median returns the middle value, of an even number the mean of the two in the
+// middle. values is not empty.
+func median(values []float64) float64 {
+	sorted := slices.SortedFunc(slices.Values(values), cmp.Compare[float64])
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// number renders v with three digits, or without a fraction and with spaces
+// between thousands.
+func number(v float64) string {
+	switch {
+	case v == float64(int64(v)) && v < 1000, v >= 100:
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+	digits := fmt.Sprintf("%.0f", v)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + " " + digits[i:]
+	}
+	return digits
+}

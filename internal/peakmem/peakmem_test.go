@@ -1,0 +1,212 @@
+package peakmem
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	_ "gocloud.dev/blob/fileblob"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	mega  = 1 << 20
+	limit = 64 * mega
+	large = 256 * mega // the most that the service carries
+)
+
+func newStore(tb testing.TB) *claimcheck.Store {
+	tb.Helper()
+	s, err := claimcheck.New(tb.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(tb.TempDir())})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// receiving is a subscriber at a gateway.
+type receiving struct {
+	*remote
+	messages <-chan *message.Message
+}
+
+func receive(tb testing.TB, mode subscriber.PayloadMode, store *claimcheck.Store) *receiving {
+	tb.Helper()
+	r := startGateway(tb)
+	sub, err := subscriber.New(subscriber.Config{
+		Client: r.client(), Files: []string{typeFile},
+		Payload: subscriber.PayloadConfig{Mode: mode, ClaimCheck: store},
+	}, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := sub.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	messages, err := sub.Subscribe(tb.Context(), subscriber.AllData)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &receiving{remote: r, messages: messages}
+}
+
+// one lets the service send a payload of size bytes and handles it: the handler
+// reads it once, as it gets it, to make sure of it.
+func (r *receiving) one(size int64) (peak, rss int64) {
+	r.Helper()
+	want := r.ask(command{Send: 1}) // the stream is open, and the client warm
+	r.handle(want)
+	return peakOf(func() { r.handle(r.ask(command{Send: size})) })
+}
+
+func (r *receiving) handle(want answer) {
+	r.Helper()
+	var msg *message.Message
+	select {
+	case msg = <-r.messages:
+	case <-time.After(time.Minute):
+		r.Fatal("no message came")
+	}
+	payload, size, err := subscriber.OpenPayload(msg)
+	if err != nil {
+		r.Fatal(err)
+	}
+	hash := sha256.New()
+	if _, err := io.Copy(hash, payload); err != nil {
+		r.Fatal(err)
+	}
+	if err := payload.Close(); err != nil {
+		r.Fatal(err)
+	}
+	if size != want.Size || !bytes.Equal(hash.Sum(nil), want.SHA256[:]) {
+		r.Fatalf("got %d bytes, want %d, or they are not what was sent", size, want.Size)
+	}
+	msg.Ack()
+}
+
+// sending is a publisher at a gateway.
+type sending struct {
+	*remote
+	pub   *publisher.Publisher
+	store *claimcheck.Store // nil: payloads are in messages
+}
+
+func send(tb testing.TB, store *claimcheck.Store) *sending {
+	tb.Helper()
+	r := startGateway(tb)
+	cfg := publisher.Config{Client: r.client(), TenantID: r.Tenant, EndpointID: r.Sender}
+	if store != nil {
+		cfg.ClaimCheck = store
+	}
+	pub, err := publisher.New(cfg, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = pub.Close() })
+	return &sending{remote: r, pub: pub, store: store}
+}
+
+// message has a payload of size bytes.
+func (s *sending) message(size int64) (msg *message.Message, digest []byte) {
+	s.Helper()
+	hash := sha256.New()
+	source := io.TeeReader(io.LimitReader(newSource(), size), hash)
+	msg = message.NewMessage(uuid.NewString(), nil)
+	if s.store == nil {
+		msg.Payload = make([]byte, size)
+		if _, err := io.ReadFull(source, msg.Payload); err != nil {
+			s.Fatal(err)
+		}
+		return msg, hash.Sum(nil)
+	}
+	reference, err := s.store.Put(context.Background(), msg.UUID, source)
+	if err != nil {
+		s.Fatal(err)
+	}
+	digest = hash.Sum(nil)
+	msg.Metadata.Set(gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
+	msg.Metadata.Set(gateway.KeyPayloadReference, reference)
+	msg.Metadata.Set(gateway.KeyPayloadSize, strconv.FormatInt(size, 10))
+	msg.Metadata.Set(gateway.KeyPayloadSHA256, hex.EncodeToString(digest))
+	return msg, digest
+}
+
+// one publishes a payload of size bytes; its making counts.
+func (s *sending) one(size int64) (peak, rss int64) {
+	s.Helper()
+	return peakOf(func() {
+		msg, digest := s.message(size)
+		if err := s.pub.Publish(typeFile, msg); err != nil {
+			s.Fatal(err)
+		}
+		if got := s.ask(command{Last: true}); got.Size != size || !bytes.Equal(got.SHA256[:], digest) {
+			s.Fatalf("%d bytes arrived, want %d, or they are not what was sent", got.Size, size)
+		}
+	})
+}
+
+// The promise: 256 MB pass in at most 64 MB, both ways.
+
+func TestSubscriberClaimCheckStaysBelow64MB(t *testing.T) {
+	peak, _ := receive(t, subscriber.PayloadClaimCheck, newStore(t)).one(large)
+	if peak > limit {
+		t.Errorf("256 MB took %d MB of memory, want at most 64", peak/mega)
+	}
+	t.Logf("256 MB took %d MB of memory", peak/mega)
+}
+
+func TestPublisherClaimCheckStaysBelow64MB(t *testing.T) {
+	peak, _ := send(t, newStore(t)).one(large)
+	if peak > limit {
+		t.Errorf("256 MB took %d MB of memory, want at most 64", peak/mega)
+	}
+	t.Logf("256 MB took %d MB of memory", peak/mega)
+}
+
+// BenchmarkPeakMemory tells the memory that one payload takes in each mode.
+func BenchmarkPeakMemory(b *testing.B) {
+	for _, way := range []struct {
+		name  string
+		start func(testing.TB) func(int64) (int64, int64)
+	}{
+		{"subscribe/inline", func(tb testing.TB) func(int64) (int64, int64) { return receive(tb, subscriber.PayloadInline, nil).one }},
+		{"subscribe/claim-check", func(tb testing.TB) func(int64) (int64, int64) {
+			return receive(tb, subscriber.PayloadClaimCheck, newStore(tb)).one
+		}},
+		{"subscribe/lazy", func(tb testing.TB) func(int64) (int64, int64) { return receive(tb, subscriber.PayloadLazy, nil).one }},
+		{"publish/inline", func(tb testing.TB) func(int64) (int64, int64) { return send(tb, nil).one }},
+		{"publish/claim-check", func(tb testing.TB) func(int64) (int64, int64) { return send(tb, newStore(tb)).one }},
+	} {
+		for _, size := range []int64{64 * mega, large} {
+			b.Run(fmt.Sprintf("%s/%dMB", way.name, size/mega), func(b *testing.B) {
+				one := way.start(b)
+				var peak, rss int64
+				b.SetBytes(size)
+				for b.Loop() {
+					p, r := one(size)
+					peak, rss = max(peak, p), max(rss, r)
+				}
+				b.ReportMetric(float64(peak)/mega, "peak-MB")
+				if rss > 0 {
+					b.ReportMetric(float64(rss)/mega, "rss-MB")
+				}
+			})
+		}
+	}
+}

@@ -100,7 +100,7 @@ func BenchmarkBareJetStream(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.ResetTimer()
+			end := meter(b)
 			for i := range b.N {
 				// The header is written to the connection's buffer before the call
 				// returns, so it can be shared.
@@ -115,11 +115,10 @@ func BenchmarkBareJetStream(b *testing.B) {
 			case <-time.After(time.Minute):
 				b.Fatal("acknowledgements are missing")
 			}
-			b.StopTimer()
+			end()
 			if got := streamMessages(b, server.URL()); got != uint64(b.N) {
 				b.Fatalf("stream holds %d of %d", got, b.N)
 			}
-			reportRate(b)
 		})
 	}
 }

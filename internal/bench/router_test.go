@@ -72,7 +72,7 @@ func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	result := make(chan error, 1)
-	b.ResetTimer()
+	end := meter(b)
 	go func() { result <- r.Run(ctx) }()
 	select {
 	case <-done:
@@ -83,12 +83,11 @@ func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config
 	if err := <-result; err != nil {
 		b.Fatal(err)
 	}
-	b.StopTimer()
+	end()
 	if got := sub.Stats().Confirmed; got != int64(b.N) {
 		b.Fatalf("confirmed %d of %d", got, b.N)
 	}
 	if got := r.Health()[0].Delivered; got != uint64(b.N) {
 		b.Fatalf("delivered %d of %d", got, b.N)
 	}
-	reportRate(b)
 }

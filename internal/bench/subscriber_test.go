@@ -21,7 +21,7 @@ func BenchmarkStream(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = stream.Close() }()
-			b.ResetTimer()
+			end := meter(b)
 			for range b.N {
 				raw, err := stream.Next()
 				if err != nil {
@@ -31,8 +31,7 @@ func BenchmarkStream(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			b.StopTimer()
-			reportRate(b)
+			end()
 		})
 	}
 }
@@ -55,7 +54,7 @@ func BenchmarkSubscriber(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				b.ResetTimer()
+				end := meter(b)
 				messages, err := sub.Subscribe(b.Context(), subscriber.AllData)
 				if err != nil {
 					b.Fatal(err)
@@ -71,11 +70,10 @@ func BenchmarkSubscriber(b *testing.B) {
 				if err := sub.Close(); err != nil {
 					b.Fatal(err)
 				}
-				b.StopTimer()
+				end()
 				if got := sub.Stats().Confirmed; got != int64(b.N) {
 					b.Fatalf("confirmed %d of %d", got, b.N)
 				}
-				reportRate(b)
 			})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 // Units of go test.
 const (
 	nsPerOp     = "ns/op"
+	cpuPerOp    = "cpu-ns/op" // of internal/bench
 	bytesPerOp  = "B/op"
 	allocsPerOp = "allocs/op"
 )
@@ -97,7 +98,7 @@ func write(out io.Writer, r *results) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "Medians of %d repetitions (%s). × is the time divided by that of the floor or peer:\n"+
-		"the median over the repetitions.\n", runs, strings.Join(r.environment, ", "))
+		"the median over the repetitions. CPU is the processor time of the process, without the gateway.\n", runs, strings.Join(r.environment, ", "))
 	shown := map[string]bool{}
 	for _, s := range sections {
 		var rows []row
@@ -142,8 +143,8 @@ func writeSection(text *strings.Builder, title string, rows []row, r *results) {
 		return
 	}
 	table := [][]string{
-		{"benchmark", "ns/event", "events/s", "B/event", "allocs", "×", "floor or peer", "aim"},
-		{"---", "--:", "--:", "--:", "--:", "--:", "---", "---"},
+		{"benchmark", "ns/event", "events/s", "CPU ns", "B/event", "allocs", "×", "floor or peer", "aim"},
+		{"---", "--:", "--:", "--:", "--:", "--:", "--:", "---", "---"},
 	}
 	for _, row := range rows {
 		samples, floor := r.samples[row.name], r.samples[row.floor]
@@ -153,7 +154,7 @@ func writeSection(text *strings.Builder, title string, rows []row, r *results) {
 			beside = row.floor
 		}
 		table = append(table, []string{
-			row.name, number(ns), number(1e9 / ns),
+			row.name, number(ns), number(1e9 / ns), optional(column(samples, cpuPerOp)),
 			optional(column(samples, bytesPerOp)), optional(column(samples, allocsPerOp)),
 			ratio(samples, floor), beside, verdict(ns, row.aim),
 		})

@@ -54,7 +54,7 @@ type answer struct {
 
 // serve is the gateway's process. It ends when in does.
 func serve(in io.Reader, out io.Writer) {
-	s, err := gatewaytest.Start(gatewaytest.Config{ReleaseConfirmed: true})
+	s, err := gatewaytest.Start(gatewaytest.Config{ReleaseConfirmed: true, FileTypes: []string{typeFile}})
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		return

@@ -139,10 +139,10 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		}
 	}
 	select {
-	case <-closed:
-		t.Error("Close did not wait")
-	case <-done:
-		t.Error("Close ended a call")
+	case err := <-closed:
+		t.Errorf("Close did not wait: %v", err)
+	case err := <-done:
+		t.Errorf("Close ended a call: %v", err)
 	default:
 	}
 	hang.Lift()

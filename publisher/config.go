@@ -27,7 +27,7 @@ type ClaimCheck interface {
 	// Open returns the payload and its size in bytes, -1 when it is not known.
 	// It is called again for each attempt to send. References come out of
 	// message metadata: refuse those that Put cannot have made. Reading must end
-	// when ctx does. An error that matches gateway.ErrUnavailable, of Open or
+	// when ctx does; the payload is closed, perhaps while it is being read. An error that matches gateway.ErrUnavailable, of Open or
 	// while reading, is an outage: the client tries again.
 	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
 }

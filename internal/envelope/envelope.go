@@ -96,8 +96,9 @@ func isReserved(key string) bool {
 	return len(key) >= len(reserved) && strings.EqualFold(key[:len(reserved)], reserved)
 }
 
+// appendNumber appends n, which maxHead bounds.
 func appendNumber(b []byte, n int) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(n)) //nolint:gosec // bounded by maxHead
+	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
 func appendString(b []byte, s string) []byte {

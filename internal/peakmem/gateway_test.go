@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 
 // hello is the first line that the gateway's process writes.
 type hello struct {
-	Config                   gateway.Config
-	Tenant, Sender, Receiver string
+	BaseURL, TokenURL, ClientID, ClientSecret string
+	Tenant, Sender                            string
 }
 
 // command asks the gateway's process for something.
@@ -62,11 +62,13 @@ func serve(in io.Reader, out io.Writer) {
 	defer s.Close()
 	types := []string{typeFile}
 	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: types})
-	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{Receive: types, Subscribe: types})
+	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: types, Subscribe: types})
 	cfg := s.ClientConfig()
-	cfg.Logger = nil
 	enc, dec := json.NewEncoder(out), json.NewDecoder(in)
-	_ = enc.Encode(hello{Config: cfg, Tenant: s.Tenant(), Sender: sender.ID, Receiver: receiver.ID})
+	_ = enc.Encode(hello{
+		BaseURL: cfg.BaseURL, TokenURL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret,
+		Tenant: s.Tenant(), Sender: sender.ID,
+	})
 	for {
 		var c command
 		if dec.Decode(&c) != nil {
@@ -153,7 +155,7 @@ func (r *remote) ask(c command) answer {
 
 func (r *remote) client() *gateway.Client {
 	r.Helper()
-	client, err := gateway.New(r.Config)
+	client, err := gateway.New(gateway.Config{BaseURL: r.BaseURL, TokenURL: r.TokenURL, ClientID: r.ClientID, ClientSecret: r.ClientSecret})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"regexp"
 
-	"gocloud.dev/gcerrors"
-
 	"github.com/agrimill/agrimill/gateway"
 )
 
@@ -38,15 +36,15 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Cause}
 }
 
-// bucketError classifies an error of the bucket. The end of ctx passes through;
-// a driver's inner timeout must not look like it.
+// bucketError makes an outage of an error of the bucket. The end of ctx passes
+// through; a driver's inner timeout must not look like it.
 func bucketError(ctx context.Context, op string, err error) error {
+	return kindError(ctx, op, gateway.ErrUnavailable, err)
+}
+
+func kindError(ctx context.Context, op string, kind, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
-	}
-	kind := gateway.ErrUnavailable
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		kind = gateway.ErrNotFound
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New(err.Error())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 
@@ -61,6 +62,7 @@ type Store struct {
 	bucket *blob.Bucket
 	prefix string
 	owned  bool
+	files  bool // a file bucket, which tells its directory
 
 	mu     sync.Mutex
 	closed bool
@@ -81,6 +83,8 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		s.bucket = bucket
 	}
+	var dir os.FileInfo
+	s.files = s.bucket.As(&dir)
 	return s, nil
 }
 
@@ -101,19 +105,30 @@ func bucketURL(text string) string {
 	return u.String()
 }
 
-// Check returns nil when the bucket can be reached. It asks the bucket.
+// Check returns nil when the bucket is there and can be listed. It asks the
+// bucket. The error is an [*Error] or that of ctx.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.ready(ctx, "check"); err != nil {
 		return err
 	}
-	ok, err := s.bucket.IsAccessible(ctx)
-	if err != nil {
+	if s.missing(ctx) {
+		return &Error{Op: "check", Kind: gateway.ErrUnavailable, Cause: errors.New("the bucket does not exist")}
+	}
+	if _, err := s.bucket.IsAccessible(ctx); err != nil {
 		return bucketError(ctx, "check", err)
 	}
-	if !ok {
-		return &Error{Op: "check", Kind: gateway.ErrUnavailable, Cause: errors.New("the bucket does not exist or may not be read")}
-	}
 	return nil
+}
+
+// missing reports whether the bucket itself is known not to be there, which is
+// an outage or a wrong configuration: no payload is to blame.
+func (s *Store) missing(ctx context.Context) bool {
+	if s.files {
+		var dir os.FileInfo
+		return !s.bucket.As(&dir)
+	}
+	ok, err := s.bucket.IsAccessible(ctx)
+	return err == nil && !ok
 }
 
 const (
@@ -188,8 +203,8 @@ func (s *source) Read(b []byte) (int, error) {
 }
 
 // Open returns the payload and its size in bytes. The caller closes the reader,
-// which stops giving bytes when ctx ends. An error while reading is an [*Error]
-// or that of ctx.
+// which stops giving bytes when ctx ends, and may close it while it is being
+// read. An error while reading is an [*Error] or that of ctx.
 func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error) {
 	if err := s.ready(ctx, "open"); err != nil {
 		return nil, 0, err
@@ -197,20 +212,36 @@ func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadClos
 	if !validKey(reference) {
 		return nil, 0, errKey("open")
 	}
-	r, err := s.bucket.NewReader(ctx, s.prefix+reference, nil)
+	reading, abandon := context.WithCancel(ctx)
+	r, err := s.bucket.NewReader(reading, s.prefix+reference, nil)
 	if err != nil {
-		return nil, 0, bucketError(ctx, "open", err)
+		abandon()
+		kind := gateway.ErrUnavailable
+		if gcerrors.Code(err) == gcerrors.NotFound && !s.missing(ctx) {
+			kind = gateway.ErrNotFound
+		}
+		return nil, 0, kindError(ctx, "open", kind, err)
 	}
-	return &reader{ctx: ctx, r: r}, r.Size(), nil
+	return &reader{ctx: ctx, abandon: abandon, r: r}, r.Size(), nil
 }
 
-// reader classifies the errors of reading.
+// reader classifies the errors of reading, and may be closed while it is read,
+// which the reader of a bucket does not allow.
 type reader struct {
-	ctx context.Context
-	r   *blob.Reader
+	ctx     context.Context // the caller's
+	abandon context.CancelFunc
+
+	mu     sync.Mutex // held by Read
+	r      *blob.Reader
+	closed bool
 }
 
 func (r *reader) Read(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, &Error{Op: "read", Kind: gateway.ErrClosed}
+	}
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -221,7 +252,15 @@ func (r *reader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// Close ends a Read that is under way and waits for it.
 func (r *reader) Close() error {
+	r.abandon()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
 	if err := r.r.Close(); err != nil {
 		return bucketError(r.ctx, "close", err)
 	}

@@ -255,6 +255,11 @@ func TestErrorsOfTheBucket(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+	for name, err := range map[string]error{"open": func() error { _, err := get(t, s, "key"); return err }(), "check": s.Check(t.Context())} {
+		if !errors.Is(err, gateway.ErrUnavailable) || errors.Is(err, gateway.ErrNotFound) {
+			t.Errorf("%s without the directory: %v, want ErrUnavailable", name, err)
+		}
+	}
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -286,6 +291,31 @@ func TestReadingEndsWithTheContext(t *testing.T) {
 		_ = r.Close()
 		if _, _, err := s.Open(ctx, "key"); !errors.Is(err, context.Canceled) {
 			t.Errorf("open: %v", err)
+		}
+	})
+}
+
+func TestCloseWhileReading(t *testing.T) {
+	forEach(t, func(t *testing.T, s *claimcheck.Store) {
+		put(t, s, "key", strings.Repeat("x", 1<<20))
+		for range 10 {
+			r, _, err := s.Open(t.Context(), "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{r}) })
+			for range 2 {
+				wg.Go(func() {
+					if err := r.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if _, err := r.Read(make([]byte, 1)); !errors.Is(err, gateway.ErrClosed) {
+				t.Errorf("closed: %v, want ErrClosed", err)
+			}
 		}
 	})
 }

@@ -1,0 +1,61 @@
+package kafka
+
+import (
+	"errors"
+
+	"github.com/IBM/sarama"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// classify gives an error its class. What is not known to be the message's
+// fault counts as an outage: retried, never thrown away.
+func classify(err error) error {
+	var encoding sarama.PacketEncodingError
+	switch {
+	// The topic's name, which comes from the message: not legal, or the cluster
+	// has a topic whose name differs in '.' and '_' alone.
+	case errors.Is(err, errBadTopic), kafkaError(err) == sarama.ErrInvalidTopic:
+		return sinks.ErrRejected
+	// The topic's rules: no null key when compacted, for instance.
+	case kafkaError(err) == sarama.ErrInvalidRecord:
+		return sinks.ErrRejected
+	// Cannot be written as a record.
+	case errors.As(err, &encoding):
+		return sinks.ErrRejected
+	case isTooLarge(err):
+		return sinks.ErrTooLarge
+	}
+	// No connection, no leader, too few replicas in sync, no answer in time, no
+	// such topic, not authorised, refused by a policy or a quota, disk full: an
+	// operator's business, after which the same message goes through.
+	return sinks.ErrUnavailable
+}
+
+// blamesBatch reports whether a broker's error is about a whole batch although
+// perhaps only one message in it is to blame.
+func blamesBatch(err error) bool {
+	return isTooLarge(err) || kafkaError(err) == sarama.ErrInvalidRecord
+}
+
+func isTooLarge(err error) bool {
+	switch kafkaError(err) {
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:
+		return true
+	}
+	return false
+}
+
+// kafkaError returns the error code of a broker in err, ErrNoError when there
+// is none.
+func kafkaError(err error) sarama.KError {
+	var code sarama.KError
+	if errors.As(err, &code) {
+		return code
+	}
+	var topic *sarama.TopicError // does not unwrap
+	if errors.As(err, &topic) {
+		return topic.Err
+	}
+	return sarama.ErrNoError
+}

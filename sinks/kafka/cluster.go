@@ -1,0 +1,264 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// pauseBetweenLooks is how long the sink waits before it looks again whether a
+// new topic has its leaders.
+const pauseBetweenLooks = 20 * time.Millisecond
+
+// errNoTopic is the cause of ErrUnavailable for topics that do not exist.
+var errNoTopic = errors.New("no such topic")
+
+// cluster asks the brokers about topics and settings. It has connections of its
+// own: on those of a producer it would wait behind messages. sarama knows no
+// contexts; its calls end by the time-outs of the configuration, or when the
+// dialer is shut.
+type cluster struct {
+	client sarama.Client
+}
+
+// settings are settings of a topic, or those that the brokers give to topics
+// without their own.
+type settings struct {
+	known             bool // the sink was allowed to read them
+	maxMessageBytes   int
+	minInSync         int
+	uncleanElection   bool
+	compacted         bool // without "delete": the last message of a key only
+	flushEveryMessage bool
+
+	replicationFactor int  // brokers: default.replication.factor; topics: the least of their partitions
+	autoCreate        bool // brokers only
+}
+
+// ask calls f with brokers, in any order, until one of them answers.
+func (c *cluster) ask(f func(*sarama.Broker) error) error {
+	brokers := c.client.Brokers()
+	rand.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
+	err := error(sarama.ErrOutOfBrokers)
+	for _, broker := range brokers {
+		_ = broker.Open(c.client.Config()) // an error of connecting shows in f
+		if err = f(broker); err == nil || kafkaError(err) != sarama.ErrNoError {
+			return err
+		}
+	}
+	return err
+}
+
+// describe reads the settings of a topic or a broker. An answer that refuses is
+// no error: settings are not known then.
+func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (settings, error) {
+	request := &sarama.DescribeConfigsRequest{
+		Version:   2,
+		Resources: []*sarama.ConfigResource{{Type: kind, Name: name}},
+	}
+	if c.client.Config().Version.IsAtLeast(sarama.V2_8_0_0) {
+		request.Version = 4
+	}
+	var response *sarama.DescribeConfigsResponse
+	call := func(broker *sarama.Broker) (err error) {
+		response, err = broker.DescribeConfigs(request)
+		return err
+	}
+	var err error
+	if kind == sarama.BrokerResource {
+		// Only the broker itself knows.
+		id, _ := strconv.ParseInt(name, 10, 32)
+		var broker *sarama.Broker
+		if broker, err = c.client.Broker(int32(id)); err == nil {
+			err = call(broker)
+		}
+	} else {
+		err = c.ask(call)
+	}
+	if err != nil {
+		return settings{}, err
+	}
+	var s settings
+	for _, resource := range response.Resources {
+		if code := sarama.KError(resource.ErrorCode); code != sarama.ErrNoError {
+			if code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrClusterAuthorizationFailed {
+				return settings{}, nil
+			}
+			return settings{}, code
+		}
+		for _, entry := range resource.Configs {
+			s.set(entry.Name, entry.Value)
+		}
+	}
+	s.known = s.maxMessageBytes > 0
+	return s, nil
+}
+
+func (s *settings) set(name, value string) {
+	number, _ := strconv.ParseInt(value, 10, 64)
+	switch name {
+	case "message.max.bytes", "max.message.bytes":
+		s.maxMessageBytes = int(number)
+	case "min.insync.replicas":
+		s.minInSync = int(number)
+	case "unclean.leader.election.enable":
+		s.uncleanElection = value == "true"
+	case "cleanup.policy", "log.cleanup.policy":
+		s.compacted = value == "compact"
+	case "flush.messages", "log.flush.interval.messages":
+		s.flushEveryMessage = number == 1
+	case "default.replication.factor":
+		s.replicationFactor = int(number)
+	case "auto.create.topics.enable":
+		s.autoCreate = value == "true"
+	}
+}
+
+// refresh asks for the metadata of a topic, "" for that of the cluster alone.
+func (c *cluster) refresh(topic string) error {
+	if topic == "" {
+		// sarama has no request without topics; any legal name does, since
+		// nothing is created by asking.
+		topic = "agrimill-metadata"
+	}
+	err := c.client.RefreshMetadata(topic)
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		return fmt.Errorf("%w: %s", errNoTopic, topic)
+	}
+	return err
+}
+
+// brokers returns the settings of one broker that can be reached.
+func (c *cluster) brokers() (settings, error) {
+	if err := c.refresh(""); err != nil && !errors.Is(err, errNoTopic) && kafkaError(err) != sarama.ErrTopicAuthorizationFailed {
+		return settings{}, err
+	}
+	err := error(sarama.ErrOutOfBrokers)
+	for _, broker := range c.client.Brokers() {
+		var s settings
+		if s, err = c.describe(sarama.BrokerResource, strconv.Itoa(int(broker.ID()))); err == nil {
+			return s, nil
+		}
+	}
+	return settings{}, err
+}
+
+// create creates a topic and waits until all its partitions have a leader.
+func (c *cluster) create(ctx context.Context, topic string, config *Config, brokerLimit int) error {
+	detail := &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ConfigEntries: map[string]*string{}}
+	if config.Partitions > 0 {
+		detail.NumPartitions = config.Partitions
+	}
+	if config.ReplicationFactor > 0 {
+		detail.ReplicationFactor = config.ReplicationFactor
+	}
+	if size := config.MaxMessageSize; size > brokerLimit && brokerLimit > 0 {
+		value := strconv.Itoa(size)
+		detail.ConfigEntries["max.message.bytes"] = &value
+	}
+	for name, value := range config.TopicConfig {
+		detail.ConfigEntries[name] = &value
+	}
+	request := sarama.NewCreateTopicsRequest(c.client.Config().Version, map[string]*sarama.TopicDetail{topic: detail}, config.ConnectTimeout, false)
+	for {
+		controller, err := c.client.Controller()
+		if err != nil {
+			return err
+		}
+		response, err := controller.CreateTopics(request)
+		if err != nil {
+			return err
+		}
+		result := response.TopicErrors[topic]
+		switch {
+		case result == nil:
+			return sarama.ErrIncompleteResponse
+		case result.Err == sarama.ErrNoError, result.Err == sarama.ErrTopicAlreadyExists:
+			return c.waitForLeaders(ctx, topic)
+		case result.Err != sarama.ErrNotController:
+			return fmt.Errorf("create topic: %w", result)
+		}
+		// Another broker has become the controller; refresh learns which.
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("create topic: %w", result)
+		}
+		if err := c.refresh(topic); err != nil && !errors.Is(err, errNoTopic) {
+			return err
+		}
+	}
+}
+
+func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {
+	for {
+		err := c.refresh(topic)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, errNoTopic) && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+			return err
+		}
+		if pause(ctx) != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(pauseBetweenLooks)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// topic reads the settings of a topic whose metadata was refreshed before.
+func (c *cluster) topic(name string) (settings, error) {
+	s, err := c.describe(sarama.TopicResource, name)
+	if err != nil {
+		return settings{}, err
+	}
+	partitions, err := c.client.Partitions(name)
+	if err != nil {
+		return settings{}, err
+	}
+	for i, partition := range partitions {
+		replicas, err := c.client.Replicas(name, partition)
+		if err != nil && !errors.Is(err, sarama.ErrReplicaNotAvailable) { // which has them all the same
+			return settings{}, err
+		}
+		if i == 0 || len(replicas) < s.replicationFactor {
+			s.replicationFactor = len(replicas)
+		}
+	}
+	return s, nil
+}
+
+// writable returns an error unless every partition of a topic takes messages
+// now, as far as metadata tells.
+func (c *cluster) writable(name string, minInSync int) error {
+	if err := c.refresh(name); err != nil {
+		return err
+	}
+	partitions, err := c.client.Partitions(name)
+	if err != nil {
+		return err
+	}
+	for _, partition := range partitions {
+		inSync, err := c.client.InSyncReplicas(name, partition)
+		if err != nil && !errors.Is(err, sarama.ErrReplicaNotAvailable) {
+			return err
+		}
+		if len(inSync) < minInSync {
+			return fmt.Errorf("topic %s, partition %d: %d replicas in sync, %d needed: %w", name, partition, len(inSync), minInSync, sarama.ErrNotEnoughReplicas)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package kafka
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/net/proxy"
+)
+
+// dialer makes the connections of a sink and can end them all: sarama has no
+// other way to stop waiting for a broker that does not answer.
+type dialer struct {
+	timeout time.Duration
+	ctx     context.Context // ends with shut
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex
+	via   proxy.Dialer // nil: directly
+	conns map[*conn]struct{}
+}
+
+func newDialer(timeout time.Duration) *dialer {
+	d := &dialer{timeout: timeout, conns: map[*conn]struct{}{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// through makes d dial through another dialer.
+func (d *dialer) through(via proxy.Dialer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.via = via
+}
+
+// Dial connects.
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
+	defer cancel()
+	d.mu.Lock()
+	via := d.via
+	d.mu.Unlock()
+
+	var raw net.Conn
+	var err error
+	switch via := via.(type) {
+	case nil:
+		raw, err = (&net.Dialer{}).DialContext(ctx, network, address)
+	case proxy.ContextDialer:
+		raw, err = via.DialContext(ctx, network, address)
+	default:
+		raw, err = via.Dial(network, address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: raw, dialer: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		_ = raw.Close()
+		return nil, net.ErrClosed
+	}
+	d.conns[c] = struct{}{}
+	return c, nil
+}
+
+// isShut reports whether shut was called.
+func (d *dialer) isShut() bool { return d.ctx.Err() != nil }
+
+// shut closes all connections and makes no more.
+func (d *dialer) shut() {
+	d.mu.Lock()
+	d.cancel()
+	conns := d.conns
+	d.conns = map[*conn]struct{}{}
+	d.mu.Unlock()
+	for c := range conns {
+		_ = c.Conn.Close()
+	}
+}
+
+// conn is a connection that its dialer knows.
+type conn struct {
+	net.Conn
+	dialer *dialer
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.conns, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
+}

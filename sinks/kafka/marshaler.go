@@ -1,0 +1,104 @@
+package kafka
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
+
+// Marshaler writes Watermill messages as Kafka records and reads them back, any
+// payload and any metadata byte for byte. It fits into the publisher and the
+// subscriber of watermill-kafka. What it writes, watermill-kafka's
+// DefaultMarshaler reads too, apart from the names of the last rule.
+//
+//   - The payload is the value; an empty one is an empty value, not a null one,
+//     which would delete the key in a compacted topic.
+//   - The UUID is the header _watermill_message_uuid, as in watermill-kafka.
+//   - Each metadata entry is a header of the same name, with its value as it is.
+//   - A name that is the UUID's, that is not UTF-8 (clients in Java would alter
+//     it), or that begins with `agrimill-key-` is written percent-encoded behind
+//     `agrimill-key-`.
+//
+// It sets no key: the sink does, by Config.PartitionKey.
+type Marshaler struct{}
+
+const keyPrefix = "agrimill-key-"
+
+// names percent-encodes names of headers.
+var names = sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }}
+
+// Marshal makes the record for a topic. It keeps nothing of msg: value and
+// headers are copies.
+func (Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	size := len(msg.Payload) + len(wmkafka.UUIDHeaderKey) + len(msg.UUID)
+	for name, value := range msg.Metadata {
+		size += len(name) + len(value)
+	}
+	// One allocation for everything. Escaped names are longer and rare; append
+	// finds room for them.
+	buf := make([]byte, 0, size)
+	put := func(s string) []byte {
+		start := len(buf)
+		buf = append(buf, s...)
+		return buf[start:len(buf):len(buf)]
+	}
+	headers := make([]sarama.RecordHeader, 1, len(msg.Metadata)+1)
+	headers[0] = sarama.RecordHeader{Key: put(wmkafka.UUIDHeaderKey), Value: put(msg.UUID)}
+	for name, value := range msg.Metadata {
+		headers = append(headers, sarama.RecordHeader{Key: put(encodeName(name)), Value: put(value)})
+	}
+	start := len(buf)
+	buf = append(buf, msg.Payload...)
+	return &sarama.ProducerMessage{
+		Topic:   topic,
+		Value:   sarama.ByteEncoder(buf[start:len(buf):len(buf)]),
+		Headers: headers,
+	}, nil
+}
+
+// Unmarshal makes the Watermill message of a record. Its payload is the value,
+// not a copy. Of several headers with one name the last one counts. It never
+// fails.
+func (Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
+	msg := message.NewMessage("", record.Value)
+	for _, header := range record.Headers {
+		if header == nil {
+			continue
+		}
+		if name := string(header.Key); name == wmkafka.UUIDHeaderKey {
+			msg.UUID = string(header.Value)
+		} else {
+			msg.Metadata[decodeName(name)] = string(header.Value)
+		}
+	}
+	return msg, nil
+}
+
+func encodeName(name string) string {
+	if isPlainName(name) {
+		return name
+	}
+	return keyPrefix + names.Escape(name)
+}
+
+// isPlainName reports whether a name can be a header as it is.
+func isPlainName(name string) bool {
+	return name != wmkafka.UUIDHeaderKey && !strings.HasPrefix(name, keyPrefix) && utf8.ValidString(name)
+}
+
+// decodeName reverses encodeName. What encodeName never writes stays as it is.
+func decodeName(name string) string {
+	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
+		if decoded, err := names.Unescape(escaped); err == nil && !isPlainName(decoded) {
+			return decoded
+		}
+	}
+	return name
+}

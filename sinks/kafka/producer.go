@@ -1,0 +1,94 @@
+package kafka
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	// batchOverhead is what a batch of one record has beside the record.
+	batchOverhead = 61
+	// recordVersion is the version of records since Kafka 0.11.
+	recordVersion = 2
+)
+
+// producerKey says for which topics a producer is. sarama closes a batch by one
+// limit for all topics, and a broker refuses a batch that is larger than its
+// topic allows, so there is a producer for each limit.
+type producerKey struct {
+	limit int  // of a record, see recordLimit
+	alone bool // one message per request
+}
+
+// producer is an asynchronous producer of sarama that tells each message's
+// sender how it went.
+type producer struct {
+	client sarama.Client
+	async  sarama.AsyncProducer
+	done   sync.WaitGroup // of the goroutines that read the results
+}
+
+// delivery is what a message in flight carries.
+type delivery struct {
+	call  *call
+	index int
+	size  int64
+}
+
+// newProducer connects.
+func newProducer(brokers []string, config *sarama.Config, key producerKey, finish func(*delivery, error)) (*producer, error) {
+	config.Producer.MaxMessageBytes = key.limit
+	if key.alone {
+		config.Producer.Flush.MaxMessages = 1
+	}
+	client, err := sarama.NewClient(brokers, config)
+	if err != nil {
+		return nil, err
+	}
+	async, err := sarama.NewAsyncProducerFromClient(client)
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	p := &producer{client: client, async: async}
+	// Both end when the producer is closed and has no message left.
+	p.done.Go(func() {
+		for msg := range async.Successes() {
+			finish(msg.Metadata.(*delivery), nil)
+		}
+	})
+	p.done.Go(func() {
+		for failed := range async.Errors() {
+			finish(failed.Msg.Metadata.(*delivery), failed.Err)
+		}
+	})
+	return p, nil
+}
+
+// close waits for all messages under way. Nobody may be sending.
+func (p *producer) close() {
+	p.async.AsyncClose()
+	p.done.Wait()
+	_ = p.client.Close()
+}
+
+// recordLimit returns how large a record may be, as recordSize counts it, for a
+// topic with this max.message.bytes. A batch that cannot be compressed grows by
+// a few bytes per block.
+func recordLimit(messageLimit int, codec sarama.CompressionCodec) int {
+	limit := messageLimit - batchOverhead
+	if codec != sarama.CompressionNone {
+		limit -= messageLimit/1024 + 64
+	}
+	return max(limit, 1)
+}
+
+// recordSize returns how large a record is at most.
+func recordSize(record *sarama.ProducerMessage) int { return record.ByteSize(recordVersion) }
+
+// tooLarge is the cause of sinks.ErrTooLarge.
+func tooLarge(size, limit int) error {
+	return fmt.Errorf("%d bytes with headers and the record's own; the limit is %d", size, limit)
+}

@@ -1,0 +1,31 @@
+package kafka
+
+import (
+	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
+)
+
+var _ sarama.SCRAMClient = (*scramClient)(nil)
+
+// scramClient makes the client of xdg-go/scram one of sarama. One is made for
+// each connection.
+type scramClient struct {
+	hash         scram.HashGeneratorFcn
+	conversation *scram.ClientConversation
+}
+
+// Begin prepares the exchange.
+func (c *scramClient) Begin(user, password, authzID string) error {
+	client, err := c.hash.NewClient(user, password, authzID)
+	if err != nil {
+		return err
+	}
+	c.conversation = client.NewConversation()
+	return nil
+}
+
+// Step answers a challenge of the broker.
+func (c *scramClient) Step(challenge string) (string, error) { return c.conversation.Step(challenge) }
+
+// Done reports whether the exchange is over.
+func (c *scramClient) Done() bool { return c.conversation.Done() }

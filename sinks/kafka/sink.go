@@ -1,0 +1,480 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+var (
+	_ sinks.Sink        = (*Sink)(nil)
+	_ message.Publisher = (*Sink)(nil)
+
+	// errTimeout is the cause of ErrUnavailable when PublishTimeout is over.
+	errTimeout = errors.New("no acknowledgement in time")
+)
+
+// Sink stores messages in Kafka topics. It is safe for concurrent use.
+type Sink struct {
+	config  Config
+	logger  watermill.LoggerAdapter
+	copies  bool // the marshaler's records share nothing with the message
+	dialer  *dialer
+	cluster *cluster
+	brokers atomic.Pointer[settings] // of a broker when last looked
+
+	pending      *semaphore.Weighted // messages
+	pendingBytes *semaphore.Weighted
+
+	topicsMu sync.Mutex
+	topics   map[string]*topic
+	flights  map[string]*flight
+	alone    map[string]time.Time
+
+	producersMu sync.Mutex
+	producers   map[producerKey]*producer
+
+	durabilityMu sync.Mutex
+	weakest      *sinks.Description // durability of the weakest topic so far
+	warned       map[string]bool
+
+	mu       sync.Mutex // guards isClosed against calls.Add
+	isClosed bool
+	calls    sync.WaitGroup
+	closed   chan struct{} // closed when Close is done
+
+	// background ends when Close stops waiting: calls under way give up.
+	background context.Context
+	stop       context.CancelFunc
+}
+
+// call is one call of Publish whose messages are with a producer.
+type call struct {
+	left atomic.Int32  // deliveries that are not finished
+	done chan struct{} // closed when there are none
+
+	mu    sync.Mutex
+	index int // of the first message that failed
+	err   error
+}
+
+// New connects and returns the sink. It logs warnings where the brokers'
+// settings promise less than "what is acknowledged is not lost"; those of topics
+// follow when their first messages come. A nil logger is silent.
+//
+// Errors wrap [ErrConfig], or sinks.ErrUnavailable when no broker can be reached
+// or the cluster refuses; then calling New again later may help. Once New
+// succeeded, the sink reconnects without end.
+func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	config.Brokers = slices.Clone(config.Brokers)
+	config.TopicConfig = maps.Clone(config.TopicConfig)
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	s := &Sink{
+		config:       config,
+		logger:       logger,
+		dialer:       newDialer(config.ConnectTimeout),
+		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
+		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
+		topics:       map[string]*topic{},
+		flights:      map[string]*flight{},
+		alone:        map[string]time.Time{},
+		producers:    map[producerKey]*producer{},
+		warned:       map[string]bool{},
+		closed:       make(chan struct{}),
+	}
+	_, s.copies = config.Marshaler.(Marshaler)
+	s.background, s.stop = context.WithCancel(context.Background())
+	if err := s.start(); err != nil {
+		s.stop()
+		s.dialer.shut()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start connects and looks at the brokers.
+func (s *Sink) start() error {
+	k := s.config.sarama(s.dialer)
+	k.Metadata.RefreshFrequency = 0 // asked when needed
+	if err := k.Validate(); err != nil {
+		return fmt.Errorf("%w: Configure: %w", ErrConfig, err)
+	}
+	client, err := sarama.NewClient(s.config.Brokers, k)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err) // it does not connect yet
+	}
+	s.cluster = &cluster{client: client}
+	have, err := s.cluster.brokers()
+	if err != nil {
+		_ = client.Close()
+		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
+	}
+	s.brokers.Store(&have)
+
+	switch {
+	case !have.known:
+		s.warn("not allowed to read the settings of the brokers, so there are no warnings about them; grant DescribeConfigs on the cluster", nil)
+	case s.config.Provision == ProvisionCreate:
+		s.warnSettings(s.newTopics(), nil)
+	}
+	if have.autoCreate {
+		s.warn("auto.create.topics.enable: other clients create topics with the brokers' settings by a slip of the pen; set it to false", nil)
+	}
+	return nil
+}
+
+// newTopics returns the settings of topics that the sink would create.
+func (s *Sink) newTopics() *settings {
+	have := *s.brokers.Load()
+	if s.config.ReplicationFactor > 0 {
+		have.replicationFactor = int(s.config.ReplicationFactor)
+	}
+	for name, value := range s.config.TopicConfig {
+		have.set(name, value)
+	}
+	return &have
+}
+
+// Describe returns the name, the size limit (headers included) that topics have
+// by default, and the durability of the weakest topic written to so far; before
+// the first message, that of topics to be created.
+func (s *Sink) Describe() sinks.Description {
+	d := sinks.Description{Name: s.config.Name, MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load()))}
+	s.durabilityMu.Lock()
+	weakest := s.weakest
+	s.durabilityMu.Unlock()
+	switch {
+	case weakest != nil:
+		d.Durability, d.DurabilityNote = weakest.Durability, weakest.DurabilityNote
+	case s.config.Provision == ProvisionCreate:
+		d.Durability, d.DurabilityNote = durability(s.newTopics(), "a new topic")
+	}
+	return d
+}
+
+// TopicSegment is the function [TopicSegment].
+func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
+
+// enter reports whether a call may start, and counts it if so.
+func (s *Sink) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosed {
+		return false
+	}
+	s.calls.Add(1)
+	return true
+}
+
+// Publish stores the messages in the topic TopicPrefix.topic, in their order as
+// far as they go to the same partition, and returns nil when every replica in
+// sync has each of them. They are sent without waiting for each other's
+// acknowledgement, like those of concurrent calls, so an error may leave a gap in
+// the order.
+//
+// Without a leader, without an acknowledgement within Config.PublishTimeout, and
+// for whatever the cluster's state is to blame, the error is
+// sinks.ErrUnavailable. A topic that Kafka does not take as a name, and a message
+// that the topic's settings forbid, are sinks.ErrRejected; a message above the
+// topic's limit is sinks.ErrTooLarge. Names and sizes of all messages of the
+// call are checked before the first is sent. See [sinks.Sink] for the rest.
+func (s *Sink) Publish(topic string, messages ...*message.Message) error {
+	if !s.enter() {
+		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
+	}
+	defer s.calls.Done()
+	if len(messages) == 0 {
+		return nil
+	}
+	w, err := s.newWait(topic, messages)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	if err := s.publish(w, s.config.topic(topic), messages); err != nil {
+		return w.err(err)
+	}
+	return nil
+}
+
+// publish does it. Errors are as they came; wait.err makes those of Publish.
+func (s *Sink) publish(w *wait, name string, messages []*message.Message) error {
+	if err := checkTopic(name); err != nil {
+		return err
+	}
+	records := make([]*sarama.ProducerMessage, len(messages))
+	largest := 0
+	for i, msg := range messages {
+		record, err := s.marshal(name, msg)
+		if err != nil {
+			return fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
+		}
+		records[i] = record
+		largest = max(largest, recordSize(record))
+	}
+	t, err := s.waitForTopic(w, name)
+	if err != nil {
+		return err
+	}
+	if largest > t.limits.limit && time.Since(t.looked) > staleAfter {
+		s.forget(t) // the limit may have been raised
+		if t, err = s.waitForTopic(w, name); err != nil {
+			return err
+		}
+	}
+	if largest > t.limits.limit {
+		return sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
+	}
+	c := &call{done: make(chan struct{}), index: len(records)}
+	c.left.Store(int32(len(records))) //nolint:gosec // a slice of pointers is not that long
+	if err := s.send(w, t, c, records); err != nil {
+		return err
+	}
+	if err := w.until(c.done); err != nil {
+		return err
+	}
+	if c.err != nil {
+		return s.judge(t, recordSize(records[c.index]), c.err)
+	}
+	return nil
+}
+
+// marshal makes the record of a message. It shares nothing with the message: the
+// producer may still have it when the caller has its message back.
+func (s *Sink) marshal(name string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	record, err := s.config.Marshaler.Marshal(name, msg)
+	if err != nil {
+		return nil, err
+	}
+	if !s.copies {
+		copied := *record // what the marshaler returned is its own
+		record = &copied
+		if record.Value != nil {
+			value, err := record.Value.Encode()
+			if err != nil {
+				return nil, err
+			}
+			if value == nil {
+				record.Value = nil
+			} else {
+				record.Value = sarama.ByteEncoder(append([]byte{}, value...))
+			}
+		}
+		headers := make([]sarama.RecordHeader, len(record.Headers))
+		for i, header := range record.Headers {
+			headers[i] = sarama.RecordHeader{Key: bytes.Clone(header.Key), Value: bytes.Clone(header.Value)}
+		}
+		record.Headers = headers
+	}
+	record.Topic = name
+	if record.Key == nil {
+		// No key is nil, not an empty one: that would be a key like any other,
+		// and send all such messages to one partition.
+		if key := s.config.PartitionKey(msg); key != "" {
+			record.Key = sarama.StringEncoder(key)
+		}
+	}
+	return record, nil
+}
+
+// waitForTopic returns what is known about a topic, once it is.
+func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
+	t, f := s.lookUp(name)
+	if f == nil {
+		return t, nil
+	}
+	if err := w.until(f.done); err != nil {
+		return nil, err
+	}
+	return f.topic, f.err
+}
+
+// send hands the records to the producer.
+func (s *Sink) send(w *wait, t *topic, c *call, records []*sarama.ProducerMessage) error {
+	deliveries := make([]delivery, len(records))
+	for i, record := range records {
+		size := min(int64(recordSize(record)), s.config.MaxPendingBytes)
+		if err := w.acquire(s.pending, 1); err != nil {
+			return err
+		}
+		if err := w.acquire(s.pendingBytes, size); err != nil {
+			s.pending.Release(1)
+			return err
+		}
+		deliveries[i] = delivery{call: c, index: i, size: size}
+		record.Metadata = &deliveries[i]
+		if err := w.put(t.producer.async.Input(), record); err != nil {
+			s.pendingBytes.Release(size)
+			s.pending.Release(1)
+			return err
+		}
+	}
+	return nil
+}
+
+// finish is called by the producers for each message they are done with.
+func (s *Sink) finish(d *delivery, err error) {
+	s.pendingBytes.Release(d.size)
+	s.pending.Release(1)
+	c := d.call
+	if err != nil {
+		c.mu.Lock()
+		if d.index < c.index {
+			c.index, c.err = d.index, err
+		}
+		c.mu.Unlock()
+	}
+	if c.left.Add(-1) == 0 {
+		close(c.done)
+	}
+}
+
+// judge looks at what a producer said about a message of this size.
+func (s *Sink) judge(t *topic, size int, err error) error {
+	if blamesBatch(err) && !t.limits.alone {
+		// One message spoils a batch for all others in it, which may be anybody's.
+		// What is to blame shows when they come again, one by one. A limit that
+		// was lowered shows then too, before anything is sent.
+		s.sendAlone(t)
+		return sinks.NewError(s.config.Name, t.name, sinks.ErrUnavailable,
+			fmt.Errorf("a batch was refused, its messages have to go alone: %v", err)) //nolint:errorlint // has to match one class only
+	}
+	if isTooLarge(err) {
+		s.forget(t)
+		return sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge, fmt.Errorf("%w: %d bytes", err, size+batchOverhead))
+	}
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		s.forget(t) // deleted, so to be created again
+	}
+	return err
+}
+
+// Health asks the brokers for the topics written to so far. It returns nil when
+// all their partitions have a leader and enough replicas in sync, or a broker
+// answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
+// after Close.
+func (s *Sink) Health(ctx context.Context) error {
+	if !s.enter() {
+		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
+	}
+	result := make(chan error, 1)
+	// sarama knows no contexts; it ends by its time-outs or by Close.
+	go func() {
+		defer s.calls.Done()
+		result <- s.look()
+	}()
+	select {
+	case err := <-result:
+		if err == nil {
+			return nil
+		}
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return ctxErr
+		}
+		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.background.Done():
+		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
+	}
+}
+
+func (s *Sink) look() error {
+	have, err := s.cluster.brokers()
+	if err != nil {
+		return err
+	}
+	s.brokers.Store(&have)
+	s.topicsMu.Lock()
+	topics := slices.Collect(maps.Values(s.topics))
+	s.topicsMu.Unlock()
+	for _, t := range topics {
+		err := s.cluster.writable(t.name, max(1, t.settings.minInSync))
+		if errors.Is(err, errNoTopic) && s.config.Provision == ProvisionCreate {
+			s.forget(t) // it will be created again
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close waits up to Config.CloseTimeout for calls that are under way; those that
+// are not done then return sinks.ErrClosed, and their messages may or may not be
+// stored. It always returns nil; all calls wait for the first one.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	first := !s.isClosed
+	s.isClosed = true
+	s.mu.Unlock()
+	if !first {
+		<-s.closed
+		return nil
+	}
+
+	timer := time.NewTimer(s.config.CloseTimeout)
+	defer timer.Stop()
+	idle := make(chan struct{})
+	// Ends with the last call, which closing makes give up.
+	go func() {
+		defer close(idle)
+		s.calls.Wait()
+	}()
+	select {
+	case <-idle:
+	case <-timer.C:
+		s.logger.Info("Kafka sink closes with publishes under way", nil)
+		s.stop()
+		s.dialer.shut()
+		<-idle
+	}
+
+	// A producer may still have messages whose callers gave up.
+	drained := make(chan struct{})
+	// Ends when the producers are drained, at the latest without connections.
+	go func() {
+		defer close(drained)
+		var group sync.WaitGroup
+		for _, p := range s.producers { // nobody else is left
+			group.Go(p.close)
+		}
+		group.Wait()
+	}()
+	select {
+	case <-drained:
+	case <-timer.C:
+	case <-s.background.Done():
+	}
+	s.stop()
+	select {
+	case <-drained:
+	default:
+		s.dialer.shut()
+		<-drained
+	}
+	_ = s.cluster.client.Close()
+	s.dialer.shut()
+	close(s.closed)
+	return nil
+}

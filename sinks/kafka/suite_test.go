@@ -1,0 +1,128 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend is a broker behind a proxy.
+type backend struct {
+	sinktest.NoFaults // where there is no server to be stopped
+	addr              string
+	config            kafka.Config
+}
+
+// suiteConfig is what the suite needs: errors after two seconds, and one
+// partition, since it has no keys.
+func suiteConfig(addr string, settings sinktest.Settings) kafka.Config {
+	return kafka.Config{
+		Brokers:        []string{addr},
+		Partitions:     1,
+		MaxMessageSize: int(settings.MaxMessageSize),
+		ConnectTimeout: 2 * time.Second,
+		PublishTimeout: 2 * time.Second,
+		CloseTimeout:   time.Second,
+	}
+}
+
+func (b *backend) NewSink(t *testing.T) sinks.Sink {
+	t.Helper()
+	sink, err := kafka.New(b.config, nil)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+func (b *backend) Read(t *testing.T, topic string) []*message.Message {
+	t.Helper()
+	prefix := b.config.TopicPrefix
+	if prefix == "" {
+		prefix = kafka.DefaultTopicPrefix
+	}
+	var messages []*message.Message
+	for _, record := range kafkatest.Read(t, b.addr, prefix+"."+topic) {
+		messages = append(messages, unmarshal(t, record))
+	}
+	return messages
+}
+
+// unmarshal hands a record read by franz-go to the marshaler, which takes those
+// of sarama.
+func unmarshal(t *testing.T, record *kgo.Record) *message.Message {
+	t.Helper()
+	same := &sarama.ConsumerMessage{Topic: record.Topic, Key: record.Key, Value: record.Value}
+	for _, header := range record.Headers {
+		same.Headers = append(same.Headers, &sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
+	}
+	msg, err := kafka.Marshaler{}.Unmarshal(same)
+	if err != nil {
+		t.Fatalf("Unmarshal: %v", err)
+	}
+	return msg
+}
+
+// fakeBackend is a cluster in the process.
+type fakeBackend struct {
+	backend
+	cluster *kafkatest.Cluster
+}
+
+func newFakeBackend(t *testing.T, settings sinktest.Settings) *fakeBackend {
+	t.Helper()
+	cluster := kafkatest.Start(t)
+	return &fakeBackend{cluster: cluster, backend: backend{addr: cluster.Addr(), config: suiteConfig(cluster.Addr(), settings)}}
+}
+
+func (b *fakeBackend) Break(*testing.T)    { b.cluster.Stop() }
+func (b *fakeBackend) Repair(t *testing.T) { t.Helper(); b.cluster.Restart() }
+func (b *fakeBackend) Hang(*testing.T)     { b.cluster.Proxy.Hang() }
+func (b *fakeBackend) Resume(*testing.T)   { b.cluster.Proxy.Resume() }
+
+var rejectedTopics = []string{
+	"", ".", "a.", ".a", "a..b", "a b", " a", "a\t", "a\r\nb", "a\x00b", "a:b", "a/b", "*", "a.*", "ä", "%",
+	strings.Repeat("a", 250), strings.Repeat("a.", 200) + "a",
+}
+
+func features() sinktest.Features {
+	return sinktest.Features{
+		UUID:     true,
+		Metadata: true,
+		ReservedNames: []string{
+			"_watermill_message_uuid", "agrimill-key-", "agrimill-key-a", "agrimill-key-%FF", "agrimill-key-_watermill_message_uuid",
+			"\xff", "ce_id", "",
+		},
+		MaxMessageSize:       true,
+		Outage:               true,
+		Hang:                 true,
+		RejectedTopics:       rejectedTopics,
+		UnescapeTopicSegment: kafka.UnescapeTopicSegment,
+		LegalSegment: func(s string) bool {
+			return s != "" && len(s) <= 249 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+			t.Helper()
+			return newFakeBackend(t, settings)
+		},
+		Features: features(),
+	})
+}

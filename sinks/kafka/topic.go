@@ -1,0 +1,143 @@
+package kafka
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// maxTopicLength is Kafka's limit for the name of a topic.
+const maxTopicLength = 249
+
+// MaxSegmentLength is how long a segment made by [TopicSegment] is at most. Two
+// segments, or several IDs and one long value, fit into a topic.
+const MaxSegmentLength = 96
+
+// errBadTopic is the cause of ErrRejected for topics that are no Kafka topic.
+var errBadTopic = errors.New("not a Kafka topic")
+
+// ErrHashedSegment is returned by [UnescapeTopicSegment] for the segment of a
+// value that was too long to be written in full. The value itself travels in
+// the message, e.g. a message type in the header x-router-message-type.
+var ErrHashedSegment = errors.New("topic segment is a hash, which cannot be reversed")
+
+const (
+	// mark begins an escape. It is two underscores because Kafka makes names of
+	// metrics, in which '.' becomes '_', and refuses to create a topic whose
+	// name differs from another one's only in that. With one underscore, a.3Ab
+	// and a:b would collide. With two, the underscores of a name tell after the
+	// replacement what they were before: one is a separator, two are a mark,
+	// three are both.
+	mark = "__"
+	// hashMark begins a hash. No escape does: its mark is followed by an
+	// upper-case hexadecimal digit.
+	hashMark   = mark + "h"
+	hashLength = len(hashMark) + 32
+)
+
+// single escapes with one underscore as mark. Its segments have no other
+// underscores, so doubling them is reversible.
+var single = sinks.Segments{Mark: '_', Legal: func(b byte) bool {
+	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '-'
+}}
+
+// TopicSegment maps any string to one segment of a Kafka topic, different
+// strings to different segments. Letters, digits and '-' stay; every other byte
+// becomes two underscores and two upper-case hexadecimal digits:
+// `iso:11783:-10:taskdata:zip` becomes
+// `iso__3A11783__3A-10__3Ataskdata__3Azip`. The empty string becomes `__`.
+// [UnescapeTopicSegment] is the way back.
+//
+// A segment longer than [MaxSegmentLength] is cut to 61 bytes, or a few less,
+// and ends with `__h` and the first 128 bits of the value's SHA-256 in lower-case
+// hexadecimal digits. There is no way back from it.
+//
+// Topics of such segments joined by dots never collide in the names of Kafka's
+// metrics.
+func TopicSegment(value string) string {
+	segment := single.Escape(value)
+	if strings.IndexByte(segment, '_') >= 0 {
+		segment = strings.ReplaceAll(segment, "_", mark)
+	}
+	if len(segment) <= MaxSegmentLength {
+		return segment
+	}
+	cut := MaxSegmentLength - hashLength
+	// Not within an escape, which is the mark and two digits.
+	if i := strings.LastIndex(segment[:cut], mark); i > cut-len(mark)-2 {
+		cut = i
+	} else if segment[cut-1] == '_' { // and not within a mark
+		cut--
+	}
+	sum := sha256.Sum256([]byte(value))
+	return segment[:cut] + hashMark + hex.EncodeToString(sum[:16])
+}
+
+// UnescapeTopicSegment returns the value that [TopicSegment] maps to segment,
+// [ErrHashedSegment] when the segment has a hash instead, and
+// [sinks.ErrBadSegment] for anything that TopicSegment never returns.
+func UnescapeTopicSegment(segment string) (string, error) {
+	if len(segment) > MaxSegmentLength {
+		return "", fmt.Errorf("%w: %d bytes long", sinks.ErrBadSegment, len(segment))
+	}
+	if strings.Contains(segment, hashMark) {
+		if isHashed(segment) {
+			return "", fmt.Errorf("%w: %q", ErrHashedSegment, segment)
+		}
+		return "", fmt.Errorf("%w: %q has a malformed hash", sinks.ErrBadSegment, segment)
+	}
+	var b strings.Builder
+	b.Grow(len(segment))
+	for i := 0; i < len(segment); i++ {
+		if segment[i] == '_' {
+			i++
+			if i == len(segment) || segment[i] != '_' {
+				return "", fmt.Errorf("%w: %q has a single underscore", sinks.ErrBadSegment, segment)
+			}
+		}
+		b.WriteByte(segment[i])
+	}
+	return single.Unescape(b.String())
+}
+
+// isHashed reports whether a segment with a hash mark has the form that
+// TopicSegment gives it.
+func isHashed(segment string) bool {
+	prefix, digits, _ := strings.Cut(segment, hashMark)
+	if len(digits) != 32 || strings.Trim(digits, "0123456789abcdef") != "" {
+		return false
+	}
+	if len(prefix) > MaxSegmentLength-hashLength || len(prefix) < MaxSegmentLength-hashLength-len(mark)-1 {
+		return false
+	}
+	_, err := UnescapeTopicSegment(prefix)
+	return err == nil
+}
+
+// checkTopic returns an error unless name can be a topic that segments joined
+// by dots make up.
+func checkTopic(name string) error {
+	if len(name) > maxTopicLength {
+		return fmt.Errorf("%w: %d bytes long, the limit is %d", errBadTopic, len(name), maxTopicLength)
+	}
+	start := true // of a segment
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		if c != '_' && c != '.' && !single.Legal(c) || c == '.' && start {
+			return fmt.Errorf("%w: byte %d", errBadTopic, i)
+		}
+		start = c == '.'
+	}
+	if start {
+		return fmt.Errorf("%w: empty or ends with a dot", errBadTopic)
+	}
+	switch name {
+	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":
+		return fmt.Errorf("%w: %s belongs to the brokers", errBadTopic, name)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// errClosed ends a wait when Close has stopped waiting.
+var errClosed = errors.New("closed")
+
+// wait ends the waiting of one call of Publish: by its messages' contexts, by
+// PublishTimeout, or by Close.
+type wait struct {
+	sink  *Sink
+	topic string
+	timer *time.Timer
+	ended <-chan struct{} // closed when a context of a message ends; nil = never
+	cause func() error    // the context's error, nil while none has ended
+	stops []func() bool
+}
+
+// newWait returns the error of a context that has ended already.
+func (s *Sink) newWait(topic string, messages []*message.Message) (*wait, error) {
+	w := &wait{sink: s, topic: topic}
+	first := messages[0].Context()
+	same := true
+	for _, msg := range messages {
+		ctx := msg.Context()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		same = same && ctx == first
+	}
+	if same {
+		w.ended, w.cause = first.Done(), first.Err
+	} else {
+		w.watch(messages)
+	}
+	w.timer = time.NewTimer(s.config.PublishTimeout)
+	return w, nil
+}
+
+// watch makes the end of any of several contexts the end of the wait.
+func (w *wait) watch(messages []*message.Message) {
+	first, cancel := context.WithCancelCause(context.Background())
+	w.ended = first.Done()
+	w.cause = func() error { return context.Cause(first) }
+	var last context.Context
+	for _, msg := range messages {
+		ctx := msg.Context()
+		if ctx == last || ctx.Done() == nil {
+			continue
+		}
+		last = ctx
+		w.stops = append(w.stops, context.AfterFunc(ctx, func() { cancel(ctx.Err()) }))
+	}
+	w.stops = append(w.stops, func() bool { cancel(nil); return true })
+}
+
+// end releases what the wait holds.
+func (w *wait) end() {
+	w.timer.Stop()
+	for _, stop := range w.stops {
+		stop()
+	}
+}
+
+// expire puts the time-out back, for whoever waits next.
+func (w *wait) expire() error {
+	w.timer.Reset(0)
+	return errTimeout
+}
+
+// until waits for done.
+func (w *wait) until(done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-w.ended:
+		return w.cause()
+	case <-w.timer.C:
+		return w.expire()
+	case <-w.sink.background.Done():
+		return errClosed
+	}
+}
+
+// put waits for room in a producer's queue.
+func (w *wait) put(input chan<- *sarama.ProducerMessage, record *sarama.ProducerMessage) error {
+	select {
+	case input <- record:
+		return nil
+	case <-w.ended:
+		return w.cause()
+	case <-w.timer.C:
+		return w.expire()
+	case <-w.sink.background.Done():
+		return errClosed
+	}
+}
+
+// acquire waits for room.
+func (w *wait) acquire(room *semaphore.Weighted, n int64) error {
+	if room.TryAcquire(n) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	acquired := make(chan error, 1)
+	// Ends when there is room, or when ctx is cancelled below.
+	go func() { acquired <- room.Acquire(ctx, n) }()
+	select {
+	case err := <-acquired:
+		cancel()
+		return err
+	case <-w.ended:
+	case <-w.timer.C:
+		_ = w.expire()
+	case <-w.sink.background.Done():
+	}
+	cancel()
+	if err := <-acquired; err == nil {
+		return nil // there was room at last; the next wait ends at once
+	}
+	return w.until(nil)
+}
+
+// err makes the error of Publish.
+func (w *wait) err(err error) error {
+	name := w.sink.config.Name
+	switch {
+	case errors.Is(err, errClosed), w.sink.background.Err() != nil:
+		return sinks.NewError(name, w.topic, sinks.ErrClosed, nil)
+	}
+	var typed *sinks.Error
+	if errors.As(err, &typed) {
+		return &sinks.Error{Sink: name, Topic: w.topic, Kind: typed.Kind, Cause: typed.Cause}
+	}
+	// A context of a message, and not one inside the client: that is a
+	// time-out of its own.
+	if ctxErr := w.cause(); ctxErr != nil && errors.Is(err, ctxErr) {
+		return ctxErr
+	}
+	return sinks.NewError(name, w.topic, classify(err), err)
+}

@@ -83,7 +83,7 @@ func TestDesignNamesEveryPackage(t *testing.T) {
 // (helpers of tests aside) imports a broker's client, also one that is added later.
 func TestBrokersOnlyBelowSinks(t *testing.T) {
 	t.Parallel()
-	allowed := []string{module + "/sinks/", module + "/examples/", module + "/internal/natstest"}
+	allowed := []string{module + "/sinks/", module + "/examples/", module + "/internal/natstest", module + "/internal/kafkatest"}
 	for _, pkg := range packages(t) {
 		path := pkg.ImportPath + "/"
 		var exempt bool

@@ -100,8 +100,8 @@ func TestCloseDrainsOpenMessages(t *testing.T) {
 		t.Error("the message's context ended before the drain time was over")
 	}
 	select {
-	case <-closed:
-		t.Fatal("Close did not wait for the open message")
+	case err := <-closed:
+		t.Fatalf("Close did not wait for the open message: %v", err)
 	default:
 	}
 	msg.Ack()

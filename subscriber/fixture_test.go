@@ -1,7 +1,6 @@
 package subscriber_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -41,7 +40,6 @@ type fixture struct {
 	sender    gateway.Endpoint
 	receiver  gateway.Endpoint
 	receiver2 gateway.Endpoint
-	log       *bytes.Buffer
 }
 
 func newFixture(t *testing.T, cfg gatewaytest.Config) *fixture {

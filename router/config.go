@@ -19,9 +19,10 @@ const DefaultCloseTimeout = 30 * time.Second
 type Config struct {
 	// Poison is where messages go that cannot be handled: a sink, or any
 	// Watermill publisher whose Publish returns after the message is stored.
-	// Required. It should take messages of every size that the routes' sinks
-	// take; one that it does not take stays unacknowledged. It may be one of the
-	// routes' sinks. The Router closes it.
+	// Required. It may be one of the routes' sinks. The Router closes it.
+	//
+	// A message that is too large for it goes there with its payload in
+	// ClaimCheck. Without one it stays unacknowledged, see [PoisonConfig].
 	Poison message.Publisher
 	// PoisonTopic is the topic of the poison queue. Empty means
 	// [DefaultPoisonTopic].
@@ -35,6 +36,23 @@ type Config struct {
 	// Dedup configures the recognition of duplicates. Scope and Observer are
 	// set per route. The Router closes the Store if it has a method Close() error.
 	Dedup DedupConfig
+
+	// ClaimCheck stores payloads that are too large for a sink or for the poison
+	// queue: the message is then published with an empty payload and the
+	// metadata gateway.KeyPayloadMode, KeyPayloadReference, KeyPayloadSHA256 and
+	// KeyPayloadSize. Who reads it finds the payload there with
+	// claimcheck.Store.OpenMessage; the publisher does so by itself. Nil means
+	// none: a message that is too large goes to the poison queue. The Router
+	// neither closes it nor deletes from it: let the bucket expire what is older
+	// than the broker keeps messages.
+	ClaimCheck ClaimCheck
+	// MaxInlinePayload is the largest payload in bytes that a route takes into
+	// the message when it is still with the service (subscriber.PayloadLazy) and
+	// the sink needs it. A larger one, and one of unknown size, is streamed into
+	// ClaimCheck; without one the message goes to the poison queue. A sink that
+	// opens payloads by itself ([sinks.Description.OpensPayloads]) is left to do
+	// so. 0 means [DefaultMaxInlinePayload]; negative is an error.
+	MaxInlinePayload int64
 
 	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions
 	// are cancelled, whether the messages in flight are done or not; at 90 % the
@@ -80,6 +98,9 @@ func (c *Config) setDefaults() {
 func (c Config) Validate() error {
 	if c.CloseTimeout < 0 {
 		return fmt.Errorf("%w: CloseTimeout is negative", ErrConfig)
+	}
+	if err := validPayloads(c.MaxInlinePayload); err != nil {
+		return err
 	}
 	poison := PoisonConfig{Publisher: c.Poison, Topic: c.PoisonTopic, Timeout: c.PoisonTimeout}
 	if err := poison.Validate(); err != nil {

@@ -18,6 +18,11 @@ type delivery struct {
 	filtered  bool
 	duplicate bool
 	poisoned  bool
+
+	// What is known of payloads from earlier attempts: the one that was with the
+	// service, and those in the claim check, by key.
+	lazy   *located
+	stored map[string]*located
 }
 
 type deliveryKey struct{}

@@ -12,6 +12,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/setaside"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -43,13 +45,20 @@ const (
 	// KeyPoisonReplay names the [Router.Replay] that put the message (back) into
 	// the queue.
 	KeyPoisonReplay = "x-router-poison-replay"
+	// KeyPoisonPayload is "inline" when the payload was in the message and has
+	// gone into the claim check on the way into the poison queue. A replay puts
+	// it back.
+	KeyPoisonPayload = "x-router-poison-payload"
 )
 
 // poisonKeys are all keys that PoisonQueue and Replay add.
 var poisonKeys = []string{
 	KeyPoisonReason, KeyPoisonClass, KeyPoisonRoute, KeyPoisonTopic, KeyPoisonSubscriber, KeyPoisonAttempts,
-	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonReplay,
+	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonReplay, KeyPoisonPayload,
 }
+
+// payloadWasInline is the value of KeyPoisonPayload.
+const payloadWasInline = "inline"
 
 // Defaults of [PoisonConfig].
 const (
@@ -68,6 +77,13 @@ type PoisonConfig struct {
 	// ended, so that a shutdown does not lose the verdict. 0 means
 	// [DefaultPoisonTimeout]; negative is an error.
 	Timeout time.Duration
+	// ClaimCheck takes the payloads of messages that are too large for the
+	// Publisher: that is known when the Publisher is a [sinks.Sink]. Nil means
+	// none, and such messages stay open.
+	ClaimCheck ClaimCheck
+	// MaxInlinePayload is the largest payload in bytes that is fetched into a
+	// message that does not have it yet, see [Config.MaxInlinePayload].
+	MaxInlinePayload int64
 	// Stop, when closed, ends the pause after a failed publish. The Router sets it.
 	Stop <-chan struct{}
 	// Name is the route's name. The Router sets it; used alone, empty means the
@@ -95,7 +111,7 @@ func (c PoisonConfig) Validate() error {
 	case c.Timeout < 0:
 		return fmt.Errorf("%w: poison queue: Timeout is negative", ErrConfig)
 	}
-	return nil
+	return validPayloads(c.MaxInlinePayload)
 }
 
 // PoisonQueue is the middleware that puts messages aside which cannot be
@@ -107,10 +123,19 @@ func (c PoisonConfig) Validate() error {
 // Everything else goes on outwards, and so does the error, joined with a
 // [*PoisonError], when the queue does not take the message. The message then
 // stays open.
+//
+// A message that is too large for the queue, while there is no claim check,
+// stays open too, and would fail again at once. It is logged once, with what can
+// be done, and the gateway's subscriber leaves it alone, unconfirmed, until the
+// service delivers it anew after a reconnect or a restart; other messages go on.
+// With other subscribers it is given back after a pause that grows from 10
+// seconds to 10 minutes; one that delivers in order waits for it meanwhile.
 type PoisonQueue struct {
-	config  PoisonConfig
-	logger  watermill.LoggerAdapter
-	failing atomic.Bool // the last publish failed; it is logged once
+	config   PoisonConfig
+	payloads *payloads
+	logger   watermill.LoggerAdapter
+	failing  atomic.Bool // the last publish failed; it is logged once
+	refused  refusals    // messages that the queue will never take
 }
 
 // NewPoisonQueue returns the middleware, or an error that matches [ErrConfig].
@@ -123,7 +148,10 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	return &PoisonQueue{config: config, logger: logger}, nil
+	return &PoisonQueue{
+		config: config, logger: logger,
+		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
+	}, nil
 }
 
 // PoisonError says that the poison queue did not take a message. Its class is
@@ -168,7 +196,6 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return nil, WithClass(err, ClassShutdown)
 		}
 		if failure := p.store(ctx, msg, class, err); failure != nil {
-			p.pause(ctx)
 			return nil, failure
 		}
 		if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
@@ -178,32 +205,20 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// store publishes the message to the queue.
+// store publishes the message to the queue. When that fails it returns after a
+// pause.
 func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Class, reason error) error {
 	route := p.config.Name
 	if route == "" {
 		route = message.HandlerNameFromCtx(ctx)
 	}
 	poisoned := p.envelope(ctx, route, msg, class, reason)
-	publishCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
-	defer cancel()
-	poisoned.SetContext(publishCtx)
-
 	fields := watermill.LogFields{
 		"route": route, "message_uuid": msg.UUID, "class": class.String(),
 		"attempts": poisoned.Metadata[KeyPoisonAttempts], "poison_topic": p.config.Topic,
 	}
-	if err := p.publish(poisoned); err != nil {
-		failure := &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}
-		text := RedactError(failure, msg)
-		if p.failing.CompareAndSwap(false, true) {
-			p.logger.Error("poison queue does not take messages, they stay open", redacted(text), fields)
-		} else {
-			fields["error"] = text
-			p.logger.Debug("poison queue does not take a message", fields)
-		}
-		observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Err: failure, Text: text})
-		return failure
+	if err := p.put(ctx, poisoned); err != nil {
+		return p.failed(ctx, route, msg, class, &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
 	if p.failing.CompareAndSwap(true, false) {
 		p.logger.Info("poison queue takes messages again", fields)
@@ -213,6 +228,83 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		Route: route, Kind: EventPoisoned, Class: class, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
 	})
 	return nil
+}
+
+// put publishes the record, with its payload or a reference to it.
+func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error {
+	d, _ := ctx.Value(deliveryKey{}).(*delivery)
+	if payloadref.FromContext(ctx) != nil || len(poisoned.Payload) > 0 {
+		// This reads from the service, which ends with the message's context.
+		if err := p.payloads.settle(ctx, d, poisoned, sizeLimit(p.config.Publisher)); err != nil {
+			return err
+		}
+	} // else there is no payload to be had, and the record says so
+
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
+	defer cancel()
+	poisoned.SetContext(ctx)
+	var err error
+	if exceeds(p.config.Publisher, poisoned) {
+		err = sinks.ErrTooLarge
+	} else if err = p.publish(poisoned); !errors.Is(err, sinks.ErrTooLarge) {
+		return err
+	}
+	if len(poisoned.Payload) == 0 {
+		return err // its metadata is too large
+	}
+	if p.payloads.store == nil {
+		return fmt.Errorf("the payload of %d bytes does not fit: %w: %w", len(poisoned.Payload), ErrNoClaimCheck, err)
+	}
+	// Under the record's own ID: what the route has stored for its sink may be
+	// deleted when the sink's messages are.
+	if err := p.payloads.checkIn(ctx, d, poisoned); err != nil {
+		return err
+	}
+	poisoned.Metadata[KeyPoisonPayload] = payloadWasInline
+	return p.publish(poisoned)
+}
+
+// failed reports that the queue did not take the message, and makes it wait.
+func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Message, class Class, failure *PoisonError, fields watermill.LogFields) error {
+	text := RedactError(failure, msg)
+	switch verdict := Classify(failure.Err); {
+	case verdict == ClassRedeliver, verdict == ClassShutdown && ctx.Err() != nil:
+		// The payload cannot be had any more, but with a new delivery.
+		fields["error"] = text
+		p.logger.Debug("poison queue does not take a message", fields)
+		return WithClass(failure, verdict)
+	case verdict == ClassPermanent:
+		p.hold(ctx, msg, text, fields)
+	case p.failing.CompareAndSwap(false, true):
+		p.logger.Error("poison queue does not take messages, they stay open", redacted(text), fields)
+		p.pause(ctx, poisonPause.Delay(0))
+	default:
+		fields["error"] = text
+		p.logger.Debug("poison queue does not take a message", fields)
+		p.pause(ctx, poisonPause.Delay(0))
+	}
+	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Err: failure, Text: text})
+	return failure
+}
+
+// hold keeps a message that the queue will never take from coming back at once.
+func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text string, fields watermill.LogFields) {
+	id := msg.UUID
+	if dedupID, ok := DedupID(ctx); ok {
+		id = dedupID
+	}
+	times := p.refused.add(id)
+	if times == 0 {
+		p.logger.Error("poison queue will never take this message as it is; it stays open", redacted(text), fields)
+	} else {
+		fields["error"], fields["times"] = text, times+1
+		p.logger.Debug("poison queue still does not take the message", fields)
+	}
+	if setAside := setaside.FromContext(ctx); setAside != nil {
+		setAside(msg.UUID)
+		return
+	}
+	p.pause(ctx, refusedPause.Delay(times))
 }
 
 // publish calls the publisher; outside of the recoverer, so a panic is caught here.
@@ -274,8 +366,8 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	return poisoned
 }
 
-func (p *PoisonQueue) pause(ctx context.Context) {
-	timer := time.NewTimer(poisonPause.Delay(0))
+func (p *PoisonQueue) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -208,6 +211,17 @@ func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (
 	defer cancel()
 	unwatch := context.AfterFunc(ctx, cancel)
 	defer unwatch()
+	if work.Metadata[KeyPoisonPayload] == payloadWasInline {
+		if err := rt.payloads.checkOut(workCtx, work); err != nil {
+			return nil, err
+		}
+		delete(work.Metadata, KeyPoisonPayload)
+	} else if reference := work.Metadata[gateway.KeyPayloadReference]; reference != "" && rt.payloads.store != nil {
+		// As the subscriber does, so that the handler finds it.
+		workCtx = payloadref.NewContext(workCtx, func(ctx context.Context) (io.ReadCloser, int64, error) {
+			return rt.payloads.store.Open(ctx, reference)
+		})
+	}
 	work.SetContext(workCtx)
 	return rt.process(work)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -99,11 +100,12 @@ var errProduced = errors.New("a middleware outside of the chain returned message
 // route is a Route that was added.
 type route struct {
 	Route
-	health *health
-	retry  *Retry
-	chain  message.HandlerFunc
-	logger watermill.LoggerAdapter
-	done   func() // called when a message is acknowledged or given back
+	payloads *payloads
+	health   *health
+	retry    *Retry
+	chain    message.HandlerFunc
+	logger   watermill.LoggerAdapter
+	done     func() // called when a message is acknowledged or given back
 }
 
 // assemble puts the handlers together, inside out.
@@ -260,6 +262,11 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				m = outgoing(msg) // a middleware passed it on; it is not ours to change
 			}
 			rt.prepare(ctx, d, m, i)
+			if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
+				if err := rt.preparePayload(ctx, d, m); err != nil {
+					return nil, err
+				}
+			}
 			prepared[i] = m
 			if topics[i], err = rt.TopicFunc(m); err != nil {
 				return nil, fmt.Errorf("topic: %w", err)
@@ -270,14 +277,59 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			for end < len(prepared) && topics[end] == topics[start] {
 				end++
 			}
-			if err := rt.To.Publish(topics[start], prepared[start:end]...); err != nil {
-				return nil, sinkError(err)
+			if err := rt.send(ctx, d, topics[start], prepared[start:end]); err != nil {
+				return nil, err
 			}
 			start = end
 		}
 		d.touched = true
 		return nil, nil
 	}
+}
+
+// preparePayload sees to payloads that are not in the message, or are certainly
+// too large for the sink.
+func (rt *route) preparePayload(ctx context.Context, d *delivery, m *message.Message) error {
+	description := rt.To.Describe()
+	if description.OpensPayloads && len(m.Payload) == 0 {
+		return nil
+	}
+	if err := rt.payloads.settle(ctx, d, m, description.MaxMessageSize); err != nil {
+		return err
+	}
+	if rt.payloads.store != nil && exceeds(rt.To, m) {
+		return rt.payloads.checkIn(ctx, d, m)
+	}
+	return nil // without a claim check the sink says what is wrong
+}
+
+// send publishes messages of one topic, those that are too large by way of the
+// claim check.
+func (rt *route) send(ctx context.Context, d *delivery, topic string, messages []*message.Message) error {
+	err := rt.To.Publish(topic, messages...)
+	if !errors.Is(err, sinks.ErrTooLarge) {
+		return sinkError(err)
+	}
+	if len(messages) > 1 {
+		// It is not known which one it was.
+		for i := range messages {
+			if err := rt.send(ctx, d, topic, messages[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	m := messages[0]
+	if len(m.Payload) == 0 {
+		return err // its metadata is too large
+	}
+	if rt.payloads.store == nil {
+		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
+	}
+	if err := rt.payloads.checkIn(ctx, d, m); err != nil {
+		return err
+	}
+	return sinkError(rt.To.Publish(topic, m))
 }
 
 // sinkError makes an outage of an error that says nothing about its class: a

@@ -12,8 +12,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // Errors of a Router's life.
@@ -60,8 +58,9 @@ func (e *CloseError) Unwrap() []error { return e.Errs }
 // Router carries messages along its routes. Make it with [New], [Router.Add] the
 // routes, and [Router.Run] it once. All methods are safe for concurrent use.
 type Router struct {
-	config Config
-	logger watermill.LoggerAdapter
+	config   Config
+	payloads *payloads
+	logger   watermill.LoggerAdapter
 
 	mu      sync.Mutex
 	routes  []*route
@@ -103,14 +102,15 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 		config.Dedup.Store = store
 	}
 	return &Router{
-		config:  config,
-		logger:  logger,
-		stop:    make(chan struct{}),
-		release: make(chan struct{}),
-		abandon: make(chan struct{}),
-		runDone: make(chan struct{}),
-		running: make(chan struct{}),
-		idle:    make(chan struct{}, 1),
+		config:   config,
+		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
+		logger:   logger,
+		stop:     make(chan struct{}),
+		release:  make(chan struct{}),
+		abandon:  make(chan struct{}),
+		runDone:  make(chan struct{}),
+		running:  make(chan struct{}),
+		idle:     make(chan struct{}, 1),
 	}, nil
 }
 
@@ -122,9 +122,10 @@ func (r *Router) Add(config Route) error {
 		return err
 	}
 	rt := &route{
-		Route:  config,
-		health: &health{name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now()},
-		logger: r.logger.With(watermill.LogFields{"route": config.Name}),
+		Route:    config,
+		payloads: r.payloads,
+		health:   &health{name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now()},
+		logger:   r.logger.With(watermill.LogFields{"route": config.Name}),
 	}
 	rt.done = func() {
 		if rt.health.inFlight.Add(-1) == 0 {
@@ -169,6 +170,7 @@ func (r *Router) register(rt *route) error {
 func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
 		Publisher: r.config.Poison, Topic: r.config.PoisonTopic, Timeout: r.config.PoisonTimeout,
+		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
 		Stop: r.stop, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
@@ -201,13 +203,9 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 
 // warnPoisonSize tells when the poison queue may refuse what comes along.
 func (r *Router) warnPoisonSize(rt *route) {
-	poison, ok := r.config.Poison.(sinks.Sink)
-	if !ok {
-		return
-	}
-	if limit := poison.Describe().MaxMessageSize; limit > 0 {
-		rt.logger.Info("messages above the size limit of the poison queue stay unacknowledged if they have to go there",
-			watermill.LogFields{"poison_sink": poison.Describe().Name, "max_message_size": limit})
+	if limit := sizeLimit(r.config.Poison); limit > 0 && r.config.ClaimCheck == nil {
+		rt.logger.Info("messages above the size limit of the poison queue stay unacknowledged if they have to go there; a claim check helps (router.Config.ClaimCheck)",
+			watermill.LogFields{"max_message_size": limit})
 	}
 }
 

@@ -18,13 +18,15 @@ const DefaultCloseTimeout = 30 * time.Second
 type PublisherOption func(*publisherSink)
 
 // WithDescription tells what cannot be seen from a publisher: size limit and
-// durability. The name given to FromPublisher is kept. A message whose payload,
+// durability. The name given to FromPublisher is kept, and so is OpensPayloads
+// when the publisher has a method OpensPayloads() bool that says so. A message whose payload,
 // metadata names and metadata values together are above MaxMessageSize fails
 // with ErrTooLarge before it is sent.
 // Default: no limit, DurabilityUnknown.
 func WithDescription(d Description) PublisherOption {
 	return func(s *publisherSink) {
 		d.Name = s.description.Name
+		d.OpensPayloads = d.OpensPayloads || s.description.OpensPayloads
 		s.description = d
 	}
 }
@@ -78,6 +80,9 @@ func FromPublisher(name string, pub message.Publisher, options ...PublisherOptio
 		closeTimeout: DefaultCloseTimeout,
 		closing:      make(chan struct{}),
 		closed:       make(chan struct{}),
+	}
+	if opener, ok := pub.(interface{ OpensPayloads() bool }); ok {
+		s.description.OpensPayloads = opener.OpensPayloads()
 	}
 	for _, option := range options {
 		option(s)

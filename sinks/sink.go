@@ -73,6 +73,12 @@ type Description struct {
 	// on account of its metadata: only Publish decides.
 	MaxMessageSize int64
 
+	// OpensPayloads says that the sink itself opens payloads that are not in the
+	// message (gateway.KeyPayloadMode), as the publisher to the gateway does,
+	// which streams them. Other sinks are given the payload, or a reference to a
+	// claim check, never a message whose payload is still with the service.
+	OpensPayloads bool
+
 	// Durability is what an acknowledged message survives.
 	Durability Durability
 

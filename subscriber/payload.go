@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -105,6 +106,8 @@ type payload struct {
 	err      error
 	ctx      context.Context // ends when the delivery is closed
 	cancel   context.CancelFunc
+	// expired: a handler found that the payload can no longer be downloaded.
+	expired atomic.Bool
 }
 
 func newPayload(uri string, size int64) *payload {
@@ -375,6 +378,9 @@ func (s *Subscriber) opener(d *delivery) payloadref.Opener {
 	}
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
 		r, err := s.cfg.Client.OpenPayload(ctx, p.uri, p.size)
+		if errors.Is(err, gateway.ErrPayloadExpired) {
+			p.expired.Store(true)
+		}
 		if err != nil {
 			return nil, 0, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/setaside"
 )
 
 // subscription is one call of Subscribe. Its queues are guarded by
@@ -31,6 +32,7 @@ type subscription struct {
 	giveUp     context.CancelFunc
 	stopped    bool // no more deliveries are accepted
 	queues     map[string]*keyQueue
+	aside      asideSet
 	deliveries sync.WaitGroup
 }
 
@@ -43,11 +45,12 @@ type keyQueue struct {
 }
 
 func newSubscription(ctx context.Context, topic string) *subscription {
-	drained, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	return &subscription{
+	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
-		drained: drained, giveUp: giveUp, queues: make(map[string]*keyQueue),
+		queues: make(map[string]*keyQueue),
 	}
+	sub.drained, sub.giveUp = context.WithCancel(setaside.NewContext(context.WithoutCancel(ctx), sub.aside.add))
+	return sub
 }
 
 // enqueue accepts d. s.mu is held, and sub is not stopped.
@@ -62,6 +65,7 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 			if last {
 				s.release(d)
 			}
+			s.recallExpired(d, acked)
 		})
 		return
 	}
@@ -98,6 +102,7 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		if closed {
 			s.release(d)
 		}
+		s.recallExpired(d, acked)
 		if empty {
 			if evicted {
 				s.recall()
@@ -159,12 +164,55 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 			}
 			return false
 		}
+		if d.payload != nil && d.payload.expired.Load() {
+			return false // only a new event has a new address
+		}
+		if sub.aside.take(msg.UUID) {
+			// Like an event that cannot be delivered: it stays unconfirmed, and
+			// the service delivers it again after the next reconnect.
+			return false
+		}
 		s.countNack(q)
 		if !sub.wait(policy.Delay(attempt)) {
 			return false
 		}
 	}
 	return false
+}
+
+// recallExpired makes the service send d again when a handler gave it back
+// because its payload can no longer be downloaded.
+func (s *Subscriber) recallExpired(d *delivery, acked bool) {
+	if acked || d.payload == nil || !d.payload.expired.Load() {
+		return
+	}
+	s.stats.expired.Add(1)
+	s.logger.Info("A payload can no longer be downloaded; its message is asked for again", eventFields(d.event))
+	s.recall()
+}
+
+// asideSet holds the UUIDs of messages that are about to be nacked and then to be
+// left alone.
+type asideSet struct {
+	mu    sync.Mutex
+	uuids map[string]struct{}
+}
+
+func (a *asideSet) add(uuid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.uuids == nil {
+		a.uuids = make(map[string]struct{})
+	}
+	a.uuids[uuid] = struct{}{}
+}
+
+func (a *asideSet) take(uuid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.uuids[uuid]
+	delete(a.uuids, uuid)
+	return ok
 }
 
 // over reports whether nothing more is to be delivered. A select alone would

@@ -231,7 +231,7 @@ func TestDerivedContextIDsDiffer(t *testing.T) {
 	// Two topics under one dedup ID are two messages; so are two IDs.
 	pub := f.publisher(f.config())
 	seen := map[string]string{}
-	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a", "b"}, {"", "abc"}} {
+	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a", "b"}, {"", "abc"}, {"z", "bc"}} {
 		msg := message.NewMessage("", nil)
 		msg.Metadata.Set(gateway.KeyDedupID, c[1])
 		msg.Metadata.Set(gateway.KeyMessageType, typeJSON)

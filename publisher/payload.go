@@ -26,9 +26,6 @@ func (p *Publisher) setPayload(topic string, msg *message.Message, m *prepared) 
 			return fmt.Errorf("marshal: %w", err)
 		}
 	}
-	if payload == nil {
-		payload = []byte{} // an empty payload is a payload
-	}
 	m.request.Payload = payload
 	return nil
 }

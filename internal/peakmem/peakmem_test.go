@@ -44,13 +44,15 @@ type receiving struct {
 	messages <-chan *message.Message
 }
 
+// receive subscribes; store is nil in modes that need none.
 func receive(tb testing.TB, mode subscriber.PayloadMode, store *claimcheck.Store) *receiving {
 	tb.Helper()
 	r := startGateway(tb)
-	sub, err := subscriber.New(subscriber.Config{
-		Client: r.client(), Files: []string{typeFile},
-		Payload: subscriber.PayloadConfig{Mode: mode, ClaimCheck: store},
-	}, nil)
+	cfg := subscriber.Config{Client: r.client(), Files: []string{typeFile}, Payload: subscriber.PayloadConfig{Mode: mode}}
+	if store != nil {
+		cfg.Payload.ClaimCheck = store
+	}
+	sub, err := subscriber.New(cfg, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -177,6 +179,21 @@ func TestPublisherClaimCheckStaysBelow64MB(t *testing.T) {
 		t.Errorf("256 MB took %d MB of memory, want at most 64", peak/mega)
 	}
 	t.Logf("256 MB took %d MB of memory", peak/mega)
+}
+
+// A payload in a message is in memory once, both ways.
+func TestInlinePayloadIsHeldOnce(t *testing.T) {
+	const size = 64 * mega
+	for name, one := range map[string]func(int64) (int64, int64){
+		"subscribe": receive(t, subscriber.PayloadInline, nil).one,
+		"publish":   send(t, nil).one,
+	} {
+		peak, _ := one(size)
+		if peak > size*3/2 {
+			t.Errorf("%s: 64 MB took %d MB of memory, want little more than the payload", name, peak/mega)
+		}
+		t.Logf("%s: 64 MB took %d MB of memory", name, peak/mega)
+	}
 }
 
 // BenchmarkPeakMemory tells the memory that one payload takes in each mode.

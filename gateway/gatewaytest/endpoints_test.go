@@ -137,9 +137,10 @@ func TestPutEndpointInvalid(t *testing.T) {
 func TestExternalID(t *testing.T) {
 	_, c := start(t, gatewaytest.Config{})
 	for id, good := range map[string]bool{
-		"a:b": true, "urn:a:b": true, "URN:a:b": true, "uRn:a-1:b": true, "urn:b": true,
+		"a:b": true, "urn:a:b": true, "URN:a:b": true, "uRn:a-1:b": true, "urn:b": false, "urn::b": false, "urn:-a:b": false,
 		"x:()+,-.:=@;$_!*%/?#": true, "urn:x:a//b/../c?d=e#f%2F": true, "x:.": true, "x:/../y": true,
 		strings.Repeat("n", 32) + ":x": true, strings.Repeat("n", 33) + ":x": false,
+		"urn:" + strings.Repeat("n", 32) + ":x": true, "urn:" + strings.Repeat("n", 33) + ":x": false,
 		"n:" + strings.Repeat("x", 253): true, "n:" + strings.Repeat("x", 254): false,
 		"a": false, "a:": false, ":a": false, "-a:b": false, "a_b:c": false, "a:b c": false, "a:ü": false, "a:b'": false, "": false,
 	} {

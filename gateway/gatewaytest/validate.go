@@ -53,13 +53,18 @@ func withinCharacters(s string, minimum, maximum int) bool {
 	return utf8.ValidString(s) && n >= minimum && n <= maximum
 }
 
-// externalID is the shape of PUT /endpoints/{externalId}: an optional,
-// case-insensitive urn: prefix, the namespace identifier, a colon and the
-// namespace-specific string.
-var externalID = regexp.MustCompile(`^(?:[uU][rR][nN]:)?[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
+// externalID is the shape of PUT /endpoints/{externalId} without its optional
+// prefix: the namespace identifier, a colon and the namespace-specific string.
+var externalID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
 
+// isExternalID takes a leading urn: in any case for the prefix, never for the
+// namespace identifier; else the rules of the latter would not hold behind it.
 func isExternalID(s string) bool {
-	return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(s)
+	rest := s
+	if len(s) >= 4 && strings.EqualFold(s[:4], "urn:") {
+		rest = s[4:]
+	}
+	return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(rest)
 }
 
 // isEndpointName holds the rule for `name`: 1 to 200 letters of any script,

@@ -66,9 +66,11 @@ stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 
 .PHONY: bench
 bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes
-	@for ((i = 0; i < $(COUNT); i++)); do \
+	@{ for ((i = 0; i < $(COUNT); i++)); do \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -cpu 1 ./internal/bench || exit; \
-	done | $(GO) run ./internal/bench/report
+	done; \
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 1x ./internal/peakmem; } \
+	| $(GO) run ./internal/bench/report
 
 .PHONY: check
 check: ## Everything that CI runs, in the same order

@@ -18,7 +18,8 @@ import (
 )
 
 // twoCores lets a benchmark have two processors, whatever -cpu says: the server
-// is in this process.
+// is in this process. Package testing sets the number for each sub-benchmark, so
+// it is called there.
 func twoCores(b *testing.B) {
 	before := runtime.GOMAXPROCS(2)
 	b.Cleanup(func() { runtime.GOMAXPROCS(before) })
@@ -31,11 +32,11 @@ var windows = []int{1, 16, 256}
 // storage, on a server in this process: Subscriber, Router with its chain, sink.
 // ByKey has as many receiving endpoints as messages in flight; unordered has one.
 func BenchmarkJetStream(b *testing.B) {
-	twoCores(b)
 	base := startSource(b)
 	for _, order := range orders {
 		for _, window := range windows {
 			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
+				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
 				sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
@@ -75,9 +76,9 @@ func (c *countedSink) Publish(topic string, messages ...*message.Message) error 
 // of stream. The messages are there already and differ only in their IDs, so it
 // does nothing but publish.
 func BenchmarkBareJetStream(b *testing.B) {
-	twoCores(b)
 	for _, window := range windows {
 		b.Run(fmt.Sprint(window), func(b *testing.B) {
+			twoCores(b)
 			b.ReportAllocs()
 			server := natstest.Start(b)
 			sink, err := nats.New(nats.Config{URL: server.URL()}, nil) // makes the stream

@@ -27,6 +27,10 @@ BenchmarkFloorScan/1KiB-2         	  704870	       900.0 ns/op	5572.37 MB/s	   3
 BenchmarkParseDecode/1KiB-2       	  253812	      2700.0 ns/op	1219441 events/s	    1424 B/op	       3 allocs/op
 BenchmarkSubscriber/ByKey/1KiB    	   35623	      6250 ns/op	 301.80 MB/s	   5000 cpu-ns/op	    160000 events/s	    3790 B/op	      19 allocs/op
 ok  	github.com/agrimill/agrimill/internal/bench	8.795s
+pkg: github.com/agrimill/agrimill/internal/peakmem
+BenchmarkPeakMemory/subscribe/inline/256MB-2      	       1	2273898764 ns/op	 118.05 MB/s	       263.7 peak-MB	       274.9 rss-MB
+BenchmarkPeakMemory/subscribe/lazy/256MB-2        	       1	 838041303 ns/op	 320.31 MB/s	         7.909 peak-MB	        19.33 rss-MB
+BenchmarkPeakMemory/publish/claim-check/256MB-2   	       1	3202900399 ns/op	  83.81 MB/s	        64.53 peak-MB
 pkg: github.com/agrimill/agrimill/router
 BenchmarkDefaultKey               	       1	        12.34 ns/op
 ok  	github.com/agrimill/agrimill/router	8.795s
@@ -47,6 +51,14 @@ the median over the repetitions. CPU is the processor time of the process, witho
 | benchmark             | ns/event | events/s | CPU ns | B/event | allocs |   × | floor or peer | aim                       |
 | --------------------- | -------: | -------: | -----: | ------: | -----: | --: | ------------- | ------------------------- |
 | Subscriber/ByKey/1KiB |    6 250 |  160 000 |  5 000 |   3 790 |     19 |     |               | ≥ 200 000/s: missed, 80 % |
+
+### Peak memory for one large payload
+
+| payload                   | peak MB | resident MB | MB/s | aim              |
+| ------------------------- | ------: | ----------: | ---: | ---------------- |
+| subscribe/inline/256MB    |     264 |         275 |  118 |                  |
+| subscribe/lazy/256MB      |    7.91 |        19.3 |  320 | ≤ 64 MB: reached |
+| publish/claim-check/256MB |    64.5 |             | 83.8 | ≤ 64 MB: missed  |
 
 ### Others
 

@@ -114,6 +114,7 @@ func write(out io.Writer, r *results) error {
 		}
 		writeSection(&text, s.title, rows, r)
 	}
+	writeMemory(&text, r, shown)
 	var rest []row
 	for _, name := range r.names {
 		if !shown[name] {
@@ -123,6 +124,45 @@ func write(out io.Writer, r *results) error {
 	writeSection(&text, "Others", rest, r)
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// The benchmarks of internal/peakmem, and the aim for those that stream.
+const (
+	memoryPrefix = "peakmem.PeakMemory/"
+	heldMB       = "peak-MB"
+	residentMB   = "rss-MB"
+	memoryAim    = 64
+)
+
+// writeMemory prints what large payloads take.
+func writeMemory(text *strings.Builder, r *results, shown map[string]bool) {
+	table := [][]string{
+		{"payload", "peak MB", "resident MB", "MB/s", "aim"},
+		{"---", "--:", "--:", "--:", "---"},
+	}
+	for _, name := range r.names {
+		mode, ok := strings.CutPrefix(name, memoryPrefix)
+		samples := r.samples[name]
+		held := column(samples, heldMB)
+		if !ok || len(held) == 0 {
+			continue
+		}
+		shown[name] = true
+		verdict := ""
+		if !strings.Contains(mode, "/inline/") {
+			verdict = fmt.Sprintf("≤ %d MB: reached", memoryAim)
+			if median(held) > memoryAim {
+				verdict = fmt.Sprintf("≤ %d MB: missed", memoryAim)
+			}
+		}
+		table = append(table, []string{
+			mode, number(median(held)), optional(column(samples, residentMB)), optional(column(samples, "MB/s")), verdict,
+		})
+	}
+	if len(table) > 2 {
+		text.WriteString("\n### Peak memory for one large payload\n\n")
+		writeTable(text, table)
+	}
 }
 
 // rowOf is the row of a benchmark that another one is compared with. It may
@@ -160,6 +200,12 @@ func writeSection(text *strings.Builder, title string, rows []row, r *results) {
 		})
 	}
 	fmt.Fprintf(text, "\n### %s\n\n", title)
+	writeTable(text, table)
+}
+
+// writeTable prints a table whose second line is the rule: a colon at its end
+// means that the column is set to the right.
+func writeTable(text *strings.Builder, table [][]string) {
 	for i, cells := range table {
 		text.WriteByte('|')
 		for j, cell := range cells {

@@ -158,8 +158,8 @@ type Config struct {
 	RateBurst int
 
 	// PayloadLifetime is the validity of a payload_uri from the moment its event
-	// is written to a stream. Default 15 min, which is also the most the
-	// specification allows.
+	// is written to a stream. Default 15 min, which is also the most: the
+	// specification allows no more.
 	PayloadLifetime time.Duration
 	// PayloadExpiredStatus is the answer to an expired payload_uri. Default 403,
 	// as object stores answer to an expired signed address.
@@ -188,6 +188,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// maxPayloadLifetime is the limit of the specification.
+const maxPayloadLifetime = 15 * time.Minute
+
 func (c *Config) setDefaults() {
 	def(&c.Listen, "127.0.0.1:0")
 	if c.PayloadListen == "" {
@@ -201,7 +204,7 @@ func (c *Config) setDefaults() {
 	def(&c.ChunkSize, 1<<20)
 	def(&c.InlineLimit, 64<<10)
 	def(&c.MaxPayloadSize, 256<<20)
-	def(&c.PayloadLifetime, 15*time.Minute)
+	def(&c.PayloadLifetime, maxPayloadLifetime)
 	def(&c.PayloadExpiredStatus, http.StatusForbidden)
 	if c.RateBurst == 0 {
 		c.RateBurst = int(c.RateLimit)
@@ -263,6 +266,8 @@ func (c Config) Validate() error {
 		return bad("RateBurst", "must not be negative")
 	case c.PayloadLifetime < 0:
 		return bad("PayloadLifetime", "must not be negative")
+	case c.PayloadLifetime > maxPayloadLifetime:
+		return bad("PayloadLifetime", "must not be longer than 15 minutes")
 	case c.PayloadExpiredStatus < 400 || c.PayloadExpiredStatus > 499:
 		return bad("PayloadExpiredStatus", "must be a 4xx status")
 	case c.ControlPrefix != "" && (!strings.HasPrefix(c.ControlPrefix, "/") || len(c.ControlPrefix) < 2 || strings.HasSuffix(c.ControlPrefix, "/")):

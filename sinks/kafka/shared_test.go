@@ -1,0 +1,549 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// sharedTests run against the cluster in the process and against a real broker.
+// Each gets a prefix of its own, so that one broker will do for all.
+var sharedTests = []struct {
+	name string
+	test func(t *testing.T, addr, prefix string)
+}{
+	{"Partitions", testPartitions},
+	{"NoKey", testNoKey},
+	{"OrderPerKey", testOrderPerKey},
+	{"CreatedTopics", testCreatedTopics},
+	{"MissingTopic", testMissingTopic},
+	{"CollidingTopic", testCollidingTopic},
+	{"ImpossibleReplication", testImpossibleReplication},
+	{"DeletedTopic", testDeletedTopic},
+	{"AtTheLimit", testAtTheLimit},
+	{"LimitOfTopic", testLimitOfTopic},
+	{"LargerThanBrokersTake", testLargerThanBrokersTake},
+	{"SmallMessagesFillNoBatchTooLarge", testSmallMessagesFillNoBatchTooLarge},
+	{"WatermillSubscriber", testWatermillSubscriber},
+	{"LongTopic", testLongTopic},
+	{"RecordOnTheWire", testRecordOnTheWire},
+}
+
+// patience is far above what anything here takes.
+const patience = time.Minute
+
+func newSink(t *testing.T, config kafka.Config) *kafka.Sink {
+	t.Helper()
+	sink, err := kafka.New(config, nil)
+	if err != nil {
+		t.Fatalf("New: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := sink.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return sink
+}
+
+func newMessage(payload string) *message.Message {
+	return message.NewMessage(watermill.NewUUID(), []byte(payload))
+}
+
+// forEndpoint makes a message with an order key.
+func forEndpoint(endpoint, payload string) *message.Message {
+	msg := newMessage(payload)
+	msg.Metadata[gateway.KeyReceivingEndpointID] = endpoint
+	return msg
+}
+
+func mustPublish(t *testing.T, sink sinks.Sink, topic string, messages ...*message.Message) {
+	t.Helper()
+	if err := sink.Publish(topic, messages...); err != nil {
+		t.Fatalf("Publish: %v", err)
+	}
+}
+
+// wantClass fails the test unless err is of this class and no other.
+func wantClass(t *testing.T, err, class error) {
+	t.Helper()
+	for _, other := range []error{sinks.ErrTooLarge, sinks.ErrRejected, sinks.ErrUnavailable, sinks.ErrClosed} {
+		if errors.Is(err, other) != (other == class) {
+			t.Fatalf("got %v, want class %q alone", err, class)
+		}
+	}
+}
+
+// eventually calls f until it returns nil.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	pause := time.NewTicker(20 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %v", patience, err)
+		}
+		<-pause.C
+	}
+}
+
+// client returns a client of franz-go, closed when the test ends.
+func client(t *testing.T, addr string, options ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addr)}, options...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func createTopic(t *testing.T, addr, topic string, partitions int32, config map[string]*string) {
+	t.Helper()
+	if _, err := kadm.NewClient(client(t, addr)).CreateTopic(t.Context(), partitions, 1, config, topic); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func random(t *testing.T, size int) []byte {
+	t.Helper()
+	b := make([]byte, size)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+// testPartitions: the key is the receiving endpoint, and the partition is the
+// one that other clients choose for it.
+func testPartitions(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 7})
+	var keys []string
+	for i := range 40 {
+		keys = append(keys, fmt.Sprintf("endpoint %d", i))
+		mustPublish(t, sink, "ours", forEndpoint(keys[i], "x"))
+	}
+	createTopic(t, addr, prefix+".theirs", 7, nil)
+	other := client(t, addr, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	for _, key := range keys {
+		if err := other.ProduceSync(t.Context(), &kgo.Record{Topic: prefix + ".theirs", Key: []byte(key)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, used := map[string]int32{}, map[int32]bool{}
+	for _, record := range kafkatest.Read(t, addr, prefix+".theirs") {
+		want[string(record.Key)] = record.Partition
+	}
+	records := kafkatest.Read(t, addr, prefix+".ours")
+	if len(records) != len(keys) {
+		t.Fatalf("%d records, want %d", len(records), len(keys))
+	}
+	for _, record := range records {
+		used[record.Partition] = true
+		if partition, ok := want[string(record.Key)]; !ok || record.Partition != partition {
+			t.Errorf("key %q is in partition %d, want %d", record.Key, record.Partition, partition)
+		}
+	}
+	if len(used) < 4 {
+		t.Errorf("40 keys use %d of 7 partitions", len(used))
+	}
+}
+
+// testNoKey: without a value there is no key, which is not an empty one.
+func testNoKey(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 4})
+	const count = 100
+	for range count {
+		mustPublish(t, sink, "nokey", newMessage("x"))
+	}
+	perPartition := map[int32]int{}
+	for _, record := range kafkatest.Read(t, addr, prefix+".nokey") {
+		if record.Key != nil {
+			t.Fatalf("key %q, want none", record.Key)
+		}
+		perPartition[record.Partition]++
+	}
+	for partition, n := range perPartition {
+		if n == count {
+			t.Errorf("all messages are in partition %d", partition)
+		}
+	}
+
+	off := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PartitionKey: kafka.NoPartitionKey})
+	mustPublish(t, off, "off", forEndpoint("e", "x"))
+	byTenant := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PartitionKey: kafka.MetadataKey(gateway.KeyTenantID)})
+	msg := forEndpoint("e", "x")
+	msg.Metadata[gateway.KeyTenantID] = "tenant"
+	mustPublish(t, byTenant, "tenant", msg)
+	if records := kafkatest.Read(t, addr, prefix+".off"); len(records) != 1 || records[0].Key != nil {
+		t.Errorf("NoPartitionKey: got %+v", records)
+	}
+	if records := kafkatest.Read(t, addr, prefix+".tenant"); len(records) != 1 || string(records[0].Key) != "tenant" {
+		t.Errorf("MetadataKey: got %+v", records)
+	}
+}
+
+func testOrderPerKey(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 5})
+	const endpoints, each = 20, 100
+	var group sync.WaitGroup
+	for e := range endpoints {
+		group.Go(func() {
+			for i := 0; i < each; i += 2 { // alone and in pairs
+				endpoint := fmt.Sprint("e", e)
+				if err := sink.Publish("order", forEndpoint(endpoint, fmt.Sprint(i)), forEndpoint(endpoint, fmt.Sprint(i+1))); err != nil {
+					t.Errorf("Publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	next := map[string]int{}
+	for _, record := range kafkatest.Read(t, addr, prefix+".order") {
+		key := string(record.Key)
+		if got, want := string(record.Value), fmt.Sprint(next[key]); got != want {
+			t.Fatalf("key %s: got %s, want %s", key, got, want)
+		}
+		next[key]++
+	}
+	if len(next) != endpoints {
+		t.Errorf("%d keys, want %d", len(next), endpoints)
+	}
+	for key, n := range next {
+		if n != each {
+			t.Errorf("key %s: %d messages, want %d", key, n, each)
+		}
+	}
+}
+
+// topicConfig reads settings of a topic.
+func topicConfig(t *testing.T, addr, topic string) map[string]string {
+	t.Helper()
+	configs, err := kadm.NewClient(client(t, addr)).DescribeTopicConfigs(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]string{}
+	for _, config := range configs {
+		if config.Err != nil {
+			t.Fatal(config.Err)
+		}
+		for _, entry := range config.Configs {
+			values[entry.Key] = entry.MaybeValue()
+		}
+	}
+	return values
+}
+
+func testCreatedTopics(t *testing.T, addr, prefix string) {
+	config := kafka.Config{
+		Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 3, ReplicationFactor: 1,
+		TopicConfig: map[string]string{"retention.ms": "86400000", "max.message.bytes": "200000"},
+	}
+	sink := newSink(t, config)
+	var group sync.WaitGroup
+	for range 8 { // all want it at the same time
+		group.Go(func() {
+			if err := sink.Publish("created", newMessage("x")); err != nil {
+				t.Errorf("Publish: %v", err)
+			}
+		})
+	}
+	group.Go(func() { // and so does another process
+		other, err := kafka.New(config, nil)
+		if err != nil {
+			t.Errorf("New: %v", err)
+			return
+		}
+		if err := other.Publish("created", newMessage("x")); err != nil {
+			t.Errorf("Publish: %v", err)
+		}
+		_ = other.Close()
+	})
+	group.Wait()
+	topics, err := kadm.NewClient(client(t, addr)).ListTopics(t.Context(), prefix+".created")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(topics[prefix+".created"].Partitions); n != 3 {
+		t.Errorf("%d partitions, want 3", n)
+	}
+	have := topicConfig(t, addr, prefix+".created")
+	if have["retention.ms"] != "86400000" || have["max.message.bytes"] != "200000" {
+		t.Errorf("settings %v", have)
+	}
+	if n := len(kafkatest.Read(t, addr, prefix+".created")); n != 9 {
+		t.Errorf("%d messages, want 9", n)
+	}
+}
+
+func testMissingTopic(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Provision: kafka.ProvisionNone})
+	err := sink.Publish("missing", newMessage("x"))
+	wantClass(t, err, sinks.ErrUnavailable)
+	if !strings.Contains(err.Error(), "no such topic: "+prefix+".missing") {
+		t.Errorf("the error does not tell the topic: %v", err)
+	}
+	if records := kafkatest.Read(t, addr, prefix+".missing"); records != nil {
+		t.Error("the topic exists")
+	}
+	createTopic(t, addr, prefix+".missing", 1, nil)
+	eventually(t, func() error { return sink.Publish("missing", newMessage("x")) })
+}
+
+// testCollidingTopic: Kafka refuses a name that differs from another one's in
+// '.' and '_' alone.
+func testCollidingTopic(t *testing.T, addr, prefix string) {
+	createTopic(t, addr, prefix+"_taken", 1, nil)
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	wantClass(t, sink.Publish("taken", newMessage("x")), sinks.ErrRejected)
+}
+
+func testImpossibleReplication(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, ReplicationFactor: 9})
+	wantClass(t, sink.Publish("impossible", newMessage("x")), sinks.ErrUnavailable)
+}
+
+func testDeletedTopic(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PublishTimeout: 2 * time.Second})
+	mustPublish(t, sink, "deleted", newMessage("before"))
+	if _, err := kadm.NewClient(client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return sink.Publish("deleted", newMessage("after")) })
+	if records := kafkatest.Read(t, addr, prefix+".deleted"); len(records) == 0 || string(records[len(records)-1].Value) != "after" {
+		t.Errorf("%d records", len(records))
+	}
+}
+
+var codecs = []sarama.CompressionCodec{
+	sarama.CompressionNone, sarama.CompressionGZIP, sarama.CompressionSnappy, sarama.CompressionLZ4, sarama.CompressionZSTD,
+}
+
+// testAtTheLimit: the largest message that the sink lets pass, which nothing
+// compresses, passes the broker as well.
+func testAtTheLimit(t *testing.T, addr, prefix string) {
+	for _, codec := range codecs {
+		t.Run(codec.String(), func(t *testing.T) {
+			sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Compression: codec})
+			limit := int(sink.Describe().MaxMessageSize)
+			if limit < 1_000_000 {
+				t.Fatalf("limit %d", limit)
+			}
+			topic := "limit" + codec.String()
+			payload := random(t, limit+1)
+			wantClass(t, sink.Publish(topic, newMessage(string(payload))), sinks.ErrTooLarge)
+			size, low := 0, limit-10_000
+			for high := limit; low < high; { // the largest that passes
+				size = (low + high + 1) / 2
+				err := sink.Publish(topic, newMessage(string(payload[:size])))
+				if err == nil {
+					low = size
+					continue
+				}
+				wantClass(t, err, sinks.ErrTooLarge)
+				if !strings.Contains(err.Error(), "the limit is") {
+					t.Fatalf("the broker refused what the sink let pass: %v", err)
+				}
+				high = size - 1
+			}
+			if low < limit-3000 {
+				t.Errorf("the largest payload is %d with a limit of %d", low, limit)
+			}
+			found := false
+			for _, record := range kafkatest.Read(t, addr, prefix+"."+topic, kgo.FetchMaxBytes(100<<20)) {
+				found = found || bytes.Equal(record.Value, payload[:low])
+			}
+			if !found {
+				t.Error("the largest message is not stored")
+			}
+		})
+	}
+}
+
+func testLimitOfTopic(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	small := "5000"
+	createTopic(t, addr, prefix+".small", 1, map[string]*string{"max.message.bytes": &small})
+	mustPublish(t, sink, "small", newMessage(strings.Repeat("x", 4000)))
+	large := strings.Repeat("x", 6000)
+	wantClass(t, sink.Publish("small", newMessage("a"), newMessage(large)), sinks.ErrTooLarge)
+	mustPublish(t, sink, "other", newMessage(large))
+	if n := len(kafkatest.Read(t, addr, prefix+".small")); n != 1 {
+		t.Errorf("%d messages, want 1: nothing of a call that fails before sending", n)
+	}
+	// Somebody lowers the limit behind the sink's back: the broker refuses, and
+	// the sink learns why.
+	mustPublish(t, sink, "lowered", newMessage(large))
+	alter(t, addr, prefix+".lowered", "max.message.bytes", "5000")
+	eventually(t, func() error {
+		if err := sink.Publish("lowered", newMessage(large)); !errors.Is(err, sinks.ErrTooLarge) {
+			return fmt.Errorf("got %w, want ErrTooLarge", err)
+		}
+		return nil
+	})
+	eventually(t, func() error { return sink.Publish("lowered", newMessage("small")) })
+}
+
+func alter(t *testing.T, addr, topic, name, value string) {
+	t.Helper()
+	results, err := kadm.NewClient(client(t, addr)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: name, Value: &value}}, topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range results {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+// testLargerThanBrokersTake: MaxMessageSize is set on the topics it creates.
+func testLargerThanBrokersTake(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, MaxMessageSize: 8 << 20})
+	payload := random(t, 7<<20)
+	mustPublish(t, sink, "large", newMessage(string(payload)))
+	records := kafkatest.Read(t, addr, prefix+".large", kgo.FetchMaxBytes(50<<20), kgo.FetchMaxPartitionBytes(50<<20))
+	if len(records) != 1 || !bytes.Equal(records[0].Value, payload) {
+		t.Fatalf("%d records", len(records))
+	}
+}
+
+// testSmallMessagesFillNoBatchTooLarge: many messages that are small together
+// make no batch that the topic refuses.
+func testSmallMessagesFillNoBatchTooLarge(t *testing.T, addr, prefix string) {
+	small := "5000"
+	createTopic(t, addr, prefix+".batches", 1, map[string]*string{"max.message.bytes": &small})
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	var messages []*message.Message
+	for range 500 {
+		messages = append(messages, newMessage(string(random(t, 500))))
+	}
+	mustPublish(t, sink, "batches", messages...)
+	if n := len(kafkatest.Read(t, addr, prefix+".batches")); n != len(messages) {
+		t.Errorf("%d messages, want %d", n, len(messages))
+	}
+}
+
+// testWatermillSubscriber reads with watermill-kafka, with its own unmarshaler
+// and with ours.
+func testWatermillSubscriber(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sent := forEndpoint("e", "payload")
+	sent.Metadata["header"] = "two\r\nlines"
+	sent.Metadata[wmkafka.UUIDHeaderKey] = "not the UUID"
+	mustPublish(t, sink, "watermill", sent)
+	for name, unmarshaler := range map[string]wmkafka.Unmarshaler{"own": wmkafka.DefaultMarshaler{}, "ours": kafka.Marshaler{}} {
+		t.Run(name, func(t *testing.T) {
+			config := wmkafka.DefaultSaramaSubscriberConfig()
+			config.Version = sarama.V2_8_0_0 // the default is older than what Kafka 4 speaks
+			config.Consumer.Offsets.Initial = sarama.OffsetOldest
+			config.Consumer.Fetch.Min = 1
+			config.MetricRegistry = kafka.NoMetrics
+			subscriber, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
+				Brokers: []string{addr}, Unmarshaler: unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			messages, err := subscriber.Subscribe(ctx, prefix+".watermill")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, ok := <-messages
+			if !ok {
+				t.Fatal("no message")
+			}
+			got.Ack()
+			if got.UUID != sent.UUID || string(got.Payload) != "payload" || got.Metadata["header"] != "two\r\nlines" {
+				t.Errorf("got %s %q %q", got.UUID, got.Payload, got.Metadata)
+			}
+			if name == "ours" && !got.Equals(sent) {
+				t.Errorf("got %+v, want %+v", got, sent)
+			}
+			if err := subscriber.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// testLongTopic: values of any length have topics, and different ones.
+func testLongTopic(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	long := strings.Repeat("a:b/ü ", 1000)
+	for i, value := range []string{long, long + "x"} {
+		msg := newMessage(fmt.Sprint(i))
+		msg.Metadata[gateway.KeyMessageType] = value
+		topic := sink.TopicSegment("8f0d7a3e-3c1c-4d5b-9a57-0c9d7d2f4a11") + "." + sink.TopicSegment(value)
+		mustPublish(t, sink, topic, msg)
+		records := kafkatest.Read(t, addr, prefix+"."+topic)
+		if len(records) != 1 || string(records[0].Value) != fmt.Sprint(i) {
+			t.Fatalf("%d records in %s", len(records), topic)
+		}
+		if got := unmarshal(t, records[0]).Metadata[gateway.KeyMessageType]; got != value {
+			t.Errorf("the message type is not in its header: %.50q", got)
+		}
+	}
+}
+
+// testRecordOnTheWire looks at what a client sees that knows nothing of us.
+func testRecordOnTheWire(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	msg := forEndpoint("endpoint", "")
+	msg.Metadata["a"] = "\x00\xff"
+	msg.Metadata["empty"] = ""
+	msg.Metadata[wmkafka.UUIDHeaderKey] = "odd"
+	start := time.Now().Add(-time.Second)
+	mustPublish(t, sink, "wire", msg)
+	records := kafkatest.Read(t, addr, prefix+".wire")
+	if len(records) != 1 {
+		t.Fatalf("%d records", len(records))
+	}
+	record := records[0]
+	if record.Value == nil || len(record.Value) != 0 {
+		t.Errorf("the value is %v, want an empty one and not null", record.Value)
+	}
+	if record.Timestamp.Before(start) || record.Timestamp.After(time.Now().Add(time.Second)) {
+		t.Errorf("timestamp %v", record.Timestamp)
+	}
+	want := map[string]string{
+		wmkafka.UUIDHeaderKey:                   msg.UUID,
+		gateway.KeyReceivingEndpointID:          "endpoint",
+		"a":                                     "\x00\xff",
+		"empty":                                 "",
+		"agrimill-key-" + wmkafka.UUIDHeaderKey: "odd",
+	}
+	if len(record.Headers) != len(want) {
+		t.Errorf("headers %q", record.Headers)
+	}
+	for _, header := range record.Headers {
+		if value, ok := want[header.Key]; !ok || value != string(header.Value) || header.Value == nil {
+			t.Errorf("header %q is %q, want %q", header.Key, header.Value, value)
+		}
+	}
+}

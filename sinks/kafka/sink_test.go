@@ -1,0 +1,612 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+func TestShared(t *testing.T) {
+	for _, c := range sharedTests {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := kafkatest.Start(t)
+			c.test(t, cluster.Addr(), "shared")
+		})
+	}
+}
+
+// TestErrorsOfBrokers: each answer of a broker has its class, and what is to be
+// repeated is.
+func TestErrorsOfBrokers(t *testing.T) {
+	for _, c := range []struct {
+		code  *kerr.Error
+		count int // of answers; -1 = always
+		want  error
+	}{
+		// Passing faults: the producer sends again.
+		{kerr.NotLeaderForPartition, 2, nil},
+		{kerr.LeaderNotAvailable, 2, nil},
+		{kerr.NotEnoughReplicas, 2, nil},
+		{kerr.NotEnoughReplicasAfterAppend, 2, nil},
+		{kerr.RequestTimedOut, 2, nil},
+		{kerr.KafkaStorageError, 2, nil},
+		{kerr.UnknownTopicOrPartition, 2, nil},
+		{kerr.CorruptMessage, 2, nil},
+		// The same, lasting.
+		{kerr.NotLeaderForPartition, -1, sinks.ErrUnavailable},
+		{kerr.NotEnoughReplicas, -1, sinks.ErrUnavailable},
+		{kerr.NotEnoughReplicasAfterAppend, -1, sinks.ErrUnavailable},
+		{kerr.UnknownTopicOrPartition, -1, sinks.ErrUnavailable},
+		// An operator's business.
+		{kerr.TopicAuthorizationFailed, -1, sinks.ErrUnavailable},
+		{kerr.ClusterAuthorizationFailed, -1, sinks.ErrUnavailable},
+		{kerr.PolicyViolation, -1, sinks.ErrUnavailable},
+		{kerr.UnknownServerError, -1, sinks.ErrUnavailable},
+		{kerr.InvalidProducerEpoch, -1, sinks.ErrUnavailable},
+		{kerr.OutOfOrderSequenceNumber, -1, sinks.ErrUnavailable},
+		{kerr.UnsupportedCompressionType, -1, sinks.ErrUnavailable},
+		{kerr.InvalidTimestamp, -1, sinks.ErrUnavailable},
+		{kerr.ThrottlingQuotaExceeded, -1, sinks.ErrUnavailable},
+		// About the message.
+		{kerr.InvalidTopicException, -1, sinks.ErrRejected},
+	} {
+		t.Run(fmt.Sprint(c.code.Message, c.count), func(t *testing.T) {
+			cluster := kafkatest.Start(t)
+			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: 2 * time.Second})
+			mustPublish(t, sink, "topic", newMessage("before"))
+			fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: c.count})
+			err := sink.Publish("topic", newMessage("during"))
+			fault.Remove()
+			if c.want == nil {
+				if err != nil {
+					t.Fatalf("Publish: %v", err)
+				}
+				if fault.Hits() != c.count {
+					t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
+				}
+			} else {
+				wantClass(t, err, c.want)
+			}
+			eventually(t, func() error { return sink.Publish("topic", newMessage("after")) })
+			got := map[string]int{}
+			for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+				got[string(record.Value)]++
+			}
+			if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
+				t.Errorf("stored: %v", got)
+			}
+		})
+	}
+}
+
+// TestInnocentNeighbours: when a broker refuses a batch for one message in it,
+// the others are not thrown away. They fail as in an outage, and pass alone.
+func TestInnocentNeighbours(t *testing.T) {
+	for _, c := range []struct {
+		code *kerr.Error
+		want error
+	}{
+		{kerr.InvalidRecord, sinks.ErrRejected},
+		{kerr.MessageTooLarge, sinks.ErrTooLarge},
+		{kerr.RecordListTooLarge, sinks.ErrTooLarge},
+	} {
+		t.Run(c.code.Message, func(t *testing.T) {
+			cluster := kafkatest.Start(t)
+			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+			guilty := func(request kmsg.Request) bool {
+				records := request.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records
+				return strings.Contains(string(records), "guilty")
+			}
+			cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: -1, When: guilty})
+
+			innocent := []*message.Message{}
+			for i := range 20 {
+				innocent = append(innocent, newMessage(fmt.Sprint("innocent ", i)))
+			}
+			err := sink.Publish("topic", append(innocent, newMessage("guilty"))...)
+			wantClass(t, err, sinks.ErrUnavailable)
+			var group sync.WaitGroup
+			for _, msg := range innocent {
+				group.Go(func() {
+					if err := sink.Publish("topic", msg); err != nil {
+						t.Errorf("an innocent message: %v", err)
+					}
+				})
+			}
+			group.Go(func() { wantClass(t, sink.Publish("topic", newMessage("guilty")), c.want) })
+			group.Wait()
+		})
+	}
+}
+
+// TestLostAcknowledgement: what the broker stored and could not say so is sent
+// again and stored once.
+func TestLostAcknowledgement(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	mustPublish(t, sink, "topic", newMessage("before"))
+	stored := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1})
+	cluster.Proxy.LoseReplies()
+	result := make(chan error, 1)
+	go func() { result <- sink.Publish("topic", newMessage("during")) }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := stored.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Proxy.Cut()
+	if err := <-result; err != nil {
+		t.Fatalf("Publish: %v", err)
+	}
+	mustPublish(t, sink, "topic", newMessage("after"))
+	var got []string
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		got = append(got, string(record.Value))
+	}
+	if strings.Join(got, " ") != "before during after" {
+		t.Errorf("stored: %q", got)
+	}
+	if stored.Hits() < 3 {
+		t.Errorf("%d requests, want a repeated one among them", stored.Hits())
+	}
+}
+
+// TestAcknowledgedByAll: the requests ask for all replicas, and carry what
+// makes them idempotent.
+func TestAcknowledgedByAll(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{
+		Brokers: []string{cluster.Addr()},
+		Configure: func(k *sarama.Config) { // whatever somebody sets
+			k.Producer.RequiredAcks = sarama.NoResponse
+			k.Producer.Idempotent = false
+			k.Net.MaxOpenRequests = 9
+			k.Producer.Return.Successes = false
+			k.ClientID = "mine"
+		},
+	})
+	var mu sync.Mutex
+	var acks []int16
+	var producers []int64
+	var inits int
+	cluster.Fake().Fault(kfake.Fault{Observe: true, Count: -1, When: func(request kmsg.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		switch request := request.(type) {
+		case *kmsg.ProduceRequest:
+			acks = append(acks, request.Acks)
+			var batch kmsg.RecordBatch
+			if err := batch.ReadFrom(request.Topics[0].Partitions[0].Records); err == nil {
+				producers = append(producers, batch.ProducerID)
+			}
+		case *kmsg.InitProducerIDRequest:
+			inits++
+		}
+		return false
+	}})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	mu.Lock()
+	defer mu.Unlock()
+	// A request may be observed more than once.
+	if slices.Max(acks) != -1 || slices.Min(acks) != -1 || inits == 0 || len(producers) != len(acks) || slices.Min(producers) < 0 {
+		t.Errorf("acks %v, producer IDs %v, %d producers", acks, producers, inits)
+	}
+}
+
+func TestSASL(t *testing.T) {
+	for _, mechanism := range []kafka.Mechanism{kafka.MechanismPlain, kafka.MechanismSCRAMSHA256, kafka.MechanismSCRAMSHA512} {
+		t.Run(string(mechanism), func(t *testing.T) {
+			cluster := kafkatest.Start(t, kfake.EnableSASL(),
+				kfake.Superuser(string(mechanism), "farmer", "pass,word=ü"), kfake.Superuser("PLAIN", "reader", "read"))
+			config := kafka.Config{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "pass,word=ü"}}
+			sink := newSink(t, config)
+			mustPublish(t, sink, "topic", newMessage("x"))
+			if err := sink.Health(t.Context()); err != nil {
+				t.Errorf("Health: %v", err)
+			}
+			records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.SASL(plain.Auth{User: "reader", Pass: "read"}.AsMechanism()))
+			if len(records) != 1 {
+				t.Errorf("%d records", len(records))
+			}
+
+			config.SASL.Password = "secret and wrong"
+			_, err := kafka.New(config, nil)
+			wantClass(t, err, sinks.ErrUnavailable)
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error tells the password: %v", err)
+			}
+			config.SASL = kafka.SASL{}
+			_, err = kafka.New(config, nil)
+			wantClass(t, err, sinks.ErrUnavailable)
+		})
+	}
+}
+
+// certificate returns a certificate for 127.0.0.1 and the pool that trusts it.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestTLS(t *testing.T) {
+	cert, pool := certificate(t)
+	cluster := kafkatest.Start(t, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}))
+	trusting := &tls.Config{RootCAs: pool}
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, TLS: trusting})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	if records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.DialTLSConfig(trusting)); len(records) != 1 {
+		t.Errorf("%d records", len(records))
+	}
+	_, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, TLS: &tls.Config{}, ConnectTimeout: 2 * time.Second}, nil)
+	wantClass(t, err, sinks.ErrUnavailable)
+	_, err = kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: 2 * time.Second, PublishTimeout: 2 * time.Second}, nil)
+	wantClass(t, err, sinks.ErrUnavailable)
+}
+
+// TestNotAllowedToDescribe: without the permission to read settings the broker's
+// word about a single message counts.
+func TestNotAllowedToDescribe(t *testing.T) {
+	allow := func(resource kmsg.ACLResourceType, name string, operation kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: operation, Allow: true}
+	}
+	cluster := kafkatest.Start(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.Superuser("PLAIN", "admin", "admin"),
+		kfake.User("PLAIN", "farmer", "farmer",
+			allow(kmsg.ACLResourceTypeTopic, "*", kmsg.ACLOperationWrite),
+			allow(kmsg.ACLResourceTypeTopic, "*", kmsg.ACLOperationCreate),
+			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationCreate),
+			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationIdempotentWrite)))
+	logger := watermill.NewCaptureLogger()
+	sink, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	if got := sink.Describe().Durability; got != sinks.DurabilityUnknown {
+		t.Errorf("durability %v", got)
+	}
+	large := string(random(t, 2<<20))
+	for range 2 {
+		wantClass(t, sink.Publish("topic", newMessage(large)), sinks.ErrTooLarge)
+	}
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if err := sink.Publish("topic", newMessage("small")); err != nil {
+				t.Errorf("Publish: %v", err)
+			}
+		})
+	}
+	group.Go(func() { wantClass(t, sink.Publish("topic", newMessage(large)), sinks.ErrTooLarge) })
+	group.Wait()
+	records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.SASL(plain.Auth{User: "admin", Pass: "admin"}.AsMechanism()))
+	if len(records) != 20 {
+		t.Errorf("%d records, want 20", len(records))
+	}
+	if !strings.Contains(warnings(logger), "DescribeConfigs") {
+		t.Errorf("no warning:\n%s", warnings(logger))
+	}
+}
+
+// warnings returns what was logged as such.
+func warnings(logger *watermill.CaptureLoggerAdapter) string {
+	var b strings.Builder
+	for _, line := range logger.Captured()[watermill.InfoLogLevel] {
+		if strings.HasPrefix(line.Msg, "Warning: ") {
+			fmt.Fprintln(&b, line.Msg, line.Fields)
+		}
+	}
+	return b.String()
+}
+
+// TestWarnings: settings that break the promises are told, those of the brokers
+// by New and those of a topic with its first message, each once.
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		config     kafka.Config
+		topic      map[string]string
+		has, lacks []string
+		durability sinks.Durability
+	}{
+		{
+			name:       "one copy",
+			config:     kafka.Config{ReplicationFactor: 1},
+			has:        []string{"replication factor 1"},
+			lacks:      []string{"min.insync.replicas", "unclean", "compact", "auto.create"},
+			durability: sinks.DurabilityDisk,
+		},
+		{
+			name:       "one acknowledges",
+			config:     kafka.Config{ReplicationFactor: 3},
+			has:        []string{"min.insync.replicas 1"},
+			lacks:      []string{"replication factor 1"},
+			durability: sinks.DurabilityDisk,
+		},
+		{
+			name:       "as it should be",
+			config:     kafka.Config{ReplicationFactor: 3, TopicConfig: map[string]string{"min.insync.replicas": "2"}},
+			lacks:      []string{"replication factor 1", "min.insync.replicas", "unclean", "compact"},
+			durability: sinks.DurabilityReplicated,
+		},
+		{
+			name:       "compacted",
+			config:     kafka.Config{ReplicationFactor: 3, TopicConfig: map[string]string{"min.insync.replicas": "2", "cleanup.policy": "compact"}},
+			has:        []string{"cleanup.policy compact"},
+			durability: sinks.DurabilityNone,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.DefaultNumPartitions(1), kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cluster.Close()
+			logger := watermill.NewCaptureLogger()
+			c.config.Brokers = cluster.ListenAddrs()
+			sink, err := kafka.New(c.config, logger)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = sink.Close() }()
+			for _, topic := range []string{"one", "two"} {
+				msg := forEndpoint("e", "x")
+				mustPublish(t, sink, topic, msg)
+			}
+			eventually(t, func() error { // the look at a topic ends after its first message
+				if got := sink.Describe(); got.Durability != c.durability || got.DurabilityNote == "" {
+					return fmt.Errorf("durability %v, want %v: %s", got.Durability, c.durability, got.DurabilityNote)
+				}
+				return nil
+			})
+			got := warnings(logger)
+			for _, text := range c.has {
+				if strings.Count(got, text) != 1 {
+					t.Errorf("%q is told %d times, want once:\n%s", text, strings.Count(got, text), got)
+				}
+			}
+			for _, text := range c.lacks {
+				if strings.Contains(got, text) {
+					t.Errorf("%q is told:\n%s", text, got)
+				}
+			}
+		})
+	}
+}
+
+// TestSeveralBrokers: leaders move and brokers go, while messages come.
+func TestSeveralBrokers(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "agrimill.topic"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	sink := newSink(t, kafka.Config{Brokers: cluster.ListenAddrs(), PublishTimeout: 5 * time.Second})
+	var acked sync.Map
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	for p := range 8 {
+		group.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				payload := fmt.Sprint(p, " ", i)
+				err := sink.Publish("topic", forEndpoint(fmt.Sprint(p), payload))
+				if err == nil {
+					acked.Store(payload, true)
+				} else if !errors.Is(err, sinks.ErrUnavailable) {
+					t.Errorf("Publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	published := func(payload string) {
+		eventually(t, func() error { return sink.Publish("topic", newMessage(payload)) })
+		acked.Store(payload, true)
+	}
+	for i := range 5 {
+		cluster.ShufflePartitionLeaders()
+		published(fmt.Sprint("shuffled ", i))
+	}
+	if err := cluster.RemoveNode(0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		published(fmt.Sprint("removed ", i))
+	}
+	cancel()
+	group.Wait()
+	stored := map[string]int{}
+	for _, record := range kafkatest.Read(t, cluster.ListenAddrs()[0], "agrimill.topic") {
+		stored[string(record.Value)]++
+	}
+	acked.Range(func(payload, _ any) bool {
+		if stored[payload.(string)] == 0 {
+			t.Errorf("%v was acked and is not stored", payload)
+		}
+		return true
+	})
+	if err := sink.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+func TestHealthWithoutLeader(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "agrimill.topic", Err: kerr.LeaderNotAvailable, Count: -1})
+	err := sink.Health(t.Context())
+	wantClass(t, err, sinks.ErrUnavailable)
+	fault.Remove()
+	if err := sink.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+// TestUnreachable: New tells, and does not wait for ever.
+func TestUnreachable(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	cluster.Stop()
+	_, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}, nil)
+	wantClass(t, err, sinks.ErrUnavailable)
+	cluster.Restart()
+	cluster.Proxy.Hang()
+	_, err = kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second}, nil)
+	wantClass(t, err, sinks.ErrUnavailable)
+	cluster.Proxy.Resume()
+}
+
+// TestPending: more than MaxPending messages and bytes wait for room, which a
+// context may end.
+func TestPending(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{
+		Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000,
+		PublishTimeout: 2 * time.Second, CloseTimeout: time.Second,
+	})
+	var messages []*message.Message
+	for range 100 {
+		messages = append(messages, newMessage(string(random(t, 3000))))
+	}
+	mustPublish(t, sink, "topic", messages...)
+	mustPublish(t, sink, "topic", newMessage(string(random(t, 50_000)))) // more than the room
+	if n := len(kafkatest.Read(t, cluster.Addr(), "agrimill.topic")); n != 101 {
+		t.Errorf("%d records, want 101", n)
+	}
+
+	cluster.Proxy.Hang()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			msg := newMessage("x")
+			msg.SetContext(ctx)
+			if err := sink.Publish("topic", newMessage("y"), msg); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+		})
+	}
+	group.Wait()
+	wantClass(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable) // no room
+	cluster.Proxy.Resume()
+	eventually(t, func() error { return sink.Publish("topic", newMessage("x")) })
+}
+
+// TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.
+func TestForeignMarshaler(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	marshaler := wmkafka.NewWithPartitioningMarshaler(func(_ string, msg *message.Message) (string, error) {
+		if msg.UUID == "bad" {
+			return "", errors.New("no key")
+		}
+		return "key of marshaler", nil
+	})
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Marshaler: marshaler})
+	mustPublish(t, sink, "topic", forEndpoint("e", "x"))
+	records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic")
+	if len(records) != 1 || string(records[0].Key) != "key of marshaler" || string(records[0].Value) != "x" {
+		t.Errorf("%+v", records)
+	}
+	wantClass(t, sink.Publish("topic", message.NewMessage("bad", nil)), sinks.ErrRejected)
+}
+
+func TestConfig(t *testing.T) {
+	valid := kafka.Config{Brokers: []string{"127.0.0.1:9092"}}
+	if err := valid.Validate(); err != nil {
+		t.Errorf("the smallest configuration: %v", err)
+	}
+	for field, change := range map[string]func(*kafka.Config){
+		"Brokers":           func(c *kafka.Config) { c.Brokers = nil },
+		"Brokers ":          func(c *kafka.Config) { c.Brokers = []string{"host"} },
+		"SASL.Mechanism":    func(c *kafka.Config) { c.SASL = kafka.SASL{Mechanism: "MAGIC", User: "u", Password: "p"} },
+		"SASL":              func(c *kafka.Config) { c.SASL.User = "u" },
+		"SASL ":             func(c *kafka.Config) { c.SASL.Password = "p" },
+		"Version":           func(c *kafka.Config) { c.Version = sarama.V1_0_0_0 },
+		"TopicPrefix":       func(c *kafka.Config) { c.TopicPrefix = "a b" },
+		"TopicPrefix ":      func(c *kafka.Config) { c.TopicPrefix = "a." },
+		"Provision":         func(c *kafka.Config) { c.Provision = 7 },
+		"Partitions":        func(c *kafka.Config) { c.Partitions = -1 },
+		"ReplicationFactor": func(c *kafka.Config) { c.ReplicationFactor = -1 },
+		"Partitions ":       func(c *kafka.Config) { c.Version = sarama.V2_1_0_0 },
+		"Compression":       func(c *kafka.Config) { c.Compression = 9 },
+		"MaxMessageSize":    func(c *kafka.Config) { c.MaxMessageSize = 10 },
+		"MaxMessageSize ":   func(c *kafka.Config) { c.MaxMessageSize = 1 << 30 },
+		"PublishTimeout":    func(c *kafka.Config) { c.PublishTimeout = -1 },
+		"MaxPending":        func(c *kafka.Config) { c.MaxPending = -1 },
+	} {
+		config := valid
+		change(&config)
+		err := config.Validate()
+		if !errors.Is(err, kafka.ErrConfig) || !strings.Contains(err.Error(), strings.TrimSpace(field)) {
+			t.Errorf("%s: got %v", field, err)
+		}
+		if _, err := kafka.New(config, nil); !errors.Is(err, kafka.ErrConfig) {
+			t.Errorf("%s: New: got %v", field, err)
+		}
+	}
+	config := valid
+	config.Configure = func(k *sarama.Config) { k.Net.DialTimeout = 0 }
+	if _, err := kafka.New(config, nil); !errors.Is(err, kafka.ErrConfig) {
+		t.Errorf("Configure: got %v", err)
+	}
+}
+
+func TestNoTopicPrefix(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, TopicPrefix: kafka.NoTopicPrefix})
+	mustPublish(t, sink, "plain", newMessage("x"))
+	if n := len(kafkatest.Read(t, cluster.Addr(), "plain")); n != 1 {
+		t.Errorf("%d records", n)
+	}
+	for _, topic := range []string{"__consumer_offsets", "__transaction_state", ""} {
+		wantClass(t, sink.Publish(topic, newMessage("x")), sinks.ErrRejected)
+	}
+}

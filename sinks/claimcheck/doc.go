@@ -19,9 +19,9 @@
 // # References
 //
 // A reference is the key of its payload. Keys, and so references, consist of
-// letters, digits and - _ . = + / and are held against that on every call,
-// because references come out of message metadata: none leaves the prefix of
-// the Store.
+// letters, digits and - _ . = + /, at most 400 bytes and 200 between slashes, and
+// are held against that on every call, because references come out of message
+// metadata: none leaves the prefix of the Store.
 //
 // # Errors
 //

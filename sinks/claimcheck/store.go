@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
@@ -125,7 +126,7 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) missing(ctx context.Context) bool {
 	if s.files {
 		var dir os.FileInfo
-		return !s.bucket.As(&dir)
+		return !s.bucket.As(&dir) || !dir.IsDir()
 	}
 	ok, err := s.bucket.IsAccessible(ctx)
 	return err == nil && !ok
@@ -142,7 +143,7 @@ const (
 // which Open finds it: the key. It returns nil only when everything is stored as
 // durably as the bucket does it; a file is forced to the disk. When r or the
 // bucket fails, or ctx ends, nothing is visible under the reference, or what was
-// there before. A second Put with the same key replaces the first.
+// there before; never a part. A second Put with the same key replaces the first.
 //
 // An error of r is returned as it is; all others are an [*Error] or that of ctx.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference string, err error) {
@@ -181,8 +182,9 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference str
 	if err := w.Close(); err != nil {
 		return "", bucketError(ctx, "put", err)
 	}
-	if err := file.syncDirectories(ctx, s.bucket, s.prefix+key); err != nil {
-		return "", bucketError(ctx, "put", err)
+	// It is there now: the end of ctx comes too late.
+	if err := file.syncDirectories(context.WithoutCancel(ctx), s.bucket, s.prefix+key); err != nil {
+		return "", bucketError(context.WithoutCancel(ctx), "put", err)
 	}
 	return key, nil
 }
@@ -217,7 +219,9 @@ func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadClos
 	if err != nil {
 		abandon()
 		kind := gateway.ErrUnavailable
-		if gcerrors.Code(err) == gcerrors.NotFound && !s.missing(ctx) {
+		// Below a file there is no file either.
+		absent := gcerrors.Code(err) == gcerrors.NotFound || s.files && errors.Is(err, syscall.ENOTDIR)
+		if absent && !s.missing(ctx) {
 			kind = gateway.ErrNotFound
 		}
 		return nil, 0, kindError(ctx, "open", kind, err)
@@ -308,8 +312,13 @@ func (s *Store) ready(ctx context.Context, op string) error {
 	return ctx.Err()
 }
 
-// maxKey bounds keys, in bytes, below what all drivers take, prefix included.
-const maxKey = 400
+// maxKey and maxSegment bound keys and what is between their slashes, in bytes,
+// below what all drivers and file systems take, prefix and temporary names
+// included.
+const (
+	maxKey     = 400
+	maxSegment = 200
+)
 
 // validKey reports whether a key is one that Put takes.
 func validKey(key string) bool {
@@ -318,7 +327,7 @@ func validKey(key string) bool {
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		// File buckets keep files of their own with these endings.
-		if segment == "" || segment[0] == '.' || strings.HasSuffix(segment, ".attrs") || strings.HasSuffix(segment, ".tmp") {
+		if segment == "" || len(segment) > maxSegment || segment[0] == '.' || strings.HasSuffix(segment, ".attrs") || strings.HasSuffix(segment, ".tmp") {
 			return false
 		}
 	}

@@ -187,7 +187,7 @@ func TestHostileReferences(t *testing.T) {
 	for _, reference := range []string{
 		"", "/", "/etc/passwd", "..", "../secret", "../../secret", "a/../../secret", "..\\secret", "a/..", "./key", "key/", "//key", "/key",
 		"key.attrs", "a/key.attrs/b", "key.17f.tmp", ".hidden", "a/.hidden", "key\x00", "key\n", "ключ", "%2e%2e/secret", "a b", "key?x=1", "key#x",
-		"C:key", "~", "file:///etc/passwd", "s3://other/key", "<0x2e><0x2e>/secret", strings.Repeat("k", 401), "\xff",
+		"C:key", "~", "file:///etc/passwd", "s3://other/key", "<0x2e><0x2e>/secret", strings.Repeat("k", 201), strings.Repeat("k/", 200) + "k", "\xff",
 	} {
 		r, _, err := s.Open(t.Context(), reference)
 		if !errors.Is(err, gateway.ErrInvalid) {
@@ -204,6 +204,12 @@ func TestHostileReferences(t *testing.T) {
 		}
 		if err := s.Delete(t.Context(), reference); !errors.Is(err, gateway.ErrInvalid) {
 			t.Errorf("delete %q: %v, want ErrInvalid", reference, err)
+		}
+	}
+	put(t, s, "a/b/c", "content")
+	for _, reference := range []string{"a", "a/b", "a/b/c/d", "key/x"} {
+		if _, err := get(t, s, reference); !errors.Is(err, gateway.ErrNotFound) {
+			t.Errorf("%q: %v, want ErrNotFound", reference, err)
 		}
 	}
 	// Well formed, but of the bucket, not of the prefix.

@@ -32,6 +32,9 @@ const (
 // opening is where the page answers for what stands under the title.
 const opening = "Opening"
 
+// notShown is the section of the page about what the specification leaves open.
+const notShown = "Where the specification shows nothing"
+
 func readPage(t *testing.T) []section {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, pagePath))
@@ -76,6 +79,9 @@ func TestPageNamesWhatExists(t *testing.T) {
 	}
 	if rows < 300 {
 		t.Errorf("only %d rows were found", rows)
+	}
+	if !slices.ContainsFunc(page, func(sec section) bool { return sec.heading == notShown }) {
+		t.Errorf("%s has no section %q", pagePath, notShown)
 	}
 	for _, problem := range checkPage(s, page) {
 		t.Errorf("%s:%s", pagePath, problem)
@@ -182,6 +188,7 @@ func compare(specification, page []section) (problems []string) {
 		}
 		delete(rows, sec.heading)
 	}
+	delete(rows, notShown)
 	for heading := range rows {
 		problems = append(problems, fmt.Sprintf("the specification has no heading %q", heading))
 	}

@@ -16,7 +16,11 @@ import (
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// watermill-kafka's subscriber, which a test reads with, makes meters.
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
 
 // backend is a broker behind a proxy.
 type backend struct {

@@ -45,7 +45,7 @@ func TestMaxRequests(t *testing.T) {
 	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
 	defer hang.Lift()
 	done := goPublish(pub, newMessages(calls)...)
-	f.waitRequests(limit)
+	f.waitFor("the first requests", func() bool { return hang.Hits() >= limit })
 
 	// A message that waits for a place can give up; it was not sent.
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,7 @@ package publisher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -117,13 +118,18 @@ func (f *fixture) entries() int { return len(f.server.Ledger()) }
 // waitRequests waits until the service was asked n times.
 func (f *fixture) waitRequests(n int) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	defer cancel()
-	err := f.server.Wait(ctx, func([]gatewaytest.LedgerEntry) bool {
+	f.waitFor(fmt.Sprintf("%d requests", n), func() bool {
 		return f.server.Stats(gatewaytest.OpSendMessage).Requests >= n
 	})
-	if err != nil {
-		f.Fatalf("the service was asked %d times, want %d: %v", f.server.Stats(gatewaytest.OpSendMessage).Requests, n, err)
+}
+
+// waitFor waits for something that the service sees happen.
+func (f *fixture) waitFor(what string, cond func() bool) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	if err := f.server.Wait(ctx, func([]gatewaytest.LedgerEntry) bool { return cond() }); err != nil {
+		f.Fatalf("%s did not come: %v", what, err)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 // EnvelopeUnmarshaler takes messages out of the envelope that the publisher's
 // EnvelopeMarshaler put them in: UUID, metadata and payload are those of the
-// message that was published; the metadata of the reception is added to them.
+// message that was published, except for keys that begin with x-router-, which
+// are those of the reception: a sender cannot set them.
 // A message that is not in an envelope is delivered as it is. One whose payload
 // is outside the message (claim check, lazy) is not unpacked.
 type EnvelopeUnmarshaler struct{}

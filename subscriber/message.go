@@ -107,7 +107,9 @@ func setPayload(m message.Metadata, d *delivery, size int64) {
 			m[k] = v
 		}
 	}
-	m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
+	if size >= 0 { // a lazy payload whose size the event does not tell
+		m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
+	}
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,

@@ -295,7 +295,7 @@ func (s *Subscriber) checkIn(d *delivery, r io.Reader) error {
 	counter := &countingReader{r: io.TeeReader(r, hash)}
 	reference, err := s.cfg.Payload.ClaimCheck.Put(p.ctx, claimCheckKey(d), counter)
 	if err != nil {
-		return fmt.Errorf("claim check: %w", err)
+		return err
 	}
 	p.size = counter.n
 	p.metadata = map[string]string{

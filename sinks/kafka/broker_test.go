@@ -1,0 +1,235 @@
+//go:build kafkabroker
+
+package kafka_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/internal/kafkatest/broker"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+// realBackend is a part of a real broker: what begins with a prefix.
+type realBackend struct {
+	backend
+	real *kafkatest.Real
+}
+
+func (b *realBackend) Break(*testing.T)    { b.real.Kill() }
+func (b *realBackend) Repair(t *testing.T) { t.Helper(); b.real.Restart() }
+func (b *realBackend) Hang(*testing.T)     { b.real.Proxy.Hang() }
+func (b *realBackend) Resume(*testing.T)   { b.real.Proxy.Resume() }
+
+// TestBroker runs everything against a real broker: that of KAFKA_BROKERS, or
+// one of its own. All tests share it, each with topics of its own.
+func TestBroker(t *testing.T) {
+	addr, real := os.Getenv("KAFKA_BROKERS"), (*kafkatest.Real)(nil)
+	has := features()
+	if addr == "" {
+		cert, pool := certificate(t)
+		real = kafkatest.StartReal(t, secured(t, cert))
+		addr = real.Addr()
+		t.Run("Secure", func(t *testing.T) { testSecure(t, real, pool) })
+		t.Run("Killed", func(t *testing.T) { testKilled(t, real) })
+	} else {
+		addr, _, _ = strings.Cut(addr, ",")
+		has.Outage, has.Hang = false, false
+		t.Logf("NOT RUN: outages, authentication and TLS, because the broker at %s is not ours to stop", addr)
+	}
+	run := fmt.Sprintf("t%d", time.Now().UnixNano())
+	var count atomic.Int64
+	prefix := func(t *testing.T) string {
+		p := fmt.Sprintf("%s-%d", run, count.Add(1))
+		t.Cleanup(func() { deleteTopics(t, addr, p) })
+		return p
+	}
+	t.Run("Shared", func(t *testing.T) {
+		for _, c := range sharedTests {
+			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
+		}
+	})
+	t.Run("Conformance", func(t *testing.T) {
+		sinktest.Run(t, sinktest.Harness{
+			New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+				t.Helper()
+				b := &realBackend{real: real, backend: backend{addr: addr, config: suiteConfig(addr, settings)}}
+				b.config.TopicPrefix = prefix(t)
+				return b
+			},
+			Features: has,
+		})
+	})
+}
+
+// deleteTopics deletes the topics of a test.
+func deleteTopics(t *testing.T, addr, prefix string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	topics, err := kadm.NewClient(client).ListTopics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for _, topic := range topics.Names() {
+		if strings.HasPrefix(topic, prefix+".") || topic == prefix+"_taken" {
+			ours = append(ours, topic)
+		}
+	}
+	if len(ours) == 0 {
+		return
+	}
+	if _, err := kadm.NewClient(client).DeleteTopics(ctx, ours...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// secured configures a broker with a listener for two users.
+func secured(t *testing.T, cert tls.Certificate) broker.Config {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return broker.Config{
+		Users:       map[string]string{"farmer": "barn;door=7", "reader": "read"},
+		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})),
+		Key:         string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
+	}
+}
+
+// testSecure: TLS together with each mechanism of SASL.
+func testSecure(t *testing.T, real *kafkatest.Real, pool *x509.CertPool) {
+	trusting := &tls.Config{RootCAs: pool}
+	reader := []kgo.Opt{kgo.DialTLSConfig(trusting), kgo.SASL(plain.Auth{User: "reader", Pass: "read"}.AsMechanism())}
+	for _, mechanism := range []kafka.Mechanism{kafka.MechanismPlain, kafka.MechanismSCRAMSHA256, kafka.MechanismSCRAMSHA512} {
+		t.Run(string(mechanism), func(t *testing.T) {
+			config := kafka.Config{
+				Brokers: []string{real.SecureAddr()}, TopicPrefix: "secure", TLS: trusting,
+				SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "barn;door=7"},
+			}
+			sink := newSink(t, config)
+			topic := sink.TopicSegment(string(mechanism))
+			mustPublish(t, sink, topic, newMessage("x"))
+			if n := len(kafkatest.Read(t, real.SecureAddr(), "secure."+topic, reader...)); n != 1 {
+				t.Errorf("%d records", n)
+			}
+			config.SASL.Password = "wrong"
+			_, err := kafka.New(config, nil)
+			wantClass(t, err, sinks.ErrUnavailable)
+			config.SASL = kafka.SASL{}
+			config.ConnectTimeout, config.PublishTimeout = 2*time.Second, 2*time.Second
+			_, err = kafka.New(config, nil)
+			wantClass(t, err, sinks.ErrUnavailable)
+		})
+	}
+}
+
+// testKilled: the broker is killed again and again while messages come. What was
+// acknowledged is there afterwards, in the order of each key.
+func testKilled(t *testing.T, real *kafkatest.Real) {
+	config := suiteConfig(real.Addr(), sinktest.Settings{})
+	config.TopicPrefix, config.Partitions = "killed", 4
+	sink := newSink(t, config)
+	const keys = 8
+	var acked [keys][]string
+	var published atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	for k := range keys {
+		group.Go(func() {
+			pause := time.NewTicker(5 * time.Millisecond)
+			defer pause.Stop()
+			for i := 0; ctx.Err() == nil; {
+				payload := fmt.Sprint(k, " ", i)
+				err := sink.Publish("topic", forEndpoint(fmt.Sprint(k), payload))
+				switch {
+				case err == nil:
+					acked[k] = append(acked[k], payload)
+					published.Add(1)
+					i++ // what failed is published again, like the router does
+				case errors.Is(err, sinks.ErrUnavailable):
+					<-pause.C
+				default:
+					t.Errorf("Publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	more := func(n int64) {
+		t.Helper()
+		want := published.Load() + n
+		eventually(t, func() error {
+			if got := published.Load(); got < want {
+				return fmt.Errorf("%d messages, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	for round := range 3 {
+		more(500)
+		if round == 2 {
+			real.Stop() // and once cleanly
+		} else {
+			real.Kill()
+		}
+		real.Restart()
+	}
+	more(500)
+	cancel()
+	group.Wait()
+
+	stored := map[string][]string{}
+	duplicates := 0
+	for _, record := range kafkatest.Read(t, real.Addr(), "killed.topic") {
+		key, payload := string(record.Key), string(record.Value)
+		if n := len(stored[key]); n > 0 && stored[key][n-1] == payload {
+			duplicates++
+			continue // published again after an error, or stored and not acknowledged
+		}
+		stored[key] = append(stored[key], payload)
+	}
+	t.Logf("%d messages acknowledged, %d copies", published.Load(), duplicates)
+	for k := range keys {
+		// Each key's messages were published one after the other, so apart from
+		// the copies they have to stand there exactly so; one that was not
+		// acknowledged may follow.
+		got := stored[fmt.Sprint(k)]
+		if len(got) < len(acked[k]) {
+			t.Errorf("key %d: %d messages are stored, %d were acknowledged", k, len(got), len(acked[k]))
+			continue
+		}
+		for i, want := range acked[k] {
+			if got[i] != want {
+				t.Errorf("key %d: message %d is %q, want %q", k, i, got[i], want)
+				break
+			}
+		}
+	}
+}

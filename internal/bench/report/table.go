@@ -67,6 +67,14 @@ var sections = []section{
 		{"JetStream/Unordered/16", "BareJetStream/16", aim{}},
 		{"JetStream/Unordered/256", "BareJetStream/256", atLeast(45_000)},
 	}},
+	{"Gateway to Kafka, 1 KiB, by messages in flight, two cores with the broker's stand-in", []row{
+		{"Kafka/ByKey/1", "BareKafka/1", aim{}},
+		{"Kafka/ByKey/16", "BareKafka/16", aim{}},
+		{"Kafka/ByKey/256", "BareKafka/256", aim{}},
+		{"Kafka/Unordered/1", "BareKafka/1", aim{}},
+		{"Kafka/Unordered/16", "BareKafka/16", aim{}},
+		{"Kafka/Unordered/256", "BareKafka/256", aim{}},
+	}},
 	{"Publisher, one message after the other, one core", eachSize(row{name: "Publisher", floor: "FloorPost"})},
 	{"Middlewares alone, 1 KiB, one core", []row{
 		{"Middleware/PoisonQueue", "Middleware/None", aim{}},

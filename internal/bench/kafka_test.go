@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// brokers returns the addresses of Kafka: those of KAFKA_BROKERS, or of a stand-in
+// in this process that speaks Kafka's protocol and keeps messages in memory. The
+// stand-in says what the sink costs beside its peer, and nothing about Kafka.
+func brokers(b *testing.B) []string {
+	b.Helper()
+	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
+		return strings.Split(list, ",")
+	}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(4))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(cluster.Close)
+	return cluster.ListenAddrs()
+}
+
+// BenchmarkKafka is the whole way from the gateway into Kafka.
+func BenchmarkKafka(b *testing.B) {
+	base := startSource(b)
+	for _, order := range orders {
+		for _, window := range windows {
+			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
+				twoCores(b)
+				b.ReportAllocs()
+				sink, err := kafka.New(kafka.Config{Brokers: brokers(b)}, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				count := newCounted(b.N)
+				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
+				// One endpoint has one partition.
+				route(b, base, kib, window, cfg, &countedSink{sink, count}, count.done)
+			})
+		}
+	}
+}
+
+// BenchmarkBareKafka is the peer of BenchmarkKafka: sarama's asynchronous producer
+// with the same promises (acks=all, idempotent) and as many messages in flight,
+// sending one message with its headers prepared, under as many keys.
+func BenchmarkBareKafka(b *testing.B) {
+	for _, window := range windows {
+		b.Run(fmt.Sprint(window), func(b *testing.B) {
+			twoCores(b)
+			b.ReportAllocs()
+			addrs := brokers(b)
+			const topic = "agrimill.bare"
+			sink, err := kafka.New(kafka.Config{Brokers: addrs}, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = sink.Close() }()
+			if err := sink.Publish("bare", received(kib)); err != nil { // makes the topic
+				b.Fatal(err)
+			}
+			config := sarama.NewConfig()
+			config.Version = sarama.V2_8_0_0
+			config.Producer.RequiredAcks = sarama.WaitForAll
+			config.Producer.Idempotent = true
+			config.Producer.Return.Successes = true
+			config.Producer.Partitioner = sarama.NewMurmur2Partitioner
+			config.Net.MaxOpenRequests = 1
+			config.ChannelBufferSize = 1024
+			producer, err := sarama.NewAsyncProducer(addrs, config)
+			if err != nil {
+				b.Fatal(err)
+			}
+			template, err := kafka.Marshaler{}.Marshal(topic, received(kib))
+			if err != nil {
+				b.Fatal(err)
+			}
+			keys := make([]sarama.Encoder, window)
+			for i := range keys {
+				keys[i] = sarama.StringEncoder(fmt.Sprintf("b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9%03x", i))
+			}
+			end := meter(b)
+			open := make(chan struct{}, window)
+			finished := make(chan error, 1)
+			go func() { // ends with the last message, or the first error
+				for range b.N {
+					select {
+					case <-producer.Successes():
+						<-open
+					case err := <-producer.Errors():
+						finished <- err
+						return
+					}
+				}
+				finished <- nil
+			}()
+			for i := range b.N {
+				select {
+				case open <- struct{}{}:
+				case err := <-finished:
+					b.Fatal(err)
+				}
+				producer.Input() <- &sarama.ProducerMessage{
+					Topic: topic, Key: keys[i%window], Value: template.Value, Headers: template.Headers,
+				}
+			}
+			if err := <-finished; err != nil {
+				b.Fatal(err)
+			}
+			end()
+			_ = producer.Close()
+		})
+	}
+}

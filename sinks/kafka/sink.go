@@ -245,7 +245,7 @@ func (s *Sink) publish(w *wait, name string, messages []*message.Message) error 
 		return sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
 	}
 	c := &call{done: make(chan struct{}), index: len(records)}
-	c.left.Store(int32(len(records))) //nolint:gosec // a slice of pointers is not that long
+	c.left.Store(int32(len(records)))
 	if err := s.send(w, t, c, records); err != nil {
 		return err
 	}

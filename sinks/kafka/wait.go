@@ -52,13 +52,11 @@ func (w *wait) watch(messages []*message.Message) {
 	first, cancel := context.WithCancelCause(context.Background())
 	w.ended = first.Done()
 	w.cause = func() error { return context.Cause(first) }
-	var last context.Context
-	for _, msg := range messages {
+	for i, msg := range messages {
 		ctx := msg.Context()
-		if ctx == last || ctx.Done() == nil {
+		if ctx.Done() == nil || i > 0 && ctx == messages[i-1].Context() {
 			continue
 		}
-		last = ctx
 		w.stops = append(w.stops, context.AfterFunc(ctx, func() { cancel(ctx.Err()) }))
 	}
 	w.stops = append(w.stops, func() bool { cancel(nil); return true })

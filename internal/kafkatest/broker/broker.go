@@ -164,7 +164,7 @@ func (b *Broker) command(ctx context.Context, class string, args ...string) *exe
 		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + b.file("log4j2.properties"),
 		"-cp", filepath.Join(b.libs, "*"), class,
 	}
-	return exec.CommandContext(ctx, b.java, append(all, args...)...) //nolint:gosec // runs Java by design
+	return exec.CommandContext(ctx, b.java, append(all, args...)...)
 }
 
 // format prepares the storage.

@@ -61,7 +61,7 @@ func fetch(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("a real Kafka broker needs Maven, to be fetched: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, maven, "-B", "-q", "-f", pomFile, copyDependencies, //nolint:gosec // runs Maven by design
+	out, err := exec.CommandContext(ctx, maven, "-B", "-q", "-f", pomFile, copyDependencies,
 		"-DincludeScope=runtime", "-DoutputDirectory="+jars).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("fetch Kafka with Maven: %w\n%s", err, tail(out))

@@ -1,0 +1,177 @@
+package kafka_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+const benchPayload = 1024
+
+// benchMessage is a message as the router hands it on: 1 KiB and the metadata
+// of a received message.
+func benchMessage(i int) *message.Message {
+	msg := message.NewMessage(fmt.Sprintf("1ae0fd9c-8d46-4b8a-9e52-%012d", i), make([]byte, benchPayload))
+	msg.Metadata[gateway.KeyEventType] = "MESSAGE_RECEIVED"
+	msg.Metadata[gateway.KeyMessageID] = msg.UUID
+	msg.Metadata[gateway.KeyReceivingEndpointID] = fmt.Sprintf("f7a8c7d0-2b4e-4c57-8a0a-%012d", i%100)
+	msg.Metadata[gateway.KeyTenantID] = "0c2b8f7e-6f7e-44d0-b9a8-6c2a6b1f6a01"
+	msg.Metadata[gateway.KeyContextID] = msg.UUID
+	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+	msg.Metadata[gateway.KeySentTimestamp] = "2024-05-05T10:11:12Z"
+	msg.Metadata[sinks.KeyDedupID] = msg.UUID
+	return msg
+}
+
+// inWindow runs f b.N times, at most window at once, and returns messages/s.
+func inWindow(b *testing.B, window int, f func(i int) error) float64 {
+	b.Helper()
+	var next atomic.Int64
+	var group sync.WaitGroup
+	start := time.Now()
+	for range window {
+		group.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > int64(b.N) {
+					return
+				}
+				if err := f(int(i)); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	return float64(b.N) / time.Since(start).Seconds()
+}
+
+// benchConfig is what the sink sets, for sarama alone.
+func benchConfig() *sarama.Config {
+	config := sarama.NewConfig()
+	config.Version = sarama.V2_8_0_0
+	config.MetricRegistry = kafka.NoMetrics
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Idempotent = true
+	config.Producer.Return.Successes = true
+	config.Producer.Partitioner = sarama.NewMurmur2Partitioner
+	config.Net.MaxOpenRequests = 1
+	return config
+}
+
+// bareAsync publishes b.N messages with sarama alone, at most window in flight,
+// and returns messages/s.
+func bareAsync(b *testing.B, addr, topic string, window int) float64 {
+	b.Helper()
+	producer, err := sarama.NewAsyncProducer([]string{addr}, benchConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	room := make(chan struct{}, window)
+	var results sync.WaitGroup
+	results.Go(func() {
+		for range producer.Successes() {
+			<-room
+		}
+	})
+	results.Go(func() {
+		for failed := range producer.Errors() {
+			b.Error(failed)
+			<-room
+		}
+	})
+	start := time.Now()
+	for i := range b.N {
+		msg := benchMessage(i)
+		record, _ := kafka.Marshaler{}.Marshal(topic, msg)
+		record.Key = sarama.StringEncoder(msg.Metadata[gateway.KeyReceivingEndpointID])
+		room <- struct{}{}
+		producer.Input() <- record
+	}
+	producer.AsyncClose()
+	results.Wait()
+	return float64(b.N) / time.Since(start).Seconds()
+}
+
+// benchSink publishes through the sink, and with sarama alone in the same run.
+func benchSink(b *testing.B, addr string) {
+	for _, window := range []int{1, 16, 256} {
+		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
+			sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: "bench", Partitions: 3}, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = sink.Close() }()
+			if err := sink.Publish("topic", benchMessage(0)); err != nil { // creates it
+				b.Fatal(err)
+			}
+			b.SetBytes(benchPayload)
+			b.ReportAllocs()
+			b.ResetTimer()
+			rate := inWindow(b, window, func(i int) error { return sink.Publish("topic", benchMessage(i)) })
+			b.StopTimer()
+			bare := bareAsync(b, addr, "bench.topic", window)
+			b.ReportMetric(rate, "msgs/s")
+			b.ReportMetric(bare, "bare-msgs/s")
+			b.ReportMetric(rate/bare, "ratio")
+		})
+	}
+}
+
+// blackhole is a cluster in the process that stores nothing.
+func blackhole(b *testing.B) string {
+	b.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BlackholeProduce())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(cluster.Close)
+	return cluster.ListenAddrs()[0]
+}
+
+// BenchmarkSink publishes into a cluster in the process that stores nothing, so
+// that it is the sink that is measured.
+func BenchmarkSink(b *testing.B) { benchSink(b, blackhole(b)) }
+
+// BenchmarkWatermillPublisher is the publisher of watermill-kafka under the same
+// load, for comparison.
+func BenchmarkWatermillPublisher(b *testing.B) {
+	addr := blackhole(b)
+	for _, window := range []int{1, 16, 256} {
+		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
+			sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: "bench"}, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = sink.Close() }()
+			if err := sink.Publish("topic", benchMessage(0)); err != nil { // creates it
+				b.Fatal(err)
+			}
+			config := benchConfig()
+			publisher, err := wmkafka.NewPublisher(wmkafka.PublisherConfig{
+				Brokers: []string{addr}, Marshaler: kafka.Marshaler{}, OverwriteSaramaConfig: config,
+			}, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = publisher.Close() }()
+			b.SetBytes(benchPayload)
+			b.ReportAllocs()
+			b.ResetTimer()
+			rate := inWindow(b, window, func(i int) error { return publisher.Publish("bench.topic", benchMessage(i)) })
+			b.ReportMetric(rate, "msgs/s")
+		})
+	}
+}

@@ -1,0 +1,78 @@
+package kafka_test
+
+import (
+	"testing"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// asRead turns a record into what a consumer gets.
+func asRead(t *testing.T, record *sarama.ProducerMessage) *sarama.ConsumerMessage {
+	t.Helper()
+	value, err := record.Value.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := &sarama.ConsumerMessage{Topic: record.Topic, Value: value}
+	for i := range record.Headers {
+		read.Headers = append(read.Headers, &record.Headers[i])
+	}
+	return read
+}
+
+// FuzzMarshaler: any message comes back, whatever its metadata, and without
+// sharing memory.
+func FuzzMarshaler(f *testing.F) {
+	f.Add("uuid", []byte("payload"), "name", "value", "agrimill-key-x")
+	f.Add("", []byte(nil), "", "", wmkafka.UUIDHeaderKey)
+	f.Add("\xff", []byte{0}, "\xff", "\r\n\x00", "agrimill-key-%FF")
+	f.Fuzz(func(t *testing.T, uuid string, payload []byte, name, value, other string) {
+		msg := message.NewMessage(uuid, append([]byte{}, payload...))
+		msg.Metadata[other] = "other"
+		msg.Metadata[name] = value
+		record, err := kafka.Marshaler{}.Marshal("topic", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(msg.Payload)
+		back, err := kafka.Marshaler{}.Unmarshal(asRead(t, record))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := message.NewMessage(uuid, payload)
+		want.Metadata = msg.Metadata
+		if back.UUID != uuid || string(back.Payload) != string(payload) || !back.Equals(want) {
+			t.Fatalf("got %q %q %q, want %q %q %q", back.UUID, back.Payload, back.Metadata, uuid, payload, want.Metadata)
+		}
+		if back.Payload == nil {
+			t.Fatal("an empty payload became a null value")
+		}
+	})
+}
+
+// TestForeignRecords: records of others are read as far as they go.
+func TestForeignRecords(t *testing.T) {
+	msg, err := kafka.Marshaler{}.Unmarshal(&sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
+		{Key: []byte("a"), Value: []byte("1")},
+		nil,
+		{Key: []byte("a"), Value: []byte("2")},
+		{Key: []byte("null")},
+		{Key: []byte("agrimill-key-plain"), Value: []byte("not ours")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := message.Metadata{"a": "2", "null": "", "agrimill-key-plain": "not ours"}
+	if len(msg.Metadata) != len(want) || len(msg.Payload) != 0 || msg.UUID != "" {
+		t.Errorf("got %+v", msg)
+	}
+	for name, value := range want {
+		if msg.Metadata[name] != value {
+			t.Errorf("%s is %q, want %q", name, msg.Metadata[name], value)
+		}
+	}
+}

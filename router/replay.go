@@ -25,6 +25,8 @@ var ErrNoRoute = errors.New("router has no such route")
 
 // Poisoned is a message of the poison queue.
 type Poisoned struct {
+	// ID names the message within a [PoisonStore]; empty otherwise.
+	ID string
 	// Message is the message as the poison queue holds it: its own payload and
 	// metadata, and the KeyPoison… metadata. It must not be changed.
 	Message *message.Message
@@ -144,19 +146,12 @@ func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport,
 		return report, fmt.Errorf("%w: replay: Decide is required", ErrConfig)
 	}
 	config.setDefaults()
-	r.mu.Lock()
-	routes, closed := r.routes, r.closed
-	r.mu.Unlock()
-	if closed {
-		return report, ErrClosed
+	byName, err := r.openRoutes()
+	if err != nil {
+		return report, err
 	}
-	byName := make(map[string]*route, len(routes))
-	for _, rt := range routes {
-		byName[rt.Name] = rt
-	}
-
 	run := watermill.NewUUID()
-	err := readQueue(ctx, config, r.stop, func(msg *message.Message) (bool, error) {
+	err = readQueue(ctx, config, r.stop, func(msg *message.Message) (bool, error) {
 		if msg.Metadata[KeyPoisonReplay] == run {
 			return false, nil
 		}
@@ -167,22 +162,8 @@ func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport,
 		}
 		switch action {
 		case ReplaySend:
-			name := config.Route(poisoned)
-			rt := byName[name]
-			if rt == nil {
-				return false, fmt.Errorf("%w: %q", ErrNoRoute, name)
-			}
-			d, err := rt.replay(ctx, run, msg)
-			switch {
-			case err != nil:
-				return false, fmt.Errorf("replay: %w", err)
-			case d.poisoned:
-				report.Poisoned++
-			default:
-				report.Sent++
-				if d.duplicate {
-					report.Duplicates++
-				}
+			if err := r.replayOne(ctx, byName, config.Route(poisoned), run, msg, &report); err != nil {
+				return false, err
 			}
 		case ReplayDelete:
 			report.Deleted++
@@ -196,6 +177,42 @@ func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport,
 		return true, nil
 	})
 	return report, err
+}
+
+// openRoutes returns the routes by name, or ErrClosed.
+func (r *Router) openRoutes() (map[string]*route, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, ErrClosed
+	}
+	byName := make(map[string]*route, len(r.routes))
+	for _, rt := range r.routes {
+		byName[rt.Name] = rt
+	}
+	return byName, nil
+}
+
+// replayOne takes a poisoned message through the chain of a route and counts what
+// became of it.
+func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, run string, msg *message.Message, report *ReplayReport) error {
+	rt := byName[name]
+	if rt == nil {
+		return fmt.Errorf("%w: %q", ErrNoRoute, name)
+	}
+	d, err := rt.replay(ctx, run, msg)
+	switch {
+	case err != nil:
+		return fmt.Errorf("replay: %w", err)
+	case d.poisoned:
+		report.Poisoned++
+	default:
+		report.Sent++
+		if d.duplicate {
+			report.Duplicates++
+		}
+	}
+	return nil
 }
 
 // replay takes a poisoned message through the chain. The work ends with ctx.

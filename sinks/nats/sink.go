@@ -157,6 +157,11 @@ func (s *Sink) Describe() sinks.Description {
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Durability: level, DurabilityNote: note}
 }
 
+// Conn returns the connection, for what else is kept on the same server, such as
+// packages kvstore and poisonqueue. Close closes it, unless it was given by
+// Config.Conn.
+func (s *Sink) Conn() *natsgo.Conn { return s.conn }
+
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 

@@ -31,7 +31,7 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 
 func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceived) {
 	key := newMessageKey(e.ReceivingEndpointID, e.ID)
-	if s.join(e.TenantID, key, e.ReceivingEndpointID, e.ID) {
+	if s.join(e, key) {
 		return
 	}
 	if s.holdChunk(key, e) {
@@ -75,11 +75,14 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 // join recognises a message that comes again: it is open already, or its
 // confirmation is on its way, or was sent a short while ago, and is then sent
 // again. It reports whether there is nothing more to do.
-func (s *Subscriber) join(tenant string, key messageKey, endpoint, message string) bool {
+func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 	now := time.Now()
 	s.mu.Lock()
 	state := s.table.state(key, now)
-	if state == stateConfirmed {
+	switch state {
+	case stateOpen:
+		s.refreshed(key, e.PayloadURI)
+	case stateConfirmed:
 		s.table.messages[key] = messageEntry{state: stateConfirming}
 	}
 	s.mu.Unlock()
@@ -88,7 +91,7 @@ func (s *Subscriber) join(tenant string, key messageKey, endpoint, message strin
 	}
 	s.stats.joined.Add(1)
 	if state == stateConfirmed {
-		s.confirmer.add(tenant, confirmation{key: key, endpoint: endpoint, message: message, acked: now})
+		s.confirmer.add(e.TenantID, confirmation{key: key, endpoint: e.ReceivingEndpointID, message: e.ID, acked: now})
 	}
 	return true
 }
@@ -99,6 +102,7 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 	now := time.Now()
 	s.mu.Lock()
 	if _, open := s.table.files[file]; open && file != (fileKey{}) {
+		s.refreshed(file.identity(), e.PayloadURI)
 		s.mu.Unlock()
 		s.stats.joined.Add(1)
 		return true

@@ -95,10 +95,10 @@ func (c PayloadConfig) validate() []error {
 	return errs
 }
 
-// payload is a payload that is not embedded. Everything but uri and ready is
+// payload is a payload that is not embedded. What is not atomic is
 // written before ready is closed and only read afterwards.
 type payload struct {
-	uri      string
+	uri      atomic.Pointer[string] // replaced when the event comes again with a fresh one
 	ready    chan struct{}
 	data     []byte
 	size     int64
@@ -111,7 +111,9 @@ type payload struct {
 }
 
 func newPayload(uri string, size int64) *payload {
-	return &payload{uri: uri, size: size, ready: make(chan struct{})}
+	p := &payload{size: size, ready: make(chan struct{})}
+	p.uri.Store(&uri)
+	return p
 }
 
 // release ends a download that nobody waits for any more.
@@ -186,10 +188,12 @@ func (s *Subscriber) fetch(d *delivery) {
 		}
 		if errors.Is(err, gateway.ErrPayloadExpired) || bad >= maxBadDownloads {
 			// The service still has the message and gives out a fresh URI.
-			s.stats.expired.Add(1)
-			s.logger.Info("A payload can no longer be downloaded; its message is asked for again", eventFields(d.event).Add(watermill.LogFields{"err": err}))
-			p.err = err
-			break
+			if !s.refresh(d, nil) {
+				p.err = err
+				break
+			}
+			attempt, bad = -1, 0
+			continue
 		}
 		if refusesPayload(err) {
 			s.undeliverable(d.event, err)
@@ -205,9 +209,6 @@ func (s *Subscriber) fetch(d *delivery) {
 		}
 	}
 	close(p.ready)
-	if errors.Is(p.err, gateway.ErrPayloadExpired) || bad >= maxBadDownloads {
-		s.recall()
-	}
 }
 
 // refusesPayload reports whether downloading again cannot help.
@@ -219,7 +220,7 @@ func refusesPayload(err error) bool {
 // download makes one attempt.
 func (s *Subscriber) download(d *delivery) error {
 	p := d.payload
-	r, err := s.cfg.Client.OpenPayload(p.ctx, p.uri, p.size)
+	r, err := s.cfg.Client.OpenPayload(p.ctx, *p.uri.Load(), p.size)
 	if err != nil {
 		return err
 	}
@@ -377,7 +378,7 @@ func (s *Subscriber) opener(d *delivery) payloadref.Opener {
 		}
 	}
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
-		r, err := s.cfg.Client.OpenPayload(ctx, p.uri, p.size)
+		r, err := s.cfg.Client.OpenPayload(ctx, *p.uri.Load(), p.size)
 		if errors.Is(err, gateway.ErrPayloadExpired) {
 			p.expired.Store(true)
 		}

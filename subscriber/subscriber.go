@@ -52,6 +52,7 @@ type Subscriber struct {
 	bytes        int64
 	freed        chan struct{} // closed when there may be room again; nil when nobody waits
 	untakenKinds map[untakenKind]int
+	refreshing   map[messageKey][]*refreshWait // who waits for a fresh payload URI
 	fetchQueue   []*delivery
 	fetchers     int
 	evictedKeys  map[string]struct{} // order keys that take nothing until the next connect
@@ -77,6 +78,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		hold:         newFileHold(),
 		untakenKinds: make(map[untakenKind]int),
 		evictedKeys:  make(map[string]struct{}),
+		refreshing:   make(map[messageKey][]*refreshWait),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true

@@ -65,7 +65,6 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 			if last {
 				s.release(d)
 			}
-			s.recallExpired(d, acked)
 		})
 		return
 	}
@@ -102,7 +101,6 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		if closed {
 			s.release(d)
 		}
-		s.recallExpired(d, acked)
 		if empty {
 			if evicted {
 				s.recall()
@@ -165,7 +163,11 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 			return false
 		}
 		if d.payload != nil && d.payload.expired.Load() {
-			return false // only a new event has a new address
+			if !s.refresh(d, sub.stop) {
+				return false
+			}
+			attempt = -1
+			continue
 		}
 		if sub.aside.take(msg.UUID) {
 			// Like an event that cannot be delivered: it stays unconfirmed, and
@@ -178,17 +180,6 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 		}
 	}
 	return false
-}
-
-// recallExpired makes the service send d again when a handler gave it back
-// because its payload can no longer be downloaded.
-func (s *Subscriber) recallExpired(d *delivery, acked bool) {
-	if acked || d.payload == nil || !d.payload.expired.Load() {
-		return
-	}
-	s.stats.expired.Add(1)
-	s.logger.Info("A payload can no longer be downloaded; its message is asked for again", eventFields(d.event))
-	s.recall()
 }
 
 // asideSet holds the UUIDs of messages that are about to be nacked and then to be

@@ -241,12 +241,21 @@ func (c *cluster) topic(name string) (settings, error) {
 	return s, nil
 }
 
-// writable returns an error unless every partition of a topic takes messages
-// now, as far as metadata tells.
-func (c *cluster) writable(name string, minInSync int) error {
-	if err := c.refresh(name); err != nil {
-		return err
+// refreshAll asks for the metadata of topics in one request.
+func (c *cluster) refreshAll(topics []*topic) error {
+	if len(topics) == 0 {
+		return nil // sarama would ask for all there are
 	}
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.name
+	}
+	return c.client.RefreshMetadata(names...)
+}
+
+// writable returns an error unless every partition of a topic takes messages
+// now, as far as the metadata of the last refresh tells.
+func (c *cluster) writable(name string, minInSync int) error {
 	partitions, err := c.client.Partitions(name)
 	if err != nil {
 		return err

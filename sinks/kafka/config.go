@@ -139,7 +139,8 @@ type Config struct {
 	MaxPendingBytes int64
 
 	// Configure changes the configuration of the Kafka client, e.g. to set
-	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last.
+	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last,
+	// also at the same time, and has to make the same changes each time.
 	// What the promises of the sink rest on is set again after it:
 	// acknowledgement by all replicas in sync, idempotence, one request at a
 	// time, no creation of topics by the brokers.
@@ -272,10 +273,16 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		}
 		k.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
 	}
-	// Only what is asked for, and one attempt at a time: who waits for an answer
-	// wants to know early.
+	// Only what is asked for. A few attempts, since brokers learn of a new topic
+	// one after the other, but close together: who waits wants to know early.
 	k.Metadata.Full = false
-	k.Metadata.Retry.Max = 0
+	k.Metadata.Retry.Max = 3
+	k.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
+		if d.isShut() {
+			return 0
+		}
+		return c.PublishTimeout / 200
+	}
 	k.Metadata.Timeout = c.ConnectTimeout
 
 	k.Producer.Partitioner = sarama.NewMurmur2Partitioner

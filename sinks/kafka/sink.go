@@ -115,6 +115,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 func (s *Sink) start() error {
 	k := s.config.sarama(s.dialer)
 	k.Metadata.RefreshFrequency = 0 // asked when needed
+	k.Metadata.Retry.Max = 0        // by cluster, which looks at contexts
 	if err := k.Validate(); err != nil {
 		return fmt.Errorf("%w: Configure: %w", ErrConfig, err)
 	}
@@ -407,8 +408,15 @@ func (s *Sink) look() error {
 	s.topicsMu.Lock()
 	topics := slices.Collect(maps.Values(s.topics))
 	s.topicsMu.Unlock()
+	fresh := s.cluster.refreshAll(topics) == nil // otherwise one by one, to know which
 	for _, t := range topics {
-		err := s.cluster.writable(t.name, max(1, t.settings.minInSync))
+		var err error
+		if !fresh {
+			err = s.cluster.refresh(t.name)
+		}
+		if err == nil {
+			err = s.cluster.writable(t.name, max(1, t.settings.minInSync))
+		}
 		if errors.Is(err, errNoTopic) && s.config.Provision == ProvisionCreate {
 			s.forget(t) // it will be created again
 			continue

@@ -1,0 +1,230 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// lookTimeout bounds how long the oracle tries to look into a broker that is
+// down.
+const lookTimeout = 60 * time.Second
+
+// oracle judges the pipeline. It hears of every confirmation while it happens.
+type oracle struct {
+	gateway *gatewaytest.Server
+	archive *archive
+	ctx     context.Context
+
+	mu     sync.Mutex
+	wrongs []string          // confirmations that were not right, the first hundred
+	acked  map[identity]bool // acknowledged by the sink
+}
+
+func newOracle(ctx context.Context, g *gatewaytest.Server, a *archive) *oracle {
+	o := &oracle{gateway: g, archive: a, ctx: ctx, acked: map[identity]bool{}}
+	g.OnConfirm(o.onConfirm)
+	return o
+}
+
+func (o *oracle) wrong(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.wrongs) < 100 {
+		o.wrongs = append(o.wrongs, fmt.Sprintf(format, args...))
+	}
+}
+
+// onConfirm runs before the gateway answers. While the broker is down it waits:
+// what was stored just before is confirmed by right.
+func (o *oracle) onConfirm(e gatewaytest.LedgerEntry) {
+	if len(e.DeliverySeqs)+len(e.FileDeliverySeqs) == 0 {
+		o.wrong("%s was confirmed and never delivered", e.MessageID)
+	}
+	id := identity{e.EndpointID, e.MessageID}
+	if len(o.archive.find(id)) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(o.ctx, lookTimeout)
+	defer cancel()
+	err := o.archive.catchUp(ctx)
+	for err != nil && ctx.Err() == nil {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		err = o.archive.catchUp(ctx)
+	}
+	if len(o.archive.find(id)) == 0 {
+		o.wrong("%s was confirmed and is not stored (looking: %v)", e.MessageID, err)
+	}
+}
+
+// watchSink notes what the sink acknowledges.
+func (o *oracle) watchSink(s sinks.Sink) sinks.Sink { return &watchedSink{Sink: s, oracle: o} }
+
+type watchedSink struct {
+	sinks.Sink
+	oracle *oracle
+}
+
+func (s *watchedSink) Publish(topic string, messages ...*message.Message) error {
+	err := s.Sink.Publish(topic, messages...)
+	if err != nil {
+		return err
+	}
+	s.oracle.mu.Lock()
+	defer s.oracle.mu.Unlock()
+	for _, msg := range messages {
+		for _, id := range (record{metadata: msg.Metadata}).identities() {
+			s.oracle.acked[id] = true
+		}
+	}
+	return nil
+}
+
+// watchClient checks confirmations against that before they are sent.
+func (o *oracle) watchClient(c subscriber.Client) subscriber.Client {
+	return &watchedClient{Client: c, oracle: o}
+}
+
+type watchedClient struct {
+	subscriber.Client
+	oracle *oracle
+}
+
+func (c *watchedClient) ConfirmMessages(ctx context.Context, tenant string, confirmations []gateway.MessageConfirmation) error {
+	for _, confirmation := range confirmations {
+		c.oracle.mu.Lock()
+		acked := c.oracle.acked[identity{confirmation.EndpointID, confirmation.MessageID}]
+		c.oracle.mu.Unlock()
+		if !acked {
+			c.oracle.wrong("%s is being confirmed and was not acknowledged by the sink", confirmation.MessageID)
+		}
+	}
+	return c.Client.ConfirmMessages(ctx, tenant, confirmations)
+}
+
+// expectation is what a row expects beyond what is expected always.
+type expectation struct {
+	// poisoned is how many messages are in the poison queue.
+	poisoned int
+	// open says which messages may be unconfirmed. Nil: none.
+	open func(gatewaytest.LedgerEntry) bool
+	// copies says how many records a message makes. 0: one.
+	copies int
+	// duplicates allows raw duplicates where the broker does not recognise them,
+	// or the window is over.
+	duplicates bool
+}
+
+// verdict is what judge found.
+type verdict struct {
+	sent, stored, duplicates, poisoned int
+	problems                           []string
+}
+
+func (v *verdict) problem(format string, args ...any) {
+	if len(v.problems) < 30 {
+		v.problems = append(v.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// judge compares the ledger with what is stored, when all is quiet.
+func (o *oracle) judge(want expectation) verdict {
+	var v verdict
+	if err := o.archive.catchUp(o.ctx); err != nil {
+		v.problem("the reader fails: %v", err)
+	}
+	o.mu.Lock()
+	for _, wrong := range o.wrongs {
+		v.problem("%s", wrong)
+	}
+	o.mu.Unlock()
+	if n := o.gateway.UnknownConfirmations(); n > 0 {
+		v.problem("%d confirmations of messages that do not exist", n)
+	}
+	all := o.archive.all()
+	copies := max(want.copies, 1)
+	for _, e := range o.gateway.Ledger() {
+		v.sent++
+		id := identity{e.EndpointID, e.MessageID}
+		records := all[id]
+		delete(all, id)
+		if !e.Confirmed() {
+			if want.open == nil || !want.open(e) {
+				v.problem("%s is not confirmed (stored %d times, delivered %d times)", e.MessageID, len(records), len(e.Deliveries))
+			}
+		} else if len(records) == 0 {
+			v.problem("%s is confirmed and lost", e.MessageID)
+		}
+		if len(records) > 0 {
+			v.stored++
+		}
+		if e.Confirmed() && len(e.ConfirmationSeqs) > 0 && len(e.DeliverySeqs) > 0 && e.ConfirmationSeqs[0] < e.DeliverySeqs[0] {
+			v.problem("%s was confirmed before it was delivered", e.MessageID)
+		}
+		o.judgeRecords(&v, want, e, records, copies)
+	}
+	for id := range all {
+		v.problem("%s is stored and was never sent", id.message)
+	}
+	if v.sent == 0 {
+		v.problem("nothing was sent, so nothing is shown")
+	}
+	if v.poisoned != want.poisoned {
+		v.problem("%d messages are in the poison queue, want %d", v.poisoned, want.poisoned)
+	}
+	return v
+}
+
+// judgeRecords judges the records of one message.
+func (o *oracle) judgeRecords(v *verdict, want expectation, e gatewaytest.LedgerEntry, records []record, copies int) {
+	dedup := map[string]bool{}
+	poisoned := false
+	for _, r := range records {
+		sum := e.SHA256
+		if r.file() {
+			sum = e.PayloadSHA256
+		}
+		// A payload in the claim check is looked at by the rows that have one.
+		if r.metadata[gateway.KeyPayloadMode] == "" && !bytes.Equal(r.sum[:], sum[:]) && r.sum != sha256.Sum256(nil) {
+			v.problem("%s is stored with other bytes", e.MessageID)
+		}
+		if r.metadata[gateway.KeyPayloadMode] == "" && r.size == 0 && e.Size > 0 {
+			v.problem("%s is stored without its bytes", e.MessageID)
+		}
+		dedup[r.topic+" "+r.metadata[sinks.KeyDedupID]] = true
+		poisoned = poisoned || r.poisoned()
+	}
+	if poisoned {
+		v.poisoned++
+	}
+	if len(records) == 0 {
+		return
+	}
+	if len(dedup) != copies {
+		v.problem("%s is there %d times after deduplication, want %d", e.MessageID, len(dedup), copies)
+	}
+	if extra := len(records) - copies; extra > 0 {
+		v.duplicates += extra
+		if !want.duplicates {
+			v.problem("%s is stored %d times, want %d", e.MessageID, len(records), copies)
+		}
+		if extra > len(e.Deliveries)+len(e.FileDeliveries) && !want.duplicates {
+			v.problem("%s is stored more often than it was delivered", e.MessageID)
+		}
+	}
+}

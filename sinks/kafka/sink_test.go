@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -608,5 +609,136 @@ func TestNoTopicPrefix(t *testing.T) {
 	}
 	for _, topic := range []string{"__consumer_offsets", "__transaction_state", ""} {
 		wantClass(t, sink.Publish(topic, newMessage("x")), sinks.ErrRejected)
+	}
+}
+
+// TestStuckPartition: one partition that takes nothing holds up no other one, of
+// its own topic or of another.
+func TestStuckPartition(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{
+		Brokers: []string{cluster.Addr()}, Partitions: 4,
+		PartitionKey:   func(msg *message.Message) string { return msg.Metadata["key"] },
+		PublishTimeout: 5 * time.Second,
+	})
+	message := func(key string) *message.Message {
+		msg := newMessage("x")
+		msg.Metadata["key"] = key
+		return msg
+	}
+	mustPublish(t, sink, "topic", message("stuck"))
+	mustPublish(t, sink, "other", message("k"))
+	stuck := kafkatest.Read(t, cluster.Addr(), "agrimill.topic")[0].Partition
+	fault := cluster.Fake().Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Partitions: []int32{stuck}, Err: kerr.NotEnoughReplicas, Count: -1,
+	})
+	result := make(chan error, 1)
+	go func() { result <- sink.Publish("topic", message("stuck")) }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := fault.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	var group sync.WaitGroup
+	var passed, failed atomic.Int64
+	for i := range 999 {
+		group.Go(func() {
+			topic := "topic"
+			if i%2 == 0 {
+				topic = "other"
+			}
+			switch err := sink.Publish(topic, message(fmt.Sprint("key ", i))); {
+			case err == nil:
+				passed.Add(1)
+			case errors.Is(err, sinks.ErrUnavailable):
+				failed.Add(1) // its key belongs to the same partition
+			default:
+				t.Errorf("Publish: %v", err)
+			}
+		})
+	}
+	group.Wait()
+	wantClass(t, <-result, sinks.ErrUnavailable)
+	if passed.Load() < 500+999/2/2 || failed.Load() == 0 {
+		t.Errorf("%d of 999 passed, %d belong to the partition that is stuck", passed.Load(), failed.Load())
+	}
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		if record.Partition == stuck && record.Offset > 0 {
+			t.Errorf("the partition stores %q", record.Value)
+		}
+	}
+	fault.Remove()
+	eventually(t, func() error { return sink.Publish("topic", message("stuck")) })
+}
+
+// TestTroubledConnections: acknowledgements are lost and connections cut again
+// and again while messages come. Everything is stored in the order of its key;
+// twice only what Publish returned an error for.
+func TestTroubledConnections(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 3})
+	mustPublish(t, sink, "topic", forEndpoint("first", "0"))
+	const keys, each = 10, 300
+	var failures atomic.Int64
+	var group sync.WaitGroup
+	for k := range keys {
+		group.Go(func() {
+			pause := time.NewTicker(time.Millisecond)
+			defer pause.Stop()
+			for i := 0; i < each; {
+				switch err := sink.Publish("topic", forEndpoint(fmt.Sprint(k), fmt.Sprint(i))); {
+				case err == nil:
+					i++
+				case errors.Is(err, sinks.ErrUnavailable):
+					failures.Add(1)
+				default:
+					t.Errorf("Publish: %v", err)
+					return
+				}
+				<-pause.C
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	pause := time.NewTicker(30 * time.Millisecond)
+	defer pause.Stop()
+	for running, i := true, 0; running; i++ {
+		if i < 20 {
+			cluster.Proxy.LoseReplies()
+		}
+		select {
+		case <-done:
+			running = false
+		case <-pause.C:
+		}
+		if i < 20 {
+			cluster.Proxy.Cut()
+		}
+	}
+	next, copies := map[string]int{}, int64(0)
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		key, got := string(record.Key), string(record.Value)
+		if n := next[key]; n > 0 && got == fmt.Sprint(n-1) {
+			copies++
+			continue
+		}
+		if want := fmt.Sprint(next[key]); got != want {
+			t.Fatalf("key %s: got %s, want %s", key, got, want)
+		}
+		next[key]++
+	}
+	for k := range keys {
+		if n := next[fmt.Sprint(k)]; n != each {
+			t.Errorf("key %d: %d messages, want %d", k, n, each)
+		}
+	}
+	t.Logf("%d calls failed, %d copies", failures.Load(), copies)
+	if copies > failures.Load() {
+		t.Errorf("%d copies, but %d calls failed", copies, failures.Load())
 	}
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/agrimill/agrimill/internal/payloadref"
 )
 
+// OpensPayloads reports whether Publish itself opens payloads that are not in the
+// message (gateway.KeyPayloadMode): always, but with a Marshaler, which needs the
+// payload in the message. Package sinks asks for it.
+func (p *Publisher) OpensPayloads() bool { return p.cfg.Marshaler == nil }
+
 // setPayload takes the payload from the message, from what its metadata refers
 // to, or from the Marshaler.
 func (p *Publisher) setPayload(topic string, msg *message.Message, m *prepared) error {

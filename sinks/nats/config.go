@@ -11,6 +11,8 @@ import (
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 // Defaults of [Config].
@@ -128,6 +130,10 @@ type Config struct {
 	// Default [Marshaler], the only one that promises to keep any metadata and
 	// that sets Nats-Msg-Id.
 	Marshaler wmnats.Marshaler
+	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
+	// attributes as headers ce-…; see [Marshaler]. Not together with Marshaler.
+	// Nil means no.
+	CloudEvents *cloudevents.Config
 
 	// PublishTimeout bounds the wait for the acknowledgement of one message,
 	// and each write to the network. Default [DefaultPublishTimeout].
@@ -216,6 +222,13 @@ func (c Config) Validate() error {
 		return bad("ConnectTimeout, PublishTimeout, CloseTimeout", "must not be negative")
 	case c.MaxPending < 0:
 		return bad("MaxPending", "must not be negative")
+	case c.CloudEvents != nil && c.Marshaler != Marshaler{}:
+		return bad("CloudEvents", "excludes Marshaler")
+	}
+	if c.CloudEvents != nil {
+		if err := c.CloudEvents.Validate(); err != nil {
+			return fmt.Errorf("%w: CloudEvents: %w", ErrConfig, err)
+		}
 	}
 	for address := range strings.SplitSeq(c.URL, ",") {
 		// The error of url.Parse would repeat the address, with its password.

@@ -10,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 var _ wmnats.MarshalerUnmarshaler = Marshaler{}
@@ -35,7 +36,13 @@ var _ wmnats.MarshalerUnmarshaler = Marshaler{}
 //
 // Reading skips Nats-… headers. Messages of others are read too: a header with
 // several values becomes one entry, the values joined by ", ".
-type Marshaler struct{}
+type Marshaler struct {
+	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode,
+	// as headers ce-…, and content-type; metadata of such a name is then written
+	// behind agrimill-key-. Reading with it set skips these headers; without, they
+	// become metadata. Nil means none.
+	CloudEvents *cloudevents.Mapping
+}
 
 const (
 	keyPrefix   = "agrimill-key-"
@@ -44,13 +51,21 @@ const (
 	natsPrefix  = "nats-"
 	statusName  = "status"
 	detailsName = "description"
+
+	eventPrefix     = "ce-"
+	contentTypeName = "content-type"
 )
 
 // Marshal makes the NATS message for a subject. Its data is msg's payload, not
 // a copy.
-func (Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
-	header := make(natsgo.Header, len(msg.Metadata)+2)
-	values := make([]string, len(msg.Metadata)+2) // one allocation for all headers
+func (m Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
+	var attributes []cloudevents.Attribute
+	if m.CloudEvents != nil {
+		attributes = m.CloudEvents.Attributes(msg)
+	}
+	size := len(msg.Metadata) + len(attributes) + 2
+	header := make(natsgo.Header, size)
+	values := make([]string, size) // one allocation for all headers
 	set := func(name, value string) {
 		values[0] = value
 		header[name] = values[:1:1]
@@ -58,7 +73,18 @@ func (Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, err
 	}
 	set(wmnats.WatermillUUIDHdr, encodeValue(msg.UUID))
 	for name, value := range msg.Metadata {
+		if m.CloudEvents != nil && isEventName(name) {
+			set(escapeName(name), encodeValue(value))
+			continue
+		}
 		set(encodeName(name), encodeValue(value))
+	}
+	for _, a := range attributes {
+		if a.Name == cloudevents.ContentType {
+			set(contentTypeName, a.Value)
+			continue
+		}
+		set(eventPrefix+a.Name, cloudevents.EncodeHeader(a.Value))
 	}
 	if id := msg.Metadata[sinks.KeyDedupID]; id != "" {
 		set(natsgo.MsgIdHdr, encodeValue(id)+" "+subject)
@@ -68,7 +94,7 @@ func (Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, err
 
 // Unmarshal makes the Watermill message of a NATS message. Its payload is the
 // data, not a copy. It never fails.
-func (Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
+func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 	msg := message.NewMessage("", natsMsg.Data)
 	for name, values := range natsMsg.Header {
 		value := ""
@@ -82,6 +108,7 @@ func (Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 		case name == wmnats.WatermillUUIDHdr:
 			msg.UUID = value
 		case hasPrefixFold(name, natsPrefix):
+		case m.CloudEvents != nil && isEventName(name):
 		default:
 			msg.Metadata[decodeName(name)] = value
 		}
@@ -99,7 +126,14 @@ func encodeName(name string) string {
 	if isPlainName(name) {
 		return name
 	}
-	return keyPrefix + nameSegments.Escape(name)
+	return escapeName(name)
+}
+
+func escapeName(name string) string { return keyPrefix + nameSegments.Escape(name) }
+
+// isEventName reports whether a header is one of CloudEvents.
+func isEventName(name string) bool {
+	return hasPrefixFold(name, eventPrefix) || strings.EqualFold(name, contentTypeName)
 }
 
 // isPlainName reports whether a name can be a header as it is.
@@ -117,7 +151,7 @@ func isPlainName(name string) bool {
 // decodeName reverses encodeName. What encodeName never writes stays as it is.
 func decodeName(name string) string {
 	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
-		if decoded, err := nameSegments.Unescape(escaped); err == nil && !isPlainName(decoded) {
+		if decoded, err := nameSegments.Unescape(escaped); err == nil && (!isPlainName(decoded) || isEventName(decoded)) {
 			return decoded
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 // maxHeaderSize is the server's limit for the encoded headers of a message that
@@ -91,6 +92,13 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		return nil, err
 	}
 	config.setDefaults()
+	if config.CloudEvents != nil {
+		mapping, err := cloudevents.New(*config.CloudEvents)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		config.Marshaler = Marshaler{CloudEvents: mapping}
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

@@ -1,0 +1,199 @@
+// Package cloudevents maps messages to the attributes of CloudEvents 1.0, for
+// sinks that write them beside the message (binary content mode): the payload
+// stays as it is, and so does the message's own metadata.
+//
+//	attribute        from
+//	specversion      1.0
+//	type             message type, else event type, else "untyped"; Config.TypePrefix before it
+//	source           Config.Source
+//	id               dedup ID, else message ID, else UUID, else SHA-256 of the payload:
+//	                 a repeated message has the same
+//	subject          Config.Subject; absent when the message lacks its values
+//	time             sent timestamp, else received timestamp, in RFC 3339; else absent
+//	datacontenttype  Config.ContentTypes, else application/octet-stream;
+//	                 application/json for events that are not data
+//	dataref          reference of a payload in the claim check, else absent
+//
+// The package imports no broker and no SDK.
+package cloudevents
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Defaults of [Config].
+const (
+	DefaultSource  = "/{tenant|none}/{receiver|none}"
+	DefaultSubject = "{filename}"
+)
+
+// ContentTypeBinary is the datacontenttype of data whose message type
+// Config.ContentTypes does not know.
+const ContentTypeBinary = "application/octet-stream"
+
+// ErrConfig is matched by the errors of [Config.Validate].
+var ErrConfig = errors.New("cloudevents: invalid configuration")
+
+// Config configures a [Mapping]. The zero value is ready for use.
+type Config struct {
+	// Source is the template of the source, a URI reference, see
+	// [sinks.ParseTopicTemplate]; values are escaped as path segments. A message
+	// that lacks one of its values, when the template names no stand-in for it,
+	// gets [DefaultSource]. Empty means [DefaultSource].
+	Source string
+	// TypePrefix comes before the type, e.g. "com.example.". Empty means none.
+	TypePrefix string
+	// Subject is the template of the subject. Empty means [DefaultSubject].
+	Subject string
+	// ContentTypes gives the media types of message types, e.g.
+	// "iso:11783:-10:taskdata:zip": "application/zip". Others are
+	// [ContentTypeBinary].
+	ContentTypes map[string]string
+}
+
+func (c *Config) setDefaults() {
+	if c.Source == "" {
+		c.Source = DefaultSource
+	}
+	if c.Subject == "" {
+		c.Subject = DefaultSubject
+	}
+	c.ContentTypes = maps.Clone(c.ContentTypes)
+}
+
+// Validate reports what is not allowed; the error matches [ErrConfig].
+func (c Config) Validate() error {
+	_, err := New(c)
+	return err
+}
+
+// Mapping gives the attributes of messages. It is safe for concurrent use.
+type Mapping struct {
+	config  Config
+	source  *sinks.TopicTemplate
+	standIn *sinks.TopicTemplate
+	subject *sinks.TopicTemplate
+}
+
+// New returns a Mapping, or an error that matches [ErrConfig].
+func New(config Config) (*Mapping, error) {
+	config.setDefaults()
+	source, err := sinks.ParseTopicTemplate(config.Source)
+	if err != nil {
+		return nil, fmt.Errorf("%w: Source: %w", ErrConfig, err)
+	}
+	standIn, err := sinks.ParseTopicTemplate(DefaultSource)
+	if err != nil {
+		return nil, err
+	}
+	subject, err := sinks.ParseTopicTemplate(config.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("%w: Subject: %w", ErrConfig, err)
+	}
+	for messageType, contentType := range config.ContentTypes {
+		if strings.Count(contentType, "/") != 1 || strings.ContainsAny(contentType, "\r\n") {
+			return nil, fmt.Errorf("%w: ContentTypes: %q of %q is not a media type", ErrConfig, contentType, messageType)
+		}
+	}
+	return &Mapping{config: config, source: source, standIn: standIn, subject: subject}, nil
+}
+
+// Attribute is one attribute of an event.
+type Attribute struct{ Name, Value string }
+
+// ContentType is the name of the attribute that bindings write without their
+// prefix, as the header content-type.
+const ContentType = "datacontenttype"
+
+// Attributes returns the attributes of a message, those that are required first.
+// Every message has them: one that is to be written has to be written.
+func (m *Mapping) Attributes(msg *message.Message) []Attribute {
+	meta := msg.Metadata
+	source, err := m.source.Topic(meta, url.PathEscape)
+	if err != nil {
+		source, _ = m.standIn.Topic(meta, url.PathEscape) // has stand-ins for everything
+	}
+	id := first(meta[sinks.KeyDedupID], meta[gateway.KeyMessageID], msg.UUID)
+	if id == "" {
+		id = fmt.Sprintf("%x", sha256.Sum256(msg.Payload))
+	}
+	attributes := append(make([]Attribute, 0, 8),
+		Attribute{"specversion", "1.0"},
+		Attribute{"type", m.config.TypePrefix + first(meta[gateway.KeyMessageType], meta[gateway.KeyEventType], "untyped")},
+		Attribute{"source", source},
+		Attribute{"id", id},
+		Attribute{ContentType, m.contentType(meta)},
+	)
+	if subject, err := m.subject.Topic(meta, func(value string) string { return value }); err == nil {
+		attributes = append(attributes, Attribute{"subject", subject})
+	}
+	if at, ok := timestamp(meta[gateway.KeySentTimestamp], meta[gateway.KeyReceivedTimestamp]); ok {
+		attributes = append(attributes, Attribute{"time", at})
+	}
+	if meta[gateway.KeyPayloadMode] == gateway.PayloadModeClaimCheck && meta[gateway.KeyPayloadReference] != "" {
+		attributes = append(attributes, Attribute{"dataref", meta[gateway.KeyPayloadReference]})
+	}
+	return attributes
+}
+
+func (m *Mapping) contentType(meta message.Metadata) string {
+	if contentType := m.config.ContentTypes[meta[gateway.KeyMessageType]]; contentType != "" {
+		return contentType
+	}
+	switch gateway.EventType(meta[gateway.KeyEventType]) {
+	case "", gateway.EventMessageReceived, gateway.EventFileReceived:
+		return ContentTypeBinary
+	default:
+		return "application/json"
+	}
+}
+
+func first(values ...string) string {
+	for _, value := range values {
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// timestamp returns the first value that is one, in RFC 3339.
+func timestamp(values ...string) (string, bool) {
+	for _, value := range values {
+		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
+			return at.Format(time.RFC3339Nano), true
+		}
+	}
+	return "", false
+}
+
+// EncodeHeader percent-encodes a value for headers that carry printable ASCII, as
+// the bindings for HTTP and NATS want it: everything else, space, double quote
+// and percent sign. The binding for Kafka writes values as they are.
+func EncodeHeader(value string) string {
+	const hex = "0123456789ABCDEF"
+	value = strings.ToValidUTF8(value, string(utf8.RuneError))
+	var b strings.Builder
+	for i := 0; i < len(value); i++ {
+		if c := value[i]; c > ' ' && c < 0x7f && c != '"' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}

@@ -59,10 +59,12 @@ type delivery struct {
 	order    string
 	tenant   string
 	endpoint string
-	context  string       // the sender's ID of the payload, where known
-	messages []string     // what is confirmed when everyone has acked
-	keys     []messageKey // the same, as keys
+	context  string          // the sender's ID of the payload, where known
+	messages []string        // what is confirmed when everyone has acked
+	keys     []messageKey    // the same, as keys
+	entries  []*messageEntry // and as what the table knows of them, while it is open
 	key1     [1]messageKey
+	entry1   [1]*messageEntry
 	message1 [1]string
 	file     fileKey
 	payload  *payload // nil when the event has it, or has none
@@ -90,42 +92,59 @@ const (
 
 // messageEntry is what the table knows of one message.
 type messageEntry struct {
-	state     messageState
-	abandoned bool  // while open: one of its deliveries was given up, so it must not be confirmed
-	open      int32 // open deliveries that contain the message: itself, and files
-	at        int64 // confirmed: when, in nanoseconds
+	key       messageKey
+	state     messageState // zero when the message was forgotten
+	abandoned bool         // while open: one of its deliveries was given up, so it must not be confirmed
+	open      int32        // open deliveries that contain the message: itself, and files
+	at        int64        // confirmed: when, in nanoseconds
 }
 
 // table remembers messages that are open, waiting to be confirmed, or were
 // confirmed a short while ago. It is guarded by Subscriber.mu.
 type table struct {
-	messages map[messageKey]messageEntry
+	messages map[messageKey]*messageEntry
 	files    map[fileKey]*delivery
-	// recent is a ring of confirmed messages in the order of confirmation.
-	recent     []messageKey
+	// recent is a ring of confirmed messages in the order of confirmation. Some
+	// may have come again or been forgotten since.
+	recent     []*messageEntry
 	head, size int
 	keep       time.Duration
 }
 
 func newTable(recent int, keep time.Duration) *table {
 	return &table{
-		messages: make(map[messageKey]messageEntry),
+		messages: make(map[messageKey]*messageEntry),
 		files:    make(map[fileKey]*delivery),
-		recent:   make([]messageKey, 0, min(recent, 1024)),
+		recent:   make([]*messageEntry, 0, min(recent, 1024)),
 		size:     recent,
 		keep:     keep,
 	}
 }
 
+// entry returns what is known of k, in the given state if it was not known.
+func (t *table) entry(k messageKey, state messageState) *messageEntry {
+	e := t.messages[k]
+	if e == nil {
+		e = &messageEntry{key: k, state: state}
+		t.messages[k] = e
+	}
+	return e
+}
+
+func (t *table) forget(e *messageEntry) {
+	e.state = 0
+	delete(t.messages, e.key)
+}
+
 // openDelivery records that d is open.
 func (t *table) openDelivery(d *delivery) {
 	for _, k := range d.keys {
-		e := t.messages[k]
+		e := t.entry(k, stateOpen)
 		if e.state != stateOpen {
-			e = messageEntry{state: stateOpen}
+			e.state, e.open, e.abandoned = stateOpen, 0, false
 		}
 		e.open++
-		t.messages[k] = e
+		d.entries = append(d.entries, e)
 	}
 	if d.file != (fileKey{}) {
 		t.files[d.file] = d
@@ -139,52 +158,53 @@ func (t *table) closeDelivery(d *delivery, confirm func(i int)) {
 	if d.file != (fileKey{}) {
 		delete(t.files, d.file)
 	}
-	for i, k := range d.keys {
-		e := t.messages[k]
+	for i, e := range d.entries {
 		e.open--
 		e.abandoned = e.abandoned || d.abandoned
 		switch {
 		case e.open > 0:
-			t.messages[k] = e
 		case e.abandoned:
-			delete(t.messages, k)
+			t.forget(e)
 		default:
 			e.state = stateConfirming
-			t.messages[k] = e
 			confirm(i)
 		}
 	}
 }
 
-// confirmed records that the service took the confirmation of k.
-func (t *table) confirmed(k messageKey, now time.Time) {
-	if t.messages[k].state != stateConfirming {
-		// It came again and was opened anew.
-		return
-	}
-	t.messages[k] = messageEntry{state: stateConfirmed, at: now.UnixNano()}
-	if len(t.recent) < t.size {
-		t.recent = append(t.recent, k)
-		return
-	}
-	t.forget(t.recent[t.head])
-	t.recent[t.head] = k
-	t.head = (t.head + 1) % t.size
+// confirming records that k, which is not open, is to be confirmed.
+func (t *table) confirming(k messageKey) *messageEntry {
+	e := t.entry(k, stateConfirming)
+	e.state = stateConfirming
+	return e
 }
 
-func (t *table) forget(k messageKey) {
-	if t.messages[k].state == stateConfirmed {
-		delete(t.messages, k)
+// confirmed records that the service took the confirmation of e.
+func (t *table) confirmed(e *messageEntry, now time.Time) {
+	if e.state != stateConfirming {
+		return // it came again and was opened anew
 	}
+	e.state, e.at = stateConfirmed, now.UnixNano()
+	if len(t.recent) < t.size {
+		t.recent = append(t.recent, e)
+		return
+	}
+	if old := t.recent[t.head]; old.state == stateConfirmed {
+		t.forget(old)
+	}
+	t.recent[t.head] = e
+	t.head = (t.head + 1) % t.size
 }
 
 // state returns where the message stands; zero when it is not known, or was
 // confirmed too long ago.
-func (t *table) state(k messageKey, now time.Time) messageState {
+func (t *table) state(k messageKey) messageState {
 	e := t.messages[k]
-	if e.state == stateConfirmed && now.UnixNano()-e.at > int64(t.keep) {
-		delete(t.messages, k)
+	if e == nil {
 		return 0
+	}
+	if e.state == stateConfirmed && time.Now().UnixNano()-e.at > int64(t.keep) {
+		t.forget(e)
 	}
 	return e.state
 }

@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -46,7 +47,7 @@ func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceiv
 		context: e.AppMessageID, bytes: int64(len(e.Payload)),
 	}
 	d.key1[0], d.message1[0] = key, e.ID
-	d.keys, d.messages = d.key1[:], d.message1[:]
+	d.keys, d.entries, d.messages = d.key1[:], d.entry1[:0], d.message1[:]
 	if e.Payload == nil {
 		d.payload = newPayload(e.PayloadURI, -1)
 	}
@@ -76,14 +77,14 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 // confirmation is on its way, or was sent a short while ago, and is then sent
 // again. It reports whether there is nothing more to do.
 func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
-	now := time.Now()
+	var entry *messageEntry
 	s.mu.Lock()
-	state := s.table.state(key, now)
+	state := s.table.state(key)
 	switch state {
 	case stateOpen:
 		s.refreshed(key, e.PayloadURI)
 	case stateConfirmed:
-		s.table.messages[key] = messageEntry{state: stateConfirming}
+		entry = s.table.confirming(key)
 	}
 	s.mu.Unlock()
 	if state == 0 {
@@ -91,7 +92,7 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 	}
 	s.stats.joined.Add(1)
 	if state == stateConfirmed {
-		s.confirmer.add(e.TenantID, confirmation{key: key, endpoint: e.ReceivingEndpointID, message: e.ID, acked: now})
+		s.confirmer.add(e.TenantID, confirmation{entry: entry, endpoint: e.ReceivingEndpointID, message: e.ID, acked: time.Now()})
 	}
 	return true
 }
@@ -114,11 +115,10 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 	s.hold.absorb(keys)
 	var again []confirmation
 	for i, key := range keys {
-		if state := s.table.state(key, now); state == stateOpen || state == stateConfirming {
+		if state := s.table.state(key); state == stateOpen || state == stateConfirming {
 			continue
 		}
-		s.table.messages[key] = messageEntry{state: stateConfirming}
-		again = append(again, confirmation{key: key, endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i], acked: now})
+		again = append(again, confirmation{entry: s.table.confirming(key), endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i], acked: now})
 	}
 	s.mu.Unlock()
 	s.stats.joined.Add(1)
@@ -164,6 +164,9 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		s.mu.Unlock()
 		select {
 		case <-freed:
+			// Others that are about to make room go first, so that several events
+			// are taken in before this has to wait again.
+			runtime.Gosched()
 		case <-ctx.Done():
 		}
 		s.mu.Lock()
@@ -275,7 +278,7 @@ func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
 	d.confirm = d.confirm1[:0]
 	now := time.Now()
 	s.table.closeDelivery(d, func(i int) {
-		d.confirm = append(d.confirm, confirmation{key: d.keys[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
+		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
 	})
 	if !d.abandoned && d.file != (fileKey{}) {
 		s.filesDone.add(d.file, now)

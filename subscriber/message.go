@@ -56,9 +56,10 @@ func dataMessage(d *delivery, e *gateway.MessageReceived) *message.Message {
 	m[gateway.KeyEventType] = string(gateway.EventMessageReceived)
 	m[gateway.KeyMessageID] = e.ID
 	m[gateway.KeyContextID] = e.AppMessageID
-	m[gateway.KeySentTimestamp] = formatTime(e.SentAt)
-	if !e.ReceivedAt.IsZero() {
-		m[gateway.KeyReceivedTimestamp] = formatTime(e.ReceivedAt)
+	sent, received := timestamps(e)
+	m[gateway.KeySentTimestamp] = sent
+	if received != "" {
+		m[gateway.KeyReceivedTimestamp] = received
 	}
 	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
 	setPayload(m, d, int64(len(payload)))
@@ -147,4 +148,15 @@ func controlMessage(event gateway.Event) (*message.Message, error) {
 	return msg, nil
 }
 
-func formatTime(t time.Time) string { return t.Format(time.RFC3339Nano) }
+// timestamps renders both times of an event as parts of one string: one
+// allocation instead of two. received is empty when the service did not tell it.
+func timestamps(e *gateway.MessageReceived) (sent, received string) {
+	var room [2 * len(time.RFC3339Nano)]byte
+	b := e.SentAt.AppendFormat(room[:0], time.RFC3339Nano)
+	n := len(b)
+	if !e.ReceivedAt.IsZero() {
+		b = e.ReceivedAt.AppendFormat(b, time.RFC3339Nano)
+	}
+	text := string(b)
+	return text[:n], text[n:]
+}

@@ -197,7 +197,7 @@ func (s *Subscriber) onConfirmed(batch []confirmation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range batch {
-		s.table.confirmed(batch[i].key, now)
+		s.table.confirmed(batch[i].entry, now)
 	}
 }
 

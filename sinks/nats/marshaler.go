@@ -122,6 +122,14 @@ var nameSegments = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
 	return b > ' ' && b < 0x7f && b != '%' && strings.IndexByte(`"()/,:;<=>?@[\]{}`, b) < 0
 }}
 
+// plainNameBytes are the bytes that a name may have to be a header as it is.
+var plainNameBytes = func() (plain [256]bool) {
+	for c := range plain {
+		plain[c] = c == '%' || nameSegments.Legal(byte(c))
+	}
+	return plain
+}()
+
 func encodeName(name string) string {
 	if isPlainName(name) {
 		return name
@@ -139,7 +147,7 @@ func isEventName(name string) bool {
 // isPlainName reports whether a name can be a header as it is.
 func isPlainName(name string) bool {
 	for i := 0; i < len(name); i++ {
-		if c := name[i]; c != '%' && !nameSegments.Legal(c) {
+		if !plainNameBytes[name[i]] {
 			return false
 		}
 	}

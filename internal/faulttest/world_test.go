@@ -38,6 +38,8 @@ const (
 // leakOptions are goroutines that outlive a test by design.
 var leakOptions = []goleak.Option{
 	goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
+	// Its toxics stay behind when a connection is cut while they hold data.
+	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 }
 
 func TestMain(m *testing.M) {

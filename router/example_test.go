@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
 )
 
 // A route from one place to another, with a poison queue beside it.
@@ -53,6 +54,56 @@ func Example() {
 	// Output:
 	// a picture
 	// <nil>
+}
+
+// What is too large for the broker goes into a bucket, and the message refers to
+// it.
+func ExampleConfig_claimCheck() {
+	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	broker := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	received, err := broker.Subscribe(context.Background(), "farm-1.img:png")
+	if err != nil {
+		log.Fatal(err)
+	}
+	sink := sinks.FromPublisher("broker", broker, sinks.WithDescription(sinks.Description{MaxMessageSize: 1 << 10}))
+	payloads, err := claimcheck.New(context.Background(), claimcheck.Config{URL: "mem://"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := router.New(router.Config{Poison: sink, ClaimCheck: payloads}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = r.Add(router.Route{Name: "farm data", From: source, Topic: "data", To: sink})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-r.Running()
+
+	msg := message.NewMessage("1", make([]byte, 5000))
+	msg.Metadata.Set(gateway.KeyTenantID, "farm-1")
+	msg.Metadata.Set(gateway.KeyMessageType, "img:png")
+	if err := source.Publish("data", msg); err != nil {
+		log.Fatal(err)
+	}
+	got := <-received
+	fmt.Println(len(got.Payload), got.Metadata[gateway.KeyPayloadMode], got.Metadata[gateway.KeyPayloadSize])
+	payload, size, err := payloads.OpenMessage(got)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(size, payload.Close())
+	got.Ack()
+
+	stop()
+	fmt.Println(<-result, payloads.Close())
+	// Output:
+	// 0 claim-check 5000
+	// 5000 <nil>
+	// <nil> <nil>
 }
 
 // Errors say what is to be done about them.

@@ -57,6 +57,10 @@ var poisonKeys = []string{
 	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonReplay, KeyPoisonPayload,
 }
 
+// claimCheckRate is the slowest claim check that is waited for, in bytes per
+// second.
+const claimCheckRate = 1 << 20
+
 // payloadWasInline is the value of KeyPoisonPayload.
 const payloadWasInline = "inline"
 
@@ -73,8 +77,9 @@ type PoisonConfig struct {
 	Publisher message.Publisher
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
 	Topic string
-	// Timeout bounds one publish. It goes on when the message's context has
-	// ended, so that a shutdown does not lose the verdict. 0 means
+	// Timeout bounds one publish, and the storing of a payload in the ClaimCheck,
+	// which gets a second more for each MiB. Both go on when the message's
+	// context has ended, so that a shutdown does not lose the verdict. 0 means
 	// [DefaultPoisonTimeout]; negative is an error.
 	Timeout time.Duration
 	// ClaimCheck takes the payloads of messages that are too large for the
@@ -240,13 +245,10 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error 
 		}
 	} // else there is no payload to be had, and the record says so
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
-	defer cancel()
-	poisoned.SetContext(ctx)
 	var err error
 	if exceeds(p.config.Publisher, poisoned) {
 		err = sinks.ErrTooLarge
-	} else if err = p.publish(poisoned); !errors.Is(err, sinks.ErrTooLarge) {
+	} else if err = p.publish(ctx, poisoned); !errors.Is(err, sinks.ErrTooLarge) {
 		return err
 	}
 	if len(poisoned.Payload) == 0 {
@@ -257,11 +259,14 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error 
 	}
 	// Under the record's own ID: what the route has stored for its sink may be
 	// deleted when the sink's messages are.
-	if err := p.payloads.checkIn(ctx, d, poisoned); err != nil {
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		p.config.Timeout+time.Duration(len(poisoned.Payload)/claimCheckRate)*time.Second)
+	defer cancel()
+	if err := p.payloads.checkIn(storing, d, poisoned); err != nil {
 		return err
 	}
 	poisoned.Metadata[KeyPoisonPayload] = payloadWasInline
-	return p.publish(poisoned)
+	return p.publish(ctx, poisoned)
 }
 
 // failed reports that the queue did not take the message, and makes it wait.
@@ -308,7 +313,10 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text strin
 }
 
 // publish calls the publisher; outside of the recoverer, so a panic is caught here.
-func (p *PoisonQueue) publish(msg *message.Message) (err error) {
+func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
+	defer cancel()
+	msg.SetContext(ctx)
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value}

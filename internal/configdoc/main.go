@@ -45,7 +45,7 @@ This page is made of the doc comments: ` + "`go run ./internal/configdoc`" + `. 
 func main() {
 	text, err := generate(".")
 	if err == nil {
-		err = os.WriteFile(page, text, 0o644) //nolint:gosec // a page of documentation, to be read by everybody
+		err = os.WriteFile(page, text, 0o644)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "configdoc:", err)

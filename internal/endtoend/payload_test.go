@@ -3,6 +3,7 @@ package endtoend
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"io"
 	"log/slog"
 	"strings"
@@ -18,7 +19,9 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
@@ -229,5 +232,71 @@ func TestLargePayloadWithoutClaimCheckIsSetAside(t *testing.T) {
 	}
 	if !strings.Contains(e.logs.String(), "router.Config.ClaimCheck") {
 		t.Error("the log does not tell what to configure")
+	}
+}
+
+// A payload that is still with one gateway is streamed to the next one, whatever
+// its size: the publisher opens it, so the route leaves it alone.
+func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{ChunkSize: 16 << 20})
+	there := gatewaytest.New(t, gatewaytest.Config{ChunkSize: 16 << 20})
+	sender := there.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
+	there.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
+	connect := func(config gateway.Config) *gateway.Client {
+		client, err := gateway.New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
+	sub, err := subscriber.New(subscriber.Config{
+		Client: connect(w.gateway.ClientConfig()), Payload: subscriber.PayloadConfig{Mode: subscriber.PayloadLazy},
+		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := publisher.New(publisher.Config{
+		Client: connect(there.ClientConfig()), TenantID: there.Tenant(), EndpointID: sender.ID,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	poison, err := nats.New(nats.Config{URL: w.nats.URL()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := router.New(router.Config{Poison: poison}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(router.Route{
+		Name: "onwards", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("gateway", pub), ToTopic: "{type}",
+		Transform: func(msg *message.Message) ([]*message.Message, error) {
+			msg.Metadata[gateway.KeyTenantID] = there.Tenant()
+			return []*message.Message{msg}, nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	payload := bytes.Repeat([]byte("shapes"), 1<<20)
+	w.sendPayload(messageType, payload)
+	w.waitConfirmed(1)
+	ledger := there.Ledger()
+	if len(ledger) != 1 || ledger[0].PayloadSHA256 != sha256.Sum256(payload) {
+		t.Errorf("%d messages arrived: %+v", len(ledger), ledger)
+	}
+	if health := r.Health()[0]; health.Poisoned != 0 || health.Delivered != 1 {
+		t.Errorf("health: %+v", health)
 	}
 }

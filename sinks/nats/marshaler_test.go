@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -9,13 +10,18 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 func FuzzMarshaler(f *testing.F) {
 	f.Add("uuid", "name", "value", []byte("payload"))
 	f.Add("", "Nats-Msg-Id", "=?utf-8?B?YWJj?=", []byte(nil))
+	f.Add("u", "ce-id", "v", []byte("x"))
+	f.Add("u", "Content-Typ", "e", []byte("x"))
+	f.Add("u", "agrimill-key-ce-id", "\x00", []byte("x"))
 	f.Add("\r\n", "agrimill-key-%0D", " \xff", []byte("x"))
 	f.Fuzz(func(t *testing.T, uuid, name, value string, payload []byte) {
 		msg := message.NewMessage(uuid, payload)
@@ -42,10 +48,38 @@ func FuzzMarshaler(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		event := marshalEvent(t, msg)
+		if again, err := (nats.Marshaler{CloudEvents: event.mapping}).Unmarshal(event.raw); err != nil || again.UUID != msg.UUID || !maps.Equal(again.Metadata, msg.Metadata) {
+			t.Fatalf("as a CloudEvent: got %q, %v, want %q", again.Metadata, err, msg.Metadata)
+		}
 		if back.UUID != msg.UUID || !bytes.Equal(back.Payload, msg.Payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 			t.Fatalf("got %q %q %q, want %q %q %q", back.UUID, back.Metadata, back.Payload, msg.UUID, msg.Metadata, msg.Payload)
 		}
 	})
+}
+
+type eventMessage struct {
+	mapping *cloudevents.Mapping
+	raw     *natsgo.Msg
+}
+
+// marshalEvent writes msg as a CloudEvent.
+func marshalEvent(t *testing.T, msg *message.Message) eventMessage {
+	t.Helper()
+	mapping, err := cloudevents.New(cloudevents.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := nats.Marshaler{CloudEvents: mapping}.Marshal("subject", msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, values := range raw.Header {
+		if len(values) != 1 || !isWireSafe(k) || !isWireSafe(values[0]) {
+			t.Fatalf("header %q: %q", k, values)
+		}
+	}
+	return eventMessage{mapping, raw}
 }
 
 // isWireSafe reports whether a header name or value survives: no control
@@ -78,6 +112,35 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatalf("got %q, want %q", back.Metadata, msg.Metadata)
 		}
 	})
+}
+
+// ExampleMarshaler_cloudEvents shows the headers of a CloudEvent.
+func ExampleMarshaler_cloudEvents() {
+	mapping, err := cloudevents.New(cloudevents.Config{TypePrefix: "com.example."})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	msg := message.NewMessage("5f7c", []byte("payload"))
+	msg.Metadata[gateway.KeyMessageType] = "img:png"
+	msg.Metadata[gateway.KeyTenantID] = "farm"
+	raw, err := nats.Marshaler{CloudEvents: mapping}.Marshal("subject", msg)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(raw.Header)) {
+		fmt.Println(name, raw.Header[name][0])
+	}
+	// Output:
+	// _watermill_message_uuid 5f7c
+	// ce-id 5f7c
+	// ce-source /farm/none
+	// ce-specversion 1.0
+	// ce-type com.example.img:png
+	// content-type application/octet-stream
+	// x-router-message-type img:png
+	// x-router-tenant-id farm
 }
 
 func TestUnmarshalMessagesOfOthers(t *testing.T) {

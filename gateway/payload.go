@@ -233,7 +233,9 @@ func (r *PayloadReader) resume() error {
 			cause:  cause,
 		}
 	}
-	if !r.ranges {
+	// An answer that ended as if it were complete may be something else, such as
+	// an error page, which the payload must not continue.
+	if !r.ranges || errors.Is(r.broken, io.EOF) && r.etag == "" {
 		return truncated("cannot be resumed")
 	}
 	limit := r.c.cfg.Retry.MaxAttempts
@@ -332,6 +334,7 @@ func (r *PayloadReader) acceptPart(resp *http.Response) error {
 	switch {
 	case resp.StatusCode != http.StatusPartialContent || !ok || from != r.offset,
 		r.size >= 0 && total >= 0 && total != r.size,
+		r.etag == "" && validatorOf(resp.Header) != "", // what came first was something else
 		r.etag != "" && validatorOf(resp.Header) != "" && validatorOf(resp.Header) != r.etag:
 		return errNotResumed
 	case total > r.c.cfg.MaxPayloadSize:

@@ -326,6 +326,39 @@ func TestPayloadThatCannotBeResumed(t *testing.T) {
 	}
 }
 
+// An answer of status 200 that is not the payload, and of no stated length, ends
+// before the payload would. Its bytes must not become the beginning of the payload.
+func TestPayloadIsNeverMixed(t *testing.T) {
+	data := testPayload(1000)
+	for name, tt := range map[string]struct {
+		abort bool
+		etag  string
+	}{
+		"ends": {false, `"v1"`}, "ends, no validator anywhere": {false, ""}, "breaks off": {true, `"v1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &flaky{data: data, etag: tt.etag, each: len(data), change: func(n int64, w http.ResponseWriter, _ *http.Request) bool {
+				if n > 1 {
+					return false
+				}
+				w.Header().Set("Content-Type", "text/html")
+				_ = http.NewResponseController(w).Flush()
+				_, _ = w.Write(make([]byte, 400))
+				_ = http.NewResponseController(w).Flush()
+				if tt.abort {
+					panic(http.ErrAbortHandler)
+				}
+				return true
+			}}
+			got, err := download(t.Context(), newService(t).client(t), payloadHost(t, f.ServeHTTP)+payloadQuery, 1000)
+			wantIs(t, err, ErrPayloadTruncated)
+			if len(got) != 400 {
+				t.Errorf("%d bytes", len(got))
+			}
+		})
+	}
+}
+
 func TestPayloadContentRange(t *testing.T) {
 	for s, want := range map[string][3]int64{
 		"bytes 0-0/1":     {0, 1, 1},

@@ -34,7 +34,7 @@ func Start(tb testing.TB, options ...kfake.Opt) *Cluster {
 				return nil, err
 			}
 			c.target = listener.Addr().String()
-			return behind{Listener: listener, addr: c.Proxy.listener.Addr()}, nil
+			return behind{Listener: listener, addr: c.Proxy.ListenAddr()}, nil
 		}),
 	}, options...)
 	c.Restart()

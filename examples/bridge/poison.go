@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+)
+
+func poisonCommand() command {
+	return command{
+		name:  "poison",
+		short: "look after the poison queue in NATS JetStream",
+		long: `A message that cannot be handled is put into the poison queue and confirmed, so
+it is nowhere else. Looking at the queue takes nothing off it.`,
+		group: []command{poisonListCommand(), poisonShowCommand(), poisonReplayCommand(), poisonDropCommand()},
+	}
+}
+
+// filters say which messages are meant, by what they are.
+type filters struct {
+	routes, types list
+	class         string
+	since         string
+	limit         int
+	from          time.Time // since, read
+	patterns      []*regexp.Regexp
+}
+
+func (f *filters) define(flags *flag.FlagSet) {
+	flags.Var(&f.routes, "route", "only messages that this route `NAME` poisoned; may be repeated")
+	flags.Var(&f.types, "type", "only this message `TYPE`; * stands for any characters, ? for one; may be repeated")
+	flags.Func("class", "only this `CLASS`: permanent or handler", choice(&f.class, router.ClassPermanent.String(), router.ClassHandler.String()))
+	flags.StringVar(&f.since, "since", "", "only messages whose last failure was at this `TIME` or later: 90m, 2d, 2026-11-20, 2026-11-20T08:00:00Z")
+	flags.IntVar(&f.limit, "limit", 0, "at most `N` messages, the oldest; 0: no limit")
+}
+
+// prepare checks what was given.
+func (f *filters) prepare(now time.Time) error {
+	if f.limit < 0 {
+		return usagef("-limit must not be negative")
+	}
+	if f.since != "" {
+		var err error
+		if f.from, err = parseSince(f.since, now); err != nil {
+			return usagef("-since: %s", err)
+		}
+	}
+	for _, text := range f.types {
+		pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(text))
+		f.patterns = append(f.patterns, regexp.MustCompile("(?s)^"+pattern+"$"))
+	}
+	return nil
+}
+
+// any reports whether a filter was given. A limit is none.
+func (f *filters) any() bool {
+	return len(f.routes) > 0 || len(f.types) > 0 || f.class != "" || f.since != ""
+}
+
+func (f *filters) match(p router.Poisoned) bool {
+	messageType := p.Message.Metadata[gateway.KeyMessageType]
+	return (len(f.routes) == 0 || slices.Contains(f.routes, p.Route)) &&
+		(len(f.types) == 0 || slices.ContainsFunc(f.patterns, func(r *regexp.Regexp) bool { return r.MatchString(messageType) })) &&
+		(f.class == "" || f.class == p.Class) &&
+		(f.since == "" || !p.Last.Before(f.from))
+}
+
+// selection is filters, or IDs, or everything: what is to be changed has to be
+// named, so that forgetting it means nothing and not everything.
+type selection struct {
+	filters
+	all bool
+	ids []string
+}
+
+func (s *selection) define(flags *flag.FlagSet) {
+	flags.BoolVar(&s.all, "all", false, "every message of the queue")
+	s.filters.define(flags)
+}
+
+func (s *selection) prepare(ids []string, now time.Time) error {
+	given := 0
+	for _, is := range []bool{s.all, len(ids) > 0, s.any()} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return usagef("say which messages: IDs, or filters (-route, -class, -type, -since), or -all")
+	}
+	for _, id := range ids {
+		if err := checkID(id); err != nil {
+			return err
+		}
+		if !slices.Contains(s.ids, id) {
+			s.ids = append(s.ids, id)
+		}
+	}
+	return s.filters.prepare(now)
+}
+
+func checkID(id string) error {
+	if n, err := strconv.ParseUint(id, 10, 64); err != nil || n == 0 {
+		return usagef("%q is no ID: IDs are numbers, see bridge poison list", id)
+	}
+	return nil
+}
+
+// records returns the selected messages, oldest first, without their payloads.
+func (s *selection) records(ctx context.Context, queue router.PoisonStore) ([]record, error) {
+	selected := []record{}
+	want := router.PoisonSelection{IDs: s.ids}
+	if len(s.ids) == 0 {
+		want.Filter = s.match
+	}
+	for poisoned, err := range router.SelectPoisoned(ctx, queue, want) {
+		if err != nil {
+			return nil, err
+		}
+		selected = append(selected, newRecord(poisoned))
+		if len(selected) == s.limit {
+			break
+		}
+	}
+	return selected, nil
+}
+
+// record is a message of the poison queue as it is shown.
+type record struct {
+	ID       string    `json:"id"`
+	Route    string    `json:"route"`
+	Topic    string    `json:"topic"`
+	Class    string    `json:"class"`
+	Reason   string    `json:"reason"`
+	Attempts int       `json:"attempts"`
+	Count    int       `json:"count"`
+	First    time.Time `json:"first,omitzero"`
+	Last     time.Time `json:"last,omitzero"`
+	// Foreign: the router did not write it, so it cannot be replayed.
+	Foreign     bool   `json:"foreign,omitempty"`
+	UUID        string `json:"uuid"`
+	MessageType string `json:"message_type"`
+	Tenant      string `json:"tenant_id"`
+	Filename    string `json:"filename,omitempty"`
+	PayloadSize int64  `json:"payload_size"`
+	// PayloadMode is empty when the payload is in the record.
+	PayloadMode string            `json:"payload_mode,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"` // show only
+}
+
+func newRecord(p router.Poisoned) record {
+	meta := p.Message.Metadata
+	_, ours := router.ParsePoisoned(p.Message)
+	r := record{
+		ID: p.ID, Route: p.Route, Topic: p.Topic, Class: p.Class, Reason: p.Reason, Attempts: p.Attempts, Count: p.Count,
+		First: p.First, Last: p.Last, Foreign: !ours, UUID: p.Message.UUID, MessageType: meta[gateway.KeyMessageType],
+		Tenant: meta[gateway.KeyTenantID], Filename: meta[gateway.KeyFilename],
+		PayloadSize: int64(len(p.Message.Payload)), PayloadMode: meta[gateway.KeyPayloadMode],
+	}
+	if r.PayloadMode != "" {
+		if size, err := strconv.ParseInt(meta[gateway.KeyPayloadSize], 10, 64); err == nil {
+			r.PayloadSize = size
+		}
+	}
+	return r
+}
+
+// cell is a text fit for a terminal and a table.
+func cell(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// shorten cuts a text to a number of characters.
+func shorten(text string, limit int) string {
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
+	}
+	return string(runes[:limit-1]) + "…"
+}
+
+func timeCell(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// plural is a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

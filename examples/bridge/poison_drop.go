@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+func poisonDropCommand() command {
+	return command{
+		name:  "drop",
+		args:  "(ID... | filters | -all)",
+		short: "delete poisoned messages for good",
+		long: `What is dropped is nowhere else: save what may be needed first, with
+"bridge poison show -payload FILE ID". If one of the IDs is not in the queue,
+nothing is deleted. A payload in a claim check stays there.
+
+` + environmentHelp,
+		define: func(flags *flag.FlagSet) action {
+			var drop poisonDrop
+			drop.connection.define(flags)
+			drop.wanted.define(flags)
+			flags.BoolVar(&drop.yes, "yes", false, "really delete everything; needed with -all")
+			flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, and delete nothing")
+			flags.BoolVar(&drop.asJSON, "json", false, "write JSON")
+			return drop.run
+		},
+	}
+}
+
+type poisonDrop struct {
+	connection          connection
+	wanted              selection
+	yes, dryRun, asJSON bool
+}
+
+// dropReport is the result as JSON.
+type dropReport struct {
+	Selected int `json:"selected"`
+	// Deleted are the IDs of the messages that were deleted.
+	Deleted []string `json:"deleted"`
+	// Gone counts those that somebody else took off in the meantime.
+	Gone int `json:"gone"`
+}
+
+func (c *poisonDrop) run(ctx context.Context, p *program, args []string) (err error) {
+	if err := c.wanted.prepare(args, p.now()); err != nil {
+		return err
+	}
+	if c.wanted.all && !c.yes && !c.dryRun {
+		return usagef("-all deletes every message of the poison queue for good: add -yes, or look first with -dry-run")
+	}
+	sink, queue, err := c.connection.open(p.env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sink.Close()) }()
+	records, err := c.wanted.records(ctx, queue)
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return p.writeRecords(records, c.asJSON)
+	}
+	report, err := drop(ctx, queue, records)
+	return errors.Join(err, p.writeDropReport(report, c.asJSON))
+}
+
+func drop(ctx context.Context, queue router.PoisonStore, records []record) (dropReport, error) {
+	report := dropReport{Selected: len(records), Deleted: []string{}}
+	for _, r := range records {
+		switch err := queue.Delete(ctx, r.ID); {
+		case errors.Is(err, router.ErrNotInQueue):
+			report.Gone++
+		case err != nil:
+			return report, fmt.Errorf("poisoned message %q: %w", r.ID, err)
+		default:
+			report.Deleted = append(report.Deleted, r.ID)
+		}
+	}
+	return report, nil
+}
+
+func (p *program) writeDropReport(report dropReport, asJSON bool) error {
+	if asJSON {
+		return p.writeJSON(report)
+	}
+	text := fmt.Sprintf("%s selected: %d deleted", plural(report.Selected, "message"), len(report.Deleted))
+	if report.Gone > 0 {
+		text += fmt.Sprintf(", %d gone in the meantime", report.Gone)
+	}
+	_, err := fmt.Fprintln(p.stdout, text)
+	return err
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+)
+
+func poisonShowCommand() command {
+	return command{
+		name:  "show",
+		args:  "ID",
+		short: "show one poisoned message: reason, history, metadata; the payload on request",
+		long: `With -payload - only the payload is written to stdout, as it is. A payload that is
+in a claim check needs -claim-check.
+
+` + environmentHelp,
+		define: func(flags *flag.FlagSet) action {
+			var show poisonShow
+			show.connection.define(flags)
+			show.claimCheck.define(flags)
+			flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`, or to stdout for -")
+			flags.BoolVar(&show.asJSON, "json", false, "write JSON")
+			return show.run
+		},
+	}
+}
+
+type poisonShow struct {
+	connection connection
+	claimCheck claimCheck
+	payload    string
+	asJSON     bool
+}
+
+func (c *poisonShow) run(ctx context.Context, p *program, args []string) (err error) {
+	switch {
+	case len(args) != 1:
+		return usagef("exactly one ID is needed")
+	case c.payload == "-" && c.asJSON:
+		return usagef("-json and -payload - exclude each other")
+	}
+	if err := checkID(args[0]); err != nil {
+		return err
+	}
+	store, err := c.claimCheck.open(ctx, p.env)
+	if err != nil {
+		return err
+	}
+	if store != nil {
+		defer func() { err = errors.Join(err, store.Close()) }()
+	}
+	sink, queue, err := c.connection.open(p.env)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sink.Close()) }()
+	poisoned, err := queue.Get(ctx, args[0])
+	if err != nil {
+		return fmt.Errorf("poisoned message %q: %w", args[0], err)
+	}
+	if c.payload == "-" {
+		return copyPayload(ctx, p.stdout, store, poisoned.Message)
+	}
+	if c.payload != "" {
+		if err := savePayload(ctx, c.payload, store, poisoned.Message); err != nil {
+			return err
+		}
+	}
+	r := newRecord(poisoned)
+	r.Metadata = poisoned.Message.Metadata
+	if c.asJSON {
+		return p.writeJSON(r)
+	}
+	return p.writeRecord(r)
+}
+
+// writeRecord writes all there is about a message, for people.
+func (p *program) writeRecord(r record) error {
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	line := func(name, value string) { _, _ = fmt.Fprintf(table, "%s:\t%s\n", name, value) }
+	line("ID", r.ID)
+	if r.Foreign {
+		line("Note", "the router did not write this message; it cannot be replayed")
+	}
+	line("Route", cell(r.Route))
+	line("Received from", cell(r.Topic))
+	line("Class", cell(r.Class))
+	line("Reason", cell(r.Reason))
+	line("History", fmt.Sprintf("%s, poisoned %s", plural(r.Attempts, "failed attempt"), plural(r.Count, "time")))
+	line("First failure", timeCell(r.First))
+	line("Last failure", timeCell(r.Last))
+	line("Message UUID", cell(r.UUID))
+	where := "in the record"
+	if r.PayloadMode != "" {
+		where = "elsewhere: " + cell(r.PayloadMode)
+	}
+	line("Payload", fmt.Sprintf("%s, %s", plural(int(r.PayloadSize), "byte"), where))
+	line("Metadata", "")
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
+		if !strings.HasPrefix(key, "x-router-poison-") {
+			line("  "+cell(key), cell(r.Metadata[key]))
+		}
+	}
+	return table.Flush()
+}
+
+// errNoClaimCheck says what is missing.
+var errNoClaimCheck = errors.New("the payload is in a claim check: say where with -claim-check")
+
+// copyPayload writes the payload of a message.
+func copyPayload(ctx context.Context, to io.Writer, store *claimcheck.Store, msg *message.Message) error {
+	switch mode := msg.Metadata[gateway.KeyPayloadMode]; {
+	case mode == "":
+		_, err := to.Write(msg.Payload)
+		return err
+	case mode == gateway.PayloadModeLazy:
+		return router.ErrPayloadElsewhere
+	case store == nil:
+		return errNoClaimCheck
+	}
+	msg.SetContext(ctx)
+	payload, _, err := store.OpenMessage(msg)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, payload)
+	return errors.Join(err, payload.Close())
+}
+
+// savePayload writes the payload to a new file, or leaves none.
+func savePayload(ctx context.Context, name string, store *claimcheck.Store, msg *message.Message) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = copyPayload(ctx, file, store, msg)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}

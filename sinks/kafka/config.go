@@ -13,6 +13,7 @@ import (
 	"github.com/xdg-go/scram"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 // Defaults of [Config].
@@ -121,6 +122,10 @@ type Config struct {
 	// Marshaler makes the records; it is given the Kafka topic. Default
 	// [Marshaler], the only one that promises to keep any metadata.
 	Marshaler wmkafka.Marshaler
+	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
+	// attributes as headers ce_…; see [Marshaler]. Not together with Marshaler.
+	// Nil means no.
+	CloudEvents *cloudevents.Config
 
 	// ConnectTimeout bounds connecting in New, and the look-up or creation of
 	// one topic. Default [DefaultConnectTimeout].
@@ -234,6 +239,13 @@ func (c Config) Validate() error {
 		return bad("ConnectTimeout, PublishTimeout, CloseTimeout", "must not be negative")
 	case c.MaxPending < 0, c.MaxPendingBytes < 0:
 		return bad("MaxPending, MaxPendingBytes", "must not be negative")
+	case c.CloudEvents != nil && c.Marshaler != Marshaler{}:
+		return bad("CloudEvents", "excludes Marshaler")
+	}
+	if c.CloudEvents != nil {
+		if err := c.CloudEvents.Validate(); err != nil {
+			return fmt.Errorf("%w: CloudEvents: %w", ErrConfig, err)
+		}
 	}
 	return nil
 }

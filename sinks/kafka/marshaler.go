@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
@@ -27,16 +28,30 @@ var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 //     `agrimill-key-`.
 //
 // It sets no key: the sink does, by Config.PartitionKey.
-type Marshaler struct{}
+type Marshaler struct {
+	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode,
+	// as headers ce_…, and content-type; metadata of such a name is then written
+	// behind agrimill-key-. Reading with it set skips these headers; without, they
+	// become metadata. Nil means none.
+	CloudEvents *cloudevents.Mapping
+}
 
-const keyPrefix = "agrimill-key-"
+const (
+	keyPrefix       = "agrimill-key-"
+	eventPrefix     = "ce_"
+	contentTypeName = "content-type"
+)
 
 // names percent-encodes names of headers.
 var names = sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }}
 
 // Marshal makes the record for a topic. It keeps nothing of msg: value and
 // headers are copies.
-func (Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	var attributes []cloudevents.Attribute
+	if m.CloudEvents != nil {
+		attributes = m.CloudEvents.Attributes(msg)
+	}
 	size := len(msg.Payload) + len(wmkafka.UUIDHeaderKey) + len(msg.UUID)
 	for name, value := range msg.Metadata {
 		size += len(name) + len(value)
@@ -49,10 +64,24 @@ func (Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMe
 		buf = append(buf, s...)
 		return buf[start:len(buf):len(buf)]
 	}
-	headers := make([]sarama.RecordHeader, 1, len(msg.Metadata)+1)
+	for _, a := range attributes {
+		size += max(len(eventPrefix)+len(a.Name), len(contentTypeName)) + len(a.Value)
+	}
+	headers := make([]sarama.RecordHeader, 1, len(msg.Metadata)+len(attributes)+1)
 	headers[0] = sarama.RecordHeader{Key: put(wmkafka.UUIDHeaderKey), Value: put(msg.UUID)}
 	for name, value := range msg.Metadata {
-		headers = append(headers, sarama.RecordHeader{Key: put(encodeName(name)), Value: put(value)})
+		key := encodeName(name)
+		if m.CloudEvents != nil && isEventName(name) {
+			key = escapeName(name)
+		}
+		headers = append(headers, sarama.RecordHeader{Key: put(key), Value: put(value)})
+	}
+	for _, a := range attributes {
+		name := eventPrefix + a.Name
+		if a.Name == cloudevents.ContentType {
+			name = contentTypeName
+		}
+		headers = append(headers, sarama.RecordHeader{Key: put(name), Value: put(strings.ToValidUTF8(a.Value, "\uFFFD"))})
 	}
 	start := len(buf)
 	buf = append(buf, msg.Payload...)
@@ -66,15 +95,17 @@ func (Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMe
 // Unmarshal makes the Watermill message of a record. Its payload is the value,
 // not a copy. Of several headers with one name the last one counts. It never
 // fails.
-func (Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
+func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg := message.NewMessage("", record.Value)
 	for _, header := range record.Headers {
 		if header == nil {
 			continue
 		}
-		if name := string(header.Key); name == wmkafka.UUIDHeaderKey {
+		switch name := string(header.Key); {
+		case name == wmkafka.UUIDHeaderKey:
 			msg.UUID = string(header.Value)
-		} else {
+		case m.CloudEvents != nil && isEventName(name):
+		default:
 			msg.Metadata[decodeName(name)] = string(header.Value)
 		}
 	}
@@ -85,7 +116,14 @@ func encodeName(name string) string {
 	if isPlainName(name) {
 		return name
 	}
-	return keyPrefix + names.Escape(name)
+	return escapeName(name)
+}
+
+func escapeName(name string) string { return keyPrefix + names.Escape(name) }
+
+// isEventName reports whether a header is one of CloudEvents.
+func isEventName(name string) bool {
+	return strings.HasPrefix(name, eventPrefix) || name == contentTypeName
 }
 
 // isPlainName reports whether a name can be a header as it is.
@@ -96,7 +134,7 @@ func isPlainName(name string) bool {
 // decodeName reverses encodeName. What encodeName never writes stays as it is.
 func decodeName(name string) string {
 	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
-		if decoded, err := names.Unescape(escaped); err == nil && !isPlainName(decoded) {
+		if decoded, err := names.Unescape(escaped); err == nil && (!isPlainName(decoded) || isEventName(decoded)) {
 			return decoded
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 var (
@@ -85,6 +86,13 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	config.setDefaults()
 	config.Brokers = slices.Clone(config.Brokers)
 	config.TopicConfig = maps.Clone(config.TopicConfig)
+	if config.CloudEvents != nil {
+		mapping, err := cloudevents.New(*config.CloudEvents)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+		config.Marshaler = Marshaler{CloudEvents: mapping}
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

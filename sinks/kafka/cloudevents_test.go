@@ -1,0 +1,163 @@
+package kafka_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+// TestCloudEventsReadByTheSDK writes to a broker and lets the official SDK read:
+// the Kafka binding differs from that for HTTP in the prefix of its headers, and
+// in that values are not encoded.
+func TestCloudEventsReadByTheSDK(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	config := suiteConfig(cluster.Addr(), sinktest.Settings{})
+	config.CloudEvents = &cloudevents.Config{
+		TypePrefix: "com.example.", ContentTypes: map[string]string{"iso:11783:-10:taskdata:zip": "application/zip"},
+	}
+	sink, err := kafka.New(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+
+	payload := []byte("PK\x03\x04\r\n\x00\xff")
+	msg := message.NewMessage("0e3a", payload)
+	msg.Metadata = message.Metadata{
+		gateway.KeyEventType: string(gateway.EventFileReceived), gateway.KeyMessageType: "iso:11783:-10:taskdata:zip",
+		gateway.KeyTenantID: "tenant", gateway.KeyReceivingEndpointID: "endpoint", gateway.KeyFilename: "Hof Grün.zip",
+		gateway.KeySentTimestamp: "2026-01-02T03:04:05.678Z", sinks.KeyDedupID: "dedup",
+		"ce_id": "the user's own", "content-type": "text/plain", "ce_unknown": "x\r\n",
+	}
+	plain := message.NewMessage("1f4b", nil)
+	if err := sink.Publish("t", msg, plain); err != nil {
+		t.Fatal(err)
+	}
+	records := kafkatest.Read(t, cluster.Addr(), "agrimill.t")
+	if len(records) != 2 {
+		t.Fatalf("%d records", len(records))
+	}
+	got := readEvent(t, records[0])
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+	if got.SpecVersion() != "1.0" || got.Type() != "com.example.iso:11783:-10:taskdata:zip" || got.Source() != "/tenant/endpoint" ||
+		got.ID() != "dedup" || got.Subject() != "Hof Grün.zip" || !got.Time().Equal(at) || got.DataContentType() != "application/zip" ||
+		!bytes.Equal(got.Data(), payload) || len(got.Extensions()) != 0 {
+		t.Errorf("got\n%s", got)
+	}
+	if got := readEvent(t, records[1]); got.ID() != "1f4b" || got.Type() != "com.example.untyped" || got.Source() != "/none/none" {
+		t.Errorf("got\n%s", got)
+	}
+
+	mapping, err := cloudevents.New(*config.CloudEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := unmarshalWith(t, kafka.Marshaler{CloudEvents: mapping}, records[0])
+	if back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
+		t.Errorf("got %q, want %q", back.Metadata, msg.Metadata)
+	}
+}
+
+// readEvent reads a record with the SDK.
+func readEvent(t *testing.T, record *kgo.Record) *event.Event {
+	t.Helper()
+	header := http.Header{}
+	for _, h := range record.Headers {
+		name, isAttribute := strings.CutPrefix(h.Key, "ce_")
+		switch {
+		case isAttribute:
+			header.Add("ce-"+name, string(h.Value))
+		case h.Key == "content-type":
+			header.Add(h.Key, string(h.Value))
+		}
+	}
+	for name, values := range header {
+		if len(values) != 1 {
+			t.Errorf("header %s: %q", name, values)
+		}
+	}
+	e, err := binding.ToEvent(t.Context(), cehttp.NewMessage(header, io.NopCloser(bytes.NewReader(record.Value))))
+	if err != nil {
+		t.Fatalf("the SDK does not read %q: %v", header, err)
+	}
+	if err := e.Validate(); err != nil {
+		t.Errorf("not valid: %v", err)
+	}
+	return e
+}
+
+func unmarshalWith(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) *message.Message {
+	t.Helper()
+	same := &sarama.ConsumerMessage{Topic: record.Topic, Key: record.Key, Value: record.Value}
+	for _, header := range record.Headers {
+		same.Headers = append(same.Headers, &sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
+	}
+	msg, err := marshaler.Unmarshal(same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return msg
+}
+
+// The promises of a sink hold with CloudEvents too.
+func TestCloudEventsConformance(t *testing.T) {
+	f := features()
+	f.ReservedNames = append(f.ReservedNames, "ce_", "ce_type", "content-type", "Content-Type", "agrimill-key-ce_id")
+	sinktest.Run(t, sinktest.Harness{
+		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+			t.Helper()
+			b := newFakeBackend(t, settings)
+			b.config.CloudEvents = &cloudevents.Config{}
+			return &eventBackend{b}
+		},
+		Features: f,
+	})
+}
+
+// eventBackend reads with the option that it was written with.
+type eventBackend struct{ *fakeBackend }
+
+func (b *eventBackend) Read(t *testing.T, topic string) []*message.Message {
+	t.Helper()
+	mapping, err := cloudevents.New(*b.config.CloudEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages []*message.Message
+	for _, record := range kafkatest.Read(t, b.addr, kafka.DefaultTopicPrefix+"."+topic) {
+		messages = append(messages, unmarshalWith(t, kafka.Marshaler{CloudEvents: mapping}, record))
+	}
+	return messages
+}
+
+func TestCloudEventsConfig(t *testing.T) {
+	for _, config := range []kafka.Config{
+		{Brokers: []string{"a:1"}, CloudEvents: &cloudevents.Config{Source: "{"}},
+		{Brokers: []string{"a:1"}, CloudEvents: &cloudevents.Config{}, Marshaler: otherMarshaler{}},
+	} {
+		if err := config.Validate(); !errors.Is(err, kafka.ErrConfig) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+type otherMarshaler struct{ kafka.Marshaler }

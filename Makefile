@@ -13,6 +13,12 @@ GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lin
 DIR :=
 # What `make fuzz` spends on each fuzz target after the build, in seconds.
 FUZZSECONDS ?= 20
+# How many seeds `make chaos` runs (one with SEED), with how many messages each.
+SEEDS     ?= $(if $(SEED),1,20)
+N         ?= 20000
+# How long `make soak` takes, and how many messages it sends per second.
+T         ?= 30m
+RATE      ?= 200
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
 COUNT     ?= 5
@@ -72,6 +78,23 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 .PHONY: stress
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
+
+.PHONY: faults
+faults: ## Run every row of docs/fault-matrix.md once, with the race detector (4 minutes)
+	$(GO) vet -tags faults,chaos,soak ./internal/faulttest
+	$(GO) test -race -tags faults -count 1 -timeout 10m ./internal/faulttest
+
+# `make chaos SEED=7` repeats the faults of seed 7.
+.PHONY: chaos
+chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0: without kill -9
+	SEEDS=$(SEEDS) N=$(N) $(if $(SEED),SEED=$(SEED)) $(if $(KILL),KILL=$(KILL)) \
+	$(GO) test -tags faults,chaos -count 1 -timeout 24h -run '^TestChaos$$' -v ./internal/faulttest \
+	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
+
+.PHONY: soak
+soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second
+	T=$(T) RATE=$(RATE) $(if $(BROKER),BROKER=$(BROKER)) \
+	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' ./internal/faulttest
 
 .PHONY: bench
 bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes

@@ -21,14 +21,17 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // record is a message as the reader found it.
 type record struct {
-	topic    string
-	sum      [sha256.Size]byte
-	size     int
-	metadata map[string]string
+	topic     string
+	sum       [sha256.Size]byte
+	size      int
+	dedupID   string
+	elsewhere bool              // the payload is in the claim check
+	metadata  map[string]string // nil when the archive is lean, apart from files
 }
 
 func (r record) poisoned() bool { return strings.HasSuffix(r.topic, ".poison") }
@@ -68,7 +71,7 @@ type archive struct {
 
 	mu      sync.Mutex // also: one read at a time
 	records map[identity][]record
-	count   int
+	lean    bool // metadata is not kept
 }
 
 func newArchive(s source) *archive { return &archive{source: s, records: map[identity][]record{}} }
@@ -78,8 +81,12 @@ func (a *archive) catchUp(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.source.read(ctx, func(r record) {
-		a.count++
-		for _, id := range r.identities() {
+		r.dedupID, r.elsewhere = r.metadata[sinks.KeyDedupID], r.metadata[gateway.KeyPayloadMode] != ""
+		ids := r.identities()
+		if a.lean && !r.file() {
+			r.metadata = nil
+		}
+		for _, id := range ids {
 			a.records[id] = append(a.records[id], r)
 		}
 	})

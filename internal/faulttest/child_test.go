@@ -39,6 +39,9 @@ type order struct {
 	Store  string
 	// Ordered delivers by key, one message of a receiver at a time.
 	Ordered bool
+	// Chunk is the gateway's chunk size, InFlight how many events may be open.
+	// 0: the default.
+	Chunk, InFlight int
 	// Point is where the child kills itself, when it comes there for the After'th
 	// time. Empty: nowhere.
 	Point point
@@ -52,23 +55,25 @@ type point string
 
 // The points, in the order in which a message passes them.
 const (
-	pointConnected     point = "connected"
-	pointRead          point = "event read"
-	pointDownload      point = "before the payload is fetched"
-	pointDownloading   point = "payload half fetched"
-	pointReserved      point = "reserved in the dedup store"
-	pointHandled       point = "handled, before the sink"
-	pointPublish       point = "before the sink writes"
-	pointPublished     point = "after the sink acknowledged"
-	pointCommitted     point = "committed to the dedup store"
-	pointPoison        point = "before the poison queue writes"
-	pointPoisoned      point = "after the poison queue acknowledged"
-	pointConfirm       point = "before the confirmation is sent"
-	pointConfirmed     point = "after the confirmation was answered"
-	pointConfirmTaken  point = "between the confirmation and its answer" // killed by the parent
-	pointAnyTime       point = "whenever the parent kills it"
-	brokenPayload            = "broken"
-	childStoppedNormal       = 0
+	pointConnected    point = "connected"
+	pointRead         point = "event read"
+	pointDownload     point = "before the payload is fetched"
+	pointDownloading  point = "payload half fetched"
+	pointReserved     point = "reserved in the dedup store"
+	pointHandled      point = "handled, before the sink"
+	pointPublish      point = "before the sink writes"
+	pointPublished    point = "after the sink acknowledged"
+	pointCommitted    point = "committed to the dedup store"
+	pointPoison       point = "before the poison queue writes"
+	pointPoisoned     point = "after the poison queue acknowledged"
+	pointConfirm      point = "before the confirmation is sent"
+	pointConfirmed    point = "after the confirmation was answered"
+	pointConfirmTaken point = "between the confirmation and its answer" // killed by the parent
+)
+
+const (
+	brokenPayload      = "broken"
+	childStoppedNormal = 0
 )
 
 var childPoints = []point{
@@ -139,14 +144,14 @@ func childParts(o order) *parts {
 	if o.Ordered {
 		p.Subscriber.Order = subscriber.OrderByKey
 	}
-	p.Store = o.Store
+	p.Store, p.Subscriber.ChunkSize, p.Subscriber.MaxInFlight = o.Store, o.Chunk, o.InFlight
 	p.Subscriber.Hooks.Connected = func() { f.pass(pointConnected) }
 	p.Subscriber.Hooks.Event = func(gateway.Event) { f.pass(pointRead) }
 	p.Subscriber.Hooks.Confirmed = func(string, []gateway.MessageConfirmation) { f.pass(pointConfirmed) }
 	p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		defer f.pass(pointHandled)
 		if isBroken(msg) {
-			return nil, router.Permanent(errors.New("broken"))
+			return nil, router.Permanent(errBroken)
 		}
 		return []*message.Message{msg}, nil
 	}
@@ -160,6 +165,8 @@ func childParts(o order) *parts {
 	}
 	return p
 }
+
+var errBroken = errors.New("broken")
 
 func isBroken(msg *message.Message) bool {
 	return len(msg.Payload) > len(brokenPayload) && string(msg.Payload[:len(brokenPayload)]) == brokenPayload
@@ -327,6 +334,24 @@ func (c *child) wait() int {
 func (c *child) kill() int {
 	_ = c.cmd.Process.Kill() // it may have ended
 	return c.wait()
+}
+
+// ended reports whether the child has ended, and reads what it has written.
+func (c *child) ended() bool {
+	for {
+		select {
+		case line, more := <-c.lines:
+			if !more {
+				return true
+			}
+			var s sample
+			if json.Unmarshal([]byte(line), &s) == nil {
+				c.samples = append(c.samples, s)
+			}
+		default:
+			return false
+		}
+	}
 }
 
 // terminate is what an operator does.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -57,6 +58,9 @@ func choice(value *string, allowed ...string) func(string) error {
 	}
 }
 
+// maxDays is what a time.Duration can hold.
+const maxDays = 100_000
+
 // parseSince reads a time, a day (in UTC), or a duration before now; d is 24 hours.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -68,10 +72,13 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		var n float64
 		n, err = strconv.ParseFloat(days, 64)
+		if !(n >= 0 && n <= maxDays) { // not a number is neither
+			n = -1
+		}
 		d = time.Duration(n * 24 * float64(time.Hour))
 	}
 	if err != nil || d < 0 {
-		return time.Time{}, fmt.Errorf("must be a duration such as 90m or 2d, a day such as 2026-11-20, or a time such as 2026-11-20T08:00:00Z")
+		return time.Time{}, errors.New("must be a duration such as 90m or 2d, a day such as 2026-11-20, or a time such as 2026-11-20T08:00:00Z")
 	}
 	return now.Add(-d), nil
 }

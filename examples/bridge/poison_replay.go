@@ -127,6 +127,9 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err 
 	if err != nil {
 		return err
 	}
+	if d := target.Describe(); d.Durability < sinks.DurabilityDisk && len(records) > 0 {
+		p.notef("warning: the stream that messages go to: %s", d.DurabilityNote)
+	}
 	run := &replayRun{program: p}
 	if run.router, err = c.router(poison, target, template, store, records, run); err != nil {
 		return errors.Join(err, target.Close())
@@ -157,13 +160,23 @@ func (c *poisonReplay) target(poison *nats.Sink) (*nats.Sink, error) {
 // errIntoQueue keeps a replay from filling the queue that it empties.
 var errIntoQueue = router.Permanent(errors.New("the topic is that of the poison queue (-to-topic)"))
 
-// router has one route for each that poisoned a message, under the same name:
-// so a message has the deduplication key that it had there, and returns under
-// that name when it fails again.
+// replayKey keeps what is replayed apart from what the route itself has stored,
+// which may be something else that it made of the message, or a part of that:
+// the stream would take the one for a copy of the other, and the record would be
+// deleted with the message being nowhere. A replay that is repeated is recognised.
+func replayKey(scope string, msg *message.Message) (router.Key, bool, error) {
+	return router.DefaultKey("poison replay "+scope, msg)
+}
+
+// router has one route for each that poisoned a message, under the same name: a
+// message returns under that name when it fails again.
 func (c *poisonReplay) router(
 	poison, target *nats.Sink, template *sinks.TopicTemplate, store *claimcheck.Store, records []record, observer router.Observer,
 ) (*router.Router, error) {
-	config := router.Config{Poison: poison, PoisonTopic: c.connection.topic, Observer: observer}
+	config := router.Config{
+		Poison: poison, PoisonTopic: c.connection.topic, Observer: observer,
+		Dedup: router.DedupConfig{KeyFunc: replayKey},
+	}
 	if store != nil {
 		config.ClaimCheck = store
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
@@ -378,5 +379,46 @@ func TestClaimCheck(t *testing.T) {
 	got := w.stored(poisonqueue.Config{Topic: topicOf(r)})
 	if len(got) != 1 || got[0].Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
 		t.Errorf("arrived: %v", got)
+	}
+}
+
+// What a route stored before it gave up is not what is replayed, even under the
+// route's own deduplication key; a replay that is repeated is recognised.
+func TestReplayIsTakenForNothingElse(t *testing.T) {
+	w := newWorld(t, 0, taskData)
+	r := w.list()[0]
+	raw := w.stored(poisonqueue.Config{})[0]
+	key, ok, err := router.DefaultKey(r.Route, raw)
+	if err != nil || !ok {
+		t.Fatalf("no key: %v", err)
+	}
+	part := message.NewMessage("part", []byte("a part of it"))
+	part.Metadata[gateway.KeyDedupID] = key.String()
+	if err := w.sink.Publish(topicOf(r), part); err != nil {
+		t.Fatal(err)
+	}
+	w.want(statusOK, "poison", "replay", r.ID)
+	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || !bytes.Equal(got[1].Payload, raw.Payload) {
+		t.Fatalf("stored: %v", got)
+	}
+
+	// As if the replay had been killed before it could delete the record.
+	again := raw.Copy()
+	delete(again.Metadata, gateway.KeyDedupID)
+	if err := w.sink.Publish(router.DefaultPoisonTopic, again); err != nil {
+		t.Fatal(err)
+	}
+	w.want(statusOK, "poison", "replay", "-all")
+	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || len(w.list()) != 0 {
+		t.Errorf("stored: %v", got)
+	}
+}
+
+func TestReplayWarnsOfMemory(t *testing.T) {
+	w := newWorld(t, 0, taskData)
+	w.newSink(nats.Config{Stream: "MEMORY", SubjectPrefix: "memory", Storage: jetstream.MemoryStorage})
+	status, _, stderr := w.bridge("poison", "replay", "-all", "-to-stream", "MEMORY", "-to-subject-prefix", "memory")
+	if status != statusOK || !strings.HasPrefix(stderr, "warning: ") || !strings.Contains(stderr, "memory storage") {
+		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }

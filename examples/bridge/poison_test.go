@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
@@ -420,5 +421,41 @@ func TestReplayWarnsOfMemory(t *testing.T) {
 	status, _, stderr := w.bridge("poison", "replay", "-all", "-to-stream", "MEMORY", "-to-subject-prefix", "memory")
 	if status != statusOK || !strings.HasPrefix(stderr, "warning: ") || !strings.Contains(stderr, "memory storage") {
 		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
+
+// What somebody else takes off in the meantime is counted, and no failure.
+func TestGoneInTheMeantime(t *testing.T) {
+	w := newWorld(t, 0, taskData, shapes)
+	stale := w.list()
+	w.want(statusOK, "poison", "drop", stale[0].ID)
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: w.sink.Conn()})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	command := poisonReplay{connection: connection{prefix: nats.DefaultSubjectPrefix, topic: router.DefaultPoisonTopic}}
+	template, err := sinks.ParseTopicTemplate(router.DefaultToTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := &replayRun{program: &program{stderr: t.Output()}}
+	run.router, err = command.router(w.newSink(nats.Config{}), w.newSink(nats.Config{}), template, nil, stale, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := run.router.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	report, err := run.replay(t.Context(), queue, stale)
+	if err != nil || report.Gone != 1 || report.Delivered != 1 {
+		t.Errorf("replay: %+v, %v", report, err)
+	}
+
+	dropped, err := drop(t.Context(), queue, stale)
+	if err != nil || dropped.Gone != 2 || len(dropped.Deleted) != 0 {
+		t.Errorf("drop: %+v, %v", dropped, err)
 	}
 }

@@ -14,7 +14,7 @@ func TestWrongUsage(t *testing.T) {
 	w := &world{T: t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
 	for _, test := range []struct{ args, says, see string }{
 		{"", "a command is needed: poison, version, help", "bridge help"},
-		{"posion", `no command "posion"; there are: poison`, "bridge help"},
+		{"queue", `no command "queue"; there are: poison`, "bridge help"},
 		{"poison", "list, show, replay, drop", "bridge help poison"},
 		{"poison lst", `no command "lst"`, "bridge help poison"},
 		{"help poison lst", `no command "lst"`, "bridge help poison"},

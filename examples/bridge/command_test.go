@@ -94,8 +94,12 @@ func TestConnection(t *testing.T) {
 
 	w = newWorld(t, 0)
 	address := w.env["NATS_URL"]
-	w.want(statusFailed, "poison", "list", "-stream", "NOTHING")
-	w.want(statusFailed, "poison", "list", "-subject-prefix", "other")
+	for _, args := range [][]string{{"-stream", "NOTHING"}, {"-subject-prefix", "other"}} {
+		status, _, stderr := w.bridge(append([]string{"poison", "list"}, args...)...)
+		if status != statusFailed || !strings.Contains(stderr, "see -stream and -subject-prefix") {
+			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
+		}
+	}
 	w.env = map[string]string{"NATS_URL": strings.Replace(address, "nats://", "nats://"+user+":"+password+"@", 1)}
 	w.want(statusOK, "poison", "list")
 	w.env = map[string]string{"NATS_USER": user, "NATS_PASSWORD": password + "!"}

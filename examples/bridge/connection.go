@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -61,7 +64,10 @@ func (c *connection) open(env func(string) string) (*nats.Sink, *poisonqueue.Que
 		return nil, nil, err
 	}
 	sink, err := nats.New(config, nil)
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStream):
+		return nil, nil, fmt.Errorf("%w (see -stream and -subject-prefix)", err)
+	case err != nil:
 		return nil, nil, err
 	}
 	queue, err := poisonqueue.New(poisonqueue.Config{

@@ -27,8 +27,8 @@ func TestSetAside(t *testing.T) {
 			f.ackN(messages, 3)
 			f.waitConfirmed(3)
 			f.nothing(messages)
-			if got := sub.Stats(); got.Nacked != 1 || got.InFlight != 0 {
-				t.Errorf("nacked %d, in flight %d; want 1 and 0", got.Nacked, got.InFlight)
+			if got := sub.Stats(); got.Nacked != 1 || got.SetAside != 1 || got.InFlight != 0 {
+				t.Errorf("nacked %d, set aside %d, in flight %d; want 1, 1 and 0", got.Nacked, got.SetAside, got.InFlight)
 			}
 			f.server.CutStreams()
 			if again := f.next(messages); string(again.Payload) != "bad" {

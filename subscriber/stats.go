@@ -24,6 +24,9 @@ type Stats struct {
 	// Abandoned counts events that were given up unconfirmed: their subscription
 	// ended, or their payload could not be had.
 	Abandoned int64
+	// SetAside counts messages that a route gave back to be left alone, because
+	// not even its poison queue takes them. They stay unconfirmed.
+	SetAside int64
 	// Malformed counts events that could not be decoded.
 	Malformed int64
 	// TooLarge counts events that were skipped on account of their size.
@@ -69,7 +72,7 @@ type StreamState struct {
 
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned atomic.Int64
-	malformed, tooLarge, expired, held                      atomic.Int64
+	malformed, tooLarge, expired, held, setAside            atomic.Int64
 }
 
 // Stats returns a snapshot. It is cheap enough to be called every second.
@@ -79,7 +82,7 @@ func (s *Subscriber) Stats() Stats {
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
-		Held:      s.stats.held.Load(),
+		Held: s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
 		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,

@@ -172,6 +172,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 		if sub.aside.take(msg.UUID) {
 			// Like an event that cannot be delivered: it stays unconfirmed, and
 			// the service delivers it again after the next reconnect.
+			s.stats.setAside.Add(1)
 			return false
 		}
 		s.countNack(q)

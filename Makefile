@@ -94,7 +94,8 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second
 	T=$(T) RATE=$(RATE) $(if $(BROKER),BROKER=$(BROKER)) \
-	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' ./internal/faulttest
+	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' -v ./internal/faulttest \
+	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: bench
 bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes

@@ -281,7 +281,7 @@ func (c *chaos) kill() {
 		return
 	}
 	c.child.kill()
-	c.order.Point, c.order.After = childPoints[c.rng.IntN(len(childPoints))], 1+c.rng.Int64N(500)
+	c.order.Point, c.order.After = childPoints[c.rng.IntN(len(childPoints)-1)], 1+c.rng.Int64N(500)
 	c.Logf("killed; the next one dies at %q, number %d", c.order.Point, c.order.After)
 	c.startPipeline()
 }

@@ -110,7 +110,7 @@ func runChild() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) //nolint:forbidigo // this is a program
 	defer stop()
 	go func() { // ends with the process
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -38,14 +38,6 @@ func (t *toxic) add(text string) {
 	}
 }
 
-// remove takes it away.
-func (t *toxic) remove(name string) {
-	t.w.Helper()
-	if err := t.proxy.Toxics.RemoveToxic(t.w.Context(), name); err != nil {
-		t.w.Fatal(err)
-	}
-}
-
 // cut closes all connections.
 func (t *toxic) cut() {
 	t.w.Helper()

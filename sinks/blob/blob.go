@@ -5,6 +5,9 @@
 // ".metadata.json", a [Sidecar] with topic, UUID and metadata. The sidecar is
 // written last: a payload without one is a message that was not acknowledged.
 //
+// A payload that is not in its message (claim check, lazy) is opened and streamed
+// into the bucket, so that the file is always the payload; see Config.ClaimCheck.
+//
 // A message with sinks.KeyDedupID has a path of its own made of topic and ID,
 // which is written only once, so copies are recognised for as long as the object
 // is there. Without the ID each publish makes new objects.
@@ -18,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -29,6 +33,8 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -70,8 +76,13 @@ type Config struct {
 	// What is longer than 200 bytes then is cut and ends with a digest.
 	Path string
 
-	// MaxMessageSize is the largest message in bytes, metadata included. Default,
-	// and 0: no limit.
+	// ClaimCheck opens payloads that messages refer to (gateway.KeyPayloadReference).
+	// What a subscriber of this process delivered is opened without it. A message
+	// whose payload cannot be opened for want of it is sinks.ErrRejected.
+	ClaimCheck ClaimCheck
+
+	// MaxMessageSize is the largest message in bytes, metadata included, payloads
+	// that are not in the message aside. Default, and 0: no limit.
 	MaxMessageSize int64
 
 	// Durability and DurabilityNote are what the bucket promises; they appear in
@@ -80,14 +91,22 @@ type Config struct {
 	DurabilityNote string
 }
 
+// ClaimCheck opens payloads that are stored outside of the messages. Package
+// sinks/claimcheck has one.
+type ClaimCheck interface {
+	// Open returns the payload and its size in bytes, -1 when it is not known.
+	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
+}
+
 // Sidecar is the content of the object beside a payload, as JSON.
 type Sidecar struct {
 	Topic string `json:"topic"`
 	UUID  string `json:"uuid"`
-	Size  int    `json:"size"`
+	Size  int64  `json:"size"`
 	// SHA256 of the payload, in hexadecimal.
 	SHA256 string `json:"sha256"`
-	// Metadata are the entries that are UTF-8.
+	// Metadata are the entries that are UTF-8, but those that say that the payload
+	// is elsewhere: it is here now.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Bytes are the other entries, names and values in base64.
 	Bytes []BytesEntry `json:"metadata_bytes,omitempty"`
@@ -143,7 +162,7 @@ func New(config Config) (sinks.Sink, error) {
 			return nil, fmt.Errorf("%w: Path must contain %s, or messages would overwrite each other", ErrConfig, needed)
 		}
 	}
-	return sinks.FromPublisher("blob", &publisher{bucket: config.Bucket, path: path},
+	return sinks.FromPublisher("blob", &publisher{bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck},
 		sinks.WithDescription(sinks.Description{
 			MaxMessageSize: config.MaxMessageSize,
 			Durability:     config.Durability,
@@ -159,11 +178,15 @@ func New(config Config) (sinks.Sink, error) {
 }
 
 type publisher struct {
-	bucket *blob.Bucket
-	path   *sinks.TopicTemplate
+	bucket     *blob.Bucket
+	path       *sinks.TopicTemplate
+	claimCheck ClaimCheck
 }
 
 func (p *publisher) Close() error { return nil }
+
+// OpensPayloads tells the router to leave payloads where they are.
+func (p *publisher) OpensPayloads() bool { return true }
 
 func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 	keys := make([]string, len(messages))
@@ -183,38 +206,93 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 func (p *publisher) store(topic, key string, msg *message.Message) error {
-	digest := sha256.Sum256(msg.Payload)
-	sidecar := Sidecar{Topic: topic, UUID: msg.UUID, Size: len(msg.Payload), SHA256: hex.EncodeToString(digest[:])}
-	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
-		value := msg.Metadata[name]
-		if utf8.ValidString(name) && utf8.ValidString(value) {
-			if sidecar.Metadata == nil {
-				sidecar.Metadata = map[string]string{}
-			}
-			sidecar.Metadata[name] = value
-		} else {
-			sidecar.Bytes = append(sidecar.Bytes, BytesEntry{Name: []byte(name), Value: []byte(value)})
-		}
+	ctx := msg.Context()
+	payload, err := p.open(ctx, msg)
+	if err != nil {
+		return err
 	}
-	text, err := json.Marshal(sidecar)
+	digest, size := sha256.New(), int64(0)
+	err = p.write(ctx, key, "application/octet-stream", func(w io.Writer) error {
+		size, err = io.Copy(io.MultiWriter(w, digest), payload)
+		return err
+	})
+	if closeErr := payload.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(sidecar(topic, msg, size, digest.Sum(nil)))
 	if err != nil {
 		return fmt.Errorf("%w: %w", sinks.ErrRejected, err)
 	}
-	ctx := msg.Context()
-	if err := p.write(ctx, key, "application/octet-stream", msg.Payload); err != nil {
+	return p.write(ctx, key+SidecarSuffix, "application/json", func(w io.Writer) error {
+		_, err := w.Write(text)
 		return err
+	})
+}
+
+var (
+	errNoOpener = fmt.Errorf("%w: the payload is not in the message and there is nothing to open it with: set blob.Config.ClaimCheck", sinks.ErrRejected)
+	errChanged  = fmt.Errorf("%w: the stored payload has another SHA-256 than the message tells", sinks.ErrRejected)
+)
+
+// open opens the payload of a message, wherever it is.
+func (p *publisher) open(ctx context.Context, msg *message.Message) (io.ReadCloser, error) {
+	mode := msg.Metadata[gateway.KeyPayloadMode]
+	if mode == "" || len(msg.Payload) > 0 {
+		return io.NopCloser(bytes.NewReader(msg.Payload)), nil
 	}
-	return p.write(ctx, key+SidecarSuffix, "application/json", text)
+	open := payloadref.FromContext(ctx)
+	if mode == gateway.PayloadModeClaimCheck && p.claimCheck != nil {
+		open = func(ctx context.Context) (io.ReadCloser, int64, error) {
+			return p.claimCheck.Open(ctx, msg.Metadata[gateway.KeyPayloadReference])
+		}
+	}
+	if open == nil {
+		return nil, errNoOpener
+	}
+	payload, _, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if digest, ok := payloadref.ParseDigest(msg.Metadata[gateway.KeyPayloadSHA256]); ok {
+		payload = payloadref.Verify(payload, digest, errChanged)
+	}
+	return payload, nil
+}
+
+func sidecar(topic string, msg *message.Message, size int64, digest []byte) Sidecar {
+	s := Sidecar{Topic: topic, UUID: msg.UUID, Size: size, SHA256: hex.EncodeToString(digest)}
+	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
+		if len(msg.Payload) == 0 && (name == gateway.KeyPayloadMode || name == gateway.KeyPayloadReference) {
+			continue
+		}
+		value := msg.Metadata[name]
+		if utf8.ValidString(name) && utf8.ValidString(value) {
+			if s.Metadata == nil {
+				s.Metadata = map[string]string{}
+			}
+			s.Metadata[name] = value
+		} else {
+			s.Bytes = append(s.Bytes, BytesEntry{Name: []byte(name), Value: []byte(value)})
+		}
+	}
+	return s
 }
 
 // write writes an object unless it exists: then this is a copy, or the first
-// attempt came this far.
-func (p *publisher) write(ctx context.Context, key, contentType string, content []byte) error {
+// attempt came this far. Nothing is there after a failure.
+func (p *publisher) write(ctx context.Context, key, contentType string, fill func(io.Writer) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	w, err := p.bucket.NewWriter(ctx, key, &blob.WriterOptions{ContentType: contentType, IfNotExist: true})
 	if err != nil {
 		return err
 	}
-	_, err = bytes.NewReader(content).WriteTo(w)
+	if err = fill(w); err != nil {
+		cancel() // Close would make what has come so far the object
+	}
 	if closeErr := w.Close(); err == nil {
 		err = closeErr
 	}

@@ -64,7 +64,7 @@ func readBucket(t *testing.T, bucket *gcblob.Bucket, prefix string) []stored {
 		if s.payload, err = bucket.ReadAll(ctx, key); err != nil {
 			t.Fatal(err)
 		}
-		if digest := sha256.Sum256(s.payload); s.SHA256 != hex.EncodeToString(digest[:]) || s.Size != len(s.payload) {
+		if digest := sha256.Sum256(s.payload); s.SHA256 != hex.EncodeToString(digest[:]) || s.Size != int64(len(s.payload)) {
 			t.Errorf("%s: digest or size do not fit the payload", key)
 		}
 		all = append(all, s)

@@ -38,7 +38,9 @@ const (
 // leakOptions are goroutines that outlive a test by design.
 var leakOptions = []goleak.Option{
 	goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-	// Its toxics stay behind when a connection is cut while they hold data.
+	// Sarama's circuit breaker sleeps for ten seconds, whoever closes the client.
+	goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"),
+	// The toxics of toxiproxy stay behind when a connection is cut while they hold data.
 	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 }
 

@@ -144,6 +144,14 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			s.untaken(event, messageType)
 			return false
 		}
+		if (s.recalled || s.skipping) && d.held == nil {
+			if len(d.keys) > 0 {
+				// It comes again, behind those that were open before it.
+				s.mu.Unlock()
+				return false
+			}
+			break // it would not come again, so it is let in beyond the caps
+		}
 		if _, evicted := s.evictedKeys[d.order]; evicted && len(d.keys) > 0 {
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
@@ -161,8 +169,16 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			continue
 		}
 		freed := s.waitRoom()
+		var stuck <-chan time.Time
+		if len(s.refreshing) > 0 && d.held == nil && len(d.keys) > 0 {
+			stuck = time.After(skipAfter)
+		}
 		s.mu.Unlock()
 		select {
+		case <-stuck:
+			s.mu.Lock()
+			s.skipping = true
+			continue
 		case <-freed:
 			// Others that are about to make room go first, so that several events
 			// are taken in before this has to wait again.
@@ -246,6 +262,7 @@ func (s *Subscriber) unlink(d *delivery) {
 	}
 	d.prev, d.next = nil, nil
 	s.wakeRoom()
+	s.endSkipping()
 }
 
 // waitRoom returns a channel that is closed when there may be room again. s.mu

@@ -268,6 +268,51 @@ func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
 	f.waitConfirmed(3)
 }
 
+// Everything that may be open waits for a fresh URI, while the stream is not read
+// because there is no room for the next event.
+func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})
+	cfg := f.config()
+	cfg.MaxInFlight, cfg.Order = 3, subscriber.Unordered
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	for i := range 20 {
+		f.send(typeJSON, random(1000+i))
+	}
+	f.eventually("one has arrived for which there is no room", func() bool {
+		s := sub.Stats()
+		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 4
+	})
+	gone.Lift()
+	f.ackN(messages, 20)
+	f.waitConfirmed(20)
+}
+
+// As above, while the service also has a message that can never be delivered,
+// which comes first on each connection.
+func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+	cfg := f.config()
+	cfg.MaxInFlight, cfg.Order = 3, subscriber.Unordered
+	cfg.Payload.MaxInline = 100_000
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	f.eventually("it was given up", func() bool { s := sub.Stats(); return s.Received == 1 && s.InFlight == 0 })
+	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})
+	for i := range 20 {
+		f.send(typeJSON, random(1000+i))
+	}
+	f.eventually("one has arrived for which there is no room", func() bool {
+		s := sub.Stats()
+		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 5
+	})
+	gone.Lift()
+	f.ackN(messages, 20)
+	f.waitConfirmed(20)
+}
+
 func TestExpiredFileKeepsItsPlace(t *testing.T) {
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})

@@ -7,6 +7,18 @@ import "time"
 // service has withdrawn never does.
 const refreshTimeout = 5 * time.Minute
 
+// skipAfter is how long a message waits for room that only others could make
+// which wait for fresh payload URIs. Those may come behind it on the stream, so it
+// is then skipped, like all that follow it on this connection, and asked for again.
+const skipAfter = 5 * time.Second
+
+// endSkipping asks for what was skipped. s.mu is held.
+func (s *Subscriber) endSkipping() {
+	if s.skipping && !s.recalled {
+		s.recallLocked()
+	}
+}
+
 // refresh waits until d has come again with a fresh payload URI, and reports
 // whether it has. d stays open meanwhile, so that it keeps its place in its
 // order. It ends early with the delivery, and with stop.
@@ -42,6 +54,9 @@ func (s *Subscriber) refresh(d *delivery, stop <-chan struct{}) bool {
 	if len(s.refreshing[id]) == 0 {
 		delete(s.refreshing, id)
 	}
+	if len(s.refreshing) == 0 {
+		s.endSkipping()
+	}
 	return false
 }
 
@@ -62,6 +77,9 @@ func (s *Subscriber) refreshed(id messageKey, uri string) {
 		w.d.payload.uri.Store(&uri)
 		w.d.payload.expired.Store(false)
 		close(w.done)
+	}
+	if len(s.refreshing) == 0 {
+		s.endSkipping()
 	}
 }
 

@@ -128,7 +128,7 @@ func (s *Subscriber) syncTenants(ctx context.Context) {
 func (s *Subscriber) setConnected(reconnect func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reconnect = reconnect
+	s.reconnect, s.recalled, s.skipping = reconnect, false, false
 	clear(s.evictedKeys) // everything comes again on this connection, in order
 	s.streamState.Connected = true
 	s.streamState.Since = time.Now()
@@ -147,14 +147,22 @@ func (s *Subscriber) setDisconnected(err error) {
 }
 
 // recall ends the current connection, so that the service sends again what is
-// not confirmed.
+// not confirmed. An event that waits for room on it does not hold that up:
+// everything that is open may wait for events of the next connection.
 func (s *Subscriber) recall() {
 	s.mu.Lock()
-	reconnect := s.reconnect
-	s.mu.Unlock()
-	if reconnect != nil {
-		reconnect()
+	defer s.mu.Unlock()
+	s.recallLocked()
+}
+
+// recallLocked is recall for those who hold s.mu.
+func (s *Subscriber) recallLocked() {
+	if s.reconnect == nil {
+		return
 	}
+	s.recalled = true
+	s.wakeRoom()
+	s.reconnect()
 }
 
 // stopAll ends every subscription.

@@ -51,6 +51,8 @@ type Subscriber struct {
 	inFlight     int
 	bytes        int64
 	freed        chan struct{} // closed when there may be room again; nil when nobody waits
+	recalled     bool          // the connection was given up: no more messages are taken from it
+	skipping     bool          // none is taken from it either, only fresh payload URIs
 	untakenKinds map[untakenKind]int
 	refreshing   map[messageKey][]*refreshWait // who waits for a fresh payload URI
 	fetchQueue   []*delivery
@@ -175,8 +177,8 @@ func (s *Subscriber) recallUntaken(topic string) {
 			recall = true
 		}
 	}
-	if recall && s.reconnect != nil {
-		s.reconnect()
+	if recall {
+		s.recallLocked()
 	}
 }
 

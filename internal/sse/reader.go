@@ -279,7 +279,7 @@ func (r *Reader) field(line span) error {
 	if f == fieldNone {
 		return nil
 	}
-	if r.over(v) {
+	if r.over(f, v) {
 		// Here the line is complete: what follows of the event is skipped.
 		return r.tooLarge(f, v)
 	}
@@ -329,10 +329,10 @@ func (r *Reader) setRetry(value []byte) {
 // over reports whether the event is too large with one more value. It depends
 // on the bytes of the event alone, not on how they were cut into reads: it
 // holds for a part of a line only if it holds for the line.
-func (r *Reader) over(v span) bool {
+func (r *Reader) over(f field, v span) bool {
 	n := len(r.eventName()) + r.data.len() + v.len()
-	if r.hasData {
-		n++ // the LF between two lines of data; counted for every field
+	if f == fieldData && r.hasData {
+		n++ // the LF between two lines of data
 	}
 	return n > r.limit
 }
@@ -375,7 +375,7 @@ func (r *Reader) partial() error {
 	case f == fieldNone:
 		// A comment, or a field that is ignored; or too short to tell.
 		r.cut(nameLen)
-	case r.over(v):
+	case r.over(f, v):
 		err := r.tooLarge(f, v)
 		r.cut(1)
 		return err

@@ -92,6 +92,7 @@ func TestReaderAgainstReference(t *testing.T) {
 		"event: one\ndata: a\nevent: two\ndata: b\nevent\ndata: c\n\ndata: d\n\n",
 		"event: one\ndata: a\nevent: two\nevent: three\ndata: b\n\n",
 		"data\ndata\ndata\n\n",
+		"data\ndata\ndata\nretry\nid\nevent\n\n", // as large as the limit, and then fields without a value
 		"data:\ndata: \ndata:  \n\n",
 		"event: only a name\n\ndata: no name\n\n",
 		"id: 1\ndata: a\n\nid: 2\n\ndata: b\n\nid: 3\ndata: unfinished",

@@ -56,11 +56,10 @@ func reference(input []byte, limit int) result {
 		switch field {
 		case "event", "data", "id", "retry":
 			size := len(name) + len(data) + len(value)
-			if hasData {
+			if field == "data" && hasData {
 				size++
 			}
-			// Our own rule, not the standard's. An id or retry without a colon
-			// has no value that could be too large.
+			// Our own rule, not the standard's.
 			if size > limit {
 				res.events = append(res.events, record{name: name, tooLarge: true})
 				skip, id = true, res.lastID
@@ -90,7 +89,7 @@ func reference(input []byte, limit int) result {
 		switch field {
 		case "event", "data", "id", "retry":
 			size := len(name) + len(data) + len(strings.TrimPrefix(value, " "))
-			if hasData {
+			if field == "data" && hasData {
 				size++
 			}
 			if size > limit {

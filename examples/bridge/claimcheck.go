@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"flag"
 
+	"github.com/spf13/pflag"
 	_ "gocloud.dev/blob/fileblob" // the driver of file:// buckets
 
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -12,7 +12,7 @@ import (
 // claimCheck is where payloads are that are not in their messages.
 type claimCheck struct{ url, prefix string }
 
-func (c *claimCheck) define(flags *flag.FlagSet) {
+func (c *claimCheck) define(flags *pflag.FlagSet) {
 	flags.StringVar(&c.url, "claim-check", "", "`URL` of the bucket with large payloads, file:///… (default CLAIM_CHECK_URL)")
 	flags.StringVar(&c.prefix, "claim-check-prefix", "", "what the names of all payloads begin with")
 }

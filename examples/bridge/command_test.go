@@ -13,40 +13,46 @@ import (
 func TestWrongUsage(t *testing.T) {
 	w := &world{T: t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
 	for _, test := range []struct{ args, says, see string }{
-		{"", "a command is needed: poison, version, help", "bridge help"},
-		{"queue", `no command "queue"; there are: poison`, "bridge help"},
-		{"poison", "list, show, replay, drop", "bridge help poison"},
-		{"poison lst", `no command "lst"`, "bridge help poison"},
-		{"help poison lst", `no command "lst"`, "bridge help poison"},
-		{"version now", `unexpected argument "now"`, "bridge help version"},
-		{"poison list 17", `unexpected argument "17"`, "bridge help poison list"},
-		{"poison list -nonsense", "-nonsense", "bridge help poison list"},
-		{"poison list -class fatal", "must be permanent or handler", "bridge help poison list"},
-		{"poison list -since yesterday", "must be a duration", "bridge help poison list"},
-		{"poison list -since -1h", "must be a duration", "bridge help poison list"},
-		{"poison list -limit -1", "-limit must not be negative", "bridge help poison list"},
-		{"poison list -stream a.b", "Stream", "bridge help poison list"},
-		{"poison list -subject-prefix a.*", "SubjectPrefix", "bridge help poison list"},
-		{"poison list -nats nats://" + user + ":" + password + "@127.0.0.1:1", "-nats must not hold credentials", "bridge help poison list"},
-		{"poison show", "exactly one ID", "bridge help poison show"},
-		{"poison show 1 2", "exactly one ID", "bridge help poison show"},
-		{"poison show seventeen", `"seventeen" is no ID`, "bridge help poison show"},
-		{"poison show 1 -json -payload -", "exclude each other", "bridge help poison show"},
-		{"poison show 1 -claim-check payloads", "claim check", "bridge help poison show"},
-		{"poison replay", "say which messages", "bridge help poison replay"},
-		{"poison replay -limit 1", "say which messages", "bridge help poison replay"},
-		{"poison replay 17 -all", "say which messages", "bridge help poison replay"},
-		{"poison replay 17 -route farm", "say which messages", "bridge help poison replay"},
-		{"poison replay 0", "is no ID", "bridge help poison replay"},
-		{"poison replay -all -to-topic {nonsense}", "-to-topic", "bridge help poison replay"},
-		{"poison replay -all -timeout -1s", "-timeout", "bridge help poison replay"},
-		{"poison drop", "say which messages", "bridge help poison drop"},
-		{"poison drop -all", "add -yes", "bridge help poison drop"},
-		{"poison drop -- -all", `"-all" is no ID`, "bridge help poison drop"},
+		{"", "a command is needed: ", "bridge"},
+		{"queue", `no command "queue"; there are: `, "bridge"},
+		{"posion list", `no command "posion"; did you mean poison?`, "bridge"},
+		{"poison", "drop, list, replay, show", "bridge poison"},
+		{"poison lst", `no command "lst"; did you mean list?`, "bridge poison"},
+		{"poison zzz", `no command "zzz"; there are: drop, list, replay, show`, "bridge poison"},
+		{"help poison lst", `no command "lst"; did you mean list?`, "bridge help"},
+		{"help poison list queue", `no command "queue"`, "bridge help"},
+		{"version now", `unexpected argument "now"`, "bridge version"},
+		{"poison list 17", `unexpected argument "17"`, "bridge poison list"},
+		{"poison list --nonsense", "--nonsense", "bridge poison list"},
+		{"poison list -json", "flags have two dashes: --json", "bridge poison list"},
+		{"poison list --limit", "needs an argument", "bridge poison list"},
+		{"poison list --limit many", "invalid argument", "bridge poison list"},
+		{"poison list --class fatal", "must be permanent or handler", "bridge poison list"},
+		{"poison list --since yesterday", "must be a duration", "bridge poison list"},
+		{"poison list --since -1h", "must be a duration", "bridge poison list"},
+		{"poison list --limit -1", "--limit must not be negative", "bridge poison list"},
+		{"poison list --stream a.b", "Stream", "bridge poison list"},
+		{"poison list --subject-prefix a.*", "SubjectPrefix", "bridge poison list"},
+		{"poison list --nats nats://" + user + ":" + password + "@127.0.0.1:1", "--nats must not hold credentials", "bridge poison list"},
+		{"poison show", "exactly one ID", "bridge poison show"},
+		{"poison show 1 2", "exactly one ID", "bridge poison show"},
+		{"poison show seventeen", `"seventeen" is no ID`, "bridge poison show"},
+		{"poison show 1 --json --payload -", "exclude each other", "bridge poison show"},
+		{"poison show 1 --claim-check payloads", "claim check", "bridge poison show"},
+		{"poison replay", "say which messages", "bridge poison replay"},
+		{"poison replay --limit 1", "say which messages", "bridge poison replay"},
+		{"poison replay 17 --all", "say which messages", "bridge poison replay"},
+		{"poison replay 17 --route farm", "say which messages", "bridge poison replay"},
+		{"poison replay 0", "is no ID", "bridge poison replay"},
+		{"poison replay --all --to-topic {nonsense}", "--to-topic", "bridge poison replay"},
+		{"poison replay --all --timeout -1s", "--timeout", "bridge poison replay"},
+		{"poison drop", "say which messages", "bridge poison drop"},
+		{"poison drop --all", "add --yes", "bridge poison drop"},
+		{"poison drop -- --all", `"--all" is no ID`, "bridge poison drop"},
 	} {
 		status, stdout, stderr := w.bridge(strings.Fields(test.args)...)
 		if status != statusUsage || stdout != "" || !strings.Contains(stderr, test.says) ||
-			!strings.Contains(stderr, "\nUsage: bridge") || !strings.HasSuffix(stderr, "\nSee: "+test.see+"\n") {
+			!strings.Contains(stderr, "\nUsage: bridge") || !strings.HasSuffix(stderr, "\nSee: "+test.see+" --help\n") {
 			t.Errorf("%s: status %d, stdout %q, stderr:\n%s", test.args, status, stdout, stderr)
 		}
 	}
@@ -56,15 +62,14 @@ func TestWrongUsage(t *testing.T) {
 func TestHelp(t *testing.T) {
 	w := &world{T: t}
 	for _, test := range []struct{ a, b, says string }{
-		{"help", "--help", "Exit status: 0 all is done, 1 something failed, 2 wrong usage"},
+		{"help", "--help", "Exit status: 0 all is done, 1 something failed, 2 wrong usage or invalid"},
 		{"help poison", "poison -h", "delete poisoned messages for good"},
-		{"help poison", "poison help", "replay"},
-		{"help poison list", "poison list -help", "NATS_PASSWORD"},
-		{"help poison list", "poison help list", "-since TIME"},
-		{"help poison show", "poison show 17 -h", "-payload FILE"},
-		{"help poison replay", "poison replay -h", "-to-topic TEMPLATE"},
-		{"help poison drop", "poison drop -h", "needed with -all"},
-		{"help version", "version -h", "-json"},
+		{"help poison list", "poison list --help", "NATS_PASSWORD"},
+		{"help poison list", "poison list -h", "--since TIME"},
+		{"help poison show", "poison show 17 -h", "--payload FILE"},
+		{"help poison replay", "poison replay -h", "--to-topic TEMPLATE"},
+		{"help poison drop", "poison drop -h", "needed with --all"},
+		{"help version", "version -h", "--json"},
 	} {
 		a := w.want(statusOK, strings.Fields(test.a)...)
 		b := w.want(statusOK, strings.Fields(test.b)...)
@@ -79,7 +84,7 @@ func TestVersion(t *testing.T) {
 	if text := w.want(statusOK, "version"); !strings.HasPrefix(text, "bridge ") || !strings.HasSuffix(text, "\n") {
 		t.Errorf("%q", text)
 	}
-	if info := decode[versionInfo](w, w.want(statusOK, "version", "-json")); info.Version == "" || info.Go == "" {
+	if info := decode[versionInfo](w, w.want(statusOK, "version", "--json")); info.Version == "" || info.Go == "" {
 		t.Errorf("%+v", info)
 	}
 }
@@ -94,20 +99,20 @@ func TestConnection(t *testing.T) {
 
 	w = newWorld(t, 0)
 	address := w.env["NATS_URL"]
-	for _, args := range [][]string{{"-stream", "NOTHING"}, {"-subject-prefix", "other"}} {
+	for _, args := range [][]string{{"--stream", "NOTHING"}, {"--subject-prefix", "other"}} {
 		status, _, stderr := w.bridge(append([]string{"poison", "list"}, args...)...)
-		if status != statusFailed || !strings.Contains(stderr, "see -stream and -subject-prefix") {
+		if status != statusFailed || !strings.Contains(stderr, "see --stream and --subject-prefix") {
 			t.Errorf("%q: status %d, stderr %q", args, status, stderr)
 		}
 	}
 	w.env = map[string]string{"NATS_URL": strings.Replace(address, "nats://", "nats://"+user+":"+password+"@", 1)}
 	w.want(statusOK, "poison", "list")
 	w.env = map[string]string{"NATS_USER": user, "NATS_PASSWORD": password + "!"}
-	w.want(statusFailed, "poison", "list", "-nats", address)
+	w.want(statusFailed, "poison", "list", "--nats", address)
 	w.env["NATS_TOKEN"] = password
-	w.want(statusUsage, "poison", "list", "-nats", address) // two kinds of credentials
+	w.want(statusUsage, "poison", "list", "--nats", address) // two kinds of credentials
 	// Files that are named by flags come before the environment.
-	status, _, stderr := w.bridge("poison", "list", "-nats", address, "-creds", filepath.Join(t.TempDir(), "none.creds"))
+	status, _, stderr := w.bridge("poison", "list", "--nats", address, "--creds", filepath.Join(t.TempDir(), "none.creds"))
 	if status != statusFailed || !strings.Contains(stderr, "none.creds") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
@@ -115,7 +120,7 @@ func TestConnection(t *testing.T) {
 	if err := os.WriteFile(nkey, []byte(password), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.want(statusFailed, "poison", "list", "-nats", address, "-nkey", nkey)
+	w.want(statusFailed, "poison", "list", "--nats", address, "--nkey", nkey)
 }
 
 func TestParseSince(t *testing.T) {

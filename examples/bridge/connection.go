@@ -2,11 +2,11 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/pflag"
 
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -14,8 +14,8 @@ import (
 )
 
 // environmentHelp is the part of the help about the connection.
-const environmentHelp = `Environment: NATS_URL stands in for -nats, and may hold user and password.
-Credentials are a file (-creds or NATS_CREDS, -nkey or NATS_NKEY), or NATS_TOKEN,
+const environmentHelp = `Environment: NATS_URL stands in for --nats, and may hold user and password.
+Credentials are a file (--creds or NATS_CREDS, --nkey or NATS_NKEY), or NATS_TOKEN,
 or NATS_USER with NATS_PASSWORD. SSL_CERT_FILE names the certificates of an own
 authority.`
 
@@ -25,7 +25,7 @@ type connection struct {
 	stream, prefix, topic string
 }
 
-func (c *connection) define(flags *flag.FlagSet) {
+func (c *connection) define(flags *pflag.FlagSet) {
 	flags.StringVar(&c.url, "nats", "", "`URL` of the NATS server, without credentials (default NATS_URL, or nats://127.0.0.1:4222)")
 	flags.StringVar(&c.creds, "creds", "", "`FILE` with NATS credentials (JWT and seed)")
 	flags.StringVar(&c.nkey, "nkey", "", "`FILE` with an NKey seed")
@@ -41,7 +41,7 @@ func (c *connection) config(env func(string) string) (nats.Config, error) {
 		CredentialsFile: c.creds, NKeySeedFile: c.nkey,
 	}
 	if strings.Contains(config.URL, "@") {
-		return config, usagef("-nats must not hold credentials, which other users of the machine could see: use -creds, -nkey or the environment")
+		return config, usagef("--nats must not hold credentials, which other users of the machine could see: use --creds, --nkey or the environment")
 	}
 	if config.URL == "" {
 		config.URL = env("NATS_URL")
@@ -66,7 +66,7 @@ func (c *connection) open(env func(string) string) (*nats.Sink, *poisonqueue.Que
 	sink, err := nats.New(config, nil)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, nats.ErrStream):
-		return nil, nil, fmt.Errorf("%w (see -stream and -subject-prefix)", err)
+		return nil, nil, fmt.Errorf("%w (see --stream and --subject-prefix)", err)
 	case err != nil:
 		return nil, nil, err
 	}

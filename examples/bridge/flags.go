@@ -2,60 +2,30 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 )
 
-// newFlags returns a set of flags that leaves all output to the program.
-func newFlags() *flag.FlagSet {
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	return flags
-}
-
-// parse takes flags wherever they stand and returns the other arguments. What
-// follows "--" is no flag.
-func parse(flags *flag.FlagSet, args []string) ([]string, error) {
-	var rest []string
-	for {
-		if err := flags.Parse(args); err != nil {
-			return nil, err
-		}
-		left := flags.Args()
-		ended := len(left) < len(args) && args[len(args)-len(left)-1] == "--"
-		if len(left) == 0 || ended {
-			return append(rest, left...), nil
-		}
-		rest, args = append(rest, left[0]), left[1:]
-	}
-}
-
-// list is a flag that may be given several times.
-type list []string
-
-func (l *list) String() string { return strings.Join(*l, ",") }
-
-// Set adds a value.
-func (l *list) Set(value string) error {
-	*l = append(*l, value)
-	return nil
-}
-
-// choice returns a flag's setter that allows certain values only.
-func choice(value *string, allowed ...string) func(string) error {
-	return func(given string) error {
+// choice defines a flag that takes certain values only.
+func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
+	cmd.Flags().Func(name, usage, func(given string) error {
 		if !slices.Contains(allowed, given) {
 			return fmt.Errorf("must be %s", strings.Join(allowed, " or "))
 		}
 		*value = given
 		return nil
-	}
+	})
+	completeFlag(cmd, name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeFlag says what the shell offers as the value of a flag.
+func completeFlag(cmd *cobra.Command, name string, values cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(name, values) // fails for a flag that is not defined
 }
 
 // maxDays is what a time.Duration can hold.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,23 +9,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 )
 
-func poisonCommand() command {
-	return command{
-		name:  "poison",
-		short: "look after the poison queue in NATS JetStream",
-		long: `A message that cannot be handled is put into the poison queue and confirmed, so
+func newPoisonCommand(p *program) *cobra.Command {
+	return group(&cobra.Command{
+		Use:     "poison",
+		GroupID: groupPoison,
+		Short:   "look after the poison queue in NATS JetStream",
+		Long: `A message that cannot be handled is put into the poison queue and confirmed, so
 it is nowhere else. Looking at the queue takes nothing off it.`,
-		group: []command{poisonListCommand(), poisonShowCommand(), poisonReplayCommand(), poisonDropCommand()},
-	}
+	}, newPoisonListCommand(p), newPoisonShowCommand(p), newPoisonReplayCommand(p), newPoisonDropCommand(p))
 }
 
 // filters say which messages are meant, by what they are.
 type filters struct {
-	routes, types list
+	routes, types []string
 	class         string
 	since         string
 	limit         int
@@ -34,10 +35,11 @@ type filters struct {
 	patterns      []*regexp.Regexp
 }
 
-func (f *filters) define(flags *flag.FlagSet) {
-	flags.Var(&f.routes, "route", "only messages that this route `NAME` poisoned; may be repeated")
-	flags.Var(&f.types, "type", "only this message `TYPE`; * stands for any characters, ? for one; may be repeated")
-	flags.Func("class", "only this `CLASS`: permanent or handler", choice(&f.class, router.ClassPermanent.String(), router.ClassHandler.String()))
+func (f *filters) define(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.routes, "route", nil, "only messages that this route `NAME` poisoned; may be repeated")
+	flags.StringArrayVar(&f.types, "type", nil, "only this message `TYPE`; * stands for any characters, ? for one; may be repeated")
+	choice(cmd, &f.class, "class", "only this `CLASS`: permanent or handler", router.ClassPermanent.String(), router.ClassHandler.String())
 	flags.StringVar(&f.since, "since", "", "only messages whose last failure was at this `TIME` or later: 90m, 2d, 2026-11-20, 2026-11-20T08:00:00Z")
 	flags.IntVar(&f.limit, "limit", 0, "at most `N` messages, the oldest; 0: no limit")
 }
@@ -45,12 +47,12 @@ func (f *filters) define(flags *flag.FlagSet) {
 // prepare checks what was given.
 func (f *filters) prepare(now time.Time) error {
 	if f.limit < 0 {
-		return usagef("-limit must not be negative")
+		return usagef("--limit must not be negative")
 	}
 	if f.since != "" {
 		var err error
 		if f.from, err = parseSince(f.since, now); err != nil {
-			return usagef("-since: %s", err)
+			return usagef("--since: %s", err)
 		}
 	}
 	for _, text := range f.types {
@@ -81,9 +83,9 @@ type selection struct {
 	ids []string
 }
 
-func (s *selection) define(flags *flag.FlagSet) {
-	flags.BoolVar(&s.all, "all", false, "every message of the queue")
-	s.filters.define(flags)
+func (s *selection) define(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&s.all, "all", false, "every message of the queue")
+	s.filters.define(cmd)
 }
 
 func (s *selection) prepare(ids []string, now time.Time) error {
@@ -94,7 +96,7 @@ func (s *selection) prepare(ids []string, now time.Time) error {
 		}
 	}
 	if given != 1 {
-		return usagef("say which messages: IDs, or filters (-route, -class, -type, -since), or -all")
+		return usagef("say which messages: IDs, or filters (--route, --class, --type, --since), or --all")
 	}
 	for _, id := range ids {
 		if err := checkID(id); err != nil {

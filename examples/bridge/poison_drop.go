@@ -3,32 +3,34 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
+
+	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/router"
 )
 
-func poisonDropCommand() command {
-	return command{
-		name:  "drop",
-		args:  "(ID... | filters | -all)",
-		short: "delete poisoned messages for good",
-		long: `What is dropped is nowhere else: save what may be needed first, with
-"bridge poison show -payload FILE ID". If one of the IDs is not in the queue,
+func newPoisonDropCommand(p *program) *cobra.Command {
+	var drop poisonDrop
+	cmd := &cobra.Command{
+		Use:   "drop (ID... | filters | --all)",
+		Short: "delete poisoned messages for good",
+		Long: `What is dropped is nowhere else: save what may be needed first, with
+"bridge poison show --payload FILE ID". If one of the IDs is not in the queue,
 nothing is deleted. A payload in a claim check stays there.
 
 ` + environmentHelp,
-		define: func(flags *flag.FlagSet) action {
-			var drop poisonDrop
-			drop.connection.define(flags)
-			drop.wanted.define(flags)
-			flags.BoolVar(&drop.yes, "yes", false, "really delete everything; needed with -all")
-			flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, and delete nothing")
-			flags.BoolVar(&drop.asJSON, "json", false, "write JSON")
-			return drop.run
-		},
+		Example: `  bridge poison drop 17 18
+  bridge poison drop --type 'shp:*' --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
 	}
+	flags := cmd.Flags()
+	drop.connection.define(flags)
+	drop.wanted.define(cmd)
+	flags.BoolVar(&drop.yes, "yes", false, "really delete everything; needed with --all")
+	flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, and delete nothing")
+	flags.BoolVar(&drop.asJSON, "json", false, "write JSON")
+	return cmd
 }
 
 type poisonDrop struct {
@@ -51,7 +53,7 @@ func (c *poisonDrop) run(ctx context.Context, p *program, args []string) (err er
 		return err
 	}
 	if c.wanted.all && !c.yes && !c.dryRun {
-		return usagef("-all deletes every message of the poison queue for good: add -yes, or look first with -dry-run")
+		return usagef("--all deletes every message of the poison queue for good: add --yes, or look first with --dry-run")
 	}
 	sink, queue, err := c.connection.open(p.env)
 	if err != nil {

@@ -1,50 +1,51 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"text/tabwriter"
+
+	"github.com/spf13/cobra"
 )
 
 // reasonWidth is how much of a reason the table shows, in characters.
 const reasonWidth = 100
 
-func poisonListCommand() command {
-	return command{
-		name:  "list",
-		short: "list poisoned messages, oldest first",
-		long: `Filters that are given together must all hold. With -json the output is an
+func newPoisonListCommand(p *program) *cobra.Command {
+	var from connection
+	var wanted filters
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list poisoned messages, oldest first",
+		Long: `Filters that are given together must all hold. With --json the output is an
 array of objects; it never has payloads.
 
 ` + environmentHelp,
-		define: func(flags *flag.FlagSet) action {
-			var from connection
-			var wanted selection
-			from.define(flags)
-			wanted.filters.define(flags)
-			asJSON := flags.Bool("json", false, "write JSON")
-			return func(ctx context.Context, p *program, args []string) (err error) {
-				if len(args) > 0 {
-					return usagef("unexpected argument %q", args[0])
-				}
-				if err := wanted.filters.prepare(p.now()); err != nil {
-					return err
-				}
-				sink, queue, err := from.open(p.env)
-				if err != nil {
-					return err
-				}
-				defer func() { err = errors.Join(err, sink.Close()) }()
-				records, err := wanted.records(ctx, queue)
-				if err != nil {
-					return err
-				}
-				return p.writeRecords(records, *asJSON)
+		Example: `  bridge poison list
+  bridge poison list --since 2d --class handler --route 'task data'
+  bridge poison list --type 'iso:11783:*' --limit 20 --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := wanted.prepare(p.now()); err != nil {
+				return err
 			}
+			sink, queue, err := from.open(p.env)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, sink.Close()) }()
+			records, err := (&selection{filters: wanted}).records(cmd.Context(), queue)
+			if err != nil {
+				return err
+			}
+			return p.writeRecords(records, asJSON)
 		},
 	}
+	from.define(cmd.Flags())
+	wanted.define(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
 }
 
 // writeRecords writes a table or JSON to stdout.

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
@@ -17,15 +17,15 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
-func poisonReplayCommand() command {
-	return command{
-		name:  "replay",
-		args:  "(ID... | filters | -all)",
-		short: "send poisoned messages on, and take those off that arrived",
-		long: `Each message goes, as it was received, to the topic of -to-topic, by way of
+func newPoisonReplayCommand(p *program) *cobra.Command {
+	var replay poisonReplay
+	cmd := &cobra.Command{
+		Use:   "replay (ID... | filters | --all)",
+		Short: "send poisoned messages on, and take those off that arrived",
+		Long: `Each message goes, as it was received, to the topic of --to-topic, by way of
 retry, deduplication and poison queue. It is taken off the queue after the stream
 has stored it. One that fails again returns to the end of the queue under a new ID,
-with its history. An outage is waited for; SIGINT, SIGTERM or the end of -timeout
+with its history. An outage is waited for; SIGINT, SIGTERM or the end of --timeout
 leave the rest in the queue. If one of the IDs is not in the queue, nothing is
 replayed.
 
@@ -36,20 +36,22 @@ replay those of a route with a Transform, or into another kind of sink, there
 The exit status is 1 also when a message returned to the queue or stayed in it.
 
 ` + environmentHelp,
-		define: func(flags *flag.FlagSet) action {
-			var replay poisonReplay
-			replay.connection.define(flags)
-			replay.claimCheck.define(flags)
-			replay.wanted.define(flags)
-			flags.StringVar(&replay.toTopic, "to-topic", router.DefaultToTopic, "`TEMPLATE` of the topics that messages go to")
-			flags.StringVar(&replay.toStream, "to-stream", "", "`NAME` of the stream that messages go to (default: that of -stream)")
-			flags.StringVar(&replay.toPrefix, "to-subject-prefix", "", "subject prefix in that stream (default: that of -subject-prefix)")
-			flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this time; 0: never")
-			flags.BoolVar(&replay.dryRun, "dry-run", false, "list what would be replayed, and do nothing")
-			flags.BoolVar(&replay.asJSON, "json", false, "write the summary as JSON")
-			return replay.run
-		},
+		Example: `  bridge poison replay 17
+  bridge poison replay --route 'task data' --dry-run
+  bridge poison replay --all --timeout 10m`,
+		RunE: func(cmd *cobra.Command, args []string) error { return replay.run(cmd.Context(), p, args) },
 	}
+	flags := cmd.Flags()
+	replay.connection.define(flags)
+	replay.claimCheck.define(flags)
+	replay.wanted.define(cmd)
+	flags.StringVar(&replay.toTopic, "to-topic", router.DefaultToTopic, "`TEMPLATE` of the topics that messages go to")
+	flags.StringVar(&replay.toStream, "to-stream", "", "`NAME` of the stream that messages go to (default: that of --stream)")
+	flags.StringVar(&replay.toPrefix, "to-subject-prefix", "", "subject prefix in that stream (default: that of --subject-prefix)")
+	flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this time; 0: never")
+	flags.BoolVar(&replay.dryRun, "dry-run", false, "list what would be replayed, and do nothing")
+	flags.BoolVar(&replay.asJSON, "json", false, "write the summary as JSON")
+	return cmd
 }
 
 type poisonReplay struct {
@@ -95,13 +97,13 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err 
 	template, err := sinks.ParseTopicTemplate(c.toTopic)
 	switch {
 	case err != nil:
-		return usagef("-to-topic: %s", err)
+		return usagef("--to-topic: %s", err)
 	case c.timeout < 0:
-		return usagef("-timeout must not be negative")
+		return usagef("--timeout must not be negative")
 	}
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not finished after %s (-timeout)", c.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not finished after %s (--timeout)", c.timeout))
 		defer cancel()
 	}
 	store, err := c.claimCheck.open(ctx, p.env)
@@ -158,7 +160,7 @@ func (c *poisonReplay) target(poison *nats.Sink) (*nats.Sink, error) {
 }
 
 // errIntoQueue keeps a replay from filling the queue that it empties.
-var errIntoQueue = router.Permanent(errors.New("the topic is that of the poison queue (-to-topic)"))
+var errIntoQueue = router.Permanent(errors.New("the topic is that of the poison queue (--to-topic)"))
 
 // replayKey keeps what is replayed apart from what the route itself has stored,
 // which may be something else that it made of the message, or a part of that:

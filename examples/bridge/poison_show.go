@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -13,30 +12,32 @@ import (
 	"text/tabwriter"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 )
 
-func poisonShowCommand() command {
-	return command{
-		name:  "show",
-		args:  "ID",
-		short: "show one poisoned message: reason, history, metadata; the payload on request",
-		long: `With -payload - only the payload is written to stdout, as it is. A payload that is
-in a claim check needs -claim-check.
+func newPoisonShowCommand(p *program) *cobra.Command {
+	var show poisonShow
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "show one poisoned message: reason, history, metadata; the payload on request",
+		Long: `With --payload - only the payload is written to stdout, as it is. A payload that is
+in a claim check needs --claim-check.
 
 ` + environmentHelp,
-		define: func(flags *flag.FlagSet) action {
-			var show poisonShow
-			show.connection.define(flags)
-			show.claimCheck.define(flags)
-			flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`, or to stdout for -")
-			flags.BoolVar(&show.asJSON, "json", false, "write JSON")
-			return show.run
-		},
+		Example: `  bridge poison show 17
+  bridge poison show 17 --payload 17.zip`,
+		RunE: func(cmd *cobra.Command, args []string) error { return show.run(cmd.Context(), p, args) },
 	}
+	flags := cmd.Flags()
+	show.connection.define(flags)
+	show.claimCheck.define(flags)
+	flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`, or to stdout for -")
+	flags.BoolVar(&show.asJSON, "json", false, "write JSON")
+	return cmd
 }
 
 type poisonShow struct {
@@ -51,7 +52,7 @@ func (c *poisonShow) run(ctx context.Context, p *program, args []string) (err er
 	case len(args) != 1:
 		return usagef("exactly one ID is needed")
 	case c.payload == "-" && c.asJSON:
-		return usagef("-json and -payload - exclude each other")
+		return usagef("--json and --payload - exclude each other")
 	}
 	if err := checkID(args[0]); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (p *program) writeRecord(r record) error {
 }
 
 // errNoClaimCheck says what is missing.
-var errNoClaimCheck = errors.New("the payload is in a claim check: say where with -claim-check")
+var errNoClaimCheck = errors.New("the payload is in a claim check: say where with --claim-check")
 
 // copyPayload writes the payload of a message.
 func copyPayload(ctx context.Context, to io.Writer, store *claimcheck.Store, msg *message.Message) error {

@@ -24,10 +24,10 @@ import (
 
 func TestList(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
-	if text := w.want(statusOK, "poison", "list", "-type", "nothing:*"); text != "no messages\n" {
+	if text := w.want(statusOK, "poison", "list", "--type", "nothing:*"); text != "no messages\n" {
 		t.Errorf("nothing to list: %q", text)
 	}
-	if text := w.want(statusOK, "poison", "list", "-type", "nothing:*", "-json"); text != "[]\n" {
+	if text := w.want(statusOK, "poison", "list", "--type", "nothing:*", "--json"); text != "[]\n" {
 		t.Errorf("nothing to list as JSON: %q", text)
 	}
 	all := w.list()
@@ -58,20 +58,20 @@ func TestList(t *testing.T) {
 		args []string
 		want int
 	}{
-		{[]string{"-route", "shapes"}, 1},
-		{[]string{"-route", "shapes", "-route", "task data"}, 3},
-		{[]string{"-route", "shape"}, 0},
-		{[]string{"-class", "handler"}, 2},
-		{[]string{"-class", "handler", "-route", "shapes"}, 0},
-		{[]string{"-type", "iso:*"}, 2},
-		{[]string{"-type", "shp:shape:zi?", "-type", "iso:*:zip"}, 3},
-		{[]string{"-type", "iso.*"}, 0},
-		{[]string{"-since", "1h"}, 3},
-		{[]string{"-since", "0.5d"}, 3},
-		{[]string{"-since", "2020-01-01"}, 3},
-		{[]string{"-since", soon}, 0},
-		{[]string{"-limit", "2"}, 2},
-		{[]string{"-limit", "2", "-type", "shp:*"}, 1},
+		{[]string{"--route", "shapes"}, 1},
+		{[]string{"--route", "shapes", "--route", "task data"}, 3},
+		{[]string{"--route", "shape"}, 0},
+		{[]string{"--class", "handler"}, 2},
+		{[]string{"--class", "handler", "--route", "shapes"}, 0},
+		{[]string{"--type", "iso:*"}, 2},
+		{[]string{"--type", "shp:shape:zi?", "--type", "iso:*:zip"}, 3},
+		{[]string{"--type", "iso.*"}, 0},
+		{[]string{"--since", "1h"}, 3},
+		{[]string{"--since", "0.5d"}, 3},
+		{[]string{"--since", "2020-01-01"}, 3},
+		{[]string{"--since", soon}, 0},
+		{[]string{"--limit", "2"}, 2},
+		{[]string{"--limit", "2", "--type", "shp:*"}, 1},
 	} {
 		if got := w.list(test.args...); len(got) != test.want {
 			t.Errorf("%q: %d messages, want %d", test.args, len(got), test.want)
@@ -103,21 +103,21 @@ func TestShow(t *testing.T) {
 	if strings.Contains(text, mark) {
 		t.Errorf("the payload is shown unasked:\n%s", text)
 	}
-	shown := decode[record](w, w.want(statusOK, "poison", "show", r.ID, "-json"))
+	shown := decode[record](w, w.want(statusOK, "poison", "show", r.ID, "--json"))
 	if !equal(shown, r) || shown.Metadata[gateway.KeyMessageType] != taskData || shown.Metadata[router.KeyPoisonCount] != "1" {
 		t.Errorf("shown %+v, want %+v and its metadata", shown, r)
 	}
 
 	payload := mark + "0, which is long enough"
-	if got := w.want(statusOK, "poison", "show", "-payload", "-", r.ID); got != payload {
+	if got := w.want(statusOK, "poison", "show", "--payload", "-", r.ID); got != payload {
 		t.Errorf("payload on stdout: %q", got)
 	}
 	file := filepath.Join(t.TempDir(), "payload")
-	w.want(statusOK, "poison", "show", r.ID, "-payload", file)
+	w.want(statusOK, "poison", "show", r.ID, "--payload", file)
 	if got, err := os.ReadFile(file); err != nil || string(got) != payload {
 		t.Errorf("payload in the file: %q, %v", got, err)
 	}
-	w.want(statusFailed, "poison", "show", r.ID, "-payload", file) // not overwritten
+	w.want(statusFailed, "poison", "show", r.ID, "--payload", file) // not overwritten
 	if got, err := os.ReadFile(file); err != nil || string(got) != payload {
 		t.Errorf("after a second time: %q, %v", got, err)
 	}
@@ -130,7 +130,7 @@ func TestShow(t *testing.T) {
 func TestReplayArrivesOnce(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
 	all := w.list()
-	if text := w.want(statusOK, "poison", "replay", "-all", "-dry-run", "-json"); len(decode[[]record](w, text)) != 3 {
+	if text := w.want(statusOK, "poison", "replay", "--all", "--dry-run", "--json"); len(decode[[]record](w, text)) != 3 {
 		t.Errorf("dry run: %s", text)
 	}
 	if len(w.list()) != 3 {
@@ -147,14 +147,14 @@ func TestReplayArrivesOnce(t *testing.T) {
 		t.Errorf("left: %v, want %v", got, ids(all[1:]))
 	}
 	// By filter.
-	report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "-json", "-type", "shp:*"))
+	report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "--json", "--type", "shp:*"))
 	if report.Selected != 1 || report.Delivered != 1 || report.Results[0] != (replayResult{ID: all[1].ID, Outcome: outcomeDelivered}) ||
 		len(w.stored(poisonqueue.Config{Topic: topicOf(all[1])})) != 1 {
 		t.Errorf("report: %+v", report)
 	}
 	// All, twice: the second time there is nothing.
-	w.want(statusOK, "poison", "replay", "-all")
-	if report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "-all", "-json")); report.Selected != 0 || report.Results == nil {
+	w.want(statusOK, "poison", "replay", "--all")
+	if report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "--all", "--json")); report.Selected != 0 || report.Results == nil {
 		t.Errorf("an empty queue: %+v", report)
 	}
 	if left := w.list(); len(left) != 0 {
@@ -189,7 +189,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 func TestReplayThatFailsAgain(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes)
 	before := w.list()
-	status, stdout, stderr := w.bridge("poison", "replay", "-all", "-to-topic", "{filename}", "-json")
+	status, stdout, stderr := w.bridge("poison", "replay", "--all", "--to-topic", "{filename}", "--json")
 	if status != statusFailed || !strings.Contains(stderr, "no filename") || !strings.Contains(stderr, "2 messages of 2 still in the poison queue") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
@@ -213,11 +213,11 @@ func TestReplayThatFailsAgain(t *testing.T) {
 	}
 
 	// The queue is no place to replay to.
-	w.want(statusFailed, "poison", "replay", after[0].ID, "-to-topic", router.DefaultPoisonTopic)
+	w.want(statusFailed, "poison", "replay", after[0].ID, "--to-topic", router.DefaultPoisonTopic)
 	if again := w.list(); len(again) != 2 || again[1].Count != 3 || !again[1].First.Equal(before[0].First) {
 		t.Errorf("after a replay into the queue: %+v", again)
 	}
-	w.want(statusOK, "poison", "replay", "-all")
+	w.want(statusOK, "poison", "replay", "--all")
 	if left := w.list(); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
@@ -238,7 +238,7 @@ func TestReplayIntoAnotherStream(t *testing.T) {
 	if err := own.Publish("bad", record, foreign); err != nil {
 		t.Fatal(err)
 	}
-	from := []string{"-stream", "ASIDE", "-subject-prefix", "aside", "-poison-topic", "bad"}
+	from := []string{"--stream", "ASIDE", "--subject-prefix", "aside", "--poison-topic", "bad"}
 	if all := w.list(from...); len(all) != 2 || all[0].Foreign || !all[1].Foreign {
 		t.Fatalf("listed: %+v", all)
 	}
@@ -246,7 +246,7 @@ func TestReplayIntoAnotherStream(t *testing.T) {
 		t.Errorf("control characters reach the terminal: %q", text)
 	}
 	// One whose route has no name is replayed; one that the router did not write stays.
-	status, stdout, stderr := w.bridge(append([]string{"poison", "replay", "-all", "-to-stream", "ELSEWHERE", "-to-subject-prefix", "elsewhere", "-to-topic", "again.{type}"}, from...)...)
+	status, stdout, stderr := w.bridge(append([]string{"poison", "replay", "--all", "--to-stream", "ELSEWHERE", "--to-subject-prefix", "elsewhere", "--to-topic", "again.{type}"}, from...)...)
 	if status != statusFailed || !strings.HasPrefix(stdout, "2 messages selected: 1 delivered, 0 duplicate, 0 poisoned again, 1 kept") {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
@@ -264,15 +264,14 @@ func TestReplayIntoAnotherStream(t *testing.T) {
 func TestReplayInterrupted(t *testing.T) {
 	w := newWorld(t, 0, taskData, taskData)
 	w.newSink(nats.Config{Stream: "FULL", SubjectPrefix: "full", MaxMessages: 1})
-	into := []string{"-to-stream", "FULL", "-to-subject-prefix", "full"}
+	into := []string{"--to-stream", "FULL", "--to-subject-prefix", "full"}
 	all := w.list()
 	// There is room for one.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var out bytes.Buffer
 	errs := &watcher{text: "waiting: ", found: cancel}
-	p := &program{stdout: &out, stderr: errs, env: func(key string) string { return w.env[key] }, now: time.Now}
-	status := p.run(ctx, append([]string{"poison", "replay", "-all", "-json"}, into...))
+	status := w.program(&out, errs).run(ctx, append([]string{"poison", "replay", "--all", "--json"}, into...))
 	report := decode[replayReport](w, out.String())
 	if status != statusFailed || report.Delivered != 1 || report.Selected != 2 || !strings.Contains(errs.String(), "1 message not replayed") {
 		t.Errorf("status %d, report %+v, stderr %q", status, report, errs.String())
@@ -280,8 +279,8 @@ func TestReplayInterrupted(t *testing.T) {
 	if left := w.list(); len(left) != 1 || left[0].ID != all[1].ID || left[0].Count != 1 {
 		t.Errorf("left: %+v, want the second message as it was", left)
 	}
-	status, _, stderr := w.bridge(append([]string{"poison", "replay", "-all", "-timeout", "100ms"}, into...)...)
-	if status != statusFailed || !strings.Contains(stderr, "not finished after 100ms (-timeout); 1 message not replayed") {
+	status, _, stderr := w.bridge(append([]string{"poison", "replay", "--all", "--timeout", "100ms"}, into...)...)
+	if status != statusFailed || !strings.Contains(stderr, "not finished after 100ms (--timeout); 1 message not replayed") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	if left := w.list(); len(left) != 1 {
@@ -309,16 +308,16 @@ func TestDrop(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData, taskData)
 	all := w.list()
 	w.want(statusFailed, "poison", "drop", all[0].ID, "4711")
-	w.want(statusUsage, "poison", "drop", "-all")
-	w.want(statusOK, "poison", "drop", "-all", "-dry-run")
+	w.want(statusUsage, "poison", "drop", "--all")
+	w.want(statusOK, "poison", "drop", "--all", "--dry-run")
 	if len(w.list()) != 4 {
 		t.Fatal("something is gone that should not be")
 	}
-	report := decode[dropReport](w, w.want(statusOK, "poison", "drop", "-json", all[0].ID))
+	report := decode[dropReport](w, w.want(statusOK, "poison", "drop", "--json", all[0].ID))
 	if report.Selected != 1 || !slices.Equal(report.Deleted, []string{all[0].ID}) {
 		t.Errorf("report: %+v", report)
 	}
-	if text := w.want(statusOK, "poison", "drop", "-route", "task data", "-limit", "1"); text != "1 message selected: 1 deleted\n" {
+	if text := w.want(statusOK, "poison", "drop", "--route", "task data", "--limit", "1"); text != "1 message selected: 1 deleted\n" {
 		t.Errorf("drop by filter: %q", text)
 	}
 	if left := w.list(); len(left) != 2 {
@@ -355,20 +354,20 @@ func TestClaimCheck(t *testing.T) {
 	if r.PayloadMode != gateway.PayloadModeClaimCheck || r.PayloadSize != int64(1000*len(mark)) {
 		t.Fatalf("listed: %+v", r)
 	}
-	_, _, stderr := w.bridge("poison", "show", "-payload", "-", r.ID)
-	if !strings.Contains(stderr, "-claim-check") {
+	_, _, stderr := w.bridge("poison", "show", "--payload", "-", r.ID)
+	if !strings.Contains(stderr, "--claim-check") {
 		t.Errorf("stderr: %s", stderr)
 	}
 	file := filepath.Join(t.TempDir(), "payload")
-	w.want(statusFailed, "poison", "show", "-payload", file, r.ID)
+	w.want(statusFailed, "poison", "show", "--payload", file, r.ID)
 	if _, err := os.Stat(file); err == nil {
 		t.Error("a file without the payload was left behind")
 	}
-	if got := w.want(statusOK, "poison", "show", "-payload", "-", "-claim-check", url, r.ID); got != strings.Repeat(mark, 1000) {
+	if got := w.want(statusOK, "poison", "show", "--payload", "-", "--claim-check", url, r.ID); got != strings.Repeat(mark, 1000) {
 		t.Errorf("payload of %d bytes", len(got))
 	}
 	// Without the claim check the message stays as it is.
-	status, _, stderr := w.bridge("poison", "replay", "-all")
+	status, _, stderr := w.bridge("poison", "replay", "--all")
 	if status != statusFailed || !strings.Contains(stderr, "kept: ") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
@@ -376,7 +375,7 @@ func TestClaimCheck(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 	w.env["CLAIM_CHECK_URL"] = url
-	w.want(statusOK, "poison", "replay", "-all")
+	w.want(statusOK, "poison", "replay", "--all")
 	got := w.stored(poisonqueue.Config{Topic: topicOf(r)})
 	if len(got) != 1 || got[0].Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
 		t.Errorf("arrived: %v", got)
@@ -409,7 +408,7 @@ func TestReplayIsTakenForNothingElse(t *testing.T) {
 	if err := w.sink.Publish(router.DefaultPoisonTopic, again); err != nil {
 		t.Fatal(err)
 	}
-	w.want(statusOK, "poison", "replay", "-all")
+	w.want(statusOK, "poison", "replay", "--all")
 	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || len(w.list()) != 0 {
 		t.Errorf("stored: %v", got)
 	}
@@ -418,7 +417,7 @@ func TestReplayIsTakenForNothingElse(t *testing.T) {
 func TestReplayWarnsOfMemory(t *testing.T) {
 	w := newWorld(t, 0, taskData)
 	w.newSink(nats.Config{Stream: "MEMORY", SubjectPrefix: "memory", Storage: jetstream.MemoryStorage})
-	status, _, stderr := w.bridge("poison", "replay", "-all", "-to-stream", "MEMORY", "-to-subject-prefix", "memory")
+	status, _, stderr := w.bridge("poison", "replay", "--all", "--to-stream", "MEMORY", "--to-subject-prefix", "memory")
 	if status != statusOK || !strings.HasPrefix(stderr, "warning: ") || !strings.Contains(stderr, "memory storage") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}

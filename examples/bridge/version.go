@@ -1,10 +1,10 @@
 package main
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"runtime/debug"
+
+	"github.com/spf13/cobra"
 )
 
 // versionInfo says which program this is. Revision is empty when it was not
@@ -16,29 +16,29 @@ type versionInfo struct {
 	Go       string `json:"go"`
 }
 
-func versionCommand() command {
-	return command{
-		name:  "version",
-		short: "say which version this is",
-		define: func(flags *flag.FlagSet) action {
-			asJSON := flags.Bool("json", false, "write JSON")
-			return func(_ context.Context, p *program, args []string) error {
-				if len(args) > 0 {
-					return usagef("unexpected argument %q", args[0])
-				}
-				info := readVersion()
-				if *asJSON {
-					return p.writeJSON(info)
-				}
-				text := "bridge " + info.Version
-				if info.Revision != "" {
-					text += " (" + info.Revision + ")"
-				}
-				_, err := fmt.Fprintln(p.stdout, text, info.Go)
-				return err
+func newVersionCommand(p *program) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "version",
+		GroupID: groupOther,
+		Short:   "say which version this is",
+		Example: "  bridge version --json",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			info := readVersion()
+			if asJSON {
+				return p.writeJSON(info)
 			}
+			text := "bridge " + info.Version
+			if info.Revision != "" {
+				text += " (" + info.Revision + ")"
+			}
+			_, err := fmt.Fprintln(p.stdout, text, info.Go)
+			return err
 		},
 	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
 }
 
 func readVersion() versionInfo {

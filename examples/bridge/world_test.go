@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -147,12 +148,19 @@ func (w *world) poison(messageTypes ...string) {
 	}
 }
 
+// program writes to stdout and stderr; no terminal is there.
+func (w *world) program(stdout, stderr io.Writer) *program {
+	return &program{
+		stdin: strings.NewReader(""), stdout: stdout, stderr: stderr, env: func(key string) string { return w.env[key] },
+		now: time.Now, isTerminal: func(any) bool { return false },
+	}
+}
+
 // bridge runs the program. stderr never shows payloads and secrets.
 func (w *world) bridge(args ...string) (status int, stdout, stderr string) {
 	w.Helper()
 	var out, errs bytes.Buffer
-	p := &program{stdout: &out, stderr: &errs, env: func(key string) string { return w.env[key] }, now: time.Now}
-	status = p.run(w.Context(), args)
+	status = w.program(&out, &errs).run(w.Context(), args)
 	for _, secret := range []string{mark, password, "token="} {
 		if strings.Contains(errs.String(), secret) {
 			w.Errorf("%q: stderr shows %q: %s", args, secret, errs.String())

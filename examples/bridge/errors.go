@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+// Exit statuses.
+const (
+	statusOK     = 0
+	statusFailed = 1
+	statusUsage  = 2 // also: invalid configuration
+)
+
+// usageError is a mistake in the arguments. It is told with a line that says how
+// the command is to be used.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// statusError ends the program with a status of its own. Without an error nothing
+// more is told: the command has said what there is to say.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *statusError) Unwrap() error { return e.err }
+
+// invalid says that a configuration is not valid: status 2, and each line of the
+// error is told.
+func invalid(err error) error { return &statusError{statusUsage, err} }
+
+// told ends the program with a status after the command itself has said why.
+func told(status int) error { return &statusError{status: status} }
+
+// report tells an error on stderr and returns the exit status that goes with it.
+// What went wrong before the command itself began is wrong usage.
+func (p *program) report(cmd *cobra.Command, began bool, err error) int {
+	var usage *usageError
+	var status *statusError
+	switch {
+	case err == nil:
+		return statusOK
+	case errors.As(err, &usage), !began:
+		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), router.RedactError(err, nil), useLine(cmd), cmd.CommandPath())
+		return statusUsage
+	case errors.As(err, &status):
+		if status.err != nil {
+			for line := range strings.Lines(err.Error()) {
+				p.notef("bridge: %s", router.RedactError(errors.New(strings.TrimSpace(line)), nil))
+			}
+		}
+		return status.status
+	default:
+		p.notef("bridge: %s", router.RedactError(err, nil))
+		return statusFailed
+	}
+}

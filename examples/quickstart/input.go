@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
 // payload is one thing to send.
@@ -50,37 +50,10 @@ func readFolder(dir string) (files []payload, skipped []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, payload{name: entry.Name(), messageType: messageType(entry.Name()), data: data})
+		files = append(files, payload{name: entry.Name(), messageType: farmfile.MessageType(entry.Name()), data: data})
 	}
 	if len(files) == 0 {
 		return nil, skipped, fmt.Errorf("%s: %w", dir, errNoFiles)
 	}
 	return files, skipped, nil
-}
-
-// maxFilename is the most characters that the gateway takes as a file name.
-const maxFilename = 100
-
-// wireFilename makes a name fit for the gateway: valid UTF-8 without control
-// characters, and shortened to what it takes, keeping the ending.
-func wireFilename(name string) string {
-	name = printable(name)
-	if utf8.RuneCountInString(name) <= maxFilename {
-		return name
-	}
-	ending := []rune(filepath.Ext(name))
-	if len(ending) > maxFilename/2 {
-		ending = nil
-	}
-	return string([]rune(name)[:maxFilename-len(ending)]) + string(ending)
-}
-
-// printable replaces what would break a header or a table.
-func printable(name string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
-			return '_'
-		}
-		return r
-	}, name)
 }

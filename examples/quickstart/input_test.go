@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 // write puts files, given as name and content, into a new folder.
@@ -58,25 +57,5 @@ func TestReadFolderRefuses(t *testing.T) {
 	}
 	if _, _, err := readFolder(dir); err == nil || !strings.Contains(err.Error(), "large.zip") {
 		t.Errorf("too large a file: %v, want an error that names it", err)
-	}
-}
-
-func TestWireFilename(t *testing.T) {
-	long := strings.Repeat("ä", 120)
-	tests := []struct{ name, want string }{
-		{"short.zip", "short.zip"},
-		{strings.Repeat("x", 100), strings.Repeat("x", 100)},
-		{long + ".zip", strings.Repeat("ä", 96) + ".zip"},
-		{"two\nlines\xff.zip", "two_lines_.zip"},
-		{"a." + long, "a." + strings.Repeat("ä", 98)},
-	}
-	for _, tt := range tests {
-		got := wireFilename(tt.name)
-		if got != tt.want {
-			t.Errorf("wireFilename(%q) = %q, want %q", tt.name, got, tt.want)
-		}
-		if n := utf8.RuneCountInString(got); n > maxFilename {
-			t.Errorf("wireFilename(%q) has %d characters", tt.name, n)
-		}
 	}
 }

@@ -11,8 +11,8 @@
 //
 // Without -dir it sends samples that it generates. With -dir it sends the files
 // directly in the folder, up to 31 MiB each; subfolders and files whose name
-// begins with a dot are left out. The message type follows from the name (see
-// messagetype.go) and is application:octet-stream for unknown kinds.
+// begins with a dot are left out. The message type follows from the name and is
+// application:octet-stream for unknown kinds.
 //
 // Progress goes to stderr; a table goes to stdout, and then the last line,
 // either

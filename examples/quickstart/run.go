@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -257,12 +258,12 @@ func (f *flow) send(ctx context.Context, client *gateway.Client, senderID string
 	for i, file := range f.files {
 		msg := message.NewMessage(f.contextIDs[i], file.data)
 		msg.SetContext(ctx)
-		msg.Metadata.Set(gateway.KeyFilename, wireFilename(file.name))
+		msg.Metadata.Set(gateway.KeyFilename, farmfile.WireFilename(file.name))
 		if err := pub.Publish(file.messageType, msg); err != nil {
-			return fmt.Errorf("sending %s: %w", printable(file.name), err)
+			return fmt.Errorf("sending %s: %w", farmfile.Printable(file.name), err)
 		}
 		f.sent[i] = true
-		f.progress.printf("sent     %s (%d bytes) as %s", printable(file.name), len(file.data), file.messageType)
+		f.progress.printf("sent     %s (%d bytes) as %s", farmfile.Printable(file.name), len(file.data), file.messageType)
 	}
 	return nil
 }
@@ -331,7 +332,7 @@ func (f *flow) assess(ctx context.Context) (report, error) {
 			received = received && f.received[entry.MessageID]
 		}
 		result.payloads = append(result.payloads, outcome{
-			name: printable(file.name), messageType: file.messageType, size: len(file.data),
+			name: farmfile.Printable(file.name), messageType: file.messageType, size: len(file.data),
 			chunks: len(made), subject: subjects[i],
 			sent: f.sent[i], received: received, stored: subjects[i] != "", confirmed: confirmed(made),
 		})

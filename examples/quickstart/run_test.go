@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,8 +67,8 @@ func TestDefaults(t *testing.T) {
 		"taskdata_long_acre.zip": {"iso:11783:-10:taskdata:zip", 0, "1"},
 		"timelog_long_acre.pb":   {"iso:11783:-10:time_log:protobuf", 0, "1"},
 		"coverage_long_acre.png": {"img:png", 0, "1"},
-		"summary_long_acre.json": {defaultMessageType, 0, "1"},
-		"raw_sensor_dump.bin":    {defaultMessageType, 3 << 20, "3"},
+		"summary_long_acre.json": {farmfile.DefaultMessageType, 0, "1"},
+		"raw_sensor_dump.bin":    {farmfile.DefaultMessageType, 3 << 20, "3"},
 	} {
 		got := row(t, lines, name)
 		// messages type, bytes, chunks, subject, stored, confirmed

@@ -12,6 +12,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
 // workStart is when the work that the samples tell of began. It is fixed, so
@@ -42,7 +44,7 @@ func samples() ([]payload, error) {
 		{name: "raw_sensor_dump.bin", data: sensorDump(3 << 20)},
 	}
 	for i := range files {
-		files[i].messageType = messageType(files[i].name)
+		files[i].messageType = farmfile.MessageType(files[i].name)
 	}
 	return files, nil
 }

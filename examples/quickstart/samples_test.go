@@ -12,6 +12,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
 func sampleFiles(t *testing.T) map[string]payload {
@@ -36,8 +38,8 @@ func TestSamplesAreTheSameInEveryRun(t *testing.T) {
 		if !bytes.Equal(p.data, second[name].data) {
 			t.Errorf("%s differs between two runs", name)
 		}
-		if p.messageType != messageType(name) {
-			t.Errorf("%s: message type %q, want %q", name, p.messageType, messageType(name))
+		if p.messageType != farmfile.MessageType(name) {
+			t.Errorf("%s: message type %q, want %q", name, p.messageType, farmfile.MessageType(name))
 		}
 	}
 }

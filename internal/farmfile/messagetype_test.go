@@ -1,4 +1,4 @@
-package main
+package farmfile
 
 import "testing"
 
@@ -19,15 +19,15 @@ func TestMessageType(t *testing.T) {
 		{"a.avi", "vid:avi"},
 		{"a.mp4", "vid:mp4"},
 		{"a.wmv", "vid:wmv"},
-		{"other.pb", defaultMessageType},
-		{"notes.json", defaultMessageType},
-		{"zip", defaultMessageType},
-		{"", defaultMessageType},
-		{"folder.png/readme", defaultMessageType},
+		{"other.pb", DefaultMessageType},
+		{"notes.json", DefaultMessageType},
+		{"zip", DefaultMessageType},
+		{"", DefaultMessageType},
+		{"folder.png/readme", DefaultMessageType},
 	}
 	for _, tt := range tests {
-		if got := messageType(tt.name); got != tt.want {
-			t.Errorf("messageType(%q) = %q, want %q", tt.name, got, tt.want)
+		if got := MessageType(tt.name); got != tt.want {
+			t.Errorf("MessageType(%q) = %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package farmfile
 
 import (
 	"path/filepath"
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// defaultMessageType is given to files whose kind is not known. A message type
+// DefaultMessageType is given to files whose kind is not known. A message type
 // is a free string to the gateway, so such files are routed like any other.
-const defaultMessageType = "application:octet-stream"
+const DefaultMessageType = "application:octet-stream"
 
 // byEnding are the message types that follow from the ending alone.
 var byEnding = map[string]string{
@@ -37,9 +37,9 @@ var byName = []struct {
 	{".pb", []string{"gps"}, "gps:info"},
 }
 
-// messageType guesses the message type of a file from its name; letter case
+// MessageType guesses the message type of a file from its name; letter case
 // does not matter.
-func messageType(name string) string {
+func MessageType(name string) string {
 	name = strings.ToLower(filepath.Base(name))
 	ending := filepath.Ext(name)
 	if found, ok := byEnding[ending]; ok {
@@ -51,5 +51,5 @@ func messageType(name string) string {
 			return row.messageType
 		}
 	}
-	return defaultMessageType
+	return DefaultMessageType
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
@@ -95,7 +96,11 @@ func TestRow26HugeEvents(t *testing.T) {
 		gateway: gatewaytest.Config{InlineLimit: 64 << 20, ChunkSize: 64 << 20},
 		nats:    func(o *server.Options) { o.MaxPayload, o.MaxPending = 32<<20, 128<<20 },
 	})
-	p := w.start()
+	p := w.start(func(p *parts) {
+		// This row is not about silence, and a slow machine needs its time for hundreds of megabytes.
+		p.Gateway.StreamIdleTimeout, p.Gateway.RequestTimeout = patience, patience
+		p.NATS.PublishTimeout = 10 * time.Second
+	})
 	if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

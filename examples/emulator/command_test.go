@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/emulator"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -72,7 +74,7 @@ func TestFirstLine(t *testing.T) {
 	if strings.Contains(logs.String(), got["client_secret"]) {
 		t.Error("the secret is in the log")
 	}
-	if !strings.Contains(logs.String(), "operation=token") || !strings.Contains(logs.String(), got["base_url"]+controlPrefix) {
+	if !strings.Contains(logs.String(), "operation=token") || !strings.Contains(logs.String(), got["base_url"]+emulator.ControlPrefix) {
 		t.Errorf("log: %s", logs.String())
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/emulator"
 )
 
 const document = "../../docs/getting-started.md"
@@ -33,9 +35,9 @@ func TestGettingStarted(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	emulator := startEmulator(t, dir)
+	program := startEmulator(t, dir)
 	output := runScript(t, dir, strings.Join(blocks[1:], "\n"))
-	emulator.terminate(t)
+	program.terminate(t)
 
 	for _, line := range []string{
 		`a token of 64 characters`,
@@ -57,7 +59,7 @@ func TestGettingStarted(t *testing.T) {
 		t.Errorf("%d endpoints created", n)
 	}
 	checkLedger(t, output)
-	checkTenants(t, filepath.Join(dir, "tenants.json"), emulator.described.TenantID)
+	checkTenants(t, filepath.Join(dir, "tenants.json"), program.described.TenantID)
 	if after, err := os.ReadFile(filepath.Join(dir, "after.txt")); err != nil || bytes.Contains(after, []byte("event:")) {
 		t.Errorf("after the confirmation: %q, %v", after, err)
 	}
@@ -83,7 +85,7 @@ type emulatorProcess struct {
 	cmd       *exec.Cmd
 	stdout    *bufio.Reader
 	stderr    *bytes.Buffer
-	described description
+	described emulator.Description
 }
 
 // startEmulator builds the program, starts it on a free port and leaves its first

@@ -188,7 +188,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			if del := deliveryOf(msg); del != nil {
 				del.duplicate = true
 			}
-			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate})
+			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})
 			return nil, nil
 		default:
 			return nil, ErrReserved
@@ -226,7 +226,7 @@ func (d *Dedup) commit(ctx context.Context, scope string, key Key, token Token, 
 		text := RedactError(err, msg)
 		d.logger.Error("message is handled but not remembered, a copy may be handled again",
 			redacted(text), watermill.LogFields{"route": scope, "message_uuid": msg.UUID})
-		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Err: err, Text: text})
+		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Err: err, Text: text})
 	}
 }
 

@@ -47,12 +47,22 @@ type RouteHealth struct {
 	Returned   uint64 `json:"returned"`
 	// Retries counts the attempts that were followed by another one.
 	Retries uint64 `json:"retries"`
+	// RetriesByClass are the same by the class of the error that was tried again.
+	RetriesByClass RetryCounts `json:"retries_by_class"`
 
 	// LastSuccess is when the sink last took a message; zero: never.
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// LastError is the redacted text of the last failure, empty: none so far.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// RetryCounts counts retries by [Class]; errors of other classes are not tried
+// again.
+type RetryCounts struct {
+	Handler  uint64 `json:"handler"`
+	Outage   uint64 `json:"outage"`
+	Shutdown uint64 `json:"shutdown"`
 }
 
 // health keeps what [RouteHealth] reports. It is the [Observer] of the route's
@@ -63,7 +73,8 @@ type health struct {
 
 	inFlight    atomic.Int64
 	counts      [EventRetry + 1]atomic.Uint64
-	lastSuccess atomic.Int64 // Unix nanoseconds, 0 = never
+	retries     [ClassRedeliver + 1]atomic.Uint64 // by class
+	lastSuccess atomic.Int64                      // Unix nanoseconds, 0 = never
 
 	mu          sync.Mutex
 	state       RouteState
@@ -77,6 +88,9 @@ func (h *health) Observe(e Event) {
 	e.Route = h.name
 	if e.Kind <= EventRetry {
 		h.counts[e.Kind].Add(1)
+	}
+	if e.Kind == EventRetry && e.Class >= 0 && int(e.Class) < len(h.retries) {
+		h.retries[e.Class].Add(1)
 	}
 	if e.Kind == EventDelivered {
 		h.lastSuccess.Store(time.Now().UnixNano())
@@ -116,6 +130,11 @@ func (h *health) report() RouteHealth {
 	report.Poisoned = h.counts[EventPoisoned].Load()
 	report.Returned = h.counts[EventReturned].Load()
 	report.Retries = h.counts[EventRetry].Load()
+	report.RetriesByClass = RetryCounts{
+		Handler:  h.retries[ClassHandler].Load(),
+		Outage:   h.retries[ClassOutage].Load(),
+		Shutdown: h.retries[ClassShutdown].Load(),
+	}
 	if at := h.lastSuccess.Load(); at != 0 {
 		report.LastSuccess = time.Unix(0, at)
 	}

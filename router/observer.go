@@ -1,6 +1,9 @@
 package router
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // EventKind says what an [Event] tells.
 type EventKind int
@@ -52,6 +55,11 @@ type Event struct {
 	Route string
 	Kind  EventKind
 	Class Class
+	// Context is the context in which the message was handled when it happened,
+	// for tracing: it carries what the subscriber and the middlewares further out
+	// put into it. It may have ended. Of EventOutageBegan and EventOutageEnded it
+	// is that of the message by which the outage was noticed.
+	Context context.Context
 	// Err is the error as it came, for errors.Is and errors.As. Its own text may
 	// hold parts of a payload if the handler put them there.
 	Err error

@@ -246,7 +246,7 @@ func (t *retrying) succeeded(probe *outage) {
 	if ended := t.gate.succeeded(); ended != nil {
 		lasted := time.Since(ended.since)
 		t.logger.Info("outage is over", watermill.LogFields{"route": t.config.Name, "lasted": lasted})
-		observe(t.config.Observer, Event{Route: t.config.Name, Kind: EventOutageEnded, Delay: lasted})
+		observe(t.config.Observer, Event{Route: t.config.Name, Kind: EventOutageEnded, Context: t.ctx, Delay: lasted})
 	}
 }
 
@@ -279,7 +279,7 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 			t.logger.Error("outage began, messages wait until it is over",
 				redacted(text), watermill.LogFields{"route": t.config.Name})
 			observe(t.config.Observer, Event{
-				Route: t.config.Name, Kind: EventOutageBegan, Class: class, Err: err, Text: text,
+				Route: t.config.Name, Kind: EventOutageBegan, Class: class, Context: t.ctx, Err: err, Text: text,
 			})
 		}
 		if !closed {
@@ -305,7 +305,7 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 	}
 	if t.config.Observer != nil {
 		t.config.Observer.Observe(Event{
-			Route: t.config.Name, Kind: EventRetry, Class: class, Err: err, Text: RedactError(err, t.msg),
+			Route: t.config.Name, Kind: EventRetry, Class: class, Context: t.ctx, Err: err, Text: RedactError(err, t.msg),
 			Attempt: t.failures + t.others, Delay: delay,
 		})
 	}

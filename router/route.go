@@ -162,13 +162,13 @@ func (rt *route) process(msg *message.Message) (*delivery, error) {
 	d := &ctx.delivery
 	switch {
 	case err != nil:
-		return d, rt.giveBack(msg, err)
+		return d, rt.giveBack(ctx, msg, err)
 	case d.poisoned, d.duplicate:
 		// reported by the middlewares
 	case d.filtered:
-		rt.health.Observe(Event{Kind: EventFiltered})
+		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx})
 	default:
-		rt.health.Observe(Event{Kind: EventDelivered})
+		rt.health.Observe(Event{Kind: EventDelivered, Context: ctx})
 	}
 	return d, nil
 }
@@ -185,7 +185,7 @@ func (rt *route) protected(msg *message.Message) (out []*message.Message, err er
 }
 
 // giveBack makes the error that goes to Watermill's Router, which nacks.
-func (rt *route) giveBack(msg *message.Message, err error) error {
+func (rt *route) giveBack(ctx context.Context, msg *message.Message, err error) error {
 	class := Classify(err)
 	text := RedactError(err, msg)
 	fields := watermill.LogFields{"route": rt.Name, "message_uuid": msg.UUID, "class": class.String(), "error": text}
@@ -194,7 +194,7 @@ func (rt *route) giveBack(msg *message.Message, err error) error {
 	} else {
 		rt.logger.Info("message given back", fields)
 	}
-	rt.health.Observe(Event{Kind: EventReturned, Class: class, Err: err, Text: text})
+	rt.health.Observe(Event{Kind: EventReturned, Class: class, Context: ctx, Err: err, Text: text})
 	return returned(text)
 }
 

@@ -867,9 +867,15 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 		defer mu.Unlock()
 		assert.Equal(t, "farm", e.Route)
 		counts[e.Kind]++
+		if name, _ := e.Context.Value(nameKey{}).(string); assert.NotEmpty(t, name, "event %s without the message's context", e.Kind) {
+			if (e.Kind == router.EventPoisoned) != (name == "poisoned") {
+				t.Errorf("%s has the context of %s", e.Kind, name)
+			}
+		}
 	})}, route)
 	for _, id := range []string{"ok", "ok", "filtered", "poisoned", "returned"} {
 		msg := farmMessage(id, "e", id, "p")
+		msg.SetContext(context.WithValue(t.Context(), nameKey{}, id))
 		from.messages <- msg
 		verdict(t, msg)
 	}
@@ -881,6 +887,31 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 		router.EventPoisoned: 1, router.EventReturned: 1,
 	}, counts)
 }
+
+// TestHealthCountsRetriesByClass holds that what was tried again is told apart.
+func TestHealthCountsRetriesByClass(t *testing.T) {
+	from, to, poison := newSource(), newSink(nil), newSink(nil)
+	route := farmRoute(from, to)
+	failures := []error{errHandler, router.Outage(errHandler), router.Outage(errHandler), context.Canceled}
+	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+		if len(failures) > 0 {
+			err := failures[0]
+			failures = failures[1:]
+			return nil, err
+		}
+		return []*message.Message{msg}, nil
+	}
+	r := start(t, router.Config{Poison: poison, Retry: router.RetryConfig{InitialInterval: time.Millisecond}}, route)
+	msg := farmMessage("1", "e", "c", "p")
+	from.messages <- msg
+	assert.Equal(t, "ack", verdict(t, msg))
+	health := r.Health()[0]
+	assert.Equal(t, router.RetryCounts{Handler: 1, Outage: 2, Shutdown: 1}, health.RetriesByClass)
+	assert.EqualValues(t, 4, health.Retries)
+}
+
+// nameKey is the key of a context value.
+type nameKey struct{}
 
 func TestConfigErrors(t *testing.T) {
 	to := newSink(nil)

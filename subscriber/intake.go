@@ -22,8 +22,10 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 	}
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
+		s.stats.receivedBytes.Add(int64(len(e.Payload)))
 		s.intakeMessage(ctx, e)
 	case *gateway.FileReceived:
+		s.stats.receivedBytes.Add(int64(len(e.Payload)))
 		s.intakeFile(ctx, e)
 	default:
 		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event)})

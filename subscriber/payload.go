@@ -237,6 +237,7 @@ func (s *Subscriber) download(d *delivery) error {
 		return err
 	}
 	p.data, p.size = data, int64(len(data))
+	s.stats.receivedBytes.Add(p.size)
 	return nil
 }
 
@@ -299,6 +300,7 @@ func (s *Subscriber) checkIn(d *delivery, r io.Reader) error {
 		return err
 	}
 	p.size = counter.n
+	s.stats.receivedBytes.Add(p.size)
 	p.metadata = map[string]string{
 		gateway.KeyPayloadMode:      gateway.PayloadModeClaimCheck,
 		gateway.KeyPayloadReference: reference,

@@ -15,6 +15,12 @@ type Stats struct {
 	Received int64
 	// Delivered counts messages taken from output channels, also repeated ones.
 	Delivered int64
+	// ReceivedBytes counts the payload bytes that arrived, embedded in events or
+	// downloaded, also those that came again. What a handler opens by itself
+	// ([PayloadLazy]) is not counted.
+	ReceivedBytes int64
+	// DeliveredBytes counts the payload bytes in the messages of Delivered.
+	DeliveredBytes int64
 	// Nacked counts messages that were nacked.
 	Nacked int64
 	// Joined counts events that came again and were joined to their first copy.
@@ -73,6 +79,7 @@ type StreamState struct {
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned atomic.Int64
 	malformed, tooLarge, expired, held, setAside            atomic.Int64
+	receivedBytes, deliveredBytes                           atomic.Int64
 }
 
 // Stats returns a snapshot. It is cheap enough to be called every second.
@@ -80,6 +87,7 @@ func (s *Subscriber) Stats() Stats {
 	pending, oldest := s.confirmer.pending()
 	stats := Stats{
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
+		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
 		Held: s.stats.held.Load(), SetAside: s.stats.setAside.Load(),

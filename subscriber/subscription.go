@@ -137,6 +137,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 			ctx = payloadref.NewContext(ctx, open)
 		}
 		msg.SetContext(ctx)
+		size := int64(len(msg.Payload)) // the handler may change it
 
 		select {
 		case <-sub.stop:
@@ -145,6 +146,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 		case sub.out <- msg:
 		}
 		s.stats.delivered.Add(1)
+		s.stats.deliveredBytes.Add(size)
 		select {
 		case <-msg.Acked():
 			cancel()

@@ -31,8 +31,9 @@
 //
 // # Reading back
 //
-// [Marshaler] says how messages are written and reverses it. Give it to the
-// subscriber of watermill-nats, together with [SubjectCalculator].
+// [Marshaler] says how messages are written and reverses it. [Subscriber] reads
+// any stream by way of a durable consumer, survives outages and closes during one.
+// For the subscriber of watermill-nats give it Marshaler and [SubjectCalculator].
 //
 // # Errors
 //

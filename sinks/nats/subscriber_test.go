@@ -1,0 +1,350 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+const fieldSubject = "field.data"
+
+// field is a server with a stream of raw messages, and a way to it that can break.
+type field struct {
+	*testing.T
+	server *natstest.Server
+	proxy  *natstest.Proxy
+	js     jetstream.JetStream
+}
+
+func newField(t *testing.T) *field {
+	t.Helper()
+	f := &field{T: t, server: natstest.Start(t)}
+	f.proxy = natstest.NewProxy(t, f.server.URL())
+	conn, err := natsgo.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if f.js, err = jetstream.New(conn); err != nil {
+		t.Fatal(err)
+	}
+	f.createStream()
+	return f
+}
+
+func (f *field) createStream() {
+	f.Helper()
+	if _, err := f.js.CreateStream(f.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// put stores n messages that say their numbers, beginning with from.
+func (f *field) put(from, n int) {
+	f.Helper()
+	for i := from; i < from+n; i++ {
+		if _, err := f.js.Publish(f.Context(), fieldSubject, fmt.Append(nil, i)); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+func (f *field) subscriber(change ...func(*nats.SubscriberConfig)) *nats.Subscriber {
+	f.Helper()
+	config := nats.SubscriberConfig{
+		URL: f.proxy.URL(), Durable: "out", CloseTimeout: time.Second,
+		Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := nats.NewSubscriber(config, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (f *field) subscribe(s *nats.Subscriber) <-chan *message.Message {
+	f.Helper()
+	messages, err := s.Subscribe(context.Background(), fieldSubject)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages
+}
+
+// next waits for a message.
+func (f *field) next(messages <-chan *message.Message) *message.Message {
+	f.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			f.Fatal("the subscription has ended")
+		}
+		return msg
+	case <-time.After(20 * time.Second):
+		f.Fatal("no message came")
+	}
+	return nil
+}
+
+// takeAll acks messages until each of the numbers below n has come, and returns
+// how many came more than once.
+func (f *field) takeAll(messages <-chan *message.Message, seen map[string]bool, n int) (again int) {
+	f.Helper()
+	for len(seen) < n {
+		msg := f.next(messages)
+		if seen[string(msg.Payload)] {
+			again++
+		}
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	return again
+}
+
+// takeRest acks what comes again, because its ack was lost, until nothing is left.
+func (f *field) takeRest(messages <-chan *message.Message) {
+	f.Helper()
+	eventually(f.T, "nothing is left", func() bool {
+		select {
+		case msg := <-messages:
+			msg.Ack()
+		default:
+		}
+		return f.pending() == 0
+	})
+}
+
+// pending is how many messages nobody has acknowledged.
+func (f *field) pending() int {
+	f.Helper()
+	consumer, err := f.js.Consumer(f.Context(), "FIELD", "out")
+	if err != nil {
+		f.Fatal(err)
+	}
+	info := consumer.CachedInfo()
+	return info.NumAckPending + int(info.NumPending)
+}
+
+func TestSubscriberDeliversOnce(t *testing.T) {
+	f := newField(t)
+	f.put(0, 50)
+	seen := map[string]bool{}
+	first := f.subscriber(func(c *nats.SubscriberConfig) { c.MaxInFlight = 10 })
+	messages := f.subscribe(first)
+	for range 20 {
+		msg := f.next(messages)
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-messages; open {
+		t.Error("the channel is open after Close")
+	}
+	if got := f.pending(); got != 30 {
+		t.Errorf("%d messages are left, want 30", got)
+	}
+	// What the first one had been sent ahead was given back: it need not wait for
+	// AckWait, which is longer than next waits.
+	if again := f.takeAll(f.subscribe(f.subscriber()), seen, 50); again != 0 {
+		t.Errorf("%d acknowledged messages came again", again)
+	}
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberNack(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber())
+	first := f.next(messages)
+	ctx := first.Context()
+	first.Nack()
+	second := f.next(messages)
+	if first.UUID == "" || first.UUID != second.UUID {
+		t.Errorf("the deliveries of one message have the UUIDs %q and %q", first.UUID, second.UUID)
+	}
+	second.Ack()
+	<-ctx.Done()
+	<-second.Context().Done()
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberUUIDs(t *testing.T) {
+	f := newField(t)
+	f.put(0, 2)
+	messages := f.subscribe(f.subscriber())
+	one, two := f.next(messages), f.next(messages)
+	one.Ack()
+	two.Ack()
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+	// The same place in a stream that was made anew is another message.
+	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
+		t.Fatal(err)
+	}
+	f.createStream()
+	f.put(0, 1)
+	three := f.next(messages)
+	three.Ack()
+	if one.UUID == two.UUID || one.UUID == three.UUID {
+		t.Errorf("different messages have the UUIDs %s, %s, %s", one.UUID, two.UUID, three.UUID)
+	}
+}
+
+// A message that is being handled does not go to somebody else.
+func TestSubscriberKeepsAlive(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.SubscriberConfig) { c.AckWait = time.Second }))
+	msg := f.next(messages)
+	select {
+	case <-messages:
+		t.Error("the message came again while it was handled")
+	case <-time.After(2500 * time.Millisecond):
+	}
+	msg.Ack()
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberOutages(t *testing.T) {
+	f := newField(t)
+	messages := f.subscribe(f.subscriber(func(c *nats.SubscriberConfig) { c.AckWait = 2 * time.Second }))
+	seen := map[string]bool{}
+	f.put(0, 20)
+	f.takeAll(messages, seen, 20)
+	f.proxy.Cut()
+	f.put(20, 20)
+	f.takeAll(messages, seen, 40)
+
+	// The server goes away while a message is handled; its ack follows when
+	// the server is back.
+	f.put(40, 1)
+	open := f.next(messages)
+	f.server.Stop()
+	open.Ack()
+	f.server.Restart()
+	seen[string(open.Payload)] = true
+	f.put(41, 20)
+	f.takeAll(messages, seen, 61)
+	f.takeRest(messages)
+
+	if err := f.js.DeleteConsumer(t.Context(), "FIELD", "out"); err != nil {
+		t.Fatal(err)
+	}
+	f.put(61, 1)
+	f.takeAll(messages, seen, 62) // from the beginning: who acknowledged what is gone with the consumer
+}
+
+// Close returns while the server is away, with a message open and without.
+func TestSubscriberCloseInOutage(t *testing.T) {
+	f := newField(t)
+	f.put(0, 30)
+	s := f.subscriber(func(c *nats.SubscriberConfig) { c.MaxInFlight = 10 })
+	messages := f.subscribe(s)
+	open := f.next(messages)
+	f.server.Stop()
+	f.proxy.Cut()
+	closed := make(chan error, 2)
+	for range 2 {
+		go func() { closed <- s.Close() }() // ends with Close
+	}
+	for range 2 {
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("Close does not return")
+		}
+	}
+	<-open.Context().Done()
+	if _, err := s.Subscribe(t.Context(), fieldSubject); !errors.Is(err, nats.ErrSubscriberClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	f.server.Restart()
+	seen := map[string]bool{}
+	f.takeAll(f.subscribe(f.subscriber(func(c *nats.SubscriberConfig) { c.AckWait = time.Second })), seen, 30)
+}
+
+// Messages that are open when the context ends can still be acked.
+func TestSubscriberDrains(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	messages, err := f.subscriber().Subscribe(ctx, fieldSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := f.next(messages)
+	cancel()
+	if err := msg.Context().Err(); err != nil {
+		t.Errorf("the message's context has ended: %v", err)
+	}
+	msg.Ack()
+	if _, open := <-messages; open {
+		t.Error("the channel is open after the end of the context")
+	}
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberErrors(t *testing.T) {
+	for name, config := range map[string]nats.SubscriberConfig{
+		"no durable":      {},
+		"durable":         {Durable: "a.b"},
+		"stream":          {Durable: "a", Stream: "a b"},
+		"ack wait":        {Durable: "a", AckWait: time.Millisecond},
+		"in flight":       {Durable: "a", MaxInFlight: -1},
+		"close timeout":   {Durable: "a", CloseTimeout: -1},
+		"two credentials": {Durable: "a", User: "a", Token: "b"},
+	} {
+		if _, err := nats.NewSubscriber(config, nil); !errors.Is(err, nats.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f := newField(t)
+	s := f.subscriber()
+	if _, err := s.Subscribe(t.Context(), "nothing.here"); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a stream: %v", err)
+	}
+	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, nats.ErrConfig) {
+		t.Errorf("without a subject: %v", err)
+	}
+	if _, err := s.Subscribe(t.Context(), fieldSubject); !errors.Is(err, nats.ErrConfig) {
+		t.Errorf("a second subject: %v", err)
+	}
+	f.server.Stop()
+	down := f.subscriber()
+	if _, err := down.Subscribe(t.Context(), fieldSubject); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a server: %v", err)
+	}
+	f.server.Restart()
+	f.put(0, 1)
+	f.next(f.subscribe(down)).Ack()
+}
+
+func TestSubscriberNewOnly(t *testing.T) {
+	f := newField(t)
+	f.put(0, 5)
+	messages := f.subscribe(f.subscriber(func(c *nats.SubscriberConfig) { c.NewOnly, c.Stream = true, "FIELD" }))
+	f.put(5, 1)
+	msg := f.next(messages)
+	msg.Ack()
+	if string(msg.Payload) != "5" {
+		t.Errorf("got message %s", msg.Payload)
+	}
+}

@@ -262,15 +262,16 @@ func (c *Config) topic(topic string) string {
 // everything beside the message.
 func maxRequestSize() int32 { return sarama.MaxRequestSize - 64<<10 }
 
-// sarama returns the configuration of a Kafka client whose connections d makes.
-func (c *Config) sarama(d *dialer) *sarama.Config {
+// ClientConfig returns the configuration of another Kafka client, such as a
+// consumer, that connects as the sink does: ClientID, Version, TLS, SASL and
+// ConnectTimeout. The rest is sarama's default; Configure is not called.
+func (c Config) ClientConfig() *sarama.Config {
+	c.setDefaults()
 	k := sarama.NewConfig()
 	k.ClientID = c.ClientID
 	k.Version = c.Version
 	k.MetricRegistry = noMetrics{}
 	k.Net.DialTimeout = c.ConnectTimeout
-	k.Net.ReadTimeout = c.PublishTimeout
-	k.Net.WriteTimeout = c.PublishTimeout
 	if c.TLS != nil {
 		k.Net.TLS.Enable = true
 		k.Net.TLS.Config = c.TLS.Clone()
@@ -285,6 +286,14 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		}
 		k.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
 	}
+	return k
+}
+
+// sarama returns the configuration of a Kafka client whose connections d makes.
+func (c *Config) sarama(d *dialer) *sarama.Config {
+	k := c.ClientConfig()
+	k.Net.ReadTimeout = c.PublishTimeout
+	k.Net.WriteTimeout = c.PublishTimeout
 	// Only what is asked for. A few attempts, since brokers learn of a new topic
 	// one after the other, but close together: who waits wants to know early.
 	k.Metadata.Full = false

@@ -13,7 +13,7 @@ type Gateway struct {
 	// ClientSecret is the password of the application.
 	ClientSecret Secret `yaml:"client_secret"`
 	// ClientSecretFile is a file with ClientSecret.
-	ClientSecretFile string `yaml:"client_secret_file"`
+	ClientSecretFile string `yaml:"client_secret_file" file:"true"`
 	// AuthStyle says how both travel: as HTTP Basic authentication, or as parameters of
 	// the form.
 	AuthStyle string `yaml:"auth_style" enum:"basic,params"`

@@ -39,15 +39,15 @@ type NATSConnection struct {
 	// Password belongs to User.
 	Password Secret `yaml:"password"`
 	// PasswordFile is a file with Password.
-	PasswordFile string `yaml:"password_file"`
+	PasswordFile string `yaml:"password_file" file:"true"`
 	// Token authenticates the connection.
 	Token Secret `yaml:"token"`
 	// TokenFile is a file with Token.
-	TokenFile string `yaml:"token_file"`
+	TokenFile string `yaml:"token_file" file:"true"`
 	// CredentialsFile is a file with a JWT and its NKey seed.
-	CredentialsFile string `yaml:"credentials_file"`
+	CredentialsFile string `yaml:"credentials_file" file:"true"`
 	// NKeySeedFile is a file with an NKey seed.
-	NKeySeedFile string `yaml:"nkey_seed_file"`
+	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
 	// TLS secures the connection beyond what the address and the server ask for.
 	TLS *TLS `yaml:"tls"`
 	// ConnectTimeout bounds connecting.
@@ -121,7 +121,7 @@ type SASL struct {
 	// Password belongs to User.
 	Password Secret `yaml:"password"`
 	// PasswordFile is a file with Password.
-	PasswordFile string `yaml:"password_file"`
+	PasswordFile string `yaml:"password_file" file:"true"`
 }
 
 // Kafka stores messages in topics of Apache Kafka.
@@ -176,7 +176,7 @@ type Blob struct {
 	// URL is the bucket, e.g. file:///var/lib/agrimill/archive?create_dir=true.
 	URL URL `yaml:"url"`
 	// URLFile is a file with URL, when it holds secrets.
-	URLFile string `yaml:"url_file"`
+	URLFile string `yaml:"url_file" file:"true"`
 	// Path is the template of a payload's name in the bucket. It has to contain {topic} and
 	// {id}.
 	Path string `yaml:"path"`

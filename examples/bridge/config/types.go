@@ -33,17 +33,20 @@ type Config struct {
 	Tracing Tracing `yaml:"tracing"`
 	// Log is about the bridge's own log.
 	Log Log `yaml:"log"`
+
+	// Warnings are what is allowed and probably a mistake. Set by Load.
+	Warnings []Problem `yaml:"-"`
 }
 
 // TLS secures a connection.
 type TLS struct {
 	// CAFile is a file with the certificates (PEM) of the authorities that are
 	// trusted. Without it, those of the system are.
-	CAFile string `yaml:"ca_file"`
+	CAFile string `yaml:"ca_file" file:"true"`
 	// CertFile and KeyFile identify this client (PEM); both or none.
-	CertFile string `yaml:"cert_file"`
+	CertFile string `yaml:"cert_file" file:"true"`
 	// KeyFile is the private key of CertFile (PEM).
-	KeyFile string `yaml:"key_file"`
+	KeyFile string `yaml:"key_file" file:"true"`
 	// ServerName is the name that the server's certificate has to have, when it is
 	// not that of the address.
 	ServerName string `yaml:"server_name"`
@@ -120,7 +123,7 @@ type DedupInMemory struct {
 // DedupInFile keeps what was handled in a file.
 type DedupInFile struct {
 	// Path is the file. It is created when it is missing; its directory has to exist.
-	Path string `yaml:"path" required:"true"`
+	Path string `yaml:"path" required:"true" file:"true"`
 	// MaxEntries is how many messages are remembered at most, about 200 bytes each.
 	MaxEntries int `yaml:"max_entries"`
 	// OpenTimeout is how long to wait for another process to close the file.
@@ -145,7 +148,7 @@ type ClaimCheck struct {
 	// URL is the bucket, e.g. file:///var/lib/agrimill/payloads?create_dir=true.
 	URL URL `yaml:"url"`
 	// URLFile is a file with URL, when it holds secrets.
-	URLFile string `yaml:"url_file"`
+	URLFile string `yaml:"url_file" file:"true"`
 	// Prefix begins the name of every object.
 	Prefix string `yaml:"prefix"`
 	// From is the size from which a payload that is not embedded in its event goes
@@ -170,7 +173,7 @@ type Admin struct {
 	// Token is what the replay button asks for. Without a token there is no button.
 	Token Secret `yaml:"token"`
 	// TokenFile is a file with Token.
-	TokenFile string `yaml:"token_file"`
+	TokenFile string `yaml:"token_file" file:"true"`
 }
 
 // AdminOff is the value of [Admin.Address] that switches the server off.

@@ -1,0 +1,93 @@
+package admin
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// contentSecurityPolicy lets the page load and talk to nothing but this server.
+// Trusted types make the browser refuse every way to turn a text into HTML.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// secureHeaders sets what every answer has.
+func secureHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", contentSecurityPolicy)
+		header.Set("Cache-Control", "no-store")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// checkHost refuses requests to a host that this server is not. A web site whose
+// name resolves to this machine (DNS rebinding) could otherwise read everything
+// in the browser of somebody who works here.
+func (s *Server) checkHost(next http.Handler) http.Handler {
+	hosts := make(map[string]bool)
+	for _, host := range s.config.Hosts {
+		hosts[normalHost(host)] = true
+	}
+	loopback := s.onLoopback()
+	if !loopback && len(hosts) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := hostOf(r.Host)
+		if !hosts[host] && !(loopback && isLoopback(host)) {
+			http.Error(w, "This server does not answer for the host of the request.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostOf returns the host of a Host header without its port.
+func hostOf(header string) string {
+	if host, _, err := net.SplitHostPort(header); err == nil {
+		header = host
+	}
+	return normalHost(header)
+}
+
+func normalHost(host string) string {
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().WithZone("").String()
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// writeJSON answers with a value. What goes wrong while writing is the client's
+// connection, and nobody is left to be told.
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// problem is the answer of the API to what it does not do.
+type problem struct {
+	Error string `json:"error"`
+}
+
+func writeProblem(w http.ResponseWriter, status int, text string) {
+	writeJSON(w, status, problem{Error: text})
+}

@@ -36,7 +36,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := sinks.FromPublisher("broker", broker)
+	measured, err := metrics.NewSinks(metrics.SinksConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker))
 
 	observer := metrics.NewObserver(nil)
 	r, err := router.New(router.Config{Poison: sink, Observer: observer}, nil)
@@ -48,7 +52,8 @@ func Example() {
 	}
 
 	registry := prometheus.NewRegistry() // promhttp.HandlerFor(registry, …) serves it
-	registry.MustRegister(metrics.NewSubscriberCollector(sub), metrics.NewRouterCollector(r), observer)
+	registry.MustRegister(metrics.NewClientCollector(client), metrics.NewSubscriberCollector(sub),
+		metrics.NewRouterCollector(r), observer, measured)
 
 	ctx, stop := context.WithCancel(context.Background())
 	result := make(chan error, 1)
@@ -81,10 +86,14 @@ func Example() {
 	}
 	// Output:
 	// agrimill_route_messages_total 1
+	// agrimill_sink_messages_total 1
+	// agrimill_sink_stored_bytes_total 9
 	// agrimill_subscriber_confirm_requests_total 1
 	// agrimill_subscriber_confirmations_total 1
+	// agrimill_subscriber_delivered_bytes_total 9
 	// agrimill_subscriber_events_received_total 1
 	// agrimill_subscriber_messages_delivered_total 1
+	// agrimill_subscriber_received_bytes_total 9
 	// agrimill_subscriber_stream_connects_total 1
 }
 

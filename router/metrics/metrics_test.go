@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/subscriber"
@@ -56,6 +58,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118,
+			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
 		c := metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return stats }))
 		compare(t, c, subscriberExposition)
@@ -90,6 +93,9 @@ agrimill_subscriber_confirmations_rejected_total 112
 # HELP agrimill_subscriber_confirmations_total Confirmations that the service took.
 # TYPE agrimill_subscriber_confirmations_total counter
 agrimill_subscriber_confirmations_total 111
+# HELP agrimill_subscriber_delivered_bytes_total Payload bytes in the messages taken from output channels, also repeated ones.
+# TYPE agrimill_subscriber_delivered_bytes_total counter
+agrimill_subscriber_delivered_bytes_total 121
 # HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload could not be had.
 # TYPE agrimill_subscriber_events_abandoned_total counter
 agrimill_subscriber_events_abandoned_total 106
@@ -126,33 +132,86 @@ agrimill_subscriber_messages_held_total 110
 # HELP agrimill_subscriber_messages_nacked_total Messages that were nacked.
 # TYPE agrimill_subscriber_messages_nacked_total counter
 agrimill_subscriber_messages_nacked_total 103
+# HELP agrimill_subscriber_messages_set_aside_total Messages that not even the poison queue takes. They stay unconfirmed.
+# TYPE agrimill_subscriber_messages_set_aside_total counter
+agrimill_subscriber_messages_set_aside_total 119
+# HELP agrimill_subscriber_oldest_in_flight_age_seconds How long ago the oldest event in flight arrived; 0 when none is in flight.
+# TYPE agrimill_subscriber_oldest_in_flight_age_seconds gauge
+agrimill_subscriber_oldest_in_flight_age_seconds 80
 # HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has waited since its ack; 0 when none waits.
 # TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
 agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
+# HELP agrimill_subscriber_oldest_unconfirmed_age_seconds How long the oldest unconfirmed event has waited: in flight since it arrived, or for its confirmation since its ack; 0 when none waits.
+# TYPE agrimill_subscriber_oldest_unconfirmed_age_seconds gauge
+agrimill_subscriber_oldest_unconfirmed_age_seconds 90
 # HELP agrimill_subscriber_payloads_expired_total Payloads whose address had expired.
 # TYPE agrimill_subscriber_payloads_expired_total counter
 agrimill_subscriber_payloads_expired_total 109
 # HELP agrimill_subscriber_pending_confirmations Confirmations that wait or are under way.
 # TYPE agrimill_subscriber_pending_confirmations gauge
 agrimill_subscriber_pending_confirmations 115
+# HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, also those that came again.
+# TYPE agrimill_subscriber_received_bytes_total counter
+agrimill_subscriber_received_bytes_total 120
 # HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
 # TYPE agrimill_subscriber_stream_connected gauge
 agrimill_subscriber_stream_connected 1
 # HELP agrimill_subscriber_stream_connects_total Successful connects of the event stream.
 # TYPE agrimill_subscriber_stream_connects_total counter
 agrimill_subscriber_stream_connects_total 3
+# HELP agrimill_subscriber_stream_reconnects_total Successful connects of the event stream after the first one.
+# TYPE agrimill_subscriber_stream_reconnects_total counter
+agrimill_subscriber_stream_reconnects_total 2
 # HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
 # TYPE agrimill_subscriber_stream_state_since_timestamp_seconds gauge
 agrimill_subscriber_stream_state_since_timestamp_seconds 1000.25
 `
+
+type rateLimitFunc func() gateway.RateLimitState
+
+func (f rateLimitFunc) RateLimit() gateway.RateLimitState { return f() }
+
+func TestClientCollector(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		state := gateway.RateLimitState{
+			Limited: true, Rate: 2.5, PausedUntil: time.Now().Add(30 * time.Second), Rejected: 7, LastRejected: time.Unix(1000, 0),
+		}
+		c := metrics.NewClientCollector(rateLimitFunc(func() gateway.RateLimitState { return state }))
+		lint(t, c)
+		exposition := `
+# HELP agrimill_gateway_last_rate_limited_timestamp_seconds Unix time of the last answer of status 429; 0 for never.
+# TYPE agrimill_gateway_last_rate_limited_timestamp_seconds gauge
+agrimill_gateway_last_rate_limited_timestamp_seconds %d
+# HELP agrimill_gateway_rate_limit_pause_seconds How long the client still sends nothing at all; 0 when it does not pause.
+# TYPE agrimill_gateway_rate_limit_pause_seconds gauge
+agrimill_gateway_rate_limit_pause_seconds %d
+# HELP agrimill_gateway_rate_limit_requests_per_second The rate that the client keeps to while it is limited; 0 while it is not.
+# TYPE agrimill_gateway_rate_limit_requests_per_second gauge
+agrimill_gateway_rate_limit_requests_per_second %v
+# HELP agrimill_gateway_rate_limited 1 from the first answer of status 429 until the limit has been lifted, else 0.
+# TYPE agrimill_gateway_rate_limited gauge
+agrimill_gateway_rate_limited %d
+# HELP agrimill_gateway_rate_limited_responses_total Answers of status 429.
+# TYPE agrimill_gateway_rate_limited_responses_total counter
+agrimill_gateway_rate_limited_responses_total %d
+`
+		compare(t, c, fmt.Sprintf(exposition, 1000, 30, 2.5, 1, 7))
+		time.Sleep(time.Minute) // the pause is over, and nobody has asked the limiter since
+		compare(t, c, fmt.Sprintf(exposition, 1000, 0, 2.5, 1, 7))
+		state = gateway.RateLimitState{}
+		compare(t, c, fmt.Sprintf(exposition, 0, 0, 0, 0, 0))
+	})
+}
 
 func TestRouterCollector(t *testing.T) {
 	t.Parallel()
 	c := metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth {
 		return []router.RouteHealth{{
 			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6,
-			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, Retries: 8,
-			LastSuccess: time.Unix(1999, 0), LastError: "not a label",
+			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, Retries: 9,
+			RetriesByClass: router.RetryCounts{Handler: 2, Outage: 3, Shutdown: 4},
+			LastSuccess:    time.Unix(1999, 0), LastError: "not a label",
 		}}
 	}))
 	compare(t, c, `
@@ -169,9 +228,11 @@ agrimill_route_messages_total{outcome="duplicate",route="farm data"} 3
 agrimill_route_messages_total{outcome="filtered",route="farm data"} 2
 agrimill_route_messages_total{outcome="poisoned",route="farm data"} 4
 agrimill_route_messages_total{outcome="returned",route="farm data"} 5
-# HELP agrimill_route_retries_total Attempts that failed and were followed by another one.
+# HELP agrimill_route_retries_total Attempts that failed and were followed by another one, by the class of the error.
 # TYPE agrimill_route_retries_total counter
-agrimill_route_retries_total{route="farm data"} 8
+agrimill_route_retries_total{class="handler",route="farm data"} 2
+agrimill_route_retries_total{class="outage",route="farm data"} 3
+agrimill_route_retries_total{class="shutdown",route="farm data"} 4
 # HELP agrimill_route_state 1 for the state that the route is in, 0 for the others.
 # TYPE agrimill_route_state gauge
 agrimill_route_state{route="farm data",state="ended"} 0
@@ -255,6 +316,8 @@ func TestTogether(t *testing.T) {
 			metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return subscriber.Stats{} })),
 			metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth { return []router.RouteHealth{{Name: "a"}, {Name: "b"}} })),
 			metrics.NewObserver(nil),
+			metrics.NewClientCollector(rateLimitFunc(func() gateway.RateLimitState { return gateway.RateLimitState{} })),
+			newSinks(t),
 		)
 	}
 	if _, err := registry.Gather(); err != nil {

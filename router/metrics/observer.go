@@ -26,17 +26,24 @@ var (
 // nobody.
 func NewObserver(next router.Observer) *Observer {
 	return &Observer{
-		next: next,
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "agrimill_route_events_total",
-			Help: "What happened to the route's messages apart from success, by the class of the error.",
-		}, []string{"route", "event", "class"}),
-		outages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "agrimill_route_outage_seconds_total",
-			Help: "How long the outages lasted that are over.",
-		}, []string{"route"}),
+		next:    next,
+		events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeEvents.Name, Help: routeEvents.Help}, routeEvents.Labels),
+		outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeOutages.Name, Help: routeOutages.Help}, routeOutages.Labels),
 	}
 }
+
+var (
+	routeEvents = Metric{
+		Name: "agrimill_route_events_total", Type: typeCounter, Labels: []string{"route", "event", "class"},
+		Help: "What happened to the route's messages apart from success, by the class of the error.",
+	}
+	routeOutages = Metric{
+		Name: "agrimill_route_outage_seconds_total", Type: typeCounter, Labels: []string{"route"},
+		Help: "How long the outages lasted that are over.",
+	}
+)
+
+func observerMetrics() []Metric { return []Metric{routeEvents, routeOutages} }
 
 // Observe implements router.Observer.
 func (o *Observer) Observe(e router.Event) {

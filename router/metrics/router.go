@@ -26,20 +26,24 @@ func NewRouterCollector(source HealthSource) *RouterCollector {
 }
 
 var (
-	routeMessages = prometheus.NewDesc("agrimill_route_messages_total",
-		"Messages of the route by what they have come to.", []string{"route", "outcome"}, nil)
-	routeRetries = prometheus.NewDesc("agrimill_route_retries_total",
-		"Attempts that failed and were followed by another one.", []string{"route"}, nil)
-	routeInFlight = prometheus.NewDesc("agrimill_route_in_flight_messages",
-		"Messages that the route has taken and not finished.", []string{"route"}, nil)
-	routeWaiting = prometheus.NewDesc("agrimill_route_waiting_messages",
-		"Messages in flight that wait for another attempt.", []string{"route"}, nil)
-	routeState = prometheus.NewDesc("agrimill_route_state",
-		"1 for the state that the route is in, 0 for the others.", []string{"route", "state"}, nil)
-	routeSince = prometheus.NewDesc("agrimill_route_state_since_timestamp_seconds",
-		"Unix time at which the route came into its state.", []string{"route"}, nil)
-	routeSuccess = prometheus.NewDesc("agrimill_route_last_success_timestamp_seconds",
-		"Unix time at which the sink last took a message; 0 for never.", []string{"route"}, nil)
+	routeMessages = counterFamily("agrimill_route_messages_total",
+		"Messages of the route by what they have come to.", "route", "outcome")
+	routeRetries = counterFamily("agrimill_route_retries_total",
+		"Attempts that failed and were followed by another one, by the class of the error.", "route", "class")
+	routeInFlight = gaugeFamily("agrimill_route_in_flight_messages",
+		"Messages that the route has taken and not finished.", "route")
+	routeWaiting = gaugeFamily("agrimill_route_waiting_messages",
+		"Messages in flight that wait for another attempt.", "route")
+	routeState = gaugeFamily("agrimill_route_state",
+		"1 for the state that the route is in, 0 for the others.", "route", "state")
+	routeSince = gaugeFamily("agrimill_route_state_since_timestamp_seconds",
+		"Unix time at which the route came into its state.", "route")
+	routeSuccess = gaugeFamily("agrimill_route_last_success_timestamp_seconds",
+		"Unix time at which the sink last took a message; 0 for never.", "route")
+
+	routeFamilies = []family{
+		routeMessages, routeRetries, routeInFlight, routeWaiting, routeState, routeSince, routeSuccess,
+	}
 
 	routeStates = []router.RouteState{
 		router.StateStarting, router.StateRunning, router.StateOutage,
@@ -47,36 +51,43 @@ var (
 	}
 )
 
+func routeMetrics() []Metric {
+	all := make([]Metric, len(routeFamilies))
+	for i, f := range routeFamilies {
+		all[i] = f.Metric
+	}
+	return all
+}
+
 // Describe implements prometheus.Collector.
 func (c *RouterCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{
-		routeMessages, routeRetries, routeInFlight, routeWaiting, routeState, routeSince, routeSuccess,
-	} {
-		ch <- desc
+	for _, f := range routeFamilies {
+		ch <- f.desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *RouterCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, h := range c.source.Health() {
-		total := func(desc *prometheus.Desc, n uint64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), append([]string{h.Name}, labels...)...)
+		for outcome, n := range map[string]uint64{
+			"delivered": h.Delivered, "filtered": h.Filtered, "duplicate": h.Duplicates,
+			"poisoned": h.Poisoned, "returned": h.Returned,
+		} {
+			ch <- routeMessages.with(float64(n), h.Name, outcome)
 		}
-		now := func(desc *prometheus.Desc, v float64, labels ...string) {
-			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{h.Name}, labels...)...)
+		for class, n := range map[router.Class]uint64{
+			router.ClassHandler:  h.RetriesByClass.Handler,
+			router.ClassOutage:   h.RetriesByClass.Outage,
+			router.ClassShutdown: h.RetriesByClass.Shutdown,
+		} {
+			ch <- routeRetries.with(float64(n), h.Name, class.String())
 		}
-		total(routeMessages, h.Delivered, "delivered")
-		total(routeMessages, h.Filtered, "filtered")
-		total(routeMessages, h.Duplicates, "duplicate")
-		total(routeMessages, h.Poisoned, "poisoned")
-		total(routeMessages, h.Returned, "returned")
-		total(routeRetries, h.Retries)
-		now(routeInFlight, float64(h.InFlight))
-		now(routeWaiting, float64(h.Waiting))
+		ch <- routeInFlight.with(float64(h.InFlight), h.Name)
+		ch <- routeWaiting.with(float64(h.Waiting), h.Name)
 		for _, state := range routeStates {
-			now(routeState, truth(h.State == state), string(state))
+			ch <- routeState.with(truth(h.State == state), h.Name, string(state))
 		}
-		now(routeSince, unix(h.Since))
-		now(routeSuccess, unix(h.LastSuccess))
+		ch <- routeSince.with(unix(h.Since), h.Name)
+		ch <- routeSuccess.with(unix(h.LastSuccess), h.Name)
 	}
 }

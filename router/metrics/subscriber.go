@@ -25,21 +25,6 @@ func NewSubscriberCollector(source StatsSource) *SubscriberCollector {
 	return &SubscriberCollector{source: source}
 }
 
-// series is one metric without labels and how it is read from a T.
-type series[T any] struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	value func(T) float64
-}
-
-func counter[T any](name, help string, value func(T) float64) series[T] {
-	return series[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, value}
-}
-
-func gauge[T any](name, help string, value func(T) float64) series[T] {
-	return series[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value}
-}
-
 var subscriberSeries = []series[subscriber.Stats]{
 	counter("agrimill_subscriber_events_received_total",
 		"Events that were decoded, also those that came again.",
@@ -71,6 +56,15 @@ var subscriberSeries = []series[subscriber.Stats]{
 	counter("agrimill_subscriber_messages_held_total",
 		"Messages that were held back for their file.",
 		func(s subscriber.Stats) float64 { return float64(s.Held) }),
+	counter("agrimill_subscriber_messages_set_aside_total",
+		"Messages that not even the poison queue takes. They stay unconfirmed.",
+		func(s subscriber.Stats) float64 { return float64(s.SetAside) }),
+	counter("agrimill_subscriber_received_bytes_total",
+		"Payload bytes that arrived, embedded in events or downloaded, also those that came again.",
+		func(s subscriber.Stats) float64 { return float64(s.ReceivedBytes) }),
+	counter("agrimill_subscriber_delivered_bytes_total",
+		"Payload bytes in the messages taken from output channels, also repeated ones.",
+		func(s subscriber.Stats) float64 { return float64(s.DeliveredBytes) }),
 	gauge("agrimill_subscriber_held_messages",
 		"Messages that are held back for their file now.",
 		func(s subscriber.Stats) float64 { return float64(s.HeldNow) }),
@@ -98,12 +92,13 @@ var subscriberSeries = []series[subscriber.Stats]{
 		func(s subscriber.Stats) float64 { return float64(s.PendingConfirmations) }),
 	gauge("agrimill_subscriber_oldest_pending_confirmation_age_seconds",
 		"How long the oldest pending confirmation has waited since its ack; 0 when none waits.",
-		func(s subscriber.Stats) float64 {
-			if s.OldestPending.IsZero() {
-				return 0
-			}
-			return max(0, time.Since(s.OldestPending).Seconds())
-		}),
+		func(s subscriber.Stats) float64 { return age(s.OldestPending) }),
+	gauge("agrimill_subscriber_oldest_in_flight_age_seconds",
+		"How long ago the oldest event in flight arrived; 0 when none is in flight.",
+		func(s subscriber.Stats) float64 { return age(s.OldestInFlight) }),
+	gauge("agrimill_subscriber_oldest_unconfirmed_age_seconds",
+		"How long the oldest unconfirmed event has waited: in flight since it arrived, or for its confirmation since its ack; 0 when none waits.",
+		func(s subscriber.Stats) float64 { return max(age(s.OldestInFlight), age(s.OldestPending)) }),
 
 	gauge("agrimill_subscriber_stream_connected",
 		"1 while the event stream is open, else 0.",
@@ -114,21 +109,25 @@ var subscriberSeries = []series[subscriber.Stats]{
 	counter("agrimill_subscriber_stream_connects_total",
 		"Successful connects of the event stream.",
 		func(s subscriber.Stats) float64 { return float64(s.Stream.Connects) }),
+	counter("agrimill_subscriber_stream_reconnects_total",
+		"Successful connects of the event stream after the first one.",
+		func(s subscriber.Stats) float64 { return float64(max(0, s.Stream.Connects-1)) }),
 }
 
 // Describe implements prometheus.Collector.
-func (c *SubscriberCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, s := range subscriberSeries {
-		ch <- s.desc
-	}
-}
+func (c *SubscriberCollector) Describe(ch chan<- *prometheus.Desc) { describe(subscriberSeries, ch) }
 
 // Collect implements prometheus.Collector.
 func (c *SubscriberCollector) Collect(ch chan<- prometheus.Metric) {
-	stats := c.source.Stats()
-	for _, s := range subscriberSeries {
-		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.value(stats))
+	collect(subscriberSeries, c.source.Stats(), ch)
+}
+
+// age is how long t is over in seconds, 0 for no time.
+func age(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
 	}
+	return max(0, time.Since(t).Seconds())
 }
 
 func truth(b bool) float64 {

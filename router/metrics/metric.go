@@ -1,0 +1,125 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metric describes one metric that this package exports.
+type Metric struct {
+	// Name is the name, of a histogram without the endings of its series.
+	Name string
+	// Type is "counter", "gauge" or "histogram".
+	Type string
+	// Help is the text that Prometheus shows.
+	Help string
+	// Labels are the names of the labels.
+	Labels []string
+}
+
+// Series returns the names under which a query finds the metric: the name, and
+// for a histogram the three that end in _bucket, _sum and _count.
+func (m Metric) Series() []string {
+	if m.Type == typeHistogram {
+		return []string{m.Name + "_bucket", m.Name + "_sum", m.Name + "_count"}
+	}
+	return []string{m.Name}
+}
+
+// Metrics returns all metrics that the collectors of this package export, by
+// name, for dashboards, alerts and documentation to be checked against. The
+// caller owns the result.
+func Metrics() []Metric {
+	var all []Metric
+	for _, s := range subscriberSeries {
+		all = append(all, s.Metric)
+	}
+	for _, s := range clientSeries {
+		all = append(all, s.Metric)
+	}
+	all = append(all, routeMetrics()...)
+	all = append(all, observerMetrics()...)
+	all = append(all, sinkMetrics()...)
+	for i := range all {
+		all[i].Labels = slices.Clone(all[i].Labels)
+	}
+	slices.SortFunc(all, func(a, b Metric) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// Names returns the names of all series of [Metrics], sorted.
+func Names() []string {
+	var names []string
+	for _, m := range Metrics() {
+		names = append(names, m.Series()...)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Types of metrics.
+const (
+	typeCounter   = "counter"
+	typeGauge     = "gauge"
+	typeHistogram = "histogram"
+)
+
+// family is a metric whose values are read when it is scraped.
+type family struct {
+	Metric
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
+	m := Metric{Name: name, Type: typeGauge, Help: help, Labels: labels}
+	if kind == prometheus.CounterValue {
+		m.Type = typeCounter
+	}
+	return family{m, prometheus.NewDesc(name, help, labels, nil), kind}
+}
+
+func counterFamily(name, help string, labels ...string) family {
+	return newFamily(prometheus.CounterValue, name, help, labels...)
+}
+
+func gaugeFamily(name, help string, labels ...string) family {
+	return newFamily(prometheus.GaugeValue, name, help, labels...)
+}
+
+// with makes one value of the family.
+func (f family) with(v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(f.desc, f.kind, v, labels...)
+}
+
+// series is a metric without labels and how it is read from a T.
+type series[T any] struct {
+	family
+	value func(T) float64
+}
+
+func counter[T any](name, help string, value func(T) float64) series[T] {
+	return series[T]{counterFamily(name, help), value}
+}
+
+func gauge[T any](name, help string, value func(T) float64) series[T] {
+	return series[T]{gaugeFamily(name, help), value}
+}
+
+func describe[T any](all []series[T], ch chan<- *prometheus.Desc) {
+	for _, s := range all {
+		ch <- s.desc
+	}
+}
+
+func collect[T any](all []series[T], from T, ch chan<- prometheus.Metric) {
+	for _, s := range all {
+		ch <- s.with(s.value(from))
+	}
+}

@@ -1,0 +1,244 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/agrimill/agrimill/router/metrics"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+func newSinks(t testing.TB) *metrics.Sinks {
+	t.Helper()
+	s, err := metrics.NewSinks(metrics.SinksConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// memory is a broker of which a publisher is made. It fails with err.
+type memory struct {
+	sinktest.NoFaults
+	mu     sync.Mutex
+	topics map[string][]*message.Message
+	err    error
+}
+
+func (m *memory) Publish(topic string, messages ...*message.Message) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	if m.topics == nil {
+		m.topics = make(map[string][]*message.Message)
+	}
+	for _, msg := range messages {
+		kept := msg.Copy()
+		kept.Payload = slices.Clone(msg.Payload)
+		m.topics[topic] = append(m.topics[topic], kept)
+	}
+	return nil
+}
+
+func (*memory) Close() error { return nil }
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+func (m *memory) Read(_ *testing.T, topic string) []*message.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.topics[topic]
+}
+
+// measured is a broker behind a sink that is measured.
+type measured struct {
+	*memory
+	settings sinktest.Settings
+}
+
+func (m measured) NewSink(t *testing.T) sinks.Sink {
+	return newSinks(t).Wrap("", sinks.FromPublisher("memory", m.memory,
+		sinks.WithDescription(sinks.Description{MaxMessageSize: m.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map"})))
+}
+
+// TestWrappedSinkKeepsTheContract runs the conformance suite.
+func TestWrappedSinkKeepsTheContract(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
+			return measured{memory: &memory{}, settings: settings}
+		},
+		Features: sinktest.Features{
+			UUID: true, Metadata: true, MaxMessageSize: true,
+			ReservedNames:        []string{"Nats-Msg-Id"},
+			UnescapeTopicSegment: sinks.DefaultSegments.Unescape,
+		},
+	})
+}
+
+// other is an implementation that breaks the contract with an error of its own.
+type other struct{ sinks.Sink }
+
+func (other) Publish(string, ...*message.Message) error { return errors.New("not a label") }
+
+func TestSinksMeasure(t *testing.T) {
+	t.Parallel()
+	m := newSinks(t)
+	broker := &memory{}
+	inner := sinks.FromPublisher("broker", broker, sinks.WithDescription(sinks.Description{MaxMessageSize: 1000}))
+	sink := m.Wrap("farm", inner)
+	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
+		t.Error("Unwrap does not return the sink")
+	}
+	publish := func(sink sinks.Sink, want error, messages ...*message.Message) {
+		t.Helper()
+		if err := sink.Publish("topic", messages...); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	publish(sink, nil)
+	publish(sink, nil, message.NewMessage("1", []byte("abc")), message.NewMessage("2", []byte("de")))
+	publish(sink, sinks.ErrTooLarge, message.NewMessage("3", make([]byte, 2000)))
+	for _, kind := range []error{sinks.ErrRejected, sinks.ErrUnavailable} {
+		broker.fail(kind)
+		publish(sink, kind, message.NewMessage("4", []byte("x")))
+	}
+	ended := message.NewMessage("5", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended.SetContext(ctx)
+	publish(sink, context.Canceled, ended)
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	publish(sink, sinks.ErrClosed, message.NewMessage("6", nil))
+	if err := m.Wrap("farm", other{inner}).Publish("topic", message.NewMessage("7", nil)); err == nil {
+		t.Error("want an error")
+	}
+
+	compare(t, m, `
+# HELP agrimill_sink_messages_total Messages that were given to the sink, by what the call came to.
+# TYPE agrimill_sink_messages_total counter
+agrimill_sink_messages_total{outcome="closed",sink="farm"} 1
+agrimill_sink_messages_total{outcome="failed",sink="farm"} 1
+agrimill_sink_messages_total{outcome="interrupted",sink="farm"} 1
+agrimill_sink_messages_total{outcome="rejected",sink="farm"} 1
+agrimill_sink_messages_total{outcome="stored",sink="farm"} 2
+agrimill_sink_messages_total{outcome="too_large",sink="farm"} 1
+agrimill_sink_messages_total{outcome="unavailable",sink="farm"} 1
+# HELP agrimill_sink_publishing_messages Messages that the sink has been given and has not answered for.
+# TYPE agrimill_sink_publishing_messages gauge
+agrimill_sink_publishing_messages{sink="farm"} 0
+# HELP agrimill_sink_stored_bytes_total Payload bytes of the messages that the sink has stored.
+# TYPE agrimill_sink_stored_bytes_total counter
+agrimill_sink_stored_bytes_total{sink="farm"} 5
+`, "agrimill_sink_messages_total", "agrimill_sink_publishing_messages", "agrimill_sink_stored_bytes_total")
+	if n := testutil.CollectAndCount(m, "agrimill_sink_publish_duration_seconds"); n != 7 {
+		t.Errorf("%d histograms, want one for each outcome", n)
+	}
+	lint(t, m)
+
+	m.Wrap("", inner)
+	m.Forget("farm")
+	if n := testutil.CollectAndCount(m, "agrimill_sink_publish_duration_seconds"); n != 1 {
+		t.Errorf("%d histograms after Forget, want that of %q alone", n, "broker")
+	}
+}
+
+// TestSinksShowWhatIsUnderWay holds that a sink that hangs is seen.
+func TestSinksShowWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	m := newSinks(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	sink := m.Wrap("farm", sinks.FromPublisher("hanging", hanging{entered, leave}))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = sink.Publish("topic", message.NewMessage("1", nil), message.NewMessage("2", nil)) })
+	<-entered
+	compare(t, m, `
+# HELP agrimill_sink_publishing_messages Messages that the sink has been given and has not answered for.
+# TYPE agrimill_sink_publishing_messages gauge
+agrimill_sink_publishing_messages{sink="farm"} 2
+`, "agrimill_sink_publishing_messages")
+	close(leave)
+	wg.Wait()
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type hanging struct{ entered, leave chan struct{} }
+
+func (h hanging) Publish(string, ...*message.Message) error {
+	close(h.entered)
+	<-h.leave
+	return nil
+}
+
+func (hanging) Close() error { return nil }
+
+func TestSinksConfig(t *testing.T) {
+	t.Parallel()
+	for name, buckets := range map[string][]float64{"zero": {0, 1}, "negative": {-1}, "order": {1, 1}} {
+		if _, err := metrics.NewSinks(metrics.SinksConfig{Buckets: buckets}); !errors.Is(err, metrics.ErrConfig) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	m, err := metrics.NewSinks(metrics.SinksConfig{Buckets: []float64{1, 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Wrap("farm", sinks.FromPublisher("broker", &memory{}))
+	if err := testutil.CollectAndCompare(m, strings.NewReader(`
+# HELP agrimill_sink_publish_duration_seconds How long calls of the sink took, by what they came to.
+# TYPE agrimill_sink_publish_duration_seconds histogram
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="1"} 0
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="2"} 0
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="+Inf"} 0
+agrimill_sink_publish_duration_seconds_sum{outcome="stored",sink="farm"} 0
+agrimill_sink_publish_duration_seconds_count{outcome="stored",sink="farm"} 0
+`), "agrimill_sink_publish_duration_seconds"); err != nil {
+		t.Error(err)
+	}
+}
+
+// instant is a sink that does nothing.
+type instant struct{ sinks.Sink }
+
+func (instant) Publish(string, ...*message.Message) error { return nil }
+
+func TestWrappedSinkAllocatesNothing(t *testing.T) {
+	sink := newSinks(t).Wrap("farm", instant{})
+	messages := []*message.Message{message.NewMessage("1", []byte("abc"))}
+	if n := testing.AllocsPerRun(100, func() { _ = sink.Publish("topic", messages...) }); n != 0 {
+		t.Errorf("%v allocations per call", n)
+	}
+}
+
+// BenchmarkSink tells what measuring costs.
+func BenchmarkSink(b *testing.B) {
+	messages := []*message.Message{message.NewMessage("1", []byte("abc"))}
+	for name, sink := range map[string]sinks.Sink{"plain": instant{}, "measured": newSinks(b).Wrap("farm", instant{})} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = sink.Publish("topic", messages...)
+			}
+		})
+	}
+}
+
+var _ prometheus.Collector = (*metrics.Sinks)(nil)

@@ -57,17 +57,24 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 	case err == nil:
 		return statusOK
 	case errors.As(err, &usage), !began:
-		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), router.RedactError(err, nil), useLine(cmd), cmd.CommandPath())
+		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), useLine(cmd), cmd.CommandPath())
 		return statusUsage
 	case errors.As(err, &status):
 		if status.err != nil {
 			for line := range strings.Lines(err.Error()) {
-				p.notef("bridge: %s", router.RedactError(errors.New(strings.TrimSpace(line)), nil))
+				p.notef("bridge: %s", redact(errors.New(strings.TrimSpace(line))))
 			}
 		}
 		return status.status
 	default:
-		p.notef("bridge: %s", router.RedactError(err, nil))
+		p.notef("bridge: %s", redact(err))
+		if text := advice(err); text != "" {
+			p.notef("  %s", text)
+		}
 		return statusFailed
 	}
 }
+
+// redact is an error as it may be shown: without secrets, and without what could
+// do something to a terminal.
+func redact(err error) string { return cell(router.RedactError(err, nil)) }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,12 @@ func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...st
 // completeFlag says what the shell offers as the value of a flag.
 func completeFlag(cmd *cobra.Command, name string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(name, values) // fails for a flag that is not defined
+}
+
+// wildcards reads a pattern in which * stands for any characters and ? for one.
+func wildcards(text string) *regexp.Regexp {
+	pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
+	return regexp.MustCompile("(?s)^" + pattern + "$")
 }
 
 // maxDays is what a time.Duration can hold.

@@ -294,7 +294,7 @@ func (r *replayRun) one(ctx context.Context, queue router.PoisonStore, id string
 	case errors.Is(err, router.ErrNotInQueue):
 		result.Outcome = outcomeGone
 	case err != nil && router.Classify(err) == router.ClassPermanent:
-		result.Outcome, result.Reason = outcomeKept, router.RedactError(err, nil)
+		result.Outcome, result.Reason = outcomeKept, redact(err)
 	case err != nil:
 		return result, err
 	case report.Kept > 0:

@@ -30,6 +30,7 @@ in a claim check needs --claim-check.
 ` + environmentHelp,
 		Example: `  bridge poison show 17
   bridge poison show 17 --payload 17.zip`,
+		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error { return show.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
@@ -48,10 +49,7 @@ type poisonShow struct {
 }
 
 func (c *poisonShow) run(ctx context.Context, p *program, args []string) (err error) {
-	switch {
-	case len(args) != 1:
-		return usagef("exactly one ID is needed")
-	case c.payload == "-" && c.asJSON:
+	if c.payload == "-" && c.asJSON {
 		return usagef("--json and --payload - exclude each other")
 	}
 	if err := checkID(args[0]); err != nil {

@@ -44,7 +44,10 @@ configuration.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
+		newTenantsCommand(p),
+		newEndpointsCommand(p),
 		newPoisonCommand(p),
+		newEmulatorCommand(p),
 		newVersionCommand(p),
 	)
 	return root
@@ -71,6 +74,16 @@ func noArguments(_ *cobra.Command, args []string) error {
 		return usagef("unexpected argument %q", args[0])
 	}
 	return nil
+}
+
+// exactly takes one argument besides flags.
+func exactly(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("exactly one %s is needed, there are %d", what, len(args))
+		}
+		return nil
+	}
 }
 
 func names(cmd *cobra.Command) (list []string) {

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/internal/emulator"
+)
+
+func newEmulatorCommand(p *program) *cobra.Command {
+	var options emulator.Options
+	cmd := &cobra.Command{
+		Use:     "emulator",
+		GroupID: groupOther,
+		Short:   "run a gateway in memory, to try things out",
+		Long: `Runs the gateway service in memory until SIGINT or SIGTERM: token endpoint, all
+operations and the event stream, with one application and one tenant that has
+authorized it. Everything is gone at the end.
+
+The first line on stdout is a JSON object with base_url, token_url, client_id,
+client_secret, application_id, software_version_id, tenant_id and service; nothing
+else goes to stdout. Logs go to stderr, one line a request. Below {base_url}/_control
+there is an API, on loopback only, for more tenants, routes, faults and the clock: see
+docs/getting-started.md.`,
+		Example: `  bridge emulator | tee emulator.json
+  bridge emulator --listen 127.0.0.1:0 --chunk-size 65536`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := options.Config("--")
+			if err != nil {
+				return usagef("%s", err)
+			}
+			return emulator.Serve(cmd.Context(), config, p.stdout, p.stderr)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.Listen, "listen", emulator.DefaultListen, "`ADDRESS` of the service; port 0 picks a free one")
+	flags.StringVar(&options.Service, "service", emulator.DefaultService, "the service's own `NAME`, as it stands in header names")
+	flags.Int64Var(&options.ChunkSize, "chunk-size", emulator.DefaultChunkSize, "largest payload in `BYTES` that is delivered as one message")
+	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
+	return cmd
+}

@@ -107,6 +107,10 @@ type Config struct {
 	// Default: delivered as it is.
 	Unmarshaler Unmarshaler
 
+	// Quarantine configures where events go that cannot be decoded. Without a
+	// Publisher they are only reported.
+	Quarantine QuarantineConfig
+
 	// DrainTimeout bounds how long Close, and the end of a subscription, wait for
 	// the messages that were taken to be acked. Default 20 s, but at
 	// most two thirds of CloseTimeout.
@@ -170,11 +174,11 @@ type Hooks struct {
 	// event. A gateway.Provisioner's HandleEvent fits.
 	Event func(gateway.Event)
 	// Malformed is called with the raw data of an event that could not be
-	// decoded. The data is only valid during the call. The event is never
-	// confirmed; the stream goes on.
+	// decoded, each time it comes. The data is only valid during the call. The
+	// stream goes on. The event is confirmed only when Config.Quarantine holds it.
 	Malformed func(eventType gateway.EventType, data []byte, err error)
 	// TooLarge is called for an event that was skipped because it is larger
-	// than gateway.Config.MaxEventSize.
+	// than gateway.Config.MaxEventSize, each time it comes.
 	TooLarge func(err error)
 	// Undeliverable is called for a message that cannot be delivered, such as
 	// one whose payload exceeds PayloadConfig.MaxInline. It stays unconfirmed.
@@ -209,6 +213,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.CloseTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, min(20*time.Second, c.CloseTimeout*2/3))
 	c.Payload.setDefaults()
+	c.Quarantine.setDefaults()
 	if c.OrderKey == nil {
 		c.OrderKey = receivingEndpoint
 	}
@@ -247,12 +252,14 @@ func (c Config) Validate() error {
 		"Confirm.MaxRequests": int64(c.Confirm.MaxRequests), "Confirm.MaxBacklog": int64(c.Confirm.MaxBacklog),
 		"RecentConfirmed": int64(c.RecentConfirmed), "RecentFor": int64(c.RecentFor),
 		"CloseTimeout": int64(c.CloseTimeout), "DrainTimeout": int64(c.DrainTimeout),
+		"Quarantine.Timeout": int64(c.Quarantine.Timeout), "Quarantine.MaxWaiting": int64(c.Quarantine.MaxWaiting),
+		"Quarantine.MaxWaitingBytes": c.Quarantine.MaxWaitingBytes, "Quarantine.Remember": int64(c.Quarantine.Remember),
 	} {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s must not be negative", name))
 		}
 	}
-	for name, b := range map[string]Backoff{"Nack": c.Nack, "Reconnect": c.Reconnect, "Confirm.Retry": c.Confirm.Retry} {
+	for name, b := range map[string]Backoff{"Nack": c.Nack, "Reconnect": c.Reconnect, "Confirm.Retry": c.Confirm.Retry, "Quarantine.Retry": c.Quarantine.Retry} {
 		if b.Min < 0 || b.Max < b.Min {
 			errs = append(errs, fmt.Errorf("%s: Min must be positive and not above Max", name))
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	_ "gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -197,4 +198,46 @@ func ExampleSubscriber_Close() {
 	// Output:
 	// first is handled to its end: true
 	// confirmed: 1
+}
+
+// Events that cannot be decoded are stored as they came.
+func ExampleQuarantineConfig() {
+	service, _ := startService(gatewaytest.Config{})
+	defer service.Close()
+	client := service.Client()
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+
+	store := gochannel.NewGoChannel(gochannel.Config{}, nil) // a sink, in earnest
+	defer func() { _ = store.Close() }()
+	stored, err := store.Subscribe(ctx, subscriber.DefaultQuarantineTopic)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sub, err := subscriber.New(subscriber.Config{
+		Client:     client,
+		Quarantine: subscriber.QuarantineConfig{Publisher: store},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = sub.Close() }()
+	if _, err := sub.Subscribe(ctx, subscriber.AllData); err != nil {
+		log.Fatal(err)
+	}
+	if err := service.WaitStreams(ctx, 1); err != nil {
+		log.Fatal(err)
+	}
+
+	service.EmitRaw(service.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
+	record := <-stored
+	record.Ack()
+	fmt.Println(string(record.Payload))
+	fmt.Println(record.Metadata[subscriber.KeyQuarantineClass])
+	fmt.Println(record.Metadata[subscriber.KeyQuarantineReason])
+	// Output:
+	// {"id": 17}
+	// malformed
+	// gateway: decode MESSAGE_RECEIVED: event_type is missing
 }

@@ -37,6 +37,11 @@ type Stats struct {
 	Malformed int64
 	// TooLarge counts events that were skipped on account of their size.
 	TooLarge int64
+	// Quarantined counts events that the quarantine holds, QuarantineFailures
+	// attempts to store one that failed.
+	Quarantined, QuarantineFailures int64
+	// QuarantineWaiting is how many events wait for the quarantine now.
+	QuarantineWaiting int
 	// Expired counts payloads whose URI had expired.
 	Expired int64
 	// Held counts messages that were held back for their file.
@@ -94,6 +99,9 @@ func (s *Subscriber) Stats() Stats {
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
 		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,
+	}
+	if q := s.quarantine; q != nil {
+		stats.Quarantined, stats.QuarantineFailures, stats.QuarantineWaiting = q.count.Load(), q.failures.Load(), q.waiting()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

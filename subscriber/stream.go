@@ -76,11 +76,7 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 		raw, err := stream.Next()
 		if err != nil {
 			if errors.Is(err, gateway.ErrEventTooLarge) {
-				s.stats.tooLarge.Add(1)
-				s.logger.Error("An event was skipped because of its size; it stays unconfirmed", err, nil)
-				if s.cfg.Hooks.TooLarge != nil {
-					s.cfg.Hooks.TooLarge(err)
-				}
+				s.tooLarge(ctx, err)
 				continue
 			}
 			if errors.Is(err, io.EOF) {
@@ -91,7 +87,7 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 		events++
 		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 		if err != nil {
-			s.malformed(raw, err)
+			s.malformed(ctx, raw, err)
 			continue
 		}
 		s.intake(ctx, event)
@@ -103,11 +99,32 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 
 var errStreamEnded = errors.New("the service ended the stream")
 
-func (s *Subscriber) malformed(raw gateway.RawEvent, err error) {
+func (s *Subscriber) malformed(ctx context.Context, raw gateway.RawEvent, err error) {
 	s.stats.malformed.Add(1)
-	s.logger.Error("An event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
 	if s.cfg.Hooks.Malformed != nil {
 		s.cfg.Hooks.Malformed(raw.Type, raw.Data, err)
+	}
+	if s.quarantine == nil {
+		s.logger.Error("An event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
+		return
+	}
+	if r := newMalformed(raw, err); s.quarantine.take(ctx, r) {
+		s.logger.Error("An event could not be decoded; it goes into the quarantine", err, r.fields())
+	}
+}
+
+func (s *Subscriber) tooLarge(ctx context.Context, err error) {
+	s.stats.tooLarge.Add(1)
+	if s.cfg.Hooks.TooLarge != nil {
+		s.cfg.Hooks.TooLarge(err)
+	}
+	var large *gateway.EventTooLargeError
+	if s.quarantine == nil || !errors.As(err, &large) {
+		s.logger.Error("An event was skipped because of its size; it stays unconfirmed", err, nil)
+		return
+	}
+	if r := newTooLarge(large); s.quarantine.take(ctx, r) {
+		s.logger.Error("An event was skipped because of its size; it stays unconfirmed, and the quarantine gets a notice", err, r.fields())
 	}
 }
 

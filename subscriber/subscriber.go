@@ -18,12 +18,13 @@ var _ message.Subscriber = (*Subscriber)(nil)
 // subscriptions of one Subscriber share one event stream. Its methods are safe
 // for concurrent use.
 type Subscriber struct {
-	cfg       Config
-	logger    watermill.LoggerAdapter
-	confirmer *confirmer
-	observer  eventObserver // nil when nobody wants every event
-	fileTypes map[string]bool
-	stats     counters
+	cfg        Config
+	logger     watermill.LoggerAdapter
+	confirmer  *confirmer
+	quarantine *quarantine   // nil when there is none
+	observer   eventObserver // nil when nobody wants every event
+	fileTypes  map[string]bool
+	stats      counters
 
 	// ctx ends when Close has drained; everything that is not a delivery ends
 	// with it.
@@ -87,6 +88,9 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	s.observer, _ = cfg.Tenants.(eventObserver)
 	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed, s.onRoom)
+	if cfg.Quarantine.Publisher != nil {
+		s.quarantine = newQuarantine(cfg.Quarantine, logger, s.confirmQuarantined, s.recall)
+	}
 	return s, nil
 }
 
@@ -227,6 +231,8 @@ func (s *Subscriber) Close() error {
 func (s *Subscriber) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CloseTimeout)
 	defer cancel()
+	drain, stopDrain := context.WithTimeout(ctx, s.cfg.DrainTimeout)
+	defer stopDrain()
 	s.mu.Lock()
 	s.closed = true
 	subs := append([]*subscription(nil), s.subscriptions...)
@@ -243,6 +249,11 @@ func (s *Subscriber) close() error {
 	}
 	s.cancel()
 	s.wg.Wait()
+	if s.quarantine != nil {
+		if left := s.quarantine.close(drain); left > 0 {
+			s.logger.Info("Events could not be put into the quarantine; they stay with the service", watermill.LogFields{"count": left})
+		}
+	}
 
 	unconfirmed := s.confirmer.close(ctx)
 	stats := s.Stats()

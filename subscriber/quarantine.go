@@ -1,0 +1,490 @@
+package subscriber
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+// Metadata keys of what is in the quarantine. The first two are those of the
+// router's poison queue, so that the tools for it show them; a record has no
+// other key of it, and is therefore never replayed as a message.
+const (
+	// KeyQuarantineReason says what is wrong with the event. It quotes nothing of it.
+	KeyQuarantineReason = "x-router-poison-reason"
+	// KeyQuarantineClass is [QuarantineMalformed] or [QuarantineTooLarge].
+	KeyQuarantineClass = "x-router-poison-class"
+	// KeyQuarantineReceived is when the event came, RFC 3339 in UTC.
+	KeyQuarantineReceived = "x-router-quarantine-received"
+	// KeyQuarantineEventType is the type of the event, absent when it had none.
+	KeyQuarantineEventType = "x-router-quarantine-event-type"
+	// KeyQuarantineEndpointID, KeyQuarantineMessageIDs and KeyQuarantineTenantID
+	// are what could be read of the event's IDs, absent when nothing could.
+	// Several message IDs are separated by commas.
+	KeyQuarantineEndpointID = "x-router-quarantine-endpoint-id"
+	KeyQuarantineMessageIDs = "x-router-quarantine-message-ids"
+	KeyQuarantineTenantID   = "x-router-quarantine-tenant-id"
+	// KeyQuarantineBody is "absent" when the payload of the record is empty
+	// because the event is too large. Else the payload is the data of the event.
+	KeyQuarantineBody = "x-router-quarantine-body"
+)
+
+// Values of [KeyQuarantineClass].
+const (
+	QuarantineMalformed = "malformed"
+	QuarantineTooLarge  = "too large"
+)
+
+// DefaultQuarantineTopic is the default of [QuarantineConfig.Topic].
+const DefaultQuarantineTopic = "quarantine"
+
+// QuarantineConfig configures where events go that cannot be delivered because
+// they cannot be decoded, or are larger than gateway.Config.MaxEventSize.
+//
+// Each of them is stored as it came, with the KeyQuarantine… metadata; of one that is too
+// large only a notice is. Records are stored one after the other, in
+// the order of the stream, and tried again without end while the Publisher
+// fails. Meanwhile they wait in memory; when there is no room for more, the stream is
+// not read, but no longer than the Publisher works: while it fails, further ones
+// are left with the service, and asked for again when it works again.
+//
+// A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
+// a sound copy of it is open. It is not confirmed, and stays with the service, when
+// the record does not have everything: the payload is elsewhere (payload_uri), or
+// the event is too large. Of a FILE_RECEIVED the messages come, and are confirmed,
+// one by one. What is not confirmed comes again with each connection and is
+// recognised by its digest, so that it is stored once.
+type QuarantineConfig struct {
+	// Publisher stores the records: a sink, or any Watermill publisher whose
+	// Publish returns after the message is stored, and ends with the message's
+	// context. The subscriber does not close it. Nil means that there is no
+	// quarantine: such events are only reported, and stay unconfirmed.
+	Publisher message.Publisher
+	// Topic is where the records are stored. Empty means
+	// [DefaultQuarantineTopic]. The topic of a poison queue will do as well.
+	Topic string
+	// Timeout bounds one publish. Default 30 seconds.
+	Timeout time.Duration
+	// Retry bounds the backoff while the Publisher fails. Default 1 s doubling
+	// up to 30 s.
+	Retry Backoff
+	// MaxWaiting is how many records may wait to be stored. Default 100.
+	MaxWaiting int
+	// MaxWaitingBytes bounds the bytes that wait. One event that is larger may
+	// wait alone. Default 16 MiB.
+	MaxWaitingBytes int64
+	// Remember is how many stored records are recognised when their events come
+	// again. Default 10,000, about 1 MB when full.
+	Remember int
+}
+
+func (c *QuarantineConfig) setDefaults() {
+	setDefault(&c.Topic, DefaultQuarantineTopic)
+	setDefault(&c.Timeout, 30*time.Second)
+	setDefault(&c.Retry.Min, time.Second)
+	setDefault(&c.Retry.Max, max(30*time.Second, c.Retry.Min))
+	setDefault(&c.MaxWaiting, 100)
+	setDefault(&c.MaxWaitingBytes, 16<<20)
+	setDefault(&c.Remember, 10_000)
+}
+
+// quarantined is one event on its way into the quarantine.
+type quarantined struct {
+	digest   [sha256.Size]byte
+	class    string
+	reason   string
+	event    string // its type
+	body     []byte // nil: only a notice
+	received time.Time
+
+	endpoint, tenant string
+	messages         []string
+	// confirm says that the record holds everything there is of messages[0].
+	confirm bool
+}
+
+// quarantineState says what is known of an event by its digest.
+type quarantineState uint8
+
+const (
+	quarantineWaiting quarantineState = iota + 1
+	quarantineStored
+	quarantineNoticed // the store has a notice of it, and does not take its body
+)
+
+// quarantine stores records, one after the other.
+type quarantine struct {
+	cfg    QuarantineConfig
+	logger watermill.LoggerAdapter
+	// stored is called for what is held, also when it has come again.
+	stored func(*quarantined)
+	// again asks for what was left with the service.
+	again func()
+
+	// ctx ends when close gives up; publishing and waiting end with it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	count, failures atomic.Int64
+
+	mu      sync.Mutex
+	queue   []*quarantined
+	bytes   int64
+	working bool // the worker runs
+	failing bool // the last publish failed
+	skipped bool // something was left with the service since
+	changed chan struct{}
+	known   map[[sha256.Size]byte]quarantineState
+	recent  [][sha256.Size]byte // ring of what is stored, in the order of storing
+	head    int
+}
+
+func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored func(*quarantined), again func()) *quarantine {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &quarantine{
+		cfg: cfg, logger: logger, stored: stored, again: again, ctx: ctx, cancel: cancel,
+		changed: make(chan struct{}), known: make(map[[sha256.Size]byte]quarantineState),
+	}
+}
+
+// take accepts an event and reports whether it is a new one. It waits while
+// there is no room, until ctx ends or the store fails.
+func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
+	q.mu.Lock()
+	state := q.known[r.digest]
+	for state == 0 && ctx.Err() == nil && !q.hasRoom(r) {
+		if q.failing {
+			q.skipped = true
+			q.mu.Unlock()
+			return true
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		q.mu.Lock()
+	}
+	if state == 0 && ctx.Err() == nil && q.ctx.Err() == nil {
+		q.known[r.digest] = quarantineWaiting
+		q.queue = append(q.queue, r)
+		q.bytes += int64(len(r.body))
+		if !q.working {
+			q.working = true
+			// Ends when nothing waits, or with q.ctx; close waits for it.
+			q.wg.Go(q.work)
+		}
+	}
+	q.mu.Unlock()
+	if state == quarantineStored {
+		q.stored(r)
+	}
+	return state == 0
+}
+
+// hasRoom reports whether r may wait now. q.mu is held.
+func (q *quarantine) hasRoom(r *quarantined) bool {
+	return len(q.queue) == 0 || len(q.queue) < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
+}
+
+// work stores what waits, until nothing does.
+func (q *quarantine) work() {
+	for {
+		q.mu.Lock()
+		if len(q.queue) == 0 || q.ctx.Err() != nil {
+			q.working = false
+			q.signal()
+			again := q.skipped && q.ctx.Err() == nil
+			q.skipped = false
+			q.mu.Unlock()
+			if again {
+				q.again()
+			}
+			return
+		}
+		r := q.queue[0]
+		q.mu.Unlock()
+
+		state, ok := q.store(r)
+		if !ok {
+			continue
+		}
+		if state == quarantineStored {
+			q.count.Add(1)
+			q.stored(r)
+		}
+		q.mu.Lock()
+		q.queue[0] = nil
+		q.queue = q.queue[1:]
+		q.bytes -= int64(len(r.body))
+		q.remember(r.digest, state)
+		q.signal()
+		q.mu.Unlock()
+	}
+}
+
+// signal wakes everybody who waits for a change. q.mu is held.
+func (q *quarantine) signal() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// remember keeps a digest, and forgets the oldest one. q.mu is held.
+func (q *quarantine) remember(digest [sha256.Size]byte, state quarantineState) {
+	q.known[digest] = state
+	if len(q.recent) < q.cfg.Remember {
+		q.recent = append(q.recent, digest)
+		return
+	}
+	delete(q.known, q.recent[q.head])
+	q.recent[q.head] = digest
+	q.head = (q.head + 1) % len(q.recent)
+}
+
+// noticeAfter is how often a record has to fail before the store is offered a
+// notice in its place.
+const noticeAfter = 2
+
+// store publishes r until it is stored, and reports whether it is before q.ctx
+// ends. A store that takes a notice of an event, and again and again not the
+// event itself, will never take it: it is larger than the store's limit, for
+// example. Then the notice has to do.
+func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
+	policy := backoff.Policy{Min: q.cfg.Retry.Min, Max: q.cfg.Retry.Max}
+	noticed := 0
+	for attempt := 0; ; attempt++ {
+		err := q.publish(r.message(q.cfg.Topic, true))
+		if err == nil {
+			q.works()
+			return quarantineStored, true
+		}
+		if q.ctx.Err() != nil {
+			return 0, false
+		}
+		if r.body != nil && attempt >= noticeAfter-1 && q.publish(r.message(q.cfg.Topic, false)) == nil {
+			q.works()
+			if noticed++; noticed >= noticeAfter {
+				q.logger.Error("The quarantine takes a notice of an event, but not the event; it stays unconfirmed", err, r.fields())
+				return quarantineNoticed, true
+			}
+		} else {
+			q.fails(err)
+		}
+		if policy.Wait(q.ctx, attempt) != nil {
+			return 0, false
+		}
+	}
+}
+
+func (q *quarantine) publish(msg *message.Message) error {
+	ctx, cancel := context.WithTimeout(q.ctx, q.cfg.Timeout)
+	defer cancel()
+	msg.SetContext(ctx)
+	return q.cfg.Publisher.Publish(q.cfg.Topic, msg)
+}
+
+func (q *quarantine) fails(err error) {
+	q.failures.Add(1)
+	q.mu.Lock()
+	first := !q.failing
+	q.failing = true
+	q.signal() // nobody waits for a store that is down
+	q.mu.Unlock()
+	if first {
+		q.logger.Error("The quarantine does not take events; they wait, and what has no room stays with the service", err,
+			watermill.LogFields{"topic": q.cfg.Topic})
+	}
+}
+
+func (q *quarantine) works() {
+	q.mu.Lock()
+	failed := q.failing
+	q.failing = false
+	q.mu.Unlock()
+	if failed {
+		q.logger.Info("The quarantine takes events again", watermill.LogFields{"topic": q.cfg.Topic})
+	}
+}
+
+// waiting is how many records wait to be stored.
+func (q *quarantine) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue)
+}
+
+// close waits until nothing waits any more, at most until ctx ends, and returns
+// how many records are not stored. Nothing may be taken meanwhile.
+func (q *quarantine) close(ctx context.Context) int {
+	stop := context.AfterFunc(ctx, q.cancel)
+	defer stop()
+	q.wg.Wait()
+	q.cancel()
+	return q.waiting()
+}
+
+// payloadURI finds what is another one each time an event is delivered.
+var payloadURI = regexp.MustCompile(`"payload_uri"\s*:\s*"[^"]*"?`)
+
+// digestOf is the same for all copies of an event.
+func digestOf(class string, eventType gateway.EventType, data []byte) [sha256.Size]byte {
+	h := sha256.New()
+	for _, part := range [][]byte{[]byte(class), []byte(eventType), payloadURI.ReplaceAll(data, nil)} {
+		_, _ = h.Write(strconv.AppendInt(nil, int64(len(part)), 10)) // a hash never fails
+		_, _ = h.Write([]byte{0})
+		_, _ = h.Write(part)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// newMalformed makes the record of an event that could not be decoded.
+func newMalformed(raw gateway.RawEvent, err error) *quarantined {
+	r := &quarantined{
+		digest: digestOf(QuarantineMalformed, raw.Type, raw.Data), class: QuarantineMalformed, reason: err.Error(),
+		event: string(raw.Type), body: append([]byte{}, raw.Data...), received: time.Now(),
+	}
+	var decode *gateway.DecodeError
+	if !errors.As(err, &decode) {
+		return r
+	}
+	r.event = cmp.Or(r.event, string(decode.EventType))
+	r.endpoint, r.tenant, r.messages = decode.EndpointID, decode.TenantID, decode.MessageIDs
+	if decode.EventType == gateway.EventMessageReceived && r.endpoint != "" && len(r.messages) == 1 {
+		r.confirm = isWhole(raw.Data)
+	}
+	return r
+}
+
+// isWhole reports whether the data of a MESSAGE_RECEIVED holds everything that
+// there is of the message: with the confirmation, a payload elsewhere is gone.
+func isWhole(data []byte) bool {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(data, &fields) != nil {
+		return false
+	}
+	uri, elsewhere := fields["payload_uri"]
+	return !elsewhere || string(uri) == "null"
+}
+
+// newTooLarge makes the notice of an event that was skipped.
+func newTooLarge(err *gateway.EventTooLargeError) *quarantined {
+	r := &quarantined{
+		digest: digestOf(QuarantineTooLarge, err.Type, err.Head), class: QuarantineTooLarge, reason: err.Error(),
+		event: string(err.Type), received: time.Now(),
+	}
+	fields := headFields(err.Head)
+	r.event = cmp.Or(r.event, fields["event_type"])
+	r.endpoint, r.tenant = fields["receiving_endpoint_id"], fields["tenant_id"]
+	if id := fields["id"]; id != "" {
+		r.messages = []string{id}
+	}
+	return r
+}
+
+// headFields are the strings at the beginning of a JSON object that was cut.
+func headFields(head []byte) map[string]string {
+	fields := make(map[string]string)
+	d := json.NewDecoder(bytes.NewReader(head))
+	if first, err := d.Token(); err != nil || first != json.Delim('{') {
+		return nil
+	}
+	for {
+		key, err1 := d.Token()
+		value, err2 := d.Token()
+		name, isString := key.(string)
+		if _, nested := value.(json.Delim); err1 != nil || err2 != nil || !isString || nested {
+			return fields
+		}
+		if text, ok := value.(string); ok {
+			fields[name] = text
+		}
+	}
+}
+
+// maxQuarantineValue bounds a value that came from outside, in bytes.
+const maxQuarantineValue = 1024
+
+// message is what is stored.
+func (r *quarantined) message(topic string, body bool) *message.Message {
+	id := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, r.digest[:], 8).String()
+	msg := message.NewMessage(id, nil)
+	m := message.Metadata{
+		KeyQuarantineReason:   limited(r.reason),
+		KeyQuarantineClass:    r.class,
+		KeyQuarantineReceived: r.received.UTC().Format(time.RFC3339Nano),
+		gateway.KeyDedupID:    topic + "-" + hex.EncodeToString(r.digest[:]),
+	}
+	for key, value := range map[string]string{
+		KeyQuarantineEventType: r.event, KeyQuarantineEndpointID: r.endpoint, KeyQuarantineTenantID: r.tenant,
+		KeyQuarantineMessageIDs: strings.Join(r.messages, ","),
+	} {
+		if value != "" {
+			m[key] = limited(value)
+		}
+	}
+	if body && r.body != nil {
+		msg.Payload = r.body
+	} else {
+		m[KeyQuarantineBody] = "absent"
+		m[gateway.KeyDedupID] += "-notice" // the event itself may follow
+	}
+	msg.Metadata = m
+	return msg
+}
+
+// limited cuts a value that came from outside.
+func limited(text string) string {
+	if len(text) <= maxQuarantineValue {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxQuarantineValue], "") + "…"
+}
+
+func (r *quarantined) fields() watermill.LogFields {
+	fields := watermill.LogFields{"size": len(r.body)}
+	if r.endpoint != "" {
+		fields["endpoint_id"] = limited(r.endpoint)
+	}
+	if len(r.messages) == 1 {
+		fields["message_id"] = limited(r.messages[0])
+	}
+	return fields
+}
+
+// confirmQuarantined confirms what is held in the quarantine, unless another
+// copy of the message is on its way to be: that one decides.
+func (s *Subscriber) confirmQuarantined(r *quarantined) {
+	if !r.confirm {
+		return
+	}
+	key := newMessageKey(r.endpoint, r.messages[0])
+	s.mu.Lock()
+	state := s.table.state(key)
+	_, held := s.hold.chunks[key]
+	s.mu.Unlock()
+	if held || state == stateOpen || state == stateConfirming {
+		return
+	}
+	// The table does not learn of it: should the message come again and be
+	// sound, it is delivered.
+	s.confirmer.add(r.tenant, confirmation{entry: &messageEntry{}, endpoint: r.endpoint, message: r.messages[0], acked: time.Now()})
+}

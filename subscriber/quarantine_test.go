@@ -1,0 +1,477 @@
+package subscriber_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/streamproxy"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// shelf stores messages, unless it is told to fail.
+type shelf struct {
+	mu     sync.Mutex
+	stored []*message.Message
+	calls  int
+	// fail decides, called with the lock held. Nil: it works.
+	fail func(msg *message.Message) error
+	// hold, when not nil, is waited for before anything is stored.
+	hold chan struct{}
+}
+
+func (s *shelf) Publish(_ string, messages ...*message.Message) error {
+	if s.hold != nil {
+		select {
+		case <-s.hold:
+		case <-messages[0].Context().Done():
+			return messages[0].Context().Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, msg := range messages {
+		s.calls++
+		if s.fail != nil {
+			if err := s.fail(msg); err != nil {
+				return err
+			}
+		}
+		s.stored = append(s.stored, msg)
+	}
+	return nil
+}
+
+func (s *shelf) Close() error { return nil }
+
+func (s *shelf) set(fail func(*message.Message) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func (s *shelf) all() []*message.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*message.Message(nil), s.stored...)
+}
+
+func (s *shelf) tried() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+var errShelf = errors.New("the shelf is down")
+
+func shelfDown(*message.Message) error { return errShelf }
+
+// quarantineConfig has a quarantine, and sees the events of messages whose
+// payload begins with "broken" without a readable time.
+func (f *fixture) quarantineConfig(store message.Publisher) subscriber.Config {
+	f.Helper()
+	cfg := f.config()
+	client := f.server.ClientConfig()
+	broken := []byte(`"payload":"YnJva2Vu`)
+	client.BaseURL = streamproxy.Start(f.T, client.BaseURL, func(event []byte) []byte {
+		if !bytes.Contains(event, broken) && !bytes.Contains(event, []byte(`"filename":"broken"`)) {
+			return event
+		}
+		return bytes.Replace(event, []byte(`"sent_at":"2`), []byte(`"sent_at":"about 2`), 1)
+	})
+	cfg.Client = f.newClient(client)
+	cfg.Quarantine = subscriber.QuarantineConfig{
+		Publisher: store, Retry: subscriber.Backoff{Min: 2 * time.Millisecond, Max: 10 * time.Millisecond},
+	}
+	return cfg
+}
+
+func (f *fixture) sendBroken(n int) {
+	f.Helper()
+	for i := range n {
+		f.send(typeJSON, fmt.Append(nil, "broken ", i), f.receiver)
+	}
+}
+
+func (f *fixture) isConfirmed(id string) bool {
+	for _, e := range f.server.Ledger() {
+		if e.MessageID == id {
+			return e.Confirmed()
+		}
+	}
+	return false
+}
+
+// What cannot be decoded is stored as it came, and confirmed after that when its
+// IDs could be read.
+func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	store := &shelf{hold: make(chan struct{})}
+	sub := f.subscriber(f.quarantineConfig(store))
+	messages := f.subscribe(sub, subscriber.AllData)
+	ids := f.send(typeJSON, []byte("broken"), f.receiver)
+	var early atomic.Bool
+	f.server.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		if e.MessageID == ids[0] && len(store.all()) == 0 {
+			early.Store(true)
+		}
+	})
+	f.send(typeJSON, []byte("good"), f.receiver)
+	if msg := f.next(messages); string(msg.Payload) != "good" {
+		t.Fatalf("got %q", msg.Payload)
+	} else {
+		msg.Ack()
+	}
+	f.waitConfirmed(1)
+	if f.isConfirmed(ids[0]) {
+		t.Error("it was confirmed before it was stored")
+	}
+	f.eventually("it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
+	close(store.hold)
+	f.waitConfirmed(2)
+	if early.Load() {
+		t.Error("it was confirmed before the quarantine had it")
+	}
+	stored := store.all()
+	if len(stored) != 1 {
+		t.Fatalf("%d records", len(stored))
+	}
+	msg, m := stored[0], stored[0].Metadata
+	if !bytes.Contains(msg.Payload, []byte(`"payload":"YnJva2Vu"`)) || !bytes.HasPrefix(msg.Payload, []byte("{")) {
+		t.Errorf("stored %q", msg.Payload)
+	}
+	if m[subscriber.KeyQuarantineClass] != subscriber.QuarantineMalformed || !strings.Contains(m[subscriber.KeyQuarantineReason], "sent_at") ||
+		m[subscriber.KeyQuarantineMessageIDs] != ids[0] || m[subscriber.KeyQuarantineEndpointID] != f.receiver.ID ||
+		m[subscriber.KeyQuarantineEventType] != string(gateway.EventMessageReceived) || m[gateway.KeyDedupID] == "" {
+		t.Errorf("metadata %v", m)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, m[subscriber.KeyQuarantineReceived]); err != nil {
+		t.Error(err)
+	}
+	if s := sub.Stats(); s.Malformed != 1 || s.Quarantined != 1 || s.QuarantineWaiting != 0 || s.Stream.Connects != 1 {
+		t.Errorf("%+v", s)
+	}
+	f.close(sub)
+}
+
+// What cannot be confirmed comes again with each connection, and is stored once.
+func TestQuarantineIsNotFilledWithCopies(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
+	store := &shelf{}
+	sub := f.subscriber(f.quarantineConfig(store))
+	messages := f.subscribe(sub, subscriber.AllData)
+	// Its payload is elsewhere, so the record does not have it.
+	ids := f.sendRequest(gatewaytest.SendRequest{
+		From: f.sender.ID, MessageType: typeJSON, Payload: random(5000), Filename: "broken", Recipients: []string{f.receiver.ID},
+	})
+	for i := range 5 {
+		f.send(typeJSON, []byte("good"), f.receiver)
+		f.next(messages).Ack()
+		f.waitConfirmed(i + 1)
+		f.server.CutStreams()
+		f.eventually("connected again", func() bool { return sub.Stats().Stream.Connects == int64(i+2) })
+	}
+	f.eventually("it came again", func() bool { return sub.Stats().Malformed >= 5 })
+	if got := store.all(); len(got) != 1 || got[0].Metadata[subscriber.KeyQuarantineMessageIDs] != ids[0] {
+		t.Errorf("%d records", len(got))
+	}
+	if f.isConfirmed(ids[0]) {
+		t.Error("it was confirmed, and its payload is not stored")
+	}
+	if q := sub.Stats().Quarantined; q != 1 {
+		t.Errorf("Quarantined = %d", q)
+	}
+}
+
+// A confirmation that the service forgets is sent again when the event comes
+// again.
+func TestQuarantinedEventIsConfirmedAgain(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
+	store := &shelf{}
+	sub := f.subscriber(f.quarantineConfig(store))
+	f.subscribe(sub, subscriber.AllData)
+	f.sendBroken(1)
+	f.eventually("confirmed", func() bool { return sub.Stats().Confirmed == 1 })
+	f.server.CutStreams()
+	f.eventually("confirmed again", func() bool { return sub.Stats().Confirmed == 2 })
+	if n := len(store.all()); n != 1 {
+		t.Errorf("%d records", n)
+	}
+}
+
+// While the store is down, events wait up to the caps, the others are left with
+// the service, the stream goes on, and nothing is confirmed. Then all come.
+func TestQuarantineOutage(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	store := &shelf{}
+	store.set(shelfDown)
+	cfg := f.quarantineConfig(store)
+	cfg.Quarantine.MaxWaiting = 3
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendBroken(20)
+	f.send(typeJSON, []byte("good"), f.receiver)
+	f.next(messages).Ack() // behind all of them
+	f.waitConfirmed(1)
+	f.eventually("it is tried again", func() bool { return store.tried() > 5 })
+	if s := sub.Stats(); s.QuarantineWaiting != 3 || s.Quarantined != 0 || s.QuarantineFailures == 0 || f.confirmed() != 1 {
+		t.Errorf("%+v", s)
+	}
+	store.set(nil)
+	f.waitConfirmed(21)
+	seen := map[string]int{}
+	for _, msg := range store.all() {
+		seen[msg.Metadata[subscriber.KeyQuarantineMessageIDs]]++
+	}
+	if len(seen) != 20 || len(store.all()) != 20 {
+		t.Errorf("%d records of %d events", len(store.all()), len(seen))
+	}
+	f.close(sub)
+}
+
+// A store that works is waited for: nothing is left with the service, and the
+// order is that of the stream.
+func TestQuarantineHoldsTheStreamBack(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	store := &shelf{hold: make(chan struct{})}
+	cfg := f.quarantineConfig(store)
+	cfg.Quarantine.MaxWaitingBytes = 1 // one at a time
+	sub := f.subscriber(cfg)
+	f.subscribe(sub, subscriber.AllData)
+	f.sendBroken(5)
+	f.eventually("one waits, and the next is held back", func() bool {
+		s := sub.Stats()
+		return s.QuarantineWaiting == 1 && s.Malformed == 2
+	})
+	close(store.hold)
+	f.waitConfirmed(5)
+	for i, msg := range store.all() {
+		if e := f.server.Ledger()[i]; msg.Metadata[subscriber.KeyQuarantineMessageIDs] != e.MessageID {
+			t.Errorf("record %d is another event's", i)
+		}
+	}
+	if s := sub.Stats(); s.Stream.Connects != 1 || s.Quarantined != 5 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What the store will never take is known by a notice, is not confirmed, and
+// does not hold up the others.
+func TestQuarantineRefusesAnEvent(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
+	store := &shelf{}
+	store.set(func(msg *message.Message) error {
+		if len(msg.Payload) > 10_000 {
+			return errShelf
+		}
+		return nil
+	})
+	sub := f.subscriber(f.quarantineConfig(store))
+	f.subscribe(sub, subscriber.AllData)
+	large := f.send(typeJSON, append([]byte("broken"), random(50_000)...), f.receiver)
+	f.sendBroken(3)
+	f.waitConfirmed(3)
+	if f.isConfirmed(large[0]) {
+		t.Error("it was confirmed")
+	}
+	notices := 0
+	for _, msg := range store.all() {
+		if msg.Metadata[subscriber.KeyQuarantineBody] == "absent" {
+			notices++
+			if len(msg.Payload) != 0 || msg.Metadata[subscriber.KeyQuarantineMessageIDs] != large[0] {
+				t.Errorf("%d bytes, %v", len(msg.Payload), msg.Metadata)
+			}
+		}
+	}
+	if notices == 0 || sub.Stats().Quarantined != 3 {
+		t.Errorf("%d notices, %+v", notices, sub.Stats())
+	}
+}
+
+// A sound copy of a message that is open decides about its confirmation, and one
+// that comes after a broken one is delivered.
+func TestQuarantineLeavesSoundCopiesAlone(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	store := &shelf{}
+	cfg := f.quarantineConfig(store)
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	ids := f.send(typeJSON, []byte("good"), f.receiver)
+	open := f.next(messages)
+	f.server.EmitRaw(f.server.Application(), fmt.Appendf(nil,
+		"event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":%q,\"receiving_endpoint_id\":%q,\"tenant_id\":%q}\n\n",
+		ids[0], f.receiver.ID, f.server.Tenant()))
+	f.eventually("stored", func() bool { return sub.Stats().Quarantined == 1 })
+	f.sendBroken(1)
+	f.waitConfirmed(1) // what the quarantine confirms after that one
+	if f.isConfirmed(ids[0]) {
+		t.Error("it was confirmed while its sound copy was open")
+	}
+	open.Ack()
+	f.waitConfirmed(2)
+
+	// Now the other way round: the broken one first.
+	again := f.send(typeJSON, []byte("broken once"), f.receiver)
+	f.waitConfirmed(3)
+	entry := f.server.Ledger()[2]
+	f.server.EmitRaw(f.server.Application(), fmt.Appendf(nil,
+		"event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":%q,\"app_message_id\":%q,\"message_type\":%q,"+
+			"\"sent_at\":\"2026-01-01T00:00:00Z\",\"receiving_endpoint_id\":%q,\"tenant_id\":%q,\"payload\":\"c291bmQ=\"}\n\n",
+		again[0], entry.ContextID, typeJSON, f.receiver.ID, f.server.Tenant()))
+	if msg := f.next(messages); string(msg.Payload) != "sound" {
+		t.Errorf("got %q", msg.Payload)
+	} else {
+		msg.Ack()
+	}
+	f.close(sub)
+}
+
+// A broken chunk of a file that is open is confirmed with the file only.
+func TestQuarantineLeavesChunksToTheirFile(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{ChunkSize: 1000, FileOrder: gatewaytest.FileFirst})
+	store := &shelf{}
+	cfg := f.quarantineConfig(store)
+	cfg.Files, cfg.ChunkSize = []string{typeFile}, 1000
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeFile, append([]byte("broken"), random(1900)...), f.receiver)
+	file := f.next(messages)
+	if file.Metadata[gateway.KeyEventType] != string(gateway.EventFileReceived) {
+		t.Fatalf("got %v", file.Metadata)
+	}
+	f.eventually("the chunk is stored", func() bool { return sub.Stats().Quarantined == 1 })
+	f.sendBroken(1)
+	f.waitConfirmed(1)
+	if ledger := f.server.Ledger(); ledger[0].Confirmed() || ledger[1].Confirmed() {
+		t.Error("a chunk was confirmed before its file was acked")
+	}
+	file.Ack()
+	f.waitConfirmed(3)
+}
+
+// Of what is too large there is a notice, which tells what could be read.
+func TestTooLargeEventLeavesANotice(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
+	store := &shelf{}
+	cfg := f.config()
+	client := f.server.ClientConfig()
+	client.MaxEventSize = 100_000
+	cfg.Client = f.newClient(client)
+	cfg.Quarantine.Publisher = store
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	large := f.send(typeJSON, random(200_000), f.receiver)
+	f.server.EmitRaw(f.server.Application(), []byte("data: "+strings.Repeat("x", 200_000)+"\n\n"))
+	for range 3 {
+		f.send(typeJSON, []byte("small"), f.receiver)
+		f.next(messages).Ack()
+		f.server.CutStreams()
+	}
+	f.waitConfirmed(3)
+	f.eventually("both are noticed", func() bool { return sub.Stats().Quarantined == 2 })
+	stored := store.all()
+	if len(stored) != 2 {
+		t.Fatalf("%d records", len(stored))
+	}
+	for i, msg := range stored {
+		m := msg.Metadata
+		if len(msg.Payload) != 0 || m[subscriber.KeyQuarantineClass] != subscriber.QuarantineTooLarge || m[subscriber.KeyQuarantineBody] != "absent" {
+			t.Errorf("%d bytes, %v", len(msg.Payload), m)
+		}
+		if i == 0 && (m[subscriber.KeyQuarantineMessageIDs] != large[0] || m[subscriber.KeyQuarantineEventType] != string(gateway.EventMessageReceived)) {
+			t.Errorf("metadata %v", m)
+		}
+	}
+	if f.isConfirmed(large[0]) {
+		t.Error("it was confirmed")
+	}
+}
+
+// Close stores what waits, within its time, and does not hang on a store that
+// hangs.
+func TestCloseAndTheQuarantine(t *testing.T) {
+	t.Run("stores", func(t *testing.T) {
+		f := newFixture(t, gatewaytest.Config{})
+		store := &shelf{hold: make(chan struct{})}
+		sub := f.subscriber(f.quarantineConfig(store))
+		f.subscribe(sub, subscriber.AllData)
+		f.sendBroken(3)
+		f.eventually("they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 })
+		closed := make(chan error, 1)
+		go func() { closed <- sub.Close() }()
+		close(store.hold)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if len(store.all()) != 3 || f.confirmed() != 3 {
+			t.Errorf("%d stored, %d confirmed", len(store.all()), f.confirmed())
+		}
+	})
+	t.Run("gives up", func(t *testing.T) {
+		f := newFixture(t, gatewaytest.Config{})
+		store := &shelf{hold: make(chan struct{})}
+		cfg := f.quarantineConfig(store)
+		cfg.DrainTimeout = 50 * time.Millisecond
+		sub := f.subscriber(cfg)
+		f.subscribe(sub, subscriber.AllData)
+		f.sendBroken(1)
+		f.eventually("it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
+		began := time.Now()
+		f.close(sub)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		if f.confirmed() != 0 {
+			t.Error("it was confirmed")
+		}
+	})
+}
+
+func TestQuarantineConfigIsValidated(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	for name, change := range map[string]func(*subscriber.QuarantineConfig){
+		"Quarantine.Timeout":         func(c *subscriber.QuarantineConfig) { c.Timeout = -1 },
+		"Quarantine.MaxWaiting":      func(c *subscriber.QuarantineConfig) { c.MaxWaiting = -1 },
+		"Quarantine.MaxWaitingBytes": func(c *subscriber.QuarantineConfig) { c.MaxWaitingBytes = -1 },
+		"Quarantine.Remember":        func(c *subscriber.QuarantineConfig) { c.Remember = -1 },
+		"Quarantine.Retry":           func(c *subscriber.QuarantineConfig) { c.Retry.Max = -1 },
+	} {
+		cfg := f.config()
+		change(&cfg.Quarantine)
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The oldest digests are forgotten; then an event is stored once more.
+func TestQuarantineRemembersSoMany(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	store := &shelf{}
+	cfg := f.quarantineConfig(store)
+	cfg.Quarantine.Remember = 2
+	sub := f.subscriber(cfg)
+	f.subscribe(sub, subscriber.AllData)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := f.server.WaitStreams(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range []string{"a", "a", "b", "c", "a", "c"} {
+		f.server.EmitRaw(f.server.Application(), []byte("data: "+text+"\n\n"))
+		f.eventually("it came", func() bool { s := sub.Stats(); return s.Malformed == int64(i+1) && s.QuarantineWaiting == 0 })
+	}
+	if n := len(store.all()); n != 4 {
+		t.Errorf("%d records, want a, b, c and a", n)
+	}
+}

@@ -168,6 +168,9 @@ type Admin struct {
 	// Address is where it listens, host:port; off for none. Everyone who can reach it
 	// sees names of tenants and endpoints.
 	Address string `yaml:"address"`
+	// Hosts are further host names, without port, under which the server may be asked for. On
+	// a loopback address these are otherwise localhost and the loopback addresses only.
+	Hosts List `yaml:"hosts"`
 	// PProf adds the profiler of Go under /debug/pprof/.
 	PProf bool `yaml:"pprof"`
 	// Token is what the replay button asks for. Without a token there is no button.

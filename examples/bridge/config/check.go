@@ -1,0 +1,3 @@
+package config
+
+func (d *decoder) check(c *Config) {}

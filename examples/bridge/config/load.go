@@ -1,0 +1,143 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// Bounds of a configuration file.
+const (
+	// MaxFileSize is how large it may be, in bytes.
+	MaxFileSize = 1 << 20
+	// maxSecretSize is how large a file with one secret may be.
+	maxSecretSize = 64 << 10
+	// maxDepth is how deep it may be nested.
+	maxDepth = 32
+	// maxNodes is how many values it may have, those behind aliases counted as often
+	// as they are used.
+	maxNodes = 100_000
+	// maxProblems is how many mistakes are told.
+	maxProblems = 200
+)
+
+// Options change how a configuration is read.
+type Options struct {
+	// Env returns the value of an environment variable, empty when there is none. Nil
+	// means os.Getenv.
+	Env func(name string) string
+}
+
+// Load reads the configuration in a file. It also reads the files that the
+// configuration names for secrets and certificates, and nothing else: no network.
+// Relative names of files are relative to the directory of the configuration.
+//
+// The error is a [*Problems] with every mistake. What is only doubtful is in
+// Config.Warnings.
+func Load(path string, options Options) (*Config, error) {
+	data, err := readBounded(path, MaxFileSize)
+	if err != nil {
+		return nil, &Problems{List: []Problem{{Severity: SeverityError, File: path, Message: fileError(err)}}}
+	}
+	return Parse(path, data, options)
+}
+
+// Parse is Load for a file that is in memory. name stands for the file in problems, and
+// its directory is where relative names of files begin.
+func Parse(name string, data []byte, options Options) (*Config, error) {
+	if options.Env == nil {
+		options.Env = os.Getenv
+	}
+	d := &decoder{file: name, dir: filepath.Dir(name), env: options.Env, places: map[string]place{}, values: map[string]place{}}
+	c := new(Config)
+	if root := d.parse(data); root != nil {
+		d.fill(reflect.ValueOf(c).Elem())
+		d.value(root, reflect.ValueOf(c).Elem(), "", "")
+		c.settle()
+		if !d.stopped {
+			d.check(c)
+		}
+	}
+	problems := &Problems{List: d.problems}
+	problems.sort()
+	if problems.Errors() > 0 {
+		return nil, problems
+	}
+	c.Warnings = problems.List
+	return c, nil
+}
+
+// errTooLarge: a file is above its bound.
+var errTooLarge = errors.New("is too large")
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // only read
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%w: at most %d bytes", errTooLarge, limit)
+	}
+	return data, err
+}
+
+// fileError says why a file cannot be read, without repeating its name.
+func fileError(err error) string {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return "cannot be read: " + err.Error()
+}
+
+// parse returns the root of the document, nil when there is none that could be read.
+func (d *decoder) parse(data []byte) *yaml.Node {
+	if !utf8.Valid(data) {
+		at := place{line: 1, column: 1}
+		for i := 0; i < len(data); {
+			r, size := utf8.DecodeRune(data[i:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			if r == '\n' {
+				at.line, at.column = at.line+1, 0
+			}
+			at.column++
+			i += size
+		}
+		d.add(SeverityError, at, "", "is not UTF-8", "save the file as UTF-8")
+		return nil
+	}
+	if len(data) > MaxFileSize {
+		d.add(SeverityError, place{}, "", fmt.Sprintf("%s: at most %d bytes", errTooLarge, MaxFileSize), "")
+		return nil
+	}
+	var document yaml.Node
+	err := yaml.Load(data, &document, yaml.WithUniqueKeys(false), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	var load *yaml.LoadError
+	switch {
+	case errors.As(err, &load):
+		message := load.Message
+		if load.ContextMsg != "" {
+			message = load.ContextMsg + ": " + message
+		}
+		d.add(SeverityError, place{load.Mark.Line, load.Mark.Column}, "", "is not YAML: "+message, "")
+		return nil
+	case err != nil:
+		d.add(SeverityError, place{}, "", "is not YAML: "+err.Error(), "")
+		return nil
+	case len(document.Content) == 0:
+		d.add(SeverityError, place{}, "", "is empty", "")
+		return nil
+	}
+	return document.Content[0]
+}

@@ -30,12 +30,18 @@ type deliveryKey struct{}
 // deliveryContext carries a delivery in one allocation.
 type deliveryContext struct {
 	context.Context
+	names    context.Context // see intake; nil when the message is replayed
 	delivery delivery
 }
 
 func (c *deliveryContext) Value(key any) any {
 	if _, ok := key.(deliveryKey); ok {
 		return &c.delivery
+	}
+	if c.names != nil {
+		if value := c.names.Value(key); value != nil {
+			return value
+		}
 	}
 	return c.Context.Value(key)
 }

@@ -1,6 +1,7 @@
 // Package router carries messages from Watermill subscribers to sinks without
 // losing any. It assembles Watermill's own Router: a [Route] says where messages
-// come from, what happens to them and where they go; every route runs under the
+// come from, what happens to them and where they go; every route is one handler of
+// that Router, which reads its subscription itself and runs each message under the
 // same chain of middlewares, outside in:
 //
 //	poison queue → retry → dedup → recoverer → handler, which publishes to the sink

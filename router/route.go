@@ -124,36 +124,22 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 	return h
 }
 
-// handle is what Watermill's Router calls for each message. It acknowledges the
-// message itself, as Watermill would right afterwards, so that a message that
-// does not count as in flight any more is acknowledged for certain.
-func (rt *route) handle(msg *message.Message) error {
+// handle takes a message through the chain and acknowledges it or gives it back.
+// A message that does not count as in flight any more has been for certain.
+func (rt *route) handle(msg *message.Message, names context.Context) {
 	defer rt.done()
-	growStack(len(msg.UUID))
-	if _, err := rt.process(msg); err != nil {
+	if _, err := rt.process(msg, names); err != nil {
 		msg.Nack()
-		return err
+		return
 	}
 	msg.Ack()
-	return nil
 }
 
-// growStack makes the stack of the goroutine large enough for the chain, at once
-// and while there is little on it to copy. Watermill starts a goroutine for each
-// message, and growing its stack step by step, deep within the chain, takes a
-// third of the time of a message.
-//
-//go:noinline
-func growStack(n int) byte {
-	var frame [4 << 10]byte
-	frame[n%len(frame)] = 1 // or the compiler would do without a frame
-	return frame[(n+1)%len(frame)]
-}
-
-// process takes a message through the chain and reports what became of it. The
-// error is fit for logs; the message is to be given back then.
-func (rt *route) process(msg *message.Message) (*delivery, error) {
-	ctx := &deliveryContext{Context: msg.Context()}
+// process takes a message through the chain and reports what became of it. names
+// are those that Watermill gave to the route, or nil. The error is fit for logs; the message is
+// to be given back then.
+func (rt *route) process(msg *message.Message, names context.Context) (*delivery, error) {
+	ctx := &deliveryContext{Context: msg.Context(), names: names}
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
@@ -173,8 +159,8 @@ func (rt *route) process(msg *message.Message) (*delivery, error) {
 	return d, nil
 }
 
-// protected calls the chain. A panic from outside of the recoverer would be
-// logged by Watermill with its value.
+// protected calls the chain. A panic from outside of the recoverer must not end
+// the process.
 func (rt *route) protected(msg *message.Message) (out []*message.Message, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -184,7 +170,8 @@ func (rt *route) protected(msg *message.Message) (out []*message.Message, err er
 	return rt.chain(msg)
 }
 
-// giveBack makes the error that goes to Watermill's Router, which nacks.
+// giveBack reports that a message is given back, and returns its error as text
+// that is fit for logs.
 func (rt *route) giveBack(ctx context.Context, msg *message.Message, err error) error {
 	class := Classify(err)
 	text := RedactError(err, msg)
@@ -195,16 +182,8 @@ func (rt *route) giveBack(ctx context.Context, msg *message.Message, err error) 
 		rt.logger.Info("message given back", fields)
 	}
 	rt.health.Observe(Event{Kind: EventReturned, Class: class, Context: ctx, Err: err, Text: text})
-	return returned(text)
+	return errors.New(text)
 }
-
-// returned is the error for Watermill's Router. Its text is fit for logs, and it
-// passes for a context.Canceled so that Watermill does not log it once more: in
-// a shutdown that would be one error line per message in flight.
-type returned string
-
-func (e returned) Error() string        { return string(e) }
-func (e returned) Is(target error) bool { return target == context.Canceled }
 
 // transform is the innermost handler: it returns what is to be published.
 func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {

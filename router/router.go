@@ -71,10 +71,10 @@ type Router struct {
 	stop    chan struct{} // closed when Close begins: no more intake, no more waits
 	release chan struct{} // closed when the messages in flight are done
 	abandon chan struct{} // closed at the end of Close
-	runDone chan struct{} // closed when Watermill's Run has returned
 	running chan struct{} // closed when every route has tried to subscribe
 
 	cancel  context.CancelFunc // of the subscriptions; set by Run
+	expect  context.CancelFunc // tells Watermill that its handlers are meant to end; set by Run
 	unhold  func()             // lets held subscribers start; set by Run, idempotent
 	pending atomic.Int64       // routes that have not tried to subscribe yet
 	intakes sync.WaitGroup
@@ -108,7 +108,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 		stop:     make(chan struct{}),
 		release:  make(chan struct{}),
 		abandon:  make(chan struct{}),
-		runDone:  make(chan struct{}),
 		running:  make(chan struct{}),
 		idle:     make(chan struct{}, 1),
 	}, nil
@@ -221,7 +220,9 @@ func (r *Router) warnPoisonSize(rt *route) {
 // A route whose subscription cannot be made is tried again, unless the error is
 // [ClassPermanent], and does not hold up the others.
 func (r *Router) Run(ctx context.Context) error {
-	if err := r.start(ctx); err != nil {
+	run, expect := context.WithCancel(context.WithoutCancel(ctx))
+	defer expect()
+	if err := r.start(ctx, expect); err != nil {
 		return err
 	}
 	// Close waits for this Run, so it needs a goroutine of its own; Run waits
@@ -229,8 +230,7 @@ func (r *Router) Run(ctx context.Context) error {
 	unwatch := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer unwatch()
 
-	err := r.wm.Run(context.WithoutCancel(ctx))
-	close(r.runDone)
+	err := r.wm.Run(run) // returns when the last route has ended
 	if err == nil {
 		select {
 		case <-r.stop:
@@ -243,7 +243,7 @@ func (r *Router) Run(ctx context.Context) error {
 
 // start makes Watermill's Router. Its handlers are added here and not in Add,
 // because it waits on Close for handlers that were never run.
-func (r *Router) start(ctx context.Context) error {
+func (r *Router) start(ctx context.Context, expect context.CancelFunc) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -268,13 +268,14 @@ func (r *Router) start(ctx context.Context) error {
 		}
 	}
 	for _, rt := range r.routes {
-		wm.AddConsumerHandler(rt.Name, rt.Topic, &intake{
-			from: rt.From, health: rt.health, logger: rt.logger,
-			ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
-			running: &r.intakes, attempted: attempted, done: rt.done,
-		}, rt.handle)
+		in := &intake{
+			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
+			running: &r.intakes, attempted: attempted, shift: make(chan *message.Message, 1),
+		}
+		r.intakes.Add(1) // until in.run returns
+		wm.AddConsumerHandler(rt.Name, rt.Topic, in, in.run)
 	}
-	r.started, r.wm, r.cancel = true, wm, cancel
+	r.started, r.wm, r.cancel, r.expect = true, wm, cancel, expect
 	return nil
 }
 
@@ -349,14 +350,7 @@ func (r *Router) shutdown() error {
 		rt.health.setState(StateStopped)
 	}
 	if wm != nil {
-		select {
-		case <-wm.Running(): // before that, Close would not find all handlers
-		case <-r.runDone:
-		}
-		// Its error says that its time, which is the same, was over.
-		_ = wm.Close()
-		// It may have missed messages that it had received but not begun to
-		// handle when Close began; our own count has not.
+		r.expect()
 		if !r.drained(drain.Done()) {
 			failure.Open = r.inFlight()
 			failure.Errs = append(failure.Errs, fmt.Errorf("%w: messages are still in flight", ErrCloseTimeout))
@@ -502,7 +496,8 @@ func (c *closer) close(limit <-chan struct{}) []error {
 // wait waits for a group until limit.
 func wait(group *sync.WaitGroup, limit <-chan struct{}) {
 	done := make(chan struct{})
-	// Ends when the group does: at the latest when Router.abandon is closed.
+	// Ends when the group does: after Router.abandon is closed, with the last
+	// handler.
 	go func() {
 		group.Wait()
 		close(done)

@@ -706,6 +706,7 @@ function showEndpoint(row, e) {
 
 let lastAnswer = 0;
 let timer = 0;
+let looking = false;
 
 function showStatus(status) {
   latest = status;
@@ -725,6 +726,9 @@ function showStatus(status) {
 }
 
 async function look() {
+  if (looking) return;
+  looking = true;
+  clearTimeout(timer);
   try {
     const status = await ask("api/status");
     lastAnswer = Date.now();
@@ -736,6 +740,7 @@ async function look() {
   } catch (err) {
     showGone(err);
   }
+  looking = false;
   timer = setTimeout(look, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
 }
 
@@ -765,10 +770,7 @@ function showGone(err) {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) {
-    clearTimeout(timer);
-    look();
-  }
+  if (!document.hidden) look();
 });
 new ResizeObserver(drawWires).observe(byId("flow"));
 look();

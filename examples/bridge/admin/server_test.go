@@ -1,0 +1,3 @@
+package admin_test
+
+const testToken = "a-token-of-enough-length"

@@ -63,8 +63,8 @@ published without naming it; the type has to be one that it receives.
 	flags.StringArrayVar(&put.receives, "receive", nil, "message `TYPE` that it receives; may be repeated")
 	flags.StringArrayVar(&put.exchanges, "send-receive", nil, "message `TYPE` that it sends and receives; may be repeated")
 	flags.StringArrayVar(&put.subscribes, "subscribe", nil, "message `TYPE` that it subscribes to; may be repeated")
-	flags.StringVar(&put.request.ApplicationID, "application-id", "", "`ID` of the application (default AGRIMILL_APPLICATION_ID)")
-	flags.StringVar(&put.request.SoftwareVersionID, "software-version-id", "", "`ID` of the software version (default AGRIMILL_SOFTWARE_VERSION_ID)")
+	flags.StringVar(&put.request.ApplicationID, "application-id", "", "`ID` of the application (default: gateway.application_id of --config, or AGRIMILL_APPLICATION_ID)")
+	flags.StringVar(&put.request.SoftwareVersionID, "software-version-id", "", "`ID` of the software version (default: gateway.software_version_id of --config, or AGRIMILL_SOFTWARE_VERSION_ID)")
 	flags.BoolVar(&put.request.AllowDeleteByUser, "allow-delete-by-user", false, "let the user delete it")
 	flags.StringVar(&put.request.ConnectionsURI, "connections-uri", "", "`URI` of the page where the user manages what is connected")
 	flags.BoolVar(&put.asJSON, "json", false, "write JSON")
@@ -79,11 +79,15 @@ type putReport struct {
 }
 
 func (c *endpointPut) run(ctx context.Context, p *program, externalID string) error {
-	request := c.fill(p)
+	settings, app, err := c.service.settings(p)
+	if err != nil {
+		return err
+	}
+	request := c.fill(app)
 	if err := errors.Join(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
 		return usagef("%s", err)
 	}
-	return c.service.use(p, func(client *gateway.Client) error {
+	return c.service.useWith(p, settings, func(client *gateway.Client) error {
 		tenant, err := (&lookup{lister: client}).tenant(ctx, c.tenant)
 		if err != nil {
 			return err
@@ -104,14 +108,14 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 	})
 }
 
-// fill returns the request that the flags and the environment make.
-func (c *endpointPut) fill(p *program) gateway.PutEndpointRequest {
+// fill returns the request that the flags make.
+func (c *endpointPut) fill(app application) gateway.PutEndpointRequest {
 	request := c.request
 	if request.ApplicationID == "" {
-		request.ApplicationID = p.env("AGRIMILL_APPLICATION_ID")
+		request.ApplicationID = app.id
 	}
 	if request.SoftwareVersionID == "" {
-		request.SoftwareVersionID = p.env("AGRIMILL_SOFTWARE_VERSION_ID")
+		request.SoftwareVersionID = app.softwareVersionID
 	}
 	request.EndpointType = gateway.EndpointType(c.kind)
 	if c.kind == "" {

@@ -3,10 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/examples/bridge/config"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -41,8 +41,7 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return e.err }
 
-// invalid says that a configuration is not valid: status 2, and each line of the
-// error is told.
+// invalid says that a configuration is not valid: status 2.
 func invalid(err error) error { return &statusError{statusUsage, err} }
 
 // told ends the program with a status after the command itself has said why.
@@ -60,11 +59,7 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), useLine(cmd), cmd.CommandPath())
 		return statusUsage
 	case errors.As(err, &status):
-		if status.err != nil {
-			for line := range strings.Lines(err.Error()) {
-				p.notef("bridge: %s", redact(errors.New(strings.TrimSpace(line))))
-			}
-		}
+		p.tellInvalid(status.err)
 		return status.status
 	default:
 		p.notef("bridge: %s", redact(err))
@@ -72,6 +67,20 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 			p.notef("  %s", text)
 		}
 		return statusFailed
+	}
+}
+
+// tellInvalid tells what is wrong with a configuration: a line for each problem,
+// which begins with its place, as editors understand it.
+func (p *program) tellInvalid(err error) {
+	var problems *config.Problems
+	switch {
+	case errors.As(err, &problems):
+		for _, problem := range problems.List {
+			p.notef("%s", redact(errors.New(problem.String())))
+		}
+	case err != nil:
+		p.notef("bridge: %s", redact(err))
 	}
 }
 

@@ -25,7 +25,7 @@ nothing is deleted. A payload in a claim check stays there.
 		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
-	drop.connection.define(flags)
+	drop.connection.define(cmd)
 	drop.wanted.define(cmd)
 	flags.BoolVar(&drop.yes, "yes", false, "really delete everything; needed with --all")
 	flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, and delete nothing")
@@ -55,7 +55,10 @@ func (c *poisonDrop) run(ctx context.Context, p *program, args []string) (err er
 	if c.wanted.all && !c.yes && !c.dryRun {
 		return usagef("--all deletes every message of the poison queue for good: add --yes, or look first with --dry-run")
 	}
-	sink, queue, err := c.connection.open(p.env)
+	if err := c.connection.prepare(p); err != nil {
+		return err
+	}
+	sink, queue, err := c.connection.open()
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,10 @@ array of objects; it never has payloads.
 			if err := wanted.prepare(p.now()); err != nil {
 				return err
 			}
-			sink, queue, err := from.open(p.env)
+			if err := from.prepare(p); err != nil {
+				return err
+			}
+			sink, queue, err := from.open()
 			if err != nil {
 				return err
 			}
@@ -42,7 +45,7 @@ array of objects; it never has payloads.
 			return p.writeRecords(records, asJSON)
 		},
 	}
-	from.define(cmd.Flags())
+	from.define(cmd)
 	wanted.define(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd

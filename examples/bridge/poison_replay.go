@@ -42,8 +42,8 @@ The exit status is 1 also when a message returned to the queue or stayed in it.
 		RunE: func(cmd *cobra.Command, args []string) error { return replay.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
-	replay.connection.define(flags)
-	replay.claimCheck.define(flags)
+	replay.connection.define(cmd)
+	replay.connection.claimCheck.define(flags)
 	replay.wanted.define(cmd)
 	flags.StringVar(&replay.toTopic, "to-topic", router.DefaultToTopic, "`TEMPLATE` of the topics that messages go to")
 	flags.StringVar(&replay.toStream, "to-stream", "", "`NAME` of the stream that messages go to (default: that of --stream)")
@@ -56,7 +56,6 @@ The exit status is 1 also when a message returned to the queue or stayed in it.
 
 type poisonReplay struct {
 	connection         connection
-	claimCheck         claimCheck
 	wanted             selection
 	toTopic            string
 	toStream, toPrefix string
@@ -106,14 +105,17 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err 
 		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not finished after %s (--timeout)", c.timeout))
 		defer cancel()
 	}
-	store, err := c.claimCheck.open(ctx, p.env)
+	if err := c.connection.prepare(p); err != nil {
+		return err
+	}
+	store, err := c.connection.claimCheck.open(ctx, p.env)
 	if err != nil {
 		return err
 	}
 	if store != nil {
 		defer func() { err = errors.Join(err, store.Close()) }()
 	}
-	poison, queue, err := c.connection.open(p.env)
+	poison, queue, err := c.connection.open()
 	if err != nil {
 		return err
 	}

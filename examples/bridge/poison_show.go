@@ -34,8 +34,8 @@ in a claim check needs --claim-check.
 		RunE: func(cmd *cobra.Command, args []string) error { return show.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
-	show.connection.define(flags)
-	show.claimCheck.define(flags)
+	show.connection.define(cmd)
+	show.connection.claimCheck.define(flags)
 	flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`, or to stdout for -")
 	flags.BoolVar(&show.asJSON, "json", false, "write JSON")
 	return cmd
@@ -43,7 +43,6 @@ in a claim check needs --claim-check.
 
 type poisonShow struct {
 	connection connection
-	claimCheck claimCheck
 	payload    string
 	asJSON     bool
 }
@@ -55,14 +54,17 @@ func (c *poisonShow) run(ctx context.Context, p *program, args []string) (err er
 	if err := checkID(args[0]); err != nil {
 		return err
 	}
-	store, err := c.claimCheck.open(ctx, p.env)
+	if err := c.connection.prepare(p); err != nil {
+		return err
+	}
+	store, err := c.connection.claimCheck.open(ctx, p.env)
 	if err != nil {
 		return err
 	}
 	if store != nil {
 		defer func() { err = errors.Join(err, store.Close()) }()
 	}
-	sink, queue, err := c.connection.open(p.env)
+	sink, queue, err := c.connection.open()
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,16 @@ import (
 )
 
 // serviceHelp is the part of the help about the gateway.
-const serviceHelp = `Where the gateway is: --base-url, --token-url and --client-id, or the environment
-variables AGRIMILL_BASE_URL, AGRIMILL_TOKEN_URL and AGRIMILL_CLIENT_ID. The client
-secret is AGRIMILL_CLIENT_SECRET or in the file of --client-secret-file, never an
-argument, which other users of the machine could see. SSL_CERT_FILE names the
-certificates of an own authority.`
+const serviceHelp = `Where the gateway is: --config FILE, the configuration of the bridge. Without one:
+--base-url, --token-url and --client-id, or the environment variables
+AGRIMILL_BASE_URL, AGRIMILL_TOKEN_URL and AGRIMILL_CLIENT_ID. The client secret is
+AGRIMILL_CLIENT_SECRET or in the file of --client-secret-file, never an argument,
+which other users of the machine could see. SSL_CERT_FILE names the certificates of
+an own authority.`
 
 // service is the gateway and how to talk to it.
 type service struct {
+	configPath           string
 	baseURL, tokenURL    string
 	clientID, secretFile string
 	name, authStyle      string
@@ -37,15 +39,24 @@ func (s *service) define(cmd *cobra.Command) {
 	flags.StringVar(&s.secretFile, "client-secret-file", "", "`FILE` with the client secret (default: the secret is AGRIMILL_CLIENT_SECRET)")
 	choice(cmd, &s.authStyle, "auth-style", "`STYLE` of the token request: basic (default) or params", "basic", "params")
 	flags.StringVar(&s.name, "service", "", "the service's own `NAME`, as it stands in header names (default AGRIMILL_SERVICE, or \""+gateway.DefaultServiceName+"\")")
+	configFlag(cmd, &s.configPath, "base-url", "token-url", "client-id", "client-secret-file", "auth-style", "service")
 	flags.BoolVar(&s.verbose, "verbose", false, "tell about failed requests and retries")
 }
 
+// application is what only the configuration or the environment knows of the
+// application.
+type application struct{ id, softwareVersionID string }
+
 // use runs f with a client, which is closed afterwards.
-func (s *service) use(p *program, f func(client *gateway.Client) error) (err error) {
-	settings, err := s.settings(p)
+func (s *service) use(p *program, f func(client *gateway.Client) error) error {
+	settings, _, err := s.settings(p)
 	if err != nil {
 		return err
 	}
+	return s.useWith(p, settings, f)
+}
+
+func (s *service) useWith(p *program, settings gateway.Config, f func(client *gateway.Client) error) (err error) {
 	level := slog.LevelWarn
 	if s.verbose {
 		level = slog.LevelDebug
@@ -59,8 +70,25 @@ func (s *service) use(p *program, f func(client *gateway.Client) error) (err err
 	return f(client)
 }
 
-// settings are those of flags and environment.
-func (s *service) settings(p *program) (gateway.Config, error) {
+// settings are those of the configuration, or of flags and environment.
+func (s *service) settings(p *program) (gateway.Config, application, error) {
+	if s.configPath != "" {
+		loaded, err := p.loadConfig(s.configPath)
+		if err != nil {
+			return gateway.Config{}, application{}, err
+		}
+		settings, err := loaded.Gateway.ClientConfig()
+		if err != nil {
+			return gateway.Config{}, application{}, invalid(err)
+		}
+		return settings, application{loaded.Gateway.ApplicationID, loaded.Gateway.SoftwareVersionID}, nil
+	}
+	settings, err := s.given(p)
+	return settings, application{p.env("AGRIMILL_APPLICATION_ID"), p.env("AGRIMILL_SOFTWARE_VERSION_ID")}, err
+}
+
+// given are the settings of flags and environment.
+func (s *service) given(p *program) (gateway.Config, error) {
 	or := func(value, variable string) string {
 		if value == "" {
 			return p.env(variable)

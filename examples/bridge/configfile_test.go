@@ -37,7 +37,7 @@ func TestConfigOfTheGateway(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{ServiceName: "mill"})
 	f.env["AGRIMILL_APPLICATION_ID"], f.env["AGRIMILL_SOFTWARE_VERSION_ID"] = f.gate.Application().ID, f.gate.Application().SoftwareVersionID
 	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
-	mistaken := f.configure("poison: {sink: farn}\nsinks: {farm: {log: {}}}\nroute: []\n")
+	mistaken := f.configure("poison: {sink: farn}\nsinks: {farm: {log: {}}}\nroute: []\nsink: {}\n")
 	f.env["AGRIMILL_BASE_URL"], f.env["AGRIMILL_TOKEN_URL"] = "", ""
 	if text := f.want(statusOK, "tenants", "--config", file); !strings.Contains(text, f.gate.Tenant()) {
 		t.Errorf("tenants:\n%s", text)
@@ -52,7 +52,7 @@ func TestConfigOfTheGateway(t *testing.T) {
 
 	// Every mistake is told, and it is the same exit status as for wrong usage.
 	status, stdout, stderr := f.bridge("tenants", "--config", mistaken)
-	if status != statusUsage || stdout != "" || !strings.HasPrefix(stderr, mistaken+":") || !strings.Contains(stderr, "farn") || !strings.Contains(stderr, "route") {
+	if status != statusUsage || stdout != "" || !strings.HasPrefix(stderr, mistaken+":") || !strings.Contains(stderr, "sink: is not a key") || !strings.Contains(stderr, "route") {
 		t.Errorf("mistakes: status %d, stderr:\n%s", status, stderr)
 	}
 	f.want(statusUsage, "tenants", "--config", file+".none")

@@ -58,6 +58,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118,
+			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
 		c := metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return stats }))
@@ -105,6 +106,9 @@ agrimill_subscriber_events_joined_total 104
 # HELP agrimill_subscriber_events_malformed_total Events that could not be decoded.
 # TYPE agrimill_subscriber_events_malformed_total counter
 agrimill_subscriber_events_malformed_total 107
+# HELP agrimill_subscriber_events_quarantined_total Events that the quarantine holds.
+# TYPE agrimill_subscriber_events_quarantined_total counter
+agrimill_subscriber_events_quarantined_total 122
 # HELP agrimill_subscriber_events_received_total Events that were decoded, also those that came again.
 # TYPE agrimill_subscriber_events_received_total counter
 agrimill_subscriber_events_received_total 101
@@ -150,6 +154,12 @@ agrimill_subscriber_payloads_expired_total 109
 # HELP agrimill_subscriber_pending_confirmations Confirmations that wait or are under way.
 # TYPE agrimill_subscriber_pending_confirmations gauge
 agrimill_subscriber_pending_confirmations 115
+# HELP agrimill_subscriber_quarantine_failures_total Failed attempts to put an event into the quarantine.
+# TYPE agrimill_subscriber_quarantine_failures_total counter
+agrimill_subscriber_quarantine_failures_total 123
+# HELP agrimill_subscriber_quarantine_waiting Events that wait for the quarantine.
+# TYPE agrimill_subscriber_quarantine_waiting gauge
+agrimill_subscriber_quarantine_waiting 124
 # HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, also those that came again.
 # TYPE agrimill_subscriber_received_bytes_total counter
 agrimill_subscriber_received_bytes_total 120

@@ -15,7 +15,7 @@ import (
 
 // confirmation is one message that was acked by everyone and is to be confirmed.
 type confirmation struct {
-	entry    *messageEntry
+	entry    entryRef
 	endpoint string
 	message  string
 	acked    time.Time

@@ -59,12 +59,12 @@ type delivery struct {
 	order    string
 	tenant   string
 	endpoint string
-	context  string          // the sender's ID of the payload, where known
-	messages []string        // what is confirmed when everyone has acked
-	keys     []messageKey    // the same, as keys
-	entries  []*messageEntry // and as what the table knows of them, while it is open
+	context  string       // the sender's ID of the payload, where known
+	messages []string     // what is confirmed when everyone has acked
+	keys     []messageKey // the same, as keys
+	entries  []entryRef   // and as their places in the table, while it is open
 	key1     [1]messageKey
-	entry1   [1]*messageEntry
+	entry1   [1]entryRef
 	message1 [1]string
 	file     fileKey
 	payload  *payload // nil when the event has it, or has none
@@ -93,58 +93,96 @@ const (
 // messageEntry is what the table knows of one message.
 type messageEntry struct {
 	key       messageKey
-	state     messageState // zero when the message was forgotten
-	abandoned bool         // while open: one of its deliveries was given up, so it must not be confirmed
-	open      int32        // open deliveries that contain the message: itself, and files
-	at        int64        // confirmed: when, in nanoseconds
+	at        int64  // confirmed: when, in nanoseconds
+	issue     uint32 // how many messages have had the place, this one included
+	open      int32  // open deliveries that contain the message: itself, and files
+	state     messageState
+	abandoned bool // while open: one of its deliveries was given up, so it must not be confirmed
+}
+
+// entryRef is the place of an entry. The table gives places that have become free
+// to other messages, so the reference says which of them it means: one to a message
+// that was forgotten finds nothing, and neither does the zero value.
+type entryRef struct {
+	place int32
+	issue uint32
 }
 
 // table remembers messages that are open, waiting to be confirmed, or were
-// confirmed a short while ago. It is guarded by Subscriber.mu.
+// confirmed a short while ago. It is guarded by Subscriber.mu. The garbage
+// collector does not look into it: nothing that grows with the messages has
+// pointers.
 type table struct {
-	messages map[messageKey]*messageEntry
-	files    map[fileKey]*delivery
+	index   map[messageKey]int32
+	entries []messageEntry
+	free    []int32 // places of entries that were forgotten
+	files   map[fileKey]*delivery
 	// recent is a ring of confirmed messages in the order of confirmation. Some
 	// may have come again or been forgotten since.
-	recent     []*messageEntry
+	recent     []entryRef
 	head, size int
 	keep       time.Duration
 }
 
 func newTable(recent int, keep time.Duration) *table {
 	return &table{
-		messages: make(map[messageKey]*messageEntry),
-		files:    make(map[fileKey]*delivery),
-		recent:   make([]*messageEntry, 0, min(recent, 1024)),
-		size:     recent,
-		keep:     keep,
+		index:  make(map[messageKey]int32),
+		files:  make(map[fileKey]*delivery),
+		recent: make([]entryRef, 0, min(recent, 1024)),
+		size:   recent,
+		keep:   keep,
 	}
 }
 
 // entry returns what is known of k, in the given state if it was not known.
-func (t *table) entry(k messageKey, state messageState) *messageEntry {
-	e := t.messages[k]
-	if e == nil {
-		e = &messageEntry{key: k, state: state}
-		t.messages[k] = e
+func (t *table) entry(k messageKey, state messageState) (entryRef, *messageEntry) {
+	place, known := t.index[k]
+	if !known {
+		place = t.take()
+		t.index[k] = place
+		e := &t.entries[place]
+		e.key, e.state, e.open, e.abandoned = k, state, 0, false
 	}
-	return e
+	e := &t.entries[place]
+	return entryRef{place, e.issue}, e
 }
 
-func (t *table) forget(e *messageEntry) {
-	e.state = 0
-	delete(t.messages, e.key)
+// take returns a free place.
+func (t *table) take() int32 {
+	if last := len(t.free) - 1; last >= 0 {
+		place := t.free[last]
+		t.free = t.free[:last]
+		return place
+	}
+	t.entries = append(t.entries, messageEntry{issue: 1})
+	return int32(len(t.entries) - 1) // 2^31 entries do not fit in memory
+}
+
+// get returns the entry, nil when its message was forgotten. It is valid until an
+// entry is added.
+func (t *table) get(ref entryRef) *messageEntry {
+	if ref == (entryRef{}) || t.entries[ref.place].issue != ref.issue {
+		return nil
+	}
+	return &t.entries[ref.place]
+}
+
+func (t *table) forget(place int32) {
+	e := &t.entries[place]
+	delete(t.index, e.key)
+	e.issue++
+	t.free = append(t.free, place)
 }
 
 // openDelivery records that d is open.
 func (t *table) openDelivery(d *delivery) {
 	for _, k := range d.keys {
-		e := t.entry(k, stateOpen)
+		ref, e := t.entry(k, stateOpen)
 		if e.state != stateOpen {
 			e.state, e.open, e.abandoned = stateOpen, 0, false
 		}
 		e.open++
-		d.entries = append(d.entries, e)
+		d.entries = append(d.entries, ref)
 	}
 	if d.file != (fileKey{}) {
 		t.files[d.file] = d
@@ -158,13 +196,14 @@ func (t *table) closeDelivery(d *delivery, confirm func(i int)) {
 	if d.file != (fileKey{}) {
 		delete(t.files, d.file)
 	}
-	for i, e := range d.entries {
+	for i, ref := range d.entries {
+		e := &t.entries[ref.place] // what is open is not forgotten
 		e.open--
 		e.abandoned = e.abandoned || d.abandoned
 		switch {
 		case e.open > 0:
 		case e.abandoned:
-			t.forget(e)
+			t.forget(ref.place)
 		default:
 			e.state = stateConfirming
 			confirm(i)
@@ -173,38 +212,42 @@ func (t *table) closeDelivery(d *delivery, confirm func(i int)) {
 }
 
 // confirming records that k, which is not open, is to be confirmed.
-func (t *table) confirming(k messageKey) *messageEntry {
-	e := t.entry(k, stateConfirming)
+func (t *table) confirming(k messageKey) entryRef {
+	ref, e := t.entry(k, stateConfirming)
 	e.state = stateConfirming
-	return e
+	return ref
 }
 
-// confirmed records that the service took the confirmation of e.
-func (t *table) confirmed(e *messageEntry, now time.Time) {
-	if e.state != stateConfirming {
+// confirmed records that the service took the confirmation of an entry.
+func (t *table) confirmed(ref entryRef, now time.Time) {
+	e := t.get(ref)
+	if e == nil || e.state != stateConfirming {
 		return // it came again and was opened anew
 	}
 	e.state, e.at = stateConfirmed, now.UnixNano()
 	if len(t.recent) < t.size {
-		t.recent = append(t.recent, e)
+		t.recent = append(t.recent, ref)
 		return
 	}
-	if old := t.recent[t.head]; old.state == stateConfirmed {
-		t.forget(old)
+	oldest := t.recent[t.head]
+	if old := t.get(oldest); old != nil && old.state == stateConfirmed {
+		t.forget(oldest.place)
 	}
-	t.recent[t.head] = e
+	t.recent[t.head] = ref
 	t.head = (t.head + 1) % t.size
 }
 
 // state returns where the message stands; zero when it is not known, or was
 // confirmed too long ago.
 func (t *table) state(k messageKey) messageState {
-	e := t.messages[k]
-	if e == nil {
+	place, known := t.index[k]
+	if !known {
 		return 0
 	}
+	e := &t.entries[place]
 	if e.state == stateConfirmed && time.Now().UnixNano()-e.at > int64(t.keep) {
-		t.forget(e)
+		t.forget(place)
+		return 0
 	}
 	return e.state
 }

@@ -79,7 +79,7 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 // confirmation is on its way, or was sent a short while ago, and is then sent
 // again. It reports whether there is nothing more to do.
 func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
-	var entry *messageEntry
+	var entry entryRef
 	s.mu.Lock()
 	state := s.table.state(key)
 	switch state {

@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
@@ -22,6 +23,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // record is a message as the reader found it.
@@ -32,6 +34,26 @@ type record struct {
 	dedupID   string
 	elsewhere bool              // the payload is in the claim check
 	metadata  map[string]string // nil when the archive is lean, apart from files
+
+	// What the quarantine has: an event as it came, or only a notice of one.
+	quarantined, notice bool
+}
+
+// newRecord makes a record of what is stored.
+func newRecord(topic string, data []byte, metadata map[string]string) record {
+	r := record{topic: topic, sum: sha256.Sum256(data), size: len(data), metadata: metadata}
+	switch metadata[subscriber.KeyQuarantineClass] {
+	case subscriber.QuarantineMalformed, subscriber.QuarantineTooLarge:
+		r.quarantined, r.notice = true, metadata[subscriber.KeyQuarantineBody] != ""
+		// It stands for the payload in the event, if that is still to be had.
+		var event struct{ Payload []byte }
+		if json.Unmarshal(data, &event) == nil && event.Payload != nil {
+			r.sum, r.size = sha256.Sum256(event.Payload), len(event.Payload)
+		} else {
+			r.notice = true
+		}
+	}
+	return r
 }
 
 func (r record) poisoned() bool { return strings.HasSuffix(r.topic, ".poison") }
@@ -46,6 +68,12 @@ type identity struct{ endpoint, message string }
 
 // identities are those of all messages that the record holds.
 func (r record) identities() []identity {
+	if id, quarantined := r.metadata[subscriber.KeyQuarantineMessageIDs]; quarantined {
+		return []identity{{r.metadata[subscriber.KeyQuarantineEndpointID], id}}
+	}
+	if r.metadata[subscriber.KeyQuarantineClass] != "" && r.metadata[gateway.KeyMessageID] == "" && !r.file() {
+		return nil // nobody knows whose event that was
+	}
 	endpoint := r.metadata[gateway.KeyReceivingEndpointID]
 	if !r.file() {
 		return []identity{{endpoint, r.metadata[gateway.KeyMessageID]}}
@@ -71,10 +99,14 @@ type archive struct {
 
 	mu      sync.Mutex // also: one read at a time
 	records map[identity][]record
-	lean    bool // metadata is not kept
+	// quarantined are all records of the quarantine by their deduplication ID.
+	quarantined map[string][]record
+	lean        bool // metadata is not kept
 }
 
-func newArchive(s source) *archive { return &archive{source: s, records: map[identity][]record{}} }
+func newArchive(s source) *archive {
+	return &archive{source: s, records: map[identity][]record{}, quarantined: map[string][]record{}}
+}
 
 // catchUp reads everything that is stored by now.
 func (a *archive) catchUp(ctx context.Context) error {
@@ -83,6 +115,12 @@ func (a *archive) catchUp(ctx context.Context) error {
 	return a.source.read(ctx, func(r record) {
 		r.dedupID, r.elsewhere = r.metadata[sinks.KeyDedupID], r.metadata[gateway.KeyPayloadMode] != ""
 		ids := r.identities()
+		if r.quarantined {
+			a.quarantined[r.dedupID] = append(a.quarantined[r.dedupID], r)
+		}
+		if r.notice {
+			return // it does not hold a message
+		}
 		if a.lean && !r.file() {
 			r.metadata = nil
 		}
@@ -154,11 +192,11 @@ func (s *jetStreamSource) read(ctx context.Context, found func(record)) error {
 		if err != nil {
 			return err
 		}
-		r := record{topic: msg.Subject, sum: sha256.Sum256(msg.Data), size: len(msg.Data), metadata: map[string]string{}}
+		metadata := map[string]string{}
 		for name, values := range msg.Header {
-			r.metadata[name] = decodeWord(values[0])
+			metadata[name] = decodeWord(values[0])
 		}
-		found(r)
+		found(newRecord(msg.Subject, msg.Data, metadata))
 	}
 	return nil
 }
@@ -178,7 +216,7 @@ type kafkaSource struct {
 	positions map[string]map[int32]int64
 }
 
-var kafkaTopics = []string{"agrimill." + dataTopic, "agrimill.poison"}
+var kafkaTopics = []string{"agrimill." + dataTopic, "agrimill.poison", "agrimill.quarantine"}
 
 func newKafkaSource(proxy *kafkatest.Proxy) (*kafkaSource, error) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(proxy.Addr()), kgo.Dialer(proxy.DialBroker),
@@ -231,11 +269,11 @@ func (s *kafkaSource) read(ctx context.Context, found func(record)) error {
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			s.positions[r.Topic][r.Partition] = r.Offset + 1
-			own := record{topic: r.Topic, sum: sha256.Sum256(r.Value), size: len(r.Value), metadata: map[string]string{}}
+			metadata := map[string]string{}
 			for _, h := range r.Headers {
-				own.metadata[h.Key] = string(h.Value)
+				metadata[h.Key] = string(h.Value)
 			}
-			found(own)
+			found(newRecord(r.Topic, r.Value, metadata))
 		})
 	}
 	return failed

@@ -5,6 +5,7 @@ package faulttest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,7 +99,7 @@ func (s *watchedSink) Publish(topic string, messages ...*message.Message) error 
 	s.oracle.mu.Lock()
 	defer s.oracle.mu.Unlock()
 	for _, msg := range messages {
-		for _, id := range (record{metadata: msg.Metadata}).identities() {
+		for _, id := range newRecord(topic, msg.Payload, msg.Metadata).identities() {
 			s.oracle.acked[id] = true
 		}
 	}
@@ -131,6 +132,8 @@ func (c *watchedClient) ConfirmMessages(ctx context.Context, tenant string, conf
 type expectation struct {
 	// poisoned is how many messages are in the poison queue.
 	poisoned int
+	// quarantined is how many events are in the quarantine, notices included.
+	quarantined int
 	// open says which messages may be unconfirmed. Nil: none.
 	open func(gatewaytest.LedgerEntry) bool
 	// copies says how many records a message makes. 0: one.
@@ -145,8 +148,8 @@ type expectation struct {
 
 // verdict is what judge found.
 type verdict struct {
-	sent, stored, duplicates, poisoned int
-	problems                           []string
+	sent, stored, duplicates, poisoned, quarantined int
+	problems                                        []string
 }
 
 func (v *verdict) problem(format string, args ...any) {
@@ -192,8 +195,20 @@ func (o *oracle) judge(want expectation) verdict {
 		}
 		o.judgeRecords(&v, want, e, records, copies)
 	}
-	for id := range all {
+	for id, records := range all {
+		if !slices.ContainsFunc(records, func(r record) bool { return !r.quarantined }) {
+			continue // events that the gateway made up
+		}
 		v.problem("%s is stored and was never sent", id.message)
+	}
+	v.quarantined = len(o.archive.quarantined)
+	if v.quarantined != want.quarantined {
+		v.problem("%d events are in the quarantine, want %d", v.quarantined, want.quarantined)
+	}
+	for id, records := range o.archive.quarantined {
+		if len(records) > 1 && !want.duplicates {
+			v.problem("the quarantine has %s %d times", id, len(records))
+		}
 	}
 	if v.sent == 0 {
 		v.problem("nothing was sent, so nothing is shown")
@@ -220,6 +235,9 @@ func (o *oracle) settle() {
 
 // judgeRecords judges the records of one message.
 func (o *oracle) judgeRecords(v *verdict, want expectation, e gatewaytest.LedgerEntry, records []record, copies int) {
+	if sound := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.quarantined }); len(sound) > 0 {
+		records = sound // came later than what is in the quarantine, and is what counts
+	}
 	dedup := map[string]bool{}
 	poisoned := false
 	for _, r := range records {

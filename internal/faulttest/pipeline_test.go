@@ -60,8 +60,9 @@ func newParts(client gateway.Config, at address) *parts {
 			Files: []string{fileType}, Nack: short, Reconnect: short, Order: subscriber.Unordered,
 			WholeFileHold: 50 * time.Millisecond,
 			DrainTimeout:  3 * time.Second, CloseTimeout: 6 * time.Second,
-			Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
-			Payload: subscriber.PayloadConfig{Retry: short},
+			Confirm:    subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
+			Payload:    subscriber.PayloadConfig{Retry: short},
+			Quarantine: subscriber.QuarantineConfig{Retry: short},
 		},
 		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
 		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
@@ -93,16 +94,17 @@ func build(p *parts, logger watermill.LoggerAdapter) (*pipeline, error) {
 	if p.Client != nil {
 		p.Subscriber.Client = p.Client(client)
 	}
-	sub, err := subscriber.New(p.Subscriber, logger)
+	sink, err := openSink(p, logger)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	sink, err := openSink(p, logger)
-	if err != nil {
-		return nil, errors.Join(err, sub.Close(), client.Close())
-	}
 	if p.Sink != nil {
 		sink = p.Sink(sink)
+	}
+	p.Subscriber.Quarantine.Publisher = sink
+	sub, err := subscriber.New(p.Subscriber, logger)
+	if err != nil {
+		return nil, errors.Join(err, sink.Close(), client.Close())
 	}
 	if p.Store != "" {
 		store, err := boltstore.New(boltstore.Config{Path: p.Store})

@@ -3,6 +3,7 @@
 package faulttest
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/streamproxy"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -36,8 +38,8 @@ func (w *world) between(p *pipeline, texts []string) {
 	}
 }
 
-// Events that are broken in every way. Each is reported and left alone; the
-// stream goes on.
+// Events that are broken in every way. Each is reported and put into the
+// quarantine; the stream goes on.
 func TestRow24MalformedEvents(t *testing.T) {
 	const id, endpoint = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-8999-aaaaaaaaaaaa"
 	fields := func(rest string) string {
@@ -65,11 +67,74 @@ func TestRow24MalformedEvents(t *testing.T) {
 		texts = append(texts, "event: MESSAGE_RECEIVED\ndata: "+d+"\n\n")
 	}
 	w.between(p, texts)
-	w.judge(expectation{})
-	// The empty one is no event by the grammar of event streams.
-	if got := malformed.Load(); got < int64(len(data))-2 || p.health().Poisoned != 0 {
-		t.Errorf("%d of %d malformed events were reported, %d poisoned", got, len(data), p.health().Poisoned)
+	w.between(p, texts) // the same once more: they are known by then
+	w.eventually("all are in the quarantine", func() bool { return p.sub.Stats().QuarantineWaiting == 0 })
+	// Some have IDs, of messages that the gateway does not know.
+	w.judge(expectation{quarantined: len(data), unknown: true})
+	if got := malformed.Load(); got != int64(2*len(data)) || p.health().Poisoned != 0 {
+		t.Errorf("%d of %d malformed events were reported, %d poisoned", got, 2*len(data), p.health().Poisoned)
 	}
+}
+
+// Events of real messages break on their way. They are in the quarantine before
+// they are confirmed, also when it was down for a while. What the quarantine
+// cannot have, because the payload is elsewhere, is not confirmed until it comes
+// sound.
+func TestRow24BrokenOnTheWay(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind, gateway: gatewaytest.Config{InlineLimit: 1000}})
+		var sound atomic.Bool
+		ways := [][2]string{
+			{`"sent_at":"2`, `"sent_at":"about 2`}, {`"sent_at":"`, `"sent_at":1,"x":"`}, {`"app_message_id"`, `"app_message"`},
+			{`{"event_type":"MESSAGE`, `{"event_type":"MASSAGE`}, {`"message_type":`, `"message_type":[],"x":`},
+		}
+		proxy := streamproxy.Start(t, w.gateway.BaseURL(), func(event []byte) []byte {
+			if sound.Load() || !bytes.Contains(event, []byte(`"filename":"break `)) {
+				return event
+			}
+			_, number, _ := bytes.Cut(event, []byte(`"filename":"break `))
+			way := ways[int(number[0]-'0')%len(ways)]
+			return bytes.Replace(event, []byte(way[0]), []byte(way[1]), 1)
+		})
+		p := w.start(func(p *parts) {
+			p.Gateway.BaseURL = proxy
+			p.Subscriber.Quarantine.MaxWaiting = 5
+		})
+		if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		broken, elsewhere := 0, 0
+		for i := range messages {
+			switch {
+			case i%40 == 7:
+				elsewhere++
+				w.sendRequest(gatewaytest.SendRequest{MessageType: messageType, Payload: w.bytes(1500), Filename: fmt.Sprint("break ", i%10)})
+			case i%5 == 2:
+				broken++
+				w.sendRequest(gatewaytest.SendRequest{MessageType: messageType, Payload: w.bytes(30), Filename: fmt.Sprint("break ", i%7)})
+			default:
+				w.send(1)
+			}
+			switch i {
+			case messages / 4, messages / 2:
+				w.gateway.CutStreams()
+			case messages / 3:
+				w.broker.hang()
+			}
+		}
+		w.pause(time.Second)
+		w.broker.resume()
+		w.waitConfirmedSome(messages - elsewhere)
+		w.eventually("all are in the quarantine", func() bool { return p.sub.Stats().Quarantined >= int64(broken+elsewhere) })
+		if n := w.confirmed(); n != messages-elsewhere {
+			t.Errorf("%d messages are confirmed, want all but the %d whose payload is elsewhere", n, elsewhere)
+		}
+		sound.Store(true)
+		w.gateway.CutStreams()
+		w.waitConfirmed()
+		v := w.judge(expectation{quarantined: broken + elsewhere})
+		t.Logf("%d in the quarantine, %+v", v.quarantined, p.sub.Stats())
+	})
 }
 
 // Event types and fields that nobody knows, and a name that is not that of the
@@ -113,16 +178,24 @@ func TestRow26HugeEvents(t *testing.T) {
 		}
 		for _, text := range []string{"data: ", ": a comment ", "event: ", "nothing that is known: "} {
 			w.gateway.EmitRaw(w.gateway.Application(), []byte(text+strings.Repeat("x", 17<<20)+"\n\n"))
-			if text == "data: " {
+			if text == "data: " || text == "event: " {
 				tooLarge++
 			}
 		}
 	}
-	w.waitConfirmed()
-	w.judge(expectation{})
+	// One that is real, and is left with the gateway.
+	w.sendPayload(messageType, fill(w, largest+2<<20))
+	w.send(1)
+	tooLarge++
+	total := len(w.gateway.Ledger())
+	w.waitConfirmedSome(total - 1)
+	// Of those that were made up, the ones with data look the same, and so do those with a name.
+	w.eventually("all three are noticed", func() bool { return p.sub.Stats().Quarantined >= 3 })
+	large := w.gateway.Ledger()[total-2]
+	w.judge(expectation{quarantined: 3, open: func(e gatewaytest.LedgerEntry) bool { return e.MessageID == large.MessageID }})
 	s := p.sub.Stats()
-	if s.Stream.Connects != 1 || s.TooLarge < tooLarge {
-		t.Errorf("%d connects, %d events were too large; want one and at least %d", s.Stream.Connects, s.TooLarge, tooLarge)
+	if s.Stream.Connects != 1 || s.TooLarge != tooLarge {
+		t.Errorf("%d connects, %d events were too large; want one and %d", s.Stream.Connects, s.TooLarge, tooLarge)
 	}
 }
 

@@ -29,6 +29,9 @@ type decoder struct {
 	problems  []Problem
 	// places and values are where each key and each value is, by path.
 	places, values map[string]place
+	// excused are paths that are probably there under a wrong name, so that they are not
+	// told to be missing, too.
+	excused map[string]bool
 	// nodes counts the values that were visited; open are the aliases around the current
 	// one.
 	nodes   int
@@ -258,12 +261,56 @@ func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 		case path == "" && strings.HasPrefix(key.Value, "x-"):
 			// A place for anchors, as in other tools.
 		default:
-			d.add(SeverityError, place{key.Line, key.Column}, at, "is not a key here", suggestKey(key.Value, path, known))
+			near, suggestion := suggestKey(key.Value, path, known)
+			seen[near], d.excused[join(path, near)] = true, true
+			d.add(SeverityError, place{key.Line, key.Column}, at, "is not a key here", suggestion)
 		}
 	})
 	for _, f := range known {
 		if ok && f.tag.Get("required") == "true" && !seen[f.name] {
 			d.wrong(node, join(path, f.name), "is required", "")
+		}
+	}
+	if ok {
+		d.files(v, known, path)
+	}
+}
+
+// files reads the files of a section that hold secrets, and sees whether the other ones
+// are there.
+func (d *decoder) files(v reflect.Value, known []field, path string) {
+	for _, f := range known {
+		at := join(path, f.name)
+		base, isFile := strings.CutSuffix(f.name, "_file")
+		name := ""
+		if isFile && f.typ.Kind() == reflect.String {
+			name = v.FieldByIndex(f.index).String()
+		}
+		if name == "" {
+			continue
+		}
+		place := d.values[at]
+		data, err := readBounded(name, maxSecretSize)
+		if err != nil {
+			d.add(SeverityError, place, at, fileError(err), "")
+			continue
+		}
+		i := slices.IndexFunc(known, func(f field) bool { return f.name == base })
+		if i < 0 {
+			continue // its reader says what is wrong with it
+		}
+		text := strings.TrimRight(string(data), "\r\n")
+		target := v.FieldByIndex(known[i].index)
+		_, both := d.places[join(path, base)]
+		switch {
+		case both:
+			d.add(SeverityError, place, at, "excludes "+base, "remove one")
+		case text == "" || strings.ContainsAny(text, "\x00\r\n"):
+			d.add(SeverityError, place, at, "must be a file with one line, the "+strings.ReplaceAll(base, "_", " "), "")
+		case target.Type() == reflect.TypeFor[Secret]():
+			target.Set(reflect.ValueOf(NewSecret(text)))
+		case target.Kind() == reflect.String:
+			target.SetString(text)
 		}
 	}
 }
@@ -372,7 +419,11 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 		}
 		*target = text
 		if allowed := tag.Get("enum"); allowed != "" && !slices.Contains(strings.Split(allowed, ","), text) {
-			bad(didYouMean(text, strings.Split(allowed, ",")))
+			near := nearest(text, strings.Split(allowed, ","))
+			if near != "" {
+				near = "did you mean " + near + "?"
+			}
+			bad(near)
 		}
 		if tag.Get("file") == "true" && text != "" && !filepath.IsAbs(text) {
 			*target = filepath.Join(d.dir, text)

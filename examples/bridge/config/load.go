@@ -55,7 +55,7 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 	if options.Env == nil {
 		options.Env = os.Getenv
 	}
-	d := &decoder{file: name, dir: filepath.Dir(name), env: options.Env, places: map[string]place{}, values: map[string]place{}}
+	d := &decoder{file: name, dir: filepath.Dir(name), env: options.Env, places: map[string]place{}, values: map[string]place{}, excused: map[string]bool{}}
 	c := new(Config)
 	if root := d.parse(data); root != nil {
 		d.fill(reflect.ValueOf(c).Elem())

@@ -36,16 +36,16 @@ func didYouMean(name string, candidates []string) string {
 
 // suggestKey suggests what an unknown key of a section may have been meant to be: one with
 // nearly the same name there, or one of the same name elsewhere.
-func suggestKey(name, path string, known []field) string {
+func suggestKey(name, path string, known []field) (near, suggestion string) {
 	names := make([]string, len(known))
 	for i, f := range known {
 		names[i] = f.name
 	}
 	if len(name) > 64 {
-		return ""
+		return "", ""
 	}
 	if near := nearest(name, names); near != "" {
-		return "did you mean " + join(path, near) + "?"
+		return near, "did you mean " + join(path, near) + "?"
 	}
 	var elsewhere []string
 	walk(reflect.TypeFor[Config](), "", func(at string, f field) {
@@ -54,13 +54,13 @@ func suggestKey(name, path string, known []field) string {
 		}
 	})
 	if len(elsewhere) > 0 && len(elsewhere) <= 4 {
-		return "it belongs to " + oneOf(elsewhere)
+		return "", "it belongs to " + oneOf(elsewhere)
 	}
 	slices.Sort(names)
-	if len(names) <= 12 {
-		return "there is " + oneOf(names)
+	if len(names) <= 16 {
+		return "", "there is " + oneOf(names)
 	}
-	return ""
+	return "", ""
 }
 
 // walk calls use for every key of a section and of those in it, with its path; names

@@ -130,6 +130,9 @@ func seedOf(t *testing.T) uint64 {
 // watchHeap samples the heap until the test ends, and holds it to its bound.
 func (w *world) watchHeap(bound uint64) {
 	w.peak = &atomic.Uint64{}
+	// What the test before has left behind is not this one's. Pools let go of it in two steps.
+	runtime.GC()
+	runtime.GC()
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -1,0 +1,181 @@
+package tracing
+
+import (
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Sink returns sink with a producer span around each message that is published.
+// The message that the sink gets is a copy whose metadata carry the context of
+// that span, as traceparent and tracestate; the caller's is not changed. The span
+// is a child of the one in the message's context, or continues the trace that the
+// metadata name. system is the messaging.system, such as "kafka"; empty means the
+// Name of the sink's Description.
+//
+// The result does all that sink does, and closes it. It has a method
+// Unwrap() sinks.Sink that returns sink, for methods beyond the contract.
+func (t *Tracing) Sink(system string, sink sinks.Sink) sinks.Sink {
+	if t == nil {
+		return sink
+	}
+	name := sink.Describe().Name
+	if system == "" {
+		system = name
+	}
+	return &tracedSink{Sink: sink, producer: producer{t: t, system: system, name: "publish " + name}}
+}
+
+type tracedSink struct {
+	sinks.Sink
+	producer
+}
+
+// Publish implements sinks.Sink.
+func (s *tracedSink) Publish(topic string, messages ...*message.Message) error {
+	var room [1]sent
+	calls := s.begin(topic, messages, room[:0])
+	own := make([]*message.Message, len(calls))
+	for i := range calls {
+		own[i] = calls[i].copied
+	}
+	err := s.Sink.Publish(topic, own...)
+	end(calls, err)
+	return err
+}
+
+// Unwrap returns the sink that is traced.
+func (s *tracedSink) Unwrap() sinks.Sink { return s.Sink }
+
+// Publisher is [Tracing.Sink] for publishers that are no sinks. What the
+// publisher writes into the metadata is written back, the trace context aside: the
+// gateway's publisher fixes the context ID there.
+//
+// The result has the method OpensPayloads of the gateway's publisher. It owns pub
+// and closes it.
+func (t *Tracing) Publisher(system string, pub message.Publisher) message.Publisher {
+	if t == nil {
+		return pub
+	}
+	return &tracedPublisher{Publisher: pub, producer: producer{t: t, system: system, name: "publish " + system}}
+}
+
+type tracedPublisher struct {
+	message.Publisher
+	producer
+}
+
+// Publish implements message.Publisher.
+func (p *tracedPublisher) Publish(topic string, messages ...*message.Message) error {
+	var room [1]sent
+	calls := p.begin(topic, messages, room[:0])
+	own := make([]*message.Message, len(calls))
+	for i := range calls {
+		own[i] = calls[i].copied
+	}
+	err := p.Publisher.Publish(topic, own...)
+	for i := range calls {
+		p.writeBack(&calls[i])
+	}
+	end(calls, err)
+	return err
+}
+
+// writeBack takes over what the publisher has changed in the metadata.
+func (p *tracedPublisher) writeBack(c *sent) {
+	if c.copied == nil || c.copied == c.original {
+		return
+	}
+	fields := carrier(make(message.Metadata, 2))
+	for _, name := range p.t.config.Propagator.Fields() {
+		fields[name] = ""
+	}
+	for name, value := range c.copied.Metadata {
+		if _, ours := fields[name]; ours {
+			continue
+		}
+		if have, ok := c.original.Metadata[name]; ok && have == value {
+			continue
+		}
+		if c.original.Metadata == nil {
+			c.original.Metadata = make(message.Metadata, 2)
+		}
+		c.original.Metadata[name] = value
+	}
+}
+
+// OpensPayloads says what the publisher says.
+func (p *tracedPublisher) OpensPayloads() bool {
+	opener, ok := p.Publisher.(interface{ OpensPayloads() bool })
+	return ok && opener.OpensPayloads()
+}
+
+// Unwrap returns the publisher that is traced.
+func (p *tracedPublisher) Unwrap() message.Publisher { return p.Publisher }
+
+// producer makes the spans of messages that are sent.
+type producer struct {
+	t      *Tracing
+	system string
+	name   string // of the spans
+}
+
+// sent is one message of a call of Publish.
+type sent struct {
+	original, copied *message.Message
+	span             trace.Span // nil when nothing is recorded
+}
+
+// begin starts the spans and makes the copies.
+func (p *producer) begin(topic string, messages []*message.Message, calls []sent) []sent {
+	start := startOptions(trace.SpanKindProducer, p.system, "publish", semconv.MessagingOperationTypeSend, topic)
+	for _, msg := range messages {
+		calls = append(calls, p.beginOne(start, msg))
+	}
+	return calls
+}
+
+func (p *producer) beginOne(start []trace.SpanStartOption, msg *message.Message) sent {
+	if msg == nil {
+		return sent{} // the publisher's to refuse
+	}
+	parent := msg.Context()
+	if !trace.SpanContextFromContext(parent).IsValid() {
+		parent = p.t.extract(parent, msg.Metadata)
+	}
+	ctx, span := p.t.tracer.Start(parent, p.name, start...)
+	c := sent{original: msg}
+	if span.IsRecording() {
+		span.SetAttributes(p.t.messageAttributes(msg)...)
+		c.span = span
+	}
+	c.copied = &message.Message{UUID: msg.UUID, Metadata: p.t.inject(ctx, msg.Metadata), Payload: msg.Payload}
+	c.copied.SetContext(ctx)
+	return c
+}
+
+// end ends the spans. One error stands for all: of the messages of one call it
+// is not known which ones are stored.
+func end(calls []sent, err error) {
+	for i := range calls {
+		c := &calls[i]
+		if c.span == nil {
+			continue
+		}
+		if err != nil {
+			fail(c.span, err, c.original)
+		}
+		c.span.End()
+	}
+}
+
+// startOptions are what a sampler may want to see.
+func startOptions(kind trace.SpanKind, system, operation string, operationType attribute.KeyValue, topic string) []trace.SpanStartOption {
+	return []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(
+		semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName(operation), operationType,
+		semconv.MessagingDestinationName(text(topic)),
+	)}
+}

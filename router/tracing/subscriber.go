@@ -1,0 +1,210 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// ErrClosed is returned by Subscribe of a wrapped subscriber after Close.
+var ErrClosed = errors.New("tracing: the subscriber is closed")
+
+// SubscriberOption changes what [Tracing.Subscriber] returns.
+type SubscriberOption func(*tracedSubscriber)
+
+// NewTraces begins a new trace for each message, linked to the one that the
+// message's metadata names. It is for sources whose senders are not to decide
+// which trace a message belongs to and whether it is recorded. By default that
+// trace is continued.
+func NewTraces() SubscriberOption { return func(s *tracedSubscriber) { s.newTraces = true } }
+
+// Subscriber returns sub with a consumer span around each message, from the
+// moment at which it is offered until it is acked or nacked; a nack gives it the
+// status of an error. The message's context carries the span. system is the
+// messaging.system: [SystemGateway], "kafka", "nats".
+//
+// The result has the method Hold if sub has it. It owns sub and closes it. A
+// message that is not taken when its subscription ends is nacked.
+func (t *Tracing) Subscriber(system string, sub message.Subscriber, options ...SubscriberOption) message.Subscriber {
+	if t == nil {
+		return sub
+	}
+	s := &tracedSubscriber{
+		t: t, sub: sub, system: system,
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	for _, option := range options {
+		option(s)
+	}
+	if h, ok := sub.(holder); ok {
+		return &heldSubscriber{s, h}
+	}
+	return s
+}
+
+// holder is what the router looks for in subscribers whose subscriptions share
+// one source.
+type holder interface{ Hold() (release func()) }
+
+// heldSubscriber is a tracedSubscriber that can be held.
+type heldSubscriber struct {
+	*tracedSubscriber
+	holder
+}
+
+type tracedSubscriber struct {
+	t         *Tracing
+	sub       message.Subscriber
+	system    string
+	newTraces bool
+
+	stop chan struct{} // closed when Close begins: nothing more is offered
+	done chan struct{} // closed when sub is closed: nothing more is waited for
+
+	closeOnce sync.Once
+	closeErr  error
+
+	mu     sync.Mutex // guards closed against running.Add
+	closed bool
+	// running counts the goroutines that forward messages and those that wait
+	// for the end of one.
+	running sync.WaitGroup
+}
+
+// Subscribe implements message.Subscriber.
+func (s *tracedSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, ErrClosed
+	}
+	s.running.Add(1)
+	s.mu.Unlock()
+	in, err := s.sub.Subscribe(ctx, topic)
+	if err != nil {
+		s.running.Done()
+		return nil, err
+	}
+	out := make(chan *message.Message)
+	// Ends when sub closes its channel, which it does when ctx ends or on Close,
+	// and at the latest when Close of sub has returned.
+	go func() {
+		defer s.running.Done()
+		defer close(out)
+		s.forward(ctx, topic, in, out)
+	}()
+	return out, nil
+}
+
+func (s *tracedSubscriber) forward(ctx context.Context, topic string, in <-chan *message.Message, out chan<- *message.Message) {
+	start := startOptions(trace.SpanKindConsumer, s.system, "process", semconv.MessagingOperationTypeProcess, topic)
+	name := "process " + text(topic)
+	for {
+		var msg *message.Message
+		var ok bool
+		select {
+		case msg, ok = <-in:
+		case <-s.done:
+		}
+		if !ok {
+			return
+		}
+		if s.over(ctx) {
+			msg.Nack()
+			continue
+		}
+		s.begin(name, start, msg)
+		select {
+		case out <- msg:
+		case <-ctx.Done():
+			msg.Nack()
+		case <-s.stop:
+			msg.Nack()
+		}
+	}
+}
+
+// over reports whether nothing more is to be offered.
+func (s *tracedSubscriber) over(ctx context.Context) bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return ctx.Err() != nil
+	}
+}
+
+// begin starts the span of a message and puts it into the message's context.
+func (s *tracedSubscriber) begin(name string, start []trace.SpanStartOption, msg *message.Message) {
+	ctx := msg.Context()
+	parent := s.t.extract(ctx, msg.Metadata)
+	if s.newTraces {
+		if remote := trace.SpanContextFromContext(parent); remote.IsValid() {
+			start = append(start[:len(start):len(start)], trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: remote}))
+		}
+	}
+	spanCtx, span := s.t.tracer.Start(parent, name, start...)
+	if !span.IsRecording() {
+		msg.SetContext(spanCtx)
+		return
+	}
+	span.SetAttributes(s.t.messageAttributes(msg)...)
+	msg.SetContext(newContext(spanCtx, &delivery{span: span}))
+	var open *openSpan
+	if s.system == SystemGateway {
+		open = s.t.unconfirmed.add(span.SpanContext(), msg.Metadata)
+	}
+	// Ends with the message: Watermill's subscribers end its context when it was
+	// acked or nacked. Close of the subscriber waits for it.
+	s.running.Go(func() { s.await(ctx, msg, span, open) })
+}
+
+// await ends the span when the message is settled. ctx is the context that the
+// subscriber gave to the message.
+func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span trace.Span, open *openSpan) {
+	select {
+	case <-msg.Acked():
+	case <-msg.Nacked():
+	case <-ctx.Done():
+	case <-s.done:
+	}
+	// The context ends right after the ack, so both may be true.
+	select {
+	case <-msg.Acked():
+		open.acked(time.Now())
+		span.SetAttributes(KeySettled.String("ack"))
+	case <-msg.Nacked():
+		s.t.unconfirmed.remove(open)
+		span.SetAttributes(KeySettled.String("nack"))
+		span.SetStatus(codes.Error, "nacked")
+	default:
+		s.t.unconfirmed.remove(open)
+		span.SetAttributes(KeySettled.String("open"))
+		span.SetStatus(codes.Error, "neither acked nor nacked in time")
+	}
+	span.End()
+}
+
+// Close closes the subscriber, and ends the spans of messages that are still
+// open.
+func (s *tracedSubscriber) Close() error {
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
+		close(s.stop)
+		s.closeErr = s.sub.Close()
+		close(s.done)
+		s.running.Wait()
+	})
+	return s.closeErr
+}
+
+// Unwrap returns the subscriber that is traced.
+func (s *tracedSubscriber) Unwrap() message.Subscriber { return s.sub }

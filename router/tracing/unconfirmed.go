@@ -1,0 +1,191 @@
+package tracing
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Hooks returns hooks with the spans of confirmations: each begins when the
+// message was acked, ends when the service has taken the confirmation, and is a
+// child of the message's consumer span. A confirmation that the service refuses
+// for good is an error.
+//
+// The subscriber has to be the one that [Tracing.Subscriber] wraps as
+// [SystemGateway]. A message of which several routes have a copy has one such
+// span in the trace of each.
+func (t *Tracing) Hooks(hooks subscriber.Hooks) subscriber.Hooks {
+	if t == nil {
+		return hooks
+	}
+	confirmed, rejected := hooks.Confirmed, hooks.ConfirmationRejected
+	hooks.Confirmed = func(tenantID string, confirmations []gateway.MessageConfirmation) {
+		for _, c := range confirmations {
+			t.confirmed(tenantID, c, len(confirmations), nil)
+		}
+		if confirmed != nil {
+			confirmed(tenantID, confirmations)
+		}
+	}
+	hooks.ConfirmationRejected = func(tenantID string, c gateway.MessageConfirmation, err error) {
+		t.confirmed(tenantID, c, 1, err)
+		if rejected != nil {
+			rejected(tenantID, c, err)
+		}
+	}
+	return hooks
+}
+
+func (t *Tracing) confirmed(tenantID string, c gateway.MessageConfirmation, batch int, err error) {
+	for _, open := range t.unconfirmed.take(messageKey{c.EndpointID, c.MessageID}) {
+		ctx := trace.ContextWithSpanContext(context.Background(), open.span)
+		_, span := t.tracer.Start(ctx, "confirm", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(open.since()),
+			trace.WithAttributes(
+				semconv.MessagingSystemKey.String(SystemGateway),
+				semconv.MessagingOperationName("confirm"), semconv.MessagingOperationTypeSettle,
+				semconv.MessagingMessageID(c.MessageID), semconv.MessagingBatchMessageCount(batch),
+				KeyTenant.String(tenantID), KeyEndpoint.String(c.EndpointID),
+			))
+		if err != nil {
+			span.SetStatus(codes.Error, router.RedactError(err, nil))
+			span.SetAttributes(semconv.ErrorTypeKey.String(router.Classify(err).String()))
+		}
+		span.End()
+	}
+}
+
+// messageKey is what a confirmation names.
+type messageKey struct{ endpoint, message string }
+
+// openSpan is a consumer span whose message is not confirmed yet.
+type openSpan struct {
+	span trace.SpanContext
+	keys []messageKey // several for a file
+
+	mu      sync.Mutex
+	ackedAt time.Time
+}
+
+func (o *openSpan) acked(at time.Time) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ackedAt = at
+}
+
+// since is when the wait for the confirmation began: the ack, unless the
+// confirmation was faster than we were.
+func (o *openSpan) since() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ackedAt.IsZero() {
+		return time.Now()
+	}
+	return o.ackedAt
+}
+
+// unconfirmed remembers the recorded messages that are not confirmed yet. One
+// message may be with several subscriptions.
+type unconfirmed struct {
+	mu    sync.Mutex
+	spans *simplelru.LRU[messageKey, []*openSpan]
+}
+
+func newUnconfirmed(size int) (*unconfirmed, error) {
+	spans, err := simplelru.NewLRU[messageKey, []*openSpan](size, nil)
+	return &unconfirmed{spans: spans}, err
+}
+
+// add remembers the span of a message; nil means that it will not be confirmed.
+func (u *unconfirmed) add(span trace.SpanContext, metadata message.Metadata) *openSpan {
+	endpoint := metadata[gateway.KeyReceivingEndpointID]
+	o := &openSpan{span: span}
+	if id := metadata[gateway.KeyMessageID]; id != "" {
+		o.keys = []messageKey{{endpoint, id}}
+	} else {
+		for id := range strings.SplitSeq(metadata[gateway.KeyMessageIDs], ",") {
+			if id != "" {
+				o.keys = append(o.keys, messageKey{endpoint, id})
+			}
+		}
+	}
+	if len(o.keys) == 0 {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, key := range o.keys {
+		others, _ := u.spans.Peek(key)
+		u.spans.Add(key, append(others[:len(others):len(others)], o))
+	}
+	return o
+}
+
+// take forgets the message and returns the spans of which it was the last one to
+// be confirmed.
+func (u *unconfirmed) take(key messageKey) []*openSpan {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	spans, _ := u.spans.Peek(key)
+	u.spans.Remove(key)
+	var last []*openSpan
+	for _, o := range spans {
+		if !u.waits(o) {
+			last = append(last, o)
+		}
+	}
+	return last
+}
+
+// waits reports whether another message of the span is not confirmed yet. u.mu
+// is held.
+func (u *unconfirmed) waits(o *openSpan) bool {
+	if len(o.keys) == 1 {
+		return false
+	}
+	for _, key := range o.keys {
+		spans, _ := u.spans.Peek(key)
+		for _, other := range spans {
+			if other == o {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// remove forgets the span; its message comes again.
+func (u *unconfirmed) remove(o *openSpan) {
+	if o == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, key := range o.keys {
+		spans, _ := u.spans.Peek(key)
+		var left []*openSpan
+		for _, other := range spans {
+			if other != o {
+				left = append(left, other)
+			}
+		}
+		if len(left) == 0 {
+			u.spans.Remove(key)
+		} else {
+			u.spans.Add(key, left)
+		}
+	}
+}

@@ -9,6 +9,8 @@ type Status struct {
 	// a token is configured, so that it can be replayed.
 	Browsable bool `json:"poison_browsable"`
 	Replay    bool `json:"replay"`
+	// Metrics says that there is GET /metrics.
+	Metrics bool `json:"metrics"`
 	// Error is why the pipeline has ended; empty: it has not.
 	Error string `json:"error,omitempty"`
 }

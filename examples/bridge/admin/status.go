@@ -33,7 +33,8 @@ func (s *Server) status() Status {
 		snapshot.Sinks = []Sink{}
 	}
 	return Status{
-		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.token.configured(), Error: redact(err),
+		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.token.configured(),
+		Metrics: s.config.Gatherer != nil, Error: redact(err),
 	}
 }
 

@@ -14,7 +14,12 @@ const SLOW_MS = 15000;         // between looks at the queue, and twice that for
 
 const byId = (id) => document.getElementById(id);
 
+// What is not seen, or turns the direction of text, is spelled out.
+const UNSEEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const seen = (text) => String(text).replace(UNSEEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+
 function setText(node, text) {
+  text = seen(text);
   if (node.textContent !== text) node.textContent = text;
 }
 
@@ -26,7 +31,7 @@ function setHidden(node, hidden) {
 function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "text") node.textContent = value;
+    if (name === "text") setText(node, value);
     else if (value !== undefined) node.setAttribute(name, value);
   }
   node.append(...children);
@@ -37,10 +42,10 @@ function make(tag, attributes = {}, ...children) {
 // there stays there: focus, selection and open details survive an update.
 function keyed(parent, items, keyOf, create, update) {
   const known = parent.keyed ?? (parent.keyed = new Map());
-  const seen = new Set();
+  const wanted = new Set();
   items.forEach((item, place) => {
     const key = keyOf(item);
-    seen.add(key);
+    wanted.add(key);
     let node = known.get(key);
     if (!node) {
       node = create(item);
@@ -50,7 +55,7 @@ function keyed(parent, items, keyOf, create, update) {
     if (parent.children[place] !== node) parent.insertBefore(node, parent.children[place] ?? null);
   });
   for (const [key, node] of known) {
-    if (!seen.has(key)) {
+    if (!wanted.has(key)) {
       node.remove();
       known.delete(key);
     }
@@ -225,17 +230,17 @@ function showTiles(status) {
 
 // ---------------------------------------------------------------- the picture
 
-function newNode(label) {
+function newNode(role, label) {
   const error = make("p", { class: "error", hidden: "" },
     make("span", { class: "when" }), " ", make("span", { class: "ext" }));
   const node = make("article", { class: "node" },
-    make("header", {}, make("h3", { class: "ext", dir: "auto" }), stateBadge()),
+    make("header", {}, make("p", { class: "role", text: role }), stateBadge(), make("h3", { class: "ext", dir: "auto" })),
     make("p", { class: "kind ext" }),
     make("p", { class: "rate", hidden: "" }, make("b"), make("span", { class: "small muted" })),
     make("div", { class: "meter", hidden: "" }, make("i")),
     make("dl"),
     error);
-  node.setAttribute("aria-label", label);
+  node.setAttribute("aria-label", seen(label));
   return node;
 }
 
@@ -290,7 +295,7 @@ function showGateway(status, now) {
   const until = time(g.rate_limited_until);
   const since = time(g.since);
   return {
-    title: "Gateway", state: g.state, kind: g.host,
+    title: g.host || "gateway", state: g.state, kind: "sends events, takes messages",
     facts: [
       since && ["for", short(now - since)],
       ["reconnects", count(g.reconnects)],
@@ -307,7 +312,7 @@ function showSubscriber(status, now) {
   let state = stopped ? status.state : { connected: "running", disconnected: "outage" }[status.gateway.state] ?? status.gateway.state;
   const full = s.max_in_flight > 0 && s.in_flight >= s.max_in_flight;
   return {
-    title: "Subscriber", state, word: full && state === "running" ? "full, waits" : state === "outage" ? "waits" : state,
+    title: "event stream", state, word: full && state === "running" ? "full, waits" : state === "outage" ? "waits" : state,
     kind: "receives, confirms what is held", rate: rateText(rateOf("received")), unit: "events/s in",
     fill: s.max_in_flight > 0 ? s.in_flight / s.max_in_flight : undefined,
     facts: [
@@ -375,38 +380,39 @@ function showFlow(status) {
   const now = time(status.time);
   const forward = status.routes.filter((r) => r.direction !== "to_gateway");
   const back = status.routes.filter((r) => r.direction === "to_gateway");
-  const one = (parent, label, what) => keyed(byId(parent), what, () => label, () => newNode(label), (node, item) => showNode(node, item));
-  one("c-gateway", "Gateway", [showGateway(status, now)]);
-  one("c-subscriber", "Subscriber", status.gateway.state === "unused" ? [] : [showSubscriber(status, now)]);
-  keyed(byId("c-routes"), [...forward, ...back], (r) => r.name, (r) => newNode(`Route ${r.name}`), (node, r) => showNode(node, showRoute(r, now)));
+  const list = (column, role, items, keyOf, show) => keyed(byId(column), items, keyOf,
+    (item) => newNode(role, `${role} ${keyOf(item)}`.trim()), (node, item) => showNode(node, show(item, now)));
+  const name = (item) => item.name;
+  list("c-gateway", "Gateway", [status], () => "", showGateway);
+  list("c-subscriber", "Subscriber", status.gateway.state === "unused" ? [] : [status], () => "", showSubscriber);
+  list("c-routes", "Route", forward, name, showRoute);
+  list("c-sinks", "Sink", status.sinks, name, showSink);
+  list("c-back", "Route", back, name, showRoute);
   // Where the messages of the way back come from, when that is no sink of its own.
   const sources = new Map();
   for (const route of back) {
-    if (!status.sinks.some((s) => s.name === route.from.sink)) sources.set(placeText(route.from), { source: true, ...route.from });
+    if (!status.sinks.some((s) => s.name === route.from.sink)) sources.set(placeText(route.from), route.from);
   }
-  const ends = [...status.sinks, ...sources.values()];
-  keyed(byId("c-sinks"), ends, (s) => (s.source ? `source ${placeText(s)}` : `sink ${s.name}`),
-    (s) => newNode(s.source ? `Source ${placeText(s)}` : `Sink ${s.name}`),
-    (node, s) => showNode(node, s.source
-      ? { title: placeText(s), state: "unknown", word: "source", kind: s.kind, facts: [] }
-      : showSink(s, now)));
+  list("c-sources", "Source", [...sources.values()], placeText, (place) => (
+    { title: place.sink || place.kind, state: "unknown", word: "read", kind: place.detail, facts: [] }));
+  setHidden(byId("way-back"), back.length === 0);
 
   const node = (column, key) => byId(column).keyed?.get(key);
   const next = [];
   const wire = (from, to, state, rate) => from && to && next.push({ from, to, tone: toneOf(state), rate });
-  const gateway = node("c-gateway", "Gateway");
-  const subscriber = node("c-subscriber", "Subscriber");
+  const gateway = node("c-gateway", "");
+  const subscriber = node("c-subscriber", "");
   wire(gateway, subscriber, status.gateway.state, rateOf("received"));
   for (const route of forward) {
     const rate = rateOf(`route ${route.name}`);
     const here = node("c-routes", route.name);
     wire(subscriber ?? gateway, here, route.state === "outage" ? "running" : route.state, rate);
-    wire(here, node("c-sinks", `sink ${route.to.sink}`), route.state, rate);
+    wire(here, node("c-sinks", route.to.sink), route.state, rate);
   }
   for (const route of back) {
     const rate = rateOf(`route ${route.name}`);
-    const here = node("c-routes", route.name);
-    wire(node("c-sinks", `sink ${route.from.sink}`) ?? node("c-sinks", `source ${placeText(route.from)}`), here, route.state === "outage" ? "running" : route.state, rate);
+    const here = node("c-back", route.name);
+    wire(node("c-sinks", route.from.sink) ?? node("c-sources", placeText(route.from)), here, route.state === "outage" ? "running" : route.state, rate);
     wire(here, gateway, route.state, rate);
   }
   wires = next;
@@ -464,8 +470,10 @@ function drawWires() {
     const x2 = (s.rightward ? s.to.left : s.to.right) - tip;
     const y1 = s.from.top + s.from.height * s.a.place;
     const y2 = s.to.top + s.to.height * s.b.place;
-    const bend = Math.min(80, Math.max(20, Math.abs(x2 - x1) / 2)) * (s.rightward ? 1 : -1);
-    const d = `M${x1.toFixed(1)} ${y1.toFixed(1)}C${(x1 + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2.toFixed(1)} ${y2.toFixed(1)}`;
+    const bend = Math.min(36, Math.abs(x2 - x1) / 2) * (s.rightward ? 1 : -1);
+    // Straight on until shortly before the end: what lies between is passed by.
+    const straight = Math.abs(x2 - x1) > 200 ? x2 + (s.rightward ? -60 : 60) : x1;
+    const d = `M${x1.toFixed(1)} ${y1.toFixed(1)}H${straight.toFixed(1)}C${(straight + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2.toFixed(1)} ${y2.toFixed(1)}`;
     const [line, pulse, head] = group.children;
     for (const path of [line, pulse]) if (path.getAttribute("d") !== d) path.setAttribute("d", d);
     head.setAttribute("d", `M${(x2 + tip).toFixed(1)} ${y2.toFixed(1)}l${-1.3 * tip} -5v10z`);
@@ -672,11 +680,11 @@ async function loadTenants() {
 }
 
 function newTenant() {
-  const head = make("tr", { role: "row" }, ...["Endpoint", "Type", "Sends", "Receives", "Connected to"].map((text) => make("th", { scope: "col", role: "columnheader", text })));
+  const head = make("tr", { role: "row" }, ...["Endpoint", "Type", "Sends", "Receives", "Connected now"].map((text) => make("th", { scope: "col", role: "columnheader", text })));
   return make("div", { class: "panel tenant" },
     make("details", { open: "" },
       make("summary", {}, make("span", { class: "ext id" }), make("span", { class: "muted small ext scopes" })),
-      make("div", { class: "scroll" }, make("table", { role: "table" }, make("thead", { role: "rowgroup" }, head), make("tbody", { role: "rowgroup" })))));
+      make("div", { class: "scroll" }, make("table", { role: "table", class: "cards" }, make("thead", { role: "rowgroup" }, head), make("tbody", { role: "rowgroup" })))));
 }
 
 function showTenant(node, tenant) {
@@ -684,10 +692,10 @@ function showTenant(node, tenant) {
   setText(node.querySelector(".scopes"), (tenant.scopes ?? []).join(", "));
   keyed(node.querySelector("tbody"), tenant.endpoints, (e) => e.id, () => make("tr", { role: "row" },
     make("td", { role: "cell" }, make("strong", { class: "ext name", dir: "auto" }), make("span", { class: "tag", text: "ours" }), make("span", { class: "sub ext external" })),
-    make("td", { role: "cell", class: "ext kind" }),
-    make("td", { role: "cell" }, make("ul", { class: "types sends" })),
-    make("td", { role: "cell" }, make("ul", { class: "types receives" })),
-    make("td", { role: "cell", class: "routed" })), showEndpoint);
+    make("td", { role: "cell", "data-label": "Type" }, make("span", { class: "ext kind" })),
+    make("td", { role: "cell", "data-label": "Sends" }, make("ul", { class: "types sends" })),
+    make("td", { role: "cell", "data-label": "Receives" }, make("ul", { class: "types receives" })),
+    make("td", { role: "cell", "data-label": "Connected now" }, make("span", { class: "routed" }))), showEndpoint);
 }
 
 function showEndpoint(row, e) {
@@ -719,6 +727,7 @@ function showStatus(status) {
   const trouble = [status.error && `The pipeline has ended: ${status.error}`, status.config?.error && `The configuration was not reloaded: ${status.config.error}`].filter(Boolean).join(" — ");
   setText(byId("trouble").querySelector("p"), trouble);
   setHidden(byId("trouble"), !trouble);
+  setHidden(byId("metrics"), !status.metrics);
   setText(byId("poison-where"), status.poison.sink ? `topic ${status.poison.topic} in ${status.poison.sink}` : "");
   showTiles(status);
   showFlow(status);

@@ -23,8 +23,9 @@ func (w *world) configure(sections string) string {
   service_name: ${AGRIMILL_SERVICE}
   application_id: ${AGRIMILL_APPLICATION_ID}
   software_version_id: ${AGRIMILL_SOFTWARE_VERSION_ID}
+  retry: {max_attempts: 1}
 routes:
-  - {name: farm data, from: {gateway: all}, to: {sink: farm, topic: "{type|none}"}}
+  - {name: farm-data, from: {gateway: all}, to: {sink: farm, topic: "{type|none}"}}
 %s`, w.env["AGRIMILL_BASE_URL"], w.env["AGRIMILL_TOKEN_URL"], sections)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		w.Fatal(err)

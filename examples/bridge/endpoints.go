@@ -205,29 +205,22 @@ func (p *program) confirm(ctx context.Context, question string) error {
 	if _, err := fmt.Fprintf(p.stderr, "%s [y/N] ", question); err != nil {
 		return err
 	}
-	type line struct {
-		text string
-		err  error
-	}
-	answer := make(chan line, 1)
-	// Ends with the line. A terminal cannot be made to give up a read, so after a
-	// signal it ends with the program.
-	go func() {
-		text, err := bufio.NewReader(io.LimitReader(p.stdin, 1<<10)).ReadString('\n')
-		answer <- line{text, err}
-	}()
-	select {
-	case <-ctx.Done():
-		p.notef("")
-		return ctx.Err()
-	case got := <-answer:
-		if got.err != nil && !errors.Is(got.err, io.EOF) {
-			return got.err
+	var answer string
+	err := p.readStdin(ctx, func(stdin io.Reader) error {
+		text, err := bufio.NewReader(io.LimitReader(stdin, 1<<10)).ReadString('\n')
+		if !errors.Is(err, io.EOF) && err != nil {
+			return err
 		}
-		switch strings.ToLower(strings.TrimSpace(got.text)) {
-		case "y", "yes":
-			return nil
-		}
-		return errDeclined
+		answer = text
+		return nil
+	})
+	if err != nil {
+		p.notef("") // after the question
+		return err
 	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errDeclined
 }

@@ -30,6 +30,7 @@ func newFarm(t *testing.T, config gatewaytest.Config) *farm {
 		"AGRIMILL_BASE_URL": settings.BaseURL, "AGRIMILL_TOKEN_URL": settings.TokenURL, "AGRIMILL_CLIENT_ID": settings.ClientID,
 		"AGRIMILL_CLIENT_SECRET": settings.ClientSecret, "AGRIMILL_SERVICE": settings.ServiceName,
 	}
+	f.env["AGRIMILL_APPLICATION_ID"], f.env["AGRIMILL_SOFTWARE_VERSION_ID"] = f.gate.Application().ID, f.gate.Application().SoftwareVersionID
 	types := []string{taskData, shapes, "doc:pdf", "application:octet-stream"}
 	f.terminal = f.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: terminalID, Name: "Terminal", Send: types})
 	f.software = f.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: softwareID, Name: "Farm software", Receive: types, Subscribe: types})

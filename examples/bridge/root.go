@@ -46,6 +46,7 @@ configuration.`,
 	root.AddCommand(
 		newTenantsCommand(p),
 		newEndpointsCommand(p),
+		newSendCommand(p),
 		newPoisonCommand(p),
 		newEmulatorCommand(p),
 		newVersionCommand(p),

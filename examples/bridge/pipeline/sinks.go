@@ -1,0 +1,251 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	gcblob "gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // the driver of file:// buckets
+
+	"github.com/agrimill/agrimill/examples/bridge/config"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/blob"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/logsink"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// sink is one sink of the configuration. All routes share it, over reloads, so its
+// Close does nothing: shut does. It is opened by run; until that has worked it is
+// an outage to those who publish.
+type sink struct {
+	*later[sinks.Sink]
+	name, kind, target string
+	config             config.Sink
+	segment            func(string) string
+	release            func() error // closes what the sink was opened with
+	measured           sinks.Sink   // itself, measured: what routers get
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	checkMu sync.Mutex
+	up      bool
+	failure string
+	checked time.Time
+}
+
+var _ sinks.Sink = (*sink)(nil)
+
+// newSink checks the configuration of a sink, and connects to nothing.
+func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
+	s := &sink{name: name, kind: cfg.Kind(), config: cfg, release: func() error { return nil }}
+	logger := p.logger.With("sink", name)
+	var open func(context.Context) (sinks.Sink, error)
+	var err error
+	switch {
+	case cfg.NATS != nil:
+		open, err = natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
+		s.segment, s.target = nats.TopicSegment, hosts(string(cfg.NATS.URL))
+	case cfg.Kafka != nil:
+		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
+		s.segment, s.target = kafka.TopicSegment, strings.Join(cfg.Kafka.Brokers, ",")
+	case cfg.Blob != nil:
+		open = p.blobOpener(s, *cfg.Blob)
+		s.segment, s.target = sinks.DefaultSegments.Escape, cfg.Blob.URL.String()
+	case cfg.Log != nil:
+		config := cfg.Log.SinkConfig()
+		config.Writer = p.options.Stdout
+		open = func(context.Context) (sinks.Sink, error) { return logsink.New(config) }
+		s.segment = sinks.DefaultSegments.Escape
+	default:
+		err = errors.New("one of nats, kafka, blob and log is required")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: %w", name, err)
+	}
+	s.later = newLater(open, logger)
+	s.measured = p.sinkMetrics.Wrap(name, s)
+	return s, nil
+}
+
+func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+	config, err := cfg.SinkConfig(name)
+	if err == nil {
+		err = config.Validate()
+	}
+	return func(context.Context) (sinks.Sink, error) { return typed(nats.New(config, logger)) }, err
+}
+
+func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+	config, err := cfg.SinkConfig(name)
+	if err == nil {
+		err = config.Validate()
+	}
+	return func(context.Context) (sinks.Sink, error) { return typed(kafka.New(config, logger)) }, err
+}
+
+// typed keeps a nil pointer from becoming a sink that is not nil.
+func typed[S sinks.Sink](s S, err error) (sinks.Sink, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *Pipeline) blobOpener(s *sink, cfg config.Blob) func(context.Context) (sinks.Sink, error) {
+	return func(ctx context.Context) (sinks.Sink, error) {
+		bucket, err := gcblob.OpenBucket(context.WithoutCancel(ctx), bucketURL(string(cfg.URL)))
+		if err != nil {
+			return nil, err
+		}
+		config := cfg.SinkConfig()
+		config.Bucket = bucket
+		if p.claimCheck != nil {
+			config.ClaimCheck = p.claimCheck
+		}
+		opened, err := typed(blob.New(config))
+		if err != nil {
+			return nil, errors.Join(err, bucket.Close())
+		}
+		s.release = bucket.Close
+		return opened, nil
+	}
+}
+
+// bucketURL makes files of a bucket appear whole in one step, as package
+// claimcheck does.
+func bucketURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" || u.Query().Has("no_tmp_dir") {
+		return text
+	}
+	query := u.Query()
+	query.Set("no_tmp_dir", "true")
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// hosts are the hosts and ports of addresses.
+func hosts(text string) string {
+	var list []string
+	for address := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil {
+			continue
+		}
+		host := u.Host
+		if host == "" {
+			host = path.Base(u.Path)
+		}
+		list = append(list, host)
+	}
+	return strings.Join(list, ",")
+}
+
+// start opens the sink in the background, until ctx ends or shut.
+func (s *sink) start(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(ctx)
+	s.running.Go(func() { // ends with ctx
+		s.run(ctx)
+		if inner, err := s.get(); err == nil {
+			d := inner.Describe()
+			_ = s.Health(ctx) // remembered
+			s.logger.Info("sink is open", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
+		}
+	})
+}
+
+// shut closes the sink. It returns at the latest when ctx ends; what does not
+// return from its Close is left behind then.
+func (s *sink) shut(ctx context.Context) error {
+	result := make(chan error, 1)
+	// Ends when the sink's Close returns; we have no means to end it.
+	go func() {
+		if s.stop != nil {
+			s.stop()
+			s.running.Wait()
+		}
+		inner, err := s.get()
+		if err != nil {
+			result <- nil // it was never opened
+			return
+		}
+		result <- errors.Join(inner.Close(), s.release())
+	}()
+	select {
+	case err := <-result:
+		if err != nil {
+			return fmt.Errorf("sink %s: %w", s.name, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sink %s: does not return from Close", s.name)
+	}
+}
+
+// Publish implements [sinks.Sink].
+func (s *sink) Publish(topic string, messages ...*message.Message) error {
+	inner, err := s.get()
+	if err != nil {
+		return sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
+	}
+	return inner.Publish(topic, messages...)
+}
+
+// Describe implements [sinks.Sink].
+func (s *sink) Describe() sinks.Description {
+	d := sinks.Description{}
+	if inner, err := s.get(); err == nil {
+		d = inner.Describe()
+	}
+	d.Name = s.name
+	return d
+}
+
+// TopicSegment implements [sinks.Sink]. It is that of the kind of sink.
+func (s *sink) TopicSegment(value string) string { return s.segment(value) }
+
+// Health implements [sinks.Sink], and remembers what it found.
+func (s *sink) Health(ctx context.Context) error {
+	inner, err := s.get()
+	if err != nil {
+		err = sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	} else {
+		err = inner.Health(ctx)
+	}
+	if errors.Is(err, errNotOpen) {
+		return err // it is just being opened: nothing is known
+	}
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
+	s.up, s.failure, s.checked = err == nil, router.RedactError(err, nil), time.Now()
+	return err
+}
+
+// last is what Health found when it was last asked.
+func (s *sink) last() (up bool, failure string, checked time.Time) {
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
+	return s.up, s.failure, s.checked
+}
+
+// Close does nothing: the routers close what they publish to, and the sink
+// outlives them.
+func (s *sink) Close() error { return nil }
+
+// libraryLogger is the logger for the packages of agrimill and Watermill. What
+// they tell at level info is told by the pipeline itself, once, when a state changes.
+func (p *Pipeline) libraryLogger(logger *slog.Logger) watermill.LoggerAdapter {
+	return watermill.NewSlogLoggerWithLevelMapping(logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
+}

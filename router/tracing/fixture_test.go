@@ -1,0 +1,269 @@
+package tracing_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	typeIn   = "app:test:json"
+	typeBack = "app:test:report"
+	typeFile = "iso:11783:-10:taskdata:zip"
+	patience = 30 * time.Second
+)
+
+// world is a gateway, and a tracing whose spans are recorded.
+type world struct {
+	*testing.T
+	*tracing.Tracing
+	server   *gatewaytest.Server
+	client   *gateway.Client
+	sender   gateway.Endpoint
+	receiver gateway.Endpoint
+	recorder *tracetest.SpanRecorder
+	provider *sdktrace.TracerProvider
+}
+
+func newWorld(t *testing.T, cfg tracing.Config, options ...sdktrace.TracerProviderOption) *world {
+	t.Helper()
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	types := []string{typeIn, typeBack, typeFile}
+	w := &world{
+		T: t, server: server,
+		sender:   server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types, Receive: []string{typeBack}}),
+		receiver: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Send: types, Receive: types, Subscribe: []string{typeIn, typeFile}}),
+		recorder: tracetest.NewSpanRecorder(),
+	}
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	w.client = client
+	w.provider = sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(w.recorder))...)
+	cfg.TracerProvider = w.provider
+	if w.Tracing, err = tracing.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// subscriber returns a subscriber of the gateway that is not wrapped yet.
+func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subscriber {
+	w.Helper()
+	cfg := subscriber.Config{
+		Client: w.client, Hooks: w.Hooks(subscriber.Hooks{}),
+		Nack:    subscriber.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond},
+		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	sub, err := subscriber.New(cfg, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+// start runs routes and returns how to stop them, which also waits for all spans.
+func (w *world) start(cfg router.Config, routes ...router.Route) (stop func()) {
+	w.Helper()
+	cfg.Chain, cfg.Observer = w.Chain(cfg.Chain), w.Observer(cfg.Observer)
+	if cfg.Retry.InitialInterval == 0 {
+		cfg.Retry.InitialInterval = time.Millisecond
+	}
+	r, err := router.New(cfg, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, route := range routes {
+		if err := r.Add(route); err != nil {
+			w.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-r.Running()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-result; err != nil {
+			w.Errorf("Run: %v", err)
+		}
+	}
+	w.Cleanup(stop)
+	return stop
+}
+
+// send gives the gateway a message for the receiver.
+func (w *world) send(messageType, payload, filename string) []string {
+	w.Helper()
+	ids, err := w.server.Send(gatewaytest.SendRequest{
+		From: w.sender.ID, MessageType: messageType, Payload: []byte(payload), Filename: filename,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return ids
+}
+
+// wait waits for the gateway's ledger.
+func (w *world) wait(what string, cond func([]gatewaytest.LedgerEntry) bool) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if err := w.server.Wait(ctx, cond); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (w *world) waitConfirmed(n int) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if err := w.server.WaitConfirmed(ctx, n); err != nil {
+		w.Fatalf("%d confirmations: %v", n, err)
+	}
+}
+
+// spans are the ended spans, in the order in which they began.
+func (w *world) spans() []sdktrace.ReadOnlySpan {
+	w.Helper()
+	spans := w.recorder.Ended()
+	if started := w.recorder.Started(); len(started) != len(spans) {
+		w.Errorf("%d spans were started, %d have ended", len(started), len(spans))
+	}
+	slices.SortStableFunc(spans, func(a, b sdktrace.ReadOnlySpan) int { return a.StartTime().Compare(b.StartTime()) })
+	return spans
+}
+
+// named returns the one span of this name.
+func (w *world) named(name string) sdktrace.ReadOnlySpan {
+	w.Helper()
+	found := w.allNamed(name)
+	if len(found) != 1 {
+		w.Fatalf("%d spans %q, want one; there are\n%s", len(found), name, w.tree())
+	}
+	return found[0]
+}
+
+func (w *world) allNamed(name string) []sdktrace.ReadOnlySpan {
+	return slices.DeleteFunc(w.spans(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() != name })
+}
+
+// tree draws all spans.
+func (w *world) tree() string {
+	var b strings.Builder
+	spans := w.spans()
+	known := map[trace.SpanID]bool{}
+	for _, s := range spans {
+		known[s.SpanContext().SpanID()] = true
+	}
+	var draw func(parent trace.SpanID, indent string)
+	draw = func(parent trace.SpanID, indent string) {
+		for _, s := range spans {
+			p := s.Parent().SpanID()
+			if p == parent || indent == "" && !known[p] {
+				fmt.Fprintf(&b, "%s%s\n", indent, s.Name())
+				draw(s.SpanContext().SpanID(), indent+"  ")
+			}
+		}
+	}
+	draw(trace.SpanID{}, "")
+	return b.String()
+}
+
+// wantTree fails the test unless the spans look like this.
+func (w *world) wantTree(want string) {
+	w.Helper()
+	if got := w.tree(); got != want {
+		w.Fatalf("spans\n%swant\n%s", got, want)
+	}
+}
+
+// wantOneTrace fails the test unless all spans belong to one trace.
+func (w *world) wantOneTrace() {
+	w.Helper()
+	ids := map[trace.TraceID]bool{}
+	for _, s := range w.spans() {
+		ids[s.SpanContext().TraceID()] = true
+	}
+	if len(ids) != 1 {
+		w.Errorf("%d traces, want one", len(ids))
+	}
+}
+
+// attributes of a span as text.
+func attributes(s sdktrace.ReadOnlySpan) map[string]string {
+	all := map[string]string{}
+	for _, kv := range s.Attributes() {
+		all[string(kv.Key)] = kv.Value.Emit()
+	}
+	return all
+}
+
+func eventNames(s sdktrace.ReadOnlySpan) (names []string) {
+	for _, e := range s.Events() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func eventAttributes(e sdktrace.Event) map[string]string {
+	all := map[string]string{}
+	for _, kv := range e.Attributes {
+		all[string(kv.Key)] = kv.Value.Emit()
+	}
+	return all
+}
+
+// wantStatus fails the test unless the span has this status.
+func (w *world) wantStatus(s sdktrace.ReadOnlySpan, want codes.Code) {
+	w.Helper()
+	if got := s.Status(); got.Code != want {
+		w.Errorf("span %q has status %v %q, want %v", s.Name(), got.Code, got.Description, want)
+	}
+}
+
+// wantAttribute fails the test unless the span has this attribute.
+func (w *world) wantAttribute(s sdktrace.ReadOnlySpan, key attribute.Key, want string) {
+	w.Helper()
+	if got, ok := attributes(s)[string(key)]; got != want || ok != (want != "") {
+		w.Errorf("span %q: %s is %q, want %q", s.Name(), key, got, want)
+	}
+}
+
+// everything is all text of all spans.
+func (w *world) everything() string {
+	var b strings.Builder
+	for _, s := range w.spans() {
+		fmt.Fprintln(&b, s.Name(), s.Status().Description, attributes(s))
+		for _, e := range s.Events() {
+			fmt.Fprintln(&b, e.Name, eventAttributes(e))
+		}
+	}
+	return b.String()
+}

@@ -107,7 +107,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			// Only those clients that did not take their answers in time.
 			_ = server.Close()
 		}
-		<-served
+		_ = <-served // it says that the server is closed
 	}
 	return errors.Join(err, s.Close())
 }

@@ -34,7 +34,7 @@ func (s Sink) Kind() string {
 type NATSConnection struct {
 	// URL is the address of the server, or several separated by commas.
 	URL URL `yaml:"url"`
-	// User and Password authenticate the connection.
+	// User authenticates the connection, with Password.
 	User string `yaml:"user"`
 	// Password belongs to User.
 	Password Secret `yaml:"password"`

@@ -43,7 +43,7 @@ type TLS struct {
 	// CAFile is a file with the certificates (PEM) of the authorities that are
 	// trusted. Without it, those of the system are.
 	CAFile string `yaml:"ca_file" file:"true"`
-	// CertFile and KeyFile identify this client (PEM); both or none.
+	// CertFile is the certificate of this client (PEM). It needs KeyFile.
 	CertFile string `yaml:"cert_file" file:"true"`
 	// KeyFile is the private key of CertFile (PEM).
 	KeyFile string `yaml:"key_file" file:"true"`

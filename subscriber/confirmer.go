@@ -18,7 +18,6 @@ type confirmation struct {
 	entry    entryRef
 	endpoint string
 	message  string
-	acked    time.Time
 }
 
 // confirmer sends confirmations in batches: one tenant a request, by count, by
@@ -84,7 +83,7 @@ func (c *confirmer) add(tenant string, items ...confirmation) {
 		if b == nil {
 			b = &tenantBatch{tenant: tenant, items: make([]confirmation, 0, min(c.cfg.MaxBatch, 128))}
 			c.open[tenant] = b
-			c.oldest[b] = item.acked
+			c.oldest[b] = time.Now()
 			if !c.closing {
 				b.timer = time.AfterFunc(c.cfg.MaxAge, func() { c.flush(b) })
 			}

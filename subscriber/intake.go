@@ -94,7 +94,7 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 	}
 	s.stats.joined.Add(1)
 	if state == stateConfirmed {
-		s.confirmer.add(e.TenantID, confirmation{entry: entry, endpoint: e.ReceivingEndpointID, message: e.ID, acked: time.Now()})
+		s.confirmer.add(e.TenantID, confirmation{entry: entry, endpoint: e.ReceivingEndpointID, message: e.ID})
 	}
 	return true
 }
@@ -120,7 +120,7 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 		if state := s.table.state(key); state == stateOpen || state == stateConfirming {
 			continue
 		}
-		again = append(again, confirmation{entry: s.table.confirming(key), endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i], acked: now})
+		again = append(again, confirmation{entry: s.table.confirming(key), endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i]})
 	}
 	s.mu.Unlock()
 	s.stats.joined.Add(1)
@@ -295,12 +295,11 @@ func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
 	}
 	s.unlink(d)
 	d.confirm = d.confirm1[:0]
-	now := time.Now()
 	s.table.closeDelivery(d, func(i int) {
-		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i], acked: now})
+		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i]})
 	})
 	if !d.abandoned && d.file != (fileKey{}) {
-		s.filesDone.add(d.file, now)
+		s.filesDone.add(d.file, time.Now())
 	}
 	return true
 }

@@ -486,5 +486,5 @@ func (s *Subscriber) confirmQuarantined(r *quarantined) {
 	}
 	// The table does not learn of it: should the message come again and be
 	// sound, it is delivered.
-	s.confirmer.add(r.tenant, confirmation{endpoint: r.endpoint, message: r.messages[0], acked: time.Now()})
+	s.confirmer.add(r.tenant, confirmation{endpoint: r.endpoint, message: r.messages[0]})
 }

@@ -81,19 +81,21 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 
 // workQueue delivers what is in q, one after the other, until it is empty.
 func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
+	s.mu.Lock()
+	d := q.items[0]
+	s.mu.Unlock()
 	for {
-		s.mu.Lock()
-		d := q.items[0]
-		s.mu.Unlock()
 		acked := s.deliver(sub, d, q)
 
+		var next *delivery
 		s.mu.Lock()
 		q.items[0] = nil
 		q.items = q.items[1:]
 		q.nacks = 0
-		empty := len(q.items) == 0
 		_, evicted := s.evictedKeys[key]
-		if empty {
+		if len(q.items) > 0 {
+			next = q.items[0]
+		} else {
 			delete(sub.queues, key)
 		}
 		closed := s.settle(d, acked)
@@ -101,7 +103,7 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		if closed {
 			s.release(d)
 		}
-		if empty {
+		if d = next; d == nil {
 			if evicted {
 				s.recall()
 			}
@@ -132,16 +134,16 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 			s.undeliverable(d.event, err)
 			return false
 		}
-		ctx, cancel := context.WithCancel(sub.drained)
-		if open := s.opener(d); open != nil {
-			ctx = payloadref.NewContext(ctx, open)
-		}
+		ctx := &messageContext{drained: sub.drained}
 		msg.SetContext(ctx)
+		if open := s.opener(d); open != nil {
+			msg.SetContext(payloadref.NewContext(ctx, open))
+		}
 		size := int64(len(msg.Payload)) // the handler may change it
 
 		select {
 		case <-sub.stop:
-			cancel()
+			ctx.end()
 			return false
 		case sub.out <- msg:
 		}
@@ -149,13 +151,13 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 		s.stats.deliveredBytes.Add(size)
 		select {
 		case <-msg.Acked():
-			cancel()
+			ctx.end()
 			return true
 		case <-msg.Nacked():
-			cancel()
+			ctx.end()
 			s.stats.nacked.Add(1)
 		case <-sub.drained.Done():
-			cancel()
+			ctx.end()
 			// An ack that came at the same time counts.
 			select {
 			case <-msg.Acked():

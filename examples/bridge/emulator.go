@@ -16,6 +16,10 @@ func newEmulatorCommand(p *program) *cobra.Command {
 operations and the event stream, with one application and one tenant that has
 authorized it. Everything is gone at the end.
 
+IDs and credentials of the application are made up, unless the environment has them:
+EMULATOR_CLIENT_ID, EMULATOR_CLIENT_SECRET, EMULATOR_APPLICATION_ID and
+EMULATOR_SOFTWARE_VERSION_ID.
+
 The first line on stdout is a JSON object with base_url, token_url, client_id,
 client_secret, application_id, software_version_id, tenant_id and service; nothing
 else goes to stdout. Logs go to stderr, one line a request. Below {base_url}/_control
@@ -25,6 +29,7 @@ docs/getting-started.md.`,
   bridge emulator --listen 127.0.0.1:0 --chunk-size 65536`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Application = emulator.ApplicationFrom(p.env)
 			config, err := options.Config("--")
 			if err != nil {
 				return usagef("%s", err)

@@ -41,13 +41,20 @@ func newVersionCommand(p *program) *cobra.Command {
 	return cmd
 }
 
+// release is the version of a build outside of a clone, where the toolchain does not
+// know it: go build -ldflags "-X main.release=v1.2.3". See deploy/Dockerfile.
+var release string
+
 func readVersion() versionInfo {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
 		return versionInfo{Version: "unknown"}
 	}
 	info := versionInfo{Version: build.Main.Version, Go: build.GoVersion}
-	if info.Version == "" {
+	switch {
+	case release != "":
+		info.Version = release
+	case info.Version == "":
 		info.Version = "(devel)"
 	}
 	for _, setting := range build.Settings {

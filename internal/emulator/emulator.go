@@ -36,6 +36,26 @@ type Options struct {
 	// InlineLimit is the largest payload in bytes that is embedded in its event;
 	// 0 embeds none.
 	InlineLimit int64
+	// Application are the IDs and credentials of the application. What is empty
+	// is generated.
+	Application gatewaytest.ApplicationConfig
+}
+
+// Variables of the environment that [ApplicationFrom] reads.
+const (
+	EnvClientID          = "EMULATOR_CLIENT_ID"
+	EnvClientSecret      = "EMULATOR_CLIENT_SECRET"
+	EnvApplicationID     = "EMULATOR_APPLICATION_ID"
+	EnvSoftwareVersionID = "EMULATOR_SOFTWARE_VERSION_ID"
+)
+
+// ApplicationFrom returns the application that the environment describes, for a
+// program that has to know the credentials before the emulator runs.
+func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
+	return gatewaytest.ApplicationConfig{
+		ClientID: env(EnvClientID), ClientSecret: env(EnvClientSecret),
+		ID: env(EnvApplicationID), SoftwareVersionID: env(EnvSoftwareVersionID),
+	}
 }
 
 // Config returns the configuration of the server, or says which option makes no
@@ -43,6 +63,7 @@ type Options struct {
 func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
+		Application: o.Application,
 	}
 	switch {
 	case o.ChunkSize < 1:

@@ -1,0 +1,63 @@
+package emulator_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/emulator"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Who has to know the credentials before the emulator runs gives them to it.
+func TestApplicationFromTheEnvironment(t *testing.T) {
+	env := map[string]string{
+		emulator.EnvClientID: "bridge", emulator.EnvClientSecret: "known before",
+		emulator.EnvApplicationID:     "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01",
+		emulator.EnvSoftwareVersionID: "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02",
+	}
+	options := emulator.Options{
+		Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
+		Application: emulator.ApplicationFrom(func(name string) string { return env[name] }),
+	}
+	config, err := options.Config("--")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	result := make(chan error, 1)
+	go func() { result <- emulator.Serve(ctx, config, in, io.Discard) }()
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d emulator.Description
+	if err := json.Unmarshal(line, &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.ClientID != env[emulator.EnvClientID] || d.ApplicationID != env[emulator.EnvApplicationID] || d.SoftwareVersionID != env[emulator.EnvSoftwareVersionID] {
+		t.Errorf("the emulator says %+v", d)
+	}
+	client, err := gateway.New(gateway.Config{BaseURL: d.BaseURL, TokenURL: d.TokenURL, ClientID: "bridge", ClientSecret: "known before"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tenants, err := client.ListAuthorizedTenants(t.Context()); err != nil || len(tenants) != 1 {
+		t.Errorf("%d tenants, %v", len(tenants), err)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}

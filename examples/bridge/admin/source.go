@@ -142,6 +142,13 @@ type Subscriber struct {
 	SetAside  int64 `json:"set_aside"`
 	Malformed int64 `json:"malformed"`
 	TooLarge  int64 `json:"too_large"`
+	// Quarantined counts events that the quarantine holds instead of a route, and
+	// QuarantineWaiting is how many wait for it now.
+	Quarantined       int64 `json:"quarantined"`
+	QuarantineWaiting int   `json:"quarantine_waiting"`
+	// Payload bytes, also of what came again.
+	ReceivedBytes  int64 `json:"received_bytes"`
+	DeliveredBytes int64 `json:"delivered_bytes"`
 	// Rejected counts confirmations that the service will never take,
 	// ConfirmFailures requests that are repeated.
 	Rejected        int64 `json:"rejected"`
@@ -170,6 +177,8 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
 		SetAside: stats.SetAside, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
+		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
 		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
 		PendingConfirmations: stats.PendingConfirmations, OldestUnconfirmed: oldest,

@@ -6,7 +6,8 @@ const POLL_MS = 1000;          // between two looks at the status
 const POLL_HIDDEN_MS = 15000;  // while nobody looks
 const TIMEOUT_MS = 5000;       // of one request
 const RATE_WINDOW_MS = 5000;   // over which a rate is taken
-const KEEP_MS = 120000;        // of the chart
+const KEEP_MS = 120000;        // of the chart, at most
+const CHART_MS = 20000;        // and at least
 const PAGE_SIZE = 25;          // of the poison queue
 const SLOW_MS = 15000;         // between looks at the queue, and twice that for tenants
 
@@ -116,6 +117,7 @@ const TONES = {
 const toneOf = (state) => (Object.hasOwn(TONES, state) ? TONES[state] : "idle");
 
 function setState(node, state, word = state) {
+  if (!state) state = word = "unknown";
   const tone = toneOf(state);
   if (node.dataset.tone !== tone) node.dataset.tone = tone;
   if (node.dataset.state !== state) node.dataset.state = state;
@@ -189,9 +191,10 @@ function drawChart() {
   const svg = byId("chart");
   const points = [];
   const now = samples.at(-1)?.at ?? 0;
+  const span = Math.min(KEEP_MS, Math.max(CHART_MS, now - (samples[0]?.at ?? now)));
   for (let i = 1; i < samples.length; i++) {
     const rate = between(samples[i - 1], samples[i], "delivered");
-    if (rate !== null) points.push([240 - ((now - samples[i].at) / KEEP_MS) * 240, rate]);
+    if (rate !== null) points.push([240 - ((now - samples[i].at) / span) * 240, rate]);
   }
   if (points.length < 2) return;
   const top = Math.max(1, ...points.map((p) => p[1])) * 1.15;
@@ -211,13 +214,13 @@ function setTile(id, value, note = "", tone = "") {
   else delete tile.dataset.tone;
 }
 
-const perSecond = (name) => `${rateText(rateOf(name))} per second`;
+const perSecond = (name) => `${rateText(rateOf(name))}/s`;
 
 function showTiles(status) {
   const sub = status.subscriber;
   const now = time(status.time);
   setText(byId("t-rate"), rateText(rateOf("delivered")));
-  setTile("t-received", count(sub.received), perSecond("received"));
+  setTile("t-received", count(sub.received), `${perSecond("received")}${sub.received_bytes ? `, ${bytes(sub.received_bytes)}` : ""}`);
   setTile("t-delivered", count(total(status, "delivered")), `${count(total(status, "duplicates"))} duplicates, ${count(total(status, "filtered"))} filtered`);
   setTile("t-confirmed", count(sub.confirmed), perSecond("confirmed"));
   const oldest = time(sub.oldest_unconfirmed);
@@ -328,6 +331,8 @@ function showSubscriber(status, now) {
       unless0("given up", s.abandoned, "warn"),
       unless0("set aside", s.set_aside, "bad"),
       unless0("malformed", s.malformed, "bad"),
+      unless0("in quarantine", s.quarantined, "bad"),
+      unless0("wait for quarantine", s.quarantine_waiting, "warn"),
       unless0("too large", s.too_large, "bad"),
       unless0("confirm refused", s.rejected, "bad"),
     ],
@@ -478,7 +483,7 @@ function drawWires() {
     for (const path of [line, pulse]) if (path.getAttribute("d") !== d) path.setAttribute("d", d);
     head.setAttribute("d", `M${(x2 + tip).toFixed(1)} ${y2.toFixed(1)}l${-1.3 * tip} -5v10z`);
     group.setAttribute("data-tone", s.wire.tone);
-    pulse.classList.toggle("on", s.wire.rate > 0);
+    pulse.classList.toggle("on", s.wire.rate > 0 && s.wire.tone === "good");
     pulse.classList.toggle("fast", s.wire.rate > 50);
   });
 }

@@ -1,0 +1,125 @@
+// Package deploy has no code: its tests hold the files for deployment against
+// agrimill itself. What the programs that read them say is tested in linttest.
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/agrimill/agrimill/examples/bridge/config"
+	"github.com/agrimill/agrimill/router/metrics"
+)
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.FromSlash(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// environment gives what the deployment gives: variables, and files of secrets.
+func environment(t *testing.T, compose bool) func(string) string {
+	t.Helper()
+	secrets := t.TempDir()
+	if err := os.WriteFile(filepath.Join(secrets, "client-secret"), []byte("a secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]string{"CREDENTIALS_DIRECTORY": secrets}
+	if compose {
+		var file struct {
+			Services map[string]struct {
+				Environment map[string]string `yaml:"environment"`
+			} `yaml:"services"`
+		}
+		if err := yaml.Unmarshal(read(t, "docker-compose.yaml"), &file); err != nil {
+			t.Fatal(err)
+		}
+		variables = file.Services["bridge"].Environment
+	}
+	return func(name string) string { return variables[name] }
+}
+
+// Every configuration of a bridge is one, without a mistake and without a warning.
+func TestConfigurationsLoad(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "client-secret")
+	if err := os.WriteFile(secret, []byte("a secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var configMap struct {
+		Data map[string]string `yaml:"data"`
+	}
+	if err := yaml.Unmarshal(read(t, "kubernetes/configmap.yaml"), &configMap); err != nil {
+		t.Fatal(err)
+	}
+	inPod := configMap.Data["bridge.yaml"]
+	const mounted = "/etc/agrimill/secrets/client-secret"
+	if !strings.Contains(inPod, mounted) {
+		t.Errorf("the configuration does not read %s", mounted)
+	}
+	for name, tt := range map[string]struct {
+		text    string
+		compose bool
+	}{
+		"compose/bridge.yaml":       {string(read(t, "compose/bridge.yaml")), true},
+		"systemd/bridge.yaml":       {string(read(t, "systemd/bridge.yaml")), false},
+		"kubernetes/configmap.yaml": {strings.Replace(inPod, mounted, secret, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Dedup.BBolt == nil || c.ClaimCheck == nil || c.Poison.Sink == "" {
+				t.Error("a bridge in production has a memory that outlives it, a claim check and a poison queue")
+			}
+		})
+	}
+}
+
+// The NATS server takes its file, and keeps what the bridge's configuration says of it.
+func TestNATSConfiguration(t *testing.T) {
+	options, err := natsserver.ProcessConfigFile(filepath.Join("compose", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !options.JetStream || !options.SyncAlways || options.StoreDir != "/data" || options.Port != 4222 {
+		t.Errorf("JetStream %t, sync always %t, store %s, port %d", options.JetStream, options.SyncAlways, options.StoreDir, options.Port)
+	}
+}
+
+// Every metric in the alerts and on the dashboard is one that the bridge exports.
+func TestMetricsExist(t *testing.T) {
+	names := metrics.Names()
+	for _, file := range []string{"prometheus/alerts.yaml", "grafana/dashboards/agrimill.json"} {
+		found := regexp.MustCompile(`\bagrimill_[a-z_]+[a-z]\b`).FindAllString(string(read(t, file)), -1)
+		if len(found) < 15 {
+			t.Errorf("%s: only %d metrics", file, len(found))
+		}
+		for _, name := range found {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s: there is no metric %s", file, name)
+			}
+		}
+	}
+}
+
+// A dashboard that somebody edited by hand is still JSON that a diff can show.
+func TestDashboardIsFormatted(t *testing.T) {
+	data := read(t, "grafana/dashboards/agrimill.json")
+	if !json.Valid(data) {
+		t.Fatal("not JSON")
+	}
+	if lines := strings.Count(string(data), "\n"); lines < 500 {
+		t.Errorf("%d lines: write it indented", lines)
+	}
+}

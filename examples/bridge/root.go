@@ -44,9 +44,11 @@ configuration.`,
 	root.SetHelpCommand(newHelpCommand())
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
+		newRunCommand(p),
 		newTenantsCommand(p),
 		newEndpointsCommand(p),
 		newSendCommand(p),
+		newTailCommand(p),
 		newPoisonCommand(p),
 		newEmulatorCommand(p),
 		newVersionCommand(p),

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +18,8 @@ func newFilter(cfg config.Filter, sender string, outward bool) func(*message.Mes
 	if cfg.Empty() {
 		return nil
 	}
+	types, names := patterns("", cfg.Type), patterns("i", cfg.Filename)
+	tenants, endpoints := patterns("i", cfg.Tenant), patterns("i", cfg.Endpoint)
 	endpointKey := gateway.KeyReceivingEndpointID
 	if outward {
 		endpointKey = gateway.KeyEndpointID
@@ -26,50 +29,23 @@ func newFilter(cfg config.Filter, sender string, outward bool) func(*message.Mes
 		if endpoint == "" {
 			endpoint = sender
 		}
-		return matches(cfg.Type, msg.Metadata[gateway.KeyMessageType]) &&
-			matchesFold(cfg.Tenant, msg.Metadata[gateway.KeyTenantID]) &&
-			matchesFold(cfg.Endpoint, endpoint) &&
-			matchesFold(cfg.Filename, msg.Metadata[gateway.KeyFilename])
+		return matches(types, msg.Metadata[gateway.KeyMessageType]) && matches(names, msg.Metadata[gateway.KeyFilename]) &&
+			matches(tenants, msg.Metadata[gateway.KeyTenantID]) && matches(endpoints, endpoint)
 	}
 }
 
 // matches reports whether value matches one of the patterns, or there are none.
-func matches(patterns []string, value string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return glob(p, value) })
+func matches(patterns []*regexp.Regexp, value string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(value) })
 }
 
-// matchesFold is matches without regard to upper and lower case.
-func matchesFold(patterns []string, value string) bool {
-	if len(patterns) == 0 {
-		return true
+// patterns reads texts in which * stands for any characters, also none, and ? for one.
+// The flag i takes upper and lower case for the same.
+func patterns(flags string, texts []string) []*regexp.Regexp {
+	list := make([]*regexp.Regexp, len(texts))
+	for i, text := range texts {
+		pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
+		list[i] = regexp.MustCompile("(?s" + flags + ")^(?:" + pattern + ")$") // quoted, so it is one
 	}
-	value = strings.ToLower(value)
-	return slices.ContainsFunc(patterns, func(p string) bool { return glob(strings.ToLower(p), value) })
-}
-
-// glob reports whether the whole of text matches pattern, in which * stands for any
-// characters and ? for one. Unlike path.Match it knows no other special characters:
-// brackets and slashes are legal in message types and names of files.
-func glob(pattern, text string) bool {
-	p, t := []rune(pattern), []rune(text)
-	star, resume := -1, 0 // the last *, and where what follows it is tried next
-	i, j := 0, 0
-	for j < len(t) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, resume = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i, j = i+1, j+1
-		case star >= 0: // the * takes one character more
-			resume++
-			i, j = star+1, resume
-		default:
-			return false
-		}
-	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
+	return list
 }

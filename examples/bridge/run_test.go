@@ -1,0 +1,466 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/natstest"
+)
+
+// childArgs is the environment variable with which the binary of the tests is the
+// program itself: its arguments, as JSON.
+const childArgs = "AGRIMILL_BRIDGE_TEST_ARGS"
+
+// TestChild is the program, when a test has started this binary as such.
+func TestChild(t *testing.T) {
+	text := os.Getenv(childArgs)
+	if text == "" {
+		return
+	}
+	var args []string
+	if err := json.Unmarshal([]byte(text), &args); err != nil {
+		t.Fatal(err)
+	}
+	os.Args = append([]string{"bridge"}, args...)
+	main() // which ends the process
+}
+
+// child is the program, in a process of its own.
+type child struct {
+	*testing.T
+	cmd    *exec.Cmd
+	stderr *lockedBuffer
+	ended  chan struct{}
+}
+
+// startChild runs the program with these arguments and this environment. It is
+// killed when the test ends, if it has not ended before.
+func startChild(t *testing.T, env []string, args ...string) *child {
+	t.Helper()
+	text, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{T: t, cmd: exec.Command(os.Args[0], "-test.run=^TestChild$"), stderr: &lockedBuffer{}, ended: make(chan struct{})}
+	c.cmd.Env = append(append(os.Environ(), childArgs+"="+string(text)), env...)
+	c.cmd.Stdout, c.cmd.Stderr = c.stderr, c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the process
+		defer close(c.ended)
+		_ = c.cmd.Wait() // its state is looked at by status
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // it may have ended
+		<-c.ended
+		if t.Failed() {
+			t.Log(c.stderr.String())
+		}
+	})
+	return c
+}
+
+func (c *child) signal(s os.Signal) {
+	c.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// status waits for the end and returns the exit status, -1 when a signal was the
+// end.
+func (c *child) status() int {
+	c.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(time.Minute):
+		c.Fatal("the program does not end")
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// waitFor waits for a line of the log.
+func (c *child) waitFor(text string) {
+	c.Helper()
+	eventually(c.T, "the log says "+text, func() bool {
+		select {
+		case <-c.ended:
+			c.Fatalf("the program has ended before it says %q", text)
+		default:
+		}
+		return strings.Contains(c.stderr.String(), text)
+	})
+}
+
+// url returns the address of a page of the status server.
+func (c *child) url(path string) string {
+	c.Helper()
+	c.waitFor("admin: serving")
+	_, rest, _ := strings.Cut(c.stderr.String(), `msg="admin: serving" address=`)
+	address, _, _ := strings.Cut(rest, " ")
+	return "http://" + address + path
+}
+
+func (c *child) get(path string) (status int, body string) {
+	c.Helper()
+	response, err := http.Get(c.url(path))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(response.Body) // what is there will do
+	return response.StatusCode, text.String()
+}
+
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(time.Minute)
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("it did not come to this: %s", what)
+		}
+	}
+}
+
+// runWorld is a gateway, a NATS server, and a configuration between them.
+type runWorld struct {
+	*testing.T
+	gate   *gatewaytest.Server
+	sender gateway.Endpoint
+	server *natstest.Server
+	file   string
+	sent   int
+}
+
+func newRunWorld(t *testing.T) *runWorld {
+	t.Helper()
+	types := []string{taskData, shapes}
+	w := &runWorld{T: t, gate: gatewaytest.New(t, gatewaytest.Config{}), server: natstest.Start(t), file: filepath.Join(t.TempDir(), "bridge.yaml")}
+	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Send: types})
+	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Receive: types, Subscribe: types})
+	w.write(w.routes("from-farm", "farm.{type|none}"))
+	return w
+}
+
+// routes is a configuration with one route.
+func (w *runWorld) routes(name, topic string) string {
+	c := w.gate.ClientConfig()
+	return fmt.Sprintf(`
+gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${SECRET}"}
+sinks:
+  farm: {nats: {url: %q}}
+routes:
+  - {name: %s, from: {gateway: all}, to: {sink: farm, topic: %q}}
+poison: {sink: farm}
+shutdown: {timeout: 20s}
+`, c.BaseURL, c.TokenURL, c.ClientID, w.server.URL(), name, topic)
+}
+
+// write replaces the configuration in one step.
+func (w *runWorld) write(text string) {
+	w.Helper()
+	next := w.file + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(next, w.file); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// start runs the program with a status page.
+func (w *runWorld) start(args ...string) *child {
+	w.Helper()
+	env := []string{"SECRET=" + w.gate.Application().ClientSecret}
+	c := startChild(w.T, env, append([]string{"run", w.file, "--address", "127.0.0.1:0", "--watch", "50ms"}, args...)...)
+	w.Cleanup(func() {
+		for _, secret := range []string{mark, w.gate.Application().ClientSecret} {
+			if strings.Contains(c.stderr.String(), secret) {
+				w.Errorf("the log holds %q", secret)
+			}
+		}
+	})
+	return c
+}
+
+func (w *runWorld) send(n int) {
+	w.Helper()
+	for range n {
+		w.sent++
+		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: fmt.Appendf(nil, "%s%d", mark, w.sent)}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// stored counts the payloads in the stream.
+func (w *runWorld) stored() map[string]int {
+	w.Helper()
+	conn, err := natsgo.Connect(w.server.URL())
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		w.Fatal(err)
+	}
+	stream, err := js.Stream(w.Context(), "AGRIMILL")
+	if err != nil {
+		w.Fatal(err)
+	}
+	payloads := map[string]int{}
+	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
+		raw, err := stream.GetMsg(w.Context(), seq)
+		if err != nil {
+			w.Fatal(err)
+		}
+		payloads[string(raw.Data)]++
+	}
+	return payloads
+}
+
+// check holds that everything that is confirmed is in the stream, and everything in
+// the stream is there once.
+func (w *runWorld) check() {
+	w.Helper()
+	stored := w.stored()
+	for payload, n := range stored {
+		if n != 1 {
+			w.Errorf("%s is there %d times", payload, n)
+		}
+	}
+	confirmed := 0
+	for i, e := range w.gate.Ledger() {
+		if e.Confirmed() {
+			confirmed++
+			if payload := fmt.Sprintf("%s%d", mark, i+1); stored[payload] == 0 {
+				w.Errorf("%s is confirmed and not stored", payload)
+			}
+		}
+	}
+	w.Logf("sent %d, stored %d, confirmed %d", w.sent, len(stored), confirmed)
+}
+
+func (w *runWorld) waitConfirmed() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	if err := w.gate.WaitConfirmed(ctx, w.sent); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// SIGTERM under load: everything that was taken is finished, what is confirmed is
+// held, and the rest comes with the next start.
+func TestRunStopsUnderLoad(t *testing.T) {
+	w := newRunWorld(t)
+	w.send(2000)
+	first := w.start()
+	eventually(t, "messages flow", func() bool { return w.confirmedSome() })
+	w.send(2000)
+	first.signal(syscall.SIGTERM)
+	if status := first.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+	second := w.start()
+	w.waitConfirmed()
+	second.signal(syscall.SIGINT)
+	if status := second.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+	if n := len(w.stored()); n != w.sent {
+		t.Errorf("%d of %d messages are stored", n, w.sent)
+	}
+}
+
+func (w *runWorld) confirmedSome() bool {
+	for _, e := range w.gate.Ledger() {
+		if e.Confirmed() {
+			return true
+		}
+	}
+	return false
+}
+
+// A second signal ends it at once.
+func TestRunSecondSignal(t *testing.T) {
+	w := newRunWorld(t)
+	fault := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true})
+	defer fault.Lift()
+	c := w.start()
+	w.send(10)
+	eventually(t, "a confirmation hangs", func() bool { return fault.Hits() > 0 })
+	c.signal(syscall.SIGTERM)
+	eventually(t, "it drains", func() bool {
+		status, body := c.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "does not run")
+	})
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status == statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestRunServesPages(t *testing.T) {
+	w := newRunWorld(t)
+	c := w.start()
+	w.send(5)
+	w.waitConfirmed()
+	eventually(t, "it is ready", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK })
+	for path, want := range map[string]string{
+		"/healthz": "", "/": "<html", "/api/status": `"from-farm"`, "/api/tenants": w.gate.Tenant(),
+		"/metrics": "agrimill_bridge_sink_up{kind=\"nats\",sink=\"farm\"} 1",
+	} {
+		if status, body := c.get(path); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if _, body := c.get("/metrics"); !strings.Contains(body, "go_goroutines") || !strings.Contains(body, "agrimill_subscriber_confirmations_total") {
+		t.Errorf("metrics: %s", body)
+	}
+	w.server.Stop()
+	eventually(t, "it is not ready", func() bool { status, _ := c.get("/readyz"); return status == http.StatusServiceUnavailable })
+	w.server.Restart()
+	eventually(t, "it is ready again", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK })
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+// A change of the file, SIGHUP, and a file with mistakes.
+func TestRunReloads(t *testing.T) {
+	w := newRunWorld(t)
+	c := w.start()
+	w.send(5)
+	w.waitConfirmed()
+
+	w.write(w.routes("from-farm", "other.{type|none}"))
+	c.waitFor("configuration: reloaded")
+	w.send(5)
+	w.waitConfirmed()
+
+	w.write(strings.Replace(w.routes("from-farm", "other.{type|none}"), "poison: {sink: farm}", "poison: {sink: nowhere}\nnonsense: 1", 1))
+	c.waitFor("refused, the old one goes on")
+	c.waitFor("nonsense")
+	c.waitFor("nowhere")
+	w.send(5)
+	w.waitConfirmed()
+	if _, body := c.get("/metrics"); !strings.Contains(body, "agrimill_bridge_config_last_reload_successful 0") {
+		t.Error("the metrics do not tell that a configuration was refused")
+	}
+
+	w.write(strings.Replace(w.routes("from-farm", "third.{type|none}"), "timeout: 20s", "timeout: 21s", 1))
+	c.signal(syscall.SIGHUP)
+	c.waitFor("sections=[shutdown]")
+	w.send(5)
+	w.waitConfirmed()
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+}
+
+// A volume of Kubernetes: FILE leads to ..data/FILE, and ..data to a directory, which
+// is swapped.
+func TestRunFollowsSymlinks(t *testing.T) {
+	w := newRunWorld(t)
+	dir := t.TempDir()
+	volume := func(name, text string) {
+		t.Helper()
+		err := os.Mkdir(filepath.Join(dir, name), 0o700)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name, "bridge.yaml"), []byte(text), 0o600)
+		}
+		next := filepath.Join(dir, "..data_tmp")
+		if err = errors.Join(err, os.Symlink(name, next), os.Rename(next, filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	volume("..1", w.routes("from-farm", "one.{type|none}"))
+	w.file = filepath.Join(dir, "bridge.yaml")
+	if err := os.Symlink("..data/bridge.yaml", w.file); err != nil {
+		t.Fatal(err)
+	}
+	c := w.start("--log-level", "info")
+	c.waitFor("bridge runs")
+	volume("..2", w.routes("from-farm", "two.{type|none}"))
+	if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
+		t.Fatal(err)
+	}
+	c.waitFor(`configuration: reloaded`)
+	c.waitFor(`from-farm\" changed`)
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	w := newRunWorld(t)
+	if status := startChild(t, nil, "run", w.file+".missing").status(); status != statusUsage {
+		t.Errorf("without a file: status %d", status)
+	}
+	if status := startChild(t, nil, "run").status(); status != statusUsage {
+		t.Errorf("without an argument: status %d", status)
+	}
+	if status := startChild(t, []string{"SECRET=x"}, "run", w.file, "--log-level", "loud").status(); status != statusUsage {
+		t.Errorf("wrong level: status %d", status)
+	}
+	if status := startChild(t, []string{"SECRET=x"}, "run", w.file, "--address", "nonsense").status(); status != statusUsage {
+		t.Errorf("wrong address: status %d", status)
+	}
+	c := startChild(t, []string{"SECRET=wrong"}, "run", w.file, "--address", "off")
+	if status := c.status(); status != statusFailed || !strings.Contains(c.stderr.String(), "the gateway refuses the credentials") {
+		t.Errorf("wrong secret: status %d\n%s", status, c.stderr)
+	}
+	w.write("gateway: {}\nnonsense: 1\n")
+	c = startChild(t, nil, "run", w.file)
+	if status := c.status(); status != statusUsage || !strings.Contains(c.stderr.String(), "nonsense") || !strings.Contains(c.stderr.String(), "base_url") {
+		t.Errorf("invalid: status %d\n%s", status, c.stderr)
+	}
+}

@@ -255,7 +255,10 @@ func (k *checker) gateway() {
 	if !k.has(section) {
 		return
 	}
-	if !g.ClientSecret.IsSet() && !k.has("gateway.client_secret") && !k.has("gateway.client_secret_file") {
+	switch {
+	case k.has("gateway.client_secret_file"):
+		k.excused["gateway.client_secret"] = true // what is wrong was told with the file
+	case !g.ClientSecret.IsSet() && !k.has("gateway.client_secret"):
 		k.fail("gateway.client_secret", "is required", "write client_secret: ${NAME}, or client_secret_file")
 	}
 	config, err := g.ClientConfig()
@@ -301,7 +304,7 @@ func (k *checker) endpoints() {
 			k.fail(path+".recreate", "is only for an endpoint without tenant", "remove tenant or recreate")
 		}
 		for key, value := range map[string]string{"application_id": e.ApplicationID, "software_version_id": e.SoftwareVersionID} {
-			if value == "" {
+			if value == "" && e.ExternalID != "" {
 				k.fail(path+"."+key, "is required", "write it here, or once as gateway."+key)
 			}
 		}

@@ -52,8 +52,11 @@ func (t *TLS) Config() (*tls.Config, error) {
 		}
 	}
 	if t.CertFile != "" || t.KeyFile != "" {
-		if t.CertFile == "" || t.KeyFile == "" {
-			return nil, fmt.Errorf("%w: CertFile and KeyFile belong together", ErrTLS)
+		switch {
+		case t.KeyFile == "":
+			return nil, fmt.Errorf("%w: CertFile needs KeyFile", ErrTLS)
+		case t.CertFile == "":
+			return nil, fmt.Errorf("%w: KeyFile needs CertFile", ErrTLS)
 		}
 		certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {

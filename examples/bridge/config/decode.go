@@ -41,9 +41,12 @@ type decoder struct {
 }
 
 func (d *decoder) add(severity Severity, at place, path, message, suggestion string) {
-	if len(d.problems) >= maxProblems {
-		d.stopped = true
+	if d.stopped && len(d.problems) >= maxProblems {
 		return
+	}
+	if len(d.problems) == maxProblems-1 {
+		d.stopped, severity, path = true, SeverityError, ""
+		message, suggestion = "has more mistakes than are told", ""
 	}
 	d.problems = append(d.problems, Problem{
 		Severity: severity, File: d.file, Line: at.line, Column: at.column, Path: path, Message: message, Suggestion: suggestion,

@@ -101,7 +101,7 @@ func meaning(t *testing.T, all map[string]string, section reflect.Type, name, ma
 	compound := regexp.MustCompile(`\b(?:[A-Z]+[a-z]+[A-Z]\w*|[A-Z]{2,}[a-z]\w*)\b`)
 	key, _ := keyOf(section, name)
 	text = compound.ReplaceAllStringFunc(text, func(word string) string {
-		if key, _ := keyOf(section, word); key != "" {
+		if key, _ := keyOf(section, word); key != "" && word != "CloudEvents" { // the name of a standard
 			return mark + key + mark
 		}
 		return word
@@ -321,7 +321,7 @@ func page(t *testing.T) []byte {
 			case reflect.Slice:
 				path += "[]"
 			case reflect.Map:
-				path += ".NAME"
+				path += ".<name>"
 			}
 			inner = inner.Elem()
 		}
@@ -336,7 +336,7 @@ func page(t *testing.T) []byte {
 	// The top, then every section where it first appears.
 	table(t, &out, all, reflect.TypeFor[Config](), paths)
 	for _, p := range order {
-		fmt.Fprintf(&out, "## %s\n\n", p.path)
+		fmt.Fprintf(&out, "## `%s`\n\n", p.path)
 		if others := paths[p.typ][1:]; len(others) > 0 {
 			fmt.Fprintf(&out, "Also `%s`.\n\n", strings.Join(others, "`, `"))
 		}
@@ -385,7 +385,7 @@ func valueName(f field, paths map[reflect.Type][]string) string {
 		inner = inner.Elem()
 	}
 	if known := paths[inner]; known != nil {
-		anchor := strings.NewReplacer(".", "", "[", "", "]", "").Replace(strings.ToLower(known[0]))
+		anchor := strings.NewReplacer(".", "", "[", "", "]", "", "<", "", ">", "").Replace(strings.ToLower(known[0]))
 		return fmt.Sprintf("%s[section](#%s)", many, anchor)
 	}
 	switch inner {

@@ -121,8 +121,8 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		d.add(SeverityError, place{}, "", fmt.Sprintf("%s: at most %d bytes", errTooLarge, MaxFileSize), "")
 		return nil
 	}
-	var document yaml.Node
-	err := yaml.Load(data, &document, yaml.WithUniqueKeys(false), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
+	var documents []yaml.Node
+	err := yaml.Load(data, &documents, yaml.WithAllDocuments(), yaml.WithUniqueKeys(false), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	var load *yaml.LoadError
 	switch {
 	case errors.As(err, &load):
@@ -135,9 +135,13 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 	case err != nil:
 		d.add(SeverityError, place{}, "", "is not YAML: "+err.Error(), "")
 		return nil
-	case len(document.Content) == 0:
+	case len(documents) == 0 || len(documents[0].Content) == 0:
 		d.add(SeverityError, place{}, "", "is empty", "")
 		return nil
+	case len(documents) > 1:
+		second := documents[1]
+		d.add(SeverityError, place{second.Line, second.Column}, "", "has a second document", "remove --- and what follows")
+		return nil
 	}
-	return document.Content[0]
+	return documents[0].Content[0]
 }

@@ -64,7 +64,7 @@ func suggestKey(name, path string, known []field) (near, suggestion string) {
 }
 
 // walk calls use for every key of a section and of those in it, with its path; names
-// in tables are NAME, and items of lists [].
+// in tables are <name>, and items of lists [].
 func walk(t reflect.Type, path string, use func(path string, f field)) {
 	for _, f := range fields(t) {
 		at := join(path, f.name)
@@ -75,7 +75,7 @@ func walk(t reflect.Type, path string, use func(path string, f field)) {
 			case reflect.Slice:
 				at += "[]"
 			case reflect.Map:
-				at += ".NAME"
+				at += ".<name>"
 			}
 			inner = inner.Elem()
 		}

@@ -79,6 +79,12 @@ func TestConfigurationsLoad(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, warning := range c.Warnings {
+				// The emulator is another container on the same machine.
+				if plain := strings.Contains(warning.Message, "is not encrypted"); !plain || !tt.compose {
+					t.Error(warning)
+				}
+			}
 			if c.Dedup.BBolt == nil || c.ClaimCheck == nil || c.Poison.Sink == "" {
 				t.Error("a bridge in production has a memory that outlives it, a claim check and a poison queue")
 			}

@@ -16,7 +16,8 @@ const readyFor = time.Second
 // is given without them.
 const graceForChecks = 250 * time.Millisecond
 
-// pipelineCheck is the name of the check that the server adds itself.
+// pipelineCheck is the name of the check that the server adds itself, unless the
+// source has it.
 const pipelineCheck = "pipeline"
 
 // serveHealth answers for the process: restarting it helps only when the
@@ -97,7 +98,10 @@ func (s *Server) outdated(run *readinessRun) bool {
 }
 
 func (s *Server) check(ctx context.Context) Readiness {
-	checks := append([]Check{s.checkPipeline()}, s.source.Ready(ctx)...)
+	checks := s.source.Ready(ctx)
+	if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == pipelineCheck }) {
+		checks = append([]Check{s.checkPipeline()}, checks...)
+	}
 	return Readiness{
 		Ready:     !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK }),
 		Checks:    checks,

@@ -524,7 +524,7 @@ function showPoison(page) {
   setHidden(empty, messages.length > 0);
   if (!page) {
     setText(empty, latest.poison.sink
-      ? "This poison queue cannot be looked at message by message here. See “bridge poison list”."
+      ? "This queue cannot be looked at message by message: its sink has not been reached yet, or is none that can show single messages."
       : "No poison queue is configured.");
   } else if (messages.length === 0) {
     setText(empty, "Empty. Nothing was given up on.");

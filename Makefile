@@ -19,6 +19,8 @@ N         ?= 20000
 # How long `make soak` takes, and how many messages it sends per second.
 T         ?= 30m
 RATE      ?= 200
+# Where `make test-browser` leaves its pictures.
+SCREENSHOTS ?= artifacts
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
 COUNT     ?= 5
@@ -26,7 +28,7 @@ BENCHTIME ?= 500ms
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
@@ -41,6 +43,18 @@ test: ## Vet, then run every test with the race detector
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
 	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./internal/kafkatest/...
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/...
+
+.PHONY: test-browser
+test-browser: ## Test the bridge and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
+	$(GO) vet -tags browser ./internal/browsertest ./examples/bridge/...
+	mkdir -p '$(SCREENSHOTS)'
+	SCREENSHOTS='$(abspath $(SCREENSHOTS))' \
+	$(GO) test -race -tags browser -count 1 -timeout 10m -run '^TestBrowser' ./examples/bridge/...
+
+# A module of its own, because the libraries that read these files are many.
+.PHONY: test-deploy
+test-deploy: ## Check the deployment files of the bridge with the libraries of the programs that read them
+	cd examples/bridge/deploy/linttest && $(GO) vet ./... && $(GO) test -count 1 ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint (pinned, built by Go)
@@ -58,6 +72,7 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	$(GO) mod tidy -diff
+	cd examples/bridge/deploy/linttest && $(GO) mod tidy -diff
 
 # `go test -list` prints the targets of a package and then its "ok" line, so
 # every target is paired with the package that follows it. A target runs in

@@ -149,6 +149,17 @@ type endToEnd struct {
 	env                        map[string]string
 }
 
+// e2eSender is the endpoint that files are sent from.
+const e2eSender = "urn:example:terminal"
+
+func newEndToEnd(tb testing.TB) *endToEnd {
+	tb.Helper()
+	w := &endToEnd{TB: tb, folder: tb.TempDir()}
+	w.bridge = w.build("bridge", ".")
+	w.natsServer = w.build("nats-server", "github.com/nats-io/nats-server/v2")
+	return w
+}
+
 func (w *endToEnd) environment() []string {
 	list := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.folder, "TMPDIR=" + w.folder}
 	for _, name := range slices.Sorted(maps.Keys(w.env)) {
@@ -186,6 +197,27 @@ func (w *endToEnd) startNATS(port string) (server *process, address string) {
 	address = server.line(`Listening for client connections on (127\.0\.0\.1:\d+)`)
 	server.line(`(Server is ready)`)
 	return server, address
+}
+
+// startEmulator starts a gateway and puts into the environment how to reach it, and
+// NATS. It returns what the emulator tells about itself.
+func (w *endToEnd) startEmulator(nats string) (told map[string]string) {
+	w.Helper()
+	emulator := w.start("emulator", w.bridge, "emulator", "--listen", "127.0.0.1:0")
+	if err := json.Unmarshal([]byte(emulator.line(`^(\{.*\})$`)), &told); err != nil {
+		w.Fatal(err)
+	}
+	w.env = map[string]string{"NATS_URL": "nats://" + nats}
+	for _, name := range []string{"base_url", "token_url", "client_id", "client_secret", "application_id", "software_version_id"} {
+		w.env["AGRIMILL_"+strings.ToUpper(name)] = told[name]
+	}
+	return told
+}
+
+// origin is where the status page of a bridge is.
+func (p *process) origin() string {
+	p.Helper()
+	return "http://" + p.line(`serving.* address="?(127\.0\.0\.1:\d+)`)
 }
 
 // write makes a file of farm data, as large as told, and returns its path and digest.
@@ -289,22 +321,11 @@ func TestBrowserEndToEnd(t *testing.T) {
 	} else if n := strings.Count(string(config), "\n"); n > 20 {
 		t.Errorf("%s has %d lines, not 20", minimal, n)
 	}
-	w := &endToEnd{TB: t, folder: t.TempDir()}
-	w.bridge = w.build("bridge", ".")
-	w.natsServer = w.build("nats-server", "github.com/nats-io/nats-server/v2")
-
+	w := newEndToEnd(t)
 	nats, address := w.startNATS("-1")
-	emulator := w.start("emulator", w.bridge, "emulator", "--listen", "127.0.0.1:0")
-	var told map[string]string
-	if err := json.Unmarshal([]byte(emulator.line(`^(\{.*\})$`)), &told); err != nil {
-		t.Fatal(err)
-	}
-	w.env = map[string]string{"NATS_URL": "nats://" + address}
-	for _, name := range []string{"base_url", "token_url", "client_id", "client_secret", "application_id", "software_version_id"} {
-		w.env["AGRIMILL_"+strings.ToUpper(name)] = told[name]
-	}
+	told := w.startEmulator(address)
 	bridge := w.start("bridge", w.bridge, "run", minimal, "--address", "127.0.0.1:0")
-	origin := "http://" + bridge.line(`serving.* address="?(127\.0\.0\.1:\d+)`)
+	origin := bridge.origin()
 
 	page := browsertest.Open(t, origin+"/")
 	page.Wait(`document.querySelector("#state").dataset.state === "running"`)
@@ -315,10 +336,9 @@ func TestBrowserEndToEnd(t *testing.T) {
 	page.Picture("e2e-1-running")
 
 	// A file is sent and arrives.
-	const sender = "urn:example:terminal"
-	w.command("endpoints", "put", sender, "--name", "Terminal", "--send", taskData)
+	w.command("endpoints", "put", e2eSender, "--name", "Terminal", "--send", taskData)
 	file, digest := w.write("taskdata.zip", 200_000)
-	w.command("send", "--from", sender, "--publish", file)
+	w.command("send", "--from", e2eSender, "--publish", file)
 	page.Wait(`document.querySelector("#t-delivered").textContent === "1" && document.querySelector("#t-confirmed").textContent === "1"`)
 	if counts := w.arrived(address, digest); counts[digest] != 1 {
 		t.Errorf("the file arrived %d times", counts[digest])
@@ -334,7 +354,7 @@ func TestBrowserEndToEnd(t *testing.T) {
 		file, digest := w.write(fmt.Sprintf("taskdata-%d.zip", i), 50_000*(i+1)/3)
 		files, digests = append(files, file), append(digests, digest)
 	}
-	w.command(append([]string{"send", "--from", sender, "--publish"}, files...)...)
+	w.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
 	page.Wait(stateOf("Route farm-data", "outage"))
 	page.Wait(`document.querySelector("#state").dataset.state === "degraded"`)
 	page.Wait(`document.querySelector("#t-open").textContent === "10"`)
@@ -371,4 +391,73 @@ func TestBrowserEndToEnd(t *testing.T) {
 	}
 	page.Wait(`!document.querySelector("#gone").hidden`)
 	page.Picture("e2e-5-ended")
+}
+
+// TestBrowserReplaysEndToEnd has files poisoned by a mistake in the configuration,
+// repairs that while the bridge runs, and replays them on the page.
+func TestBrowserReplaysEndToEnd(t *testing.T) {
+	w := newEndToEnd(t)
+	_, address := w.startNATS("-1")
+	told := w.startEmulator(address)
+	const token = "the-token-of-the-page"
+	w.env["ADMIN_TOKEN"] = token
+	minimal, err := os.ReadFile(filepath.Join("examples", "minimal.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The topic asks for what no message has.
+	broken := strings.Replace(string(minimal), "to: {sink: farm}", `to: {sink: farm, topic: "{teamset}.{type}"}`, 1)
+	if broken == string(minimal) {
+		t.Fatal("the route of the configuration is not as expected")
+	}
+	admin := "\nadmin: {address: \"127.0.0.1:0\", token: \"${ADMIN_TOKEN}\"}\n"
+	file := filepath.Join(w.folder, "bridge.yaml")
+	configure := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text+admin), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(broken)
+	bridge := w.start("bridge", w.bridge, "run", file)
+	origin := bridge.origin()
+	page := browsertest.Open(t, origin+"/")
+	page.Wait(`document.querySelector("#state").dataset.state === "running"`)
+
+	w.command("endpoints", "put", e2eSender, "--name", "Terminal", "--send", taskData)
+	var files, digests []string
+	for i := range 3 {
+		file, digest := w.write(fmt.Sprintf("taskdata-%d.zip", i), 20_000)
+		files, digests = append(files, file), append(digests, digest)
+	}
+	w.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
+	page.Wait(`document.querySelectorAll("#poison-rows tr").length === 3 && document.querySelector("#t-poisoned").textContent === "3"`)
+	page.Wait(`document.querySelector("#poison-rows .class").textContent === "permanent"`)
+	page.Picture("e2e-poison-1-queue")
+
+	configure(string(minimal))
+	if err := bridge.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	page.Wait(`[...document.querySelectorAll(".node .kind")].some(n => n.textContent.endsWith("{tenant|none}.{type|none}"))`)
+	page.Type("#token", token)
+	page.Click("#pick-all")
+	page.Click("#replay-selected")
+	page.Wait(`document.querySelector("#replay-result").textContent === "3 delivered"`)
+	page.Wait(`document.querySelectorAll("#poison-rows tr").length === 0`)
+	page.Picture("e2e-poison-2-replayed")
+	for digest, n := range w.arrived(address, digests...) {
+		if n != 1 || !slices.Contains(digests, digest) {
+			t.Errorf("the file %s arrived %d times", digest, n)
+		}
+	}
+	page.Clean(origin)
+	if status := bridge.stop(syscall.SIGTERM); status != 0 {
+		t.Errorf("the bridge ended with status %d", status)
+	}
+	for _, line := range bridge.output() {
+		if strings.Contains(line, token) || strings.Contains(line, told["client_secret"]) {
+			t.Errorf("the bridge wrote a secret: %s", line)
+		}
+	}
 }

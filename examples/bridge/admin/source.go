@@ -67,6 +67,7 @@ type Snapshot struct {
 	// Config says what became of the last reload; zero: there was none.
 	Config ConfigState `json:"config,omitzero"`
 
+	// Gateway, Subscriber, Routes, Sinks and Poison are the parts.
 	Gateway    Gateway    `json:"gateway"`
 	Subscriber Subscriber `json:"subscriber"`
 	Routes     []Route    `json:"routes"`

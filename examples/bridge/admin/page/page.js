@@ -9,7 +9,8 @@ const RATE_WINDOW_MS = 5000;   // over which a rate is taken
 const KEEP_MS = 120000;        // of the chart, at most
 const CHART_MS = 20000;        // and at least
 const PAGE_SIZE = 25;          // of the poison queue
-const SLOW_MS = 15000;         // between looks at the queue, and twice that for tenants
+const QUEUE_MS = 15000;        // between looks at the poison queue when nothing happens
+const TENANTS_MS = 5000;       // between looks at the tenants
 
 // ---------------------------------------------------------------- elements
 
@@ -327,7 +328,7 @@ function showSubscriber(status, now) {
       unless0("came again", s.joined),
       unless0("confirm repeated", s.confirm_failures, "warn"),
       unless0("nacked", s.nacked),
-      unless0("taken by no route", s.untaken, "warn"),
+      unless0("for no route", s.untaken),
       unless0("given up", s.abandoned, "warn"),
       unless0("set aside", s.set_aside, "bad"),
       unless0("malformed", s.malformed, "bad"),
@@ -762,12 +763,12 @@ async function look() {
 function lookAround(status) {
   const now = performance.now();
   const happened = `${status.started} ${total(status, "poisoned")} ${status.poison_browsable}`;
-  if (happened !== poison.seen || now - poison.at > SLOW_MS) {
+  if (happened !== poison.seen || now - poison.at > QUEUE_MS) {
     poison.seen = happened;
     loadPoison();
   }
   const stream = `${status.started} ${status.gateway.state} ${status.gateway.reconnects}`;
-  if (stream !== tenants.seen || now - tenants.at > 2 * SLOW_MS) {
+  if (stream !== tenants.seen || now - tenants.at > TENANTS_MS) {
     tenants.seen = stream;
     loadTenants();
   }

@@ -245,9 +245,13 @@ func (w *world) stored() map[key]int {
 		if raw.Header.Get("x-router-poison-reason") != "" {
 			continue
 		}
-		keys[key{raw.Header.Get(gateway.KeyReceivingEndpointID), raw.Header.Get(gateway.KeyContextID), sha256.Sum256(raw.Data)}]++
+		keys[keyOf(raw)]++
 	}
 	return keys
+}
+
+func keyOf(raw *natsgo.Msg) key {
+	return key{raw.Header.Get(gateway.KeyReceivingEndpointID), raw.Header.Get(gateway.KeyContextID), sha256.Sum256(raw.Data)}
 }
 
 // read returns everything that the stream holds of a subject.

@@ -51,7 +51,7 @@ type process struct {
 func (w *endToEnd) start(name, binary string, args ...string) *process {
 	w.Helper()
 	p := &process{TB: w.TB, name: name, ended: make(chan struct{}), more: make(chan struct{})}
-	p.cmd = exec.Command(binary, args...) //nolint:noctx // it is stopped with a signal, see below
+	p.cmd = exec.Command(binary, args...)
 	p.cmd.Env = w.environment()
 	stdout, err1 := p.cmd.StdoutPipe()
 	stderr, err2 := p.cmd.StderrPipe()

@@ -64,7 +64,11 @@ func normalHost(host string) string {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().WithZone("").String()
 	}
-	return strings.TrimSuffix(strings.ToLower(host), ".")
+	host = strings.ToLower(host)
+	if name := strings.TrimSuffix(host, "."); !isLoopback(name) || name == "localhost" {
+		return name
+	}
+	return host // an address has no dot at its end
 }
 
 func isLoopback(host string) bool {

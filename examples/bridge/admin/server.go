@@ -107,7 +107,9 @@ func (s *Server) Serve(ctx context.Context) error {
 			// Only those clients that did not take their answers in time.
 			_ = server.Close()
 		}
-		_ = <-served // it says that the server is closed
+		if err = <-served; errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
 	}
 	return errors.Join(err, s.Close())
 }

@@ -50,6 +50,7 @@ type Sink struct {
 	logged     atomic.Pointer[string]                 // last such error since the connection came
 
 	requests     chan *request
+	pending      pending
 	provisioning chan struct{} // holds one token while the stream is looked at again
 	status       chan natsgo.Status
 
@@ -68,16 +69,6 @@ type Sink struct {
 type asyncError struct {
 	at  time.Time
 	err error
-}
-
-// request is one call of Publish on its way through the sender, which owns it
-// until it closes sent.
-type request struct {
-	messages []*natsgo.Msg
-	contexts []context.Context
-	futures  []jetstream.PubAckFuture // of the messages that were sent
-	err      error                    // why not all of them were
-	sent     chan struct{}
 }
 
 // New connects, provisions the stream and returns the sink. It logs warnings
@@ -140,7 +131,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 func (s *Sink) start() error {
 	js, err := jetstream.New(s.conn,
 		jetstream.WithPublishAsyncTimeout(s.config.PublishTimeout),
-		jetstream.WithPublishAsyncMaxPending(s.config.MaxPending))
+		jetstream.WithPublishAsyncMaxPending(s.config.MaxPending),
+		jetstream.WithPublishAsyncAckHandler(s.onAck),
+		jetstream.WithPublishAsyncErrHandler(s.onFailure))
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -230,8 +223,7 @@ func (s *Sink) prepare(topic string, messages []*message.Message) (*request, err
 	r := &request{
 		messages: make([]*natsgo.Msg, len(messages)),
 		contexts: make([]context.Context, len(messages)),
-		futures:  make([]jetstream.PubAckFuture, 0, len(messages)),
-		sent:     make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 	limit := s.maxMessageSize()
 	for i, msg := range messages {
@@ -268,47 +260,42 @@ func (s *Sink) publish(topic string, r *request) error {
 	closed := func() error { return sinks.NewError(s.name, topic, sinks.ErrClosed, nil) }
 	select {
 	case s.requests <- r:
-	case err := <-ended:
-		return err
+	case <-ended:
+		return endOf(r.contexts)
 	case <-s.background.Done():
 		return closed()
 	}
-	select {
-	case <-r.sent:
-	case err := <-ended:
-		return err
-	case <-s.background.Done():
-		return closed()
-	}
-
 	// Every message that was sent is waited for, so that no error returns while
 	// another message of the call is still on its way.
-	failure := r.err
-	for _, future := range r.futures {
-		select {
-		case ack := <-future.Ok():
-			if ack.Stream != s.config.Stream && failure == nil {
-				failure = fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream)
-			}
-		case err := <-future.Err():
-			if failure == nil {
-				failure = err
-			}
-		case err := <-ended:
-			return err
-		case <-s.background.Done():
-			return closed()
-		}
+	select {
+	case <-r.done:
+	case <-ended:
+		return endOf(r.contexts)
+	case <-s.background.Done():
+		return closed()
 	}
-	if failure == nil {
+	if r.err == nil {
 		return nil
 	}
-	for _, ctx := range r.contexts { // the sender stops at an ended context
-		if err := ctx.Err(); err != nil && errors.Is(failure, err) {
-			return err
-		}
+	// The sender stops at an ended context.
+	if err := endOf(r.contexts); err != nil && errors.Is(r.err, err) {
+		return err
 	}
-	return s.fail(topic, start, failure)
+	return s.fail(topic, start, r.err)
+}
+
+// onAck is told that the server acknowledged a message.
+func (s *Sink) onAck(_ jetstream.JetStream, msg *natsgo.Msg, ack *jetstream.PubAck) {
+	if ack.Stream != s.config.Stream {
+		s.pending.settle(msg, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
+		return
+	}
+	s.pending.settle(msg, nil)
+}
+
+// onFailure is told that a message that was sent is not acknowledged.
+func (s *Sink) onFailure(_ jetstream.JetStream, msg *natsgo.Msg, err error) {
+	s.pending.settle(msg, err)
 }
 
 // fail classifies a failure, and has the stream provisioned when it is gone.
@@ -338,36 +325,34 @@ func (s *Sink) fail(topic string, start time.Time, failure error) error {
 	return sinks.NewError(s.name, topic, classify(failure), failure)
 }
 
-// firstEnd returns a channel that gets the error of the first context that
-// ends, and a function that releases it.
-func firstEnd(contexts []context.Context) (<-chan error, func()) {
+// firstEnd returns a channel that is closed when one of the contexts ends, and a
+// function that releases it.
+func firstEnd(contexts []context.Context) (<-chan struct{}, func()) {
 	if len(contexts) == 1 {
-		ctx := contexts[0]
-		if ctx.Done() == nil {
-			return nil, func() {}
-		}
+		return contexts[0].Done(), func() {}
 	}
-	var ended chan error
-	var stops []func() bool
+	ended, end := context.WithCancel(context.Background())
+	stops := make([]func() bool, len(contexts))
 	for i, ctx := range contexts {
-		if ctx.Done() == nil || i > 0 && ctx == contexts[i-1] {
-			continue
-		}
-		if ended == nil {
-			ended = make(chan error, 1)
-		}
-		stops = append(stops, context.AfterFunc(ctx, func() {
-			select {
-			case ended <- ctx.Err():
-			default: // another one was first
-			}
-		}))
+		stops[i] = context.AfterFunc(ctx, end)
 	}
-	return ended, func() {
+	return ended.Done(), func() {
 		for _, stop := range stops {
 			stop()
 		}
+		end()
 	}
+}
+
+// endOf returns the error of the first of the contexts that has ended, nil when
+// none has.
+func endOf(contexts []context.Context) error {
+	for _, ctx := range contexts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // send is the one goroutine that writes to the connection. A write blocks when
@@ -384,7 +369,6 @@ func (s *Sink) send() {
 		select {
 		case r := <-s.requests:
 			s.sendRequest(r, options)
-			close(r.sent)
 		case <-s.background.Done():
 			return
 		}
@@ -392,22 +376,22 @@ func (s *Sink) send() {
 }
 
 func (s *Sink) sendRequest(r *request, options []jetstream.PublishOpt) {
+	s.pending.add(r)
 	for i, msg := range r.messages {
-		if err := r.contexts[i].Err(); err != nil {
-			r.err = err
-			return
-		}
+		err := r.contexts[i].Err()
 		// A connection that was given to us may buffer while it reconnects.
-		if !s.conn.IsConnected() {
-			r.err = natsgo.ErrDisconnected
-			return
+		if err == nil && !s.conn.IsConnected() {
+			err = natsgo.ErrDisconnected
 		}
-		future, err := s.js.PublishMsgAsync(msg, options...)
+		if err == nil {
+			_, err = s.js.PublishMsgAsync(msg, options...)
+		}
 		if err != nil {
-			r.err = err
+			for _, unsent := range r.messages[i:] {
+				s.pending.settle(unsent, err)
+			}
 			return
 		}
-		r.futures = append(r.futures, future)
 	}
 }
 

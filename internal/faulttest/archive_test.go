@@ -71,7 +71,7 @@ func (r record) identities() []identity {
 	if id, quarantined := r.metadata[subscriber.KeyQuarantineMessageIDs]; quarantined {
 		return []identity{{r.metadata[subscriber.KeyQuarantineEndpointID], id}}
 	}
-	if r.metadata[subscriber.KeyQuarantineClass] != "" && r.metadata[gateway.KeyMessageID] == "" && !r.file() {
+	if r.quarantined {
 		return nil // nobody knows whose event that was
 	}
 	endpoint := r.metadata[gateway.KeyReceivingEndpointID]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/internal/kafkatest"
 	"github.com/agrimill/agrimill/internal/natstest"
@@ -47,7 +48,7 @@ const (
 func newBroker(tb testing.TB, kind string, change ...func(*server.Options)) broker {
 	tb.Helper()
 	if kind == kindKafka {
-		return &kafkaBroker{kafkatest.Start(tb)}
+		return &kafkaBroker{kafkatest.Start(tb, kfake.GroupMinSessionTimeout(time.Second))}
 	}
 	s := natstest.Start(tb, change...)
 	return &natsBroker{Server: s, Proxy: natstest.NewProxy(tb, s.URL())}

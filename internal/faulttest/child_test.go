@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -46,6 +47,8 @@ type order struct {
 	// time. Empty: nowhere.
 	Point point
 	After int64
+	// Outward makes it the way back.
+	Outward *outOrder
 	// Report is how often the child writes its sample. 0: never.
 	Report time.Duration
 }
@@ -68,7 +71,8 @@ const (
 	pointPoisoned     point = "after the poison queue acknowledged"
 	pointConfirm      point = "before the confirmation is sent"
 	pointConfirmed    point = "after the confirmation was answered"
-	pointConfirmTaken point = "between the confirmation and its answer" // killed by the parent
+	pointAnswered     point = "after the gateway answered, before that is read" // outward
+	pointConfirmTaken point = "between the confirmation and its answer"         // killed by the parent
 )
 
 const (
@@ -117,14 +121,20 @@ func runChild() int {
 		stop()
 	}()
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	p, err := build(childParts(o), logger)
+	var p interface{ stop() error }
+	var err error
+	if o.Outward != nil {
+		p, err = buildOutward(childParts(o), *o.Outward, logger)
+	} else {
+		p, err = build(childParts(o), logger)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	fmt.Println("ready")
-	if o.Report > 0 {
-		go report(ctx, o.Report, p)
+	if inward, ok := p.(*pipeline); ok && o.Report > 0 {
+		go report(ctx, o.Report, inward)
 	}
 	<-ctx.Done()
 	stop() // a second SIGTERM ends the process at once
@@ -141,6 +151,9 @@ func childParts(o order) *parts {
 	p := newParts(gateway.Config{
 		BaseURL: o.BaseURL, TokenURL: o.TokenURL, ClientID: o.ClientID, ClientSecret: o.ClientSecret,
 	}, o.Broker)
+	if o.Outward != nil {
+		p.Gateway.Transport = &fusedTransport{&http.Transport{}, f}
+	}
 	if o.Ordered {
 		p.Subscriber.Order = subscriber.OrderByKey
 	}

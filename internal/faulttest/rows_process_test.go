@@ -66,6 +66,19 @@ func TestRow21Killed(t *testing.T) {
 	})
 }
 
+// The same on the way back: what the gateway got twice has the same context ID.
+func TestRow21KilledOutward(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		o := newOutward(t, worldConfig{kind: kind})
+		points := outPoints
+		if kind == kindKafka { // where each one has to be missed first
+			points = []point{pointHandled, pointPublish, pointAnswered, pointPublished}
+		}
+		o.killedOutward(points, messages/4/len(points), 20)
+		o.judgeOutward(outInFlight * len(points))
+	})
+}
+
 // SIGTERM with a full pipeline: what is stored is confirmed, and the process ends
 // in time. A second SIGTERM ends it at once.
 func TestRow22Terminated(t *testing.T) {

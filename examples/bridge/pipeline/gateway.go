@@ -30,7 +30,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client = p.client
 	subscriberConfig.Tenants = p.directory // kept current with every event
-	subscriberConfig.Hooks = subscriber.Hooks{Connected: p.endpoints.connected, Event: p.endpoints.event}
+	subscriberConfig.Hooks = p.tracing.Hooks(subscriber.Hooks{Connected: p.endpoints.connected, Event: p.endpoints.event})
 	subscriberConfig.Quarantine = subscriber.QuarantineConfig{Publisher: quarantine{p}}
 	if p.claimCheck != nil {
 		subscriberConfig.Payload.ClaimCheck = p.claimCheck

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/examples/bridge/admin"
 	"github.com/agrimill/agrimill/examples/bridge/config"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -20,6 +23,7 @@ type generation struct {
 	router    *router.Router
 	routes    []admin.Route // without their health
 	sinks     map[string]*sink
+	gateway   message.Subscriber // what all routes from the gateway share
 	poison    *sink
 	endpoints []*endpoint
 	counted   bool // its counts are in Pipeline.totals; guarded by Pipeline.mu
@@ -34,6 +38,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 		}
 	}()
 	g = &generation{config: cfg, sinks: map[string]*sink{}}
+	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber})
 	for name, sinkConfig := range cfg.Sinks {
 		if g.sinks[name] = reusable(kept[name], sinkConfig); g.sinks[name] != nil {
 			continue
@@ -54,8 +59,9 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	}
 
 	routerConfig := cfg.RouterConfig()
-	routerConfig.Poison = g.poison.measured
-	routerConfig.Observer = p.observer
+	routerConfig.Poison = g.poison.watched
+	routerConfig.Observer = p.tracing.Observer(p.observer)
+	routerConfig.Chain = p.tracing.Chain(nil)
 	routerConfig.CloseTimeout = budgetOf(cfg).router
 	routerConfig.Dedup.Store = p.memory.DedupStore
 	routerConfig.Dedup.KeyFunc = keys(outwardRoutes(cfg))
@@ -112,12 +118,15 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 		route.From, err = newKafkaSource(*from.Kafka, logger)
 		route.Topic = strings.Join(from.Kafka.Topics, ",")
 	case from.Gateway != "":
-		route.From = shared{p.subscriber}
+		route.From = g.gateway
 		route.Topic = from.GatewayTopic()
 	default:
 		err = errors.New("from: one of gateway, nats and kafka is required")
 	}
 	info.From.Detail = route.Topic
+	if err == nil && cfg.From.Gateway == "" {
+		route.From = p.tracing.Subscriber(info.From.Kind, route.From)
+	}
 	return err
 }
 
@@ -129,7 +138,7 @@ func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, i
 		if target == nil {
 			return fmt.Errorf("to: there is no sink %q", cfg.To.Sink)
 		}
-		route.To, route.ToTopic = target.measured, cfg.To.Topic
+		route.To, route.ToTopic = target.watched, cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 		info.To = admin.Place{Kind: target.kind, Sink: target.name, Detail: cfg.To.Topic}
 		return nil
@@ -145,7 +154,8 @@ func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, i
 		return err
 	}
 	// The topic is the message type, in which every character is legal.
-	route.To = sinks.FromPublisher("gateway", pub, sinks.WithTopicSegment(func(value string) string { return value }))
+	target := sinks.FromPublisher("gateway", pub, sinks.WithTopicSegment(func(value string) string { return value }))
+	route.To = p.tracing.Sink(tracing.SystemGateway, target)
 	route.ToTopic = to.Type
 	route.Filter = newFilter(cfg.Filter, to.Endpoint, true)
 	info.Direction = admin.ToGateway

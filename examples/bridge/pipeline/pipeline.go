@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agrimill/agrimill/examples/bridge/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
+	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -78,6 +80,8 @@ type Pipeline struct {
 	observer   *metrics.Observer
 	// sinkMetrics measures the sinks. Those of one name count together.
 	sinkMetrics *metrics.Sinks
+	tracing     *tracing.Tracing         // nil: none
+	spans       *sdktrace.TracerProvider // nil: none
 
 	authorized chan struct{}       // closed when the gateway has accepted the credentials
 	failed     chan error          // gets why the pipeline cannot go on
@@ -148,6 +152,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
 		return err
 	}
+	if err = p.newTracing(ctx, cfg.Tracing); err != nil {
+		return fmt.Errorf("tracing: %w", err)
+	}
 	if err = p.newGateway(cfg); err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
@@ -188,6 +195,7 @@ func (p *Pipeline) release() error {
 	if p.client != nil {
 		errs = append(errs, p.client.Close())
 	}
+	p.endTracing()
 	return errors.Join(errs...)
 }
 

@@ -46,14 +46,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var ids []string
 	load.Go(func() { // ends with stop
-		tick := time.NewTicker(2 * time.Millisecond)
+		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				w.send([]string{taskData, shapes, pictures}[len(ids)%3], 10)
+				w.send([]string{taskData, shapes, pictures}[len(ids)%3], 5)
 				ids = append(ids, w.put("out.data", taskData))
 			}
 		}

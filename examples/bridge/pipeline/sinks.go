@@ -34,7 +34,7 @@ type sink struct {
 	config             config.Sink
 	segment            func(string) string
 	release            func() error // closes what the sink was opened with
-	measured           sinks.Sink   // itself, measured: what routers get
+	watched            sinks.Sink   // itself, measured and traced: what routers get
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -75,7 +75,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
 	s.later = newLater(open, logger)
-	s.measured = p.sinkMetrics.Wrap(name, s)
+	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
 }
 

@@ -1,0 +1,96 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/agrimill/agrimill/examples/bridge/config"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/tracing"
+)
+
+// traceTimeout bounds the sending of the last spans at the end.
+const traceTimeout = 3 * time.Second
+
+// newTracing has spans sent to a collector. Without an address there are none: all
+// methods of a nil *tracing.Tracing return what they are given. A collector that is
+// down is logged, and its spans are lost; nothing else waits for it.
+func (p *Pipeline) newTracing(ctx context.Context, cfg config.Tracing) error {
+	if cfg.OTLPEndpoint == "" {
+		return nil
+	}
+	address, err := url.Parse(string(cfg.OTLPEndpoint))
+	if err != nil {
+		return fmt.Errorf("otlp_endpoint is not a URL")
+	}
+	if address.Path == "" || address.Path == "/" {
+		address.Path = "/v1/traces" // where collectors take them by default
+	}
+	options := []otlptracehttp.Option{otlptracehttp.WithEndpointURL(address.String())}
+	headers := map[string]string{}
+	for name, value := range cfg.Headers {
+		headers[name] = value.Reveal()
+	}
+	if len(headers) > 0 {
+		options = append(options, otlptracehttp.WithHeaders(headers))
+	}
+	secured, err := cfg.TLS.Config()
+	if err != nil {
+		return err
+	}
+	if secured != nil {
+		options = append(options, otlptracehttp.WithTLSClientConfig(secured))
+	}
+	exporter, err := otlptracehttp.New(ctx, options...) // it does not connect
+	if err != nil {
+		return err
+	}
+	about := resource.NewSchemaless(semconv.ServiceName(cfg.ServiceName), semconv.ServiceVersion(p.options.Version),
+		semconv.ServiceInstanceID(p.options.Name))
+	p.spans = sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&spanExporter{SpanExporter: exporter, logger: p.logger.With("part", "tracing")}),
+		sdktrace.WithResource(about),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(cfg.SampleRatio))),
+	)
+	p.tracing, err = tracing.New(tracing.Config{TracerProvider: p.spans})
+	return err
+}
+
+// endTracing sends the last spans.
+func (p *Pipeline) endTracing() {
+	if p.spans == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), traceTimeout)
+	defer cancel()
+	_ = p.spans.Shutdown(ctx) // what could not be sent is logged by the exporter
+}
+
+// spanExporter logs when spans cannot be sent, once until they can again. The SDK
+// would tell the error handler of the whole process, each time.
+type spanExporter struct {
+	sdktrace.SpanExporter
+	logger  *slog.Logger
+	failing atomic.Bool
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	err := e.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case err != nil && !e.failing.Swap(true):
+		e.logger.Warn("spans cannot be sent; they are lost until they can", "error", router.RedactError(err, nil))
+	case err == nil && e.failing.Swap(false):
+		e.logger.Info("spans can be sent again")
+	}
+	return nil
+}

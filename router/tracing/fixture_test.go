@@ -267,3 +267,9 @@ func (w *world) everything() string {
 	}
 	return b.String()
 }
+
+func containsAny(s string, pieces ...string) bool {
+	return slices.ContainsFunc(pieces, func(piece string) bool { return strings.Contains(s, piece) })
+}
+
+func validUTF8(s string) bool { return strings.ToValidUTF8(s, "") == s }

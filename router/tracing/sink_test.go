@@ -1,0 +1,299 @@
+package tracing_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+// memory is a broker of which a publisher is made. It fails with err.
+type memory struct {
+	sinktest.NoFaults
+	mu     sync.Mutex
+	topics map[string][]*message.Message
+	err    error
+}
+
+func (m *memory) Publish(topic string, messages ...*message.Message) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	if m.topics == nil {
+		m.topics = make(map[string][]*message.Message)
+	}
+	for _, msg := range messages {
+		kept := msg.Copy()
+		kept.Payload = slices.Clone(msg.Payload)
+		m.topics[topic] = append(m.topics[topic], kept)
+	}
+	return nil
+}
+
+func (*memory) Close() error { return nil }
+
+func (m *memory) all(topic string) []*message.Message {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.topics[topic]
+}
+
+// Read returns what was stored, apart from the trace context: everything else has
+// to be as it was published.
+func (m *memory) Read(_ *testing.T, topic string) []*message.Message {
+	var all []*message.Message
+	for _, msg := range m.all(topic) {
+		plain := msg.Copy()
+		for _, name := range (propagation.TraceContext{}).Fields() {
+			delete(plain.Metadata, name)
+		}
+		all = append(all, plain)
+	}
+	return all
+}
+
+// traced is a broker behind a sink that is traced.
+type traced struct {
+	*memory
+	provider trace.TracerProvider
+	settings sinktest.Settings
+}
+
+func (b traced) NewSink(t *testing.T) sinks.Sink {
+	tr, err := tracing.New(tracing.Config{TracerProvider: b.provider})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr.Sink("", sinks.FromPublisher("memory", b.memory, sinks.WithDescription(sinks.Description{
+		MaxMessageSize: b.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map",
+	})))
+}
+
+// TestWrappedSinkKeepsTheContract runs the conformance suite, with spans that are
+// recorded and with spans that are not.
+func TestWrappedSinkKeepsTheContract(t *testing.T) {
+	for name, provider := range map[string]trace.TracerProvider{
+		"recording": sdktrace.NewTracerProvider(), "off": noop.NewTracerProvider(),
+		"not sampled": sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			sinktest.Run(t, sinktest.Harness{
+				New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
+					return traced{memory: &memory{}, provider: provider, settings: settings}
+				},
+				Features: sinktest.Features{
+					// The trace context counts as well, so the exact limit is the
+					// business of the sink inside.
+					UUID: true, Metadata: true, MaxMessageSize: name == "off",
+					ReservedNames:        []string{"Nats-Msg-Id", "traceparents", "x-traceparent"},
+					UnescapeTopicSegment: sinks.DefaultSegments.Unescape,
+				},
+			})
+		})
+	}
+}
+
+func TestSinkLeavesTheMessageAlone(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	broker := &memory{}
+	inner := sinks.FromPublisher("broker", broker)
+	sink := w.Sink("", inner)
+	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
+		t.Error("Unwrap does not return the sink")
+	}
+	ctx, span := w.provider.Tracer("test").Start(t.Context(), "the caller's")
+	stale := message.Metadata{"Traceparent": "00-stale", "tracestate": "a=b", "other": "value"}
+	messages := []*message.Message{message.NewMessage("1", []byte("x")), message.NewMessage("2", []byte("yy"))}
+	for _, msg := range messages {
+		msg.Metadata = maps.Clone(stale)
+		msg.SetContext(ctx)
+	}
+	if err := sink.Publish("topic", messages...); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	for i, stored := range broker.all("topic") {
+		if !maps.Equal(messages[i].Metadata, stale) || messages[i].Context() != ctx {
+			t.Errorf("message %d was changed: %v", i, messages[i].Metadata)
+		}
+		published := w.allNamed("publish broker")[i]
+		want := message.Metadata{"other": "value", "traceparent": "00-" + published.SpanContext().TraceID().String() + "-" + published.SpanContext().SpanID().String() + "-01"}
+		if !maps.Equal(stored.Metadata, want) {
+			t.Errorf("message %d was stored with %v, want %v", i, stored.Metadata, want)
+		}
+		if published.Parent().SpanID() != span.SpanContext().SpanID() {
+			t.Errorf("message %d: the span is no child of the caller's", i)
+		}
+	}
+}
+
+func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	broker := &memory{}
+	sink := w.Sink("", sinks.FromPublisher("broker", broker))
+	msg := message.NewMessage("1", nil)
+	msg.Metadata["Traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // as written by others
+	msg.Metadata["Tracestate"] = "vendor=1"
+	if err := sink.Publish("topic", msg); err != nil {
+		t.Fatal(err)
+	}
+	span := w.named("publish broker")
+	if got := span.Parent().SpanID().String(); got != "b7ad6b7169203331" {
+		t.Errorf("the parent is %s", got)
+	}
+	if got := broker.all("topic")[0].Metadata["tracestate"]; got != "vendor=1" {
+		t.Errorf("tracestate is %q", got)
+	}
+}
+
+// TestNotSampled holds that the decision not to record travels on, and costs no
+// span.
+func TestNotSampled(t *testing.T) {
+	w := newWorld(t, tracing.Config{}, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
+	broker := &memory{}
+	sink := w.Sink("", sinks.FromPublisher("broker", broker))
+	if err := sink.Publish("topic", message.NewMessage("1", nil)); err != nil {
+		t.Fatal(err)
+	}
+	header := broker.all("topic")[0].Metadata["traceparent"]
+	if len(w.spans()) != 0 || len(header) != 55 || header[53:] != "00" {
+		t.Errorf("%d spans, traceparent %q", len(w.spans()), header)
+	}
+}
+
+// TestPassThrough holds that without a tracer a trace of others passes untouched.
+func TestPassThrough(t *testing.T) {
+	off, err := tracing.New(tracing.Config{TracerProvider: noop.NewTracerProvider()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker := &memory{}
+	sink := off.Sink("", sinks.FromPublisher("broker", broker))
+	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, value := range []string{header, "", "nonsense"} {
+		msg := message.NewMessage("1", nil)
+		if value != "" {
+			msg.Metadata["traceparent"] = value
+		}
+		if err := sink.Publish("topic"+value, msg); err != nil {
+			t.Fatal(err)
+		}
+		if got := broker.all("topic" + value)[0].Metadata["traceparent"]; got != value {
+			t.Errorf("%q became %q", value, got)
+		}
+	}
+}
+
+func TestOtherPropagators(t *testing.T) {
+	w := newWorld(t, tracing.Config{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
+	broker := &memory{}
+	sink := w.Sink("", sinks.FromPublisher("broker", broker))
+	member, err := baggage.NewMember("season", "2026")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bag, err := baggage.New(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", nil)
+	msg.SetContext(baggage.ContextWithBaggage(t.Context(), bag))
+	if err := sink.Publish("topic", msg); err != nil {
+		t.Fatal(err)
+	}
+	if stored := broker.all("topic")[0].Metadata; stored["baggage"] != "season=2026" || stored["traceparent"] == "" {
+		t.Errorf("stored with %v", stored)
+	}
+}
+
+func TestSinkErrors(t *testing.T) {
+	payload := "seven tons of barley from the north field"
+	for name, test := range map[string]struct {
+		err   error
+		class string
+	}{
+		"unavailable": {sinks.ErrUnavailable, "outage"},
+		"rejected":    {sinks.ErrRejected, "permanent"},
+		"leaky":       {errors.New("cannot store " + payload), "outage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tracing.Config{})
+			sink := w.Sink("somewhere", sinks.FromPublisher("broker", &memory{err: test.err}))
+			err := sink.Publish("topic", message.NewMessage("1", []byte(payload)), message.NewMessage("2", []byte(payload)))
+			if !errors.Is(err, test.err) {
+				t.Fatalf("got %v", err)
+			}
+			for _, span := range w.allNamed("publish broker") {
+				w.wantStatus(span, codes.Error)
+				w.wantAttribute(span, "error.type", test.class)
+				w.wantAttribute(span, "messaging.system", "somewhere")
+				if d := span.Status().Description; len(d) < 10 || slices.Contains([]string{payload}, d) {
+					t.Errorf("description %q", d)
+				}
+			}
+			if all := w.everything(); len(w.spans()) != 2 || containsAny(all, "barley", "north field") {
+				t.Errorf("%d spans: %s", len(w.spans()), all)
+			}
+		})
+	}
+}
+
+// TestHostileText holds that what a sender chooses cannot make an exporter refuse
+// the batch, nor fill it.
+func TestHostileText(t *testing.T) {
+	w := newWorld(t, tracing.Config{Filename: true})
+	sink := w.Sink("", sinks.FromPublisher("broker", &memory{}))
+	msg := message.NewMessage("\xff\xfe", nil)
+	long := make([]byte, 100_000)
+	for i := range long {
+		long[i] = "ä"[i%2]
+	}
+	msg.Metadata = message.Metadata{
+		gateway.KeyMessageType: "a\xffb", gateway.KeyFilename: string(long), gateway.KeyContextID: "no UUID \xff",
+		gateway.KeyTenantID: "\x80", "traceparent": "00-\xff", "tracestate": string(long),
+	}
+	if err := sink.Publish("topic \xff", msg); err != nil {
+		t.Fatal(err)
+	}
+	span := w.named("publish broker")
+	for key, value := range attributes(span) {
+		if len(value) > 300 || !validUTF8(value) {
+			t.Errorf("%s is %.100q", key, value)
+		}
+	}
+	w.wantAttribute(span, tracing.KeyMessageType, "a\uFFFDb")
+	w.wantAttribute(span, "messaging.message.conversation_id", "")
+	if attributes(span)[string(tracing.KeyFilename)] == "" {
+		t.Error("the filename was asked for")
+	}
+}
+
+func TestPayloadElsewhere(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	sink := w.Sink("", sinks.FromPublisher("broker", &memory{}))
+	msg := message.NewMessage("1", nil)
+	msg.Metadata = message.Metadata{gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSize: "12345", gateway.KeyPayloadReference: "bucket/secret"}
+	if err := sink.Publish("topic", msg); err != nil {
+		t.Fatal(err)
+	}
+	w.wantAttribute(w.named("publish broker"), "messaging.message.body.size", "12345")
+	if containsAny(w.everything(), "bucket/secret") {
+		t.Error("the reference is in the span")
+	}
+}

@@ -1,0 +1,280 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// TestWatermillSuite runs Watermill's own suite through both wrappers.
+func TestWatermillSuite(t *testing.T) {
+	for name, provider := range map[string]trace.TracerProvider{"recording": sdktrace.NewTracerProvider(), "off": noop.NewTracerProvider()} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := tracing.New(tracing.Config{TracerProvider: provider})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pubSub := func(*testing.T) (message.Publisher, message.Subscriber) {
+				channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, nil)
+				return tr.Publisher("gochannel", channel), tr.Subscriber("gochannel", channel)
+			}
+			tests.TestPubSub(t, tests.Features{Persistent: false, RequireSingleInstance: true, ContextPreserved: false}, pubSub,
+				func(t *testing.T, _ string) (message.Publisher, message.Subscriber) { return pubSub(t) })
+		})
+	}
+}
+
+// source is a subscriber that delivers what the test puts into its channel.
+type source struct {
+	messages chan *message.Message
+	closed   chan struct{}
+	err      error
+}
+
+func newSource() *source {
+	return &source{messages: make(chan *message.Message), closed: make(chan struct{})}
+}
+
+func (s *source) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	out := make(chan *message.Message)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case msg := <-s.messages:
+				select {
+				case out <- msg:
+				case <-s.closed:
+					return
+				}
+			case <-ctx.Done():
+				return
+			case <-s.closed:
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (s *source) Close() error {
+	close(s.closed)
+	return s.err
+}
+
+const remote = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func remoteMessage(uuid string) *message.Message {
+	msg := message.NewMessage(uuid, []byte("x"))
+	msg.Metadata["traceparent"] = remote
+	return msg
+}
+
+func subscribe(t *testing.T, sub message.Subscriber) <-chan *message.Message {
+	t.Helper()
+	messages, err := sub.Subscribe(t.Context(), "fields")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return messages
+}
+
+func TestConsumerSpan(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	from := newSource()
+	sub := w.Subscriber("test", from)
+	messages := subscribe(t, sub)
+
+	from.messages <- remoteMessage("acked")
+	msg := <-messages
+	inside := trace.SpanContextFromContext(msg.Context())
+	msg.Ack()
+	from.messages <- remoteMessage("nacked")
+	(<-messages).Nack()
+	from.messages <- message.NewMessage("open", nil)
+	<-messages
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	spans := w.allNamed("process fields")
+	if len(spans) != 3 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	for i, want := range []struct {
+		id, settled string
+		status      codes.Code
+		trace       string
+	}{
+		{"acked", "ack", codes.Unset, remote[3:35]},
+		{"nacked", "nack", codes.Error, remote[3:35]},
+		{"open", "open", codes.Error, ""},
+	} {
+		w.wantAttribute(spans[i], "messaging.message.id", want.id)
+		w.wantAttribute(spans[i], tracing.KeySettled, want.settled)
+		w.wantStatus(spans[i], want.status)
+		if got := spans[i].SpanContext().TraceID().String(); want.trace != "" && got != want.trace || want.trace == "" && spans[i].Parent().IsValid() {
+			t.Errorf("%s is in trace %s", want.id, got)
+		}
+	}
+	if !inside.Equal(spans[0].SpanContext()) {
+		t.Error("the message's context does not carry the span")
+	}
+}
+
+// TestStartupSpanIsNoParent holds that a span around the program does not become
+// the parent of every message.
+func TestStartupSpanIsNoParent(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	from := newSource()
+	sub := w.Subscriber("test", from)
+	messages := subscribe(t, sub)
+	ctx, span := w.provider.Tracer("test").Start(t.Context(), "startup")
+	msg := message.NewMessage("1", nil)
+	msg.SetContext(ctx)
+	from.messages <- msg
+	(<-messages).Ack()
+	span.End()
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.named("process fields"); got.Parent().IsValid() || got.SpanContext().TraceID() == span.SpanContext().TraceID() {
+		t.Error("the span of the message is a child of the span around the program")
+	}
+}
+
+func TestNewTraces(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	from := newSource()
+	sub := w.Subscriber("test", from, tracing.NewTraces())
+	messages := subscribe(t, sub)
+	from.messages <- remoteMessage("1")
+	(<-messages).Ack()
+	from.messages <- message.NewMessage("2", nil)
+	(<-messages).Ack()
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spans := w.allNamed("process fields")
+	for i, links := range []int{1, 0} {
+		if spans[i].Parent().IsValid() || len(spans[i].Links()) != links {
+			t.Errorf("span %d has the parent %v and the links %v", i, spans[i].Parent(), spans[i].Links())
+		}
+	}
+	if got := spans[0].Links()[0].SpanContext.TraceID().String(); got != remote[3:35] {
+		t.Errorf("linked to %s", got)
+	}
+}
+
+// TestUntakenMessageIsNacked holds that the wrapper keeps no message to itself
+// when the subscription ends.
+func TestUntakenMessageIsNacked(t *testing.T) {
+	for _, how := range []string{"context", "close"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, tracing.Config{})
+			from := newSource()
+			sub := w.Subscriber("test", from)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			messages, err := sub.Subscribe(ctx, "fields")
+			if err != nil {
+				t.Fatal(err)
+			}
+			msg := message.NewMessage("1", nil)
+			from.messages <- msg
+			if how == "context" {
+				cancel()
+			} else if err := sub.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for range messages { // taken after all, or closed
+				msg.Nack()
+			}
+			<-msg.Nacked()
+			if how == "context" {
+				if err := sub.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestClose(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	from := newSource()
+	from.err = errors.New("closing hurts")
+	sub := w.Subscriber("test", from)
+	if _, err := sub.Subscribe(t.Context(), "fields"); !errors.Is(err, from.err) {
+		t.Errorf("Subscribe: %v", err)
+	}
+	for range 2 {
+		if err := sub.Close(); !errors.Is(err, from.err) {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if _, err := sub.Subscribe(t.Context(), "fields"); !errors.Is(err, tracing.ErrClosed) {
+		t.Errorf("Subscribe after Close: %v", err)
+	}
+}
+
+func TestHold(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	type holder interface{ Hold() (release func()) }
+	if _, ok := w.Subscriber("test", newSource()).(holder); ok {
+		t.Error("a subscriber without Hold has got one")
+	}
+	sub := w.Subscriber(tracing.SystemGateway, w.subscriber())
+	held, ok := sub.(holder)
+	if !ok {
+		t.Fatal("Hold is gone")
+	}
+	held.Hold()()
+	if unwrapped, ok := sub.(interface{ Unwrap() message.Subscriber }); !ok {
+		t.Error("Unwrap is missing")
+	} else if _, ok := unwrapped.Unwrap().(*subscriber.Subscriber); !ok {
+		t.Errorf("Unwrap returns a %T", unwrapped.Unwrap())
+	}
+	if err := sub.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNothing holds that a nil *Tracing changes nothing.
+func TestNothing(t *testing.T) {
+	var off *tracing.Tracing
+	from, broker := newSource(), gochannel.NewGoChannel(gochannel.Config{}, nil)
+	if off.Subscriber("x", from) != message.Subscriber(from) || off.Publisher("x", broker) != message.Publisher(broker) ||
+		off.Sink("x", nil) != nil || off.Chain(nil) != nil || off.Attempt("x") != nil || off.Observer(nil) != nil {
+		t.Error("want what was given")
+	}
+	if hooks := off.Hooks(subscriber.Hooks{}); hooks.Confirmed != nil || hooks.ConfirmationRejected != nil {
+		t.Error("want no hooks")
+	}
+	if err := broker.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if _, err := tracing.New(tracing.Config{MaxUnconfirmed: -1}); !errors.Is(err, tracing.ErrConfig) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := tracing.New(tracing.Config{}); err != nil {
+		t.Error(err)
+	}
+}

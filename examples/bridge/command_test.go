@@ -15,7 +15,7 @@ func TestWrongUsage(t *testing.T) {
 	for _, test := range []struct{ args, says, see string }{
 		{"", "a command is needed: ", "bridge"},
 		{"queue", `no command "queue"; there are: `, "bridge"},
-		{"posion list", `no command "posion"; did you mean poison?`, "bridge"},
+		{"poisn list", `no command "poisn"; did you mean poison?`, "bridge"},
 		{"poison", "drop, list, replay, show", "bridge poison"},
 		{"poison lst", `no command "lst"; did you mean list?`, "bridge poison"},
 		{"poison zzz", `no command "zzz"; there are: drop, list, replay, show`, "bridge poison"},

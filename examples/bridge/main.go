@@ -1,14 +1,18 @@
-// Command bridge runs agrimill as a program:
+// Command bridge is the whole of agrimill as a program, behind one configuration
+// file, with commands to look after it and to talk to the gateway by hand:
 //
 //	go run ./examples/bridge help
-//	go run ./examples/bridge poison list   [--route …] [--class …] [--type …] [--since …] [--limit N] [--json]
-//	go run ./examples/bridge poison show   [--payload FILE] [--json] ID
-//	go run ./examples/bridge poison replay [--to-topic TEMPLATE] [--dry-run] [--json] (ID… | filter | --all)
-//	go run ./examples/bridge poison drop   [--yes] [--dry-run] [--json] (ID… | filter | --all)
-//	go run ./examples/bridge version       [--json]
+//	go run ./examples/bridge run FILE                  carries messages
+//	go run ./examples/bridge validate|check|schema     about the configuration
+//	go run ./examples/bridge tenants                   what there is, and what can be routed
+//	go run ./examples/bridge endpoints put|delete      endpoints of the application
+//	go run ./examples/bridge send FILE...              sends files
+//	go run ./examples/bridge tail                      shows events as they come
+//	go run ./examples/bridge poison list|show|replay|drop
+//	go run ./examples/bridge emulator                  a gateway to try things out
+//	go run ./examples/bridge version
 //
-// `help COMMAND` says everything about a command. docs/poison-queue.md is the
-// runbook.
+// `help COMMAND` says everything about a command; docs/bridge.md is the guide.
 //
 // Results go to stdout, progress and errors to stderr; neither payloads nor
 // credentials go to stderr. Credentials come from files and the environment, never

@@ -245,16 +245,16 @@ func (s *sender) one(ctx context.Context, file, position string) (sendResult, er
 		result.Outcome = outcomeFailed
 	}
 	result.Error, result.Advice = redact(err), advice(err)
-	if result.Outcome == outcomeFailed && result.ContextID != "" && !refused(err) {
+	if result.Outcome == outcomeFailed && result.ContextID != "" && !turnedDown(err) {
 		// The gateway may have it all the same.
 		result.Advice = "it may have arrived all the same: send it again with --context-id " + result.ContextID
 	}
 	return result, err
 }
 
-// refused reports whether the gateway, or the client before it, said no: then
+// turnedDown reports whether the gateway, or the client before it, said no: then
 // nobody has the message.
-func refused(err error) bool {
+func turnedDown(err error) bool {
 	for _, cause := range []error{
 		gateway.ErrInvalid, gateway.ErrBadRequest, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrTooLarge,
 		gateway.ErrRateLimited, gateway.ErrToken,

@@ -107,14 +107,14 @@ func (c *tail) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	var folder *inbox
-	if c.save != "" {
-		if folder, err = openInbox(c.save); err != nil {
-			return err
-		}
-		defer folder.close()
-	}
 	return c.service.use(p, func(client *gateway.Client) error {
+		var folder *inbox
+		if c.save != "" {
+			if folder, err = openInbox(c.save); err != nil {
+				return err
+			}
+			defer folder.close()
+		}
 		viewer := &viewer{
 			program: p, client: client, tail: c, inbox: folder, directory: gateway.NewDirectory(client), endpoint: c.endpoint, seen: newRecent(10_000),
 		}

@@ -143,7 +143,10 @@ func (v *tenantsView) writeTenant(p *program, tenant gateway.TenantInfo) error {
 			ours, v.types(e.Capabilities.CanSend), v.types(e.Capabilities.CanReceive))
 	}
 	if routes := routesOf(tenant); len(routes) > 0 {
-		_ = table.Flush() // the tables have columns of their own; an error comes again
+		if err := table.Flush(); err != nil { // each table has columns of its own
+			return err
+		}
+		_, _ = fmt.Fprintln(p.stdout) // what fails here fails again at the end
 		_, _ = fmt.Fprintln(table, "  FROM\t\tTO\t\tTYPES")
 		for _, r := range routes {
 			_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", cell(r.from), cell(r.fromName), cell(r.to), cell(r.toName), v.types(r.types))

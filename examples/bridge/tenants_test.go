@@ -26,7 +26,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("%d tables of routes:\n%s", n, text)
 	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if last := strings.Fields(lines[len(lines)-1]); len(lines) != 6 || last[0] != f.terminal.ID || last[2] != f.software.ID {
+	if last := strings.Fields(lines[len(lines)-1]); len(lines) != 7 || last[0] != f.terminal.ID || last[2] != f.software.ID {
 		t.Errorf("the one route is not told once:\n%s", text)
 	}
 	if text := f.want(statusOK, "tenants", "--full"); !strings.Contains(text, taskData) || !strings.Contains(text, "doc:pdf") || strings.Contains(text, "…") {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 
@@ -48,15 +49,9 @@ var release string
 func readVersion() versionInfo {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
-		return versionInfo{Version: "unknown"}
+		return versionInfo{Version: cmp.Or(release, "unknown")}
 	}
-	info := versionInfo{Version: build.Main.Version, Go: build.GoVersion}
-	switch {
-	case release != "":
-		info.Version = release
-	case info.Version == "":
-		info.Version = "(devel)"
-	}
+	info := versionInfo{Version: cmp.Or(release, build.Main.Version, "(devel)"), Go: build.GoVersion}
 	for _, setting := range build.Settings {
 		switch setting.Key {
 		case "vcs.revision":

@@ -117,7 +117,9 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Fatal(err)
 	}
-	close(queue.closed)
+	if err := queue.Close(); err != nil {
+		t.Fatal(err)
+	}
 	w.wantTree(`process app:test:json
   attempt farm
   publish poison

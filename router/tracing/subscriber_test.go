@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -29,50 +30,32 @@ func TestWatermillSuite(t *testing.T) {
 				channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, nil)
 				return tr.Publisher("gochannel", channel), tr.Subscriber("gochannel", channel)
 			}
-			tests.TestPubSub(t, tests.Features{Persistent: false, RequireSingleInstance: true, ContextPreserved: false}, pubSub,
-				func(t *testing.T, _ string) (message.Publisher, message.Subscriber) { return pubSub(t) })
+			tests.TestPubSub(t, tests.Features{ExactlyOnceDelivery: true, RequireSingleInstance: true}, pubSub,
+				nil)
 		})
 	}
 }
 
-// source is a subscriber that delivers what the test puts into its channel.
+// source is a subscriber for one subscription: what the test sends into the
+// channel is taken by whoever subscribed.
 type source struct {
 	messages chan *message.Message
-	closed   chan struct{}
+	end      sync.Once
 	err      error
 }
 
-func newSource() *source {
-	return &source{messages: make(chan *message.Message), closed: make(chan struct{})}
-}
+func newSource() *source { return &source{messages: make(chan *message.Message)} }
 
 func (s *source) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	out := make(chan *message.Message)
-	go func() {
-		defer close(out)
-		for {
-			select {
-			case msg := <-s.messages:
-				select {
-				case out <- msg:
-				case <-s.closed:
-					return
-				}
-			case <-ctx.Done():
-				return
-			case <-s.closed:
-				return
-			}
-		}
-	}()
-	return out, nil
+	context.AfterFunc(ctx, func() { s.end.Do(func() { close(s.messages) }) })
+	return s.messages, nil
 }
 
 func (s *source) Close() error {
-	close(s.closed)
+	s.end.Do(func() { close(s.messages) })
 	return s.err
 }
 

@@ -20,7 +20,8 @@ import (
 )
 
 // TestChaos runs random combinations of faults: SEEDS of them with N messages
-// each, from SEED on, or from a random one. KILL=0 leaves out kill -9.
+// each, from SEED on, or from a random one. Every fourth seed goes the way back.
+// KILL=0 leaves out kill -9.
 func TestChaos(t *testing.T) {
 	seeds, n := number(t, "SEEDS", 1), number(t, "N", 5000)
 	first := seedOf(t)
@@ -67,8 +68,10 @@ type chaos struct {
 	apart bool
 	order order
 	child *child
-	own   *pipeline
+	own   interface{ stop() error }
 	tune  func(*parts)
+
+	out *outward // what goes the way back; nil: nothing does
 }
 
 type activeFault struct {
@@ -118,29 +121,69 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 			return []*message.Message{msg}, nil
 		}
 	}
+	if seed%4 == 0 {
+		return c.runOutward(kind)
+	}
 	t.Logf("%s, %+v, process of its own: %v, %d receivers, %+v", kind, c.order, c.apart, len(c.receivers), cfg)
 
 	c.startPipeline()
+	c.steps(c.n/len(c.receivers), func(n int) {
+		for range n {
+			c.sendAny()
+		}
+	})
+	c.gateway.Advance(time.Hour) // confirmations that lag take effect, tokens expire
+	c.restart()
+	c.waitProgress(len(c.gateway.Ledger()), c.confirmed)
+	c.stopPipeline()
+	return c.judge(expectation{poisoned: c.poisoned})
+}
+
+// steps sends n messages under faults, and lifts these in the end.
+func (c *chaos) steps(n int, send func(n int)) {
 	const steps = 40
 	for step := range steps {
 		c.lift(step)
-		if len(c.active) < 3 && rng.IntN(3) > 0 {
+		if len(c.active) < 3 && c.rng.IntN(3) > 0 {
 			c.strike(step)
 		}
-		for range c.n*(step+1)/steps/len(c.receivers) - c.n*step/steps/len(c.receivers) {
-			c.sendAny()
-		}
-		c.pause(time.Duration(rng.IntN(200)) * time.Millisecond)
+		send(n*(step+1)/steps - n*step/steps)
+		c.pause(time.Duration(c.rng.IntN(200)) * time.Millisecond)
 		c.revive()
 	}
 	c.lift(1 << 30)
 	c.gateway.LiftAll()
-	c.gateway.Advance(time.Hour) // confirmations that lag take effect, tokens expire
+}
+
+// runOutward sends from the broker to the gateway.
+func (c *chaos) runOutward(kind string) verdict {
+	n := c.n
+	if kind == kindKafka {
+		n /= 4 // the source has one message open at a time
+	}
+	c.out = newOutwardWorld(c.world)
+	as := c.out.as()
+	c.order = order{Outward: &as}
+	c.Logf("outward from %s, process of its own: %v, %d messages", kind, c.apart, n)
+	c.out.put(1) // a source has to exist
+	c.startPipeline()
+	c.steps(n-1, func(n int) {
+		for range n {
+			c.out.late = append(c.out.late, c.out.newMessage())
+		}
+		if err := c.out.flush(); err != nil {
+			c.Logf("%d messages wait for the broker: %v", len(c.out.late), err)
+		}
+	})
+	if err := c.out.flush(); err != nil {
+		c.Fatal(err)
+	}
+	c.gateway.Advance(time.Hour)
 	c.restart()
-	c.waitProgress()
+	c.waitProgress(n, func() int { return len(contexts(c.gateway.Ledger())) })
+	c.out.waitPoisoned()
 	c.stopPipeline()
-	v := c.judge(expectation{poisoned: c.poisoned})
-	return v
+	return c.out.judgeOutward(-1)
 }
 
 // sendAny sends a message of any kind.
@@ -199,12 +242,8 @@ func (c *chaos) faults() []fault {
 	retryAfter := http.Header{"Retry-After": {[]string{"0", "1", "soon", "9999999"}[c.rng.IntN(4)]}}
 	cutAt := 1 + c.rng.Int64N(20_000)
 	style := gatewaytest.CutStyle(c.rng.IntN(3))
-	return []fault{
-		once("streams cut", func() { c.gateway.CutStreams() }),
-		once("redelivery", func() { c.gateway.RedeliverUnconfirmed() }),
+	common := []fault{
 		once("tokens expired", c.gateway.ExpireTokens),
-		once("20 minutes pass", func() { c.gateway.Advance(20 * time.Minute) }),
-		at("streams silent", c.gateway.StallStreams),
 		at("gateway down", func() func() {
 			c.gateway.Stop()
 			return func() {
@@ -213,20 +252,8 @@ func (c *chaos) faults() []fault {
 				}
 			}
 		}),
-		inject("streams end soon", gatewaytest.OpEvents, gatewaytest.Fault{CutAfter: cutAt, Cut: style}),
-		inject("events 503", gatewaytest.OpEvents, gatewaytest.Fault{Status: 503}),
-		inject("events 429", gatewaytest.OpEvents, gatewaytest.Fault{Status: 429, Header: retryAfter, Times: 3}),
 		inject("token 500", gatewaytest.OpToken, gatewaytest.Fault{Status: 500}),
 		inject("token hangs", gatewaytest.OpToken, gatewaytest.Fault{Hang: true}),
-		inject("confirmations 503", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503}),
-		inject("confirmations 429", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 429, Header: retryAfter, Times: 5}),
-		inject("confirmations hang", gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true, Times: 10}),
-		inject("confirmations' answers lost", gatewaytest.OpConfirm, gatewaytest.Fault{DropAnswer: true, Times: 20, Cut: style}),
-		inject("confirmations slow", gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 300 * time.Millisecond}),
-		inject("payloads 500", gatewaytest.OpPayload, gatewaytest.Fault{Status: 500}),
-		inject("payloads gone", gatewaytest.OpPayload, gatewaytest.Fault{Status: 404, Times: 5}),
-		inject("payloads cut", gatewaytest.OpPayload, gatewaytest.Fault{CutAfter: 1 + cutAt%1500, Cut: style}),
-		inject("payloads hang", gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 500, Times: 5}),
 		inject("everything 503", gatewaytest.OpAny, gatewaytest.Fault{Status: 503}),
 		once("broker's connections cut", c.broker.cut),
 		at("broker down", func() func() { c.broker.stop(); return c.broker.restart }),
@@ -236,6 +263,36 @@ func (c *chaos) faults() []fault {
 		once("kill", func() { c.kill() }),
 		once("kill", func() { c.kill() }),
 	}
+	if c.out != nil {
+		return append(common,
+			inject("messages 503", gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 503}),
+			inject("messages 429", gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 429, Header: retryAfter, Times: 5}),
+			inject("messages 401", gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 401, Times: 5}),
+			inject("messages refused", gatewaytest.OpSendMessage, gatewaytest.Fault{Refuse: true, Cut: style, Times: 50}),
+			inject("messages hang", gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true, Times: 10}),
+			inject("messages slow", gatewaytest.OpSendMessage, gatewaytest.Fault{Delay: 300 * time.Millisecond}),
+			inject("answers lost", gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 20, Cut: style}),
+			inject("500 after acceptance", gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 500, AfterWork: true, Times: 20}),
+		)
+	}
+	return append(common,
+		once("streams cut", func() { c.gateway.CutStreams() }),
+		once("redelivery", func() { c.gateway.RedeliverUnconfirmed() }),
+		once("20 minutes pass", func() { c.gateway.Advance(20 * time.Minute) }),
+		at("streams silent", c.gateway.StallStreams),
+		inject("streams end soon", gatewaytest.OpEvents, gatewaytest.Fault{CutAfter: cutAt, Cut: style}),
+		inject("events 503", gatewaytest.OpEvents, gatewaytest.Fault{Status: 503}),
+		inject("events 429", gatewaytest.OpEvents, gatewaytest.Fault{Status: 429, Header: retryAfter, Times: 3}),
+		inject("confirmations 503", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503}),
+		inject("confirmations 429", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 429, Header: retryAfter, Times: 5}),
+		inject("confirmations hang", gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true, Times: 10}),
+		inject("confirmations' answers lost", gatewaytest.OpConfirm, gatewaytest.Fault{DropAnswer: true, Times: 20, Cut: style}),
+		inject("confirmations slow", gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 300 * time.Millisecond}),
+		inject("payloads 500", gatewaytest.OpPayload, gatewaytest.Fault{Status: 500}),
+		inject("payloads gone", gatewaytest.OpPayload, gatewaytest.Fault{Status: 404, Times: 5}),
+		inject("payloads cut", gatewaytest.OpPayload, gatewaytest.Fault{CutAfter: 1 + cutAt%1500, Cut: style}),
+		inject("payloads hang", gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 500, Times: 5}),
+	)
 }
 
 func (c *chaos) startPipeline() {
@@ -244,8 +301,8 @@ func (c *chaos) startPipeline() {
 		return
 	}
 	// The sink has to find its broker, or there is no pipeline.
-	p, err := build(c.parts(c.tune), c.logger())
-	for began := time.Now(); err != nil && time.Since(began) < patience; p, err = build(c.parts(c.tune), c.logger()) {
+	p, err := c.build()
+	for began := time.Now(); err != nil && time.Since(began) < patience; p, err = c.build() {
 		c.Logf("start: %v", err)
 		c.lift(1 << 30)
 	}
@@ -254,6 +311,13 @@ func (c *chaos) startPipeline() {
 	}
 	c.own = p
 	c.Cleanup(func() { _ = p.stop() })
+}
+
+func (c *chaos) build() (interface{ stop() error }, error) {
+	if c.out != nil {
+		return buildOutward(newParts(c.gateway.ClientConfig(), c.broker.address()), c.out.as(), c.logger())
+	}
+	return build(c.parts(c.tune), c.logger())
 }
 
 func (c *chaos) stopPipeline() {
@@ -281,7 +345,11 @@ func (c *chaos) kill() {
 		return
 	}
 	c.child.kill()
-	c.order.Point, c.order.After = childPoints[c.rng.IntN(len(childPoints)-1)], 1+c.rng.Int64N(500)
+	points := childPoints[:len(childPoints)-1]
+	if c.out != nil {
+		points = outPoints
+	}
+	c.order.Point, c.order.After = points[c.rng.IntN(len(points))], 1+c.rng.Int64N(500)
 	c.Logf("killed; the next one dies at %q, number %d", c.order.Point, c.order.After)
 	c.startPipeline()
 }
@@ -296,25 +364,24 @@ func (c *chaos) revive() {
 	c.startPipeline()
 }
 
-// waitProgress waits until all is confirmed, as long as it goes on.
-func (c *chaos) waitProgress() {
-	total := len(c.gateway.Ledger())
+// waitProgress waits until count is total, as long as it goes on.
+func (c *chaos) waitProgress(total int, count func() int) {
 	began := time.Now()
 	for last := -1; ; {
 		c.revive()
-		now := c.confirmed()
+		now := count()
 		if now == total {
-			c.Logf("all %d confirmed %v after the last fault", total, time.Since(began).Round(time.Millisecond))
+			c.Logf("all %d are there %v after the last fault", total, time.Since(began).Round(time.Millisecond))
 			return
 		}
 		if now == last {
-			if c.own != nil {
-				c.Logf("%+v\n%+v", c.own.sub.Stats(), c.own.health())
+			if p, inward := c.own.(*pipeline); inward {
+				c.Logf("%+v\n%+v", p.sub.Stats(), p.health())
 			}
-			c.Fatalf("%d of %d messages are confirmed, and none was in the last %v", now, total, patience)
+			c.Fatalf("%d of %d messages are there, and none came in the last %v", now, total, patience)
 		}
 		last = now
-		for waited := time.Now(); time.Since(waited) < patience && c.confirmed() < total; c.pause(50 * time.Millisecond) {
+		for waited := time.Now(); time.Since(waited) < patience && count() < total; c.pause(50 * time.Millisecond) {
 			c.revive()
 		}
 	}

@@ -121,7 +121,8 @@ func (c *runBridge) listen(cfg *config.Config, registry *prometheus.Registry, lo
 		return nil, nil
 	}
 	server, err := admin.New(admin.Config{
-		Address: address, Token: cfg.Admin.Token.Reveal(), PProf: cfg.Admin.PProf, Gatherer: registry, Logger: logger,
+		Address: address, Hosts: cfg.Admin.Hosts, Token: cfg.Admin.Token.Reveal(), PProf: cfg.Admin.PProf,
+		Gatherer: registry, Logger: logger,
 	}, source)
 	if errors.Is(err, admin.ErrConfig) {
 		return nil, invalid(err)

@@ -29,6 +29,8 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 		Subscriber: admin.SubscriberFrom(stats),
 		Poison:     admin.Poison{Sink: g.poison.name, Topic: g.config.Poison.Topic},
 	}
+	s.Subscriber.MaxInFlight = g.config.Subscriber.MaxInFlight
+	s.Subscriber.MaxInFlightBytes = int64(g.config.Subscriber.MaxInFlightBytes)
 	switch phase {
 	case phaseNew:
 		s.State = admin.StateStarting

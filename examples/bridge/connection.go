@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
@@ -90,6 +92,37 @@ func (c *connection) fromFile(p *program) error {
 		c.claimCheck.configured = loaded.ClaimCheck.StoreConfig()
 	}
 	return nil
+}
+
+// opened is the poison queue, with the sink that it is in.
+type opened struct {
+	sink  *nats.Sink
+	queue *poisonqueue.Queue
+	// payloads are those that were too large for the queue; nil when nobody said
+	// where they are, or they are not wanted.
+	payloads *claimcheck.Store
+}
+
+// use runs f with the poison queue, and with the payloads beside it if they are
+// wanted. Everything is closed afterwards.
+func (c *connection) use(ctx context.Context, p *program, payloads bool, f func(opened) error) (err error) {
+	if err := c.prepare(p); err != nil {
+		return err
+	}
+	var at opened
+	if payloads {
+		if at.payloads, err = c.claimCheck.open(ctx, p.env); err != nil {
+			return err
+		}
+	}
+	if at.payloads != nil {
+		defer func() { err = errors.Join(err, at.payloads.Close()) }()
+	}
+	if at.sink, at.queue, err = c.open(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, at.sink.Close()) }()
+	return f(at)
 }
 
 // open connects to the poison queue, after prepare. Who calls it closes the sink, and with it

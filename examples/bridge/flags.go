@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -58,4 +59,12 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 		return time.Time{}, errors.New("must be a duration such as 90m or 2d, a day such as 2026-11-20, or a time such as 2026-11-20T08:00:00Z")
 	}
 	return now.Add(-d), nil
+}
+
+// limited ends ctx after the time of --timeout; 0 means never.
+func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished after %s (--timeout)", timeout))
 }

@@ -48,30 +48,24 @@ type dropReport struct {
 	Gone int `json:"gone"`
 }
 
-func (c *poisonDrop) run(ctx context.Context, p *program, args []string) (err error) {
+func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
 	if err := c.wanted.prepare(args, p.now()); err != nil {
 		return err
 	}
 	if c.wanted.all && !c.yes && !c.dryRun {
 		return usagef("--all deletes every message of the poison queue for good: add --yes, or look first with --dry-run")
 	}
-	if err := c.connection.prepare(p); err != nil {
-		return err
-	}
-	sink, queue, err := c.connection.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, sink.Close()) }()
-	records, err := c.wanted.records(ctx, queue)
-	if err != nil {
-		return err
-	}
-	if c.dryRun {
-		return p.writeRecords(records, c.asJSON)
-	}
-	report, err := drop(ctx, queue, records)
-	return errors.Join(err, p.writeDropReport(report, c.asJSON))
+	return c.connection.use(ctx, p, false, func(at opened) error {
+		records, err := c.wanted.records(ctx, at.queue)
+		if err != nil {
+			return err
+		}
+		if c.dryRun {
+			return p.writeRecords(records, c.asJSON)
+		}
+		report, err := drop(ctx, at.queue, records)
+		return errors.Join(err, p.writeDropReport(report, c.asJSON))
+	})
 }
 
 func drop(ctx context.Context, queue router.PoisonStore, records []record) (dropReport, error) {

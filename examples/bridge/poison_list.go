@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -26,23 +25,17 @@ array of objects; it never has payloads.
   bridge poison list --since 2d --class handler --route 'task data'
   bridge poison list --type 'iso:11783:*' --limit 20 --json`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wanted.prepare(p.now()); err != nil {
 				return err
 			}
-			if err := from.prepare(p); err != nil {
-				return err
-			}
-			sink, queue, err := from.open()
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, sink.Close()) }()
-			records, err := (&selection{filters: wanted}).records(cmd.Context(), queue)
-			if err != nil {
-				return err
-			}
-			return p.writeRecords(records, asJSON)
+			return from.use(cmd.Context(), p, false, func(at opened) error {
+				records, err := (&selection{filters: wanted}).records(cmd.Context(), at.queue)
+				if err != nil {
+					return err
+				}
+				return p.writeRecords(records, asJSON)
+			})
 		},
 	}
 	from.define(cmd)

@@ -89,7 +89,7 @@ type replayResult struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err error) {
+func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error {
 	if err := c.wanted.prepare(args, p.now()); err != nil {
 		return err
 	}
@@ -100,34 +100,20 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err 
 	case c.timeout < 0:
 		return usagef("--timeout must not be negative")
 	}
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not finished after %s (--timeout)", c.timeout))
-		defer cancel()
-	}
-	if err := c.connection.prepare(p); err != nil {
-		return err
-	}
-	store, err := c.connection.claimCheck.open(ctx, p.env)
-	if err != nil {
-		return err
-	}
-	if store != nil {
-		defer func() { err = errors.Join(err, store.Close()) }()
-	}
-	poison, queue, err := c.connection.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, poison.Close()) }()
-	records, err := c.wanted.records(ctx, queue)
+	ctx, cancel := limited(ctx, c.timeout)
+	defer cancel()
+	return c.connection.use(ctx, p, true, func(at opened) error { return c.replay(ctx, p, at, template) })
+}
+
+func (c *poisonReplay) replay(ctx context.Context, p *program, at opened, template *sinks.TopicTemplate) (err error) {
+	records, err := c.wanted.records(ctx, at.queue)
 	if err != nil {
 		return err
 	}
 	if c.dryRun {
 		return p.writeRecords(records, c.asJSON)
 	}
-	target, err := c.target(poison)
+	target, err := c.target(at.sink)
 	if err != nil {
 		return err
 	}
@@ -135,12 +121,12 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) (err 
 		p.notef("warning: the stream that messages go to: %s", d.DurabilityNote)
 	}
 	run := &replayRun{program: p}
-	if run.router, err = c.router(poison, target, template, store, records, run); err != nil {
+	if run.router, err = c.router(at.sink, target, template, at.payloads, records, run); err != nil {
 		return errors.Join(err, target.Close())
 	}
 	// The Router's Close knows only the sinks of its routes.
 	defer func() { err = errors.Join(err, run.router.Close(), target.Close()) }()
-	report, err := run.replay(ctx, queue, records)
+	report, err := run.replay(ctx, at.queue, records)
 	return errors.Join(err, p.writeReplayReport(report, c.asJSON))
 }
 

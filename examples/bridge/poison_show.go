@@ -47,37 +47,26 @@ type poisonShow struct {
 	asJSON     bool
 }
 
-func (c *poisonShow) run(ctx context.Context, p *program, args []string) (err error) {
+func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
 	if c.payload == "-" && c.asJSON {
 		return usagef("--json and --payload - exclude each other")
 	}
 	if err := checkID(args[0]); err != nil {
 		return err
 	}
-	if err := c.connection.prepare(p); err != nil {
-		return err
-	}
-	store, err := c.connection.claimCheck.open(ctx, p.env)
+	return c.connection.use(ctx, p, true, func(at opened) error { return c.show(ctx, p, at, args[0]) })
+}
+
+func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string) error {
+	poisoned, err := at.queue.Get(ctx, id)
 	if err != nil {
-		return err
-	}
-	if store != nil {
-		defer func() { err = errors.Join(err, store.Close()) }()
-	}
-	sink, queue, err := c.connection.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, sink.Close()) }()
-	poisoned, err := queue.Get(ctx, args[0])
-	if err != nil {
-		return fmt.Errorf("poisoned message %q: %w", args[0], err)
+		return fmt.Errorf("poisoned message %q: %w", id, err)
 	}
 	if c.payload == "-" {
-		return copyPayload(ctx, p.stdout, store, poisoned.Message)
+		return copyPayload(ctx, p.stdout, at.payloads, poisoned.Message)
 	}
 	if c.payload != "" {
-		if err := savePayload(ctx, c.payload, store, poisoned.Message); err != nil {
+		if err := savePayload(ctx, c.payload, at.payloads, poisoned.Message); err != nil {
 			return err
 		}
 	}

@@ -149,11 +149,8 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 	if err := c.check(files); err != nil {
 		return err
 	}
-	if c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not finished after %s (--timeout)", c.timeout))
-		defer cancel()
-	}
+	ctx, cancel := limited(ctx, c.timeout)
+	defer cancel()
 	return c.service.use(p, func(client *gateway.Client) error {
 		request, err := c.request(ctx, client)
 		if err != nil {

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -34,7 +35,22 @@ type subscription struct {
 	queues     map[string]*keyQueue
 	aside      asideSet
 	deliveries sync.WaitGroup
+
+	jobs chan job     // to goroutines that have nothing to do
+	idle atomic.Int64 // how many there are
 }
+
+// job is what a delivery goroutine has to do: to deliver what is in q until it is
+// empty, or d alone.
+type job struct {
+	key string
+	q   *keyQueue
+	d   *delivery
+}
+
+// maxIdle is how many goroutines of a subscription wait for something to deliver at
+// most.
+const maxIdle = 64
 
 // keyQueue holds the deliveries of one order key. One goroutine works on it as
 // long as it is not empty.
@@ -47,7 +63,7 @@ type keyQueue struct {
 func newSubscription(ctx context.Context, topic string) *subscription {
 	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
-		queues: make(map[string]*keyQueue),
+		queues: make(map[string]*keyQueue), jobs: make(chan job),
 	}
 	sub.drained, sub.giveUp = context.WithCancel(setaside.NewContext(context.WithoutCancel(ctx), sub.aside.add))
 	return sub
@@ -56,16 +72,7 @@ func newSubscription(ctx context.Context, topic string) *subscription {
 // enqueue accepts d. s.mu is held, and sub is not stopped.
 func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	if s.cfg.Order == Unordered {
-		// Ends with the delivery; runSubscription waits for it.
-		sub.deliveries.Go(func() {
-			acked := s.deliver(sub, d, nil)
-			s.mu.Lock()
-			last := s.settle(d, acked)
-			s.mu.Unlock()
-			if last {
-				s.release(d)
-			}
-		})
+		s.start(sub, job{d: d})
 		return
 	}
 	q := sub.queues[d.order]
@@ -75,8 +82,50 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	}
 	q = &keyQueue{items: []*delivery{d}}
 	sub.queues[d.order] = q
-	// Ends when the queue is empty; runSubscription waits for it.
-	sub.deliveries.Go(func() { s.workQueue(sub, d.order, q) })
+	s.start(sub, job{key: d.order, q: q})
+}
+
+// start has j done by a goroutine that has nothing to do, or by a new one. s.mu is
+// held, and sub is not stopped.
+func (s *Subscriber) start(sub *subscription, j job) {
+	select {
+	case sub.jobs <- j:
+	default:
+		// Ends with its job, or with the subscription; runSubscription waits for it.
+		sub.deliveries.Go(func() { s.work(sub, j) })
+	}
+}
+
+// work does j, and then what else there is.
+func (s *Subscriber) work(sub *subscription, j job) {
+	for {
+		if j.q != nil {
+			s.workQueue(sub, j.key, j.q)
+		} else {
+			s.workOne(sub, j.d)
+		}
+		if sub.idle.Load() >= maxIdle {
+			return
+		}
+		sub.idle.Add(1)
+		select {
+		case j = <-sub.jobs:
+			sub.idle.Add(-1)
+		case <-sub.stop:
+			return
+		}
+	}
+}
+
+// workOne delivers d.
+func (s *Subscriber) workOne(sub *subscription, d *delivery) {
+	acked := s.deliver(sub, d, nil)
+	s.mu.Lock()
+	last := s.settle(d, acked)
+	s.mu.Unlock()
+	if last {
+		s.release(d)
+	}
 }
 
 // workQueue delivers what is in q, one after the other, until it is empty.

@@ -315,6 +315,9 @@ func (rt *route) send(ctx context.Context, d *delivery, topic string, messages [
 // sink that fails for reasons of its own must not empty the stream into the
 // poison queue.
 func sinkError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var own Classified
 	if Classify(err) == ClassHandler && !errors.As(err, &own) {
 		return Outage(err)

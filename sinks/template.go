@@ -116,6 +116,7 @@ func (t *TopicTemplate) Topic(metadata message.Metadata, segment func(string) st
 // stands in the template.
 func (t *TopicTemplate) Render(metadata message.Metadata, escape func(name, value string) string) (string, error) {
 	var b strings.Builder
+	b.Grow(96) // most topics
 	for _, part := range t.parts {
 		if part.key == "" {
 			b.WriteString(part.literal)

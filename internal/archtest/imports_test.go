@@ -27,7 +27,7 @@ var brokers = []string{
 }
 
 // heavy are what only the package that needs it may link.
-var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev", "github.com/prometheus"}
+var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev", "github.com/prometheus", "go.opentelemetry.io"}
 
 // TestImportDirection holds the arrows of docs/design.md: gateway ← publisher,
 // subscriber, router; sinks ← router; nothing ← examples. It looks at everything a
@@ -98,6 +98,23 @@ func TestBrokersOnlyBelowSinks(t *testing.T) {
 				if imp == broker || strings.HasPrefix(imp, broker+"/") {
 					t.Errorf("%s imports %s: brokers belong below sinks/", pkg.ImportPath, imp)
 				}
+			}
+		}
+	}
+}
+
+// TestOpenTelemetryOnlyInTracing holds that nobody pays for tracing who does not
+// ask for it. Brokers' clients may link it; that is theirs to say.
+func TestOpenTelemetryOnlyInTracing(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		if path == "router/tracing" || strings.HasPrefix(path, "examples/bridge") {
+			continue
+		}
+		for _, imp := range pkg.Imports {
+			if imp == module+"/router/tracing" || strings.HasPrefix(imp, "go.opentelemetry.io/") {
+				t.Errorf("%s imports %s: tracing belongs into router/tracing and programs that ask for it", pkg.ImportPath, imp)
 			}
 		}
 	}

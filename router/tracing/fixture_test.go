@@ -220,7 +220,7 @@ func (w *world) wantOneTrace() {
 func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	all := map[string]string{}
 	for _, kv := range s.Attributes() {
-		all[string(kv.Key)] = kv.Value.Emit()
+		all[string(kv.Key)] = kv.Value.String()
 	}
 	return all
 }
@@ -235,7 +235,7 @@ func eventNames(s sdktrace.ReadOnlySpan) (names []string) {
 func eventAttributes(e sdktrace.Event) map[string]string {
 	all := map[string]string{}
 	for _, kv := range e.Attributes {
-		all[string(kv.Key)] = kv.Value.Emit()
+		all[string(kv.Key)] = kv.Value.String()
 	}
 	return all
 }

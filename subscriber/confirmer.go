@@ -75,9 +75,18 @@ func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confir
 // add queues the confirmations. tenant may be empty; it is then looked up for
 // each endpoint when the batch is sent. It does not block.
 func (c *confirmer) add(tenant string, items ...confirmation) {
+	c.expect(len(items))
+	c.addExpected(tenant, items...)
+}
+
+// expect counts n confirmations as waiting, before addExpected brings them: what is no
+// longer in flight has to be in the backlog at once, or both caps miss it.
+func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
+
+// addExpected is add for confirmations that are counted.
+func (c *confirmer) addExpected(tenant string, items ...confirmation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting.Add(int64(len(items)))
 	for _, item := range items {
 		b := c.open[tenant]
 		if b == nil {

@@ -298,6 +298,7 @@ func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
 	s.table.closeDelivery(d, func(i int) {
 		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i]})
 	})
+	s.confirmer.expect(len(d.confirm))
 	if !d.abandoned && d.file != (fileKey{}) {
 		s.filesDone.add(d.file, time.Now())
 	}
@@ -314,7 +315,7 @@ func (s *Subscriber) release(d *delivery) {
 		s.untakenCount(d.event.Type(), messageTypeOf(d.event))
 	}
 	if len(d.confirm) > 0 {
-		s.confirmer.add(d.tenant, d.confirm...)
+		s.confirmer.addExpected(d.tenant, d.confirm...)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // it, so it has no method Close that one of them would call.
 type memory struct {
 	router.DedupStore
-	later *later[router.DedupStore] // nil when it is there from the start
+	later *later[natsMemory] // nil when it is there from the start
 	shut  func() error
 }
 
@@ -57,38 +57,49 @@ func (p *Pipeline) newNATSMemory(m *memory, cfg config.Dedup) error {
 	if _, err := cfg.NATSKV.Options("agrimill-bridge dedup"); err != nil {
 		return err
 	}
-	var conn *natsgo.Conn
-	m.later = newLater(func(ctx context.Context) (router.DedupStore, error) {
+	m.later = newLater(func(ctx context.Context) (natsMemory, error) {
 		options, err := cfg.NATSKV.Options("agrimill-bridge dedup")
 		if err != nil {
-			return nil, err
+			return natsMemory{}, err
 		}
-		connected, err := natsgo.Connect(string(cfg.NATSKV.URL), options...)
+		conn, err := natsgo.Connect(string(cfg.NATSKV.URL), options...)
 		if err != nil {
-			return nil, err
+			return natsMemory{}, err
 		}
 		storeConfig := cfg.NATSKV.StoreConfig(cfg)
-		storeConfig.Conn = connected
+		storeConfig.Conn = conn
 		store, err := kvstore.New(ctx, storeConfig)
 		if err != nil {
-			connected.Close()
-			return nil, err
-		}
-		conn = connected
-		return store, nil
-	}, p.logger.With("part", "dedup"))
-	m.DedupStore = laterStore{m.later}
-	m.shut = func() error { // after the later has ended
-		if conn != nil {
 			conn.Close()
+			return natsMemory{}, err
 		}
-		return nil
+		return natsMemory{store, conn}, nil
+	}, natsMemory.Close, p.logger.With("part", "dedup"))
+	m.DedupStore = laterStore{m.later}
+	m.shut = func() error {
+		store, err := m.later.get()
+		if err != nil {
+			return nil // it was never opened
+		}
+		return store.Close()
 	}
 	return nil
 }
 
+// natsMemory is a memory in NATS, and the connection to it.
+type natsMemory struct {
+	*kvstore.Store
+	conn *natsgo.Conn
+}
+
+// Close closes the connection.
+func (m natsMemory) Close() error {
+	m.conn.Close()
+	return nil
+}
+
 // laterStore is a memory that may not be there yet, which is an outage.
-type laterStore struct{ *later[router.DedupStore] }
+type laterStore struct{ *later[natsMemory] }
 
 // errMemory hides the cause, which may be a context error and would be taken for the
 // end of the message's own.

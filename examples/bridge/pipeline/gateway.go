@@ -45,11 +45,11 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 }
 
 // budget is how config.Shutdown.Timeout is spent.
-type budget struct{ router, subscriber, sinks time.Duration }
+type budget struct{ router, subscriber, sinks, spans time.Duration }
 
 func budgetOf(cfg *config.Config) budget {
 	whole := cfg.Shutdown.Timeout
-	return budget{router: whole / 10 * 7, subscriber: whole / 10 * 2, sinks: whole / 10}
+	return budget{router: whole / 20 * 14, subscriber: whole / 20 * 3, sinks: whole / 20 * 2, spans: whole / 20}
 }
 
 // shared is the subscriber as a router gets it: the router may not close it,

@@ -22,17 +22,17 @@ var errNotOpen = errors.New("not opened yet")
 // later is something that need not be there when the bridge starts. It is opened
 // as soon as that works.
 type later[T any] struct {
-	open   func(context.Context) (T, error)
-	logger *slog.Logger
+	open    func(context.Context) (T, error)
+	discard func(T) error // closes what is opened when nobody wants it any more
+	logger  *slog.Logger
 
 	mu    sync.Mutex
 	value T
 	err   error // nil: value is there
-	ready chan struct{}
 }
 
-func newLater[T any](open func(context.Context) (T, error), logger *slog.Logger) *later[T] {
-	return &later[T]{open: open, logger: logger, err: errNotOpen, ready: make(chan struct{})}
+func newLater[T any](open func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
+	return &later[T]{open: open, discard: discard, logger: logger, err: errNotOpen}
 }
 
 // get returns the value, or why it is not there.
@@ -42,17 +42,18 @@ func (l *later[T]) get() (T, error) {
 	return l.value, l.err
 }
 
-// run opens it. It returns when that has worked, or when ctx ends.
+// run opens it. It returns when that has worked, or when ctx ends; an attempt that
+// is under way then ends by its own time-out. What it opened after the end of ctx is
+// discarded, so that who ends ctx and then asks get knows what there is to close.
 func (l *later[T]) run(ctx context.Context) {
 	wait := minOpenWait
 	for ctx.Err() == nil {
 		value, err := l.open(ctx)
-		l.mu.Lock()
-		first := errors.Is(l.err, errNotOpen)
-		l.value, l.err = value, err
-		l.mu.Unlock()
+		first, kept := l.set(ctx, value, err)
 		if err == nil {
-			close(l.ready)
+			if !kept {
+				_ = l.discard(value) // nobody is left to be told
+			}
 			return
 		}
 		if first && ctx.Err() == nil {
@@ -66,4 +67,16 @@ func (l *later[T]) run(ctx context.Context) {
 		}
 		wait = min(2*wait, maxOpenWait)
 	}
+}
+
+// set takes in the result of an attempt, unless ctx has ended.
+func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = errors.Is(l.err, errNotOpen)
+	if ctx.Err() != nil {
+		return first, false
+	}
+	l.value, l.err = value, err
+	return first, true
 }

@@ -3,8 +3,12 @@ package pipeline_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/internal/kafkatest"
 )
 
 // outRoute is a route from the stream OUT to the gateway, to be added to others.
@@ -47,4 +51,42 @@ func TestBothWays(t *testing.T) {
 			t.Errorf("message %s arrived %d times", id, n)
 		}
 	}
+}
+
+// It can be stopped while the brokers that it reads from are down, and finds them
+// again when they are back.
+func TestSourceDown(t *testing.T) {
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
+	routes := w.outRoute() + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports], connect_timeout: 1s}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, taskData)
+	b := w.start(w.head() + w.natsSink() + allRoute + routes)
+	b.waitReady()
+	w.server.Stop()
+	w.server.Restart()
+	w.put("out.task", taskData)
+	w.eventually("the message has arrived", func() bool { return len(w.arrived()) == 1 })
+	w.server.Stop()
+	cluster.Stop()
+	began := time.Now()
+	_ = b.stop() // it may tell that it could not end the consumer well
+	if d := time.Since(began); d > 20*time.Second {
+		t.Errorf("stopping took %v", d)
+	}
+	// And it starts while they are down.
+	again := w.start(w.head() + w.natsSink() + allRoute + routes)
+	again.logs.contains("cannot subscribe yet", "route=back")
+	again.logs.contains("cannot subscribe yet", "route=reports")
+	if again.isReady() {
+		t.Error("ready without its sources")
+	}
+	w.server.Restart()
+	cluster.Restart()
+	again.waitReady()
+	id := w.put("out.task", taskData)
+	w.eventually("the message has arrived", func() bool { return w.arrived()[id] == 1 })
+	again.mustStop()
 }

@@ -195,7 +195,13 @@ func (p *Pipeline) release() error {
 	if p.client != nil {
 		errs = append(errs, p.client.Close())
 	}
-	p.endTracing()
+	if p.spans != nil {
+		timeout := time.Second
+		if g != nil {
+			timeout = budgetOf(g.config).spans
+		}
+		p.endTracing(timeout)
+	}
 	return errors.Join(errs...)
 }
 

@@ -31,7 +31,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		s.start(beside)
 	}
 	if p.memory.later != nil {
-		p.background.Go(func() { p.memory.later.run(beside) }) // ends with beside
+		go p.memory.later.run(beside) // ends with beside, and what is being opened
 	}
 	p.background.Go(func() { p.authorize(beside) }) // ends with beside
 	p.background.Go(func() { p.watch(beside) })     // ends with beside

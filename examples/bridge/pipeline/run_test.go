@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -259,5 +260,48 @@ func TestEndsBeforeItBegins(t *testing.T) {
 	}
 	if err := p.Run(ctx); err != nil {
 		t.Errorf("Run with a context that has ended: %v", err)
+	}
+}
+
+// A sink that does not answer holds nothing up for longer than the time to end.
+func TestStopsWhileSinkHangs(t *testing.T) {
+	w := newWorld(t)
+	text := strings.Replace(w.head()+w.natsSink()+allRoute, "shutdown: {timeout: 20s}", "shutdown: {timeout: 5s}", 1)
+	b := w.start(text)
+	b.waitReady()
+	w.send(taskData, 5)
+	w.waitConfirmed()
+	w.proxy.Hang()
+	w.send(taskData, 5)
+	w.eventually("messages are under way", func() bool { return b.Snapshot().Routes[0].InFlight > 0 })
+	began := time.Now()
+	_ = b.stop() // it may tell that not everything was finished
+	if d := time.Since(began); d > 6*time.Second {
+		t.Errorf("stopping took %v", d)
+	}
+	w.proxy.Resume()
+	w.checkHeld()
+	again := w.start(text)
+	w.waitConfirmed()
+	again.mustStop()
+	w.checkHeld()
+}
+
+// Nor does one that does not even let itself be opened.
+func TestStopsWhileSinkOpens(t *testing.T) {
+	w := newWorld(t)
+	w.proxy.Hang()
+	defer w.proxy.Resume()
+	b := w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, connect_timeout: 1s}}\npoison: {sink: farm}\n", w.proxy.URL()) +
+		strings.Replace(allRoute, "routes:", "dedup: {nats_kv: {url: \""+w.proxy.URL()+"\", connect_timeout: 1s}}\nroutes:", 1))
+	w.send(taskData, 5)
+	b.logs.contains("what=route", "state=outage")
+	began := time.Now()
+	b.mustStop()
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("stopping took %v", d)
+	}
+	if n := len(w.confirmed()); n != 0 {
+		t.Errorf("%d messages are confirmed", n)
 	}
 }

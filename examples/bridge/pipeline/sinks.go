@@ -33,11 +33,9 @@ type sink struct {
 	name, kind, target string
 	config             config.Sink
 	segment            func(string) string
-	release            func() error // closes what the sink was opened with
-	watched            sinks.Sink   // itself, measured and traced: what routers get
+	watched            sinks.Sink // itself, measured and traced: what routers get
 
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	stop context.CancelFunc
 
 	checkMu sync.Mutex
 	up      bool
@@ -49,7 +47,7 @@ var _ sinks.Sink = (*sink)(nil)
 
 // newSink checks the configuration of a sink, and connects to nothing.
 func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
-	s := &sink{name: name, kind: cfg.Kind(), config: cfg, release: func() error { return nil }}
+	s := &sink{name: name, kind: cfg.Kind(), config: cfg}
 	logger := p.logger.With("sink", name)
 	var open func(context.Context) (sinks.Sink, error)
 	var err error
@@ -61,7 +59,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
 		s.segment, s.target = kafka.TopicSegment, strings.Join(cfg.Kafka.Brokers, ",")
 	case cfg.Blob != nil:
-		open = p.blobOpener(s, *cfg.Blob)
+		open = p.blobOpener(*cfg.Blob)
 		s.segment, s.target = sinks.DefaultSegments.Escape, cfg.Blob.URL.String()
 	case cfg.Log != nil:
 		config := cfg.Log.SinkConfig()
@@ -74,7 +72,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
-	s.later = newLater(open, logger)
+	s.later = newLater(open, sinks.Sink.Close, logger)
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
 }
@@ -103,7 +101,7 @@ func typed[S sinks.Sink](s S, err error) (sinks.Sink, error) {
 	return s, nil
 }
 
-func (p *Pipeline) blobOpener(s *sink, cfg config.Blob) func(context.Context) (sinks.Sink, error) {
+func (p *Pipeline) blobOpener(cfg config.Blob) func(context.Context) (sinks.Sink, error) {
 	return func(ctx context.Context) (sinks.Sink, error) {
 		bucket, err := gcblob.OpenBucket(context.WithoutCancel(ctx), bucketURL(string(cfg.URL)))
 		if err != nil {
@@ -118,10 +116,17 @@ func (p *Pipeline) blobOpener(s *sink, cfg config.Blob) func(context.Context) (s
 		if err != nil {
 			return nil, errors.Join(err, bucket.Close())
 		}
-		s.release = bucket.Close
-		return opened, nil
+		return blobSink{opened, bucket}, nil
 	}
 }
+
+// blobSink is a sink of files that closes its bucket, too.
+type blobSink struct {
+	sinks.Sink
+	bucket *gcblob.Bucket
+}
+
+func (s blobSink) Close() error { return errors.Join(s.Sink.Close(), s.bucket.Close()) }
 
 // bucketURL makes files of a bucket appear whole in one step, as package
 // claimcheck does.
@@ -156,33 +161,29 @@ func hosts(text string) string {
 // start opens the sink in the background, until ctx ends or shut.
 func (s *sink) start(ctx context.Context) {
 	ctx, s.stop = context.WithCancel(ctx)
-	s.running.Go(func() { // ends with ctx
+	go func() { // ends with ctx, and what is being opened
 		s.run(ctx)
 		if inner, err := s.get(); err == nil {
-			d := inner.Describe()
 			_ = s.Health(ctx) // remembered
+			d := inner.Describe()
 			s.logger.Info("sink is open", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
 		}
-	})
+	}()
 }
 
 // shut closes the sink. It returns at the latest when ctx ends; what does not
 // return from its Close is left behind then.
 func (s *sink) shut(ctx context.Context) error {
+	if s.stop != nil {
+		s.stop()
+	}
+	inner, err := s.get()
+	if err != nil {
+		return nil // it was never opened, and will not be
+	}
 	result := make(chan error, 1)
 	// Ends when the sink's Close returns; we have no means to end it.
-	go func() {
-		if s.stop != nil {
-			s.stop()
-			s.running.Wait()
-		}
-		inner, err := s.get()
-		if err != nil {
-			result <- nil // it was never opened
-			return
-		}
-		result <- errors.Join(inner.Close(), s.release())
-	}()
+	go func() { result <- inner.Close() }()
 	select {
 	case err := <-result:
 		if err != nil {

@@ -18,9 +18,6 @@ import (
 	"github.com/agrimill/agrimill/router/tracing"
 )
 
-// traceTimeout bounds the sending of the last spans at the end.
-const traceTimeout = 3 * time.Second
-
 // newTracing has spans sent to a collector. Without an address there are none: all
 // methods of a nil *tracing.Tracing return what they are given. A collector that is
 // down is logged, and its spans are lost; nothing else waits for it.
@@ -65,12 +62,9 @@ func (p *Pipeline) newTracing(ctx context.Context, cfg config.Tracing) error {
 	return err
 }
 
-// endTracing sends the last spans.
-func (p *Pipeline) endTracing() {
-	if p.spans == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), traceTimeout)
+// endTracing sends the last spans, within timeout.
+func (p *Pipeline) endTracing(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	_ = p.spans.Shutdown(ctx) // what could not be sent is logged by the exporter
 }

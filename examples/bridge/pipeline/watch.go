@@ -84,6 +84,9 @@ func (p *Pipeline) conditions() map[part]condition {
 		now[part{"sink", s.Name}] = is
 	}
 	for _, r := range snapshot.Routes {
+		if r.State == router.StateStopped {
+			continue // a reload, or the end, of which others tell
+		}
 		bad := r.State == router.StateOutage || r.State == router.StateEnded || r.State == router.StateFailed
 		reason := ""
 		if bad || r.State == router.StateStarting {

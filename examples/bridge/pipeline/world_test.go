@@ -97,7 +97,7 @@ admin: {address: off}
 
 // natsSink is the section sinks with one sink in NATS.
 func (w *world) natsSink() string {
-	return fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, publish_timeout: 2s}}\npoison: {sink: farm}\n", w.proxy.URL())
+	return fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, publish_timeout: 2s, connect_timeout: 1s}}\npoison: {sink: farm}\n", w.proxy.URL())
 }
 
 // parse reads a configuration.

@@ -175,9 +175,7 @@ func (c *chaos) runOutward(kind string) verdict {
 			c.Logf("%d messages wait for the broker: %v", len(c.out.late), err)
 		}
 	})
-	if err := c.out.flush(); err != nil {
-		c.Fatal(err)
-	}
+	c.eventually("the broker takes what is late", func() bool { return c.out.flush() == nil })
 	c.gateway.Advance(time.Hour)
 	c.restart()
 	c.waitProgress(n, func() int { return len(contexts(c.gateway.Ledger())) })

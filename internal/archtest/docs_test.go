@@ -25,7 +25,7 @@ func (b goBlock) lines() int { return strings.Count(strings.TrimRight(b.code, "\
 func (b goBlock) program() bool { return strings.HasPrefix(strings.TrimSpace(b.code), "package ") }
 
 // TestDocumentedProgramsCompile builds every whole Go file that
-// README.md, CHANGELOG.md or docs/ shows.
+// the documentation shows.
 func TestDocumentedProgramsCompile(t *testing.T) {
 	t.Parallel()
 	// The files exist only in an overlay: the source tree stays untouched,
@@ -90,8 +90,8 @@ func TestReadmeEmbedsInFewLines(t *testing.T) {
 
 var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocumentationLinks holds that what README.md, CHANGELOG.md and docs/
-// link to inside the repository exists, headings included.
+// TestDocumentationLinks holds that what the documentation links to inside the
+// repository exists, headings included.
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
 	for _, file := range markdownFiles(t) {
@@ -145,6 +145,17 @@ func markdownFiles(t *testing.T) []string {
 	}
 	for _, path := range docs {
 		files = append(files, "docs/"+filepath.Base(path))
+	}
+	err = filepath.WalkDir(filepath.Join(top(t), "examples"), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		name, err := filepath.Rel(top(t), path)
+		files = append(files, filepath.ToSlash(name))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return files
 }

@@ -102,6 +102,8 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What only the bridge has is held by a test of examples/bridge/deploy.
+	page = regexp.MustCompile("(?m)^\\| `agrimill_bridge_.*$").ReplaceAll(page, nil)
 	type row struct{ kind, labels string }
 	documented := map[string]row{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(agrimill_[a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {

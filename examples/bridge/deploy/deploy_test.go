@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/examples/bridge/config"
-	"github.com/agrimill/agrimill/router/metrics"
+	"github.com/agrimill/agrimill/internal/emulator"
 )
 
 func read(t *testing.T, name string) []byte {
@@ -103,22 +101,6 @@ func TestNATSConfiguration(t *testing.T) {
 	}
 }
 
-// Every metric in the alerts and on the dashboard is one that the bridge exports.
-func TestMetricsExist(t *testing.T) {
-	names := metrics.Names()
-	for _, file := range []string{"prometheus/alerts.yaml", "grafana/dashboards/agrimill.json"} {
-		found := regexp.MustCompile(`\bagrimill_[a-z_]+[a-z]\b`).FindAllString(string(read(t, file)), -1)
-		if len(found) < 15 {
-			t.Errorf("%s: only %d metrics", file, len(found))
-		}
-		for _, name := range found {
-			if !slices.Contains(names, name) {
-				t.Errorf("%s: there is no metric %s", file, name)
-			}
-		}
-	}
-}
-
 // A dashboard that somebody edited by hand is still JSON that a diff can show.
 func TestDashboardIsFormatted(t *testing.T) {
 	data := read(t, "grafana/dashboards/agrimill.json")
@@ -127,5 +109,29 @@ func TestDashboardIsFormatted(t *testing.T) {
 	}
 	if lines := strings.Count(string(data), "\n"); lines < 500 {
 		t.Errorf("%d lines: write it indented", lines)
+	}
+}
+
+// What README.md exports to talk to the emulator is what docker-compose.yaml and the
+// bridge's configuration say.
+func TestReadmeKnowsTheEmulator(t *testing.T) {
+	env := environment(t, true)
+	cfg, err := config.Parse("bridge.yaml", read(t, "compose/bridge.yaml"), config.Options{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := strings.NewReplacer("emulator:8081", "127.0.0.1:8081")
+	readme := string(read(t, "README.md"))
+	for name, value := range map[string]string{
+		"BASE_URL":            outside.Replace(string(cfg.Gateway.BaseURL)),
+		"TOKEN_URL":           outside.Replace(string(cfg.Gateway.TokenURL)),
+		"CLIENT_ID":           env(emulator.EnvClientID),
+		"CLIENT_SECRET":       env(emulator.EnvClientSecret),
+		"APPLICATION_ID":      env(emulator.EnvApplicationID),
+		"SOFTWARE_VERSION_ID": env(emulator.EnvSoftwareVersionID),
+	} {
+		if line := "export AGRIMILL_" + name + "=" + value + "\n"; !strings.Contains(readme, line) {
+			t.Errorf("README.md does not say %s", line)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -73,6 +74,36 @@ func TestForeignRecords(t *testing.T) {
 	for name, value := range want {
 		if msg.Metadata[name] != value {
 			t.Errorf("%s is %q, want %q", name, msg.Metadata[name], value)
+		}
+	}
+}
+
+// TestTraceContextIsPlain holds that any consumer with OpenTelemetry can continue
+// a trace: the W3C headers are headers of their own, as they are.
+func TestTraceContextIsPlain(t *testing.T) {
+	events, err := cloudevents.New(cloudevents.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", nil)
+	msg.Metadata = message.Metadata{
+		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"tracestate":  "vendor=t61rcWkgMzE,other@system=00f067aa0ba902b7",
+		"baggage":     "season=2026;unit=year, field=north%20side",
+	}
+	for _, m := range []kafka.Marshaler{{}, {CloudEvents: events}} {
+		record, err := m.Marshal("topic", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, header := range record.Headers {
+			if value, ok := msg.Metadata[string(header.Key)]; ok && value == string(header.Value) {
+				found++
+			}
+		}
+		if found != len(msg.Metadata) {
+			t.Errorf("%d of %d headers are as they were: %q", found, len(msg.Metadata), record.Headers)
 		}
 	}
 }

@@ -169,3 +169,29 @@ func TestUnmarshalMessagesOfOthers(t *testing.T) {
 		t.Error("names collide")
 	}
 }
+
+// TestTraceContextIsPlain holds that any consumer with OpenTelemetry can continue
+// a trace: the W3C headers are headers of their own, as they are.
+func TestTraceContextIsPlain(t *testing.T) {
+	events, err := cloudevents.New(cloudevents.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", nil)
+	msg.Metadata = message.Metadata{
+		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"tracestate":  "vendor=t61rcWkgMzE,other@system=00f067aa0ba902b7",
+		"baggage":     "season=2026;unit=year, field=north%20side",
+	}
+	for _, m := range []nats.Marshaler{{}, {CloudEvents: events}} {
+		raw, err := m.Marshal("subject", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range msg.Metadata {
+			if got := raw.Header.Get(name); got != value {
+				t.Errorf("%s is %q, want %q", name, got, value)
+			}
+		}
+	}
+}

@@ -81,7 +81,7 @@ func checkSelector(t *testing.T, metrics map[string]metric, where string, matche
 	t.Helper()
 	var name string
 	for _, matcher := range matchers {
-		if matcher.Name == labels.MetricName {
+		if matcher.Name == model.MetricNameLabel {
 			name = matcher.Value
 		}
 	}
@@ -94,7 +94,7 @@ func checkSelector(t *testing.T, metrics map[string]metric, where string, matche
 		return
 	}
 	for _, matcher := range matchers {
-		allowed := slices.Concat(m.labels, targetLabels, []string{labels.MetricName})
+		allowed := slices.Concat(m.labels, targetLabels, []string{model.MetricNameLabel})
 		if m.kind == "histogram" {
 			allowed = append(allowed, "le")
 		}

@@ -30,7 +30,7 @@ type deliveryKey struct{}
 // deliveryContext carries a delivery in one allocation.
 type deliveryContext struct {
 	context.Context
-	names    context.Context // see intake; nil when the message is replayed
+	names    context.Context // see intake; empty when the message is replayed
 	delivery delivery
 }
 
@@ -38,10 +38,8 @@ func (c *deliveryContext) Value(key any) any {
 	if _, ok := key.(deliveryKey); ok {
 		return &c.delivery
 	}
-	if c.names != nil {
-		if value := c.names.Value(key); value != nil {
-			return value
-		}
+	if value := c.names.Value(key); value != nil {
+		return value
 	}
 	return c.Context.Value(key)
 }

@@ -136,7 +136,7 @@ func (in *intake) read(messages <-chan *message.Message, closed func()) {
 			if in.idle.Add(-1) == 0 {
 				in.startReading(messages, closed)
 			}
-			in.handle(msg, in.names)
+			in.handle(in.names, msg)
 			if in.idle.Load() >= maxIdle {
 				return
 			}

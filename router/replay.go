@@ -240,7 +240,7 @@ func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (
 		})
 	}
 	work.SetContext(workCtx)
-	return rt.process(work, nil)
+	return rt.process(context.Background(), work)
 }
 
 // putBack writes the message to the end of the queue.

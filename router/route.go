@@ -126,9 +126,9 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 
 // handle takes a message through the chain and acknowledges it or gives it back.
 // A message that does not count as in flight any more has been for certain.
-func (rt *route) handle(msg *message.Message, names context.Context) {
+func (rt *route) handle(names context.Context, msg *message.Message) {
 	defer rt.done()
-	if _, err := rt.process(msg, names); err != nil {
+	if _, err := rt.process(names, msg); err != nil {
 		msg.Nack()
 		return
 	}
@@ -136,9 +136,9 @@ func (rt *route) handle(msg *message.Message, names context.Context) {
 }
 
 // process takes a message through the chain and reports what became of it. names
-// are those that Watermill gave to the route, or nil. The error is fit for logs; the message is
-// to be given back then.
-func (rt *route) process(msg *message.Message, names context.Context) (*delivery, error) {
+// holds those that Watermill gave to the route, see intake. The error is fit for
+// logs; the message is to be given back then.
+func (rt *route) process(names context.Context, msg *message.Message) (*delivery, error) {
 	ctx := &deliveryContext{Context: msg.Context(), names: names}
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)

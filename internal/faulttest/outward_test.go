@@ -106,6 +106,7 @@ func openSource(p *parts, logger watermill.LoggerAdapter) (message.Subscriber, e
 	config.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond
 	// A member that was killed is missed soon.
 	config.Consumer.Group.Session.Timeout, config.Consumer.Group.Heartbeat.Interval = 2*time.Second, 200*time.Millisecond
+	config.Consumer.Group.Rebalance.Timeout = 3 * time.Second
 	config.Net.ReadTimeout, config.Net.DialTimeout = 3*time.Second, 3*time.Second
 	return wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 		Brokers: []string{p.broker.Address}, ConsumerGroup: "out", Unmarshaler: kafka.Marshaler{}, OverwriteSaramaConfig: config,

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,14 +47,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	var ids []string
 	load.Go(func() { // ends with stop
-		tick := time.NewTicker(10 * time.Millisecond)
+		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				w.send([]string{taskData, shapes, pictures}[len(ids)%3], 5)
+				w.send([]string{taskData, shapes, pictures}[len(ids)%3], 3)
 				ids = append(ids, w.put("out.data", taskData))
 			}
 		}
@@ -66,7 +67,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		route("all", "all", "", "four") + out,
 	} {
 		n := len(w.gate.Ledger())
-		w.eventually("messages have come", func() bool { return len(w.gate.Ledger()) > n+100 })
+		w.eventually("messages have come", func() bool { return len(w.gate.Ledger()) > n+50 })
 		report := b.reload(base + "routes:\n" + routes)
 		if len(report.Changed) == 0 || report.Unfinished != "" {
 			t.Errorf("reload %d: %+v", i, report)
@@ -258,4 +259,35 @@ func TestReloadEndpoints(t *testing.T) {
 		t.Error("it is in a tenant that it is not meant for")
 	}
 	b.mustStop()
+}
+
+// A reload and the end at the same time: both come to an end.
+func TestReloadWhileStopping(t *testing.T) {
+	w := newWorld(t)
+	base := w.head() + w.natsSink()
+	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
+	w.send(taskData, 50)
+	var reloads sync.WaitGroup
+	var done atomic.Int64
+	for i := range 4 {
+		reloads.Go(func() { // ends with the pipeline
+			for n := 0; ; n++ {
+				cfg := w.parse(base + "routes:\n" + route("all", "all", "", fmt.Sprintf("topic-%d-%d", i, n)))
+				_, err := b.Reload(context.Background(), cfg)
+				if errors.Is(err, pipeline.ErrNotRunning) {
+					return
+				}
+				if err != nil {
+					t.Errorf("Reload: %v", err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	w.eventually("some are done", func() bool { return done.Load() > 10 })
+	w.waitConfirmed()
+	b.mustStop()
+	reloads.Wait()
+	w.checkStored()
 }

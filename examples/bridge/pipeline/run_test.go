@@ -305,3 +305,13 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 		t.Errorf("%d messages are confirmed", n)
 	}
 }
+
+// What cannot be decoded goes to the poison queue.
+func TestQuarantine(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	b.waitReady()
+	w.gate.EmitRaw(w.gate.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
+	w.eventually("it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
+	b.mustStop()
+}

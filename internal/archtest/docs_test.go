@@ -119,6 +119,17 @@ func TestDocumentationLinks(t *testing.T) {
 	}
 }
 
+// TestIndexNamesEveryPage holds that docs/README.md leads to every page.
+func TestIndexNamesEveryPage(t *testing.T) {
+	t.Parallel()
+	index := readFile(t, "docs/README.md")
+	for _, file := range markdownFiles(t) {
+		if page, ok := strings.CutPrefix(file, "docs/"); ok && page != "README.md" && !strings.Contains(index, "]("+page+")") {
+			t.Errorf("docs/README.md does not lead to %s", file)
+		}
+	}
+}
+
 var (
 	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N} _-]`)

@@ -173,8 +173,8 @@ type Config struct {
 	ReleaseConfirmed bool
 
 	// ControlPrefix is the path below which the control API answers, for example
-	// "/_control". It refuses callers that are not on a loopback address, and web
-	// pages. What it can do is listed in control.go.
+	// "/_control". It refuses callers that are not on a loopback address, requests
+	// that a proxy has forwarded, and web pages. What it can do is listed in control.go.
 	// Default "": there is no control API.
 	ControlPrefix string
 

@@ -86,6 +86,13 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, forbidden("the control API answers on loopback only"))
 		return
 	}
+	// Behind a proxy on this machine everybody comes from loopback.
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip"} {
+		if len(r.Header[name]) > 0 {
+			s.writeError(w, r, forbidden("the control API does not answer requests that were forwarded"))
+			return
+		}
+	}
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		s.writeError(w, r, forbidden("the control API does not answer web pages"))
 		return

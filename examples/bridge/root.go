@@ -45,12 +45,15 @@ configuration.`,
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
 		newRunCommand(p),
+		newValidateCommand(p),
+		newCheckCommand(p),
 		newTenantsCommand(p),
 		newEndpointsCommand(p),
 		newSendCommand(p),
 		newTailCommand(p),
 		newPoisonCommand(p),
 		newEmulatorCommand(p),
+		newSchemaCommand(p),
 		newVersionCommand(p),
 	)
 	return root

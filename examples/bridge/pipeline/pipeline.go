@@ -23,7 +23,7 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultCheckInterval = 5 * time.Second
+	DefaultCheckInterval = 2 * time.Second
 	DefaultWatchInterval = 500 * time.Millisecond
 )
 

@@ -75,6 +75,7 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) error {
 		}
 		if request == nil {
 			p.setPhase(phaseDraining)
+			p.logger.Info("bridge stops: what was taken is finished first", "within", g.config.Shutdown.Timeout.String())
 		}
 		stop()
 		err := <-result

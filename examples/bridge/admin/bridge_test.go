@@ -92,6 +92,7 @@ func newBridge(t *testing.T) *bridge {
 		Poison: b.sink, CloseTimeout: 8 * time.Second,
 		Retry: router.RetryConfig{MaxAttempts: 2, InitialInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond},
 	}, nil))(t)
+	t.Cleanup(func() { b.must(b.router.Close()) })
 	back := must(publisher.New(publisher.Config{Client: b.client, TenantID: b.gate.Tenant(), EndpointID: b.office.ID}, nil))(t)
 	from := must(nats.NewSubscriber(nats.SubscriberConfig{URL: b.nats.URL(), Stream: nats.DefaultStream, Durable: "back", NewOnly: true}, nil))(t)
 	for _, route := range []router.Route{

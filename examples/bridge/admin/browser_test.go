@@ -214,6 +214,16 @@ func TestBrowserWithoutQueue(t *testing.T) {
 	page.Wait(`document.querySelector("#poison-empty").textContent.includes("message by message")`)
 	page.Wait(`document.querySelector("#tenants-empty").textContent.startsWith("No tenant")`)
 	page.Clean(origin(server))
+
+	// Were the script to make HTML out of a text, the browser would refuse it.
+	for _, attempt := range []string{
+		`document.body.innerHTML = "<i>x</i>"`, `document.body.insertAdjacentHTML("beforeend", "<i>x</i>")`,
+		`document.body.append(Object.assign(document.createElement("script"), {text: "1"}))`,
+	} {
+		if got := page.Eval(`(() => { try { ` + attempt + `; return "done"; } catch (e) { return "refused"; } })()`); got != "refused" {
+			t.Errorf("%s is %s", attempt, got)
+		}
+	}
 }
 
 // TestBrowserServerGoes holds that the page says so when the server is gone, and

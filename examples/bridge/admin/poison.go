@@ -118,7 +118,10 @@ func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens, wait a little")
 		return
 	case refused:
-		s.log.Warn("admin: a replay without the token was refused", "remote", r.RemoteAddr)
+		// Whoever has no token at all fills no log.
+		s.log.Warn("admin: a replay with a wrong token was refused", "remote", r.RemoteAddr)
+		fallthrough
+	case missing:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
 		writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
 		return

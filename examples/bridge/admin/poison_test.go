@@ -67,9 +67,9 @@ func TestReplayNeedsTheToken(t *testing.T) {
 	replay(t, server, []change{header("Authorization", "bearer "+testToken)}, "1").want(t, http.StatusOK)
 
 	for range 3 {
-		replay(t, server, []change{bearer("wrong")}, "1").want(t, http.StatusUnauthorized)
+		replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
 	}
-	a = replay(t, server, []change{bearer("wrong")}, "1").want(t, http.StatusTooManyRequests)
+	a = replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusTooManyRequests)
 	if a.header.Get("Retry-After") != "10" {
 		t.Errorf("Retry-After: %q", a.header.Get("Retry-After"))
 	}
@@ -77,10 +77,12 @@ func TestReplayNeedsTheToken(t *testing.T) {
 	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusTooManyRequests)
 	now.Add(int64(10 * time.Second))
 	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusOK)
-	replay(t, server, []change{bearer("wrong")}, "1").want(t, http.StatusUnauthorized)
-	replay(t, server, []change{bearer("wrong")}, "1").want(t, http.StatusTooManyRequests)
-	if strings.Contains(log.String(), testToken[:5]) || strings.Contains(log.String(), "wrong") {
-		t.Errorf("the log shows tokens: %s", log.String())
+	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusTooManyRequests)
+	if text := log.String(); strings.Contains(text, testToken[:5]) || strings.Contains(text, "wrong-one") {
+		t.Errorf("the log shows tokens: %s", text)
+	} else if n := strings.Count(text, "wrong token was refused"); n != 6 {
+		t.Errorf("%d wrong tokens are told, want 6: %s", n, text)
 	}
 
 	off := serve(t, admin.Config{}, source)

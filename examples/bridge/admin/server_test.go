@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -223,6 +225,29 @@ func TestPageIsWholeAndAlone(t *testing.T) {
 	for _, path := range []string{"/index.html", "/page/", "/page/index.html", "/../source.go", "/%2e%2e/source.go"} {
 		if a := get(t, server, path); a.status != http.StatusNotFound && a.status != http.StatusMovedPermanently && a.status != http.StatusTemporaryRedirect {
 			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}
+
+// TestDocumentedRequests holds that docs/status-page.md lists what there is.
+func TestDocumentedRequests(t *testing.T) {
+	page := string(must(os.ReadFile("../../../docs/status-page.md"))(t))
+	b := newBridge(t)
+	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
+	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
+	if len(listed) != 8 {
+		t.Errorf("%d requests are listed: %q", len(listed), listed)
+	}
+	for _, match := range listed {
+		if a := request(t, server, match[1], match[2], ""); a.status == http.StatusNotFound || a.status == http.StatusMethodNotAllowed {
+			t.Errorf("%s %s: %d", match[1], match[2], a.status)
+		}
+	}
+	for _, want := range []string{"admin.token", "admin.hosts", "admin.pprof", "`" + string(admin.ReplayDelivered) + "`",
+		"`" + string(admin.ReplayDuplicate) + "`", "`" + string(admin.ReplayPoisoned) + "`", "`" + string(admin.ReplayKept) + "`",
+		"`" + string(admin.ReplayGone) + "`", fmt.Sprintf("at least %d characters", admin.MinTokenLength)} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not name %s", want)
 		}
 	}
 }

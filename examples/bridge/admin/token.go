@@ -51,6 +51,8 @@ type verdict int
 
 const (
 	accepted verdict = iota
+	// missing: there is no token in the request.
+	missing
 	refused
 	// limited: too many wrong tokens came from there. The token was not looked
 	// at, so that trying goes no faster with luck than without.
@@ -60,7 +62,7 @@ const (
 func (t *token) check(r *http.Request) verdict {
 	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if t.off || !strings.EqualFold(scheme, "Bearer") || credentials == "" {
-		return refused
+		return missing
 	}
 	limiter := t.limiter(r.RemoteAddr)
 	now := t.now()

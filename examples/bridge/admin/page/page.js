@@ -222,7 +222,8 @@ function showTiles(status) {
   const now = time(status.time);
   setText(byId("t-rate"), rateText(rateOf("delivered")));
   setTile("t-received", count(sub.received), `${perSecond("received")}${sub.received_bytes ? `, ${bytes(sub.received_bytes)}` : ""}`);
-  setTile("t-delivered", count(total(status, "delivered")), `${count(total(status, "duplicates"))} duplicates, ${count(total(status, "filtered"))} filtered`);
+  const duplicates = total(status, "duplicates");
+  setTile("t-delivered", count(total(status, "delivered")), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
   setTile("t-confirmed", count(sub.confirmed), perSecond("confirmed"));
   const oldest = time(sub.oldest_unconfirmed);
   const open = sub.in_flight + sub.pending_confirmations;
@@ -373,11 +374,21 @@ function showSink(sink, now) {
     title: sink.name, state, word: state === "unknown" ? "not asked yet" : state,
     kind: [sink.kind, sink.target].filter(Boolean).join(" · "),
     facts: [
-      sink.durability && ["stored", sink.durability],
+      sink.durability && sink.durability !== "unknown" && ["stored", sink.durability],
       checked && ["asked", agoText(now, checked)],
     ],
     error: sink.up ? "" : sink.error,
   };
+}
+
+// besideRoutes orders the sinks like the routes that lead to them, so that few lines
+// cross. Those that no route leads to come last.
+function besideRoutes(sinks, routes) {
+  const place = (sink) => {
+    const places = routes.flatMap((r, i) => (r.to.sink === sink.name ? [i] : []));
+    return places.length ? places.reduce((a, b) => a + b) / places.length : routes.length;
+  };
+  return sinks.map((sink) => ({ sink, place: place(sink) })).sort((a, b) => a.place - b.place).map((s) => s.sink);
 }
 
 let wires = [];
@@ -392,7 +403,7 @@ function showFlow(status) {
   list("c-gateway", "Gateway", [status], () => "", showGateway);
   list("c-subscriber", "Subscriber", status.gateway.state === "unused" ? [] : [status], () => "", showSubscriber);
   list("c-routes", "Route", forward, name, showRoute);
-  list("c-sinks", "Sink", status.sinks, name, showSink);
+  list("c-sinks", "Sink", besideRoutes(status.sinks, forward), name, showSink);
   list("c-back", "Route", back, name, showRoute);
   // Where the messages of the way back come from, when that is no sink of its own.
   const sources = new Map();
@@ -560,7 +571,7 @@ function newPoisonRow(m) {
     cell("pick", "", pick),
     cell("", "", make("strong", { class: "ext type", dir: "auto" }), make("span", { class: "sub ext file", dir: "auto" }), make("span", { class: "sub ext where" })),
     cell("reason", "", make("span", { class: "class" }), make("span", { class: "sub ext text", dir: "auto" })),
-    cell("", "Route", make("span", { class: "ext route", dir: "auto" })),
+    cell("by", "Route", make("span", { class: "ext route", dir: "auto" })),
     cell("num", "Size", make("span", { class: "size" })),
     cell("num", "Attempts", make("span", { class: "attempts" })),
     cell("when", "First, last", make("span", { class: "first" }), make("span", { class: "sub last" })),

@@ -154,19 +154,19 @@ func kafkaTopic(name string) bool {
 
 // separate returns the errors that were joined.
 func separate(err error) []error {
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		if joined, ok := e.(interface{ Unwrap() []error }); ok {
-			if _, formatted := e.(interface{ Error() string }); formatted && strings.Contains(fmt.Sprintf("%T", e), "fmt.") {
-				break
-			}
-			var all []error
-			for _, one := range joined.Unwrap() {
-				all = append(all, separate(one)...)
-			}
-			return all
-		}
+	var several interface {
+		error
+		Unwrap() []error
 	}
-	return []error{err}
+	// One that wraps several in a sentence of its own is one error.
+	if !errors.As(err, &several) || several.Error() != errors.Join(several.Unwrap()...).Error() {
+		return []error{err}
+	}
+	var all []error
+	for _, one := range several.Unwrap() {
+		all = append(all, separate(one)...)
+	}
+	return all
 }
 
 // translate replaces names of fields of a section's type by its keys, and returns the
@@ -456,6 +456,8 @@ func (k *checker) bucket(path string, address URL) {
 		k.fail(at, "must be an absolute address", "e.g. file:///var/lib/agrimill/payloads?create_dir=true")
 	case !mux.ValidBucketScheme(u.Scheme):
 		k.fail(at, "has a scheme that the bridge was built without: "+u.Scheme, "there is "+oneOf(mux.BucketSchemes()))
+	case u.Scheme == memblob.Scheme:
+		k.warn(at, "is in memory: what goes there is gone when the bridge ends", "use file:///… or another bucket that lasts")
 	}
 }
 
@@ -604,9 +606,36 @@ func (k *checker) filter(path string, r Route) {
 	}
 	topic := r.From.Gateway
 	isType := topic != "" && topic != FromAll && topic != FromEverything && !gateway.EventType(topic).Known()
-	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return Match(pattern, topic) }) {
+	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, topic) }) {
 		k.fail(join(path, "type"), "lets nothing through: the route takes only "+topic, "remove the filter, or take all")
 	}
+}
+
+// match reports whether the whole of text matches a pattern of a filter, in which *
+// stands for any characters, also none, and ? for one. Unlike path.Match it knows no other
+// special characters: brackets and slashes are legal in message types and names of files.
+func match(pattern, text string) bool {
+	p, t := []rune(pattern), []rune(text)
+	star, resume := -1, 0 // the last *, and where what follows it is tried next
+	i, j := 0, 0
+	for j < len(t) {
+		switch {
+		case i < len(p) && p[i] == '*':
+			star, resume = i, j
+			i++
+		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
+			i, j = i+1, j+1
+		case star >= 0: // the * takes one character more
+			resume++
+			i, j = star+1, resume
+		default:
+			return false
+		}
+	}
+	for i < len(p) && p[i] == '*' {
+		i++
+	}
+	return i == len(p)
 }
 
 func (k *checker) to(path string, r Route) {

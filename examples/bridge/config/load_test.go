@@ -150,6 +150,7 @@ func TestWarnings(t *testing.T) {
 		"secret":     {"${SECRET}", "written-here", "bridge.yaml:5:18: warning: gateway.client_secret: is a secret in the file itself; take it from the environment with ${NAME}, or from a file with client_secret_file"},
 		"default":    {"${SECRET}", "${NOPE:-written-here}", "bridge.yaml:5:18: warning: gateway.client_secret: is a secret in the file itself; take it from the environment with ${NAME}, or from a file with client_secret_file"},
 		"password":   {"nats://127", "nats://me:written-here@127", "bridge.yaml:8:17: warning: sinks.farm.nats.url: holds a password in the file itself; take it from the environment with ${NAME}"},
+		"memory":     {"poison: {", "claim_check: {url: \"mem://\"}\npoison: {", "bridge.yaml:13:20: warning: claim_check.url: is in memory: what goes there is gone when the bridge ends; use file:///… or another bucket that lasts"},
 		"unused":     {"routes:", "  other: {log: {}}\nroutes:", "bridge.yaml:9:10: warning: sinks.other: is used by no route; remove it, or write it to a route's to.sink"},
 		"log":        {"to: {sink: farm}", "to: {sink: l}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}\nx-sinks: {}", ""},
 		"plain":      {"base_url: http://127.0.0.1:8081", "base_url: http://gateway.example", "bridge.yaml:2:13: warning: gateway.base_url: is not encrypted: the client secret, tokens and data can be read on the way; use https"},
@@ -322,7 +323,7 @@ func TestMatch(t *testing.T) {
 		{"*.zip", "a.zip", true}, {"*.zip", "a.zip.exe", false}, {"a?c", "abc", true}, {"a?c", "ac", false},
 		{"a*b*c", "a-b-b-c", true}, {"a*b*c", "a-b", false}, {"[a]/*", "[a]/b/c", true}, {"?", "é", true},
 	} {
-		require.Equal(t, test.want, Match(test.pattern, test.text), "%q %q", test.pattern, test.text)
+		require.Equal(t, test.want, match(test.pattern, test.text), "%q %q", test.pattern, test.text)
 	}
 }
 

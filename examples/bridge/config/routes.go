@@ -138,30 +138,3 @@ type ToGateway struct {
 	// subscriber.envelope. Others cannot read such a payload.
 	Envelope bool `yaml:"envelope"`
 }
-
-// Match reports whether the whole of text matches a pattern of a filter, in which *
-// stands for any characters, also none, and ? for one. Unlike path.Match it knows no other
-// special characters: brackets and slashes are legal in message types and names of files.
-func Match(pattern, text string) bool {
-	p, t := []rune(pattern), []rune(text)
-	star, resume := -1, 0 // the last *, and where what follows it is tried next
-	i, j := 0, 0
-	for j < len(t) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, resume = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i, j = i+1, j+1
-		case star >= 0: // the * takes one character more
-			resume++
-			i, j = star+1, resume
-		default:
-			return false
-		}
-	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
-}

@@ -47,7 +47,7 @@ func newApplication(s *Server, cfg ApplicationConfig) *Application {
 	def(&cfg.ID, uuid.NewString())
 	def(&cfg.SoftwareVersionID, uuid.NewString())
 	def(&cfg.ClientID, "client-"+randomHex(6))
-	def(&cfg.ClientSecret, randomHex(24))
+	def(&cfg.ClientSecret, SecretPrefix+randomHex(24))
 	id, _ := canonicalUUID(cfg.ID)
 	version, _ := canonicalUUID(cfg.SoftwareVersionID)
 	app := &Application{

@@ -42,6 +42,8 @@
 //     its variants block until it looks as expected, without polling;
 //     [Server.OnConfirm] and [Server.Stats].
 //   - Move time: [Server.Advance].
+//   - Find leaks: what is secret begins with [SecretPrefix], [TokenPrefix] or
+//     [SignaturePrefix].
 //
 // The same is available over HTTP below [Config.ControlPrefix]; see control.go.
 // The program examples/emulator makes use of that.

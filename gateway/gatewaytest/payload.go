@@ -80,7 +80,7 @@ func (s *Server) appendPayloadURI(buf []byte, base string, p *payload, part int,
 func (s *Server) signature(path, expires string) string {
 	mac := hmac.New(sha256.New, s.secret)
 	_, _ = io.WriteString(mac, path+"?"+expires)
-	return hex.EncodeToString(mac.Sum(nil))
+	return SignaturePrefix + hex.EncodeToString(mac.Sum(nil))
 }
 
 // sweepLocked forgets payloads that no feed needs and no valid URI names.

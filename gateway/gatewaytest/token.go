@@ -91,7 +91,7 @@ func formDecoded(s string) string {
 }
 
 func (s *Server) issue(app *Application) string {
-	value := randomHex(32)
+	value := TokenPrefix + randomHex(32)
 	now := s.clock.now()
 	t := token{app: app}
 	if s.cfg.TokenLifetime != TokenExpiryOmitted {

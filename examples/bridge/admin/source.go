@@ -20,7 +20,8 @@ type Source interface {
 	Live() error
 	// Ready tries what the pipeline needs (the stream, each sink) and returns one
 	// Check for each, also for those that passed. It returns when ctx ends, with
-	// what was not found out by then as failed.
+	// what was not found out by then as failed. The server adds a check "pipeline"
+	// of State and Live when there is none.
 	Ready(ctx context.Context) []Check
 	// Tenants returns the tenants that the application is authorized for, as far
 	// as the pipeline knows them now. An error is shown, redacted.

@@ -321,7 +321,7 @@ function showSubscriber(status, now) {
     kind: "receives, confirms what is held", rate: rateText(rateOf("received")), unit: "events/s in",
     fill: s.max_in_flight > 0 ? s.in_flight / s.max_in_flight : undefined,
     facts: [
-      ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)} of ${count(s.max_in_flight)}` : count(s.in_flight)],
+      ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)} / ${count(s.max_in_flight)}` : count(s.in_flight)],
       ["bytes in flight", bytes(s.in_flight_bytes)],
       ["backlog to confirm", count(s.pending_confirmations)],
       ["oldest unconfirmed", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""],

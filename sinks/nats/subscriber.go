@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -46,6 +48,8 @@ type Subscriber struct {
 	// stopped ends when Close begins: nothing more is taken.
 	stopped context.Context
 	stop    context.CancelFunc
+
+	found atomic.Pointer[jetstream.Consumer] // as of the last time it was asked for
 
 	connecting chan struct{} // holds one token while the connection is made
 	conn       *natsgo.Conn  // guarded by connecting
@@ -187,7 +191,23 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
+	s.found.Store(&consumer)
 	return consumer, nil
+}
+
+// Backlog asks the server how many messages wait to be acknowledged, delivered or
+// not. An error matches sinks.ErrUnavailable, also before the first call of
+// Subscribe has succeeded. It returns at the latest when ctx ends.
+func (s *Subscriber) Backlog(ctx context.Context) (int64, error) {
+	consumer := s.found.Load()
+	if consumer == nil {
+		return 0, s.unavailable(errors.New("not subscribed yet"))
+	}
+	info, err := (*consumer).Info(ctx)
+	if err != nil {
+		return 0, s.unavailable(err)
+	}
+	return int64(info.NumAckPending) + int64(min(info.NumPending, math.MaxInt64/2)), nil
 }
 
 // Close takes no more messages, gives back those that nobody has, waits for the

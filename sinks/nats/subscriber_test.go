@@ -348,3 +348,27 @@ func TestSubscriberNewOnly(t *testing.T) {
 		t.Errorf("got message %s", msg.Payload)
 	}
 }
+
+func TestSubscriberBacklog(t *testing.T) {
+	f := newField(t)
+	f.put(0, 5)
+	s := f.subscriber(func(c *nats.SubscriberConfig) { c.MaxInFlight = 2 })
+	if _, err := s.Backlog(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("before Subscribe: %v", err)
+	}
+	messages := f.subscribe(s)
+	for want := int64(5); want > 0; want-- {
+		msg := f.next(messages)
+		eventually(t, fmt.Sprintf("%d messages are left", want), func() bool {
+			n, err := s.Backlog(t.Context())
+			return err == nil && n == want
+		})
+		msg.Ack()
+	}
+	f.server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Backlog(ctx); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a server: %v", err)
+	}
+}

@@ -25,6 +25,7 @@ type generation struct {
 	sinks     map[string]*sink
 	gateway   message.Subscriber // what all routes from the gateway share
 	poison    *sink
+	backlogs  map[string]*backlog // by the names of their routes
 	endpoints []*endpoint
 	counted   bool // its counts are in Pipeline.totals; guarded by Pipeline.mu
 }
@@ -37,7 +38,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 			err = configError{err}
 		}
 	}()
-	g = &generation{config: cfg, sinks: map[string]*sink{}}
+	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber})
 	for name, sinkConfig := range cfg.Sinks {
 		if g.sinks[name] = reusable(kept[name], sinkConfig); g.sinks[name] != nil {
@@ -112,8 +113,12 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 	info.From.Kind = cfg.From.Kind()
 	switch from := cfg.From; {
 	case from.NATS != nil:
-		route.From, err = newNATSSource(cfg.Name, *from.NATS, budgetOf(g.config), logger)
-		route.Topic = from.NATS.Subject
+		source, err := newNATSSource(cfg.Name, *from.NATS, budgetOf(g.config), logger)
+		if err != nil {
+			return err
+		}
+		route.From, route.Topic = source, from.NATS.Subject
+		g.backlogs[cfg.Name] = &backlog{ask: source.Backlog}
 	case from.Kafka != nil:
 		route.From, err = newKafkaSource(*from.Kafka, logger)
 		route.Topic = strings.Join(from.Kafka.Topics, ",")

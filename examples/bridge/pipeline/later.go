@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agrimill/agrimill/router"
@@ -26,9 +27,9 @@ type later[T any] struct {
 	discard func(T) error // closes what is opened when nobody wants it any more
 	logger  *slog.Logger
 
+	value atomic.Pointer[T] // nil: not there; asked for with every message
 	mu    sync.Mutex
-	value T
-	err   error // nil: value is there
+	err   error // why it is not there
 }
 
 func newLater[T any](open func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
@@ -36,10 +37,16 @@ func newLater[T any](open func(context.Context) (T, error), discard func(T) erro
 }
 
 // get returns the value, or why it is not there.
-func (l *later[T]) get() (T, error) {
+func (l *later[T]) get() (value T, err error) {
+	if opened := l.value.Load(); opened != nil {
+		return *opened, nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.value, l.err
+	if opened := l.value.Load(); opened != nil {
+		return *opened, nil
+	}
+	return value, l.err
 }
 
 // run opens it. It returns when that has worked, or when ctx ends; an attempt that
@@ -77,6 +84,9 @@ func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept boo
 	if ctx.Err() != nil {
 		return first, false
 	}
-	l.value, l.err = value, err
+	l.err = err
+	if err == nil {
+		l.value.Store(&value)
+	}
 	return first, true
 }

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/internal/kafkatest"
 )
@@ -43,6 +45,10 @@ func TestBothWays(t *testing.T) {
 	}
 	w.eventually("all have arrived", func() bool { return len(w.arrived()) == len(ids) })
 	w.waitConfirmed()
+	w.eventually("nothing waits", func() bool {
+		waiting := b.Snapshot().Routes[1].Backlog
+		return waiting != nil && *waiting == 0
+	})
 	// What went to the gateway came back from it: it is one of our endpoints.
 	b.mustStop()
 	w.checkStored()
@@ -88,5 +94,34 @@ func TestSourceDown(t *testing.T) {
 	again.waitReady()
 	id := w.put("out.task", taskData)
 	w.eventually("the message has arrived", func() bool { return w.arrived()[id] == 1 })
+
+	// A record of somebody who knows nothing of us has the type that the route says.
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	before := len(w.arrived())
+	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
+}
+
+// A message that the gateway will never take goes to the poison queue.
+func TestPoisonOnTheWayBack(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	msg := natsgo.NewMsg("out.data") // without a type
+	msg.Data = []byte(mark)
+	if _, err := w.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
+	b.mustStop()
+	if h := b.Snapshot().Routes[1]; h.Poisoned != 1 || h.Name != "back" {
+		t.Errorf("route: %s", w.asJSON(h))
+	}
 }

@@ -35,7 +35,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 	p.background.Go(func() { p.authorize(beside) }) // ends with beside
 	p.background.Go(func() { p.watch(beside) })     // ends with beside
-	p.background.Go(func() { p.checkSinks(beside) })
+	p.background.Go(func() { p.askAround(beside) }) // ends with beside
 	p.endpoints.start(beside, g.endpoints)
 	p.logStart(g)
 

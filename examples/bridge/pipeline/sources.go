@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
@@ -19,7 +20,7 @@ import (
 
 // newNATSSource makes the subscriber of a route from JetStream. It connects when
 // the router subscribes, which the router tries until it works.
-func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (message.Subscriber, error) {
+func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (*nats.Subscriber, error) {
 	secured, err := cfg.TLS.Config()
 	if err != nil {
 		return nil, err
@@ -110,4 +111,20 @@ func (t *topics) Subscribe(ctx context.Context, _ string) (<-chan *message.Messa
 		close(out)
 	}()
 	return out, nil
+}
+
+// backlog is how many messages wait before a route where they come from.
+type backlog struct {
+	ask  func(context.Context) (int64, error)
+	last atomic.Pointer[int64] // nil: not known
+}
+
+// look asks for it. It returns at the latest when ctx ends.
+func (b *backlog) look(ctx context.Context) {
+	n, err := b.ask(ctx)
+	if err != nil {
+		b.last.Store(nil)
+		return
+	}
+	b.last.Store(&n)
 }

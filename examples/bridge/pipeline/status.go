@@ -53,6 +53,9 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 		}
 		route := g.routes[i]
 		route.RouteHealth = h
+		if waiting := g.backlogs[h.Name]; waiting != nil {
+			route.Backlog = waiting.last.Load()
+		}
 		s.Routes = append(s.Routes, route)
 	}
 	for _, sink := range g.sinks {

@@ -115,16 +115,20 @@ func (p *Pipeline) endIfRefused() {
 	}
 }
 
-// checkSinks asks the sinks again and again whether they are there, until ctx
-// ends.
-func (p *Pipeline) checkSinks(ctx context.Context) {
+// askAround asks the sinks again and again whether they are there, and the sources
+// how much waits in them, until ctx ends.
+func (p *Pipeline) askAround(ctx context.Context) {
 	tick := time.NewTicker(p.options.CheckInterval)
 	defer tick.Stop()
 	for {
 		checks, cancel := context.WithTimeout(ctx, checkTimeout)
 		var open sync.WaitGroup
-		for _, s := range p.now().sinks {
-			open.Go(func() { _ = s.Health(checks) }) // remembered by the sink; ends with checks
+		g := p.now() // all of this ends with checks
+		for _, s := range g.sinks {
+			open.Go(func() { _ = s.Health(checks) }) // remembered by the sink
+		}
+		for _, waiting := range g.backlogs {
+			open.Go(func() { waiting.look(checks) })
 		}
 		open.Wait()
 		cancel()

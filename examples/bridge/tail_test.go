@@ -206,6 +206,9 @@ func TestTailGoesOn(t *testing.T) {
 		t.Errorf("revoked: %+v", line)
 	}
 	cancel()
+	if _, err := io.Copy(io.Discard, reader); err != nil { // more may have come
+		t.Error(err)
+	}
 	if status := <-done; status != statusOK {
 		t.Errorf("status %d", status)
 	}

@@ -371,6 +371,11 @@ func TestValidate(t *testing.T) {
 	if text := f.want(statusUsage, "validate", mistaken+".none"); !strings.Contains(text, "cannot be read") {
 		t.Error(text)
 	}
+	delete(f.env, "AGRIMILL_CLIENT_SECRET")
+	f.want(statusUsage, "validate", valid)
+	if text := f.want(statusOK, "validate", valid, "--allow-missing"); !strings.Contains(text, "warning: gateway.client_secret: needs the environment variable AGRIMILL_CLIENT_SECRET") {
+		t.Error(text)
+	}
 	f.want(statusUsage, "validate")
 	f.want(statusUsage, "validate", "--nope", valid)
 }

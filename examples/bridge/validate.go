@@ -18,7 +18,7 @@ type validation struct {
 }
 
 func newValidateCommand(p *program) *cobra.Command {
-	var asJSON bool
+	var asJSON, allowMissing bool
 	cmd := &cobra.Command{
 		Use:     "validate FILE",
 		GroupID: groupPipeline,
@@ -30,13 +30,16 @@ connects to nothing; see bridge check for that.
 Each mistake is a line FILE:LINE:COLUMN: KEY: what is wrong; what to do. Warnings are
 what works and is probably not meant.
 
+--allow-missing is for places where the secrets are not, such as a repository's tests:
+variables that are not set and files that cannot be read are warnings then.
+
 Exit status: 0 valid, perhaps with warnings; 2 not valid.`,
 		Example: `  bridge validate bridge.yaml
   bridge validate --json bridge.yaml`,
 		Args:              oneFile,
 		ValidArgsFunction: configFiles,
 		RunE: func(_ *cobra.Command, args []string) error {
-			loaded, err := config.Load(args[0], config.Options{Env: p.env})
+			loaded, err := config.Load(args[0], config.Options{Env: p.env, AllowMissing: allowMissing})
 			result := validation{File: args[0], Valid: err == nil, Problems: []config.Problem{}}
 			var problems *config.Problems
 			switch {
@@ -51,6 +54,7 @@ Exit status: 0 valid, perhaps with warnings; 2 not valid.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&allowMissing, "allow-missing", false, "take missing environment variables and files for warnings")
 	return cmd
 }
 

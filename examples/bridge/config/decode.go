@@ -25,7 +25,7 @@ type place struct{ line, column int }
 // decoder fills a Config and collects what is wrong.
 type decoder struct {
 	file, dir string
-	env       func(string) string
+	options   Options
 	problems  []Problem
 	// places and values are where each key and each value is, by path.
 	places, values map[string]place
@@ -51,6 +51,21 @@ func (d *decoder) add(severity Severity, at place, path, message, suggestion str
 	d.problems = append(d.problems, Problem{
 		Severity: severity, File: d.file, Line: at.line, Column: at.column, Path: path, Message: message, Suggestion: suggestion,
 	})
+}
+
+// missing reports something that the configuration refers to. value is the path that has
+// no value for want of it.
+func (d *decoder) missing(at place, path, value, message, suggestion string) {
+	severity := SeverityError
+	if d.options.AllowMissing {
+		severity = SeverityWarning
+		list := value // that one item of a list is missing may be told of the list
+		if i := strings.LastIndexByte(value, '['); i >= 0 && strings.HasSuffix(value, "]") {
+			list = value[:i]
+		}
+		d.excused[path], d.excused[value], d.excused[list] = true, true, true
+	}
+	d.add(severity, at, path, message, suggestion)
 }
 
 func (d *decoder) wrong(node *yaml.Node, path, message, suggestion string) {
@@ -295,7 +310,7 @@ func (d *decoder) files(v reflect.Value, known []field, path string) {
 		place := d.values[at]
 		data, err := readBounded(name, maxSecretSize)
 		if err != nil {
-			d.add(SeverityError, place, at, fileError(err), "")
+			d.missing(place, at, join(path, base), fileError(err), "")
 			continue
 		}
 		i := slices.IndexFunc(known, func(f field) bool { return f.name == base })
@@ -372,7 +387,8 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", typeName(v.Type(), tag), kindName(node)), "")
 		return
 	}
-	text, whole, ok := d.substitute(node, path)
+	_, secret := v.Interface().(Secret)
+	text, whole, ok := d.substitute(node, path, secret)
 	if !ok {
 		return
 	}
@@ -487,7 +503,7 @@ func parseDuration(text string) (d time.Duration, suggestion string, ok bool) {
 
 // substitute returns the text of a scalar with ${NAME} replaced. fromEnv says that
 // something of it came from the environment.
-func (d *decoder) substitute(node *yaml.Node, path string) (text string, fromEnv, ok bool) {
+func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text string, fromEnv, ok bool) {
 	var b strings.Builder
 	rest, ok := node.Value, true
 	for {
@@ -514,14 +530,18 @@ func (d *decoder) substitute(node *yaml.Node, path string) (text string, fromEnv
 			ok = false
 			continue
 		}
-		switch value := d.env(name); {
+		switch value := d.options.Env(name); {
 		case value != "":
 			b.WriteString(value)
 			fromEnv = true
 		case hasFallback:
 			b.WriteString(fallback)
 		default:
-			d.wrong(node, path, "needs the environment variable "+name+", which is not set", "set it, or write ${"+name+":-default}")
+			suggestion := "set it, or write ${" + name + ":-default}"
+			if secret {
+				suggestion = "set it"
+			}
+			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is not set", suggestion)
 			ok = false
 		}
 	}

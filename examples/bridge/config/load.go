@@ -33,6 +33,10 @@ type Options struct {
 	// Env returns the value of an environment variable, empty when there is none. Nil
 	// means os.Getenv.
 	Env func(name string) string
+	// AllowMissing makes warnings of environment variables that are not set and of files
+	// that cannot be read, to check a configuration where its secrets are not. What depends
+	// on them is left empty, so the Config is good for nothing else.
+	AllowMissing bool
 }
 
 // Load reads the configuration in a file. It also reads the files that the
@@ -55,7 +59,7 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 	if options.Env == nil {
 		options.Env = os.Getenv
 	}
-	d := &decoder{file: name, dir: filepath.Dir(name), env: options.Env, places: map[string]place{}, values: map[string]place{}, excused: map[string]bool{}}
+	d := &decoder{file: name, dir: filepath.Dir(name), options: options, places: map[string]place{}, values: map[string]place{}, excused: map[string]bool{}}
 	c := new(Config)
 	if root := d.parse(data); root != nil {
 		d.fill(reflect.ValueOf(c).Elem())

@@ -226,6 +226,34 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 }
 
+// Where the secrets are not, everything else can be checked.
+func TestAllowMissing(t *testing.T) {
+	text := strings.Replace(small, "client_secret: ${SECRET}", "client_secret_file: /nowhere/secret\n  tls: {ca_file: /nowhere/ca.pem}", 1) +
+		"retry: {max_attempts: \"${ATTEMPTS}\"}\nadmin: {token: \"${TOKEN}\"}\n"
+	problems := problemsOf(t, text, environment(nil))
+	require.Len(t, problems.List, 5, problems)
+	options := environment(nil)
+	options.AllowMissing = true
+	c := parse(t, text, options)
+	require.Len(t, c.Warnings, 5, c.Warnings)
+	require.Equal(t, "bridge.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set; set it, or write ${ID:-default}", c.Warnings[0].String())
+	require.Equal(t, "bridge.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set; set it", c.Warnings[4].String())
+	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)
+	require.Contains(t, onlyMistake(problemsOf(t, text+"nope: {}\n", options)), "nope: is not a key here")
+}
+
+// onlyMistake returns the one problem that is no warning.
+func onlyMistake(problems *Problems) string {
+	if problems.Errors() == 1 {
+		for _, p := range problems.List {
+			if p.Severity == SeverityError {
+				return p.String()
+			}
+		}
+	}
+	return problems.Error()
+}
+
 func TestAnchors(t *testing.T) {
 	c := parse(t, `x-nats: &nats {url: "nats://10.0.0.1", connect_timeout: 1s}
 x-more: &more {replicas: 3, stream: NO}

@@ -308,8 +308,13 @@ func (k *checker) endpoints() {
 				k.fail(path+"."+key, "is required", "write it here, or once as gateway."+key)
 			}
 		}
-		var invalid *gateway.ValidationError
-		if request := e.Request(); errors.As(request.Validate(), &invalid) {
+		const id = "00000000-0000-4000-8000-000000000000"
+		valid := gateway.PutEndpointRequest{ApplicationID: id, SoftwareVersionID: id, EndpointType: gateway.EndpointTypeCloudSoftware}
+		for _, err := range separate(every(e.Request(), valid)) {
+			var invalid *gateway.ValidationError
+			if !errors.As(err, &invalid) {
+				continue
+			}
 			field := strings.NewReplacer("endpoint_type", "type", ".message_type", ".type").Replace(invalid.Field)
 			if strings.HasPrefix(field, "subscriptions") {
 				field = strings.TrimSuffix(field, ".type")
@@ -485,6 +490,45 @@ func (k *checker) routes() {
 		k.filter(path+".filter", r)
 		if k.has(path + ".to") {
 			k.to(path+".to", r)
+		}
+	}
+	k.shared()
+}
+
+// shared finds routes that take each other's messages, and sinks that want one stream
+// to be two different ones.
+func (k *checker) shared() {
+	takers := map[string]int{}
+	takes := func(path string, i int, what ...string) {
+		key := strings.Join(what, "\x00")
+		if first, twice := takers[key]; twice {
+			k.fail(path, fmt.Sprintf("is that of routes[%d] too: each would get only a part of the messages", first), "give each route one of its own")
+			return
+		}
+		takers[key] = i
+	}
+	for i, r := range k.c.Routes {
+		path := fmt.Sprintf("routes[%d].from.", i)
+		if s := r.From.NATS; s != nil && k.has(path+"nats.durable") {
+			takes(path+"nats.durable", i, "nats", string(s.URL), s.Stream, s.Durable)
+		}
+		if s := r.From.Kafka; s != nil && k.has(path+"kafka.group") {
+			for _, topic := range s.Topics {
+				takes(path+"kafka.group", i, "kafka", strings.Join(s.Brokers, ","), topic, s.Group)
+			}
+		}
+	}
+	streams := map[[2]string]string{}
+	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
+		s := k.c.Sinks[name].NATS
+		if s == nil {
+			continue
+		}
+		key := [2]string{string(s.URL), s.Stream}
+		if first, twice := streams[key]; !twice {
+			streams[key] = name
+		} else if s.SubjectPrefix != k.c.Sinks[first].NATS.SubjectPrefix {
+			k.fail(join("sinks", name)+".nats.stream", fmt.Sprintf("is that of %s too, which has another subject_prefix", join("sinks", first)), "give each a stream of its own, or both one subject_prefix")
 		}
 	}
 }

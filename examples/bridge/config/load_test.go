@@ -127,6 +127,9 @@ func TestOneMistake(t *testing.T) {
 		"number":         {"poison: {", "retry: {max_attempts: \"3x\"}\npoison: {", `bridge.yaml:13:23: retry.max_attempts: must be a whole number, not "3x"`},
 		"yes":            {"poison: {", "admin: {pprof: yes}\npoison: {", `bridge.yaml:13:16: admin.pprof: must be true or false, not "yes"; write true`},
 		"size":           {"poison: {", "subscriber: {max_inline: -1}\npoison: {", `bridge.yaml:13:26: subscriber.max_inline: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
+		"one consumer":   {"poison: {", "  - {name: x, from: {nats: {subject: a, durable: d}}, to: {gateway: {}}}\n  - {name: y, from: {nats: {subject: b, durable: d}}, to: {gateway: {}}}\npoison: {", "bridge.yaml:14:50: routes[2].from.nats.durable: is that of routes[1] too: each would get only a part of the messages; give each route one of its own"},
+		"one group":      {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [t, u], group: g}}, to: {gateway: {}}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: u, group: g}}, to: {gateway: {}}}\npoison: {", "bridge.yaml:14:64: routes[2].from.kafka.group: is that of routes[1] too: each would get only a part of the messages; give each route one of its own"},
+		"one stream":     {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},
 		"own alias":      {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
 		"two documents":  {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
 		"syntax":         {"poison: {", "poison: {{", ""},
@@ -134,7 +137,12 @@ func TestOneMistake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, small, test.from)
-			got := onlyProblem(t, strings.Replace(small, test.from, test.to, 1), smallEnv)
+			text := strings.Replace(small, test.from, test.to, 1)
+			if name == "one stream" {
+				text = strings.Replace(text, "sinks:\n", "sinks:\n  zoo: {nats: {subject_prefix: zoo}}\n", 1)
+				test.want = "bridge.yaml:7:15: sinks.zoo.nats.stream: is that of sinks.farm too, which has another subject_prefix; give each a stream of its own, or both one subject_prefix"
+			}
+			got := onlyProblem(t, text, smallEnv)
 			if test.want == "" {
 				require.Contains(t, got, "bridge.yaml:1", "no place")
 				t.Log(got)

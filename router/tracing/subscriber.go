@@ -158,7 +158,7 @@ func (s *tracedSubscriber) begin(name string, start []trace.SpanStartOption, msg
 	msg.SetContext(newContext(spanCtx, &delivery{span: span}))
 	var open *openSpan
 	if s.system == SystemGateway {
-		open = s.t.unconfirmed.add(span.SpanContext(), msg.Metadata)
+		open = s.t.unconfirmed.add(span.SpanContext(), msg)
 	}
 	// Ends with the message: Watermill's subscribers end its context when it was
 	// acked or nacked. Close of the subscriber waits for it.
@@ -177,7 +177,7 @@ func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span
 	// The context ends right after the ack, so both may be true.
 	select {
 	case <-msg.Acked():
-		open.acked(time.Now())
+		open.noteAck(time.Now())
 		span.SetAttributes(KeySettled.String("ack"))
 	case <-msg.Nacked():
 		s.t.unconfirmed.remove(open)

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,20 +71,32 @@ type messageKey struct{ endpoint, message string }
 
 // openSpan is a consumer span whose message is not confirmed yet.
 type openSpan struct {
-	span trace.SpanContext
-	keys []messageKey // several for a file
+	span  trace.SpanContext
+	keys  []messageKey    // several for a file
+	acked <-chan struct{} // closed when the message was acked
 
 	mu      sync.Mutex
 	ackedAt time.Time
 }
 
-func (o *openSpan) acked(at time.Time) {
+func (o *openSpan) noteAck(at time.Time) {
 	if o == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ackedAt = at
+}
+
+// wasAcked tells the delivery that is confirmed from one that was nacked before,
+// and that nobody has come to forget yet.
+func (o *openSpan) wasAcked() bool {
+	select {
+	case <-o.acked:
+		return true
+	default:
+		return false
+	}
 }
 
 // since is when the wait for the confirmation began: the ack, unless the
@@ -110,9 +123,10 @@ func newUnconfirmed(size int) (*unconfirmed, error) {
 }
 
 // add remembers the span of a message; nil means that it will not be confirmed.
-func (u *unconfirmed) add(span trace.SpanContext, metadata message.Metadata) *openSpan {
+func (u *unconfirmed) add(span trace.SpanContext, msg *message.Message) *openSpan {
+	metadata := msg.Metadata
 	endpoint := metadata[gateway.KeyReceivingEndpointID]
-	o := &openSpan{span: span}
+	o := &openSpan{span: span, acked: msg.Acked()}
 	if id := metadata[gateway.KeyMessageID]; id != "" {
 		o.keys = []messageKey{{endpoint, id}}
 	} else {
@@ -134,20 +148,31 @@ func (u *unconfirmed) add(span trace.SpanContext, metadata message.Metadata) *op
 	return o
 }
 
-// take forgets the message and returns the spans of which it was the last one to
-// be confirmed.
+// take forgets the deliveries of the message that were acked, and returns the
+// spans of which it was the last message to be confirmed.
 func (u *unconfirmed) take(key messageKey) []*openSpan {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	spans, _ := u.spans.Peek(key)
-	u.spans.Remove(key)
-	var last []*openSpan
+	var acked, others []*openSpan
 	for _, o := range spans {
-		if !u.waits(o) {
-			last = append(last, o)
+		if o.wasAcked() {
+			acked = append(acked, o)
+		} else {
+			others = append(others, o)
 		}
 	}
-	return last
+	u.put(key, others)
+	return slices.DeleteFunc(acked, u.waits)
+}
+
+// put sets the spans of a message. u.mu is held.
+func (u *unconfirmed) put(key messageKey, spans []*openSpan) {
+	if len(spans) == 0 {
+		u.spans.Remove(key)
+	} else {
+		u.spans.Add(key, spans)
+	}
 }
 
 // waits reports whether another message of the span is not confirmed yet. u.mu
@@ -158,10 +183,8 @@ func (u *unconfirmed) waits(o *openSpan) bool {
 	}
 	for _, key := range o.keys {
 		spans, _ := u.spans.Peek(key)
-		for _, other := range spans {
-			if other == o {
-				return true
-			}
+		if slices.Contains(spans, o) {
+			return true
 		}
 	}
 	return false
@@ -176,16 +199,8 @@ func (u *unconfirmed) remove(o *openSpan) {
 	defer u.mu.Unlock()
 	for _, key := range o.keys {
 		spans, _ := u.spans.Peek(key)
-		var left []*openSpan
-		for _, other := range spans {
-			if other != o {
-				left = append(left, other)
-			}
-		}
-		if len(left) == 0 {
-			u.spans.Remove(key)
-		} else {
-			u.spans.Add(key, left)
+		if i := slices.Index(spans, o); i >= 0 {
+			u.put(key, slices.Concat(spans[:i], spans[i+1:]))
 		}
 	}
 }

@@ -53,7 +53,8 @@ func TestDocumentedBlocks(t *testing.T) {
 			switch b.language {
 			case "go": // TestDocumentedProgramsCompile, TestDocumentedFragmentsCompile
 			case "bash":
-				if file != "docs/getting-started.md" { // examples/emulator runs those
+				// examples/emulator and examples/bridge run those.
+				if file != "docs/getting-started.md" && file != "docs/first-steps.md" {
 					t.Errorf("%s:%d: nobody runs this block; is it sh?", b.file, b.line)
 				}
 			case "sh":

@@ -40,7 +40,7 @@ func TestGettingStarted(t *testing.T) {
 	program.terminate(t)
 
 	for _, line := range []string{
-		`a token of 64 characters`,
+		`a token of \d+ characters`,
 		`sent: 200`,
 		`event: MESSAGE_RECEIVED`,
 		`task data would be a zip file`,

@@ -59,6 +59,7 @@ func newFixture(t *testing.T, cfg gatewaytest.Config) *fixture {
 func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 	f.Helper()
 	cfg.Retry = gateway.RetryConfig{MaxAttempts: 1}
+	cfg.Logger = slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client, err := gateway.New(cfg)
 	if err != nil {
 		f.Fatal(err)
@@ -89,7 +90,7 @@ func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
 }
 
 func testLogger(t *testing.T) watermill.LoggerAdapter {
-	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
 }
 
 func (f *fixture) subscribe(sub *subscriber.Subscriber, topic string) <-chan *message.Message {

@@ -371,14 +371,18 @@ func TestTooLargeEventLeavesANotice(t *testing.T) {
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	large := f.send(typeJSON, random(200_000), f.receiver)
+	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
 	f.server.EmitRaw(f.server.Application(), []byte("data: "+strings.Repeat("x", 200_000)+"\n\n"))
+	f.eventually("both are noticed", func() bool { return sub.Stats().Quarantined == 2 })
 	for range 3 {
 		f.send(typeJSON, []byte("small"), f.receiver)
 		f.next(messages).Ack()
 		f.server.CutStreams()
 	}
 	f.waitConfirmed(3)
-	f.eventually("both are noticed", func() bool { return sub.Stats().Quarantined == 2 })
+	if s := sub.Stats(); s.TooLarge < 4 || s.Quarantined != 2 {
+		t.Errorf("%d events were too large, %d are noticed; want the first one again and again, and both", s.TooLarge, s.Quarantined)
+	}
 	stored := store.all()
 	if len(stored) != 2 {
 		t.Fatalf("%d records", len(stored))

@@ -42,7 +42,7 @@ type embedded struct {
 func (w *world) embed(store router.ClaimCheck, mode subscriber.PayloadMode) *embedded {
 	w.Helper()
 	e := &embedded{world: w, logs: &logBook{}}
-	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(io.MultiWriter(w.Output(), e.logs), nil)))
+	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(io.MultiWriter(w.Output(), e.logs), &slog.HandlerOptions{Level: watermill.LevelTrace})))
 	client, err := gateway.New(w.gateway.ClientConfig())
 	if err != nil {
 		w.Fatal(err)

@@ -101,9 +101,10 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 	if cfg.natsURL == "" {
 		cfg.natsURL = w.nats.URL()
 	}
-	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(w.Output(), nil)))
+	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
 	clientConfig := w.gateway.ClientConfig()
 	clientConfig.Retry = gateway.RetryConfig{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
+	clientConfig.Logger = slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client, err := gateway.New(clientConfig)
 	if err != nil {
 		w.Fatal(err)

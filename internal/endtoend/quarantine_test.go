@@ -18,7 +18,7 @@ import (
 // show them, and a replay leaves them alone.
 func TestQuarantineInThePoisonQueue(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
-	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
 	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ func newBench(t *testing.T, config router.Config) *bench {
 		t.Fatal(err)
 	}
 	config.Poison = b.sink
-	if b.router, err = router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))); err != nil {
+	if b.router, err = router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.router.Add(router.Route{Name: "farm", From: b.in, Topic: "in", To: b.sink, Transform: func(msg *message.Message) ([]*message.Message, error) {

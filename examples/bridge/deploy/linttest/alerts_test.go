@@ -1,6 +1,7 @@
 package linttest
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,9 @@ agrimill_sink_publish_duration_seconds_bucket{S,sink="nats",outcome="stored",le=
 	"AgrimillReloadFailed":   `agrimill_bridge_config_last_reload_successful{S} 0x120`,
 }
 
+// labelInText is a label that the text of an alert is completed with.
+var labelInText = regexp.MustCompile(`\$labels\.(\w+)`)
+
 // TestAlertsFire: each alert is about the bridge that is sick, and not about the one
 // that is well.
 func TestAlertsFire(t *testing.T) {
@@ -96,6 +100,11 @@ func TestAlertsFire(t *testing.T) {
 		}
 		for _, sample := range vector {
 			found[sample.Metric.Get("instance")] = true
+			for _, label := range labelInText.FindAllStringSubmatch(rule.Annotations["description"], -1) {
+				if !sample.Metric.Has(label[1]) {
+					t.Errorf("%s: its text names the label %s, which it does not have", rule.Alert, label[1])
+				}
+			}
 		}
 		query.Close()
 		if !found["sick:9090"] || found["well:9090"] {

@@ -250,6 +250,18 @@ func TestNamesOfMetrics(t *testing.T) {
 	}
 }
 
+// checkLegend: what a legend names is a label that the query leaves.
+func checkLegend(t *testing.T, where, query, legend string) {
+	t.Helper()
+	for _, match := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(legend, -1) {
+		aggregated := regexp.MustCompile(`\b(sum|min|max)\b`).MatchString(query)
+		kept := regexp.MustCompile(`\bby \([^)]*\b` + match[1] + `\b`).MatchString(query)
+		if aggregated && !kept || !aggregated && !slices.Contains(targetLabels, match[1]) {
+			t.Errorf("%s: the legend names %s, which %s does not leave", where, match[1], query)
+		}
+	}
+}
+
 type dashboard struct {
 	UID        string  `json:"uid"`
 	Title      string  `json:"title"`
@@ -271,8 +283,9 @@ type panel struct {
 		X, Y, W, H int
 	} `json:"gridPos"`
 	Targets []struct {
-		RefID string `json:"refId"`
-		Expr  string `json:"expr"`
+		RefID        string `json:"refId"`
+		Expr         string `json:"expr"`
+		LegendFormat string `json:"legendFormat"`
 	} `json:"targets"`
 }
 
@@ -312,6 +325,7 @@ func TestDashboard(t *testing.T) {
 		for _, target := range p.Targets {
 			queries++
 			checkQuery(t, metrics, where, target.Expr)
+			checkLegend(t, where, target.Expr, target.LegendFormat)
 		}
 	}
 	if queries < 20 {

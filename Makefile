@@ -34,10 +34,11 @@ help: ## Show this list
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
 	@$(GO) run ./examples/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
 
+# secretcheck prints what go test would, and fails when a line tells a secret.
 .PHONY: test
-test: ## Vet, then run every test with the race detector
+test: ## Vet, then run every test with the race detector; no output may tell a secret
 	$(GO) vet ./...
-	$(GO) test -race -timeout 5m ./...
+	$(GO) test -race -timeout 5m -json ./... | $(GO) run ./internal/secretcheck
 
 .PHONY: test-kafka
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
@@ -99,7 +100,7 @@ stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 .PHONY: faults
 faults: ## Run every row of docs/fault-matrix.md once, with the race detector (4 minutes)
 	$(GO) vet -tags faults,chaos,soak ./internal/faulttest
-	$(GO) test -race -tags faults -count 1 -timeout 10m ./internal/faulttest
+	$(GO) test -race -tags faults -count 1 -timeout 10m -json ./internal/faulttest | $(GO) run ./internal/secretcheck
 
 # `make chaos SEED=7` repeats the faults of seed 7.
 .PHONY: chaos

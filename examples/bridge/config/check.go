@@ -300,9 +300,6 @@ func (k *checker) endpoints() {
 			id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, "00000000-0000-4000-8000-000000000000")
 			k.invalid(path+".external_id", gateway.ValidateExternalID(id))
 		}
-		if e.Recreate && e.Tenant != "" {
-			k.fail(path+".recreate", "is only for an endpoint without tenant", "remove tenant or recreate")
-		}
 		for key, value := range map[string]string{"application_id": e.ApplicationID, "software_version_id": e.SoftwareVersionID} {
 			if value == "" && e.ExternalID != "" {
 				k.fail(path+"."+key, "is required", "write it here, or once as gateway."+key)

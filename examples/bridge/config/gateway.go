@@ -111,8 +111,8 @@ type Endpoint struct {
 	AllowDeleteByUser bool `yaml:"allow_delete_by_user"`
 	// ConnectionsURI is the address of a page on which the user manages connections.
 	ConnectionsURI string `yaml:"connections_uri"`
-	// Recreate makes the endpoint anew when somebody else deleted it. Only without
-	// tenant.
+	// Recreate makes the endpoint anew when somebody else deleted it. Otherwise it stays
+	// deleted until the bridge starts anew or the tenant authorizes the application again.
 	Recreate bool `yaml:"recreate"`
 }
 

@@ -108,9 +108,10 @@ func (l *eventLine) ids() []string {
 	return l.MessageIDs
 }
 
-// key tells a message that comes again; empty for what does not.
+// key tells a message that comes again; empty for what does not, or cannot be
+// told.
 func (l *eventLine) key() string {
-	if !l.isMessage() {
+	if !l.isMessage() || len(l.ids()) == 0 {
 		return ""
 	}
 	return strings.ToLower(strings.Join(slices.Concat([]string{string(l.Event), l.EndpointID}, l.ids()), " "))

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -252,6 +255,58 @@ func TestSavedName(t *testing.T) {
 		if got := savedName(&eventLine{MessageID: strings.ToUpper(id), Filename: name}); got != id+"-"+want {
 			t.Errorf("%q: %q, want %q", name, got, id+"-"+want)
 		}
+	}
+}
+
+// Whatever a sender calls a file: the name is one element of a path, not hidden,
+// and not too long for a file system.
+func FuzzSavedName(f *testing.F) {
+	for _, name := range []string{"", ".", "..", "../..", "a/b", `a\b`, "\x00", "\u202e", "\xff", strings.Repeat("ä", 300), "CON", "a:b"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		got := savedName(&eventLine{MessageIDs: []string{"6f9619ff-8b86-d011-b42d-00c04fc964ff"}, Event: gateway.EventFileReceived, Filename: name})
+		if !filepath.IsLocal(got) || filepath.Base(got) != got || len(got) > 255 || !utf8.ValidString(got) || strings.ContainsAny(got, "/\\:\x00 ") ||
+			!strings.HasPrefix(got, "file-6f9619ff-") {
+			t.Errorf("%q: %q", name, got)
+		}
+	})
+}
+
+// What a terminal is shown has no character that does something to it, and can be
+// read back.
+func FuzzQuote(f *testing.F) {
+	f.Add("\x1b[2J")
+	f.Add("a=b c")
+	f.Fuzz(func(t *testing.T, text string) {
+		got := quote(text)
+		if strings.ContainsFunc(got, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			t.Errorf("%q: %q", text, got)
+		}
+		if back, err := strconv.Unquote(got); got != text && (err != nil || back != text) {
+			t.Errorf("%q: %s", text, got)
+		}
+	})
+}
+
+// When the folder is the trouble, tail does not go on as if nothing was.
+func TestInboxThatIsGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "inbox")
+	box, err := openInbox(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.close()
+	line := &eventLine{MessageID: "6f9619ff-8b86-d011-b42d-00c04fc964ff", payload: &eventPayload{data: []byte(mark)}}
+	name, size, err := box.save(t.Context(), nil, line)
+	if got, readErr := os.ReadFile(name); err != nil || readErr != nil || string(got) != mark || size != int64(len(mark)) {
+		t.Errorf("%q, %d: %v, %v", name, size, err, readErr)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := box.save(t.Context(), nil, line); !errors.Is(err, errFolder) {
+		t.Errorf("the folder is gone: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,6 +118,9 @@ func TestKubernetesDeployment(t *testing.T) {
 		t.Fatalf("%d containers", len(pod.Containers))
 	}
 	container := pod.Containers[0]
+	if !regexp.MustCompile(`:v?\d+\.\d+\.\d+$`).MatchString(container.Image) {
+		t.Errorf("image %s is not pinned to a version", container.Image)
+	}
 	// One process at a time has the file of the dedup store open.
 	if *d.Spec.Replicas != 1 || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 		t.Error("two bridges at a time would wait for each other's file")

@@ -299,13 +299,16 @@ func TestBrowserIsAccessible(t *testing.T) {
 	page.Wait(rows + ` === 2`)
 	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 1`)
 	page.Eval(`document.querySelectorAll(".meter i").forEach(n => n.style.transition = "none")`)
-	for _, width := range []int64{320, 390, 700, 900, 1200, 1360, 1920} {
+	for _, width := range []int64{320, 390, 700, 900, 1030, 1100, 1200, 1360, 1920} {
 		page.Resize(width, 900, width < 500)
 		for _, dark := range []bool{false, true} {
 			page.Dark(dark)
 			if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
 				t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
 			}
+		}
+		if got := page.Eval(`[...document.querySelectorAll(".node, .tile")].filter(n => n.scrollWidth > n.clientWidth).map(n => n.textContent)`); got != "" {
+			t.Errorf("%d pixels wide: what is in a box is wider than that: %s", width, got)
 		}
 		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
 			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
@@ -317,6 +320,8 @@ func TestBrowserIsAccessible(t *testing.T) {
 	page.Resize(900, 900, false)
 	page.Dark(false)
 	page.Picture("tones-900")
+	page.Resize(1030, 900, false)
+	page.Picture("tones-1030")
 	page.Resize(1360, 1000, false)
 	page.Picture("tones")
 	// Every state has a word beside its colour.

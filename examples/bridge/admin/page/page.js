@@ -95,7 +95,7 @@ function duration(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-const short = (ms) => duration(ms).split(" ").slice(0, 2).join(" ");
+const short = (ms) => duration(ms).split(" ").slice(0, 2).join("\u00a0");
 
 // time reads a time of the API; null when it is absent or Go's zero time.
 function time(text) {
@@ -321,7 +321,7 @@ function showSubscriber(status, now) {
     kind: "receives, confirms what is held", rate: rateText(rateOf("received")), unit: "events/s in",
     fill: s.max_in_flight > 0 ? s.in_flight / s.max_in_flight : undefined,
     facts: [
-      ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)} / ${count(s.max_in_flight)}` : count(s.in_flight)],
+      ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)}\u00a0/\u00a0${count(s.max_in_flight)}` : count(s.in_flight)],
       ["bytes in flight", bytes(s.in_flight_bytes)],
       ["backlog to confirm", count(s.pending_confirmations)],
       ["oldest unconfirmed", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""],

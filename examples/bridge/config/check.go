@@ -301,7 +301,7 @@ func (k *checker) endpoints() {
 			k.invalid(path+".external_id", gateway.ValidateExternalID(id))
 		}
 		for key, value := range map[string]string{"application_id": e.ApplicationID, "software_version_id": e.SoftwareVersionID} {
-			if value == "" && e.ExternalID != "" {
+			if value == "" && e.ExternalID != "" && !k.excused["gateway."+key] {
 				k.fail(path+"."+key, "is required", "write it here, or once as gateway."+key)
 			}
 		}

@@ -1,12 +1,14 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -134,7 +136,7 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		if load.ContextMsg != "" {
 			message = load.ContextMsg + ": " + message
 		}
-		d.add(SeverityError, place{load.Mark.Line, load.Mark.Column}, "", "is not YAML: "+message, "")
+		d.add(SeverityError, place{load.Mark.Line, load.Mark.Column}, "", "is not YAML: "+message, suggestSyntax(data, load.Mark.Line))
 		return nil
 	case err != nil:
 		d.add(SeverityError, place{}, "", "is not YAML: "+err.Error(), "")
@@ -148,4 +150,20 @@ func (d *decoder) parse(data []byte) *yaml.Node {
 		return nil
 	}
 	return documents[0].Content[0]
+}
+
+// suggestSyntax guesses what is wrong with a line that is not YAML.
+func suggestSyntax(data []byte, line int) string {
+	var text string
+	for range line {
+		before, after, _ := bytes.Cut(data, []byte("\n"))
+		text, data = string(before), after
+	}
+	switch {
+	case strings.HasPrefix(strings.TrimLeft(text, " "), "\t"):
+		return "indent with spaces"
+	case strings.Contains(text, "${") && strings.ContainsAny(strings.ReplaceAll(text, "${", ""), "{["):
+		return `put "${NAME}" in quotes inside { } and [ ]`
+	}
+	return ""
 }

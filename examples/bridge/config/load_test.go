@@ -133,7 +133,8 @@ func TestOneMistake(t *testing.T) {
 		"own alias":      {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
 		"two documents":  {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
 		"syntax":         {"poison: {", "poison: {{", ""},
-		"tab":            {"    from:", "\tfrom:", ""},
+		"tab":            {"    from:", "\tfrom:", "bridge.yaml:11:1: is not YAML: while scanning a plain scalar: found a tab character that violates indentation; indent with spaces"},
+		"flow":           {"poison: {", "admin: {token: ${ID}}\npoison: {", "bridge.yaml:13:17: is not YAML: while parsing a flow mapping: did not find expected ',' or '}'; put \"${NAME}\" in quotes inside { } and [ ]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, small, test.from)
@@ -247,6 +248,8 @@ func TestAllowMissing(t *testing.T) {
 	require.Equal(t, "bridge.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set; set it, or write ${ID:-default}", c.Warnings[0].String())
 	require.Equal(t, "bridge.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set; set it", c.Warnings[4].String())
 	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)
+	parse(t, strings.Replace(text, "  client_id:", "  application_id: ${APP}\n  software_version_id: ${VERSION}\n  client_id:", 1)+
+		"endpoints: [{external_id: \"urn:x:y\", capabilities: [{type: t}]}]\n", options)
 	require.Contains(t, onlyMistake(problemsOf(t, text+"nope: {}\n", options)), "nope: is not a key here")
 }
 

@@ -131,4 +131,9 @@ func TestSystemdAnalyze(t *testing.T) {
 			t.Errorf("systemd-analyze: %s", line)
 		}
 	}
+	// Of 10, which is a service that may do everything.
+	out, err = exec.CommandContext(t.Context(), tool, "security", "--offline=true", "--no-pager", "--threshold=25", filepath.Join(deploy, "systemd", unitName)).CombinedOutput()
+	if err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, out)
+	}
 }

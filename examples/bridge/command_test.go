@@ -79,6 +79,44 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// What a person sees first.
+func TestRootHelp(t *testing.T) {
+	w := &world{T: t}
+	text := w.want(statusOK, "help")
+	_, text, _ = strings.Cut(text, "Usage:\n")
+	const want = `  bridge COMMAND
+
+The pipeline:
+  check       try a configuration: the gateway, endpoints and sinks
+  run         carry messages until it is told to stop
+  validate    tell every mistake in a configuration
+
+The gateway:
+  endpoints   create, change and delete endpoints of the application
+  send        send files through the gateway
+  tail        show events as they come
+  tenants     list tenants, their endpoints, and what can be routed
+
+What could not be handled:
+  poison      look after the poison queue in NATS JetStream
+
+Other:
+  completion  make the shell complete commands, flags and values
+  emulator    run a gateway in memory, to try things out
+  help        say more about a command
+  schema      print the JSON Schema of the configuration
+  version     say which version this is
+
+Flags:
+  -h, --help   help for bridge
+
+"bridge COMMAND --help" says more about a command.
+`
+	if text != want {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestVersion(t *testing.T) {
 	w := &world{T: t}
 	if text := w.want(statusOK, "version"); !strings.HasPrefix(text, "bridge ") || !strings.HasSuffix(text, "\n") {

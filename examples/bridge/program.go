@@ -27,9 +27,6 @@ func (p *program) run(ctx context.Context, args []string) int {
 	began := false
 	watch(root, &began)
 	root.SetArgs(args)
-	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
-	root.SetErr(p.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	return p.report(cmd, began, err)
 }

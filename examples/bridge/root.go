@@ -33,6 +33,9 @@ configuration.`,
 		SilenceErrors: true, // told by program.report
 		SilenceUsage:  true,
 	})
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.AddGroup(
@@ -56,6 +59,13 @@ configuration.`,
 		newSchemaCommand(p),
 		newVersionCommand(p),
 	)
+	// Cobra's own, in the words of the others.
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Short = "make the shell complete commands, flags and values"
+		}
+	}
 	return root
 }
 

@@ -162,6 +162,19 @@ func TestTailSavesAndConfirms(t *testing.T) {
 	f.want(statusFailed, "tail", "--save", shown[0].Saved)
 }
 
+// A gateway need not say which tenant a message is of; the list of tenants does.
+func TestTailConfirmsWithoutTenant(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{OmitOptionalFields: true})
+	f.put(taskData, "a.zip", mark)
+	f.put(taskData, "b.zip", mark)
+	shown := f.tail(2, "--confirm", "--tenant", f.gate.Tenant())
+	for i, e := range f.gate.Ledger() {
+		if !e.Confirmed() || shown[i].TenantID != f.gate.Tenant() {
+			t.Errorf("shown %+v, ledger %+v", shown[i], e)
+		}
+	}
+}
+
 // A stream that ends is opened again, and what comes again is shown once.
 func TestTailGoesOn(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,5 +140,21 @@ func TestService(t *testing.T) {
 	cancel()
 	if status := f.program(t.Output(), t.Output()).run(ctx, []string{"tenants", "--auth-style", "params"}); status != statusFailed {
 		t.Errorf("cancelled: status %d", status)
+	}
+}
+
+// What a person can do about it is told for every failure of the gateway that has
+// a name.
+func TestAdvice(t *testing.T) {
+	for _, cause := range []error{
+		gateway.ErrPartialDelivery, gateway.ErrNoRecipients, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrCertificate,
+		gateway.ErrUnavailable, gateway.ErrRateLimited, gateway.ErrBadResponse,
+	} {
+		if advice(fmt.Errorf("sending: %w", cause)) == "" {
+			t.Errorf("none for %v", cause)
+		}
+	}
+	if text := advice(os.ErrNotExist); text != "" {
+		t.Errorf("%q for what has nothing to do with the gateway", text)
 	}
 }

@@ -22,21 +22,21 @@ import (
 type memory struct {
 	router.DedupStore
 	later *later[natsMemory] // nil when it is there from the start
-	shut  func() error
+	shut  func(context.Context) error
 }
 
 // newMemory makes the memory of duplicates. One in a file is opened at once: that
 // it cannot be is a mistake in the configuration. One in NATS is opened when it
 // can be reached.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
-	m := &memory{shut: func() error { return nil }}
+	m := &memory{shut: func(context.Context) error { return nil }}
 	var err error
 	switch cfg.Store {
 	case config.DedupOff:
 	case config.DedupBBolt:
 		var store *boltstore.Store
 		if store, err = boltstore.New(cfg.BBolt.StoreConfig()); err == nil {
-			m.DedupStore, m.shut = store, store.Close
+			m.DedupStore, m.shut = store, func(context.Context) error { return store.Close() }
 		}
 	case config.DedupNATSKV:
 		err = p.newNATSMemory(m, cfg)
@@ -76,12 +76,11 @@ func (p *Pipeline) newNATSMemory(m *memory, cfg config.Dedup) error {
 		return natsMemory{store, conn}, nil
 	}, natsMemory.Close, p.logger.With("part", "dedup"))
 	m.DedupStore = laterStore{m.later}
-	m.shut = func() error {
-		store, err := m.later.get()
-		if err != nil {
-			return nil // it was never opened
+	m.shut = func(ctx context.Context) error {
+		if store, ok := m.later.shut(ctx); ok {
+			return store.Close()
 		}
-		return store.Close()
+		return nil
 	}
 	return nil
 }

@@ -23,17 +23,20 @@ var errNotOpen = errors.New("not opened yet")
 // later is something that need not be there when the bridge starts. It is opened
 // as soon as that works.
 type later[T any] struct {
-	open    func(context.Context) (T, error)
+	attempt func(context.Context) (T, error)
 	discard func(T) error // closes what is opened when nobody wants it any more
 	logger  *slog.Logger
+
+	stop context.CancelFunc // ends what start began; nil before
+	done chan struct{}      // closed when that has ended
 
 	value atomic.Pointer[T] // nil: not there; asked for with every message
 	mu    sync.Mutex
 	err   error // why it is not there
 }
 
-func newLater[T any](open func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
-	return &later[T]{open: open, discard: discard, logger: logger, err: errNotOpen}
+func newLater[T any](attempt func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
+	return &later[T]{attempt: attempt, discard: discard, logger: logger, done: make(chan struct{}), err: errNotOpen}
 }
 
 // get returns the value, or why it is not there.
@@ -49,13 +52,39 @@ func (l *later[T]) get() (value T, err error) {
 	return value, l.err
 }
 
-// run opens it. It returns when that has worked, or when ctx ends; an attempt that
-// is under way then ends by its own time-out. What it opened after the end of ctx is
-// discarded, so that who ends ctx and then asks get knows what there is to close.
+// start opens it in the background, until that has worked, ctx ends, or shut.
+// opened is called when it has.
+func (l *later[T]) start(ctx context.Context, opened func(T)) {
+	ctx, l.stop = context.WithCancel(ctx)
+	go func() { // ends with ctx, and an attempt that is under way
+		defer close(l.done)
+		l.run(ctx)
+		if value, err := l.get(); err == nil {
+			opened(value)
+		}
+	}()
+}
+
+// shut ends what start began, and returns what is to be closed then; false when
+// there is nothing. An attempt to open is waited for until ctx ends. What it opens
+// later is discarded.
+func (l *later[T]) shut(ctx context.Context) (value T, ok bool) {
+	if l.stop != nil {
+		l.stop()
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+	}
+	value, err := l.get()
+	return value, err == nil
+}
+
+// run opens it.
 func (l *later[T]) run(ctx context.Context) {
 	wait := minOpenWait
 	for ctx.Err() == nil {
-		value, err := l.open(ctx)
+		value, err := l.attempt(ctx)
 		first, kept := l.set(ctx, value, err)
 		if err == nil {
 			if !kept {
@@ -76,7 +105,8 @@ func (l *later[T]) run(ctx context.Context) {
 	}
 }
 
-// set takes in the result of an attempt, unless ctx has ended.
+// set takes in the result of an attempt, unless ctx has ended: shut may have
+// looked already.
 func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

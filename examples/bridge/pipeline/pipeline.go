@@ -96,9 +96,6 @@ type Pipeline struct {
 	generation *generation // the one that runs, or ran last
 	totals     map[string]router.RouteHealth
 	loaded     configState
-
-	closeOnce sync.Once
-	closeErr  error
 }
 
 // phase is where in its life a pipeline is.
@@ -163,31 +160,44 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	return err
 }
 
-// Close ends a pipeline that was never run. After Run it does nothing: Run has
-// closed everything.
+// Close closes a pipeline that was never run. One that runs is ended by the context
+// of Run, which closes everything: then Close does nothing. It is idempotent.
 func (p *Pipeline) Close() error {
-	p.closeOnce.Do(func() { p.closeErr = p.release() })
-	return p.closeErr
+	p.mu.Lock()
+	unused := p.phase == phaseNew
+	if unused {
+		p.phase = phaseStopped
+	}
+	g := p.generation
+	p.mu.Unlock()
+	if !unused {
+		return nil
+	}
+	var err error
+	if g != nil {
+		err = g.router.Close()
+	}
+	return errors.Join(err, p.release(g))
 }
 
 // release closes what New has made, the other way round. The routers are closed.
-func (p *Pipeline) release() error {
-	p.mu.Lock()
-	g, ran := p.generation, p.phase != phaseNew
-	p.phase = phaseStopped
-	p.mu.Unlock()
-	var errs []error
-	if g != nil && !ran {
-		errs = append(errs, g.router.Close())
+func (p *Pipeline) release(g *generation) error {
+	// New failed without one: then nothing takes any time.
+	budget := budget{sinks: time.Second, spans: time.Second}
+	if g != nil {
+		budget = budgetOf(g.config)
 	}
+	var errs []error
 	if p.subscriber != nil {
 		errs = append(errs, p.subscriber.Close())
 	}
+	ending, cancel := context.WithTimeout(context.Background(), budget.sinks)
+	defer cancel()
 	if g != nil {
-		errs = append(errs, shutAll(g.sinks, budgetOf(g.config).sinks))
+		errs = append(errs, closeAll(ending, g.sinks))
 	}
 	if p.memory != nil {
-		errs = append(errs, p.memory.shut())
+		errs = append(errs, p.memory.shut(ending))
 	}
 	if p.claimCheck != nil {
 		errs = append(errs, p.claimCheck.Close())
@@ -196,22 +206,16 @@ func (p *Pipeline) release() error {
 		errs = append(errs, p.client.Close())
 	}
 	if p.spans != nil {
-		timeout := time.Second
-		if g != nil {
-			timeout = budgetOf(g.config).spans
-		}
-		p.endTracing(timeout)
+		p.endTracing(budget.spans)
 	}
 	return errors.Join(errs...)
 }
 
-// shutAll closes sinks at the same time, within timeout.
-func shutAll(list map[string]*sink, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
+// closeAll closes sinks at the same time, until ctx ends.
+func closeAll(ctx context.Context, list map[string]*sink) error {
 	results := make(chan error, len(list))
 	for _, s := range list {
-		go func() { results <- s.shut(ctx) }() // ends with ctx
+		go func() { results <- s.close(ctx) }() // ends with ctx
 	}
 	var errs []error
 	for range list {

@@ -117,7 +117,7 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 	next := request.next
 	for name, s := range next.sinks {
 		if old.sinks[name] != s {
-			s.start(beside)
+			s.open(beside)
 		}
 	}
 	p.mu.Lock()
@@ -127,8 +127,10 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 	// again, with the one that is there now.
 	gone := maps.Clone(old.sinks)
 	maps.DeleteFunc(gone, func(name string, s *sink) bool { return next.sinks[name] == s })
-	if shutErr := shutAll(gone, budgetOf(old.config).sinks); shutErr != nil {
-		p.logger.Warn("a sink that is no longer used could not be closed", "error", router.RedactError(shutErr, nil))
+	ending, cancel := context.WithTimeout(context.WithoutCancel(beside), budgetOf(old.config).sinks)
+	defer cancel()
+	if err := closeAll(ending, gone); err != nil {
+		p.logger.Warn("a sink that is no longer used could not be closed", "error", router.RedactError(err, nil))
 	}
 	for name := range old.sinks {
 		if next.sinks[name] == nil {

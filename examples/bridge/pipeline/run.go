@@ -28,10 +28,10 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeside()
 	for _, s := range g.sinks {
-		s.start(beside)
+		s.open(beside)
 	}
 	if p.memory.later != nil {
-		go p.memory.later.run(beside) // ends with beside, and what is being opened
+		p.memory.later.start(beside, func(natsMemory) {})
 	}
 	p.background.Go(func() { p.authorize(beside) }) // ends with beside
 	p.background.Go(func() { p.watch(beside) })     // ends with beside
@@ -44,9 +44,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	stopBeside()
 	p.background.Wait()
 	p.endpoints.wait()
-	err = errors.Join(err, p.Close())
+	err = errors.Join(err, p.release(p.now()))
 	p.mu.Lock()
-	p.err = err
+	p.phase, p.err = phaseStopped, err
 	p.mu.Unlock()
 	p.logStop(err)
 	return err

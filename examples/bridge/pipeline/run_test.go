@@ -291,7 +291,6 @@ func TestStopsWhileSinkHangs(t *testing.T) {
 func TestStopsWhileSinkOpens(t *testing.T) {
 	w := newWorld(t)
 	w.proxy.Hang()
-	defer w.proxy.Resume()
 	b := w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, connect_timeout: 1s}}\npoison: {sink: farm}\n", w.proxy.URL()) +
 		strings.Replace(allRoute, "routes:", "dedup: {nats_kv: {url: \""+w.proxy.URL()+"\", connect_timeout: 1s}}\nroutes:", 1))
 	w.send(taskData, 5)

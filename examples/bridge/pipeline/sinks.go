@@ -26,7 +26,7 @@ import (
 )
 
 // sink is one sink of the configuration. All routes share it, over reloads, so its
-// Close does nothing: shut does. It is opened by run; until that has worked it is
+// Close does nothing: close does. It is opened by open; until that has worked it is
 // an outage to those who publish.
 type sink struct {
 	*later[sinks.Sink]
@@ -34,8 +34,6 @@ type sink struct {
 	config             config.Sink
 	segment            func(string) string
 	watched            sinks.Sink // itself, measured and traced: what routers get
-
-	stop context.CancelFunc
 
 	checkMu sync.Mutex
 	up      bool
@@ -158,28 +156,21 @@ func hosts(text string) string {
 	return strings.Join(list, ",")
 }
 
-// start opens the sink in the background, until ctx ends or shut.
-func (s *sink) start(ctx context.Context) {
-	ctx, s.stop = context.WithCancel(ctx)
-	go func() { // ends with ctx, and what is being opened
-		s.run(ctx)
-		if inner, err := s.get(); err == nil {
-			_ = s.Health(ctx) // remembered
-			d := inner.Describe()
-			s.logger.Info("sink is open", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
-		}
-	}()
+// open opens the sink in the background, until ctx ends or close.
+func (s *sink) open(ctx context.Context) {
+	s.start(ctx, func(inner sinks.Sink) {
+		_ = s.Health(ctx) // remembered
+		d := inner.Describe()
+		s.logger.Info("sink is open", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
+	})
 }
 
-// shut closes the sink. It returns at the latest when ctx ends; what does not
+// close closes the sink. It returns at the latest when ctx ends; what does not
 // return from its Close is left behind then.
-func (s *sink) shut(ctx context.Context) error {
-	if s.stop != nil {
-		s.stop()
-	}
-	inner, err := s.get()
-	if err != nil {
-		return nil // it was never opened, and will not be
+func (s *sink) close(ctx context.Context) error {
+	inner, ok := s.shut(ctx)
+	if !ok {
+		return nil
 	}
 	result := make(chan error, 1)
 	// Ends when the sink's Close returns; we have no means to end it.

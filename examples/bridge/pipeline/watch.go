@@ -37,7 +37,12 @@ func (p *Pipeline) watch(ctx context.Context) {
 		}
 		now := p.conditions()
 		for part, is := range now {
-			if was := known[part]; was.state != is.state {
+			was := known[part]
+			switch {
+			case was.state == is.state:
+			case is.bad && is.reason == "":
+				now[part] = was // the reason is just being written down
+			default:
 				p.logChange(part, was, is)
 			}
 		}

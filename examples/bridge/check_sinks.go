@@ -187,7 +187,7 @@ func kafkaAdvice(err error) error {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
 		return advise(err, "the user may not do that: see the ACLs of the cluster")
 	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sinks.ErrUnavailable), unreachable(err):
-		return advise(err, "do the brokers run, and can they be reached from here, under the names that they tell (advertised.listeners), too? Do they ask for tls or sasl?")
+		return advise(err, "do the brokers run, and can they be reached from here, under the names that they tell (advertised.listeners), too? Do they ask for tls or sasl, and are the credentials right?")
 	}
 	return err
 }

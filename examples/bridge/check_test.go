@@ -245,6 +245,7 @@ func TestCheckSinkFailures(t *testing.T) {
 	stream(t, server, "OTHER", "agrimill.>")
 	stream(t, server, "MINE", "elsewhere.>")
 	cluster := kafkatest.Start(t)
+	closed := kafkatest.Start(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", user, password))
 	dir := filepath.ToSlash(t.TempDir())
 	for name, test := range map[string]struct{ sink, state, detail, advice string }{
 		"down":            {fmt.Sprintf(`nats: {url: "nats://%s"}`, nobody(t)), checkFailed, "", "does the server run"},
@@ -256,6 +257,9 @@ func TestCheckSinkFailures(t *testing.T) {
 		"other subjects":  {fmt.Sprintf(`nats: {url: %q, stream: MINE}`, server.URL()), checkFailed, "", "stream or subject_prefix"},
 		"in memory":       {fmt.Sprintf(`nats: {url: %q, stream: OTHER}`, server.URL()), checkWarning, "the stream OTHER is there", "memory storage"},
 		"kafka down":      {fmt.Sprintf(`kafka: {brokers: [%q], connect_timeout: 1s}`, nobody(t)), checkFailed, "", "do the brokers run"},
+		"kafka password":  {fmt.Sprintf(`kafka: {brokers: [%q], sasl: {mechanism: SCRAM-SHA-512, user: %s, password: "${WRONG}"}}`, closed.Addr(), user), checkFailed, "", "credentials"},
+		"kafka user":      {fmt.Sprintf(`kafka: {brokers: [%q], sasl: {mechanism: SCRAM-SHA-512, user: %s, password: "${RIGHT}"}}`, closed.Addr(), user), checkOK, "the cluster answers", ""},
+		"kafka anonymous": {fmt.Sprintf(`kafka: {brokers: [%q]}`, closed.Addr()), checkFailed, "", "sasl"},
 		"missing topic":   {fmt.Sprintf(`kafka: {brokers: [%q], provision: none}`, cluster.Addr()), checkFailed, "there is no topic agrimill.poison", "create it"},
 		"no directory":    {fmt.Sprintf(`blob: {url: "file://%s/gone"}`, dir), checkFailed, "", "create the directory"},
 		"not a directory": {fmt.Sprintf(`blob: {url: "file://%s/file"}`, dir), checkFailed, "", "read and write"},

@@ -320,6 +320,9 @@ func (k *checker) endpoints() {
 				k.fail(path+"."+field, invalid.Rule, "")
 			}
 		}
+		if e.Type == deprecatedType {
+			k.warn(path+".type", "is deprecated, and will be refused some day", "write "+string(gateway.EndpointTypeCloudSoftware))
+		}
 		key := [2]string{e.Tenant, e.ExternalID}
 		if before, twice := seen[key]; twice && e.ExternalID != "" {
 			k.fail(path+".external_id", "is that of "+before+" already", "give each endpoint of a tenant an external ID of its own")
@@ -330,6 +333,9 @@ func (k *checker) endpoints() {
 		}
 	}
 }
+
+// deprecatedType is what the service still accepts for cloud_software.
+const deprecatedType = "farming_software"
 
 func (d *decoder) invalid(path string, err error) {
 	var invalid *gateway.ValidationError

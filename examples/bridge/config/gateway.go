@@ -95,7 +95,8 @@ type Endpoint struct {
 	ExternalID string `yaml:"external_id" required:"true"`
 	// Name is shown to users. Without it the service makes one.
 	Name string `yaml:"name"`
-	// Type of the endpoint.
+	// Type is the kind of the endpoint. farming_software is the deprecated name of
+	// cloud_software.
 	Type string `yaml:"type" enum:"cloud_software,virtual_communication_unit,farming_software"`
 	// ApplicationID is the application's ID (UUID). Default: that of the section gateway.
 	ApplicationID string `yaml:"application_id"`
@@ -120,7 +121,7 @@ type Endpoint struct {
 type Capability struct {
 	// Type is the message type.
 	Type string `yaml:"type" required:"true"`
-	// Direction is SEND, RECEIVE or SEND_RECEIVE.
+	// Direction says which of both.
 	Direction string `yaml:"direction" enum:"SEND,RECEIVE,SEND_RECEIVE"`
 }
 

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -21,6 +22,8 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // schema.json and the page of the documentation are made of the types, their tags and
@@ -120,7 +123,9 @@ func meaning(t *testing.T, all map[string]string, section reflect.Type, name, ma
 // withoutName takes the name that it is about off the beginning of a comment.
 func withoutName(text string, names ...string) string {
 	for _, name := range names {
-		text = strings.TrimPrefix(text, name+" ")
+		if rest, ok := strings.CutPrefix(text, name+" "); ok && !strings.HasPrefix(rest, "of ") {
+			text = rest
+		}
 	}
 	text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "are ")
 	if text != "" && text[0] != '`' {
@@ -148,7 +153,7 @@ func defaults(section reflect.Type) map[string]string {
 				text = "" // each place has its own
 			}
 		case Size:
-			text = strings.ReplaceAll(humanize.IBytes(uint64(value)), " ", "")
+			text = strings.NewReplacer(" ", "", ".0", "").Replace(humanize.IBytes(uint64(value)))
 			if value == 0 {
 				text = "0"
 			}
@@ -289,10 +294,12 @@ How values are written:
 
 - ` + "`${NAME}`" + ` in a value is replaced by an environment variable, which has to be set; ` + "`${NAME:-default}`" + ` by the default when it
   is not. ` + "`$${`" + ` is ` + "`${`" + ` itself. Names of keys are not substituted.
-- Secrets come from the environment, or from a file: every secret has a second key that ends in ` + "`_file`" + `. One that stands in the file itself
-  is a warning. They appear in no log, no error and on no page.
+- Secrets come from the environment, or from a file: every secret, headers of tracing aside, has a second key that ends in ` + "`_file`" + `. One that stands
+  in the file itself is a warning. They appear in no log, no error and on no page.
 - Durations are ` + "`500ms`, `30s`, `1h30m` or `7d`" + `; sizes are ` + "`64KiB`, `16MiB`, `1.5GiB`" + ` or a number of bytes.
 - A list may be a single value.
+- Templates of topics have variables in braces, VARIABLES and ` + "`{meta:KEY}`" + ` for any other metadata; after a
+  bar stands what takes the place of a missing value. See [topics-and-keys.md](topics-and-keys.md).
 - Names of files are relative to the directory of the configuration.
 - Unknown keys, and keys that are there twice, are mistakes. Keys at the top that begin with ` + "`x-`" + ` are left alone: a place for anchors, which
   ` + "`<<: *name`" + ` merges into a section.
@@ -307,7 +314,8 @@ func page(t *testing.T) []byte {
 	t.Helper()
 	all := comments(t)
 	var out strings.Builder
-	out.WriteString(pageIntro)
+	variables := "`{" + strings.Join(slices.Sorted(maps.Keys(sinks.TopicVariables())), "}`, `{") + "}`"
+	out.WriteString(strings.Replace(pageIntro, "VARIABLES", variables, 1))
 	type part struct {
 		typ  reflect.Type
 		path string

@@ -160,6 +160,7 @@ func TestWarnings(t *testing.T) {
 		"default":    {"${SECRET}", "${NOPE:-written-here}", "bridge.yaml:5:18: warning: gateway.client_secret: is a secret in the file itself; take it from the environment with ${NAME}, or from a file with client_secret_file"},
 		"password":   {"nats://127", "nats://me:written-here@127", "bridge.yaml:8:17: warning: sinks.farm.nats.url: holds a password in the file itself; take it from the environment with ${NAME}"},
 		"memory":     {"poison: {", "claim_check: {url: \"mem://\"}\npoison: {", "bridge.yaml:13:20: warning: claim_check.url: is in memory: what goes there is gone when the bridge ends; use file:///… or another bucket that lasts"},
+		"deprecated": {"poison: {", "endpoints: [{external_id: \"a:b\", type: farming_software, capabilities: [{type: t}], application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01}]\npoison: {", "bridge.yaml:13:40: warning: endpoints[0].type: is deprecated, and will be refused some day; write cloud_software"},
 		"unused":     {"routes:", "  other: {log: {}}\nroutes:", "bridge.yaml:9:10: warning: sinks.other: is used by no route; remove it, or write it to a route's to.sink"},
 		"log":        {"to: {sink: farm}", "to: {sink: l}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}\nx-sinks: {}", ""},
 		"plain":      {"base_url: http://127.0.0.1:8081", "base_url: http://gateway.example", "bridge.yaml:2:13: warning: gateway.base_url: is not encrypted: the client secret, tokens and data can be read on the way; use https"},

@@ -34,7 +34,7 @@ func (s Sink) Kind() string {
 type NATSConnection struct {
 	// URL is the address of the server, or several separated by commas.
 	URL URL `yaml:"url"`
-	// User authenticates the connection, with Password.
+	// User authenticates the connection, together with a password.
 	User string `yaml:"user"`
 	// Password belongs to User.
 	Password Secret `yaml:"password"`
@@ -66,7 +66,7 @@ type NATS struct {
 	Provision string `yaml:"provision" enum:"create,update,none"`
 	// Storage of the stream.
 	Storage string `yaml:"storage" enum:"file,memory"`
-	// Replicas of the stream, 1 to 5. Three in a cluster of three keep acknowledged
+	// Replicas is how many copies the stream has, 1 to 5. Three in a cluster of three keep acknowledged
 	// messages when a server is lost.
 	Replicas int `yaml:"replicas"`
 	// SyncAlways says that the servers run with sync_interval: always, which a client

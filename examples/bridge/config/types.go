@@ -135,7 +135,7 @@ type DedupInNATS struct {
 	NATSConnection `yaml:",inline"`
 	// Bucket is the name of the bucket. It is created when it is missing.
 	Bucket string `yaml:"bucket"`
-	// Replicas of a bucket that is created, 1 to 5.
+	// Replicas is how many copies a bucket that is created has, 1 to 5.
 	Replicas int `yaml:"replicas"`
 	// MaxBytes bounds a bucket that is created; 0 means no limit.
 	MaxBytes Size `yaml:"max_bytes"`

@@ -817,8 +817,6 @@ func (k *checker) poison() {
 	switch {
 	case strings.ContainsAny(p.Topic, "{}"):
 		k.fail("poison.topic", "must not be a template", "write a plain topic such as poison")
-	case p.Topic == "":
-		k.fail("poison.topic", "must not be empty", "")
 	default:
 		k.topic("poison.topic", p.Sink, p.Topic)
 	}

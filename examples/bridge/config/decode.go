@@ -381,7 +381,8 @@ func (d *decoder) list(node *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// scalar decodes one value.
+// scalar decodes one value. Nothing, and 0 where it is a count, a size or a duration,
+// leaves the default: where 0 means something else, that is the default.
 func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag reflect.StructTag) {
 	if node.Kind != yaml.ScalarNode {
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", typeName(v.Type(), tag), kindName(node)), "")
@@ -399,10 +400,13 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 		}
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", typeName(v.Type(), tag), shown), suggestion)
 	}
+	if text == "" {
+		return // the default
+	}
 	switch target := v.Addr().Interface().(type) {
 	case *Secret:
 		*target = NewSecret(text)
-		if !whole && text != "" {
+		if !whole {
 			d.add(SeverityWarning, place{node.Line, node.Column}, path, "is a secret in the file itself",
 				"take it from the environment with ${NAME}, or from a file with "+lastKey(path)+"_file")
 		}
@@ -419,7 +423,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 			bad("write a number of bytes, or one with KiB, MiB or GiB")
 			return
 		}
-		*target = Size(n)
+		if n != 0 { // which is the default
+			*target = Size(n)
+		}
 	case *time.Duration:
 		if tag.Get("off") == "true" && text == "off" {
 			*target = -1
@@ -430,7 +436,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 			bad(suggestion)
 			return
 		}
-		*target = n
+		if n != 0 { // which is the default
+			*target = n
+		}
 	case *string:
 		if !whole && node.ShortTag() == "!!bool" && node.Style == 0 {
 			bad("put it in quotes if that is what is meant")
@@ -444,7 +452,7 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 			}
 			bad(near)
 		}
-		if tag.Get("file") == "true" && text != "" && !filepath.IsAbs(text) {
+		if tag.Get("file") == "true" && !filepath.IsAbs(text) {
 			*target = filepath.Join(d.dir, text)
 		}
 	case *bool:
@@ -464,7 +472,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 			bad("")
 			return
 		}
-		v.SetInt(n)
+		if n != 0 { // which is the default
+			v.SetInt(n)
+		}
 	case *float64:
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {

@@ -303,7 +303,7 @@ How values are written:
 - Names of files are relative to the directory of the configuration.
 - Unknown keys, and keys that are there twice, are mistakes. Keys at the top that begin with ` + "`x-`" + ` are left alone: a place for anchors, which
   ` + "`<<: *name`" + ` merges into a section.
-- 0 means the default wherever it is not said to mean something else.
+- 0 and an empty text mean the default wherever they are not said to mean something else.
 
 This page is made of the types: ` + "`go generate ./examples/bridge/config`" + `.
 

@@ -194,6 +194,19 @@ func TestSubstitution(t *testing.T) {
 	require.True(t, c.Subscriber.Envelope)
 }
 
+// 0 and nothing are the default, and a default of 0 has a meaning.
+func TestZeroIsDefault(t *testing.T) {
+	c := parse(t, strings.Replace(small, "4222\"}", "4222\", replicas: 0, stream: \"\", max_age: 0s, dedup_window: 0s}", 1)+
+		"shutdown: {timeout: 0s}\nsubscriber: {max_in_flight: 0, max_inline: 0}\ntracing: {sample_ratio: 0}\nadmin: {token: \"${NO:-}\"}\n", smallEnv)
+	require.Empty(t, c.Warnings)
+	plain := parse(t, small, smallEnv)
+	require.Equal(t, plain.Sinks, c.Sinks)
+	require.Equal(t, plain.Shutdown, c.Shutdown)
+	require.Equal(t, plain.Subscriber, c.Subscriber)
+	require.Zero(t, c.Tracing.SampleRatio)
+	require.False(t, c.Admin.Token.IsSet())
+}
+
 // A value from the environment is in no problem: it may be a secret in the wrong place.
 func TestEnvironmentIsNotTold(t *testing.T) {
 	got := onlyProblem(t, small+"retry: {max_attempts: \"${SECRET}\"}\n", smallEnv)

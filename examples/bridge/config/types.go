@@ -190,7 +190,7 @@ type Tracing struct {
 	// ServiceName is what the spans are listed under.
 	ServiceName string `yaml:"service_name"`
 	// SampleRatio is the part of messages that is traced, 0 to 1, when whoever sent
-	// them has not decided.
+	// them has not decided. 0 for none.
 	SampleRatio float64 `yaml:"sample_ratio"`
 	// Headers are sent with every request to the collector, e.g. an API key.
 	Headers map[string]Secret `yaml:"headers"`

@@ -12,15 +12,21 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"testing"
 )
+
+// TB is the part of testing.TB that is needed.
+type TB interface {
+	Helper()
+	Fatal(args ...any)
+	Cleanup(f func())
+}
 
 // Start starts a proxy before the gateway at baseURL and returns its own base
 // URL. Everything passes as it is, except for what an event stream says: change
 // gets each event with its empty line, keep-alive comments too, and returns what
 // the client is to get. It is called from the goroutine of the stream. The proxy
 // ends with the test.
-func Start(tb testing.TB, baseURL string, change func(event []byte) []byte) string {
+func Start(tb TB, baseURL string, change func(event []byte) []byte) string {
 	tb.Helper()
 	target, err := url.Parse(baseURL)
 	if err != nil {

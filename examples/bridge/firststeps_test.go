@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,8 +47,7 @@ func TestFirstSteps(t *testing.T) {
 	emulator.wait("the emulator is ready")
 	s.run(blocks[3], "valid: 1 route, 1 sink, 1 endpoint", "nothing failed")
 	bridge := s.start(". ./bridge.env; exec " + blocks[4])
-	bridge.wait("endpoint provisioned")
-	bridge.wait("sink is open")
+	bridge.wait("endpoint provisioned", "sink is open")
 	s.run(blocks[5], "created endpoint", "sent")
 	s.until(blocks[6], `} 1`)
 
@@ -207,23 +207,21 @@ func (s *steps) start(script string) *terminal {
 	return p
 }
 
-// wait waits until the program has written text.
-func (p *terminal) wait(text string) {
+// wait waits until the program has written all texts, in any order.
+func (p *terminal) wait(texts ...string) {
 	p.Helper()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
-	for {
+	for len(texts) > 0 {
 		select {
 		case line, ok := <-p.lines:
 			if !ok {
-				p.Fatalf("the program ended without %q:\n%s", text, strings.Join(p.seen, "\n"))
+				p.Fatalf("the program ended without %q:\n%s", texts, strings.Join(p.seen, "\n"))
 			}
 			p.seen = append(p.seen, line)
-			if strings.Contains(line, text) {
-				return
-			}
+			texts = slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(line, text) })
 		case <-deadline.C:
-			p.Fatalf("no %q:\n%s", text, strings.Join(p.seen, "\n"))
+			p.Fatalf("no %q:\n%s", texts, strings.Join(p.seen, "\n"))
 		}
 	}
 }

@@ -69,6 +69,8 @@ const (
 	pointCommitted    point = "committed to the dedup store"
 	pointPoison       point = "before the poison queue writes"
 	pointPoisoned     point = "after the poison queue acknowledged"
+	pointQuarantine   point = "before the quarantine writes"      // row 24
+	pointQuarantined  point = "after the quarantine acknowledged" // row 24
 	pointConfirm      point = "before the confirmation is sent"
 	pointConfirmed    point = "after the confirmation was answered"
 	pointAnswered     point = "after the gateway answered, before that is read" // outward
@@ -214,6 +216,9 @@ func (s *fusedSink) Publish(topic string, messages ...*message.Message) error {
 	if topic == router.DefaultPoisonTopic {
 		before, after = pointPoison, pointPoisoned
 	}
+	if topic == subscriber.DefaultQuarantineTopic {
+		before, after = pointQuarantine, pointQuarantined
+	}
 	s.fuse.pass(before)
 	err := s.Sink.Publish(topic, messages...)
 	if err == nil {
@@ -302,7 +307,10 @@ type child struct {
 func (w *world) startChild(o order) *child {
 	w.Helper()
 	cfg := w.gateway.ClientConfig()
-	o.BaseURL, o.TokenURL, o.ClientID, o.ClientSecret = cfg.BaseURL, cfg.TokenURL, cfg.ClientID, cfg.ClientSecret
+	o.TokenURL, o.ClientID, o.ClientSecret = cfg.TokenURL, cfg.ClientID, cfg.ClientSecret
+	if o.BaseURL == "" {
+		o.BaseURL = cfg.BaseURL
+	}
 	if o.Broker == (address{}) {
 		o.Broker = w.broker.address()
 	}

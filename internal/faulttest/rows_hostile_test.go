@@ -76,6 +76,59 @@ func TestRow24MalformedEvents(t *testing.T) {
 	}
 }
 
+// breaking is a proxy that breaks the events of files that are called "break …", each
+// in its own way, until sound.
+func (w *world) breaking(sound *atomic.Bool) (baseURL string) {
+	w.Helper()
+	ways := [][2]string{
+		{`"sent_at":"2`, `"sent_at":"about 2`}, {`"sent_at":"`, `"sent_at":1,"x":"`}, {`"app_message_id"`, `"app_message"`},
+		{`{"event_type":"MESSAGE`, `{"event_type":"MASSAGE`}, {`"message_type":`, `"message_type":[],"x":`},
+	}
+	return streamproxy.Start(w, w.gateway.BaseURL(), func(event []byte) []byte {
+		if sound.Load() || !bytes.Contains(event, []byte(`"filename":"break `)) {
+			return event
+		}
+		_, number, _ := bytes.Cut(event, []byte(`"filename":"break `))
+		way := ways[int(number[0]-'0')%len(ways)]
+		return bytes.Replace(event, []byte(way[0]), []byte(way[1]), 1)
+	})
+}
+
+// The process is killed while it puts events into the quarantine. The next one
+// does not know what is there already.
+func TestRow24KilledInTheQuarantine(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	o := order{BaseURL: w.breaking(&atomic.Bool{}), InFlight: 50}
+	quarantined := 0
+	for _, at := range []point{pointQuarantine, pointQuarantined, pointConfirm} {
+		for i := range messages / 4 {
+			if i%5 != 2 {
+				w.send(1)
+				continue
+			}
+			quarantined++
+			w.sendRequest(gatewaytest.SendRequest{MessageType: messageType, Payload: w.bytes(30), Filename: fmt.Sprint("break ", i%7)})
+		}
+		o.Point, o.After = at, 1+w.rng.Int64N(20)
+		if at == pointConfirm {
+			o.After = 1
+		}
+		if code := w.waitChild(w.startChild(o)); code != -1 {
+			t.Errorf("%s: the child ended with code %d, want it killed", at, code)
+		}
+	}
+	o.Point = ""
+	c := w.startChild(o)
+	w.waitConfirmed()
+	if err := c.terminate(); err != nil {
+		t.Error(err)
+	}
+	if code := w.waitChild(c); code != childStoppedNormal {
+		t.Errorf("the last child ended with code %d", code)
+	}
+	w.judge(expectation{quarantined: quarantined})
+}
+
 // Events of real messages break on their way. They are in the quarantine before
 // they are confirmed, also when it was down for a while. What the quarantine
 // cannot have, because the payload is elsewhere, is not confirmed until it comes
@@ -84,18 +137,7 @@ func TestRow24BrokenOnTheWay(t *testing.T) {
 	both(t, func(t *testing.T, kind string) {
 		w := newWorld(t, worldConfig{kind: kind, gateway: gatewaytest.Config{InlineLimit: 1000}})
 		var sound atomic.Bool
-		ways := [][2]string{
-			{`"sent_at":"2`, `"sent_at":"about 2`}, {`"sent_at":"`, `"sent_at":1,"x":"`}, {`"app_message_id"`, `"app_message"`},
-			{`{"event_type":"MESSAGE`, `{"event_type":"MASSAGE`}, {`"message_type":`, `"message_type":[],"x":`},
-		}
-		proxy := streamproxy.Start(t, w.gateway.BaseURL(), func(event []byte) []byte {
-			if sound.Load() || !bytes.Contains(event, []byte(`"filename":"break `)) {
-				return event
-			}
-			_, number, _ := bytes.Cut(event, []byte(`"filename":"break `))
-			way := ways[int(number[0]-'0')%len(ways)]
-			return bytes.Replace(event, []byte(way[0]), []byte(way[1]), 1)
-		})
+		proxy := w.breaking(&sound)
 		p := w.start(func(p *parts) {
 			p.Gateway.BaseURL = proxy
 			p.Subscriber.Quarantine.MaxWaiting = 5

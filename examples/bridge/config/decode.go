@@ -93,8 +93,7 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 	d.depth++
 	defer func() { d.depth-- }()
 	if d.nodes > maxNodes || d.depth > maxDepth {
-		d.stopped = true
-		d.wrong(node, path, fmt.Sprintf("is too large once aliases are followed: at most %d values, %d deep", maxNodes, maxDepth), "")
+		d.tooMuch(node, path)
 		return
 	}
 	if _, ok := d.values[path]; !ok {
@@ -138,6 +137,14 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 		d.sequence(node, v, path)
 	default:
 		d.scalar(node, v, path, tag)
+	}
+}
+
+// tooMuch ends the reading.
+func (d *decoder) tooMuch(node *yaml.Node, path string) {
+	if !d.stopped {
+		d.stopped = true
+		d.wrong(node, path, fmt.Sprintf("is too large once aliases are followed: at most %d values, %d deep", maxNodes, maxDepth), "")
 	}
 }
 
@@ -213,8 +220,7 @@ func (d *decoder) pairs(node *yaml.Node, path, what string, use func(key, value 
 func (d *decoder) merge(node *yaml.Node, path string, first map[string]place, use func(key, value *yaml.Node), level int) {
 	d.nodes++
 	if level > maxDepth || d.nodes > maxNodes {
-		d.stopped = true
-		d.wrong(node, path, "merges too much", "")
+		d.tooMuch(node, path)
 		return
 	}
 	var merged []*yaml.Node
@@ -284,6 +290,9 @@ func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 			d.add(SeverityError, place{key.Line, key.Column}, at, "is not a key here", suggestion)
 		}
 	})
+	if d.stopped {
+		return
+	}
 	for _, f := range known {
 		if ok && f.tag.Get("required") == "true" && !seen[f.name] {
 			d.wrong(node, join(path, f.name), "is required", "")

@@ -449,7 +449,22 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func Example() {
+func ExampleLoad() {
+	env := map[string]string{
+		"AGRIMILL_BASE_URL": "https://gateway.example", "AGRIMILL_TOKEN_URL": "https://login.gateway.example/token",
+		"AGRIMILL_CLIENT_ID": "farm", "AGRIMILL_CLIENT_SECRET": "not to be seen",
+		"AGRIMILL_APPLICATION_ID": "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01", "AGRIMILL_SOFTWARE_VERSION_ID": "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02",
+	}
+	c, err := Load("../examples/minimal.yaml", Options{Env: func(name string) string { return env[name] }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(c.Gateway.ClientSecret, c.Routes[0].To.Topic, c.Sinks["farm"].NATS.Stream)
+	// Output: [redacted] {tenant|none}.{type|none} AGRIMILL
+}
+
+func ExampleParse() {
 	_, err := Parse("bridge.yaml", []byte(`
 gateway:
   base_url: https://gateway.example

@@ -157,9 +157,10 @@ func TestCloseTellsWhatItCouldNotConfirm(t *testing.T) {
 	if !errors.As(err, &unconfirmed) || unconfirmed.Count != 5 || !errors.Is(err, subscriber.ErrUnconfirmed) {
 		t.Errorf("Close = %v, want an UnconfirmedError of 5", err)
 	}
-	// They come again with the next process.
-	f.server.LiftAll()
+	// They come again with the next process. Only then is the fault lifted: a request
+	// that Close gave up may still be on its way, and would confirm them.
 	f.ackN(f.subscribe(f.subscriber(f.config()), subscriber.AllData), 5)
+	f.server.LiftAll()
 	f.waitConfirmed(5)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agrimill/agrimill/examples/bridge/config"
 	"github.com/agrimill/agrimill/gateway"
@@ -34,7 +35,7 @@ type endpoint struct {
 // newEndpoint checks an endpoint of the configuration. It calls nothing.
 func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
 	provisioner, err := gateway.NewProvisioner(gateway.ProvisionerConfig{
-		Client: oneTenant{p.client, e.Tenant}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
+		Client: &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
 		Logger: p.logger.With("part", "endpoints"),
 	})
 	if err != nil {
@@ -129,14 +130,22 @@ func (e *endpoints) event(event gateway.Event) {
 // lists no other one. An empty tenant means all.
 type oneTenant struct {
 	*gateway.Client
-	tenant string
+	tenant  string
+	logger  *slog.Logger
+	missing atomic.Bool // the tenant was not among those that authorized the application
 }
 
 // ListAuthorizedTenants implements gateway.TenantLister.
-func (c oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
+func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
 	list, err := c.Client.ListAuthorizedTenants(ctx)
 	if c.tenant == "" || err != nil {
 		return list, err
 	}
-	return slices.DeleteFunc(list, func(t gateway.TenantInfo) bool { return !strings.EqualFold(t.TenantID, c.tenant) }), nil
+	list = slices.DeleteFunc(list, func(t gateway.TenantInfo) bool { return !strings.EqualFold(t.TenantID, c.tenant) })
+	if missing := len(list) == 0; missing && !c.missing.Swap(missing) {
+		c.logger.Warn("the tenant has not authorized the application; its endpoint is made when it has", "tenant", c.tenant)
+	} else if !missing {
+		c.missing.Store(false)
+	}
+	return list, nil
 }

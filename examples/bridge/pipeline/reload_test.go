@@ -253,8 +253,10 @@ func TestReloadEndpoints(t *testing.T) {
 	}
 	// A tenant that comes later.
 	late := w.gate.AddTenant()
+	b.reload(base + "endpoints:\n" + endpoint("everywhere", "") + endpoint("there", "tenant: "+other+", ") + endpoint("later", "tenant: "+late+", "))
+	b.logs.contains("has not authorized", late)
 	w.gate.Authorize(w.gate.Application(), late)
-	w.eventually("the late tenant has it", func() bool { return has(late, "everywhere") })
+	w.eventually("the late tenant has both", func() bool { return has(late, "everywhere") && has(late, "later") })
 	if has(late, "there") {
 		t.Error("it is in a tenant that it is not meant for")
 	}
@@ -266,6 +268,7 @@ func TestReloadWhileStopping(t *testing.T) {
 	w := newWorld(t)
 	base := w.head() + w.natsSink()
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
+	b.waitReady()
 	w.send(taskData, 50)
 	var reloads sync.WaitGroup
 	var done atomic.Int64

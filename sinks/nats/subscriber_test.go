@@ -161,7 +161,8 @@ func TestSubscriberDeliversOnce(t *testing.T) {
 	}
 	// What the first one had been sent ahead was given back: it need not wait for
 	// AckWait, which is longer than next waits.
-	if again := f.takeAll(f.subscribe(f.subscriber()), seen, 50); again != 0 {
+	second := f.subscriber(func(c *nats.SubscriberConfig) { c.MaxInFlight = 10 })
+	if again := f.takeAll(f.subscribe(second), seen, 50); again != 0 {
 		t.Errorf("%d acknowledged messages came again", again)
 	}
 	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
@@ -230,23 +231,36 @@ func TestSubscriberOutages(t *testing.T) {
 	f.put(20, 20)
 	f.takeAll(messages, seen, 40)
 
-	// The server goes away while a message is handled; its ack follows when
-	// the server is back.
-	f.put(40, 1)
-	open := f.next(messages)
+	f.takeRest(messages)
 	f.server.Stop()
-	open.Ack()
 	f.server.Restart()
-	seen[string(open.Payload)] = true
-	f.put(41, 20)
-	f.takeAll(messages, seen, 61)
+	f.put(40, 20)
+	f.takeAll(messages, seen, 60)
 	f.takeRest(messages)
 
 	if err := f.js.DeleteConsumer(t.Context(), "FIELD", "out"); err != nil {
 		t.Fatal(err)
 	}
-	f.put(61, 1)
-	f.takeAll(messages, seen, 62) // from the beginning: who acknowledged what is gone with the consumer
+	f.put(60, 1)
+	f.takeAll(messages, seen, 61) // from the beginning: who acknowledged what is gone with the consumer
+}
+
+// The server goes away while a message is handled. Its ack follows when the server
+// is back, and it does not come again.
+func TestSubscriberAcksLater(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.SubscriberConfig) { c.AckWait = 6 * time.Second }))
+	msg := f.next(messages)
+	f.server.Stop()
+	msg.Ack()
+	f.server.Restart()
+	eventually(t, "the server answers", func() bool {
+		_, err := f.js.Consumer(t.Context(), "FIELD", "out")
+		return err == nil
+	})
+	// If it came again it would stay, for nobody takes it.
+	eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
 }
 
 // Close returns while the server is away, with a message open and without.
@@ -292,8 +306,12 @@ func TestSubscriberDrains(t *testing.T) {
 	}
 	msg := f.next(messages)
 	cancel()
-	if err := msg.Context().Err(); err != nil {
-		t.Errorf("the message's context has ended: %v", err)
+	select {
+	case <-msg.Context().Done():
+		t.Error("the message's context has ended")
+	case <-messages:
+		t.Error("the channel is closed while a message is open")
+	case <-time.After(300 * time.Millisecond):
 	}
 	msg.Ack()
 	if _, open := <-messages; open {

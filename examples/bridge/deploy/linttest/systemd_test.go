@@ -133,7 +133,10 @@ func TestSystemdAnalyze(t *testing.T) {
 	}
 	// Of 10, which is a service that may do everything.
 	out, err = exec.CommandContext(t.Context(), tool, "security", "--offline=true", "--no-pager", "--threshold=25", filepath.Join(deploy, "systemd", unitName)).CombinedOutput()
-	if err != nil {
+	switch {
+	case strings.Contains(string(out), "unrecognized option"):
+		t.Log("systemd-analyze is older than 250 and cannot judge a file")
+	case err != nil:
 		t.Errorf("systemd-analyze security: %v\n%s", err, out)
 	}
 }

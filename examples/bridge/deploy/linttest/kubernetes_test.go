@@ -192,6 +192,10 @@ func TestKubernetesAgreesWithItsConfiguration(t *testing.T) {
 		t.Error("a volume comes from something that is not here")
 	}
 
+	if mode := *sources["secrets"].Secret.DefaultMode; mode != 0o440 {
+		t.Errorf("the secret has mode %o", mode)
+	}
+
 	_, port, _ := strings.Cut(config.Admin.Address, ":")
 	if ports := container.Ports; len(ports) != 1 || ports[0].Name != "admin" || strconv.Itoa(int(ports[0].ContainerPort)) != port {
 		t.Errorf("ports %+v, and the bridge listens on %s", ports, config.Admin.Address)

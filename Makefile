@@ -60,6 +60,7 @@ test-deploy: ## Check the deployment files of the bridge with the libraries of t
 .PHONY: lint
 lint: ## Run golangci-lint (pinned, built by Go)
 	$(GOLANGCI_LINT) run ./...
+	cd examples/bridge/deploy/linttest && $(GOLANGCI_LINT) run -c ../../../../.golangci.yml ./...
 
 .PHONY: fmt
 fmt: ## Format the Go files

@@ -57,6 +57,8 @@ func budgetOf(cfg *config.Config) budget {
 // closed until all of its routes are subscribed, is that of the subscriber.
 type shared struct{ *subscriber.Subscriber }
 
+var _ interface{ Hold() (release func()) } = shared{}
+
 // Close does nothing.
 func (shared) Close() error { return nil }
 

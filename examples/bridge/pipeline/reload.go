@@ -49,6 +49,9 @@ type configState struct {
 //
 // The pipeline keeps cfg and does not change it; it must not be changed.
 func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
+	if err := ctx.Err(); err != nil {
+		return ReloadReport{}, err
+	}
 	select {
 	case p.reloading <- struct{}{}:
 		defer func() { <-p.reloading }()

@@ -185,6 +185,9 @@ func TestReloadRefused(t *testing.T) {
 	if !slices.Equal(report.Restart, []string{"gateway", "subscriber"}) || !slices.Equal(report.Changed, []string{`route "all" changed`}) {
 		t.Errorf("report %+v", report)
 	}
+	if again := b.reload(strings.Replace(text, `topic: "one"`, `topic: "two"`, 1)); !slices.Equal(again.Restart, report.Restart) || len(again.Changed) > 0 {
+		t.Errorf("the same again: %+v", again)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.Reload(ctx, w.parse(text)); !errors.Is(err, context.Canceled) {
@@ -255,6 +258,7 @@ func TestReloadEndpoints(t *testing.T) {
 	late := w.gate.AddTenant()
 	b.reload(base + "endpoints:\n" + endpoint("everywhere", "") + endpoint("there", "tenant: "+other+", ") + endpoint("later", "tenant: "+late+", "))
 	b.logs.contains("has not authorized", late)
+	b.waitReady() // from now on it is an event that tells of the tenant
 	w.gate.Authorize(w.gate.Application(), late)
 	w.eventually("the late tenant has both", func() bool { return has(late, "everywhere") && has(late, "later") })
 	if has(late, "there") {

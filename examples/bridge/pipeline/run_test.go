@@ -58,6 +58,34 @@ func TestFromGateway(t *testing.T) {
 	b.logs.contains("bridge has ended", "confirmed=150")
 }
 
+// What waits at the gateway goes to every route, also to the one that subscribes
+// last; at the start and with a reload.
+func TestEveryRouteGetsEverything(t *testing.T) {
+	w := newWorld(t)
+	w.send(taskData, 200)
+	routes := func(topics ...string) string {
+		text := w.head() + w.natsSink() + "routes:\n"
+		for _, topic := range topics {
+			text += route("r-"+topic, "all", "", topic)
+		}
+		return text
+	}
+	b := w.start(routes("one", "two", "three", "four"))
+	w.waitConfirmed()
+	w.server.Stop()
+	w.send(taskData, 200)
+	b.logs.contains("what=route", "state=outage")
+	b.reload(routes("one", "two", "three", "four", "five"))
+	w.server.Restart()
+	w.waitConfirmed()
+	b.mustStop()
+	for topic, want := range map[string]int{"one": 400, "two": 400, "three": 400, "four": 400, "five": 200} {
+		if n := len(w.read("agrimill." + topic)); n != want {
+			t.Errorf("topic %s has %d messages, want %d", topic, n, want)
+		}
+	}
+}
+
 // The sink breaks, which shows, and is repaired: nothing is lost.
 func TestSinkBreaks(t *testing.T) {
 	w := newWorld(t)

@@ -702,6 +702,10 @@ func (k *checker) to(path string, r Route) {
 		if r.From.Kind() == "gateway" && g.Endpoint == "" {
 			k.fail(at+".endpoint", "is required: messages from the gateway do not say who sends them on", "write the ID of your endpoint")
 		}
+		if r.From.Kind() != "gateway" && g.Endpoint != "" && g.Tenant == "" {
+			k.warn(at, "names the sending endpoint, but not its tenant: a message without the header "+gateway.KeyTenantID+" goes to the poison queue",
+				"add tenant, the ID of the endpoint's tenant")
+		}
 		return
 	}
 	k.reference(path+".sink", r.To.Sink)

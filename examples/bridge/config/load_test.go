@@ -165,7 +165,7 @@ func TestWarnings(t *testing.T) {
 		"log":        {"to: {sink: farm}", "to: {sink: l}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}\nx-sinks: {}", ""},
 		"plain":      {"base_url: http://127.0.0.1:8081", "base_url: http://gateway.example", "bridge.yaml:2:13: warning: gateway.base_url: is not encrypted: the client secret, tokens and data can be read on the way; use https"},
 		"circle":     {"poison: {", "  - {name: back, from: {nats: {subject: \"agrimill.>\"}}, to: {gateway: {tenant: 5b7c2f1e-6f0a-4b53-9a3e-1f0f3f1d2c11, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}}\npoison: {", "bridge.yaml:12:9: warning: routes[0].to.topic: goes to subjects that the route back sends back to the gateway; give the way back a subject of its own"},
-		"no tenant":  {"poison: {", "  - {name: back, from: {nats: {subject: \"machines.>\"}}, to: {gateway: {endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}}\npoison: {", "bridge.yaml:13:73: warning: routes[1].to.gateway: names the sending endpoint, but not its tenant: a message without the header x-router-tenant-id goes to the poison queue; add tenant, the ID of the endpoint's tenant"},
+		"no tenant":  {"poison: {", "  - {name: back, from: {nats: {subject: \"machines.>\"}}, to: {gateway: {endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}}\npoison: {", "bridge.yaml:13:71: warning: routes[1].to.gateway: names the sending endpoint, but not its tenant: a message without the header x-router-tenant-id goes to the poison queue; add tenant, the ID of the endpoint's tenant"},
 		"event type": {"gateway: all", "gateway: message_received", `bridge.yaml:11:21: warning: routes[0].from.gateway: is taken for a message type: "message_received"; did you mean MESSAGE_RECEIVED?`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,6 +77,10 @@ invalid configuration. The second signal ends it by that signal.`,
 }
 
 func (c *runBridge) run(ctx context.Context, p *program) error {
+	// From the beginning: without it, the signal ends the program.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	before, err := contentOf(c.file)
 	if err != nil {
 		before = "" // Load tells what is wrong
@@ -105,7 +111,7 @@ func (c *runBridge) run(ctx context.Context, p *program) error {
 		return errors.Join(err, bridge.Close())
 	}
 	reloads := &reloader{
-		file: c.file, content: before, env: p.env, logger: logger, bridge: bridge,
+		file: c.file, content: before, hangups: hangups, env: p.env, logger: logger, bridge: bridge,
 		applied: func(cfg *config.Config) { c.setLevel(level, cfg) },
 	}
 	return c.serve(ctx, bridge, server, reloads)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/agrimill/agrimill/examples/bridge/config"
@@ -19,6 +17,7 @@ import (
 type reloader struct {
 	file    string
 	content string // digest of the file that was last tried
+	hangups <-chan os.Signal
 	env     func(string) string
 	logger  *slog.Logger
 	bridge  *pipeline.Pipeline
@@ -32,9 +31,6 @@ type reloader struct {
 // and file systems without notifications. A file that is just being written is
 // left alone until two looks agree.
 func (r *reloader) run(ctx context.Context, interval time.Duration) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	var looks <-chan time.Time
 	if interval > 0 {
 		tick := time.NewTicker(interval)
@@ -46,7 +42,7 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangups:
+		case <-r.hangups:
 			r.logger.Info("configuration: reloading, on SIGHUP")
 			if content, err := contentOf(r.file); err == nil {
 				r.content, last = content, content

@@ -197,7 +197,8 @@ func (s *sink) Publish(topic string, messages ...*message.Message) error {
 
 // Describe implements [sinks.Sink].
 func (s *sink) Describe() sinks.Description {
-	d := sinks.Description{}
+	// What is asked before it is open: files are written from wherever payloads are.
+	d := sinks.Description{OpensPayloads: s.config.Blob != nil}
 	if inner, err := s.get(); err == nil {
 		d = inner.Describe()
 	}

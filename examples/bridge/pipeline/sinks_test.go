@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/kafkatest"
 )
 
@@ -157,4 +159,34 @@ routes: [{name: show, from: {gateway: all}, to: {sink: lines}}]
 	w.waitConfirmed()
 	b.waitReady()
 	b.mustStop()
+}
+
+// A directory that is not there when the bridge starts.
+func TestFilesDown(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir() + "/archive"
+	b := w.start(strings.Replace(w.head(), "subscriber:\n", "subscriber:\n  payload: lazy\n", 1) + fmt.Sprintf(`
+sinks:
+  files: {blob: {url: "file://%s"}}
+poison: {sink: files}
+routes:
+  - {name: archive, from: {gateway: all}, to: {sink: files, topic: "{type|none}"}}
+`, dir))
+	payload := append([]byte(mark), make([]byte, 200<<10)...) // too large for its event
+	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}); err != nil {
+		t.Fatal(err)
+	}
+	b.logs.contains("what=route", "state=outage")
+	if b.isReady() {
+		t.Error("ready without the directory")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.waitConfirmed()
+	b.waitReady()
+	b.mustStop()
+	if h := b.Snapshot().Routes[0]; h.Delivered != 1 || h.Poisoned != 0 {
+		t.Errorf("route: %s", w.asJSON(h))
+	}
 }

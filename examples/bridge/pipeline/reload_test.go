@@ -298,3 +298,35 @@ func TestReloadWhileStopping(t *testing.T) {
 	reloads.Wait()
 	w.checkStored()
 }
+
+// A sink that does not answer holds a reload up for a bounded time. What could not be
+// finished comes again, and nothing is confirmed early.
+func TestReloadWhileSinkHangs(t *testing.T) {
+	w := newWorld(t)
+	base := strings.Replace(w.head()+w.natsSink(), "shutdown: {timeout: 20s}", "shutdown: {timeout: 4s}", 1)
+	base = strings.Replace(base, "publish_timeout: 2s", "publish_timeout: 30s", 1)
+	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
+	b.waitReady()
+	w.send(taskData, 5)
+	w.waitConfirmed()
+	w.proxy.Hang()
+	w.send(taskData, 20)
+	w.eventually("messages are under way", func() bool { return b.Snapshot().Routes[0].InFlight > 0 })
+	began := time.Now()
+	report := b.reload(base + "routes:\n" + route("all", "all", "", "two"))
+	if d := time.Since(began); d > 6*time.Second || report.Unfinished == "" {
+		t.Errorf("it took %v: %+v", d, report)
+	}
+	w.send(taskData, 5)
+	w.proxy.Resume()
+	w.waitConfirmed()
+	w.checkHeld()
+	b.mustStop()
+	stored := w.stored()
+	for _, e := range w.gate.Ledger() {
+		// What hung in the old topic may be stored there after all.
+		if n := stored[key{e.EndpointID, e.ContextID, e.SHA256}]; n == 0 {
+			t.Errorf("message %s is not stored", e.MessageID)
+		}
+	}
+}

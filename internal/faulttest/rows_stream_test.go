@@ -92,6 +92,10 @@ func TestRow11DuplicateDeliveries(t *testing.T) {
 		held := w.gateway.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 100 * time.Millisecond})
 		p := w.start(func(p *parts) { p.Subscriber.Order = subscriber.OrderByKey })
 		for i := range 20 {
+			// Without a stream no copies come, and the row would show nothing.
+			if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
 			w.send(messages / 20)
 			w.gateway.RedeliverUnconfirmed()
 			if i%4 == 3 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/examples/bridge/pipeline"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
 // reload takes over a configuration.
@@ -241,6 +242,9 @@ func TestReloadEndpoints(t *testing.T) {
 		return fmt.Sprintf("  - {%sexternal_id: \"urn:example:%s:{tenant}\", application_id: %s, software_version_id: %s, capabilities: [{type: %q, direction: RECEIVE}]}\n",
 			tenant, name, w.gate.Application().ID, w.gate.Application().SoftwareVersionID, taskData)
 	}
+	// What fails for a reason that may pass is tried again.
+	w.gate.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: 503, Times: 3})
+	w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: 503, Times: 3})
 	b := w.start(base + "endpoints:\n" + endpoint("everywhere", ""))
 	has := func(tenant, name string) bool {
 		list, err := w.gate.Client().ListTenantEndpoints(t.Context(), tenant)

@@ -187,14 +187,17 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			// The second route goes on when the stream ends; the pipeline may not.
-			b := w.start(refuse(w) + w.natsSink() + allRoute + w.outRoute())
-			if err := b.wait(); !errors.Is(err, pipeline.ErrRefused) {
-				t.Errorf("Run: %v", err)
+			for _, more := range []string{"", w.outRoute()} {
+				b := w.start(refuse(w) + w.natsSink() + allRoute + more)
+				var refused *pipeline.RefusedError
+				if err := b.wait(); !errors.Is(err, pipeline.ErrRefused) || !errors.As(err, &refused) || refused.Err == nil {
+					t.Errorf("Run: %v", err)
+				}
+				if err := b.Live(); err == nil {
+					t.Error("still alive")
+				}
+				b.logs.contains("level=ERROR", "bridge has ended", "the gateway refuses")
 			}
-			if err := b.Live(); err == nil {
-				t.Error("still alive")
-			}
-			b.logs.contains("level=ERROR", "bridge has ended", "the gateway refuses")
 		})
 	}
 }

@@ -99,6 +99,8 @@ func TestRow11DuplicateDeliveries(t *testing.T) {
 			w.send(messages / 20)
 			w.gateway.RedeliverUnconfirmed()
 			if i%4 == 3 {
+				// A cut throws away what has not been read.
+				w.eventually("copies come", func() bool { return p.sub.Stats().Joined > 0 })
 				w.gateway.CutStreams()
 			}
 		}

@@ -205,7 +205,12 @@ func (c *chaos) sendAny() {
 func (c *chaos) strike(step int) {
 	faults := c.faults()
 	f := faults[c.rng.IntN(len(faults))]
-	if slices.ContainsFunc(c.active, func(a activeFault) bool { return a.name == f.name }) {
+	active := func(name string) bool {
+		return slices.ContainsFunc(c.active, func(a activeFault) bool { return a.name == name })
+	}
+	// The gateway ends when it has answered, and a confirmation is answered when
+	// the oracle has looked into the broker.
+	if active(f.name) || f.name == gatewayDown && active(brokerDown) {
 		return
 	}
 	until := step + 1 + c.rng.IntN(6)
@@ -225,6 +230,11 @@ func (c *chaos) lift(step int) {
 	}
 }
 
+const (
+	gatewayDown = "gateway down"
+	brokerDown  = "broker down"
+)
+
 type fault struct {
 	activeFault
 	begin func() (lift func())
@@ -242,7 +252,7 @@ func (c *chaos) faults() []fault {
 	style := gatewaytest.CutStyle(c.rng.IntN(3))
 	common := []fault{
 		once("tokens expired", c.gateway.ExpireTokens),
-		at("gateway down", func() func() {
+		at(gatewayDown, func() func() {
 			c.gateway.Stop()
 			return func() {
 				if err := c.gateway.Restart(); err != nil {
@@ -254,7 +264,7 @@ func (c *chaos) faults() []fault {
 		inject("token hangs", gatewaytest.OpToken, gatewaytest.Fault{Hang: true}),
 		inject("everything 503", gatewaytest.OpAny, gatewaytest.Fault{Status: 503}),
 		once("broker's connections cut", c.broker.cut),
-		at("broker down", func() func() { c.broker.stop(); return c.broker.restart }),
+		at(brokerDown, func() func() { c.broker.stop(); return c.broker.restart }),
 		at("broker hangs", func() func() { c.broker.hang(); return c.broker.resume }),
 		at("broker's answers lost", func() func() { c.broker.loseReplies(); return c.broker.cut }),
 		once("restart", func() { c.restart() }),

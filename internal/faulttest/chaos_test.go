@@ -136,7 +136,7 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 	c.restart()
 	c.waitProgress(len(c.gateway.Ledger()), c.confirmed)
 	c.stopPipeline()
-	return c.judge(expectation{poisoned: c.poisoned})
+	return c.judge(expectation{poisoned: c.poisoned, earlyFiles: cfg.FileOrder != gatewaytest.FileLast})
 }
 
 // steps sends n messages under faults, and lifts these in the end.

@@ -492,7 +492,8 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 		}
 		*target = n
 	default:
-		panic("config: no decoder for " + v.Type().String())
+		// A key that was added without a way to read it: no input leads here.
+		d.wrong(node, path, "cannot be read: this version knows no values of type "+v.Type().String(), "remove the key")
 	}
 }
 

@@ -64,7 +64,7 @@ func FuzzHTTPEvents(f *testing.F) {
 	n := 0
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if bytes.Contains(raw, []byte("payload_uri")) || bytes.Contains(raw, []byte(`\u`)) {
-			t.Skip() // nothing is to be fetched from anywhere
+			return // nothing is to be fetched from anywhere
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

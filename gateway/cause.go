@@ -53,6 +53,8 @@ func transportCause(err error) error {
 	return &transportError{cause: err, certificate: certificate}
 }
 
+// Error leaves out what a cause of the standard library may quote: addresses with their
+// queries.
 func (e *transportError) Error() string {
 	var (
 		op   *net.OpError

@@ -391,6 +391,7 @@ type attemptBody struct {
 	stop  func() bool
 }
 
+// Read returns the cause for which the attempt was given up, where there is one.
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if err == nil || errors.Is(err, io.EOF) {
@@ -433,6 +434,7 @@ func newIdleReader(body *attemptBody, timeout time.Duration) *idleReader {
 	return r
 }
 
+// Read gives the attempt up when the source is silent for too long.
 func (r *idleReader) Read(p []byte) (int, error) {
 	if r.timer != nil {
 		r.timer.Reset(r.timeout)

@@ -55,8 +55,10 @@ type checkError struct {
 	advice string
 }
 
+// Error is the text of the failure, without the advice.
 func (e *checkError) Error() string { return e.err.Error() }
 
+// Unwrap returns the failure.
 func (e *checkError) Unwrap() error { return e.err }
 
 func advise(err error, format string, args ...any) error {

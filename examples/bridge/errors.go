@@ -21,6 +21,7 @@ const (
 // the command is to be used.
 type usageError struct{ text string }
 
+// Error says what is wrong with the arguments.
 func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
@@ -32,6 +33,7 @@ type statusError struct {
 	err    error
 }
 
+// Error is the text of the cause. Without one it names the status, and is not shown.
 func (e *statusError) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit status %d", e.status)
@@ -39,6 +41,7 @@ func (e *statusError) Error() string {
 	return e.err.Error()
 }
 
+// Unwrap returns the cause, nil when there is none.
 func (e *statusError) Unwrap() error { return e.err }
 
 // invalid says that a configuration is not valid: status 2.

@@ -326,6 +326,7 @@ var errCut = errors.New("gatewaytest: answer cut")
 // Unwrap lets http.ResponseController find Flush.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
+// WriteHeader adds what the fault wants in the head. Only the first call counts.
 func (a *answer) WriteHeader(status int) {
 	if a.started {
 		return
@@ -347,6 +348,7 @@ func (a *answer) WriteHeader(status int) {
 	}
 }
 
+// Write cuts or stalls the answer where the fault says so.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.started {
 		a.WriteHeader(http.StatusOK)
@@ -473,7 +475,14 @@ type blackHole struct{ header http.Header }
 
 func newBlackHole() *blackHole { return &blackHole{header: http.Header{}} }
 
-func (b *blackHole) Header() http.Header         { return b.header }
+// Header returns a header that nobody reads.
+func (b *blackHole) Header() http.Header { return b.header }
+
+// Write takes everything.
 func (b *blackHole) Write(p []byte) (int, error) { return len(p), nil }
-func (b *blackHole) WriteHeader(int)             {}
-func (b *blackHole) Flush()                      {}
+
+// WriteHeader takes any status.
+func (b *blackHole) WriteHeader(int) {}
+
+// Flush has nothing to flush.
+func (b *blackHole) Flush() {}

@@ -41,5 +41,8 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // configError marks an error as one of the configuration.
 type configError struct{ error }
 
+// Is makes errors.Is(err, ErrConfig) true and leaves the text as it is.
 func (e configError) Is(target error) bool { return target == ErrConfig }
-func (e configError) Unwrap() error        { return e.error }
+
+// Unwrap returns the error that is marked.
+func (e configError) Unwrap() error { return e.error }

@@ -124,6 +124,7 @@ type blobSink struct {
 	bucket *gcblob.Bucket
 }
 
+// Close closes the sink first, which may still write into the bucket.
 func (s blobSink) Close() error { return errors.Join(s.Sink.Close(), s.bucket.Close()) }
 
 // bucketURL makes files of a bucket appear whole in one step, as package

@@ -1,0 +1,82 @@
+package efdi
+
+import (
+	"errors"
+	"io"
+	"iter"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// entries yields the records of a list of messages: those in the field number.
+// decode makes a record of one, and returns a finding instead of or beside it.
+func (r *reader) entries(s section, number protowire.Number, decode func([]byte, *farmdata.Record) (*farmdata.Finding, bool)) iter.Seq2[*farmdata.Record, error] {
+	return func(yield func(*farmdata.Record, error) bool) {
+		var record farmdata.Record
+		var body []byte
+		told := 0
+		tell := func(finding *farmdata.Finding, offset int64) bool {
+			if told++; told > r.cfg.MaxFindings+1 {
+				return true
+			} else if told > r.cfg.MaxFindings {
+				finding = damaged(farmdata.KindLimit, -1, "more findings than are reported", nil)
+			}
+			if finding.Record = record.Number; offset >= 0 {
+				finding.Offset = offset
+			}
+			return yield(nil, finding)
+		}
+		var finding *farmdata.Finding
+		for w := walk(s); ; {
+			f, err := w.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case errors.As(err, &finding):
+				finding.Record = record.Number
+				yield(nil, finding)
+				return
+			case f.wire != protowire.BytesType:
+				continue
+			case f.number != number:
+				err = w.skip(f)
+			case f.length > r.cfg.MaxEntry:
+				if !tell(damaged(farmdata.KindLimit, f.start, "entry larger than allowed", nil), f.start) {
+					return
+				}
+				record.Number++
+				err = w.skip(f)
+			default:
+				if body, err = w.read(f, body[:0]); err != nil {
+					break
+				}
+				number := record.Number
+				problem, whole := decode(body, &record)
+				record.Number = number
+				if problem != nil && !tell(problem, f.start) || whole && !yield(&record, nil) {
+					return
+				}
+				record.Number++
+			}
+			if errors.As(err, &finding) {
+				finding.Record = record.Number
+				yield(nil, finding)
+				return
+			}
+		}
+	}
+}
+
+// records decodes the entries of a log.
+func (r *reader) records(s section) iter.Seq2[*farmdata.Record, error] {
+	return func(yield func(*farmdata.Record, error) bool) {
+		r.entries(s, 4, newDecoder(r.devices(), r.cfg.MaxColumns).decode)(yield)
+	}
+}
+
+// positions decodes a list of positions.
+func (r *reader) positions(s section) iter.Seq2[*farmdata.Record, error] {
+	return r.entries(s, 1, decodeEntry)
+}

@@ -1,0 +1,360 @@
+package efdi
+
+import (
+	"encoding/hex"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+)
+
+// unmarshal forgets what is not described: it would only take memory.
+var unmarshal = proto.UnmarshalOptions{DiscardUnknown: true}
+
+// Fields that may be large: tasks, for the logs in them, and those logs.
+const (
+	taskField = 23
+	logField  = 20
+)
+
+// readTaskData reads everything but the logs of tasks into memory. The error is that
+// of the source.
+func (r *reader) readTaskData(s section) error {
+	left := r.cfg.MaxMessage
+	elements := r.cfg.MaxElements
+	var data efdipb.TaskData
+	rest, err := r.gather(s, taskField, &left, func(task section) error {
+		var logs []section
+		body, err := r.gather(task, logField, &left, func(log section) error {
+			if len(logs) == r.cfg.MaxElements {
+				return damaged(farmdata.KindLimit, log.offset, "more logs than allowed", nil)
+			}
+			logs = append(logs, log)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		var message efdipb.Task
+		if !r.fitting(body, message.ProtoReflect().Descriptor(), &elements, task.offset) {
+			return nil
+		}
+		if err := unmarshal.Unmarshal(body, &message); err != nil {
+			r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
+			return nil
+		}
+		converted := convertTask(&message)
+		for _, log := range logs {
+			r.addLog(log, converted.ID)
+			converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
+		}
+		r.set.Tasks = append(r.set.Tasks, converted)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if r.fitting(rest, data.ProtoReflect().Descriptor(), &elements, s.offset) {
+		if err := unmarshal.Unmarshal(rest, &data); err != nil {
+			r.add(damaged(farmdata.KindSyntax, s.offset, "message is malformed", nil))
+		} else {
+			convertTaskData(r.set, &data)
+		}
+	}
+	return nil
+}
+
+// gather returns the fields of a message, but gives those that may be large to big,
+// one by one. What is damaged, or beyond the limit, ends the message with a
+// finding. The error is that of the source.
+func (r *reader) gather(s section, number protowire.Number, left *int64, big func(section) error) ([]byte, error) {
+	var rest []byte
+	for w := walk(s); ; {
+		f, err := w.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return rest, nil
+		case err != nil:
+		case f.number == number && f.wire == protowire.BytesType:
+			if err = big(section{s.r, f.body, f.length}); err == nil {
+				err = w.skip(f)
+			}
+		case f.end()-f.start > *left:
+			err = damaged(farmdata.KindLimit, f.start, "message larger than allowed", nil)
+		case f.wire == protowire.BytesType:
+			*left -= f.end() - f.start
+			rest = protowire.AppendTag(rest, f.number, f.wire)
+			rest = protowire.AppendVarint(rest, uint64(f.length))
+			rest, err = w.read(f, rest)
+		default:
+			*left -= f.end() - f.start
+			rest = slices.Grow(rest, 16)
+			number := make([]byte, f.length)
+			rest = protowire.AppendTag(rest, f.number, f.wire)
+			if _, err = s.r.ReadAt(number, f.body); err == nil || errors.Is(err, io.EOF) {
+				err = nil
+			}
+			rest = append(rest, number...)
+		}
+		var finding *farmdata.Finding
+		if errors.As(err, &finding) {
+			r.add(finding)
+			return rest, sourceError(err)
+		} else if err != nil {
+			return rest, err
+		}
+	}
+}
+
+// fitting reports whether a message has no more elements than are left. A message of
+// two bytes takes a hundred in memory, so its length says little.
+func (r *reader) fitting(b []byte, message protoreflect.MessageDescriptor, left *int, offset int64) bool {
+	if count(b, message, left, 0) {
+		return true
+	}
+	r.add(damaged(farmdata.KindLimit, offset, "more elements than allowed", nil))
+	return false
+}
+
+func count(b []byte, message protoreflect.MessageDescriptor, left *int, depth int) bool {
+	const deepest = 64
+	if *left--; *left < 0 || depth > deepest {
+		return false
+	}
+	for len(b) > 0 {
+		number, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return true // Unmarshal will say so
+		}
+		length := protowire.ConsumeFieldValue(number, wire, b[n:])
+		if length < 0 {
+			return true
+		}
+		if field := message.Fields().ByNumber(number); field != nil && wire == protowire.BytesType {
+			if field.Message() != nil {
+				body, _ := protowire.ConsumeBytes(b[n:])
+				if !count(body, field.Message(), left, depth+1) {
+					return false
+				}
+			} else if field.IsList() {
+				if *left--; *left < 0 {
+					return false
+				}
+			}
+		}
+		b = b[n+length:]
+	}
+	return true
+}
+
+func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
+	s.Major, s.Minor, s.Origin = int(d.GetVersionMajor()), int(d.GetVersionMinor()), int(d.GetOrigin())
+	s.Software, s.SoftwareVersion = d.GetSoftware(), d.GetSoftwareVersion()
+	s.Controller, s.ControllerVersion = d.GetController(), d.GetControllerVersion()
+	for _, v := range d.GetDevice() {
+		s.Devices = append(s.Devices, convertDevice(v))
+	}
+	for _, v := range d.GetCustomer() {
+		s.Customers = append(s.Customers, farmdata.Customer{ID: id("CTR", v.GetId()), LastName: v.GetLastName(), FirstName: v.GetFirstName()})
+	}
+	for _, v := range d.GetFarm() {
+		s.Farms = append(s.Farms, farmdata.Farm{ID: id("FRM", v.GetId()), Designator: v.GetDesignator(), CustomerID: id("CTR", v.GetCustomer())})
+	}
+	for _, v := range d.GetWorker() {
+		s.Workers = append(s.Workers, farmdata.Worker{ID: id("WKR", v.GetId()), LastName: v.GetLastName(), FirstName: v.GetFirstName()})
+	}
+	for _, v := range d.GetProduct() {
+		s.Products = append(s.Products, farmdata.Product{ID: id("PDT", v.GetId()), Designator: v.GetDesignator(), GroupID: id("PGP", v.GetProductGroup()),
+			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi())})
+	}
+	for _, v := range d.GetProductGroup() {
+		s.ProductGroups = append(s.ProductGroups, farmdata.ProductGroup{ID: id("PGP", v.GetId()), Designator: v.GetDesignator()})
+	}
+	for _, v := range d.GetCropType() {
+		crop := farmdata.CropType{ID: id("CTP", v.GetId()), Designator: v.GetDesignator()}
+		for _, v := range v.GetVariety() {
+			crop.Varieties = append(crop.Varieties, farmdata.CropVariety{ID: id("CVT", v.GetId()), Designator: v.GetDesignator()})
+		}
+		s.CropTypes = append(s.CropTypes, crop)
+	}
+	for _, v := range d.GetValuePresentation() {
+		s.ValuePresentations = append(s.ValuePresentations, farmdata.ValuePresentation{ID: id("VPN", v.GetId()), Offset: v.GetOffset(), Scale: v.GetScale(),
+			Decimals: int(v.GetDecimals()), Unit: v.GetUnit()})
+	}
+	for _, v := range d.GetPartfield() {
+		s.Fields = append(s.Fields, convertField(v))
+	}
+}
+
+// ddi: what is none becomes 0.
+func ddi(n uint32) farmdata.DDI {
+	if n > math.MaxUint16 {
+		return 0
+	}
+	return farmdata.DDI(n)
+}
+
+func convertDevice(v *efdipb.Device) farmdata.Device {
+	device := farmdata.Device{ID: id("DVC", v.GetId()), Designator: v.GetDesignator(), SoftwareVersion: v.GetSoftwareVersion(), Name: hexadecimal(v.GetClientName()),
+		SerialNumber: v.GetSerialNumber(), StructureLabel: hexadecimal(v.GetStructureLabel()), LocalizationLabel: hexadecimal(v.GetLocalizationLabel())}
+	for _, v := range v.GetElement() {
+		element := farmdata.Element{ID: id("DET", v.GetId()), ObjectID: int(v.GetObjectId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
+			Number: int(v.GetNumber()), ParentObjectID: int(v.GetParentObjectId())}
+		for _, reference := range v.GetReference() {
+			element.Objects = append(element.Objects, int(reference.GetObjectId()))
+		}
+		device.Elements = append(device.Elements, element)
+	}
+	for _, v := range v.GetProcessData() {
+		device.ProcessData = append(device.ProcessData, farmdata.ProcessData{ObjectID: int(v.GetObjectId()), DDI: ddi(v.GetDdi()), Property: int(v.GetProperty()),
+			Triggers: int(v.GetTriggers()), Designator: v.GetDesignator(), PresentationID: int(v.GetValuePresentationObjectId())})
+	}
+	for _, v := range v.GetProperty() {
+		device.Properties = append(device.Properties, farmdata.Property{ObjectID: int(v.GetObjectId()), DDI: ddi(v.GetDdi()), Value: v.GetValue(),
+			Designator: v.GetDesignator(), PresentationID: int(v.GetValuePresentationObjectId())})
+	}
+	for _, v := range v.GetValuePresentation() {
+		device.Presentations = append(device.Presentations, farmdata.Presentation{ObjectID: int(v.GetObjectId()), Offset: v.GetOffset(), Scale: v.GetScale(),
+			Decimals: int(v.GetDecimals()), Unit: v.GetUnit()})
+	}
+	return device
+}
+
+// hexadecimal writes bytes as TaskData has them.
+func hexadecimal(b []byte) string { return strings.ToUpper(hex.EncodeToString(b)) }
+
+func convertField(v *efdipb.Partfield) farmdata.Field {
+	field := farmdata.Field{ID: id("PFD", v.GetId()), Code: v.GetCode(), Designator: v.GetDesignator(), Area: int64(min(v.GetArea(), math.MaxInt64)),
+		CustomerID: id("CTR", v.GetCustomer()), FarmID: id("FRM", v.GetFarm()), CropTypeID: id("CTP", v.GetCropType()),
+		VarietyID: id("CVT", v.GetCropVariety()), ParentID: id("PFD", v.GetField()),
+		Polygons: convertPolygons(v.GetPolygon()), Lines: convertLines(v.GetLineString()), Points: convertPoints(v.GetPoint())}
+	for _, v := range v.GetGuidanceGroup() {
+		group := farmdata.GuidanceGroup{ID: id("GGP", v.GetId()), Designator: v.GetDesignator(), Boundaries: convertPolygons(v.GetBoundary())}
+		for _, v := range v.GetPattern() {
+			pattern := farmdata.GuidancePattern{ID: id("GPN", v.GetId()), Designator: v.GetDesignator(), Type: int(v.GetType()), Heading: v.GetHeading(),
+				Radius: int64(min(v.GetRadius(), math.MaxInt64)), Boundaries: convertPolygons(v.GetBoundary())}
+			if line := v.GetLineString(); line != nil {
+				pattern.Lines = convertLines([]*efdipb.LineString{line})
+			}
+			group.Patterns = append(group.Patterns, pattern)
+		}
+		field.Guidance = append(field.Guidance, group)
+	}
+	return field
+}
+
+func convertPolygons(list []*efdipb.Polygon) (polygons []farmdata.Polygon) {
+	for _, v := range list {
+		polygons = append(polygons, farmdata.Polygon{ID: id("PLN", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
+			Area: int64(min(v.GetArea(), math.MaxInt64)), Rings: convertLines(v.GetLineString())})
+	}
+	return polygons
+}
+
+func convertLines(list []*efdipb.LineString) (lines []farmdata.LineString) {
+	for _, v := range list {
+		lines = append(lines, farmdata.LineString{ID: id("LSG", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(), Points: convertPoints(v.GetPoint())})
+	}
+	return lines
+}
+
+func convertPoints(list []*efdipb.Point) (points []farmdata.Point) {
+	for _, v := range list {
+		points = append(points, farmdata.Point{ID: id("PNT", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
+			North: v.GetNorth(), East: v.GetEast(), Up: v.GetUp()})
+	}
+	return points
+}
+
+func convertTask(v *efdipb.Task) farmdata.Task {
+	task := farmdata.Task{ID: id("TSK", v.GetId()), Designator: v.GetDesignator(), CustomerID: id("CTR", v.GetCustomer()), FarmID: id("FRM", v.GetFarm()),
+		FieldID: id("PFD", v.GetPartfield()), WorkerID: id("WKR", v.GetWorker()), Status: int(v.GetStatus()),
+		DefaultZone: int(v.GetDefaultZone()), LostZone: int(v.GetPositionLostZone()), OutsideZone: int(v.GetOutOfFieldZone())}
+	for _, v := range v.GetTime() {
+		task.Times = append(task.Times, convertTime(v))
+	}
+	for _, v := range v.GetTreatmentZone() {
+		zone := farmdata.TreatmentZone{Code: int(v.GetCode()), Designator: v.GetDesignator(), Polygons: convertPolygons(v.GetPolygon())}
+		for _, v := range v.GetValue() {
+			zone.Values = append(zone.Values, farmdata.ZoneValue{DDI: ddi(v.GetDdi()), Raw: v.GetValue(), ProductID: id("PDT", v.GetProduct()),
+				ElementID: id("DET", v.GetDeviceElement()), Presentation: id("VPN", v.GetValuePresentation())})
+		}
+		task.Zones = append(task.Zones, zone)
+	}
+	for _, v := range v.GetDeviceAllocation() {
+		start, stop := stamps(v.GetStamp())
+		task.Devices = append(task.Devices, farmdata.DeviceAllocation{Name: hexadecimal(v.GetClientName()), Mask: hexadecimal(v.GetClientNameMask()),
+			DeviceID: id("DVC", v.GetDevice()), Start: start, Stop: stop})
+	}
+	for _, v := range v.GetProductAllocation() {
+		start, stop := stamps(v.GetStamp())
+		task.Products = append(task.Products, farmdata.ProductAllocation{ProductID: id("PDT", v.GetProduct()), ElementID: id("DET", v.GetDeviceElement()),
+			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi()), Raw: v.GetValue(), Mode: int(v.GetMode()), Start: start, Stop: stop})
+	}
+	for _, v := range v.GetGuidanceAllocation() {
+		start, stop := stamps(v.GetStamp())
+		task.Guidance = append(task.Guidance, farmdata.GuidanceAllocation{GroupID: id("GGP", v.GetGuidanceGroup()), Start: start, Stop: stop})
+	}
+	if g := v.GetGrid(); g != nil {
+		task.Grids = []*farmdata.Grid{{Type: int(g.GetType()), North: g.GetNorth(), East: g.GetEast(), CellNorth: g.GetCellNorth(), CellEast: g.GetCellEast(),
+			Rows: int64(min(g.GetRows(), math.MaxInt64)), Cols: int64(min(g.GetColumns(), math.MaxInt64)), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),
+			Cells: func(func(*farmdata.Cell, error) bool) {}}}
+	}
+	return task
+}
+
+func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp) {
+	return farmdata.Stamp{Wall: instant(v.GetStart())}, farmdata.Stamp{Wall: instant(v.GetStop())}
+}
+
+func convertTime(v *efdipb.Time) farmdata.TaskTime {
+	t := farmdata.TaskTime{Start: farmdata.Stamp{Wall: instant(v.GetStart())}, Stop: farmdata.Stamp{Wall: instant(v.GetStop())}, Type: int(v.GetType())}
+	if seconds := v.GetDuration(); seconds <= math.MaxInt64/uint64(time.Second) {
+		t.Duration = time.Duration(seconds) * time.Second
+	}
+	for _, p := range []*efdipb.Position{v.GetPositionStart(), v.GetPositionStop()} {
+		if p != nil {
+			position := farmdata.Position{North: p.GetNorth(), East: p.GetEast(), Up: p.GetUp(), Status: uint8(p.GetStatus()),
+				PDOP: p.GetPdop(), HDOP: p.GetHdop(), Satellites: int(p.GetSatellites())}
+			has(&position)
+			t.Positions = append(t.Positions, position)
+		}
+	}
+	for _, v := range v.GetDataLogValue() {
+		t.Totals = append(t.Totals, farmdata.Total{DDI: ddi(v.GetDdi()), ElementID: id("DET", v.GetDeviceElement()), Raw: v.GetValue()})
+	}
+	return t
+}
+
+// instant returns the zero time for a timestamp that is absent or out of range.
+func instant(t *timestamppb.Timestamp) time.Time {
+	if !t.IsValid() {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// id makes the ID that stands in TaskData: the hyphen that some have there is a
+// minus sign here.
+func id(letters string, from *efdipb.UID) string {
+	switch {
+	case from == nil:
+		return ""
+	case from.GetNumber() == 0 && len(from.GetUri()) > 0:
+		return from.GetUri()[0]
+	case from.GetNumber() == 0:
+		return ""
+	}
+	return letters + strconv.FormatInt(from.GetNumber(), 10)
+}

@@ -1,0 +1,47 @@
+package farmdata_test
+
+import (
+	"fmt"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+func ExampleParseStamp() {
+	for _, text := range []string{"2021-04-09T14:54:04.975", "2020-10-28T07:21:53+01:00"} {
+		stamp, err := farmdata.ParseStamp(text)
+		t, instant := stamp.Time()
+		fmt.Println(stamp, t.UTC().Hour(), instant, err)
+	}
+	// Output:
+	// 2021-04-09T14:54:04.975 14 false <nil>
+	// 2020-10-28T07:21:53+01:00 6 true <nil>
+}
+
+func ExampleParseDDI() {
+	ddi, err := farmdata.ParseDDI("0043")
+	fmt.Println(ddi, uint16(ddi), err)
+	// Output: 0043 67 <nil>
+}
+
+func ExampleDDI_Meaning() {
+	for _, ddi := range []farmdata.DDI{0x0043, 0xEA60} {
+		meaning, ok := ddi.Meaning()
+		fmt.Printf("%s %q %q %v %t\n", ddi, meaning.Name, meaning.Unit, meaning.Scale, ok)
+	}
+	// Output:
+	// 0043 "Actual working width" "mm" 1 true
+	// EA60 "" "" 0 false
+}
+
+func ExampleColumn_Describe() {
+	mower := &farmdata.Device{
+		Designator:    "Mower",
+		Elements:      []farmdata.Element{{ID: "DET-1", Designator: "Body", Objects: []int{10}}},
+		ProcessData:   []farmdata.ProcessData{{ObjectID: 10, DDI: 0x0043, Designator: "Width", PresentationID: 20}},
+		Presentations: []farmdata.Presentation{{ObjectID: 20, Scale: 0.001, Decimals: 2, Unit: "m"}},
+	}
+	column := farmdata.Column{DDI: 0x0043, ElementID: "DET-1"}
+	column.Describe(mower, &mower.Elements[0])
+	fmt.Println(column.Device, column.Element, column.Name, farmdata.Value{Column: &column, Raw: 9000}.Scaled(), column.Unit)
+	// Output: Mower Body Width 9 m
+}

@@ -1,0 +1,88 @@
+package farmdata
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Kind is what a Finding is about.
+type Kind string
+
+// Kinds of findings, each with what is done about it.
+const (
+	// KindMissing: something names a file that is not there. The rest is read.
+	KindMissing Kind = "missing"
+	// KindDuplicate: a file, a log or an ID is there twice. The first one counts.
+	KindDuplicate Kind = "duplicate"
+	// KindOrphan: no task names this log. It is read like any other.
+	KindOrphan Kind = "orphan"
+	// KindEmpty: a file is too short to have anything in it.
+	KindEmpty Kind = "empty"
+	// KindCut: a file ends in the middle of something. What stands before that is given.
+	KindCut Kind = "cut"
+	// KindSurplus: a file goes on behind its end. What belongs to it is given.
+	KindSurplus Kind = "surplus"
+	// KindOutOfStep: a record has a value that its header does not describe, so
+	// where the next record begins is unknown. The records before it are given.
+	KindOutOfStep Kind = "out of step"
+	// KindPosition: a position is not on Earth. The record is given with it;
+	// Position.Valid is false.
+	KindPosition Kind = "position"
+	// KindTime: a time of day is beyond the end of the day. The record is given.
+	KindTime Kind = "time"
+	// KindSyntax: XML or protobuf that is malformed. What stands before that is given.
+	KindSyntax Kind = "syntax"
+	// KindValue: an attribute cannot be read. It counts as absent.
+	KindValue Kind = "value"
+	// KindReference: an ID that nothing has. What refers to it is given.
+	KindReference Kind = "reference"
+	// KindUnreadable: a file, or the rest of one, cannot be read, e.g. because of a
+	// wrong checksum. What stands before that is given.
+	KindUnreadable Kind = "unreadable"
+	// KindUnsupported: something that this library does not read. The rest is read.
+	KindUnsupported Kind = "unsupported"
+	// KindLimit: more than the configuration allows. What is within it is given.
+	KindLimit Kind = "limit"
+)
+
+// Finding is something that could not be read as it should be. It is an error so
+// that streams can yield it between their records.
+type Finding struct {
+	Kind Kind
+	// File is the path of the file inside the archive; empty for the whole.
+	File string
+	// Offset is the byte in the file, unpacked, where it was found; -1 if unknown.
+	Offset int64
+	// Record is the number of the record or cell, from 0; -1 outside of those.
+	Record int64
+	// Detail says more, for people. It has no content of the data.
+	Detail string
+	// Err is the cause; nil if there is no other error behind it.
+	Err error
+}
+
+// Error says what and where.
+func (f *Finding) Error() string {
+	var b strings.Builder
+	if f.File != "" {
+		b.WriteString(f.File)
+		b.WriteString(": ")
+	}
+	b.WriteString(string(f.Kind))
+	if f.Detail != "" {
+		b.WriteString(": " + f.Detail)
+	}
+	if f.Record >= 0 {
+		fmt.Fprintf(&b, ", record %d", f.Record)
+	}
+	if f.Offset >= 0 {
+		fmt.Fprintf(&b, ", byte %d", f.Offset)
+	}
+	if f.Err != nil {
+		fmt.Fprintf(&b, ": %v", f.Err)
+	}
+	return b.String()
+}
+
+// Unwrap returns Err.
+func (f *Finding) Unwrap() error { return f.Err }

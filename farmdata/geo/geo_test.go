@@ -1,0 +1,294 @@
+package geo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// collection is what the tests look at in GeoJSON.
+type collection struct {
+	Type     string
+	Features []struct {
+		Type     string
+		Geometry struct {
+			Type        string
+			Coordinates json.RawMessage
+		}
+		Properties map[string]any
+	}
+	Columns map[string]map[string]string
+}
+
+// written returns what write makes of an empty Writer.
+func written(t *testing.T, cfg Config, write func(*Writer) error) (c collection) {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := NewWriter(&b, cfg)
+	if err == nil {
+		err = write(w)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil {
+		err = w.Close() // does nothing
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b.Bytes(), &c); err != nil {
+		t.Fatalf("%v: %s", err, b.Bytes())
+	}
+	if c.Type != "FeatureCollection" || c.Features == nil {
+		t.Fatalf("%s is no collection", b.Bytes())
+	}
+	return c
+}
+
+// logOf makes a log of records; a finding stands where the record is nil.
+func logOf(records ...*farmdata.Record) *farmdata.Log {
+	return &farmdata.Log{Name: "TLG00001", TaskID: "TSK1", Records: func(yield func(*farmdata.Record, error) bool) {
+		for i, record := range records {
+			if record == nil {
+				if !yield(nil, &farmdata.Finding{Kind: farmdata.KindCut, Record: int64(i)}) {
+					return
+				}
+				continue
+			}
+			record.Number = int64(i)
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}}
+}
+
+var start = time.Date(2021, 1, 25, 1, 0, 0, 0, time.UTC)
+
+func at(seconds int, north, east float64, values ...farmdata.Value) *farmdata.Record {
+	return &farmdata.Record{Stamp: farmdata.Stamp{Wall: start.Add(time.Duration(seconds) * time.Second), Local: true}, Values: values,
+		Position: farmdata.Position{North: north, East: east, Up: 1500, Status: 4, Has: farmdata.HasNorth | farmdata.HasEast | farmdata.HasUp | farmdata.HasStatus}}
+}
+
+func TestTracksEndAtGaps(t *testing.T) {
+	t.Parallel()
+	var found []*farmdata.Finding
+	log := logOf(at(0, 52, 7), at(1, 52.1, 7.1), at(2, 0, 0), nil, at(3, 95, 7), at(4, 52.2, 7.2), // one part, with what is left out
+		at(400, 53, 8),                     // one place
+		at(800, 53, 8), at(801, 53.1, 8.1), // another part
+		at(802, -17, 179.9), at(803, -17, -179.9), at(804, -17, -179.8)) // over the 180th meridian
+	c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Track(log) })
+	var got []string
+	for _, f := range c.Features {
+		got = append(got, f.Geometry.Type+string(f.Geometry.Coordinates))
+	}
+	want := []string{"LineString[[7,52],[7.1,52.1],[7.2,52.2]]", "Point[8,53]", "LineString[[8,53],[8.1,53.1],[179.9,-17]]", "LineString[[-179.9,-17],[-179.8,-17]]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("features %q, want %q", got, want)
+	}
+	p := c.Features[0].Properties
+	if p["start"] != "2021-01-25T01:00:00" || p["end"] != "2021-01-25T01:00:04" || p["records"] != 3.0 || p["task"] != "TSK1" || c.Features[3].Properties["part"] != 4.0 {
+		t.Errorf("properties %v", p)
+	}
+	if len(found) != 1 || found[0].Kind != farmdata.KindCut {
+		t.Errorf("findings %v", found)
+	}
+	if c := written(t, Config{Gap: time.Hour}, func(w *Writer) error { return w.Track(log) }); len(c.Features) != 2 {
+		t.Errorf("%d parts with gaps up to an hour, want those on both sides of the 180th meridian", len(c.Features))
+	}
+	first, second := at(0, 52, 7), at(1, 52, 8)
+	second.Stamp.UTC = start.Add(-time.Hour)
+	if c := written(t, Config{}, func(w *Writer) error { return w.Track(logOf(first, second, at(2, 52, 9))) }); len(c.Features) != 1 {
+		t.Errorf("%d parts, want one: a receiver that knows UTC now and then makes no gap", len(c.Features))
+	}
+	if err := (Config{Gap: -1}).Validate(); err == nil {
+		t.Error("a negative gap")
+	}
+}
+
+func TestPointsHaveTheirValues(t *testing.T) {
+	t.Parallel()
+	columns := []farmdata.Column{
+		{DDI: 0x43, ElementID: "DET-1", Name: `Width "left"`, Unit: "m", Scale: 0.001}, {DDI: 0x43, ElementID: "DET-1", Scale: 1}, {DDI: 1, Scale: math.Inf(1)},
+	}
+	value := func(column int, raw int64) farmdata.Value { return farmdata.Value{Column: &columns[column], Raw: raw} }
+	c := written(t, Config{}, func(w *Writer) error {
+		return w.Points(logOf(at(0, 52.1234567, 7, value(0, 9000), value(1, 5), value(0, 1), value(2, 1)), at(1, 0, 0, value(0, 1)), at(2, 52, 7, value(0, 8000))))
+	})
+	if len(c.Features) != 2 || string(c.Features[0].Geometry.Coordinates) != "[7,52.1234567]" {
+		t.Fatalf("features %+v", c.Features)
+	}
+	p := c.Features[0].Properties
+	if p["0043_DET-1"] != 9.0 || p["0043_DET-1_2"] != 5.0 || p["time"] != "2021-01-25T01:00:00" || p["up"] != 1.5 || p["status"] != 4.0 {
+		t.Errorf("properties %v", p)
+	}
+	if v, there := p["0001"]; !there || v != nil {
+		t.Errorf("infinity is %v, want null", v)
+	}
+	if c.Features[1].Properties["0043_DET-1"] != 8.0 || c.Columns["0043_DET-1"]["unit"] != "m" || c.Columns["0043_DET-1"]["name"] != `Width "left"` {
+		t.Errorf("properties %v, columns %v", c.Features[1].Properties, c.Columns)
+	}
+}
+
+// ring is a ring of places given as east, north.
+func ring(kind int, places ...float64) farmdata.LineString {
+	line := farmdata.LineString{Type: kind}
+	for i := 0; i+1 < len(places); i += 2 {
+		line.Points = append(line.Points, farmdata.Point{East: places[i], North: places[i+1]})
+	}
+	return line
+}
+
+func TestFieldsFollowTheRules(t *testing.T) {
+	t.Parallel()
+	field := &farmdata.Field{ID: "PFD1", Designator: "Field", Area: 100, Polygons: []farmdata.Polygon{
+		{Rings: []farmdata.LineString{
+			ring(2, 7.2, 52.2, 7.4, 52.2, 7.4, 52.4),   // a hole, counterclockwise, before its exterior
+			ring(1, 7, 52, 7, 53, 8, 53, 8, 52, 8, 52), // clockwise, open, a place twice
+			ring(1, 9, 52, 10, 52, 10, 53, 9, 52),      // another one, closed
+			ring(2, 50, 50, 51, 50, 51, 51),            // a hole in nothing
+			ring(1, 7, 52, 8, 52),                      // a line
+			ring(1, 7, 52, 8, 52, 9, 52),               // a line of three places
+			ring(1, 7, 95, 8, 52, 200, 52),             // not on Earth
+		}},
+		{},
+	}}
+	c := written(t, Config{}, func(w *Writer) error {
+		if err := w.Field(&farmdata.Field{ID: "nowhere"}); err != nil {
+			return err
+		}
+		return w.Field(field)
+	})
+	const want = "[[[[7,52],[8,52],[8,53],[7,53],[7,52]],[[7.2,52.2],[7.4,52.4],[7.4,52.2],[7.2,52.2]]],[[[9,52],[10,52],[10,53],[9,52]]]]"
+	if len(c.Features) != 1 || c.Features[0].Geometry.Type != "MultiPolygon" || string(c.Features[0].Geometry.Coordinates) != want {
+		t.Errorf("%d features, the first one %s, want\n%s", len(c.Features), c.Features[0].Geometry.Coordinates, want)
+	}
+	if p := c.Features[0].Properties; p["name"] != "Field" || p["area"] != 100.0 {
+		t.Errorf("properties %v", p)
+	}
+	if len(field.Polygons[0].Rings[1].Points) != 5 || field.Polygons[0].Rings[1].Points[0].North != 52 || field.Polygons[0].Rings[1].Points[1].North != 53 {
+		t.Error("the field was changed")
+	}
+}
+
+func TestGridsAreCells(t *testing.T) {
+	t.Parallel()
+	grid := &farmdata.Grid{Name: "GRD00001", North: 52, East: 7, CellNorth: 0.5, CellEast: 0.25, Rows: 1, Cols: 2}
+	column := &farmdata.Column{DDI: 6, Scale: 0.01}
+	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
+		_ = yield(&farmdata.Cell{Zone: 1, Values: []farmdata.Value{{Column: column, Raw: 1200}}}, nil) && yield(&farmdata.Cell{Col: 1}, nil) && yield(nil, &farmdata.Finding{})
+	}
+	c := written(t, Config{}, func(w *Writer) error { return w.Grid(grid) })
+	if len(c.Features) != 2 || string(c.Features[1].Geometry.Coordinates) != "[[[7.25,52],[7.5,52],[7.5,52.5],[7.25,52.5],[7.25,52]]]" {
+		t.Fatalf("features %+v", c.Features)
+	}
+	if p := c.Features[0].Properties; p["0006"] != 12.0 || p["zone"] != 1.0 {
+		t.Errorf("properties %v", p)
+	}
+}
+
+var errDisk = errors.New("disk full")
+
+type full struct{ left int }
+
+// Write takes what is left.
+func (f *full) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, errDisk
+	}
+	return len(p), nil
+}
+
+// TestWriteErrorsEndTheWork: a log is not read to its end when nobody takes it.
+func TestWriteErrorsEndTheWork(t *testing.T) {
+	t.Parallel()
+	read := 0
+	endless := func(f func(int) *farmdata.Record) iter.Seq2[*farmdata.Record, error] {
+		return func(yield func(*farmdata.Record, error) bool) {
+			for i := range 1_000_000 {
+				record := f(i)
+				record.Number = int64(i)
+				if read++; !yield(record, nil) {
+					return
+				}
+			}
+		}
+	}
+	log := &farmdata.Log{Records: endless(func(i int) *farmdata.Record { return at(i, 52, 7) })}
+	for name, write := range map[string]func(*Writer) error{
+		"track": func(w *Writer) error { return w.Track(log) }, "points": func(w *Writer) error { return w.Points(log) },
+	} {
+		w, err := NewWriter(&full{10_000}, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read = 0
+		if err := write(w); !errors.Is(err, errDisk) || read > 10_000 {
+			t.Errorf("%s: %v after %d records", name, err, read)
+		}
+		if err := w.Close(); !errors.Is(err, errDisk) {
+			t.Errorf("%s: Close: %v", name, err)
+		}
+	}
+	c := written(t, Config{}, func(w *Writer) error {
+		if err := w.Points(&farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) { yield(nil, io.ErrUnexpectedEOF) }}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%v, want the error of the stream", err)
+		}
+		return nil
+	})
+	if len(c.Features) != 0 {
+		t.Errorf("features %v", c.Features)
+	}
+}
+
+// FuzzMultiPolygon: whatever the rings are, what comes out follows the rules.
+func FuzzMultiPolygon(f *testing.F) {
+	f.Add([]byte{1, 4, 0, 0, 10, 0, 10, 10, 0, 10, 2, 3, 2, 2, 4, 2, 4, 4})
+	f.Add([]byte{1, 3, 0, 0, 1, 1, 2, 2})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var polygon farmdata.Polygon
+		for len(data) > 2 {
+			line := farmdata.LineString{Type: int(data[0])}
+			n := min(int(data[1]), (len(data)-2)/2)
+			for i := range n {
+				line.Points = append(line.Points, farmdata.Point{East: float64(int8(data[2+2*i])) * 1.5, North: float64(int8(data[3+2*i]))})
+			}
+			polygon.Rings = append(polygon.Rings, line)
+			data = data[2+2*n:]
+		}
+		for _, rings := range MultiPolygon([]farmdata.Polygon{polygon}) {
+			for i, ring := range rings {
+				if len(ring) < 4 || ring[0] != ring[len(ring)-1] {
+					t.Errorf("ring %v is not closed", ring)
+				}
+				if (area(ring[1:]) > 0) != (i == 0) {
+					t.Errorf("ring %d of %v goes the wrong way", i, rings)
+				}
+				for _, at := range ring {
+					if math.Abs(at[0]) > 180 || math.Abs(at[1]) > 90 {
+						t.Errorf("%v is not on Earth", at)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestStringsAreEscaped(t *testing.T) {
+	t.Parallel()
+	field := &farmdata.Field{Designator: "a\"b\\c\n\x00\xff<é", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring(1, 7, 52, 8, 52, 8, 53)}}}}
+	c := written(t, Config{}, func(w *Writer) error { return w.Field(field) })
+	if got := c.Features[0].Properties["name"]; got != strings.ToValidUTF8(field.Designator, "\ufffd") {
+		t.Errorf("%q", got)
+	}
+}

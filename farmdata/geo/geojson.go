@@ -1,0 +1,352 @@
+package geo
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// Config says how a map is made.
+type Config struct {
+	// Gap is the time without a valid position that ends a part of a track. Zero means
+	// 5 minutes; negative is a mistake.
+	Gap time.Duration
+	// Finding is called for each finding of a log or grid while it is read, by the
+	// goroutine that writes it. Nil means that findings are passed over.
+	Finding func(*farmdata.Finding)
+}
+
+// Validate reports a Gap that is negative.
+func (c Config) Validate() error {
+	if c.Gap < 0 {
+		return errors.New("geo: Gap is negative")
+	}
+	return nil
+}
+
+func (c *Config) setDefaults() {
+	if c.Gap == 0 {
+		c.Gap = 5 * time.Minute
+	}
+	if c.Finding == nil {
+		c.Finding = func(*farmdata.Finding) {}
+	}
+}
+
+// Writer writes one FeatureCollection, for one goroutine. Beside the features it has
+// a member "columns" that says what the properties with the names of Keys are.
+type Writer struct {
+	w        *bufio.Writer
+	cfg      Config
+	keys     Keys
+	features int
+	closed   bool
+	buffer   []byte
+}
+
+// NewWriter returns a Writer that writes to w. An error of w comes from the call that
+// met it or from a later one, at the latest from Close.
+func NewWriter(w io.Writer, cfg Config) (*Writer, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	return &Writer{w: bufio.NewWriter(w), cfg: cfg}, nil
+}
+
+// Close completes the collection. It does not close what the Writer writes to. A
+// second call does nothing.
+func (w *Writer) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.open()
+	w.raw("]")
+	if len(w.keys.Columns()) > 0 {
+		w.raw(`,"columns":`)
+		descriptions, err := json.Marshal(w.keys.Descriptions())
+		if err != nil {
+			return fmt.Errorf("geo: %w", err)
+		}
+		_, _ = w.w.Write(descriptions)
+	}
+	w.raw("}\n")
+	return w.flush()
+}
+
+// Track writes the way of a log: a LineString for each part of it without a gap, or a
+// Point where a part has one place only. Parts also end at the 180th meridian.
+func (w *Writer) Track(log *farmdata.Log) error {
+	var t track
+	for record, err := range log.Records {
+		if err != nil {
+			if err := w.found(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if !record.Position.Valid() {
+			continue
+		}
+		at := Coordinates{record.Position.East, record.Position.North}
+		now := record.Stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
+		if now.IsZero() {
+			now = record.Stamp.UTC
+		}
+		if t.count > 0 && (now.Sub(t.last) > w.cfg.Gap || math.Abs(at[0]-t.at[0]) > 180) {
+			w.endTrack(log, &t)
+		}
+		switch t.count {
+		case 0:
+			t.first = record.Stamp
+		case 1:
+			w.begin()
+			w.raw(`"geometry":{"type":"LineString","coordinates":[`)
+			w.coordinates(t.at)
+			fallthrough
+		default:
+			w.raw(",")
+			w.coordinates(at)
+		}
+		t.count++
+		t.at, t.last, t.stamp = at, now, record.Stamp
+		if t.count%1000 == 0 && w.failed() != nil {
+			return w.failed()
+		}
+	}
+	w.endTrack(log, &t)
+	return w.failed()
+}
+
+// track is a part of a track that is being written.
+type track struct {
+	count, part  int
+	at           Coordinates
+	last         time.Time
+	first, stamp farmdata.Stamp
+}
+
+func (w *Writer) endTrack(log *farmdata.Log, t *track) {
+	switch t.count {
+	case 0:
+		return
+	case 1:
+		w.begin()
+		w.raw(`"geometry":{"type":"Point","coordinates":`)
+		w.coordinates(t.at)
+		w.raw("}")
+	default:
+		w.raw("]}")
+	}
+	t.part++
+	w.raw(`,"properties":{"kind":"track","log":`)
+	w.string(log.Name)
+	w.raw(`,"task":`)
+	w.string(log.TaskID)
+	w.raw(`,"part":` + strconv.Itoa(t.part) + `,"records":` + strconv.Itoa(t.count) + `,"start":`)
+	w.string(t.first.String())
+	w.raw(`,"end":`)
+	w.string(t.stamp.String())
+	w.raw("}}")
+	t.count = 0
+}
+
+// Points writes a Point for each record of a log that has a valid position, with its
+// time, without an offset if that is local, and its scaled values.
+func (w *Writer) Points(log *farmdata.Log) error {
+	seen := map[*farmdata.Column]int64{} // the record, from 1, that a column was written in
+	for record, err := range log.Records {
+		if err != nil {
+			if err := w.found(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if !record.Position.Valid() {
+			continue
+		}
+		p := record.Position
+		w.begin()
+		w.raw(`"geometry":{"type":"Point","coordinates":`)
+		w.coordinates(Coordinates{p.East, p.North})
+		w.raw(`},"properties":{"kind":"record","log":`)
+		w.string(log.Name)
+		w.raw(`,"record":` + strconv.FormatInt(record.Number, 10) + `,"time":`)
+		w.string(record.Stamp.String())
+		if p.Has&farmdata.HasUp != 0 {
+			w.raw(`,"up":`)
+			w.number(float64(p.Up) / 1000)
+		}
+		if p.Has&farmdata.HasStatus != 0 {
+			w.raw(`,"status":` + strconv.Itoa(int(p.Status)))
+		}
+		for _, v := range record.Values {
+			if seen[v.Column] == record.Number+1 {
+				continue // twice in damaged data; an object has a name once
+			}
+			seen[v.Column] = record.Number + 1
+			w.value(v)
+		}
+		w.raw("}}")
+		if record.Number%1000 == 0 && w.failed() != nil {
+			return w.failed()
+		}
+	}
+	return w.failed()
+}
+
+// Field writes the boundaries of a field as one MultiPolygon; nothing if it has none.
+func (w *Writer) Field(field *farmdata.Field) error {
+	multi := MultiPolygon(field.Polygons)
+	if len(multi) == 0 {
+		return w.failed()
+	}
+	w.begin()
+	w.raw(`"geometry":{"type":"MultiPolygon","coordinates":[`)
+	for i, polygon := range multi {
+		w.comma(i)
+		w.raw("[")
+		for j, ring := range polygon {
+			w.comma(j)
+			w.ring(ring)
+		}
+		w.raw("]")
+	}
+	w.raw(`]},"properties":{"kind":"field","id":`)
+	w.string(field.ID)
+	w.raw(`,"name":`)
+	w.string(field.Designator)
+	w.raw(`,"area":` + strconv.FormatInt(field.Area, 10) + "}}")
+	return w.failed()
+}
+
+// Grid writes a Polygon for each cell of a grid, with its treatment zone and its
+// scaled values.
+func (w *Writer) Grid(grid *farmdata.Grid) error {
+	for cell, err := range grid.Cells {
+		if err != nil {
+			if err := w.found(err); err != nil {
+				return err
+			}
+			continue
+		}
+		w.begin()
+		w.raw(`"geometry":{"type":"Polygon","coordinates":[`)
+		w.ring(Rectangle(grid, cell))
+		w.raw(`]},"properties":{"kind":"cell","grid":`)
+		w.string(grid.Name)
+		w.raw(`,"row":` + strconv.FormatInt(cell.Row, 10) + `,"column":` + strconv.FormatInt(cell.Col, 10) + `,"zone":` + strconv.Itoa(cell.Zone))
+		for _, v := range cell.Values {
+			w.value(v)
+		}
+		w.raw("}}")
+		if cell.Col == 0 && w.failed() != nil {
+			return w.failed()
+		}
+	}
+	return w.failed()
+}
+
+// found takes what a stream yields instead of a record.
+func (w *Writer) found(err error) error {
+	var finding *farmdata.Finding
+	if !errors.As(err, &finding) {
+		return fmt.Errorf("geo: %w", err)
+	}
+	w.cfg.Finding(finding)
+	return nil
+}
+
+// open begins the collection.
+func (w *Writer) open() {
+	if w.features == 0 {
+		w.raw(`{"type":"FeatureCollection","features":[`)
+		w.features = -1 // nothing in it yet
+	}
+}
+
+// begin begins a feature.
+func (w *Writer) begin() {
+	w.open()
+	if w.features > 0 {
+		w.raw(",\n")
+	} else {
+		w.features = 0
+	}
+	w.features++
+	w.raw(`{"type":"Feature",`)
+}
+
+// failed returns the error that the buffer keeps.
+func (w *Writer) failed() error {
+	if _, err := w.w.Write(nil); err != nil {
+		return fmt.Errorf("geo: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) flush() error {
+	if err := w.w.Flush(); err != nil {
+		return fmt.Errorf("geo: %w", err)
+	}
+	return nil
+}
+
+func (w *Writer) raw(s string) { _, _ = w.w.WriteString(s) } // failed has the error
+
+func (w *Writer) comma(i int) {
+	if i > 0 {
+		w.raw(",")
+	}
+}
+
+func (w *Writer) string(s string) {
+	b, err := json.Marshal(s)
+	if err != nil { // a string always can be marshaled
+		b = []byte(`""`)
+	}
+	_, _ = w.w.Write(b)
+}
+
+// number writes null for what JSON has no number for.
+func (w *Writer) number(f float64) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		w.raw("null")
+		return
+	}
+	w.buffer = strconv.AppendFloat(w.buffer[:0], f, 'g', -1, 64)
+	_, _ = w.w.Write(w.buffer)
+}
+
+func (w *Writer) coordinates(at Coordinates) {
+	w.buffer = append(w.buffer[:0], '[')
+	w.buffer = strconv.AppendFloat(w.buffer, at[0], 'f', -1, 64)
+	w.buffer = append(w.buffer, ',')
+	w.buffer = strconv.AppendFloat(w.buffer, at[1], 'f', -1, 64)
+	w.buffer = append(w.buffer, ']')
+	_, _ = w.w.Write(w.buffer)
+}
+
+func (w *Writer) ring(ring []Coordinates) {
+	w.raw("[")
+	for i, at := range ring {
+		w.comma(i)
+		w.coordinates(at)
+	}
+	w.raw("]")
+}
+
+func (w *Writer) value(v farmdata.Value) {
+	w.raw(",")
+	w.string(w.keys.Name(v.Column))
+	w.raw(":")
+	w.number(v.Scaled())
+}

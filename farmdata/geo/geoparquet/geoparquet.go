@@ -1,0 +1,341 @@
+// Package geoparquet writes farm data as GeoParquet 1.1: geometries as WKB in OGC:CRS84
+// (longitude and latitude of WGS 84), each with a bounding box that readers can skip
+// by. GeoPandas and DuckDB, for example, open such files.
+package geoparquet
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
+)
+
+// Config says how a file is made.
+type Config struct {
+	// Finding is called for each finding of a log or grid while it is read, by the
+	// goroutine that writes it. A log whose columns are known only once it is read is
+	// read twice; its findings are reported once. Nil ignores findings.
+	Finding func(*farmdata.Finding)
+}
+
+// ColumnsKey is the key of the file's metadata that says what the columns of values
+// are: a JSON object of geo.Description by name of the column.
+const ColumnsKey = "farmdata:columns"
+
+// WritePoints writes a row for each record of a log that has a valid position: columns
+// log, task, record, time (a timestamp without zone where the log has local time),
+// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys.
+// It holds a row group in memory at a time.
+func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
+	local, names, err := survey(log)
+	if err != nil {
+		return err
+	}
+	timestamp := func(adjusted bool) parquet.Node { return parquet.TimestampAdjusted(parquet.Microsecond, adjusted) }
+	fields := parquet.Group{
+		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
+		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
+	}
+	for _, name := range names {
+		fields[name] = optionalDouble()
+	}
+	t := newTable(w, fields)
+	var keys geo.Keys
+	for i := range log.Columns {
+		keys.Name(&log.Columns[i])
+	}
+	for record, err := range log.Records {
+		if err != nil {
+			if err := found(cfg, err); err != nil {
+				return err
+			}
+			continue
+		}
+		p := record.Position
+		if !p.Valid() {
+			continue
+		}
+		t.begin()
+		t.set("log", parquet.ByteArrayValue([]byte(log.Name)))
+		t.set("task", parquet.ByteArrayValue([]byte(log.TaskID)))
+		t.set("record", parquet.Int64Value(record.Number))
+		t.setTime("time", record.Stamp.Wall)
+		t.setTime("utc", record.Stamp.UTC)
+		if p.Has&farmdata.HasUp != 0 {
+			t.set("up", parquet.DoubleValue(float64(p.Up)/1000))
+		}
+		if p.Has&farmdata.HasStatus != 0 {
+			t.set("status", parquet.Int32Value(int32(p.Status)))
+		}
+		for _, v := range record.Values {
+			t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
+		}
+		if err := t.end("Point", point(geo.Coordinates{p.East, p.North}), []geo.Coordinates{{p.East, p.North}}); err != nil {
+			return err
+		}
+	}
+	return t.close(&keys)
+}
+
+// survey tells what the columns of a file depend on: whether the first record that
+// gets into it has local time, and the names of the values.
+func survey(log *farmdata.Log) (local bool, names []string, err error) {
+	var keys geo.Keys
+	for i := range log.Columns {
+		keys.Name(&log.Columns[i])
+	}
+	first := true
+	for record, err := range log.Records {
+		var finding *farmdata.Finding
+		if err != nil && !errors.As(err, &finding) {
+			return false, nil, fmt.Errorf("geoparquet: %w", err)
+		}
+		if err != nil || !record.Position.Valid() {
+			continue
+		}
+		if first {
+			first, local = false, record.Stamp.Local
+		}
+		if len(log.Columns) > 0 {
+			break // nothing else to learn
+		}
+		for _, v := range record.Values {
+			keys.Name(v.Column)
+		}
+	}
+	for _, column := range keys.Columns() {
+		names = append(names, keys.Name(column))
+	}
+	return local, names, nil
+}
+
+// WriteFields writes a row for each field that has boundaries: columns id, name, area
+// in square meters, farm and customer. The geometries are MultiPolygons.
+func WriteFields(w io.Writer, fields []farmdata.Field) error {
+	t := newTable(w, parquet.Group{"id": text(), "name": text(), "area": parquet.Int(64), "farm": text(), "customer": text()})
+	for _, field := range fields {
+		multi := geo.MultiPolygon(field.Polygons)
+		if len(multi) == 0 {
+			continue
+		}
+		t.begin()
+		t.set("id", parquet.ByteArrayValue([]byte(field.ID)))
+		t.set("name", parquet.ByteArrayValue([]byte(field.Designator)))
+		t.set("area", parquet.Int64Value(field.Area))
+		t.set("farm", parquet.ByteArrayValue([]byte(field.FarmID)))
+		t.set("customer", parquet.ByteArrayValue([]byte(field.CustomerID)))
+		wkb := header(nil, wkbMultiPolygon, len(multi))
+		var corners []geo.Coordinates
+		for _, rings := range multi {
+			wkb = polygon(wkb, rings)
+			corners = append(corners, rings[0]...)
+		}
+		if err := t.end("MultiPolygon", wkb, corners); err != nil {
+			return err
+		}
+	}
+	return t.close(nil)
+}
+
+// WriteGrid writes a row for each cell of a grid: columns row, column, zone, and one for
+// each kind of value, scaled, named by geo.Keys. The geometries are Polygons.
+func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
+	fields := parquet.Group{"row": parquet.Int(64), "column": parquet.Int(64), "zone": parquet.Int(64)}
+	var keys geo.Keys
+	for i := range grid.Columns {
+		fields[keys.Name(&grid.Columns[i])] = optionalDouble()
+	}
+	t := newTable(w, fields)
+	for cell, err := range grid.Cells {
+		if err != nil {
+			if err := found(cfg, err); err != nil {
+				return err
+			}
+			continue
+		}
+		t.begin()
+		t.set("row", parquet.Int64Value(cell.Row))
+		t.set("column", parquet.Int64Value(cell.Col))
+		t.set("zone", parquet.Int64Value(int64(cell.Zone)))
+		if grid.Type == 2 {
+			for _, v := range cell.Values {
+				t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
+			}
+		}
+		ring := geo.Rectangle(grid, cell)
+		if err := t.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
+			return err
+		}
+	}
+	return t.close(&keys)
+}
+
+// found takes what a stream yields instead of a record.
+func found(cfg Config, err error) error {
+	var finding *farmdata.Finding
+	if !errors.As(err, &finding) {
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	if cfg.Finding != nil {
+		cfg.Finding(finding)
+	}
+	return nil
+}
+
+func text() parquet.Node { return parquet.Encoded(parquet.String(), &parquet.RLEDictionary) }
+
+func optionalDouble() parquet.Node { return parquet.Optional(parquet.Leaf(parquet.DoubleType)) }
+
+// box is a bounding box: west, south, east, north.
+type box [4]float64
+
+func (b *box) extend(west, south, east, north float64) {
+	*b = box{min(b[0], west), min(b[1], south), max(b[2], east), max(b[3], north)}
+}
+
+func nowhere() box { return box{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)} }
+
+// corners are the names of a box's sides in the order of box.
+var corners = [4]string{"xmin", "ymin", "xmax", "ymax"}
+
+// table writes rows with a geometry.
+type table struct {
+	w       *parquet.GenericWriter[any]
+	columns map[string]parquet.LeafColumn
+	sides   [4]parquet.LeafColumn
+	row     parquet.Row
+	empty   parquet.Row // nulls
+	bounds  box
+	kind    string
+}
+
+func newTable(w io.Writer, fields parquet.Group) *table {
+	fields["geometry"] = parquet.Leaf(parquet.ByteArrayType)
+	sides := parquet.Group{}
+	for _, name := range corners {
+		sides[name] = parquet.Leaf(parquet.DoubleType)
+	}
+	fields["bbox"] = sides
+	schema := parquet.NewSchema("farmdata", fields)
+	t := &table{columns: map[string]parquet.LeafColumn{}, bounds: nowhere()}
+	for _, path := range schema.Columns() {
+		leaf, _ := schema.Lookup(path...)
+		if len(path) == 1 {
+			t.columns[path[0]] = leaf
+		}
+		t.empty = append(t.empty, parquet.NullValue().Level(0, 0, leaf.ColumnIndex))
+	}
+	for i, name := range corners {
+		t.sides[i], _ = schema.Lookup("bbox", name)
+	}
+	// What is in memory at a time is values, not rows.
+	const values = 1 << 20
+	rows := max(values/len(t.empty), 1000)
+	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)))
+	return t
+}
+
+func (t *table) begin() { t.row = append(t.row[:0], t.empty...) }
+
+// set sets a column of the row. One that the file does not have is left out.
+func (t *table) set(name string, value parquet.Value) {
+	if leaf, ok := t.columns[name]; ok {
+		t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+	}
+}
+
+func (t *table) setTime(name string, at time.Time) {
+	if !at.IsZero() {
+		t.set(name, parquet.Int64Value(at.UnixMicro()))
+	}
+}
+
+// end writes the row with its geometry.
+func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
+	t.kind = kind
+	bounds := nowhere()
+	for _, at := range places {
+		bounds.extend(at[0], at[1], at[0], at[1])
+	}
+	t.bounds.extend(bounds[0], bounds[1], bounds[2], bounds[3])
+	t.set("geometry", parquet.ByteArrayValue(wkb))
+	for i, leaf := range t.sides {
+		t.row[leaf.ColumnIndex] = parquet.DoubleValue(bounds[i]).Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+	}
+	if _, err := t.w.WriteRows([]parquet.Row{t.row}); err != nil {
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	return nil
+}
+
+// close writes the metadata and the end of the file. keys may be nil.
+func (t *table) close(keys *geo.Keys) error {
+	geometry := map[string]any{"encoding": "WKB", "geometry_types": []string{}}
+	if t.kind != "" {
+		geometry["geometry_types"], geometry["bbox"] = []string{t.kind}, t.bounds
+	}
+	covering := map[string][2]string{}
+	for _, name := range corners {
+		covering[name] = [2]string{"bbox", name}
+	}
+	geometry["covering"] = map[string]any{"bbox": covering}
+	// Without a member crs it is OGC:CRS84.
+	metadata, err := json.Marshal(map[string]any{"version": "1.1.0", "primary_column": "geometry", "columns": map[string]any{"geometry": geometry}})
+	if err != nil {
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	t.w.SetKeyValueMetadata("geo", string(metadata))
+	if keys != nil {
+		descriptions, err := json.Marshal(keys.Descriptions())
+		if err != nil {
+			return fmt.Errorf("geoparquet: %w", err)
+		}
+		t.w.SetKeyValueMetadata(ColumnsKey, string(descriptions))
+	}
+	if err := t.w.Close(); err != nil {
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	return nil
+}
+
+// Types of geometries in WKB.
+const (
+	wkbPoint        = 1
+	wkbPolygon      = 3
+	wkbMultiPolygon = 6
+)
+
+// header appends a little-endian geometry of count parts; a point has none to count.
+func header(b []byte, kind uint32, count int) []byte {
+	b = binary.LittleEndian.AppendUint32(append(b, 1), kind)
+	if kind == wkbPoint {
+		return b
+	}
+	return binary.LittleEndian.AppendUint32(b, uint32(count))
+}
+
+func coordinates(b []byte, at geo.Coordinates) []byte {
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(at[0]))
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(at[1]))
+}
+
+func point(at geo.Coordinates) []byte { return coordinates(header(nil, wkbPoint, 0), at) }
+
+func polygon(b []byte, rings [][]geo.Coordinates) []byte {
+	b = header(b, wkbPolygon, len(rings))
+	for _, ring := range rings {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(ring)))
+		for _, at := range ring {
+			b = coordinates(b, at)
+		}
+	}
+	return b
+}

@@ -1,0 +1,90 @@
+//go:build peer
+
+package geoparquet
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// TestPeerOpensFiles opens files with GeoPandas and DuckDB, by the Python that the
+// variable PYTHON names, otherwise python3.
+func TestPeerOpensFiles(t *testing.T) {
+	python := os.Getenv("PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import geopandas, duckdb").CombinedOutput(); err != nil {
+		t.Skipf("GEOPANDAS OR DUCKDB IS ABSENT, FILES ARE NOT OPENED WITH THEM: %s (set PYTHON): %v: %s", python, err, out)
+	}
+	dir := t.TempDir()
+	create := func(name string, write func(f *os.File) error) string {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := write(f); err != nil {
+			t.Fatal(err)
+		}
+		return f.Name()
+	}
+	columns := []farmdata.Column{{DDI: 0x43, ElementID: "DET-1", Unit: "m", Scale: 0.001}}
+	log := &farmdata.Log{Columns: columns, Records: func(yield func(*farmdata.Record, error) bool) {
+		for i := range int64(1000) {
+			if !yield(at(i, 52+float64(i)/1000, 7+float64(i)/1000, farmdata.Value{Column: &columns[0], Raw: i}), nil) {
+				return
+			}
+		}
+	}}
+	square := func(kind int, from, to float64) farmdata.LineString {
+		return farmdata.LineString{Type: kind, Points: []farmdata.Point{{East: from, North: from}, {East: from, North: to}, {East: to, North: to}, {East: to, North: from}}}
+	}
+	fields := []farmdata.Field{{ID: "PFD1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{square(1, 10, 20), square(2, 12, 14)}}}}}
+	grid := &farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 2, Cells: func(yield func(*farmdata.Cell, error) bool) {
+		_ = yield(&farmdata.Cell{}, nil) && yield(&farmdata.Cell{Col: 1}, nil)
+	}}
+	cmd := exec.CommandContext(t.Context(), python, "testdata/open.py",
+		create("points.parquet", func(f *os.File) error { return WritePoints(f, log, Config{}) }),
+		create("fields.parquet", func(f *os.File) error { return WriteFields(f, fields) }),
+		create("grid.parquet", func(f *os.File) error { return WriteGrid(f, grid, Config{}) }))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(out))
+	for _, want := range []struct {
+		rows, half int
+		bounds     []float64
+		kind, time string
+	}{
+		{1000, 500, []float64{7, 52, 7.999, 52.999}, "Point", "datetime64[us]"},
+		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", ""},
+		{2, 2, []float64{7, 52, 9, 53}, "Polygon", ""},
+	} {
+		var got struct {
+			Rows, Half int
+			CRS, Time  string
+			Bounds     []float64
+			Valid      bool
+			Types      []string
+			DuckDB     []float64
+		}
+		if err := decoder.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Rows != want.rows || got.Half != want.half || got.CRS != "OGC:CRS84" || !slices.Equal(got.Bounds, want.bounds) || !got.Valid ||
+			!slices.Equal(got.Types, []string{want.kind}) || got.Time != want.time ||
+			!slices.Equal(got.DuckDB, []float64{float64(want.rows), want.bounds[0], want.bounds[3]}) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+// Package isoxml reads TaskData of ISO 11783-10, versions 3 and 4, as it comes: in
+// a zip archive or a folder, at the top or further down, in upper or lower case,
+// beside what macOS leaves behind, in archives inside of archives, in one XML file
+// or in several, whole or damaged.
+//
+// Open reads the XML; logs and grids are streams that are read, and unpacked, when
+// somebody ranges over them. A log that is being read takes some 100 KB, however
+// long it is.
+package isoxml
+
+import (
+	"archive/zip"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// ErrNoTaskData is the error for what can be opened and has no TaskData in it.
+var ErrNoTaskData = errors.New("isoxml: no TaskData")
+
+// Archive is what an archive or a folder has in it.
+type Archive struct {
+	// Sets are the sets of TaskData, at least one. Usually it is one.
+	Sets []*farmdata.Set
+	// Findings are about files that belong to no set.
+	Findings []*farmdata.Finding
+}
+
+// Open reads a zip archive. The error is ErrNoTaskData, or that of the Config, of r, or
+// of an archive that cannot be opened at all; anything less is a finding. Logs
+// and grids read r later, so it must stay open; Open and every loop over one of
+// them may use it at the same time.
+func Open(r io.ReaderAt, size int64, cfg Config) (*Archive, error) {
+	o, err := newOpener(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.addArchive(r, size, "", 0); err != nil {
+		return nil, fmt.Errorf("isoxml: %w", err)
+	}
+	return o.archive()
+}
+
+// OpenFS reads a folder, as Open reads an archive. Archives in the folder are not
+// looked into.
+func OpenFS(fsys fs.FS, cfg Config) (*Archive, error) {
+	o, err := newOpener(cfg)
+	if err != nil {
+		return nil, err
+	}
+	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if !o.add(file{path: name, size: info.Size(), open: func() (io.ReadCloser, error) { return fsys.Open(name) }}) {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("isoxml: %w", err)
+	}
+	return o.archive()
+}
+
+// file is a file of the archive, or of one inside of it.
+type file struct {
+	path string // with slashes
+	size int64  // unpacked, as the archive claims
+	open func() (io.ReadCloser, error)
+}
+
+// folder is the files of one folder by their names in lower case.
+type folder map[string]file
+
+type opener struct {
+	cfg       Config
+	folders   map[string]folder
+	files     int
+	findings  *findings
+	budget    budget
+	nested    int64 // bytes of archives in memory
+	directory int64 // bytes of archives' directories that may still be read
+}
+
+// budget is what may still be read of XML.
+type budget struct {
+	bytes    int64
+	elements int
+}
+
+func newOpener(cfg Config) (*opener, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.setDefaults()
+	return &opener{cfg: cfg, folders: map[string]folder{}, findings: &findings{max: cfg.MaxFindings},
+		budget: budget{cfg.MaxXML, cfg.MaxElements}, directory: int64(cfg.MaxFiles) * directoryEntry}, nil
+}
+
+// room counts a file, or an archive inside of the archive; it returns false when
+// there are too many.
+func (o *opener) room() bool {
+	o.files++
+	if o.files == o.cfg.MaxFiles+1 {
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "too many files"})
+	}
+	return o.files <= o.cfg.MaxFiles
+}
+
+// add takes a file in; it returns false when there are too many.
+func (o *opener) add(f file) bool {
+	if leftover(f.path) {
+		return true
+	}
+	if !o.room() {
+		return false
+	}
+	dir, name := path.Split(f.path)
+	dir, name = strings.TrimSuffix(dir, "/"), strings.ToLower(name)
+	if o.folders[dir] == nil {
+		o.folders[dir] = folder{}
+	}
+	if _, twice := o.folders[dir][name]; twice {
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindDuplicate, File: f.path, Offset: -1, Record: -1, Detail: "file is there twice"})
+		return true
+	}
+	o.folders[dir][name] = f
+	return true
+}
+
+// leftover reports whether a file is one of those that operating systems add.
+func leftover(name string) bool {
+	base := path.Base(name)
+	return strings.HasPrefix(base, "._") || base == ".DS_Store" || strings.EqualFold(base, "Thumbs.db") ||
+		strings.HasPrefix(name, "__MACOSX/") || strings.Contains(name, "/__MACOSX/")
+}
+
+// Bounds on the directories of archives: the end of each with the longest comment, and
+// what entries need on average, all together. archive/zip reads all of it, and an
+// entry in memory takes several times the room of one in the file.
+const (
+	directoryEnd   = 128 << 10
+	directoryEntry = 128
+)
+
+func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int) error {
+	bounded := &boundedReader{r: r, left: directoryEnd + o.directory}
+	archive, err := zip.NewReader(bounded, size)
+	o.directory = min(o.directory, max(bounded.left, 0))
+	if err != nil {
+		return err
+	}
+	bounded.unbounded = true
+	for _, entry := range archive.File {
+		name := path.Join(prefix, path.Clean("/" + strings.ReplaceAll(entry.Name, `\`, "/"))[1:])
+		if strings.HasSuffix(entry.Name, "/") || entry.FileInfo().IsDir() {
+			continue
+		}
+		if strings.EqualFold(path.Ext(name), ".zip") && !leftover(name) {
+			if !o.room() {
+				return nil
+			}
+			if err := o.addNested(bounded, entry, name, depth+1); err != nil {
+				kind := farmdata.KindUnreadable
+				if errors.Is(err, errLimit) {
+					kind = farmdata.KindLimit
+				}
+				o.findings.add(&farmdata.Finding{Kind: kind, File: name, Offset: -1, Record: -1, Detail: "archive inside of the archive", Err: err})
+			}
+			continue
+		}
+		if !o.add(file{path: name, size: int64(min(entry.UncompressedSize64, 1<<62)), open: entry.Open}) {
+			return nil
+		}
+	}
+	return nil
+}
+
+var errLimit = errors.New("beyond the limit")
+
+// addNested reads an archive in place if it is stored unpacked, and from memory
+// otherwise.
+func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, depth int) error {
+	if depth > o.cfg.MaxNesting {
+		return fmt.Errorf("%w of nested archives", errLimit)
+	}
+	if entry.Method == zip.Store && entry.Flags&1 == 0 {
+		offset, err := entry.DataOffset()
+		if err != nil {
+			return err
+		}
+		size := int64(min(entry.CompressedSize64, 1<<62))
+		return o.addArchive(io.NewSectionReader(outer, offset, size), size, name, depth)
+	}
+	content, err := entry.Open()
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	data, err := readAll(content, o.cfg.MaxNested-o.nested)
+	if err != nil {
+		return err
+	}
+	o.nested += int64(len(data))
+	return o.addArchive(bytes.NewReader(data), int64(len(data)), name, depth)
+}
+
+// readAll reads everything unless it is more than limit.
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if int64(len(data)) > limit {
+		return nil, errLimit
+	}
+	return data, err
+}
+
+// boundedReader bounds what opening an archive may read.
+type boundedReader struct {
+	r         io.ReaderAt
+	left      int64
+	unbounded bool // once opened; only written before that
+}
+
+func (b *boundedReader) ReadAt(p []byte, off int64) (int, error) {
+	if !b.unbounded {
+		if b.left -= int64(len(p)); b.left < 0 {
+			return 0, fmt.Errorf("%w of the size of an archive's directory", errLimit)
+		}
+	}
+	return b.r.ReadAt(p, off)
+}
+
+// archive reads the sets that are in the files.
+func (o *opener) archive() (*Archive, error) {
+	a := &Archive{}
+	dirs := make([]string, 0, len(o.folders))
+	for dir := range o.folders {
+		dirs = append(dirs, dir)
+	}
+	slices.SortFunc(dirs, func(x, y string) int {
+		return cmp.Or(cmp.Compare(strings.Count(x, "/"), strings.Count(y, "/")), cmp.Compare(x, y))
+	})
+	for _, dir := range dirs {
+		if set := o.readSet(dir, o.folders[dir]); set != nil {
+			a.Sets = append(a.Sets, set)
+		}
+	}
+	a.Findings = o.findings.list
+	if len(a.Sets) == 0 {
+		err := ErrNoTaskData
+		if len(a.Findings) > 0 {
+			err = fmt.Errorf("%w: %w", err, a.Findings[0])
+		}
+		return nil, err
+	}
+	return a, nil
+}
+
+// findings is a list with a limit. The last one says that there were more.
+type findings struct {
+	max  int
+	list []*farmdata.Finding
+}
+
+func (f *findings) add(finding *farmdata.Finding) {
+	switch {
+	case len(f.list) < f.max:
+		f.list = append(f.list, finding)
+	case len(f.list) == f.max:
+		f.list = append(f.list, &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more findings than are reported"})
+	}
+}

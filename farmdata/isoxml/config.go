@@ -1,0 +1,63 @@
+package isoxml
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config limits what an archive may cost, whatever it claims. What is beyond a
+// limit is left out and told as a finding of kind farmdata.KindLimit. For each of
+// them zero means the default and a negative number is a mistake.
+type Config struct {
+	// MaxFiles is how many files are looked at, nested archives included. Default 10,000.
+	MaxFiles int
+	// MaxXML is how many bytes of XML are read, unpacked, all files together. Default 32 MiB.
+	MaxXML int64
+	// MaxElements is how many elements are read, all files together. Default 500,000.
+	MaxElements int
+	// MaxDepth is how deep elements may be nested. Default 64.
+	MaxDepth int
+	// MaxNesting is how deep archives may be nested in the outer one. Default 2.
+	MaxNesting int
+	// MaxNested is how many bytes of archives that are packed inside of archives are held
+	// in memory, all together. Those that are stored unpacked are read in place.
+	// Default 16 MiB.
+	MaxNested int64
+	// MaxStream is how many bytes of one log or grid are read, unpacked. Default 1 GiB.
+	MaxStream int64
+	// MaxFindings is how many findings a set, and each reading of a log or a grid,
+	// tells. Default 1,000.
+	MaxFindings int
+}
+
+// Validate reports every limit that is negative.
+func (c Config) Validate() error {
+	var errs []error
+	for name, limit := range map[string]int64{
+		"MaxFiles": int64(c.MaxFiles), "MaxXML": c.MaxXML, "MaxElements": int64(c.MaxElements), "MaxDepth": int64(c.MaxDepth),
+		"MaxNesting": int64(c.MaxNesting), "MaxNested": c.MaxNested, "MaxStream": c.MaxStream, "MaxFindings": int64(c.MaxFindings),
+	} {
+		if limit < 0 {
+			errs = append(errs, fmt.Errorf("isoxml: %s is negative", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) setDefaults() {
+	c.MaxFiles = or(c.MaxFiles, 10_000)
+	c.MaxXML = or(c.MaxXML, 32<<20)
+	c.MaxElements = or(c.MaxElements, 500_000)
+	c.MaxDepth = or(c.MaxDepth, 64)
+	c.MaxNesting = or(c.MaxNesting, 2)
+	c.MaxNested = or(c.MaxNested, 16<<20)
+	c.MaxStream = or(c.MaxStream, 1<<30)
+	c.MaxFindings = or(c.MaxFindings, 1000)
+}
+
+func or[T int | int64](value, otherwise T) T {
+	if value == 0 {
+		return otherwise
+	}
+	return value
+}

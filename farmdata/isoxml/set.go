@@ -1,0 +1,379 @@
+package isoxml
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// readSet reads the set in a folder; nil if there is none.
+func (o *opener) readSet(dir string, files folder) *farmdata.Set {
+	main, isSet := files["taskdata.xml"]
+	logs := logNames(files)
+	if !isSet && len(logs) == 0 {
+		return nil
+	}
+	r := &setReader{
+		opener: o, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings},
+		elements: map[string]location{}, externals: map[string]bool{"taskdata": true, "linklist": true},
+	}
+	r.walker = walker{&o.budget, o.cfg.MaxDepth, r.findings.add}
+	if isSet {
+		r.walkFile(main)
+		for i := 0; i < len(r.queue); i++ { // grows while it is read
+			r.readExternal(r.queue[i])
+		}
+	} else {
+		r.find(farmdata.KindMissing, path.Join(dir, "TASKDATA.XML"), "")
+	}
+	if list, ok := files["linklist.xml"]; ok {
+		r.walkFile(list)
+	}
+	r.locate()
+	r.addLogs(logs)
+	r.addGrids()
+	r.set.Findings = r.findings.list
+	return r.set
+}
+
+// location says where a device element is.
+type location struct{ device, element int }
+
+type setReader struct {
+	*opener
+	walker
+	files     folder
+	set       *farmdata.Set
+	findings  *findings
+	elements  map[string]location // of devices, by ID
+	externals map[string]bool     // external files that were named
+	queue     []string            // external files to read
+	rooted    bool                // the current file has its root
+}
+
+func (r *setReader) find(kind farmdata.Kind, file, detail string) {
+	r.findings.add(&farmdata.Finding{Kind: kind, File: file, Offset: -1, Record: -1, Detail: detail})
+}
+
+func (r *setReader) walkFile(f file) {
+	r.rooted = false
+	if !r.walk(f, r.begin, r.end) {
+		r.find(farmdata.KindEmpty, f.path, "no element")
+	}
+}
+
+// readExternal reads a file that a part of the set is in.
+func (r *setReader) readExternal(name string) {
+	f, ok := r.files[strings.ToLower(name)+".xml"]
+	if !ok {
+		r.find(farmdata.KindMissing, path.Join(r.set.Path, name+".XML"), "external file")
+		return
+	}
+	r.walkFile(f)
+}
+
+// begin makes the object that an element stands for; nil for what is not read.
+func (r *setReader) begin(parent any, e *element) any {
+	if !r.rooted {
+		r.rooted = true
+		return r.root(e)
+	}
+	if parent == nil {
+		return nil
+	}
+	switch e.tag {
+	case "XFR":
+		if name := trimEnding(e.str("A")); name != "" {
+			if key := strings.ToLower(name); r.externals[key] {
+				r.findings.add(&farmdata.Finding{Kind: farmdata.KindDuplicate, File: e.file, Offset: e.offset, Record: -1, Detail: "external file is named twice"})
+			} else {
+				r.externals[key] = true
+				r.queue = append(r.queue, name)
+			}
+		}
+		return nil
+	case "CTR":
+		return &farmdata.Customer{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}
+	case "FRM":
+		return &farmdata.Farm{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("I")}
+	case "WKR":
+		return &farmdata.Worker{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}
+	case "PDT":
+		return &farmdata.Product{ID: e.str("A"), Designator: e.str("B"), GroupID: e.str("C"), Presentation: e.str("D"), DDI: e.ddi("E")}
+	case "PGP":
+		return &farmdata.ProductGroup{ID: e.str("A"), Designator: e.str("B")}
+	case "CTP":
+		return &farmdata.CropType{ID: e.str("A"), Designator: e.str("B")}
+	case "CVT":
+		return &farmdata.CropVariety{ID: e.str("A"), Designator: e.str("B")}
+	case "VPN":
+		return &farmdata.ValuePresentation{ID: e.str("A"), Offset: e.int64("B"), Scale: e.float("C"), Decimals: e.int("D"), Unit: e.str("E")}
+	case "LGP":
+		return &farmdata.LinkGroup{ID: e.str("A"), Type: e.int("B"), Manufacturer: e.str("C"), Namespace: e.str("D"), Designator: e.str("E")}
+	case "LNK":
+		return &farmdata.Link{ID: e.str("A"), Value: e.str("B"), Designator: e.str("C")}
+	case "DVC", "DET", "DOR", "DPD", "DPT", "DVP":
+		return beginDevice(e)
+	case "PFD", "PLN", "LSG", "PNT", "GGP", "GPN":
+		return r.beginGeometry(e)
+	default:
+		return beginTask(e)
+	}
+}
+
+// root takes the outermost element of a file.
+func (r *setReader) root(e *element) any {
+	switch e.tag {
+	case "ISO11783_TaskData":
+		s := r.set
+		s.Major, s.Minor, s.Origin = e.int("VersionMajor"), e.int("VersionMinor"), e.int("DataTransferOrigin")
+		s.Software, s.SoftwareVersion = e.str("ManagementSoftwareManufacturer"), e.str("ManagementSoftwareVersion")
+		s.Controller, s.ControllerVersion = e.str("TaskControllerManufacturer"), e.str("TaskControllerVersion")
+	case "XFC", "ISO11783LinkList":
+	default:
+		r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: e.file, Offset: e.offset, Record: -1, Detail: "not a root of TaskData"})
+		return nil
+	}
+	return r.set
+}
+
+func beginDevice(e *element) any {
+	switch e.tag {
+	case "DVC":
+		return &farmdata.Device{ID: e.str("A"), Designator: e.str("B"), SoftwareVersion: e.str("C"), Name: strings.ToUpper(e.str("D")),
+			SerialNumber: e.str("E"), StructureLabel: e.str("F"), LocalizationLabel: e.str("G")}
+	case "DET":
+		return &farmdata.Element{ID: e.str("A"), ObjectID: e.int("B"), Type: e.int("C"), Designator: e.str("D"), Number: e.int("E"), ParentObjectID: e.int("F")}
+	case "DOR":
+		id := e.int("A")
+		return &id
+	case "DPD":
+		return &farmdata.ProcessData{ObjectID: e.int("A"), DDI: e.ddi("B"), Property: e.int("C"), Triggers: e.int("D"), Designator: e.str("E"), PresentationID: e.int("F")}
+	case "DPT":
+		return &farmdata.Property{ObjectID: e.int("A"), DDI: e.ddi("B"), Value: e.int64("C"), Designator: e.str("D"), PresentationID: e.int("E")}
+	default: // DVP
+		return &farmdata.Presentation{ObjectID: e.int("A"), Offset: e.int64("B"), Scale: e.float("C"), Decimals: e.int("D"), Unit: e.str("E")}
+	}
+}
+
+func (r *setReader) beginGeometry(e *element) any {
+	switch e.tag {
+	case "PFD":
+		return &farmdata.Field{ID: e.str("A"), Code: e.str("B"), Designator: e.str("C"), Area: e.int64("D"), CustomerID: e.str("E"), FarmID: e.str("F"),
+			CropTypeID: e.str("G"), VarietyID: e.str("H"), ParentID: e.str("I")}
+	case "PLN":
+		return &farmdata.Polygon{Type: e.int("A"), Designator: e.str("B"), Area: e.int64("C"), ID: e.str("E")}
+	case "LSG":
+		return &farmdata.LineString{Type: e.int("A"), Designator: e.str("B"), ID: e.str("F")}
+	case "PNT":
+		if e.str("J") != "" {
+			r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: e.file, Offset: e.offset, Record: -1, Detail: "points in a binary file"})
+			return nil
+		}
+		return &farmdata.Point{Type: e.int("A"), Designator: e.str("B"), North: e.float("C"), East: e.float("D"), Up: e.int64("E"), ID: e.str("G")}
+	case "GGP":
+		return &farmdata.GuidanceGroup{ID: e.str("A"), Designator: e.str("B")}
+	default: // GPN
+		return &farmdata.GuidancePattern{ID: e.str("A"), Designator: e.str("B"), Type: e.int("C"), Heading: e.float("G"), Radius: e.int64("H")}
+	}
+}
+
+// logRef is a TLG element.
+type logRef struct{ name string }
+
+func beginTask(e *element) any {
+	switch e.tag {
+	case "TSK":
+		return &farmdata.Task{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("C"), FarmID: e.str("D"), FieldID: e.str("E"), WorkerID: e.str("F"),
+			Status: e.int("G"), DefaultZone: e.optional("H"), LostZone: e.optional("I"), OutsideZone: e.optional("J")}
+	case "TIM":
+		duration := e.int64("C")
+		if duration < 0 || duration > int64(1<<63-1)/int64(time.Second) {
+			e.wrong("C", "out of range")
+			duration = 0
+		}
+		return &farmdata.TaskTime{Start: e.stamp("A"), Stop: e.stamp("B"), Duration: time.Duration(duration) * time.Second, Type: e.int("D")}
+	case "DLV":
+		return &farmdata.Total{DDI: e.ddi("A"), Raw: e.int64("B"), ElementID: e.str("C")}
+	case "PTN":
+		h := positionHeader(e)
+		return &h.fixed
+	case "TZN":
+		return &farmdata.TreatmentZone{Code: e.int("A"), Designator: e.str("B")}
+	case "PDV":
+		return &farmdata.ZoneValue{DDI: e.ddi("A"), Raw: e.int64("B"), ProductID: e.str("C"), ElementID: e.str("D"), Presentation: e.str("E")}
+	case "GRD":
+		return &farmdata.Grid{North: e.float("A"), East: e.float("B"), CellNorth: e.float("C"), CellEast: e.float("D"), Cols: e.int64("E"), Rows: e.int64("F"),
+			Name: trimEnding(e.str("G")), Type: e.int("I"), Zone: e.optional("J")}
+	case "DAN":
+		return &farmdata.DeviceAllocation{Name: strings.ToUpper(e.str("A")), Mask: strings.ToUpper(e.str("B")), DeviceID: e.str("C")}
+	case "PAN":
+		return &farmdata.ProductAllocation{ProductID: e.str("A"), DDI: e.ddi("B"), Raw: e.int64("C"), Mode: e.int("D"), ElementID: e.str("E"), Presentation: e.str("F")}
+	case "GAN":
+		return &farmdata.GuidanceAllocation{GroupID: e.str("A")}
+	case "ASP":
+		return &allocationStamp{e.stamp("A"), e.stamp("B")}
+	case "TLG":
+		return &logRef{trimEnding(e.str("A"))}
+	}
+	return nil
+}
+
+type allocationStamp struct{ start, stop farmdata.Stamp }
+
+// end puts an object where it belongs. One that is where it does not belong is left out.
+func (r *setReader) end(parent, object any) {
+	switch p := parent.(type) {
+	case *farmdata.Set:
+		addToSet(p, object)
+	case *farmdata.Task:
+		addToTask(p, object)
+	case *farmdata.Device:
+		addToDevice(p, object)
+	case *farmdata.CropType:
+		appendTo(&p.Varieties, object)
+	case *farmdata.LinkGroup:
+		appendTo(&p.Links, object)
+	case *farmdata.Element:
+		appendTo(&p.Objects, object)
+	case *farmdata.TaskTime:
+		appendTo(&p.Totals, object)
+		appendTo(&p.Positions, object)
+	case *farmdata.TreatmentZone:
+		appendTo(&p.Values, object)
+		appendTo(&p.Polygons, object)
+	case *farmdata.DeviceAllocation:
+		setStamps(&p.Start, &p.Stop, object)
+	case *farmdata.ProductAllocation:
+		setStamps(&p.Start, &p.Stop, object)
+	case *farmdata.GuidanceAllocation:
+		setStamps(&p.Start, &p.Stop, object)
+	case *farmdata.Field:
+		appendTo(&p.Polygons, object)
+		appendTo(&p.Lines, object)
+		appendTo(&p.Points, object)
+		appendTo(&p.Guidance, object)
+	case *farmdata.Polygon:
+		appendTo(&p.Rings, object)
+	case *farmdata.LineString:
+		appendTo(&p.Points, object)
+	case *farmdata.GuidanceGroup:
+		appendTo(&p.Patterns, object)
+		appendTo(&p.Boundaries, object)
+	case *farmdata.GuidancePattern:
+		appendTo(&p.Lines, object)
+		appendTo(&p.Boundaries, object)
+	}
+}
+
+// appendTo appends an object if it is of the type of the list.
+func appendTo[T any](list *[]T, object any) {
+	if o, ok := object.(*T); ok {
+		*list = append(*list, *o)
+	}
+}
+
+func setStamps(start, stop *farmdata.Stamp, object any) {
+	if stamps, ok := object.(*allocationStamp); ok {
+		*start, *stop = stamps.start, stamps.stop
+	}
+}
+
+func addToSet(s *farmdata.Set, object any) {
+	appendTo(&s.Tasks, object)
+	appendTo(&s.Devices, object)
+	appendTo(&s.Customers, object)
+	appendTo(&s.Farms, object)
+	appendTo(&s.Fields, object)
+	appendTo(&s.Products, object)
+	appendTo(&s.ProductGroups, object)
+	appendTo(&s.CropTypes, object)
+	appendTo(&s.Workers, object)
+	appendTo(&s.ValuePresentations, object)
+	appendTo(&s.Links, object)
+}
+
+func addToTask(t *farmdata.Task, object any) {
+	appendTo(&t.Times, object)
+	appendTo(&t.Zones, object)
+	appendTo(&t.Devices, object)
+	appendTo(&t.Products, object)
+	appendTo(&t.Guidance, object)
+	switch o := object.(type) {
+	case *farmdata.Grid:
+		t.Grids = append(t.Grids, o)
+	case *logRef:
+		if o.name != "" {
+			t.LogNames = append(t.LogNames, o.name)
+		}
+	}
+}
+
+func addToDevice(d *farmdata.Device, object any) {
+	appendTo(&d.Elements, object)
+	appendTo(&d.ProcessData, object)
+	appendTo(&d.Properties, object)
+	appendTo(&d.Presentations, object)
+}
+
+// locate remembers where the device elements are.
+func (r *setReader) locate() {
+	for i, device := range r.set.Devices {
+		for j, element := range device.Elements {
+			if _, twice := r.elements[element.ID]; twice {
+				r.find(farmdata.KindDuplicate, "", "ID of a device element is there twice")
+				continue
+			}
+			r.elements[element.ID] = location{i, j}
+		}
+	}
+}
+
+var logFile = regexp.MustCompile(`^(tlg[0-9]+)\.(bin|xml)$`)
+
+// logNames returns the names of all logs of which there is a file, sorted.
+func logNames(files folder) (names []string) {
+	for name := range files {
+		if match := logFile.FindStringSubmatch(name); match != nil {
+			names = append(names, match[1])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// addLogs opens the logs of the tasks, then the others.
+func (r *setReader) addLogs(present []string) {
+	seen := map[string]bool{}
+	for _, task := range r.set.Tasks {
+		for _, name := range task.LogNames {
+			key := strings.ToLower(name)
+			if seen[key] {
+				r.find(farmdata.KindDuplicate, path.Join(r.set.Path, name), "log is named twice")
+				continue
+			}
+			seen[key] = true
+			r.set.Logs = append(r.set.Logs, r.openLog(name, task.ID))
+		}
+	}
+	for _, key := range present {
+		if !seen[key] {
+			name := strings.ToUpper(key)
+			r.find(farmdata.KindOrphan, path.Join(r.set.Path, name), "no task names this log")
+			r.set.Logs = append(r.set.Logs, r.openLog(name, ""))
+		}
+	}
+}
+
+// trimEnding takes the ending from a file name that should have none.
+func trimEnding(name string) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".xml", ".bin":
+		return name[:len(name)-4]
+	}
+	return name
+}

@@ -1,0 +1,139 @@
+package farmdata
+
+import (
+	"iter"
+	"slices"
+	"time"
+)
+
+// Log is a time log: what its values mean, and its records as a stream.
+type Log struct {
+	// Name is the file name without its ending, e.g. "TLG00001".
+	Name string
+	// TaskID is the ID of the task that names the log; empty if none does.
+	TaskID string
+	// Size is the size of the log in bytes as its container tells it.
+	Size int64
+	// Columns are the values that records may have. A log of EFDI has them only
+	// once its records are read, so there it is empty.
+	Columns []Column
+	// Constants are values that the header gives for every record; they are not in
+	// the records.
+	Constants []Value
+	// Records reads the log from its beginning, every time it is ranged over. The
+	// record is the same one each time, overwritten: Clone what is to be kept. An
+	// error is a *Finding and comes instead of a record; the stream goes on after
+	// it where it can, and ends by itself where it cannot. Loops over the same or
+	// other logs of a Set may run at the same time if the source of the Set can be
+	// read at the same time (as an *os.File can).
+	Records iter.Seq2[*Record, error] `json:"-"`
+}
+
+// Column describes the values of one data dictionary identifier of one device
+// element.
+type Column struct {
+	DDI DDI
+	// Name is the designator that the device has for it, otherwise that of the
+	// data dictionary, otherwise empty.
+	Name string
+	// ElementID is the ID of the device element, e.g. "DET-1"; Element its designator.
+	ElementID string
+	Element   string
+	// DeviceID and Device are ID and designator of its device; empty if no device
+	// has the element.
+	DeviceID string
+	Device   string
+	// Unit is what scaled values are in. Of a DDI that is described nowhere it is empty.
+	Unit string
+	// Scale and Offset make raw values scaled ones: (raw + Offset) * Scale.
+	Scale  float64
+	Offset int64
+	// Decimals is how many decimals of scaled values are worth showing; -1 if unknown.
+	Decimals int
+	// PGN, StartBit and StopBit say which bits of which CAN message the value is, for
+	// DDI DFFE; zero otherwise.
+	PGN               uint32
+	StartBit, StopBit uint8
+}
+
+// Value is one measured value.
+type Value struct {
+	// Column describes the value. It is shared: do not change it.
+	Column *Column
+	// Raw is the value as it was recorded.
+	Raw int64
+}
+
+// Scaled returns the value in the unit of its column.
+func (v Value) Scaled() float64 { return float64(v.Raw+v.Column.Offset) * v.Column.Scale }
+
+// Record is what was recorded at one moment.
+type Record struct {
+	// Number counts the records of the log from 0.
+	Number   int64
+	Stamp    Stamp
+	Position Position
+	// Values are in the order of the data. A column is there once or not at all,
+	// except in damaged data.
+	Values []Value
+}
+
+// Clone returns a copy that the stream does not overwrite.
+func (r *Record) Clone() *Record {
+	clone := *r
+	clone.Values = slices.Clone(r.Values)
+	return &clone
+}
+
+// Position is a place, as a GPS receiver tells it.
+type Position struct {
+	// North and East are degrees of WGS 84.
+	North, East float64
+	// Up is millimeters above the ellipsoid.
+	Up int64
+	// Status is how the position was made: 0 no GPS, 1 GNSS, 2 DGNSS, 3 precise, 4 RTK
+	// fixed, 5 RTK float, 6 dead reckoning, 7 manual, 8 simulated, 14 error, 15 unknown.
+	// Many terminals write 15 beside good positions.
+	Status uint8
+	// PDOP and HDOP are the dilutions of precision.
+	PDOP, HDOP float64
+	// Satellites is how many were used.
+	Satellites int
+	// FieldStatus of a list of positions: 0 unknown, 1 in a field, 2 on a road, 3 off road.
+	FieldStatus uint8
+	// Has says which of these the data has.
+	Has PositionField
+}
+
+// PositionField is a set of parts of a Position.
+type PositionField uint8
+
+// Parts of a Position.
+const (
+	HasNorth PositionField = 1 << iota
+	HasEast
+	HasUp
+	HasStatus
+	HasPDOP
+	HasHDOP
+	HasSatellites
+	HasFieldStatus
+)
+
+// Valid reports whether there is a position that can be on Earth. Exactly 0, 0 is
+// what terminals write that have none.
+func (p Position) Valid() bool {
+	return p.Has&(HasNorth|HasEast) == HasNorth|HasEast && (p.North != 0 || p.East != 0) && p.onEarth()
+}
+
+// OffEarth reports whether there is a position that cannot be one.
+func (p Position) OffEarth() bool {
+	return p.Has&(HasNorth|HasEast) == HasNorth|HasEast && !p.onEarth()
+}
+
+func (p Position) onEarth() bool {
+	return p.North >= -90 && p.North <= 90 && p.East >= -180 && p.East <= 180
+}
+
+// Epoch is the day that ISO 11783-10 counts days from.
+var Epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -8,6 +8,7 @@ SHELL       := bash
 
 GO            ?= go
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+APIDIFF       ?= $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 
 # A folder whose files `make run` sends; empty: samples that the program generates.
 DIR :=
@@ -21,6 +22,9 @@ T         ?= 30m
 RATE      ?= 200
 # Where `make test-browser` leaves its pictures.
 SCREENSHOTS ?= artifacts
+# The commit that `make apidiff` compares with; empty: where this branch left main, or on
+# main the commit before.
+BASE      ?=
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
 COUNT     ?= 5
@@ -32,35 +36,65 @@ help: ## Show this list
 
 .PHONY: run
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
-	@$(GO) run ./examples/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
+	@$(GO) run ./internal/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
 
-# secretcheck prints what go test would, and fails when a line tells a secret.
+# vet looks at what the race detector is built with, so that a fresh clone compiles every
+# dependency once; go test need not vet again.
+#
+# The packages that take longest, which go test starts first: in alphabetical order, the last
+# of them would run alone. secretcheck prints what go test would, and fails when a line tells
+# a secret.
+LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats ./gateway ./internal/test/endtoend
+
 .PHONY: test
 test: ## Vet, then run every test with the race detector; no output may tell a secret
-	$(GO) vet ./...
-	$(GO) test -race -timeout 5m -json ./... | $(GO) run ./internal/secretcheck
+	$(GO) vet -race ./...
+	$(GO) test -race -vet=off -timeout 5m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
+
+# A program promises its last line in its first comment.
+.PHONY: examples
+examples: ## Run each program in examples/ and compare its last line with the one that it promises
+	@for dir in examples/*/; do \
+		if [ ! -e "$$dir/main.go" ]; then $(GO) test -count 1 "./$$dir"; continue; fi; \
+		want="$$(sed -n 's|^//\t\(OK: .*\)|\1|p' "$$dir/main.go")"; \
+		got="$$($(GO) run "./$$dir" | tail -n 1)"; \
+		echo "$$dir $$got"; \
+		if [ -z "$$want" ] || [ "$$got" != "$$want" ]; then echo "$$dir promises: $$want" >&2; exit 1; fi; \
+	done
 
 .PHONY: test-kafka
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
-	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./internal/kafkatest/...
+	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./internal/testkit/kafkatest/...
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/...
 
 .PHONY: test-browser
-test-browser: ## Test the bridge and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
-	$(GO) vet -tags browser ./internal/browsertest ./examples/bridge/...
+test-browser: ## Test agrimill and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
+	$(GO) vet -tags browser ./internal/testkit/browsertest ./cmd/agrimill/...
 	mkdir -p '$(SCREENSHOTS)'
 	SCREENSHOTS='$(abspath $(SCREENSHOTS))' \
-	$(GO) test -race -tags browser -count 1 -timeout 10m -run '^TestBrowser' ./examples/bridge/...
+	$(GO) test -race -tags browser -count 1 -timeout 10m -run '^TestBrowser' ./cmd/agrimill/...
+
+# Needs Node with npm, the files in ../shared/data, and PYTHON (python3) with GeoPandas
+# and DuckDB; says loudly what is absent.
+.PHONY: test-farm-peer
+test-farm-peer: ## Compare farm data, record by record and in speed, with the npm package isoxml; open GeoParquet elsewhere
+	$(GO) vet -tags peer ./farmdata/...
+	$(GO) test -tags peer -count 1 -timeout 10m -run '^TestPeer' -v ./farmdata/isoxml ./farmdata/geo/geoparquet
+
+.PHONY: test-reload
+test-reload: ## Reload and kill agrimill as real processes, with each dedup store (1 minute)
+	$(GO) vet -tags reload ./cmd/agrimill/command
+	$(GO) test -tags reload -count 1 -timeout 10m -run '^TestReloadAndKill$$' ./cmd/agrimill/command
 
 # A module of its own, because the libraries that read these files are many.
 .PHONY: test-deploy
-test-deploy: ## Check the deployment files of the bridge with the libraries of the programs that read them
-	cd examples/bridge/deploy/linttest && $(GO) vet ./... && $(GO) test -count 1 ./...
+test-deploy: ## Check the deployment files of agrimill with the libraries of the programs that read them
+	cd cmd/agrimill/deploy/linttest && $(GO) vet ./... && $(GO) test -count 1 ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint (pinned, built by Go)
 	$(GOLANGCI_LINT) run ./...
-	cd examples/bridge/deploy/linttest && $(GOLANGCI_LINT) run -c ../../../../.golangci.yml ./...
+	cd cmd/agrimill/deploy/linttest && $(GOLANGCI_LINT) run -c ../../../../.golangci.yml ./...
 
 .PHONY: fmt
 fmt: ## Format the Go files
@@ -74,7 +108,24 @@ fmt-check:
 .PHONY: tidy-check
 tidy-check:
 	$(GO) mod tidy -diff
-	cd examples/bridge/deploy/linttest && $(GO) mod tidy -diff
+	cd cmd/agrimill/deploy/linttest && $(GO) mod tidy -diff
+
+# A shallow clone may lack the commit before; one that cannot be fetched, as in a repository
+# of one commit, leaves nothing to compare.
+.PHONY: apidiff
+apidiff: ## List incompatible changes of the Go API since BASE; each needs an entry in CHANGELOG.md
+	@base='$(BASE)'; head="$$(git rev-parse HEAD)"; \
+	for main in origin/main main; do base="$${base:-$$(git merge-base HEAD "$$main" 2>/dev/null || true)}"; done; \
+	if [ -z "$$base" ] || [ "$$base" = "$$head" ]; then \
+		git rev-parse -q --verify HEAD^ >/dev/null || git fetch -q --deepen=1 || true; \
+		base="$$(git rev-parse -q --verify HEAD^)" || { echo "==> NOT RUN: there is no commit before HEAD to compare with"; exit 0; }; \
+	fi; \
+	dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; mkdir "$$dir/base"; \
+	git archive "$$base" | tar -x -C "$$dir/base"; \
+	echo "API compared with $$(git log -1 --format='%h %s' "$$base")"; \
+	(cd "$$dir/base" && $(APIDIFF) -m -w "$$dir/api" github.com/agrimill/agrimill); \
+	$(APIDIFF) -m -incompatible "$$dir/api" github.com/agrimill/agrimill >"$$dir/changes" 2> >(grep -v '^Ignoring internal' >&2); \
+	$(GO) run ./internal/tool/apicheck CHANGELOG.md <"$$dir/changes"
 
 # `go test -list` prints the targets of a package and then its "ok" line, so
 # every target is paired with the package that follows it. A target runs in
@@ -99,30 +150,30 @@ stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
 
 .PHONY: faults
-faults: ## Run every row of docs/fault-matrix.md once, with the race detector (4 minutes)
-	$(GO) vet -tags faults,chaos,soak ./internal/faulttest
-	$(GO) test -race -tags faults -count 1 -timeout 10m -json ./internal/faulttest | $(GO) run ./internal/secretcheck
+faults: ## Run every row of the fault matrix once, with the race detector (6 minutes)
+	$(GO) vet -tags faults,chaos,soak ./internal/test/faulttest
+	$(GO) test -race -tags faults -count 1 -timeout 15m -json ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
 
 # `make chaos SEED=7` repeats the faults of seed 7.
 .PHONY: chaos
 chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0: without kill -9
 	SEEDS=$(SEEDS) N=$(N) $(if $(SEED),SEED=$(SEED)) $(if $(KILL),KILL=$(KILL)) \
-	$(GO) test -tags faults,chaos -count 1 -timeout 24h -run '^TestChaos$$' -v ./internal/faulttest \
+	$(GO) test -tags faults,chaos -count 1 -timeout 24h -run '^TestChaos$$' -v ./internal/test/faulttest \
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second
 	T=$(T) RATE=$(RATE) $(if $(BROKER),BROKER=$(BROKER)) \
-	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' -v ./internal/faulttest \
+	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' -v ./internal/test/faulttest \
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: bench
 bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes
 	@{ for ((i = 0; i < $(COUNT); i++)); do \
-		$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -cpu 1 ./internal/bench || exit; \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -cpu 1 ./internal/test/bench || exit; \
 	done; \
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 1x ./internal/peakmem; } \
-	| $(GO) run ./internal/bench/report
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 1x ./internal/test/peakmem; } \
+	| $(GO) run ./internal/tool/benchreport
 
 .PHONY: check
 check: ## Everything that CI runs, in the same order

@@ -11,19 +11,19 @@ import (
 	"syscall"
 )
 
-// errAttemptTimeout ends one attempt. It is not the caller's deadline and does
-// not look like it.
-var errAttemptTimeout = errors.New("no answer within the request timeout")
+// errAttemptTimeout ends one attempt. It is distinct from the caller's deadline and
+// must not be mistaken for it.
+var errAttemptTimeout = errors.New("no response within the request timeout")
 
-// transportError is a failure below HTTP. Its text is made from what is known
-// to be harmless: the errors of package http quote URLs and answers.
+// transportError is a failure below HTTP. Its text is composed only of parts known to
+// be harmless: the errors of package http quote URLs and responses.
 type transportError struct {
 	cause       error
 	certificate bool
 }
 
-// transportCause turns an error of an http.Client or a body into the cause of
-// an [Error]. Errors of this package inside it are kept.
+// transportCause converts an error of an http.Client or a body into the cause of
+// an [Error]. It keeps errors of this package found inside.
 func transportCause(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -42,6 +42,8 @@ func transportCause(err error) error {
 		return ErrRedirect
 	case errors.Is(err, ErrClosed):
 		return ErrClosed
+	case errors.Is(err, ErrIdle):
+		return ErrIdle
 	}
 	var (
 		verify   *tls.CertificateVerificationError
@@ -53,7 +55,7 @@ func transportCause(err error) error {
 	return &transportError{cause: err, certificate: certificate}
 }
 
-// Error leaves out what a cause of the standard library may quote: addresses with their
+// Error omits what causes from the standard library may quote: URLs with their
 // queries.
 func (e *transportError) Error() string {
 	var (
@@ -76,17 +78,17 @@ func (e *transportError) Error() string {
 	case errors.As(e.cause, &errn):
 		return errn.Error()
 	case errors.As(e.cause, &rec):
-		return "the other side does not speak TLS"
+		return "the peer does not speak TLS"
 	case errors.Is(e.cause, io.EOF), errors.Is(e.cause, io.ErrUnexpectedEOF):
-		return "connection closed before the end of the answer"
+		return "connection closed before the end of the response"
 	case errors.As(e.cause, &ne) && ne.Timeout():
 		return "timeout"
 	}
 	return "HTTP exchange failed"
 }
 
-// Unwrap hides context errors: whoever sees one must be able to trust that it
-// is the caller's context that ended.
+// Unwrap hides context errors, so that a context error always means that the
+// caller's context ended.
 func (e *transportError) Unwrap() error {
 	if errors.Is(e.cause, context.Canceled) || errors.Is(e.cause, context.DeadlineExceeded) {
 		return nil

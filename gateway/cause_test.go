@@ -28,9 +28,9 @@ func TestTransportErrorsTellNoSecrets(t *testing.T) {
 		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, "dial tcp: connect: connection refused"},
 		{&net.DNSError{Err: "no such host", Name: "gateway.example"}, "lookup gateway.example: no such host"},
 		{syscall.ECONNRESET, "connection reset by peer"},
-		{io.EOF, "connection closed before the end of the answer"},
-		{fmt.Errorf("http: %w", io.ErrUnexpectedEOF), "connection closed before the end of the answer"},
-		{tls.RecordHeaderError{Msg: "s3cret"}, "the other side does not speak TLS"},
+		{io.EOF, "connection closed before the end of the response"},
+		{fmt.Errorf("http: %w", io.ErrUnexpectedEOF), "connection closed before the end of the response"},
+		{tls.RecordHeaderError{Msg: "s3cret"}, "the peer does not speak TLS"},
 		{os.ErrDeadlineExceeded, "timeout"},
 		{context.Canceled, "HTTP exchange failed"},
 		{errors.New(`malformed HTTP response "s3cret"`), "HTTP exchange failed"},
@@ -116,9 +116,13 @@ func TestSendMessageReturnsWhenItsSourceHangs(t *testing.T) {
 }
 
 func TestErrorText(t *testing.T) {
-	e := &Error{Op: opSend, StatusCode: 400, Message: "two\nlines", Attempts: 3, last: &Error{Op: opSend, StatusCode: 599}}
+	e := &Error{Op: opSend, StatusCode: 400, Message: "two\nlines", ContentType: "application/json", ErrorResponse: true, Attempts: 3, last: &Error{Op: opSend, StatusCode: 599}}
 	want := `gateway: send message: status 400 Bad Request: "two\nlines" (after 3 attempts), last failure: gateway: send message: status 599`
 	if e.Error() != want {
+		t.Errorf("got  %s\nwant %s", e, want)
+	}
+	e = &Error{Op: opSend, StatusCode: 404, ContentType: "text/html"}
+	if want := `gateway: send message: status 404 Not Found (text/html): not answered by the service`; e.Error() != want {
 		t.Errorf("got  %s\nwant %s", e, want)
 	}
 	if strings.Contains((&Error{Op: opSend, Err: ErrClosed, Attempts: 1}).Error(), "attempt") {

@@ -10,17 +10,20 @@ import (
 )
 
 // Client is a typed client of the service: its six operations and payload
-// downloads. All methods are safe for concurrent use. One client holds one
+// downloads. All methods are safe for concurrent use. A client has one
 // access token, one rate limiter and separate connection pools for token,
-// calls, stream and payloads; an application needs one.
+// calls, stream and payloads; an application needs only one client.
 type Client struct {
+	// cfg contains no credentials, so that printing a value that holds a Client,
+	// even by reflection, cannot reveal them. Only the token source has them.
 	cfg    Config
 	origin *url.URL // scheme and host that the access token may go to
-	base   string   // base address without a slash at the end
+	base   string   // base URL without a trailing slash
 	names  headerNames
 
 	tokens  *tokenSource
 	limiter *limiter
+	answers *answers
 
 	tokenTransport  http.RoundTripper
 	callTransport   http.RoundTripper
@@ -31,7 +34,7 @@ type Client struct {
 	closed         atomic.Bool
 }
 
-// headerNames are the names on the wire, in the form of http.Header.
+// headerNames are the header names on the wire, in canonical form.
 type headerNames struct {
 	isPublish, directRecipients, sentTimestamp, endpointID, teamsetContextID,
 	messageType, tenantID, contextID, filename string
@@ -52,8 +55,8 @@ func newHeaderNames(service string) headerNames {
 	}
 }
 
-// New makes a client. It connects to nothing; the first call does. The error
-// lists everything that is wrong with the configuration and matches [ErrInvalid].
+// New creates a client. It does not connect; the first call does. The error
+// lists every mistake in the configuration and matches [ErrInvalid].
 func New(cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -66,41 +69,48 @@ func New(cfg Config) (*Client, error) {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}
 	c := &Client{
-		cfg:     cfg,
+		cfg:     cfg.withoutCredentials(),
 		origin:  origin,
 		base:    base,
 		names:   newHeaderNames(cfg.ServiceName),
 		limiter: &limiter{cfg: cfg.RateLimit},
+		answers: &answers{},
 	}
-	c.tokenTransport = newTransport(cfg, 2)
-	c.callTransport = newTransport(cfg, cfg.MaxIdleConnsPerHost)
-	c.streamTransport = newTransport(cfg, 1)
+	c.tokenTransport = newTransport(cfg, cfg.Transports.Token, 2)
+	c.callTransport = newTransport(cfg, cfg.Transports.Calls, cfg.MaxIdleConnsPerHost)
+	c.streamTransport = newTransport(cfg, cfg.Transports.Stream, 1)
 	c.payload = newPayloadTransports(cfg)
-	c.tokens = newTokenSource(cfg, c.tokenTransport)
+	c.tokens = newTokenSource(cfg, c.tokenTransport, c.answers)
 	for _, u := range []string{cfg.BaseURL, cfg.TokenURL} {
 		if p, perr := url.Parse(u); perr == nil && p.Scheme == "http" && !isLoopbackHost(p.Hostname()) {
-			cfg.Logger.Warn("gateway: credentials travel without TLS", "host", p.Host)
+			cfg.Logger.Warn("gateway: credentials are sent without TLS", "host", p.Host)
 		}
 	}
 	return c, nil
 }
 
-// Config returns the effective configuration, defaults filled in, without the
-// client secret.
+// Config returns the effective configuration, with defaults filled in, but without
+// client secret and token source.
 func (c *Client) Config() Config {
 	cfg := c.cfg
-	cfg.ClientSecret = ""
 	cfg.Scopes = append([]string(nil), cfg.Scopes...)
 	return cfg
 }
 
-// RateLimit tells the state of the limiter that answers of status 429 steer.
+// String identifies the service that the client talks to. No verb prints
+// credentials.
+func (c *Client) String() string { return "gateway.Client(" + c.base + ")" }
+
+// GoString is String: %#v prints no credentials either.
+func (c *Client) GoString() string { return c.String() }
+
+// RateLimit returns the state of the limiter that reacts to status 429.
 // It never blocks for long.
 func (c *Client) RateLimit() RateLimitState { return c.limiter.state() }
 
-// Close ends a token request under way and closes idle connections. Calls made
-// afterwards fail with [ErrClosed]; calls, streams and downloads under way are
-// not interrupted, their contexts end them. Close is idempotent and always
+// Close cancels a token request in flight and closes idle connections. Subsequent
+// calls fail with [ErrClosed]; calls, streams and downloads in progress are
+// not interrupted; cancel their contexts for that. Close is idempotent and always
 // returns nil.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
@@ -117,12 +127,20 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// tenantHeader is the header of the calls that name a tenant.
+// tenantHeader returns the header for calls that name a tenant.
 func (c *Client) tenantHeader(tenantID string) http.Header {
 	return http.Header{c.names.tenantID: {tenantID}}
 }
 
-// invalidCall is the error of a call that is not made, or nil.
+// tenantOf returns the tenant that a request names, in lower case; empty if it names none.
+func (c *Client) tenantOf(req *http.Request) string {
+	if values := req.Header[c.names.tenantID]; len(values) > 0 {
+		return strings.ToLower(values[0])
+	}
+	return ""
+}
+
+// invalidCall returns why a call is not made, or nil.
 func (c *Client) invalidCall(ctx context.Context, op string, err error) error {
 	switch {
 	case err != nil:

@@ -9,9 +9,14 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// AuthStyle says how the client credentials travel in the token request. It is
+// AuthStyle is how the client credentials are sent in the token request. It is
 // explicit; the client never probes.
 type AuthStyle int
 
@@ -23,7 +28,15 @@ const (
 	AuthStyleParams
 )
 
-// EventTypesEncoding says how the `types` array of GET /events is written in
+var authStyles = []string{"basic", "params"}
+
+// String returns basic or params.
+func (s AuthStyle) String() string { return enum.Text(s, authStyles) }
+
+// UnmarshalText parses the output of String.
+func (s *AuthStyle) UnmarshalText(text []byte) error { return enum.Parse(s, text, authStyles) }
+
+// EventTypesEncoding is how the `types` array of GET /events is encoded in
 // the query; the specification does not show it.
 type EventTypesEncoding int
 
@@ -34,11 +47,24 @@ const (
 	EventTypesComma
 )
 
-// NoIdleTimeout switches an idle watchdog off.
+var eventTypesEncodings = []string{"repeated", "comma"}
+
+// String returns repeated or comma.
+func (e EventTypesEncoding) String() string { return enum.Text(e, eventTypesEncodings) }
+
+// UnmarshalText parses the output of String.
+func (e *EventTypesEncoding) UnmarshalText(text []byte) error {
+	return enum.Parse(e, text, eventTypesEncodings)
+}
+
+// NoIdleTimeout disables an idle watchdog.
 const NoIdleTimeout time.Duration = -1
 
-// NoTimeout switches a timeout off.
+// NoTimeout disables a timeout.
 const NoTimeout time.Duration = -1
+
+// NoPing disables pings ([Config.PingInterval]).
+const NoPing time.Duration = -1
 
 // Defaults of [Config].
 const (
@@ -55,121 +81,183 @@ const (
 	DefaultMaxPayloadRedirects  = 5
 	DefaultMaxIdleConnsPerHost  = 64
 	DefaultStreamConnectTimeout = 30 * time.Second
+	DefaultPingInterval         = 10 * time.Second
 )
 
-// Config configures a [Client]. It is passed by value and never changed; the
+// Config configures a [Client]. It is passed by value and never modified; the
 // zero value of every optional field means its documented default.
 type Config struct {
-	// BaseURL is the base address of the service, http or https, without
+	// BaseURL is the base URL of the service, http or https, without a
 	// query. A path prefix is kept. Required.
-	BaseURL string
-	// TokenURL is the full token address, e.g. {auth_url}/token. Required.
-	TokenURL string
-	// ClientID and ClientSecret are the OAuth 2.0 client credentials. Required.
-	ClientID     string
-	ClientSecret string
-	// Scopes are asked for in the token request, none by default: the
+	BaseURL string `yaml:"base_url" required:"true"`
+	// TokenURL is the full URL of the token endpoint, e.g. {auth_url}/token. Required.
+	TokenURL string `yaml:"token_url" required:"true"`
+	// ClientID is the OAuth 2.0 client ID of the application. Required, like ClientSecret
+	// and TokenURL, unless there is a TokenSource.
+	ClientID string `yaml:"client_id" required:"true"`
+	// ClientSecret is the OAuth 2.0 client secret.
+	ClientSecret Secret `yaml:"client_secret"`
+	// ClientSecretFunc returns the client secret instead of ClientSecret, so that
+	// a rotated secret takes effect without a new Client. It is called before every
+	// token request, by one goroutine at a time, and must return quickly. An error
+	// fails the token request, which is retried; it must not contain the secret.
+	ClientSecretFunc func() (Secret, error) `yaml:"-"`
+	// TokenSource provides the access tokens instead of client credentials; TokenURL,
+	// ClientID, ClientSecret, ClientSecretFunc and Scopes must then be empty. It is
+	// called when there is no token, when the current one is about to expire, and
+	// once after the service has refused one (401). A source that caches its token
+	// has to detect that itself: returning the refused token again counts as an outage
+	// until the source returns a different one or the service accepts it. It is called
+	// from one goroutine at a time and waited for no longer than TokenTimeout. It
+	// cannot be interrupted, so a call that hangs keeps its goroutine, even after
+	// Close. An error counts as an outage unless it matches [ErrUnauthorized] or is a
+	// refusal in an [oauth2.RetrieveError]; its text is shown, so it must not contain
+	// secrets. The token is sent to the service only.
+	TokenSource oauth2.TokenSource `yaml:"-"`
+	// Scopes are requested in the token request. Default none: the
 	// specification's scope list is empty.
-	Scopes []string
-	// AuthStyle is [AuthStyleBasic] by default.
-	AuthStyle AuthStyle
+	Scopes []string `yaml:"scopes"`
+	// AuthStyle is how the client credentials are sent in the token request: as HTTP Basic
+	// authentication, or as form parameters. Default [AuthStyleBasic].
+	AuthStyle AuthStyle `yaml:"auth_style" enum:"basic,params"`
 
-	// ServiceName is the service's own name as it stands in header names
+	// ServiceName is the name of the service as it appears in header names
 	// (x-NAME-tenant-id). Default [DefaultServiceName].
-	ServiceName string
-	// EventTypesEncoding is [EventTypesRepeated] by default.
-	EventTypesEncoding EventTypesEncoding
+	ServiceName string `yaml:"service_name"`
+	// EventTypesEncoding is how the types of GET /events are encoded: types=A&types=B, or
+	// types=A,B. Default [EventTypesRepeated].
+	EventTypesEncoding EventTypesEncoding `yaml:"event_types_encoding" enum:"repeated,comma"`
 
-	// StreamIdleTimeout ends an event stream on which a read has waited this
-	// long for a byte; time that the reader itself takes does not count.
+	// StreamIdleTimeout ends an event stream when a read has waited this
+	// long for a byte, including the response head; time spent by the reader
+	// itself does not count.
 	// Default [DefaultStreamIdleTimeout], off with [NoIdleTimeout].
-	StreamIdleTimeout time.Duration
-	// StreamConnectTimeout bounds the time from the request for a stream to the
-	// head of its answer. Default [DefaultStreamConnectTimeout], off with [NoTimeout].
-	StreamConnectTimeout time.Duration
+	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
+	// StreamConnectTimeout bounds the time until the request for a stream has been
+	// written; the response head may arrive as late as the first event. With a
+	// RoundTripper that does not report to package net/http/httptrace, it bounds the time
+	// to the response head. Default [DefaultStreamConnectTimeout], off with [NoTimeout].
+	StreamConnectTimeout time.Duration `yaml:"stream_connect_timeout" off:"true"`
 	// MaxEventSize is the largest event, in bytes, that a stream delivers;
-	// larger ones are skipped and reported. Default [DefaultMaxEventSize].
-	MaxEventSize int
+	// larger events are skipped and reported. Default [DefaultMaxEventSize].
+	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
 
 	// MaxPayloadSize is the largest payload in bytes, checked before sending
 	// and while downloading. Default [DefaultMaxPayloadSize] (256 MiB).
-	MaxPayloadSize int64
-	// MaxResponseSize is the largest JSON answer in bytes that is read.
+	MaxPayloadSize int64 `yaml:"max_payload_size" unit:"bytes"`
+	// MaxResponseSize is the largest JSON response, in bytes, that is read.
 	// Default [DefaultMaxResponseSize].
-	MaxResponseSize int64
+	MaxResponseSize int64 `yaml:"max_response_size" unit:"bytes"`
 
-	// RequestTimeout bounds one attempt of a call, without the time that its
-	// body may take (see MinTransferRate). The whole call is bounded by its
+	// RequestTimeout bounds one attempt of a call, not counting the time allowed for
+	// its body (see MinTransferRate). The call as a whole is bounded by its
 	// context. Default [DefaultRequestTimeout], off with [NoTimeout].
-	RequestTimeout time.Duration
-	// MinTransferRate, in bytes per second, extends RequestTimeout: an attempt
-	// with a body of n bytes may take n/MinTransferRate longer. Default
+	RequestTimeout time.Duration `yaml:"request_timeout" off:"true"`
+	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
+	// RequestTimeout: an attempt with a body of n bytes may take n/MinTransferRate
+	// longer. Default
 	// [DefaultMinTransferRate].
-	MinTransferRate int64
+	MinTransferRate int64 `yaml:"min_transfer_rate" unit:"bytes"`
 	// TokenTimeout bounds one token request. Default [DefaultTokenTimeout].
-	TokenTimeout time.Duration
+	TokenTimeout time.Duration `yaml:"token_timeout"`
 	// TokenExpiryMargin is how long before its expiry a token is replaced; at
-	// most half of the token's lifetime is used. Default [DefaultTokenExpiryMargin].
-	TokenExpiryMargin time.Duration
+	// most half of the token's lifetime. Default [DefaultTokenExpiryMargin].
+	TokenExpiryMargin time.Duration `yaml:"token_expiry_margin"`
 
 	// Retry is the retry policy of calls and of payload downloads.
-	Retry RetryConfig
-	// RateLimit tunes the limiter that answers of status 429 steer.
-	RateLimit RateLimitConfig
+	Retry RetryConfig `yaml:"retry"`
+	// RateLimit tunes the limiter that reacts to status 429.
+	RateLimit RateLimitConfig `yaml:"rate_limit"`
 
-	// PayloadIdleTimeout breaks a payload download whose read has waited this
-	// long for a byte; it is then resumed. Default [DefaultPayloadIdleTimeout],
+	// PayloadIdleTimeout interrupts a payload download when a read has waited this
+	// long for a byte; the download is then resumed. Default [DefaultPayloadIdleTimeout],
 	// off with [NoIdleTimeout].
-	PayloadIdleTimeout time.Duration
+	PayloadIdleTimeout time.Duration `yaml:"payload_idle_timeout" off:"true"`
 	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
-	// [DefaultMaxPayloadRedirects], none allowed with [NoPayloadRedirects].
-	MaxPayloadRedirects int
-	// AllowPrivatePayloadRedirects lets a payload URI redirect to loopback,
+	// [DefaultMaxPayloadRedirects], none with [NoPayloadRedirects].
+	MaxPayloadRedirects int `yaml:"max_payload_redirects"`
+	// AllowPrivatePayloadRedirects allows a payload URI to redirect to loopback,
 	// private and link-local addresses. Default false. The payload URI itself
 	// comes from the service and is not restricted.
-	AllowPrivatePayloadRedirects bool
+	AllowPrivatePayloadRedirects bool `yaml:"allow_private_payload_redirects"`
 
 	// TLS is cloned and used for every connection. Nil means the system's
-	// roots. InsecureSkipVerify is refused.
-	TLS *tls.Config
-	// Transport replaces the network of every request, for tests and special
+	// root certificates. InsecureSkipVerify is rejected.
+	TLS *tls.Config `yaml:"-"`
+	// Transport replaces the network for every request, for tests and special
 	// proxies. Nil means separate, pooled transports for token, calls, stream
-	// and payloads. With a Transport, TLS is ignored, and the address rule for
-	// payload redirects looks at literal addresses only, because the client
-	// does not dial itself.
-	Transport http.RoundTripper
-	// MaxIdleConnsPerHost is the size of the connection pool of calls. Default
+	// and payloads. With a Transport, TLS and PingInterval are ignored, and the
+	// address rule for payload redirects only covers literal addresses, because
+	// the client does not dial. The client handles redirects: the response of a
+	// RoundTripper that follows them is rejected ([ErrRedirect]).
+	Transport http.RoundTripper `yaml:"-"`
+	// Transports replaces Transport for one kind of traffic.
+	Transports Transports `yaml:"-"`
+	// EditRequest, if set, is called with every request to the service except token
+	// requests, once per attempt, before the access token is added. It may
+	// set headers, such as a trace ID; changing the request itself,
+	// its URL, host, method or body, fails the call ([ErrInvalid]). An error ends
+	// the call and is wrapped; it is retried only if it matches [ErrUnavailable].
+	// It is called concurrently and must not block.
+	EditRequest func(*http.Request) error `yaml:"-"`
+	// PingInterval is how long an HTTP/2 connection may be silent before it is
+	// pinged. If no answer arrives for the same time, the connection is closed, along
+	// with everything open on it, and replaced.
+	// Calls to one host share a connection, so without pings a connection that died
+	// silently would serve every attempt until the operating system drops it. Default
+	// [DefaultPingInterval], or the shortest of the timeouts here if that is shorter;
+	// off with [NoPing].
+	PingInterval time.Duration `yaml:"ping_interval" off:"true"`
+	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default
 	// [DefaultMaxIdleConnsPerHost].
-	MaxIdleConnsPerHost int
+	MaxIdleConnsPerHost int `yaml:"-"`
 	// UserAgent is sent with every request. Default "agrimill".
-	UserAgent string
-	// Logger gets warnings and retries; nil is silent. It never gets tokens,
+	UserAgent string `yaml:"user_agent"`
+	// OnUnreadable, if set, is called for every entry that was skipped in a
+	// response's list of tenants or endpoints because it could not be read, with the
+	// operation as in [Error.Op]. It is called before the call returns, without a
+	// lock held, and possibly concurrently.
+	OnUnreadable func(op string, err *EntryError) `yaml:"-"`
+	// Logger receives warnings and retries; nil discards them. It never receives tokens,
 	// secrets, payloads or queries of payload URIs.
-	Logger *slog.Logger
+	Logger *slog.Logger `yaml:"-"`
+}
+
+// Transports are the networks of a client by kind of traffic. A nil transport falls
+// back to [Config.Transport], and if that is nil too, to the client's own.
+type Transports struct {
+	// Calls carries calls to the service, with the access token.
+	Calls http.RoundTripper
+	// Stream carries the event stream, with the access token. It must neither
+	// buffer the response nor limit its duration.
+	Stream http.RoundTripper
+	// Payloads carries downloads of payload URIs, which never include the token.
+	Payloads http.RoundTripper
+	// Token carries token requests, with the client credentials. It is not used
+	// with a [Config.TokenSource].
+	Token http.RoundTripper
 }
 
 // NoPayloadRedirects forbids redirects of payload URIs ([Config.MaxPayloadRedirects]).
 const NoPayloadRedirects = -1
 
-// redacted returns c without what must not be printed.
-func (c Config) redacted() Config {
-	if c.ClientSecret != "" {
-		c.ClientSecret = "(redacted)"
-	}
+// withoutCredentials returns c without anything that grants access.
+func (c Config) withoutCredentials() Config {
+	c.ClientSecret, c.ClientSecretFunc, c.TokenSource = "", nil, nil
 	return c
 }
 
-// plainConfig has the fields of Config and none of its methods.
-type plainConfig Config
+// LogValue formats the configuration without the client secret. Most handlers could
+// not format its functions.
+func (c Config) LogValue() slog.Value {
+	return slog.StringValue(fmt.Sprintf("%+v", c.withoutCredentials()))
+}
 
-// String formats the configuration without the client secret.
-func (c Config) String() string { return fmt.Sprintf("%+v", plainConfig(c.redacted())) }
-
-// GoString formats the configuration without the client secret.
-func (c Config) GoString() string { return "gateway.Config" + c.String() }
-
-// LogValue keeps the client secret out of structured logs.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+// WithDefaults returns the configuration with the defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
 
 func (c *Config) setDefaults() {
 	def(&c.ServiceName, DefaultServiceName)
@@ -184,6 +272,7 @@ func (c *Config) setDefaults() {
 	def(&c.TokenExpiryMargin, DefaultTokenExpiryMargin)
 	def(&c.PayloadIdleTimeout, DefaultPayloadIdleTimeout)
 	def(&c.MaxPayloadRedirects, DefaultMaxPayloadRedirects)
+	def(&c.PingInterval, c.pingInterval())
 	def(&c.MaxIdleConnsPerHost, DefaultMaxIdleConnsPerHost)
 	def(&c.UserAgent, "agrimill")
 	if c.Logger == nil {
@@ -193,6 +282,18 @@ func (c *Config) setDefaults() {
 	c.RateLimit.setDefaults()
 }
 
+// pingInterval is at most the shortest timeout: a caller that gives up after a second
+// should not keep hitting the same dead connection for twenty.
+func (c *Config) pingInterval() time.Duration {
+	interval := DefaultPingInterval
+	for _, limit := range []time.Duration{c.StreamIdleTimeout, c.StreamConnectTimeout, c.RequestTimeout, c.TokenTimeout, c.PayloadIdleTimeout} {
+		if limit > 0 {
+			interval = min(interval, limit)
+		}
+	}
+	return interval
+}
+
 func def[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -200,77 +301,79 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports every contradiction in the configuration, joined. Defaults
-// need not be filled in before.
+// ErrConfig is matched by the errors of [Config.Validate], [ProvisionerConfig.Validate]
+// and the constructors. It matches [ErrInvalid].
+var ErrConfig error = configError{}
+
+type configError struct{}
+
+func (configError) Error() string        { return "gateway: invalid configuration" }
+func (configError) Is(target error) bool { return target == ErrInvalid }
+
+// Validate reports every field with an invalid value; the error matches
+// [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
 	c.setDefaults()
-	var errs []error
-	bad := func(field, rule string) {
-		errs = append(errs, fmt.Errorf("gateway: config: %w", &ValidationError{Field: field, Rule: rule}))
-	}
+	e := validate.Errors{Cause: validationCause}
 	checkURL := func(field, value string) {
 		u, err := url.Parse(value)
 		switch {
 		case value == "":
-			bad(field, "is required")
+			e.Add(field, "is required")
 		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
-			bad(field, "must be an absolute http or https address")
+			e.Add(field, "must be an absolute http or https address")
 		case u.User != nil:
-			bad(field, "must not carry credentials")
+			e.Add(field, "must not carry credentials")
 		case u.Fragment != "" || (field == "BaseURL" && (u.RawQuery != "" || u.ForceQuery)):
-			bad(field, "must have no query and no fragment")
+			e.Add(field, "must have no query and no fragment")
 		}
 	}
 	checkURL("BaseURL", c.BaseURL)
-	checkURL("TokenURL", c.TokenURL)
-	if c.ClientID == "" {
-		bad("ClientID", "is required")
+	if c.TokenSource == nil {
+		checkURL("TokenURL", c.TokenURL)
+		e.Check(c.ClientID != "", "ClientID", "is required")
+		e.Check(c.ClientSecret != "" || c.ClientSecretFunc != nil, "ClientSecret", "is required")
+		e.Check(c.ClientSecret == "" || c.ClientSecretFunc == nil, "ClientSecretFunc", "must not be combined with ClientSecret")
+	} else {
+		e.Check(c.TokenURL == "" && c.ClientID == "" && c.ClientSecret == "" && c.ClientSecretFunc == nil && len(c.Scopes) == 0,
+			"TokenSource", "must not be combined with TokenURL, ClientID, ClientSecret, ClientSecretFunc or Scopes")
 	}
-	if c.ClientSecret == "" {
-		bad("ClientSecret", "is required")
-	}
-	if c.AuthStyle != AuthStyleBasic && c.AuthStyle != AuthStyleParams {
-		bad("AuthStyle", "must be AuthStyleBasic or AuthStyleParams")
-	}
-	if c.EventTypesEncoding != EventTypesRepeated && c.EventTypesEncoding != EventTypesComma {
-		bad("EventTypesEncoding", "must be EventTypesRepeated or EventTypesComma")
-	}
-	if strings.Trim(strings.ToLower(c.ServiceName), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		bad("ServiceName", "must consist of letters, digits and hyphens")
-	}
-	checkText := func(field, value string) {
-		if err := validateHeaderValue(field, value); err != nil {
-			errs = append(errs, fmt.Errorf("gateway: config: %w", err))
-		}
-	}
-	checkText("UserAgent", c.UserAgent)
+	e.Check(c.AuthStyle == AuthStyleBasic || c.AuthStyle == AuthStyleParams, "AuthStyle", "must be AuthStyleBasic or AuthStyleParams")
+	e.Check(c.EventTypesEncoding == EventTypesRepeated || c.EventTypesEncoding == EventTypesComma,
+		"EventTypesEncoding", "must be EventTypesRepeated or EventTypesComma")
+	e.Check(strings.Trim(strings.ToLower(c.ServiceName), "abcdefghijklmnopqrstuvwxyz0123456789-") == "",
+		"ServiceName", "must consist of letters, digits and hyphens")
+	addInvalid(&e, validateHeaderValue("UserAgent", c.UserAgent))
 	orOff := func(field string, d time.Duration) {
-		if d < 0 && d != NoTimeout {
-			bad(field, "must not be negative; -1 is off")
-		}
+		e.Check(d >= 0 || d == NoTimeout, field, "must not be negative, except -1 to disable it")
 	}
 	orOff("StreamIdleTimeout", c.StreamIdleTimeout)
 	orOff("StreamConnectTimeout", c.StreamConnectTimeout)
 	orOff("RequestTimeout", c.RequestTimeout)
 	orOff("PayloadIdleTimeout", c.PayloadIdleTimeout)
-	positive := func(field string, n int64) {
-		if n < 0 {
-			bad(field, "must not be negative")
-		}
+	orOff("PingInterval", c.PingInterval)
+	validate.NotNegative(&e, "TokenTimeout", c.TokenTimeout)
+	validate.NotNegative(&e, "TokenExpiryMargin", c.TokenExpiryMargin)
+	validate.NotNegative(&e, "MaxEventSize", c.MaxEventSize)
+	validate.NotNegative(&e, "MaxPayloadSize", c.MaxPayloadSize)
+	validate.NotNegative(&e, "MaxResponseSize", c.MaxResponseSize)
+	validate.NotNegative(&e, "MinTransferRate", c.MinTransferRate)
+	validate.NotNegative(&e, "MaxIdleConnsPerHost", c.MaxIdleConnsPerHost)
+	e.Check(c.MaxPayloadRedirects >= 0 || c.MaxPayloadRedirects == NoPayloadRedirects,
+		"MaxPayloadRedirects", "must not be negative, except -1 for none")
+	e.Check(c.TLS == nil || !c.TLS.InsecureSkipVerify, "TLS", "must verify certificates: add the service's CA to RootCAs instead")
+	e.Join("Retry", c.Retry.validate())
+	e.Join("RateLimit", c.RateLimit.validate())
+	return e.Err(ErrConfig)
+}
+
+// validationCause makes every mistake in this package a [*ValidationError].
+func validationCause(path, rule string) error { return &ValidationError{Field: path, Rule: rule} }
+
+// addInvalid adds a [*ValidationError] under the field that it names.
+func addInvalid(e *validate.Errors, err error) {
+	var rule *ValidationError
+	if errors.As(err, &rule) {
+		e.AddCause(rule, rule.Field, "%s", rule.Rule)
 	}
-	positive("TokenTimeout", int64(c.TokenTimeout))
-	positive("TokenExpiryMargin", int64(c.TokenExpiryMargin))
-	positive("MaxEventSize", int64(c.MaxEventSize))
-	positive("MaxPayloadSize", c.MaxPayloadSize)
-	positive("MaxResponseSize", c.MaxResponseSize)
-	positive("MinTransferRate", c.MinTransferRate)
-	positive("MaxIdleConnsPerHost", int64(c.MaxIdleConnsPerHost))
-	if c.MaxPayloadRedirects < 0 && c.MaxPayloadRedirects != NoPayloadRedirects {
-		bad("MaxPayloadRedirects", "must not be negative; -1 is none")
-	}
-	if c.TLS != nil && c.TLS.InsecureSkipVerify {
-		bad("TLS", "must verify certificates: add the service's authority to RootCAs instead")
-	}
-	errs = append(errs, c.Retry.validate(), c.RateLimit.validate())
-	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -31,10 +32,10 @@ func TestConfigDefaults(t *testing.T) {
 		got.MaxResponseSize != 64<<20 || got.RequestTimeout != 30*time.Second || got.TokenTimeout != 30*time.Second ||
 		got.TokenExpiryMargin != 30*time.Second || got.StreamConnectTimeout != 30*time.Second || got.PayloadIdleTimeout != 30*time.Second ||
 		got.MaxPayloadRedirects != 5 || got.AllowPrivatePayloadRedirects || got.MinTransferRate != 128<<10 || got.MaxIdleConnsPerHost != 64 ||
-		got.AuthStyle != AuthStyleBasic || got.EventTypesEncoding != EventTypesRepeated || got.UserAgent != "agrimill" || got.Logger == nil {
+		got.PingInterval != 10*time.Second || got.AuthStyle != AuthStyleBasic || got.EventTypesEncoding != EventTypesRepeated || got.UserAgent != "agrimill" || got.Logger == nil {
 		t.Errorf("defaults: %+v", got)
 	}
-	if got.Retry != (RetryConfig{MaxAttempts: 5, MinBackoff: 500 * time.Millisecond, MaxBackoff: 30 * time.Second, MaxRetryAfter: 5 * time.Minute}) {
+	if got.Retry != (RetryConfig{MaxAttempts: 5, InitialBackoff: 500 * time.Millisecond, MaxBackoff: 30 * time.Second, MaxRetryAfter: 5 * time.Minute}) {
 		t.Errorf("defaults: %+v", got.Retry)
 	}
 	if got.RateLimit != (RateLimitConfig{MinRate: 1, Growth: 0.05, RecoverFactor: 4, Pause: time.Second}) {
@@ -42,6 +43,27 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	if c.base != "https://gateway.example/v1" {
 		t.Errorf("base %q", c.base)
+	}
+}
+
+// Who has short timeouts does not meet a dead connection for long either.
+func TestPingIntervalFollowsTheTimeouts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		want   time.Duration
+	}{
+		"short request":  {func(c *Config) { c.RequestTimeout = 3 * time.Second }, 3 * time.Second},
+		"short silence":  {func(c *Config) { c.StreamIdleTimeout, c.RequestTimeout = 6*time.Second, time.Hour }, 6 * time.Second},
+		"long timeouts":  {func(c *Config) { c.RequestTimeout, c.TokenTimeout = time.Hour, time.Hour }, DefaultPingInterval},
+		"no timeout":     {func(c *Config) { c.RequestTimeout = NoTimeout }, DefaultPingInterval},
+		"one of its own": {func(c *Config) { c.RequestTimeout, c.PingInterval = time.Second, time.Minute }, time.Minute},
+		"off":            {func(c *Config) { c.PingInterval = NoPing }, NoPing},
+	} {
+		cfg := testConfig()
+		tt.change(&cfg)
+		if got := newTestClient(t, cfg).Config().PingInterval; got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
 	}
 }
 
@@ -62,6 +84,8 @@ func TestConfigRules(t *testing.T) {
 		{"TokenURL", func(c *Config) { c.TokenURL = "https://[" }},
 		{"ClientID", func(c *Config) { c.ClientID = "" }},
 		{"ClientSecret", func(c *Config) { c.ClientSecret = "" }},
+		{"ClientSecretFunc", func(c *Config) { c.ClientSecretFunc = func() (Secret, error) { return "", nil } }},
+		{"", func(c *Config) { c.ClientSecret, c.ClientSecretFunc = "", func() (Secret, error) { return "", nil } }},
 		{"AuthStyle", func(c *Config) { c.AuthStyle = 7 }},
 		{"EventTypesEncoding", func(c *Config) { c.EventTypesEncoding = -1 }},
 		{"ServiceName", func(c *Config) { c.ServiceName = "a b" }},
@@ -74,6 +98,8 @@ func TestConfigRules(t *testing.T) {
 		{"StreamConnectTimeout", func(c *Config) { c.StreamConnectTimeout = -2 }},
 		{"RequestTimeout", func(c *Config) { c.RequestTimeout = -2 }},
 		{"PayloadIdleTimeout", func(c *Config) { c.PayloadIdleTimeout = -2 }},
+		{"PingInterval", func(c *Config) { c.PingInterval = -2 }},
+		{"", func(c *Config) { c.PingInterval = NoPing }},
 		{"TokenTimeout", func(c *Config) { c.TokenTimeout = -1 }},
 		{"TokenExpiryMargin", func(c *Config) { c.TokenExpiryMargin = -1 }},
 		{"MaxEventSize", func(c *Config) { c.MaxEventSize = -1 }},
@@ -87,8 +113,8 @@ func TestConfigRules(t *testing.T) {
 		{"TLS", func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }},
 		{"Retry.MaxAttempts", func(c *Config) { c.Retry.MaxAttempts = -2 }},
 		{"", func(c *Config) { c.Retry.MaxAttempts = UnlimitedAttempts }},
-		{"Retry.MaxBackoff", func(c *Config) { c.Retry.MinBackoff = time.Minute }},
-		{"Retry.MaxBackoff", func(c *Config) { c.Retry.MinBackoff = -1 }},
+		{"Retry.MaxBackoff", func(c *Config) { c.Retry.InitialBackoff = time.Minute }},
+		{"Retry.InitialBackoff", func(c *Config) { c.Retry.InitialBackoff = -1 }},
 		{"Retry.MaxRetryAfter", func(c *Config) { c.Retry.MaxRetryAfter = -2 }},
 		{"RateLimit.MinRate", func(c *Config) { c.RateLimit.MinRate = -1 }},
 		{"RateLimit.MinRate", func(c *Config) { c.RateLimit.MinRate = math.NaN() }},
@@ -117,10 +143,42 @@ func TestConfigKeepsTheSecretOutOfPrint(t *testing.T) {
 	c := testConfig()
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "config", c)
-	for _, s := range []string{fmt.Sprint(c), fmt.Sprintf("%v %+v %#v %s", c, c, c, c), log.String()} {
+	for _, s := range []string{fmt.Sprint(c), fmt.Sprintf("%v %+v %#v", c, c, c), log.String()} {
 		if strings.Contains(s, "s3cret") || !strings.Contains(s, "gateway.example") {
 			t.Errorf("printed as %s", s)
 		}
+	}
+}
+
+func TestClientKeepsTheSecretOutOfPrint(t *testing.T) {
+	// Without a network, whose goroutines would write while package fmt reads without locks.
+	mux, _ := offlineMux()
+	c := offline(t, mux)
+	mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{"tenants": []any{}}) })
+	if _, err := c.ListAuthorizedTenants(t.Context()); err != nil { // so that there is a token, too
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil { // the same holds for the token request
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("start", "client", c, "holder", struct{ C *Client }{c})
+	type holder struct {
+		c    *Client
+		Open *Client
+	}
+	for _, v := range []any{c, holder{c, c}, &holder{c, c}, []*Client{c}, map[string]any{"client": c}, reflect.ValueOf(c).Elem()} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			printed := fmt.Sprintf(verb, v) + log.String()
+			for _, secret := range []string{testSecret, "s3cret", fmt.Sprintf("%x", testSecret), "token-1"} {
+				if strings.Contains(printed, secret) {
+					t.Errorf("%T is printed with %s as %s", v, verb, printed)
+				}
+			}
+		}
+	}
+	if got, want := fmt.Sprintf("%v", c), "gateway.Client(https://gateway.example)"; got != want {
+		t.Errorf("printed as %s, want %s", got, want)
 	}
 }
 

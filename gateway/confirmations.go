@@ -7,14 +7,14 @@ import (
 
 const opConfirm = "confirm messages"
 
-// ConfirmMessages confirms messages of one tenant (specification, "POST
-// /confirmations"): at least one. It returns nil when the service has answered
-// 202: the confirmations are saved, the feed follows eventually, so a confirmed
-// message may still come once more. A call whose answer was lost is repeated;
-// confirming twice does no harm.
+// ConfirmMessages confirms at least one message of one tenant (specification, "POST
+// /confirmations"). It returns nil once the service has answered
+// 202: the confirmations are saved, but the feed follows eventually, so a confirmed
+// message may still be delivered once more. If the response is lost, the call is
+// retried; confirming twice is harmless.
 //
-// One bad pair may make the service refuse the whole call with [ErrBadRequest];
-// which one, it does not say.
+// A single invalid pair may make the service refuse the whole call with
+// [ErrBadRequest], without saying which one it is.
 func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmations []MessageConfirmation) error {
 	err := validateUUID("TenantID", tenantID)
 	if err == nil {
@@ -40,7 +40,7 @@ func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmat
 	return err
 }
 
-// appendConfirmations writes the body into one buffer of the right size. The
+// appendConfirmations writes the body into a single buffer of sufficient size. The
 // IDs are UUIDs, so nothing needs escaping.
 func appendConfirmations(confirmations []MessageConfirmation) []byte {
 	const (

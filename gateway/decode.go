@@ -5,32 +5,31 @@ import (
 	"strings"
 )
 
-// DecodeError says why the data of an event is not what the specification
-// declares. It holds no payload and no payload_uri. What could be read of the
-// IDs in spite of it is there, so that an event that was put aside can be
-// confirmed.
+// DecodeError describes why the data of an event violates the specification. It
+// contains no payload and no payload_uri. It includes the IDs as far as they could
+// be read, so that an event that was stored elsewhere can be confirmed.
 type DecodeError struct {
-	// EventType is the type of the event: the SSE event name, or, when the
-	// stream gave none, event_type of the data as far as it is one of the six;
-	// else empty.
+	// EventType is the type of the event: the SSE event name or, if the
+	// stream had none, the event_type of the data if it is one of the six;
+	// otherwise empty.
 	EventType EventType
 	// Field is the path of the offending field, for example "sent_at" or
-	// "tenant.endpoints[2].id"; empty when the data as a whole is not a JSON
+	// "tenant.endpoints[2].id"; empty if the data as a whole is not a JSON
 	// object.
 	Field string
-	// Reason is what is wrong with it. It quotes nothing of the data.
+	// Reason describes the problem. It quotes none of the data.
 	Reason string
 
-	// EndpointID is the receiving endpoint, empty when it could not be read.
+	// EndpointID is the receiving endpoint; empty if it could not be read.
 	EndpointID string
-	// MessageIDs are the messages the event stands for: one of a
-	// MESSAGE_RECEIVED, all of a FILE_RECEIVED; nil when they could not be read.
+	// MessageIDs are the messages that the event represents: the one of a
+	// MESSAGE_RECEIVED, or all of a FILE_RECEIVED; nil if they could not be read.
 	MessageIDs []string
-	// TenantID is empty when it is absent or could not be read.
+	// TenantID is empty if it is absent or could not be read.
 	TenantID string
 }
 
-// Error names the event type, the field and the reason.
+// Error returns the event type, the field and the reason.
 func (e *DecodeError) Error() string {
 	var b strings.Builder
 	b.WriteString("gateway: decode ")
@@ -40,7 +39,7 @@ func (e *DecodeError) Error() string {
 	case e.EventType.Known():
 		b.WriteString(string(e.EventType))
 	default:
-		// It came from outside: no control characters, no novels.
+		// It is untrusted input: quote it and limit its length.
 		fmt.Fprintf(&b, "event %.64q", string(e.EventType))
 	}
 	b.WriteString(": ")
@@ -73,36 +72,41 @@ const (
 )
 
 // DecodeEvent decodes the data of one event of GET /events (specification,
-// "Events"). name is the SSE event name; when it is empty, event_type of the
-// data decides. data is not retained.
+// "Events"). name is the SSE event name; if it is empty, the data's event_type
+// decides. data is not retained.
 //
-// An event of a type that the specification does not know is not an error but
-// an [*UnknownEvent]. Every other deviation is a [*DecodeError]:
+// An event whose type is not in the specification is not an error but
+// an [*UnknownEvent]. Any other deviation is a [*DecodeError]:
 //
 //   - The data is one JSON object (RFC 8259), nested at most 10,000 deep. Names
-//     are case-sensitive, of repeated names the last counts, unknown ones are
-//     ignored, null counts as absent, and what is not UTF-8 in a string reads as
+//     are case-sensitive, the last of repeated names counts, unknown names are
+//     ignored, null counts as absent, and invalid UTF-8 in a string is read as
 //     U+FFFD.
 //   - Required fields are present; a string may be empty unless its format
 //     forbids it. event_type equals name.
-//   - What the specification declares as uuid has the form of one, in either
-//     case, and is kept as it came. app_message_id is any string, and so is
+//   - null in place of a required list is an empty list, except for message_ids,
+//     without which a file cannot be confirmed, and for endpoints of
+//     ENDPOINTS_LIST_CHANGED (see [EndpointsListChanged]).
+//   - An invalid endpoint in a list is skipped and reported in
+//     the event ([EntryError]); the others are kept.
+//   - Fields that the specification declares as uuid have the form of a UUID, in
+//     either case, and are kept unmodified. app_message_id is any string, and so is
 //     tenant_id of received messages and files.
-//   - A date-time is as RFC 3339 has it; as ISO 8601 also allows, the offset may
-//     do without colon or minutes, and a time without offset is taken as UTC.
+//   - A date-time follows RFC 3339; as ISO 8601 also allows, the offset may
+//     omit the colon or the minutes, and a time without offset is read as UTC.
 //     Times are returned in UTC.
 //   - Exactly one of payload and payload_uri is present. payload is standard
-//     base64 with padding, exactly what encoding/base64.StdEncoding takes.
-//     payload_uri is an absolute http or https URI and kept as it came.
-//   - size is not negative. message_ids may be empty, since the specification
-//     sets no minimum. It is not compared with the payload.
+//     base64 with padding, exactly what encoding/base64.StdEncoding accepts.
+//     payload_uri is an absolute http or https URI and kept unmodified.
+//   - size is not negative and not compared with the payload. message_ids may be
+//     empty, since the specification sets no minimum.
 //   - Values of enumerations are not checked, so that a new endpoint type
-//     harms nobody.
+//     does no harm.
 func DecodeEvent(name EventType, data []byte) (Event, error) {
 	switch name {
 	case EventMessageReceived, EventFileReceived:
-		// By far the most events. What is unusual in any way is left to the
-		// other decoder, which is also the one that knows what is wrong.
+		// By far the most frequent events. Anything unusual is left to the
+		// other decoder, which also determines the error.
 		if event := decodeFlat(name, data); event != nil {
 			return event, nil
 		}

@@ -29,23 +29,23 @@ const (
 	keyCount
 )
 
-// flatObject is what the scan found. Everything in it points into the data.
+// flatObject is the result of the scan. Everything in it points into the data.
 type flatObject struct {
-	// str holds the strings; nil when the field is absent or null. The payload
-	// is not looked at yet: it may hold anything but a quote.
+	// str holds the strings; nil if the field is absent or null. The payload
+	// has not been examined yet: it may contain anything but a quote.
 	str     [keyCount][]byte
 	seen    uint32
 	size    int64
 	hasSize bool
-	ids     []byte // the inside of the array of message_ids, not empty if it is there
+	ids     []byte // the contents of the message_ids array; non-empty if present
 	idCount int
 }
 
 // decodeFlat decodes the usual form of a MESSAGE_RECEIVED or FILE_RECEIVED in
-// one scan: an object without nested objects, escapes, repeated names or
-// invalid UTF-8, in which all is as specified. It returns nil for anything else,
-// be it wrong or only unusual, and then decodeObject has the say. What it does
-// return equals what decodeObject would.
+// one scan: a valid object without nested objects, escapes, repeated names or
+// invalid UTF-8. It returns nil for anything else, whether invalid or merely
+// unusual; decodeObject then handles it. A non-nil result equals what decodeObject
+// would return.
 func decodeFlat(name EventType, data []byte) Event {
 	var o flatObject
 	if !o.scan(data) || string(o.str[keyEventType]) != string(name) ||
@@ -130,8 +130,8 @@ func (o *flatObject) file() Event {
 	return f
 }
 
-// join copies the fields named by keys, and the message IDs, into one string:
-// one allocation for all of them instead of one for each.
+// join copies the fields named by keys, and the message IDs, into one string, so that
+// all of them take a single allocation.
 func (o *flatObject) join(keys []flatKey) string {
 	n := 0
 	for _, k := range keys {
@@ -154,8 +154,8 @@ func (o *flatObject) join(keys []flatKey) string {
 }
 
 // payload decodes the embedded payload, if there is one. It reports false for
-// what is not canonical: a line break, which the standard library skips, must
-// not stand in a JSON string.
+// non-canonical input: a line break, which the standard library skips, is not allowed
+// in a JSON string.
 func (o *flatObject) payload() ([]byte, bool) {
 	src := o.str[keyPayload]
 	if src == nil {
@@ -172,14 +172,14 @@ func (o *flatObject) payload() ([]byte, bool) {
 		}
 	}
 	dst := make([]byte, n)
-	// SIMD for whole blocks of the alphabet, and encoding/base64 for the rest:
-	// what one takes, so does the other. With the exact size known, a skipped
-	// line break shows as a length that falls short.
+	// This uses SIMD for whole blocks of the alphabet and encoding/base64 for the rest;
+	// both accept the same input. Since the exact size is known, a skipped
+	// line break shows as a result that is too short.
 	got, err := base64.StdEncoding.Decode(dst, src)
 	return dst, err == nil && got == n
 }
 
-// scan fills o from data. It reports false for anything out of the usual.
+// scan fills o from data. It reports false for anything unusual.
 func (o *flatObject) scan(data []byte) bool {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -187,7 +187,7 @@ func (o *flatObject) scan(data []byte) bool {
 	}
 	i++
 	for {
-		// A name. An empty object is unusual enough.
+		// A name. An empty object is unusual, too.
 		i = skipSpace(data, i)
 		if i >= len(data) || data[i] != '"' {
 			return false
@@ -233,7 +233,7 @@ func (o *flatObject) scan(data []byte) bool {
 	}
 }
 
-// value takes the value at data[i] and returns the position after it, or -1.
+// value reads the value at data[i] and returns the position after it, or -1.
 func (o *flatObject) value(key flatKey, data []byte, i int) int {
 	switch c := data[i]; {
 	case c == '"':
@@ -245,7 +245,7 @@ func (o *flatObject) value(key flatKey, data []byte, i int) int {
 		if key != keyPayload && !plain(s) {
 			return -1
 		}
-		o.str[key] = s // of keyUnknown too, where nobody looks
+		o.str[key] = s // the entry of keyUnknown is never read
 		return i + n + 2
 	case c == 'n' && bytes.HasPrefix(data[i:], []byte("null")):
 		return i + 4
@@ -261,7 +261,7 @@ func (o *flatObject) value(key flatKey, data []byte, i int) int {
 	return -1
 }
 
-// number takes up to 18 digits, which no int64 is too small for.
+// number reads up to 18 digits, which always fit into an int64.
 func (o *flatObject) number(key flatKey, data []byte, i int) int {
 	from, n := i, int64(0)
 	for ; i < len(data) && data[i] >= '0' && data[i] <= '9'; i++ {
@@ -273,14 +273,14 @@ func (o *flatObject) number(key flatKey, data []byte, i int) int {
 	if data[from] == '0' && i-from > 1 {
 		return -1
 	}
-	// A fraction or an exponent is met by the caller, which wants a comma.
+	// A fraction or an exponent is rejected by the caller, which expects a comma.
 	if key == keySize {
 		o.size, o.hasSize = n, true
 	}
 	return i
 }
 
-// list takes an array of UUIDs from after its bracket.
+// list reads an array of UUIDs, starting after its bracket.
 func (o *flatObject) list(data []byte, i int) int {
 	from := i - 1
 	for i = skipSpace(data, i); ; i = skipSpace(data, i+1) {

@@ -10,7 +10,7 @@ import (
 func decodeObject(name EventType, data []byte) (Event, error) {
 	o, ok := parseObject(data)
 	if name != "" && !name.Known() {
-		// Nothing is known of its data but that it names the type.
+		// Nothing is known about its data, except that it may name the type.
 		if ok {
 			if t, has := o.peek("event_type"); has && t != string(name) {
 				return nil, &DecodeError{EventType: name, Field: "event_type", Reason: reasonNotEventName}
@@ -73,7 +73,7 @@ func (d *objectDecoder) event(t EventType) Event {
 			ReceivingEndpointID: d.str("receiving_endpoint_id", required|isUUID),
 			MessageType:         d.str("message_type", required),
 			Size:                d.size("size"),
-			MessageIDs:          d.strings("message_ids", isUUID),
+			MessageIDs:          d.messageIDs("message_ids"),
 			Filename:            d.str("filename", 0),
 			TenantID:            d.str("tenant_id", 0),
 			TeamsetContextID:    d.str("teamset_context_id", 0),
@@ -86,16 +86,17 @@ func (d *objectDecoder) event(t EventType) Event {
 			ExternalID: d.str("external_id", required),
 		}
 	case EventEndpointsListChanged:
-		return &EndpointsListChanged{
-			TenantID:  d.str("tenant_id", required|isUUID),
-			Endpoints: d.endpoints("endpoints"),
+		e := &EndpointsListChanged{TenantID: d.str("tenant_id", required|isUUID)}
+		if !d.isNull("endpoints") {
+			e.Endpoints, e.Unreadable = d.endpoints("endpoints")
 		}
+		return e
 	case EventAuthorizationAdded:
 		return &AuthorizationAdded{
 			Tenant: d.tenant("tenant"),
 			Scope:  d.str("scope", required),
 		}
-	default: // EventAuthorizationRevoked; the caller has checked
+	default: // EventAuthorizationRevoked; checked by the caller
 		return &AuthorizationRevoked{
 			TenantID: d.str("tenant_id", required|isUUID),
 			Scope:    d.str("scope", required),
@@ -108,68 +109,77 @@ func (d *objectDecoder) tenant(key string) TenantInfo {
 	if t == nil {
 		return TenantInfo{}
 	}
-	return TenantInfo{
-		TenantID:  t.str("tenant_id", required|isUUID),
-		Endpoints: t.endpoints("endpoints"),
-	}
+	info := TenantInfo{TenantID: t.str("tenant_id", required|isUUID)}
+	info.Endpoints, info.Unreadable = t.endpoints("endpoints")
+	return info
 }
 
-func (d *objectDecoder) endpoints(key string) []TenantEndpointInfo {
+// endpoints returns a required list, never nil, and the entries that were skipped.
+func (d *objectDecoder) endpoints(key string) ([]TenantEndpointInfo, []*EntryError) {
 	raw := d.array(key)
 	list := make([]TenantEndpointInfo, 0, len(raw))
+	var unreadable []*EntryError
 	for i, r := range raw {
-		e := d.descend(key+"["+strconv.Itoa(i)+"]", r)
-		if e == nil {
-			return nil
+		// Each entry has its own error, so that none hides the others.
+		e := &objectDecoder{path: d.path, err: new(*DecodeError)}
+		entry := e.descend(key+"["+strconv.Itoa(i)+"]", r)
+		var info TenantEndpointInfo
+		if entry != nil {
+			info = entry.endpointInfo()
 		}
-		info := TenantEndpointInfo{
-			ID:                     e.str("id", required|isUUID),
-			ExternalID:             e.str("external_id", 0),
-			Name:                   e.str("name", required),
-			EndpointType:           EndpointType(e.str("endpoint_type", required)),
-			ApplicationID:          e.str("application_id", required|isUUID),
-			TenantID:               e.str("tenant_id", required|isUUID),
-			OwnedByYourApplication: e.bool("owned_by_your_application"),
-		}
-		if c := e.child("capabilities"); c != nil {
-			info.Capabilities.CanSend = c.strings("can_send", 0)
-			info.Capabilities.CanReceive = c.strings("can_receive", 0)
-		}
-		if e.has("routed_endpoints") {
-			if c := e.child("routed_endpoints"); c != nil {
-				info.RoutedEndpoints = &RoutedEndpoints{
-					CanSendTo:      c.routes("can_send_to"),
-					CanReceiveFrom: c.routes("can_receive_from"),
-				}
+		if bad := e.entryError(); bad != nil {
+			if entry != nil {
+				bad.EndpointID = entry.uuid("id")
 			}
+			unreadable = append(unreadable, bad)
+			continue
 		}
 		list = append(list, info)
 	}
-	return list
+	return list, unreadable
 }
 
-// recoverIDs fills in what can be read of an event that is otherwise bad.
-func recoverIDs(e *DecodeError, o object) {
-	uuid := func(key string) string {
-		if s, ok := o.peek(key); ok && validUUID([]byte(s)) {
-			return s
-		}
-		return ""
+func (d *objectDecoder) endpointInfo() TenantEndpointInfo {
+	info := TenantEndpointInfo{
+		ID:                     d.str("id", required|isUUID),
+		ExternalID:             d.str("external_id", 0),
+		Name:                   d.str("name", required),
+		EndpointType:           EndpointType(d.str("endpoint_type", required)),
+		ApplicationID:          d.str("application_id", required|isUUID),
+		TenantID:               d.str("tenant_id", required|isUUID),
+		OwnedByYourApplication: d.bool("owned_by_your_application"),
 	}
+	if c := d.child("capabilities"); c != nil {
+		info.Capabilities.CanSend = c.strings("can_send", 0)
+		info.Capabilities.CanReceive = c.strings("can_receive", 0)
+	}
+	if d.has("routed_endpoints") {
+		if c := d.child("routed_endpoints"); c != nil {
+			info.RoutedEndpoints = &RoutedEndpoints{
+				CanSendTo:      c.routes("can_send_to"),
+				CanReceiveFrom: c.routes("can_receive_from"),
+			}
+		}
+	}
+	return info
+}
+
+// recoverIDs fills in what can be read of an otherwise invalid event.
+func recoverIDs(e *DecodeError, o object) {
 	switch e.EventType {
 	case EventMessageReceived:
-		if id := uuid("id"); id != "" {
+		if id := o.uuid("id"); id != "" {
 			e.MessageIDs = []string{id}
 		}
 	case EventFileReceived:
-		// All or none: a part of them would confirm a part of a file.
+		// All or none: some of them would confirm only a part of the file.
 		quiet := &objectDecoder{object: o, err: new(*DecodeError)}
-		if ids := quiet.strings("message_ids", isUUID); *quiet.err == nil {
+		if ids := quiet.messageIDs("message_ids"); *quiet.err == nil {
 			e.MessageIDs = ids
 		}
 	default:
 		return
 	}
-	e.EndpointID = uuid("receiving_endpoint_id")
+	e.EndpointID = o.uuid("receiving_endpoint_id")
 	e.TenantID, _ = o.peek("tenant_id")
 }

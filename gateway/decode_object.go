@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// object is a JSON object with its values not yet looked at. A map and not a
-// struct with tags, because encoding/json matches the names of a struct without
-// regard to case and merges the values of names that are repeated.
+// object is a JSON object whose values have not been decoded. It is a map rather than
+// a tagged struct because encoding/json matches the names of struct fields
+// case-insensitively and merges the values of repeated names.
 type object map[string]json.RawMessage
 
 // parseObject reports whether data is one JSON object.
@@ -31,13 +31,21 @@ func (o object) peek(key string) (string, bool) {
 	return *s, true
 }
 
-// has reports whether a field is there; null counts as absent.
+// uuid returns a field that is a UUID, or an empty string.
+func (o object) uuid(key string) string {
+	if s, ok := o.peek(key); ok && validUUID([]byte(s)) {
+		return s
+	}
+	return ""
+}
+
+// has reports whether a field is present; null counts as absent.
 func (o object) has(key string) bool {
 	raw, ok := o[key]
 	return ok && string(raw) != "null"
 }
 
-// rule is what a field has to be besides a string.
+// rule is a requirement for a string field.
 type rule int
 
 const (
@@ -45,8 +53,8 @@ const (
 	isUUID
 )
 
-// objectDecoder reads fields of an object. The first error sticks, and what is
-// read after it is of no account.
+// objectDecoder reads the fields of an object. The first error sticks; anything
+// read after it must be ignored.
 type objectDecoder struct {
 	object
 	path string        // "" or ending in "."
@@ -140,12 +148,29 @@ func (d *objectDecoder) payload() ([]byte, string) {
 	return nil, ""
 }
 
+// isNull reports whether a field is present and null.
+func (o object) isNull(key string) bool { return string(o[key]) == "null" }
+
+// array returns a required array. null counts as an empty one, because some
+// languages serialize empty lists that way.
 func (d *objectDecoder) array(key string) []json.RawMessage {
+	if d.isNull(key) {
+		return nil
+	}
 	var list []json.RawMessage
 	if raw := d.need(key); raw != nil && json.Unmarshal(raw, &list) != nil {
 		d.fail(key, reasonNotArray)
 	}
 	return list
+}
+
+// messageIDs returns the required message IDs of a file. Here null is not
+// an empty list, because the file could never be confirmed.
+func (d *objectDecoder) messageIDs(key string) []string {
+	if d.need(key) == nil {
+		return nil
+	}
+	return d.strings(key, isUUID)
 }
 
 // strings returns a required array of strings, never nil.
@@ -182,7 +207,7 @@ func (d *objectDecoder) routes(key string) EndpointRouteMap {
 			d.fail(key, "has a key that "+reasonNotUUID)
 			break
 		}
-		// The path of an error stays free of what came from outside.
+		// Error paths must not contain untrusted input, such as id.
 		value := &objectDecoder{object: object{"": c.object[id]}, path: d.path + key, err: d.err}
 		m[id] = value.strings("", 0)
 	}
@@ -207,18 +232,18 @@ func (d *objectDecoder) descend(name string, raw json.RawMessage) *objectDecoder
 	return &objectDecoder{object: o, path: d.path + name + ".", err: d.err}
 }
 
-// validPayloadURI reports whether s can be downloaded from.
+// validPayloadURI reports whether s is a URI that can be downloaded.
 func validPayloadURI(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
 }
 
-// parseDateTime parses an ISO 8601 date-time as [DecodeEvent] describes it.
+// parseDateTime parses an ISO 8601 date-time as described at [DecodeEvent].
 func parseDateTime(s []byte) (time.Time, bool) {
 	if t, ok := parseUTC(s); ok {
 		return t, true
 	}
-	// RFC 3339 allows lower case letters, package time does not. A fraction of
+	// RFC 3339 allows lower-case letters, package time does not. A fraction of
 	// a second is accepted with every layout.
 	upper := strings.ToUpper(string(s))
 	for _, layout := range [...]string{

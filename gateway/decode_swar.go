@@ -6,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// The checks of this file look at eight bytes at a time, held in a uint64. A
-// byte of the result has its high bit set when the test is true of that byte of
-// the operand; the other bits are of no account. Bytes of 0x80 and above would
-// carry into their neighbours, so each check tests for those first.
+// The checks in this file process eight bytes at a time, held in a uint64. In the
+// result, the high bit of a byte is set if the test is true for that byte of
+// the operand; the other bits are meaningless. Bytes of 0x80 and above would
+// carry into their neighbors, so each check tests for those first.
 
 const (
 	eachByte = 0x0101010101010101 // times n: n in each byte
 	eachHigh = 0x80 * eachByte
 )
 
-// plain reports whether the content of a JSON string stands for itself: no
+// plain reports whether the content of a JSON string represents itself: no
 // escape, no control character, valid UTF-8.
 func plain(b []byte) bool {
-	// Eight bytes at a time, and the last eight once more rather than one by
-	// one. The high bit of some byte of odd is set when any byte is out of the
-	// ordinary; sometimes also when none is, which plainBytes then finds out.
+	// Check eight bytes at a time, with the last eight overlapping instead of single
+	// bytes. The high bit of some byte of odd is set if any byte is
+	// unusual; false positives are possible, and plainBytes resolves them.
 	if len(b) < 8 {
 		return plainBytes(b)
 	}
@@ -68,20 +68,20 @@ func validUUID(s []byte) bool {
 // hexBytes reports whether all eight bytes are hexadecimal digits.
 func hexBytes(x uint64) bool {
 	lower := x | 0x20*eachByte
-	// At least the first of a range, and not above its last.
+	// At least the first of a range, and not beyond its last.
 	digit := (x + (0x80-'0')*eachByte) &^ (x + (0x7f-'9')*eachByte)
 	letter := (lower + (0x80-'a')*eachByte) &^ (lower + (0x7f-'f')*eachByte)
 	return x&eachHigh == 0 && (digit|letter)&eachHigh == eachHigh
 }
 
-// parseUTC parses the usual form, 2006-01-02T15:04:05Z with up to nine digits of
-// fraction, some ten times faster than package time. Of anything else, be it
-// wrong or only unusual, it reports false.
+// parseUTC parses the usual form, 2006-01-02T15:04:05Z with up to nine fractional
+// digits, about ten times faster than package time. It reports false for anything
+// else, whether invalid or merely unusual.
 func parseUTC(s []byte) (time.Time, bool) {
 	const whole = len("2006-01-02T15:04:05")
 	last := len(s) - 1
 	if last < whole || s[last] != 'Z' ||
-		// 0000-00-, 00T00:00 and 00:00:00, with any digit for a 0; the first
+		// 0000-00-, 00T00:00 and 00:00:00, with any digit in place of 0; the first
 		// byte is the lowest.
 		!shaped(s, 0x2d30302d30303030, 0x7f76767f76767676) ||
 		!shaped(s[8:], 0x30303a3030543030, 0x76767f76767f7676) ||
@@ -106,7 +106,7 @@ func parseUTC(s []byte) (time.Time, bool) {
 	}
 	two := func(i int) int { return int(s[i]-'0')*10 + int(s[i+1]-'0') }
 	month, day, hour, minute, second := two(5), two(8), two(11), two(14), two(17)
-	// 29 February is left to package time, which knows the years that have it.
+	// February 29 is left to package time, which knows the leap years.
 	days := [...]int{0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
 	if month < 1 || month > 12 || day < 1 || day > days[month] || hour > 23 || minute > 59 || second > 59 {
 		return time.Time{}, false
@@ -114,8 +114,8 @@ func parseUTC(s []byte) (time.Time, bool) {
 	return time.Date(two(0)*100+two(2), time.Month(month), day, hour, minute, second, nanos, time.UTC), true
 }
 
-// shaped reports whether the first eight bytes of s are those of shape, a byte
-// of which may be larger by what room leaves below 0x80.
+// shaped reports whether the first eight bytes of s match shape. Each byte may exceed
+// that of shape by as much as room leaves below 0x80.
 func shaped(s []byte, shape, room uint64) bool {
 	x := binary.LittleEndian.Uint64(s) ^ shape
 	return (x|(x+room))&eachHigh == 0

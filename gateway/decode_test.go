@@ -252,7 +252,8 @@ func TestDecodeRequiredFields(t *testing.T) {
 				full.without(key).with(strings.ToUpper(key), p[1]),
 			} {
 				_, err := decode(t, name, data.json())
-				if !must[key] {
+				// null for a list has its own test.
+				if !must[key] || key == "endpoints" && string(data.json()) == string(full.with(key, "null").json()) {
 					if err != nil {
 						t.Errorf("%s without optional %s: %v", name, key, err)
 					}
@@ -265,12 +266,8 @@ func TestDecodeRequiredFields(t *testing.T) {
 	endpoint := []string{"id", "name", "endpoint_type", "application_id", "tenant_id", "owned_by_your_application", "capabilities"}
 	for _, key := range endpoint {
 		bad := endpointData(func(f fields) fields { return f.without(key) })
-		_, err := decode(t, EventEndpointsListChanged,
-			validData(EventEndpointsListChanged).with("endpoints", "["+endpointData(nil)+","+bad+"]").json())
-		wantDecodeError(t, err, EventEndpointsListChanged, "endpoints[1]."+key, reasonMissing)
-		_, err = decode(t, EventAuthorizationAdded,
-			validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":[`+bad+`]}`).json())
-		wantDecodeError(t, err, EventAuthorizationAdded, "tenant.endpoints[0]."+key, reasonMissing)
+		wantLeftOut(t, EventEndpointsListChanged, "["+bad+","+endpointData(nil)+"]", "endpoints[0]."+key, reasonMissing)
+		wantLeftOut(t, EventAuthorizationAdded, "["+endpointData(nil)+","+bad+"]", "tenant.endpoints[1]."+key, reasonMissing)
 	}
 	for _, key := range []string{"external_id", "routed_endpoints"} {
 		short := endpointData(func(f fields) fields { return f.without(key) })
@@ -290,6 +287,31 @@ func wantDecodeError(t *testing.T, err error, name EventType, field, reason stri
 	}
 	if e.EventType != name || e.Field != field || e.Reason != reason {
 		t.Errorf("got %q %q %q, want %q %q %q", e.EventType, e.Field, e.Reason, name, field, reason)
+	}
+}
+
+// wantLeftOut decodes an event with a list of two endpoints, one of which is bad:
+// the other is there, and the bad one is reported.
+func wantLeftOut(t *testing.T, name EventType, list, field, reason string) {
+	t.Helper()
+	data := validData(name).with("endpoints", list)
+	if name == EventAuthorizationAdded {
+		data = validData(name).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":`+list+`}`)
+	}
+	event, err := decode(t, name, data.json())
+	if err != nil {
+		t.Errorf("%s: %v: a bad endpoint hides the other", name, err)
+		return
+	}
+	var got TenantInfo
+	switch e := event.(type) {
+	case *EndpointsListChanged:
+		got = TenantInfo{Endpoints: e.Endpoints, Unreadable: e.Unreadable}
+	case *AuthorizationAdded:
+		got = e.Tenant
+	}
+	if len(got.Endpoints) != 1 || len(got.Unreadable) != 1 || got.Unreadable[0].Field != field || got.Unreadable[0].Reason != reason {
+		t.Errorf("%s: got %+v, want %s %s", name, got, field, reason)
 	}
 }
 
@@ -355,12 +377,25 @@ func TestDecodeRejects(t *testing.T) {
 		{EventAuthorizationRevoked, "tenant_id", `"x"`, "", reasonNotUUID},
 		{l, "tenant_id", `"x"`, "", reasonNotUUID},
 		{l, "endpoints", `{}`, "", reasonNotArray},
-		{l, "endpoints", `[7]`, "endpoints[0]", reasonNotObject},
-		{l, "endpoints", `[null]`, "endpoints[0]", reasonNotObject},
 		{a, "tenant", `[]`, "", reasonNotObject},
 		{a, "tenant", `{"tenant_id":"x","endpoints":[]}`, "tenant.tenant_id", reasonNotUUID},
 		{a, "tenant", `{"tenant_id":"` + uuidA + `"}`, "tenant.endpoints", reasonMissing},
 	}
+	for _, tt := range tests {
+		data := validData(tt.name).with(tt.key, tt.value).json()
+		_, err := decode(t, tt.name, data)
+		field := tt.field
+		if field == "" {
+			field = tt.key
+		}
+		wantDecodeError(t, err, tt.name, field, tt.error)
+	}
+}
+
+// One endpoint that is not as specified is left out of its list.
+func TestDecodeLeavesABadEndpointOut(t *testing.T) {
+	wantLeftOut(t, EventEndpointsListChanged, "[7,"+endpointData(nil)+"]", "endpoints[0]", reasonNotObject)
+	wantLeftOut(t, EventAuthorizationAdded, "[null,"+endpointData(nil)+"]", "tenant.endpoints[0]", reasonNotObject)
 	for _, endpoint := range []struct{ key, value, field, error string }{
 		{"id", `"x"`, "id", reasonNotUUID},
 		{"application_id", `"x"`, "application_id", reasonNotUUID},
@@ -375,21 +410,39 @@ func TestDecodeRejects(t *testing.T) {
 		{"routed_endpoints", `{"can_receive_from":{"` + uuidA + `":7}}`, "routed_endpoints.can_receive_from", reasonNotArray},
 	} {
 		bad := endpointData(func(f fields) fields { return f.with(endpoint.key, endpoint.value) })
-		tests = append(tests, struct {
-			name         EventType
-			key, value   string
-			field, error string
-		}{l, "endpoints", "[" + bad + "]", "endpoints[0]." + endpoint.field, endpoint.error})
+		wantLeftOut(t, EventEndpointsListChanged, "["+bad+","+endpointData(nil)+"]", "endpoints[0]."+endpoint.field, endpoint.error)
 	}
-	for _, tt := range tests {
-		data := validData(tt.name).with(tt.key, tt.value).json()
-		_, err := decode(t, tt.name, data)
-		field := tt.field
-		if field == "" {
-			field = tt.key
+}
+
+// null for a list is an empty one, but where that cannot be what is meant.
+func TestDecodeNullForAList(t *testing.T) {
+	nulls := endpointData(func(f fields) fields {
+		return f.with("capabilities", `{"can_send":null,"can_receive":null}`).
+			with("routed_endpoints", `{"can_send_to":{"`+uuidA+`":null},"can_receive_from":null}`)
+	})
+	event, err := decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":[`+nulls+`]}`).json())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := event.(*AuthorizationAdded).Tenant.Endpoints[0]
+	if e.Capabilities.CanSend == nil || e.Capabilities.CanReceive == nil || len(e.Capabilities.CanSend)+len(e.Capabilities.CanReceive) != 0 {
+		t.Errorf("capabilities %+v", e.Capabilities)
+	}
+	if types, ok := e.RoutedEndpoints.CanSendTo[uuidA]; !ok || types == nil || len(types) != 0 {
+		t.Errorf("routes %+v", e.RoutedEndpoints)
+	}
+	event, err = decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":null}`).json())
+	if err != nil || event.(*AuthorizationAdded).Tenant.Endpoints == nil {
+		t.Errorf("got %+v, %v, want an empty list", event, err)
+	}
+	for list, unknown := range map[string]bool{"null": true, "[]": false} {
+		event, err = decode(t, EventEndpointsListChanged, validData(EventEndpointsListChanged).with("endpoints", list).json())
+		if err != nil || (event.(*EndpointsListChanged).Endpoints == nil) != unknown {
+			t.Errorf("endpoints %s: got %+v, %v", list, event, err)
 		}
-		wantDecodeError(t, err, tt.name, field, tt.error)
 	}
+	_, err = decode(t, EventFileReceived, validData(EventFileReceived).with("message_ids", "null").json())
+	wantDecodeError(t, err, EventFileReceived, "message_ids", reasonMissing)
 }
 
 func TestDecodeAccepts(t *testing.T) {

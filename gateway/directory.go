@@ -14,36 +14,47 @@ type TenantLister interface {
 }
 
 // Directory is a live view of the tenants that authorized the application, of
-// their authorizations and of the endpoints in them. [Directory.Sync] fills it,
-// [Directory.HandleEvent] keeps it current. It does no work of its own and needs
-// no closing. All methods are safe for concurrent use; what they return is a
-// copy that belongs to the caller. IDs are compared without regard to case.
+// their authorizations and of their endpoints. [Directory.Sync] fills it,
+// [Directory.HandleEvent] keeps it current, and [Directory.KeepFresh] fetches
+// lists that an event should have contained but did not. It starts no goroutines and
+// needs no closing. All methods are safe for concurrent use; they return
+// copies that belong to the caller. IDs are compared case-insensitively.
 //
-// What it can know has limits that come from the specification: GET /tenants
-// does not tell the scopes of an authorization. A tenant that it lists is taken
-// to be authorized for [ScopeEndpointsManage], the only scope in use, besides
-// the scopes that events have told.
+// An endpoint that is listed but unreadable ([EntryError]) stays as it was
+// known before. If it was not known before, only its tenant is known
+// ([Directory.TenantOf]), provided that its ID could be read.
+//
+// The directory inherits a limitation of the specification: GET /tenants
+// does not include the scopes of an authorization. A listed tenant is assumed
+// to be authorized for [ScopeEndpointsManage], the only scope in use, in addition
+// to the scopes reported by events.
 type Directory struct {
 	lister TenantLister
 
-	syncing chan struct{} // full during a Sync, so that there is one at a time
+	syncing chan struct{} // full during a Sync, so that only one runs at a time
 
 	mu       sync.RWMutex
 	tenants  map[string]*directoryTenant // by lower-case ID
 	owner    map[string]*directoryTenant // by lower-case endpoint ID
 	watchers map[chan struct{}]struct{}
-	// missed are the events that came while a Sync was waiting for its answer.
+	// missed are the events that arrived while a Sync was waiting for its response.
 	missed    []Event
 	recording bool
+	// stale are the tenants whose list has to be fetched, by lower-case ID.
+	stale map[string]*staleTenant
+	// wake has a buffer of one: it signals that a list has become stale.
+	wake chan struct{}
 }
 
 type directoryTenant struct {
-	id        string // as the service wrote it
+	id        string // as spelled by the service
 	scopes    map[string]struct{}
 	endpoints []TenantEndpointInfo
+	// unreadable are the IDs of endpoints about which nothing else is known.
+	unreadable []string
 }
 
-// NewDirectory makes an empty directory. It calls nothing before Sync.
+// NewDirectory returns an empty directory. It makes no calls before Sync.
 func NewDirectory(lister TenantLister) *Directory {
 	return &Directory{
 		lister:   lister,
@@ -51,17 +62,19 @@ func NewDirectory(lister TenantLister) *Directory {
 		tenants:  map[string]*directoryTenant{},
 		owner:    map[string]*directoryTenant{},
 		watchers: map[chan struct{}]struct{}{},
+		stale:    map[string]*staleTenant{},
+		wake:     make(chan struct{}, 1),
 	}
 }
 
-// Sync replaces everything by what GET /tenants says: at start and after every
-// reconnect of the event stream, since events may have been missed. Open the
-// stream first, then Sync. On error nothing has changed. It blocks for the call,
-// and while another Sync is under way.
+// Sync replaces the contents with the result of GET /tenants. Call it at start and
+// after every reconnect of the event stream, since events may have been missed. Open
+// the stream first, then Sync. On error nothing changes. It blocks for the call,
+// and while another Sync is in progress.
 //
-// Events that come while the call is under way are applied at once, and again
-// on top of its answer, which may be older than they are. Should one of them be
-// older than the answer, then the events that follow it put that right.
+// Events that arrive during the call are applied immediately, and again
+// on top of its result, which may be older. If one of them is
+// older than the result, the events that follow it correct that.
 func (d *Directory) Sync(ctx context.Context) error {
 	select {
 	case d.syncing <- struct{}{}:
@@ -83,12 +96,15 @@ func (d *Directory) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clear(d.stale)
 	listed := make(map[string]struct{}, len(list))
 	for _, info := range list {
 		listed[fold(info.TenantID)] = struct{}{}
 		t := d.tenant(info.TenantID)
 		t.scopes[ScopeEndpointsManage] = struct{}{}
-		d.setEndpoints(t, info.Endpoints)
+		if info.listReadable() {
+			d.setEndpoints(t, info.Endpoints, info.Unreadable)
+		}
 	}
 	for id, t := range d.tenants {
 		if _, ok := listed[id]; !ok {
@@ -102,28 +118,32 @@ func (d *Directory) Sync(ctx context.Context) error {
 	return nil
 }
 
-// HandleEvent takes in an event. It never blocks for long and may be given every
-// event of a stream, in the order of the stream; those that say nothing about
+// HandleEvent applies an event. It never blocks for long and accepts every
+// event of a stream, in stream order; events that do not concern
 // tenants and endpoints are ignored.
 //
-//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A list that is not
-//     empty also makes a tenant known, for nobody sees the endpoints of a tenant
-//     without an authorization.
+//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A non-empty list
+//     also makes the tenant known, because the endpoints of a tenant are visible only
+//     with an authorization. If Endpoints is nil, the event only marks the list as
+//     stale, so that it is fetched.
 //   - AUTHORIZATION_ADDED adds the scope and replaces the list.
-//   - AUTHORIZATION_REVOKED takes the scope away. With the last scope goes the
-//     tenant and all in it; otherwise the ENDPOINT_DELETED events that follow
-//     tell which endpoints are gone.
+//   - AUTHORIZATION_REVOKED removes the scope. Removing the last scope also removes the
+//     tenant and everything in it; otherwise the ENDPOINT_DELETED events that follow
+//     report which endpoints are gone.
 //   - ENDPOINT_DELETED removes the endpoint, and the routes to and from it.
 func (d *Directory) HandleEvent(event Event) {
-	// The event belongs to the caller: copies are kept.
+	// The event belongs to the caller, so keep copies.
 	switch e := event.(type) {
 	case *EndpointsListChanged:
-		event = &EndpointsListChanged{TenantID: e.TenantID, Endpoints: cloneEndpoints(e.Endpoints)}
-	case *AuthorizationAdded:
-		event = &AuthorizationAdded{
-			Tenant: TenantInfo{TenantID: e.Tenant.TenantID, Endpoints: cloneEndpoints(e.Tenant.Endpoints)},
-			Scope:  e.Scope,
+		c := *e
+		if c.Endpoints != nil {
+			c.Endpoints = cloneEndpoints(c.Endpoints)
 		}
+		event = &c
+	case *AuthorizationAdded:
+		c := *e
+		c.Tenant.Endpoints = cloneEndpoints(c.Tenant.Endpoints)
+		event = &c
 	case *AuthorizationRevoked:
 		c := *e
 		event = &c
@@ -147,24 +167,26 @@ func (d *Directory) HandleEvent(event Event) {
 func (d *Directory) apply(event Event) bool {
 	switch e := event.(type) {
 	case *EndpointsListChanged:
-		if d.tenants[fold(e.TenantID)] == nil {
-			if len(e.Endpoints) == 0 {
-				return false
-			}
-			d.tenant(e.TenantID).scopes[ScopeEndpointsManage] = struct{}{}
+		if e.Endpoints == nil {
+			d.markStale(e.TenantID)
+			return false
 		}
-		d.setEndpoints(d.tenant(e.TenantID), e.Endpoints)
+		delete(d.stale, fold(e.TenantID))
+		return d.replaceList(e.TenantID, e.Endpoints, e.Unreadable)
 	case *AuthorizationAdded:
+		delete(d.stale, fold(e.Tenant.TenantID))
 		t := d.tenant(e.Tenant.TenantID)
 		t.scopes[e.Scope] = struct{}{}
-		d.setEndpoints(t, e.Tenant.Endpoints)
+		d.setEndpoints(t, e.Tenant.Endpoints, e.Tenant.Unreadable)
 	case *AuthorizationRevoked:
 		t := d.tenants[fold(e.TenantID)]
 		if t == nil {
+			delete(d.stale, fold(e.TenantID))
 			return false
 		}
 		delete(t.scopes, e.Scope)
 		if len(t.scopes) == 0 {
+			delete(d.stale, fold(e.TenantID))
 			d.drop(t)
 		}
 	case *EndpointDeleted:
@@ -173,11 +195,26 @@ func (d *Directory) apply(event Event) bool {
 			return false
 		}
 		d.removeEndpoint(t, e.ID)
+		if d.stale[fold(t.id)] != nil {
+			d.markStale(t.id) // a list in flight may still contain the endpoint
+		}
 	}
 	return true
 }
 
-// tenant returns the tenant, which is made when it is not there.
+// replaceList applies the complete list of a tenant.
+func (d *Directory) replaceList(tenantID string, list []TenantEndpointInfo, unreadable []*EntryError) (changed bool) {
+	if d.tenants[fold(tenantID)] == nil {
+		if len(list) == 0 && len(unreadable) == 0 {
+			return false
+		}
+		d.tenant(tenantID).scopes[ScopeEndpointsManage] = struct{}{}
+	}
+	d.setEndpoints(d.tenant(tenantID), list, unreadable)
+	return true
+}
+
+// tenant returns the tenant, creating it if necessary.
 func (d *Directory) tenant(id string) *directoryTenant {
 	t := d.tenants[fold(id)]
 	if t == nil {
@@ -188,25 +225,46 @@ func (d *Directory) tenant(id string) *directoryTenant {
 }
 
 func (d *Directory) drop(t *directoryTenant) {
-	d.setEndpoints(t, nil)
+	d.setEndpoints(t, nil, nil)
 	delete(d.tenants, fold(t.id))
 }
 
-func (d *Directory) setEndpoints(t *directoryTenant, list []TenantEndpointInfo) {
-	for _, e := range t.endpoints {
-		// An endpoint may meanwhile have been listed in another tenant.
-		if d.owner[fold(e.ID)] == t {
-			delete(d.owner, fold(e.ID))
+// setEndpoints replaces the list. Listed endpoints that could not be read stay as
+// they were known.
+func (d *Directory) setEndpoints(t *directoryTenant, list []TenantEndpointInfo, unreadable []*EntryError) {
+	known := t.endpoints
+	disown := func(id string) {
+		// In the meantime an endpoint may have been listed in another tenant.
+		if d.owner[fold(id)] == t {
+			delete(d.owner, fold(id))
 		}
 	}
-	t.endpoints = cloneEndpoints(list)
+	for _, e := range known {
+		disown(e.ID)
+	}
+	for _, id := range t.unreadable {
+		disown(id)
+	}
+	t.endpoints, t.unreadable = cloneEndpoints(list), nil
 	for _, e := range t.endpoints {
 		d.owner[fold(e.ID)] = t
+	}
+	for _, bad := range unreadable {
+		if bad.EndpointID == "" || d.owner[fold(bad.EndpointID)] == t {
+			continue
+		}
+		d.owner[fold(bad.EndpointID)] = t
+		if i := slices.IndexFunc(known, func(e TenantEndpointInfo) bool { return sameID(e.ID, bad.EndpointID) }); i >= 0 {
+			t.endpoints = append(t.endpoints, known[i])
+		} else {
+			t.unreadable = append(t.unreadable, bad.EndpointID)
+		}
 	}
 }
 
 func (d *Directory) removeEndpoint(t *directoryTenant, id string) {
 	delete(d.owner, fold(id))
+	t.unreadable = slices.DeleteFunc(t.unreadable, func(other string) bool { return sameID(other, id) })
 	t.endpoints = slices.DeleteFunc(t.endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, id) })
 	for _, e := range t.endpoints {
 		if r := e.RoutedEndpoints; r != nil {
@@ -217,9 +275,9 @@ func (d *Directory) removeEndpoint(t *directoryTenant, id string) {
 	}
 }
 
-// Changes returns a channel that receives after every change, and a function
-// that ends that. Changes that come faster than they are received count as one:
-// a receipt means "look again", now and then without anything having changed.
+// Changes returns a channel that receives a value after every change, and a function
+// that unsubscribes. Changes that arrive faster than they are received are combined:
+// a value means "look again", and sometimes nothing has changed.
 // The channel is never closed. Stop may be called more than once.
 func (d *Directory) Changes() (changes <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
@@ -233,8 +291,8 @@ func (d *Directory) Changes() (changes <-chan struct{}, stop func()) {
 	}
 }
 
-// notify never blocks: a watcher that has not yet seen the last change has this
-// one still before it.
+// notify never blocks: a watcher that has not received the previous notification yet
+// will see this change with it.
 func (d *Directory) notify() {
 	for c := range d.watchers {
 		select {
@@ -269,8 +327,8 @@ func (d *Directory) Authorized(tenantID, scope string) bool {
 	return ok
 }
 
-// Scopes returns the scopes of the tenant's authorizations in order, nil when
-// there is none.
+// Scopes returns the sorted scopes of the tenant's authorizations; nil if
+// there are none.
 func (d *Directory) Scopes(tenantID string) []string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -282,7 +340,7 @@ func (d *Directory) Scopes(tenantID string) []string {
 }
 
 // Mine returns the application's own endpoints in a tenant, or in all tenants
-// when tenantID is empty, ordered by tenant and then as the service lists them.
+// if tenantID is empty, ordered by tenant and then as listed by the service.
 func (d *Directory) Mine(tenantID string) []TenantEndpointInfo {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -305,7 +363,7 @@ func (d *Directory) Mine(tenantID string) []TenantEndpointInfo {
 	return mine
 }
 
-// Endpoint returns one endpoint, of the application or of another.
+// Endpoint returns an endpoint, whether it belongs to the application or not.
 func (d *Directory) Endpoint(id string) (TenantEndpointInfo, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -329,7 +387,7 @@ func (d *Directory) find(id string) (TenantEndpointInfo, bool) {
 	return TenantEndpointInfo{}, false
 }
 
-// TenantOf returns the tenant that an endpoint is in.
+// TenantOf returns the tenant of an endpoint.
 func (d *Directory) TenantOf(endpointID string) (tenantID string, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -340,10 +398,10 @@ func (d *Directory) TenantOf(endpointID string) (tenantID string, ok bool) {
 	return t.id, true
 }
 
-// Receivers returns the IDs of the endpoints that can now be sent messages of a
-// type by an endpoint, in order. The service tells the routes of the
-// application's own endpoints only: of a foreign endpoint the answer holds those
-// receivers that are the application's own.
+// Receivers returns the sorted IDs of the endpoints that can currently receive messages
+// of a type from an endpoint. The service reports only the routes of the
+// application's own endpoints: for a foreign endpoint, the result contains only
+// the application's own receivers.
 func (d *Directory) Receivers(messageType, fromEndpointID string) []string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -377,7 +435,8 @@ func (d *Directory) Receivers(messageType, fromEndpointID string) []string {
 	return receivers
 }
 
-// fold makes UUIDs that differ in case alike. The usual ones cost nothing.
+// fold makes UUIDs that differ only in case equal. It does not allocate for
+// lower-case UUIDs.
 func fold(id string) string { return strings.ToLower(id) }
 
 func sameID(a, b string) bool { return strings.EqualFold(a, b) }

@@ -282,14 +282,14 @@ func TestDirectoryFollowsTheService(t *testing.T) {
 	}
 
 	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:jpeg"}})
-	neighbour := s.AddApplication(gatewaytest.ApplicationConfig{})
-	s.Authorize(neighbour, s.Tenant())
-	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{App: neighbour, Receive: []string{"img:jpeg"}})
-	until(t, d, "the neighbour is a receiver", func() bool {
+	neighbor := s.AddApplication(gatewaytest.ApplicationConfig{})
+	s.Authorize(neighbor, s.Tenant())
+	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{App: neighbor, Receive: []string{"img:jpeg"}})
+	until(t, d, "the neighbor is a receiver", func() bool {
 		return reflect.DeepEqual(d.Receivers("img:jpeg", sender.ID), []string{receiver.ID})
 	})
 	if tenant, ok := d.TenantOf(receiver.ID); !ok || tenant != s.Tenant() {
-		t.Errorf("tenant of the neighbour: got %q, %v", tenant, ok)
+		t.Errorf("tenant of the neighbor: got %q, %v", tenant, ok)
 	}
 	if mine := d.Mine(""); len(mine) != 1 || mine[0].ID != sender.ID {
 		t.Errorf("mine: got %+v", mine)

@@ -12,11 +12,11 @@ const (
 )
 
 // PutEndpoint creates the endpoint with this external ID, or reconfigures it
-// (specification, "PUT /endpoints/{externalId}"). Created tells which, from the
-// status; when an attempt failed without an answer and was repeated, false may
-// also mean that the failed one created it. The request is validated first
-// ([ErrInvalid]); the deprecated type farming_software is accepted and warned
-// about once.
+// (specification, "PUT /endpoints/{externalId}"). created reports which, based on the
+// status; if an attempt failed without a response and was retried, false may
+// also mean that the failed attempt created it. The request is validated first
+// ([ErrInvalid]); the deprecated type farming_software is accepted, with a single
+// warning.
 func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, req PutEndpointRequest) (endpoint Endpoint, created bool, err error) {
 	err = validateEndpointCall(tenantID, externalID)
 	if err == nil {
@@ -65,8 +65,8 @@ func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, r
 
 // DeleteEndpoint deletes the endpoint with this external ID (specification,
 // "DELETE /endpoints/{externalId}"). [ErrNotFound] means that there is none;
-// when an attempt failed without an answer and was repeated, that may be
-// because the failed one deleted it.
+// if an attempt failed without a response and was retried, the failed attempt may
+// have deleted it.
 func (c *Client) DeleteEndpoint(ctx context.Context, tenantID, externalID string) error {
 	if err := c.invalidCall(ctx, opDeleteEndpoint, validateEndpointCall(tenantID, externalID)); err != nil {
 		return err

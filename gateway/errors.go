@@ -8,29 +8,32 @@ import (
 	"strings"
 )
 
-// Sentinels for errors.Is. One error may match several: a partial delivery is
-// also a bad request, an unreachable token endpoint is [ErrToken] and
+// Sentinels for errors.Is. An error may match several of them: a partial delivery is
+// also a bad request, an unreachable token endpoint is both [ErrToken] and
 // [ErrUnavailable].
 var (
-	// ErrInvalid: the request breaks a rule of the specification and was not
+	// ErrInvalid: the request violates a rule of the specification and was not
 	// sent. The error is a [*ValidationError]. Do not retry.
 	ErrInvalid = errors.New("invalid request")
 	// ErrNoRecipients: no direct recipient is reachable; nothing was delivered.
 	// Do not retry without new routes.
 	ErrNoRecipients = errors.New("no recipients")
 	// ErrPartialDelivery: the message was delivered to the reachable direct
-	// recipients, but not to all. It must not be sent to the full list again.
+	// recipients, but not to all. Do not send it to the full list again.
 	ErrPartialDelivery = errors.New("partial delivery")
-	// ErrBadRequest: the service refused the request as it is: status 400, or
-	// any 4xx that has no sentinel of its own. Do not retry.
+	// ErrBadRequest: the service refused the request itself (status 400). Do
+	// not retry.
 	ErrBadRequest = errors.New("bad request")
-	// ErrUnauthorized: the access token was refused, also a fresh one, or the
+	// ErrUnauthorized: the service refused the access token, even a fresh one, or the
 	// token endpoint refused the credentials. Check the credentials.
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrForbidden: the endpoint or tenant does not belong to a tenant that the
-	// application is authorized for.
+	// application is authorized for. It also matches [ErrUnavailable] if the
+	// operation has not succeeded for another request within the preceding minute, or
+	// has been refused more than ten times since: then nothing shows that this
+	// request is at fault, and the authorization may come back.
 	ErrForbidden = errors.New("forbidden")
-	// ErrNotFound: the endpoint, message or resource does not exist.
+	// ErrNotFound: the endpoint or resource does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrTooLarge: the payload exceeds the limit (status 413, or found before
 	// sending or while downloading).
@@ -38,59 +41,83 @@ var (
 	// ErrRateLimited: status 429 outlasted the retries. The whole client has
 	// been slowed down; try again later.
 	ErrRateLimited = errors.New("rate limited")
-	// ErrUnavailable: the other side is down: 5xx, 408, network, TLS, or a
+	// ErrUnavailable: the peer is down: 5xx, 408, network, TLS, or a
 	// token endpoint in that state. Nothing is wrong with the request.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrToken: no access token could be had. It comes with [ErrUnavailable]
-	// when the token endpoint is down or answers nonsense, and with
-	// [ErrUnauthorized] when it refused the credentials.
+	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal)
+	// answered instead of the service: a web page with any status, a 4xx
+	// without an ErrorResponse, or one that the specification does not list for
+	// the operation. It always matches [ErrUnavailable] too and says nothing about
+	// the request. [Client.Intermediaries] reports since when.
+	ErrIntermediary = errors.New("not answered by the service")
+	// ErrToken: no access token is available. It also matches [ErrUnavailable]
+	// if the token endpoint is down or its answer is invalid, and
+	// [ErrUnauthorized] if it refused the credentials.
 	ErrToken = errors.New("no access token")
-	// ErrBadResponse: the answer is not what the specification says: required
+	// ErrBadResponse: the response violates the specification: required
 	// fields missing, not JSON, wrong content type, too long. See [*ResponseError].
 	ErrBadResponse = errors.New("bad response")
-	// ErrRedirect: a redirect was refused, because it leads to another host, to
-	// another scheme, to a private address, changes the method, or is one too many.
+	// ErrContentEncoding: the response has a Content-Encoding that was not requested,
+	// so an intermediary compresses. It also matches [ErrBadResponse].
+	ErrContentEncoding = errors.New("unexpected content encoding")
+	// ErrRedirect: a redirect was refused because it leads to another host,
+	// another scheme or a private address, changes the method, or exceeds the limit.
 	ErrRedirect = errors.New("redirect refused")
-	// ErrCertificate: the other side's TLS certificate is not valid for it. It
-	// always comes with [ErrUnavailable]; it is not retried by itself.
+	// ErrCertificate: the peer's TLS certificate is invalid. It always
+	// matches [ErrUnavailable] too, but is not retried automatically.
 	ErrCertificate = errors.New("invalid certificate")
-	// ErrIdle: no byte came on a stream for the idle timeout. Reconnect.
+	// ErrIdle: a stream was silent for the idle timeout. Reconnect.
 	ErrIdle = errors.New("stream idle")
-	// ErrEventTooLarge: one event exceeded [Config.MaxEventSize] and was
-	// skipped; the stream goes on. The error is a [*EventTooLargeError].
+	// ErrEventTooLarge: an event exceeded [Config.MaxEventSize] and was
+	// skipped; the stream continues. The error is a [*EventTooLargeError].
 	ErrEventTooLarge = errors.New("event too large")
-	// ErrPayloadExpired: the payload host no longer gives the payload: status
-	// 403, 404, 410, or another 4xx that does not ask to try again. The message
-	// comes again with a fresh URI when it is not confirmed.
+	// ErrPayloadExpired: the payload host no longer serves the payload: status
+	// 403, 404, 410, or another 4xx that does not ask for a retry. An unconfirmed
+	// message is redelivered with a fresh URI.
 	ErrPayloadExpired = errors.New("payload expired")
 	// ErrPayloadTruncated: the payload ended early and could not be resumed.
 	ErrPayloadTruncated = errors.New("payload truncated")
-	// ErrPayloadSize: the payload does not have the size that was announced.
+	// ErrPayloadSize: the payload does not have the announced size.
 	ErrPayloadSize = errors.New("payload has the wrong size")
+	// ErrBodyConsumed: the request would have been retried, but its
+	// [SendMessageRequest.Reader] has already been read from. The error also matches
+	// the failure itself. Send the payload again, with a new Reader and the same context ID.
+	ErrBodyConsumed = errors.New("one-shot body already read")
 	// ErrClosed: the client or the stream has been closed.
 	ErrClosed = errors.New("closed")
 )
 
-// Error is the error of one operation. It says which, what the service
-// answered, and why it failed; it holds no token, secret or payload.
+// Error is the error of one operation. It reports the operation, what the service
+// answered, and why it failed; it contains no token, secret or payload.
 type Error struct {
 	// Op is the operation, e.g. "send message".
 	Op string
-	// StatusCode is the HTTP status, 0 when there was no answer.
+	// StatusCode is the HTTP status; 0 if there was no response.
 	StatusCode int
-	// Message is the `message` of the service's ErrorResponse, shortened;
-	// empty when there was none. Do not show it unchanged to end users.
+	// Message is the `message` of the service's ErrorResponse, truncated;
+	// empty if there was none. Do not show it to end users unmodified.
 	Message string
+	// ContentType is the media type of the response, in lower case and without
+	// parameters; empty if it has none.
+	ContentType string
+	// ErrorResponse reports whether the response was an ErrorResponse of the
+	// specification, so that a 4xx status may come from the service itself.
+	ErrorResponse bool
 	// Attempts is how many requests were made.
 	Attempts int
-	// Err is the cause, nil when the answer itself is the failure.
+	// Err is the cause; nil if the response itself is the failure.
 	Err error
 
 	routing routingFailure
-	last    *Error // the last answer when a context ended the retries
+	// unproven is set for a 403 if no other request of the operation has
+	// succeeded recently.
+	unproven bool
+	// consumed means that the attempts ended because the body cannot be read again.
+	consumed bool
+	last     *Error // the last failure, if a context ended the retries
 }
 
-// Error tells the operation, the status, the service's message and the cause.
+// Error reports the operation, the status, the service's message and the cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("gateway: ")
@@ -101,12 +128,20 @@ func (e *Error) Error() string {
 		if t := http.StatusText(e.StatusCode); t != "" {
 			b.WriteString(" " + t)
 		}
+		if e.ContentType != "" && !e.ErrorResponse {
+			b.WriteString(" (" + e.ContentType + ")")
+		}
 	}
 	if e.Message != "" {
 		b.WriteString(": " + strconv.Quote(e.Message))
 	}
 	if e.Err != nil {
 		b.WriteString(": " + e.Err.Error())
+	} else if e.intermediary() {
+		b.WriteString(": " + ErrIntermediary.Error())
+	}
+	if e.consumed {
+		b.WriteString(": not retried: " + ErrBodyConsumed.Error())
 	}
 	if e.Attempts > 1 {
 		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
@@ -122,21 +157,56 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches the sentinels of this package by status and routing failure.
 func (e *Error) Is(target error) bool {
-	// What a payload host answers says nothing about the service, and a
-	// failure that has a cause of its own is told by that.
-	if e.StatusCode >= 300 && e.Err == nil && target == statusSentinel(e.StatusCode) {
-		return true
-	}
 	switch target {
 	case ErrNoRecipients:
 		return e.routing == routingNoRecipients
 	case ErrPartialDelivery:
 		return e.routing == routingPartial
+	case ErrBodyConsumed:
+		return e.consumed
 	}
-	return false
+	// A failure with a cause of its own matches through Unwrap.
+	if e.StatusCode < 300 || e.Err != nil {
+		return false
+	}
+	if e.intermediary() {
+		return target == ErrIntermediary || target == ErrUnavailable
+	}
+	return target == statusSentinel(e.StatusCode) || (e.unproven && target == ErrUnavailable)
 }
 
-// statusSentinel is the sentinel of an error status.
+// intermediary reports whether an error status does not come from the service. This
+// is the only place that decides that; [Error.Is] maps it to sentinels, which
+// [Retryable], subscriber and router rely on.
+func (e *Error) intermediary() bool {
+	if e.StatusCode < 400 || e.StatusCode > 499 || e.Err != nil {
+		return false
+	}
+	switch e.StatusCode {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false // the reaction is the same, no matter who answered
+	}
+	switch e.Op {
+	case opPayload:
+		return false // whatever a payload host answers is its own
+	case opEvents:
+		// Its errors have no body, so only the status counts.
+		return e.StatusCode != http.StatusBadRequest && e.StatusCode != http.StatusForbidden
+	}
+	if !e.ErrorResponse {
+		return true
+	}
+	switch e.StatusCode {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge:
+		return false
+	case http.StatusNotFound:
+		// Sending and confirming do not address a resource that could be missing.
+		return e.Op == opSend || e.Op == opConfirm
+	}
+	return true
+}
+
+// statusSentinel returns the sentinel for an error status of the service.
 func statusSentinel(status int) error {
 	switch status {
 	case http.StatusUnauthorized:
@@ -161,11 +231,11 @@ func statusSentinel(status int) error {
 	return ErrBadResponse
 }
 
-// ValidationError names the field and the rule that it breaks. It matches
-// [ErrInvalid], and [ErrTooLarge] when the rule is the payload limit. The value
-// is left out on purpose.
+// ValidationError names a field and the rule that it violates. It matches
+// [ErrInvalid], and [ErrTooLarge] if the rule is the payload limit. The value
+// is omitted on purpose.
 type ValidationError struct {
-	// Field is the field as Go or the specification names it.
+	// Field is the field's name in Go or in the specification.
 	Field string
 	// Rule is what the field must be.
 	Rule string
@@ -173,7 +243,7 @@ type ValidationError struct {
 	tooLarge bool
 }
 
-// Error tells field and rule.
+// Error returns field and rule.
 func (e *ValidationError) Error() string { return e.Field + " " + e.Rule }
 
 // Is matches [ErrInvalid] and, for the payload limit, [ErrTooLarge].
@@ -181,16 +251,19 @@ func (e *ValidationError) Is(target error) bool {
 	return target == ErrInvalid || (e.tooLarge && target == ErrTooLarge)
 }
 
-// ResponseError says what is wrong with an answer. It matches [ErrBadResponse].
+// ResponseError describes what is wrong with a response. It matches [ErrBadResponse],
+// and [ErrIntermediary] and [ErrUnavailable] if the response is a web page.
 type ResponseError struct {
-	// Missing are the required fields that the answer lacks, as paths such as
+	// Missing are the required fields missing from the response, as paths such as
 	// tenants[0].endpoints[2].name.
 	Missing []string
-	// Reason says what else is wrong.
+	// Reason describes any other problem.
 	Reason string
+
+	intermediary bool
 }
 
-// Error names the missing fields or tells the reason.
+// Error lists the missing fields or returns the reason.
 func (e *ResponseError) Error() string {
 	if len(e.Missing) > 0 {
 		return "bad response: required fields missing: " + strings.Join(e.Missing, ", ")
@@ -198,22 +271,24 @@ func (e *ResponseError) Error() string {
 	return "bad response: " + e.Reason
 }
 
-// Is matches [ErrBadResponse].
-func (e *ResponseError) Is(target error) bool { return target == ErrBadResponse }
+// Is matches [ErrBadResponse], and [ErrIntermediary] with [ErrUnavailable].
+func (e *ResponseError) Is(target error) bool {
+	return target == ErrBadResponse || (e.intermediary && (target == ErrIntermediary || target == ErrUnavailable))
+}
 
 // EventTooLargeError reports an event that was skipped because it exceeds the
-// limit. The stream goes on. It matches [ErrEventTooLarge].
+// limit. The stream continues. It matches [ErrEventTooLarge].
 type EventTooLargeError struct {
 	// Limit is [Config.MaxEventSize], in bytes.
 	Limit int
-	// Type is the event's type as far as it was known, at most 1 KiB of it.
+	// Type is the event's type as far as it was read, at most 1 KiB of it.
 	Type EventType
-	// Head is a copy of the first bytes of the data, at most 1 KiB, to find
-	// out what was skipped. It may hold payload: keep it out of logs.
+	// Head is a copy of the first bytes of the data, at most 1 KiB, to identify
+	// the skipped event. It may contain payload data: keep it out of logs.
 	Head []byte
 }
 
-// Error tells the limit.
+// Error reports the limit.
 func (e *EventTooLargeError) Error() string {
 	return "gateway: receive events: event larger than " + strconv.Itoa(e.Limit) + " bytes was skipped"
 }

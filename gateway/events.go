@@ -10,33 +10,33 @@ type Event interface {
 	Type() EventType
 }
 
-// MessageReceived says that a message was routed to one of the application's
+// MessageReceived reports that a message was routed to one of the application's
 // endpoints. Exactly one of Payload (embedded) and PayloadURI is set.
 type MessageReceived struct {
-	// ID is the service-generated message ID; it is what is confirmed.
+	// ID is the service-generated message ID, which is used to confirm the message.
 	ID string
 	// AppMessageID is the sender's ID of the payload. Chunks of one payload
-	// share it. It is a UUID only when the sender used this service.
+	// share it. It is a UUID only if the sender used this service.
 	AppMessageID string
 	MessageType  string
 	SentAt       time.Time
-	// ReceivedAt is zero when the service did not say.
+	// ReceivedAt is zero if the service did not provide it.
 	ReceivedAt time.Time
-	// Payload is the embedded payload, decoded; nil when PayloadURI is set and
-	// non-nil (perhaps empty) when the payload is embedded.
+	// Payload is the decoded embedded payload; nil if PayloadURI is set,
+	// non-nil (possibly empty) if the payload is embedded.
 	Payload []byte
-	// PayloadURI grants access to the payload without authorization. It is to
-	// be used unmodified and kept out of logs.
+	// PayloadURI grants access to the payload without authorization. Use it
+	// unmodified and keep it out of logs.
 	PayloadURI          string
 	ReceivingEndpointID string
 	Filename            string
-	// TenantID is optional on the wire, and then empty.
+	// TenantID is optional on the wire; empty if absent.
 	TenantID         string
 	TeamsetContextID string
 }
 
-// FileReceived says that a chunked payload has been completely received. It
-// comes after its chunks. Exactly one of Payload and PayloadURI is set.
+// FileReceived reports that a chunked payload has been received completely. It
+// follows its chunks. Exactly one of Payload and PayloadURI is set.
 type FileReceived struct {
 	ReceivingEndpointID string
 	MessageType         string
@@ -45,7 +45,7 @@ type FileReceived struct {
 	// MessageIDs are the messages that carried the chunks. All of them must be
 	// confirmed to confirm the file.
 	MessageIDs []string
-	// Payload is nil when PayloadURI is set.
+	// Payload is nil if PayloadURI is set.
 	Payload []byte
 	// PayloadURI expires after at most 15 minutes.
 	PayloadURI       string
@@ -54,7 +54,7 @@ type FileReceived struct {
 	TeamsetContextID string
 }
 
-// EndpointDeleted says that one of the application's endpoints is gone.
+// EndpointDeleted reports that one of the application's endpoints was deleted.
 type EndpointDeleted struct {
 	ID         string
 	ExternalID string
@@ -63,27 +63,32 @@ type EndpointDeleted struct {
 // EndpointsListChanged carries the complete current list of the endpoints that
 // the application sees in a tenant. It replaces any cached list.
 type EndpointsListChanged struct {
-	TenantID  string
+	TenantID string
+	// Endpoints is nil if the event had null in its place: then the list is unknown
+	// and has to be fetched ([Directory] does that). An empty list
+	// is not nil.
 	Endpoints []TenantEndpointInfo
+	// Unreadable lists the entries skipped in Endpoints, and why.
+	Unreadable []*EntryError `json:"-"`
 }
 
-// AuthorizationAdded says that a user authorized the application.
+// AuthorizationAdded reports that a user authorized the application.
 type AuthorizationAdded struct {
 	Tenant TenantInfo
 	Scope  string
 }
 
-// AuthorizationRevoked says that a user revoked an authorization. Access for
+// AuthorizationRevoked reports that a user revoked an authorization. Access for
 // that scope is already lost when it arrives.
 type AuthorizationRevoked struct {
 	TenantID string
 	Scope    string
 }
 
-// UnknownEvent is an event of a type that this version does not know.
+// UnknownEvent is an event of a type unknown to this version.
 type UnknownEvent struct {
 	EventType EventType
-	// Data is the data of the event as it came, copied.
+	// Data is a copy of the event's data as received.
 	Data []byte
 }
 
@@ -105,5 +110,5 @@ func (*AuthorizationAdded) Type() EventType { return EventAuthorizationAdded }
 // Type returns [EventAuthorizationRevoked].
 func (*AuthorizationRevoked) Type() EventType { return EventAuthorizationRevoked }
 
-// Type returns the type the service gave the event.
+// Type returns the event type that the service sent.
 func (e *UnknownEvent) Type() EventType { return e.EventType }

@@ -39,7 +39,7 @@ func ExampleNew() {
 	}
 	defer func() { _ = client.Close() }()
 	cfg := client.Config()
-	fmt.Println(cfg.StreamIdleTimeout, cfg.MaxPayloadSize>>20, cfg.Retry.MinBackoff, cfg.ClientSecret == "")
+	fmt.Println(cfg.StreamIdleTimeout, cfg.MaxPayloadSize>>20, cfg.Retry.InitialBackoff, cfg.ClientSecret == "")
 
 	_, err = gateway.New(gateway.Config{})
 	fmt.Println(errors.Is(err, gateway.ErrInvalid))
@@ -369,10 +369,12 @@ func ExampleError() {
 
 func ExampleRetryable() {
 	fmt.Println(gateway.Retryable(&gateway.Error{StatusCode: 503}))
-	fmt.Println(gateway.Retryable(&gateway.Error{StatusCode: 413}))
+	fmt.Println(gateway.Retryable(&gateway.Error{StatusCode: 413, ErrorResponse: true}))
+	fmt.Println(gateway.Retryable(&gateway.Error{StatusCode: 413, ContentType: "text/html"})) // a proxy's page
 	// Output:
 	// true
 	// false
+	// true
 }
 
 func ExampleValidateExternalID() {
@@ -398,7 +400,7 @@ func ExamplePutEndpointRequest_Validate() {
 		EndpointType:      gateway.EndpointTypeTelemetryPlatform,
 	}.Validate()
 	fmt.Println(err)
-	// Output: endpoint_type must not be a legacy type: it can be read but not created
+	// Output: invalid request: endpoint_type must not be a legacy type: it can be read but not created
 }
 
 func ExampleLookupLegacyCode() {

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,62 +21,76 @@ import (
 )
 
 const (
-	// maxErrorBody is how much of an error answer is read.
+	// maxErrorBody is how much of an error response is read, in bytes.
 	maxErrorBody = 64 << 10
-	// maxErrorMessage is how much of its message an error keeps.
+	// maxErrorBodyTime bounds reading an error response if no other limit does.
+	maxErrorBodyTime = 5 * time.Second
+	// maxErrorMessage is how much of an error message is kept, in bytes.
 	maxErrorMessage = 1 << 10
-	// maxIgnoredBody is how much of an answer that nobody needs is read, so
-	// that the connection can be used again.
+	// maxIgnoredBody is how much of an ignored response body is read, so
+	// that the connection can be reused.
 	maxIgnoredBody = 64 << 10
+	// sniffed is how much of a response is examined to detect a web page.
+	sniffed = 512
 )
 
-// request is one call as an operation describes it.
+// request describes one call of an operation.
 type request struct {
 	op     string
 	method string
 	url    string
 	header http.Header
-	// open opens the body, size is its exact size; nil without a body.
+	// open opens the body and size is its exact size; nil without a body.
 	open func() (io.ReadCloser, error)
 	size int64
-	// inMemory says that the body never blocks.
+	// inMemory means that reading the body never blocks.
 	inMemory bool
-	// ignoreBody says that the answer's status is all that counts.
+	// oneShot is the body if it can be read only once.
+	oneShot *oneShot
+	// ignoreBody means that only the response's status matters.
 	ignoreBody bool
-	// streaming leaves the body of a good answer to the caller and bounds only
-	// the time up to its head, by timeout.
+	// streaming leaves the body of a successful response to the caller; timeout then
+	// bounds only the time up to the response head.
 	streaming bool
-	// accept checks the head of an answer that is to be streamed.
+	// accept checks the head of a response that is to be streamed.
 	accept  func(*http.Response) error
 	timeout time.Duration
-	once    bool // one attempt
+	once    bool // no retries
+	// sent, if set, is called when the request has been written; timeout then bounds
+	// the time until that, and headIdle the wait for the head; zero means no limit.
+	sent     func()
+	headIdle time.Duration
 }
 
-// exchange is the life of one call: all its attempts, under go-retryablehttp.
-// It is the transport of its own http.Client, so that each attempt passes one
-// place, [exchange.RoundTrip], that waits for the rate limit, adds the token,
-// and bounds the time.
+// exchange is the lifetime of one call: all its attempts, driven by go-retryablehttp.
+// It is the transport of its own http.Client, so that every attempt goes through
+// [exchange.RoundTrip], which waits for the rate limit, adds the token,
+// and applies the timeout.
 type exchange struct {
 	c   *Client
 	req request
-	// next is what attempts go through: authorized calls, or payload hosts.
+	// next performs the attempts: authorized calls, or requests to payload hosts.
 	next func(*exchange, *http.Request) (*http.Response, error)
 
-	refreshed bool // the one repetition after a 401 has been made
+	refreshed bool // the single retry after a 401 has been made
 	bodies    sync.WaitGroup
-	bodyErr   atomic.Pointer[error]
+	callerErr atomic.Pointer[error] // an error of the caller's body or editor
+	// lost means that a 401 was not retried because the body had been read.
+	lost bool
 
 	attempts   int
+	sentAt     time.Time // start of the latest attempt
 	status     int
 	header     http.Header
+	media      string // media type of the response
 	body       []byte
 	stream     *attemptBody
 	retryAfter time.Duration
 	failure    *Error
 }
 
-// call makes an authorized call to the service and returns when it has an
-// answer of status 2xx or an error. The error is an [*Error].
+// call makes an authorized call to the service and returns when it has a
+// 2xx response or an error. The error is an [*Error].
 func (c *Client) call(ctx context.Context, req request) (*exchange, error) {
 	return c.run(ctx, req, (*exchange).authorized)
 }
@@ -86,41 +102,47 @@ func (c *Client) run(ctx context.Context, req request, next func(*exchange, *htt
 	}
 	var body any
 	if req.open != nil && req.size > 0 {
-		// A body of a type with Len is the one form besides []byte that goes
-		// out with its Content-Length and without being read into memory.
+		// Besides []byte, only a body type with a Len method is sent with its
+		// Content-Length and without being read into memory.
 		body = retryablehttp.ReaderFunc(func() (io.Reader, error) { return x.newBody(), nil })
 	}
 	hr, err := retryablehttp.NewRequestWithContext(ctx, req.method, req.url, body)
 	if err != nil {
 		return nil, &Error{Op: req.op, Err: invalid("URL", "is malformed")}
 	}
+	if req.oneShot != nil {
+		// Package http would retry a request whose connection was lost, and report
+		// the failure of that retry instead.
+		hr.GetBody = nil
+	}
 	for name, values := range req.header {
 		hr.Header[name] = values
 	}
 	hr.Header.Set("User-Agent", c.cfg.UserAgent)
+	hr.Header.Set("Accept-Encoding", acceptIdentity)
 
 	rc := &retryablehttp.Client{
 		HTTPClient: &http.Client{
 			Transport:     x,
 			CheckRedirect: x.checkRedirect,
 		},
-		Logger:       nil, // it prints URLs with their queries
+		Logger:       nil, // it would print URLs with their queries
 		RetryMax:     c.cfg.Retry.retries(),
 		CheckRetry:   x.check,
 		Backoff:      x.backoff,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
-	if req.once {
+	if req.once || singleAttempt(ctx) {
 		rc.RetryMax = 0
 	}
 	resp, err := rc.Do(hr)
 	if resp != nil && x.stream == nil {
-		// Read and closed before, in check; once more costs nothing.
+		// check has already read and closed it; closing again is free.
 		_ = resp.Body.Close()
 	}
 	if req.inMemory {
-		// The transport may still be reading the payload after an early
-		// answer. The caller gets his bytes back only when nobody reads them.
+		// After an early response the transport may still be reading the payload.
+		// The caller gets its bytes back only when nothing reads them anymore.
 		x.bodies.Wait()
 	}
 	return x.result(ctx, err)
@@ -132,7 +154,7 @@ func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
 	}
 	failure := x.failure
 	if ctx.Err() != nil {
-		// Ended while waiting between two attempts, or during one.
+		// The context ended during an attempt or between two.
 		e := &Error{Op: x.req.op, Attempts: x.attempts, Err: ctx.Err()}
 		if failure != nil {
 			last := *failure
@@ -147,18 +169,19 @@ func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
 	return nil, failure
 }
 
-// check is the retry policy as go-retryablehttp wants it: it takes in the
-// answer or the error of one attempt and asks [decideRetry].
+// check is the retry policy for go-retryablehttp: it processes the
+// response or the error of one attempt and consults [decideRetry].
 func (x *exchange) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	x.attempts++
 	x.retryAfter = 0
 	failure := x.take(resp, err)
 	if failure != nil && resp == nil && ctx.Err() != nil {
-		// The attempt failed because the context ended. What is worth telling
-		// is the failure before it, which stays; result adds the context's.
+		// The attempt failed because the context ended. The failure before it is
+		// the one worth reporting and is kept; result adds the context's error.
 		return false, nil
 	}
 	x.failure = failure
+	x.note(failure)
 	if failure == nil {
 		return false, nil
 	}
@@ -166,15 +189,32 @@ func (x *exchange) check(ctx context.Context, resp *http.Response, err error) (b
 	if ctx.Err() != nil {
 		return false, nil
 	}
+	failure.consumed = x.lost || x.req.oneShot.used() && Retryable(failure)
 	retry, reason := decideRetry(x.failure)
 	x.c.cfg.Logger.DebugContext(ctx, "gateway: request failed",
 		"operation", x.req.op, "attempt", x.attempts, "status", x.failure.StatusCode, "retryable", retry, "reason", reason)
 	return retry, nil
 }
 
-// take reads an answer whole, unless it is to be streamed, and closes it.
+// note records what an attempt reveals about who answers the operation. The
+// token source does that for the token endpoint, and payload hosts are not part of
+// the service.
+func (x *exchange) note(failure *Error) {
+	if !x.req.streaming {
+		x.c.answers.called(failure, time.Now())
+	}
+	switch {
+	case x.req.op == opPayload:
+	case failure == nil:
+		x.c.answers.take(x.req.op, nil, time.Now())
+	case !errors.Is(failure, ErrToken):
+		x.c.answers.take(x.req.op, failure, time.Now())
+	}
+}
+
+// take reads and closes a response, unless it is to be streamed.
 func (x *exchange) take(resp *http.Response, err error) *Error {
-	if p := x.bodyErr.Swap(nil); p != nil {
+	if p := x.callerErr.Swap(nil); p != nil {
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
@@ -182,18 +222,26 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	}
 	if err != nil {
 		e := &Error{Op: x.req.op, Err: transportCause(err)}
-		if resp != nil { // a redirect that was refused
+		if resp != nil { // a refused redirect
 			_ = resp.Body.Close()
 			e.StatusCode = resp.StatusCode
 		}
 		return e
 	}
-	x.status, x.header = resp.StatusCode, resp.Header
+	x.status, x.header, x.media = resp.StatusCode, resp.Header, mediaType(resp.Header)
 	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
+	if good && isWebPage(x.media) && x.req.op != opPayload {
+		_ = resp.Body.Close()
+		return x.webPage()
+	}
 	if stream, ok := resp.Body.(*attemptBody); ok && good && x.req.streaming {
-		if err := x.req.accept(resp); err != nil {
+		err := checkEncoding(resp.Header)
+		if err == nil {
+			err = x.req.accept(resp)
+		}
+		if err != nil {
 			_ = resp.Body.Close()
-			return &Error{Op: x.req.op, StatusCode: resp.StatusCode, Err: err}
+			return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: x.media, Err: err}
 		}
 		x.stream = stream
 		return nil
@@ -204,9 +252,17 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 		x.retryAfter = x.c.cfg.Retry.retryAfter(resp.Header, time.Now())
 		return x.statusError(resp)
 	case x.req.ignoreBody:
-		// The status says it all; what the body does cannot undo that.
+		// Only the status counts, unless an intermediary sent it; whatever the body
+		// does cannot change that.
+		head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
 		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
+		if sniffWebPage(x.media, head) {
+			return x.webPage()
+		}
 		return nil
+	}
+	if err := checkEncoding(resp.Header); err != nil {
+		return &Error{Op: x.req.op, StatusCode: resp.StatusCode, Err: err}
 	}
 	limit := x.c.cfg.MaxResponseSize
 	if limit == math.MaxInt64 {
@@ -219,37 +275,53 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	if int64(len(body)) > limit {
 		return &Error{Op: x.req.op, Err: &ResponseError{Reason: "longer than the limit"}}
 	}
+	if sniffWebPage(x.media, body) {
+		return x.webPage()
+	}
 	x.body = body
 	return nil
 }
 
-// statusError reads an error answer, a bounded part of it.
+func (x *exchange) webPage() *Error {
+	return &Error{Op: x.req.op, StatusCode: x.status, ContentType: cmp.Or(x.media, "text/html"), Err: errWebPage()}
+}
+
+// statusError reads an error response, up to a limit.
 func (x *exchange) statusError(resp *http.Response) *Error {
-	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode}
+	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: x.media}
 	if x.req.op == opPayload && isExpired(resp.StatusCode) {
 		e.Err = ErrPayloadExpired
 	}
+	if x.req.streaming {
+		// The timeout applied to the head; the rest may hang.
+		defer time.AfterFunc(maxErrorBodyTime, func() { _ = resp.Body.Close() }).Stop()
+	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil || x.req.op == opPayload {
-		// Without its text the status still says enough; and what a payload
-		// host writes may quote the address that grants access.
+		// The status is sufficient without its text, and the text of a payload
+		// host may quote the URL that grants access.
 		return e
 	}
-	e.Message = errorMessage(body)
+	e.Message, e.ErrorResponse = errorMessage(body)
+	if resp.StatusCode == http.StatusForbidden && e.ErrorResponse && x.req.op != opEvents {
+		e.unproven = !x.c.answers.proven(x.req.op, x.sentAt, time.Now())
+	}
 	if x.req.op == opSend && resp.StatusCode == http.StatusBadRequest {
 		e.routing = routingFailureOf(e.Message)
 	}
 	return e
 }
 
-// errorMessage takes the message out of an ErrorResponse. Anything else, for
-// example a web page, gives nothing.
-func errorMessage(body []byte) string {
-	var r ErrorResponse
-	if json.Unmarshal(body, &r) != nil {
-		return ""
+// errorMessage extracts the message of an ErrorResponse, truncated. ok reports
+// whether the body is one; a web page, for example, is not.
+func errorMessage(body []byte) (message string, ok bool) {
+	var r struct {
+		Message *string `json:"message"`
 	}
-	m := r.Message
+	if json.Unmarshal(body, &r) != nil || r.Message == nil {
+		return "", false
+	}
+	m := *r.Message
 	if len(m) > maxErrorMessage {
 		m = m[:maxErrorMessage]
 		for len(m) > 0 && !utf8.ValidString(m[max(0, len(m)-utf8.UTFMax):]) {
@@ -257,14 +329,14 @@ func errorMessage(body []byte) string {
 		}
 		m += "…"
 	}
-	return m
+	return m, true
 }
 
 func (x *exchange) backoff(_, _ time.Duration, attempt int, _ *http.Response) time.Duration {
 	return x.c.cfg.Retry.backoff(attempt, x.retryAfter)
 }
 
-// checkRedirect lets a redirect pass that stays at the service and keeps the
+// checkRedirect allows redirects that stay at the service and keep the
 // method: a POST that becomes a GET is answered 200 and delivers nothing.
 func (x *exchange) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > 5 || req.Method != via[0].Method || !sameOrigin(req.URL, x.c.origin) {
@@ -290,31 +362,57 @@ func portOf(u *url.URL) string {
 // RoundTrip makes one attempt.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.next(x, req) }
 
-// authorized makes one attempt at the service: with the token, and once more
-// with a fresh one when the first is refused.
+// authorized makes one attempt at the service with the token, and another one
+// with a fresh token if the first is refused.
 func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 	resp, token, err := x.attempt(req)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || x.refreshed {
-		return resp, err
+		return x.refusedAgain(resp, token, err)
 	}
 	x.refreshed = true
+	x.c.tokens.invalidate(token)
 	again := req.Clone(req.Context())
 	if req.Body != nil && req.Body != http.NoBody {
-		if req.GetBody == nil {
+		if x.req.oneShot.used() {
+			x.lost = true
 			return resp, nil
 		}
-		body, err := req.GetBody()
-		if err != nil {
-			_ = resp.Body.Close()
-			return nil, err
-		}
-		again.Body = body
+		again.Body = x.newBody()
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	_ = resp.Body.Close()
+	resp, token, err = x.attempt(again)
+	return x.refusedAgain(resp, token, err)
+}
+
+// refusedAgain turns a 401 for a token that was refused before into an outage: it
+// says nothing about any other token.
+func (x *exchange) refusedAgain(resp *http.Response, token string, err error) (*http.Response, error) {
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !x.c.tokens.again(token) {
+		return resp, err
+	}
+	_ = resp.Body.Close()
 	x.c.tokens.invalidate(token)
-	resp, _, err = x.attempt(again)
-	return resp, err
+	return nil, errSameToken()
+}
+
+// edit calls the caller's editor and verifies that the request is still the
+// same.
+func (x *exchange) edit(req *http.Request) error {
+	if x.c.cfg.EditRequest == nil {
+		return nil
+	}
+	before, address := *req, *req.URL
+	err := x.c.cfg.EditRequest(req)
+	if err == nil && (req.URL == nil || *req.URL != address || req.Host != before.Host || req.Method != before.Method ||
+		req.Body != before.Body || req.ContentLength != before.ContentLength || req.Header == nil) {
+		req.Body = before.Body
+		err = invalid("EditRequest", "must not change URL, host, method or body")
+	}
+	if err != nil {
+		x.callerErr.Store(&err)
+	}
+	return err
 }
 
 // attempt sends one request and returns the token it used.
@@ -323,8 +421,12 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 		closeRequestBody(req)
 		return nil, "", err
 	}
-	if !sameOrigin(req.URL, x.c.origin) { // checkRedirect has seen to it; the token makes sure
+	if !sameOrigin(req.URL, x.c.origin) { // already ensured by checkRedirect; double-checked because of the token
 		return fail(ErrRedirect)
+	}
+	out := req.Clone(req.Context())
+	if err := x.edit(out); err != nil {
+		return fail(err)
 	}
 	started, err := x.c.limiter.wait(req.Context())
 	if err != nil {
@@ -338,87 +440,158 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	if x.req.streaming {
 		next = x.c.streamTransport
 	}
-	out := req.Clone(req.Context())
 	out.Header.Set("Authorization", "Bearer "+token)
+	x.sentAt = time.Now()
 	resp, err := x.send(next, out)
 	if err != nil {
 		return nil, token, err
 	}
+	tenant := x.c.tenantOf(req)
 	if resp.StatusCode == http.StatusTooManyRequests {
-		x.c.limiter.reject(started, x.c.cfg.Retry.retryAfter(resp.Header, time.Now()))
+		x.c.limiter.reject(started, tenant, x.c.cfg.Retry.retryAfter(resp.Header, time.Now()))
 	} else {
-		x.c.limiter.accept(started)
+		x.c.limiter.accept(started, tenant)
 	}
 	return resp, token, nil
 }
 
-// send passes a request on with the time limit of one attempt. The limit holds
-// until the answer's body is closed, or only up to its head when it is streamed.
+// send performs a request with the timeout of one attempt. The timeout applies
+// until the response body is closed, or only up to the head if it is streamed.
 func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	stop := func() bool { return true }
-	if x.req.timeout > 0 {
-		stop = time.AfterFunc(x.req.timeout, func() { cancel(errAttemptTimeout) }).Stop
+	limit := &attemptLimit{abort: cancel}
+	limit.set(x.req.timeout, errAttemptTimeout)
+	if x.req.sent != nil {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+			// The response may have arrived before this callback.
+			if info.Err == nil && limit.set(x.req.headIdle, ErrIdle) {
+				x.req.sent()
+			}
+		}})
 	}
 	if body, ok := req.Body.(*sendBody); ok && !x.req.inMemory {
-		// Package http waits for a Read of the body that hangs, whatever the
-		// context says.
+		// Package http waits for a Read of the body that hangs, regardless of the
+		// context.
 		context.AfterFunc(ctx, func() { _ = body.Close() })
 	}
-	resp, err := next.RoundTrip(req.WithContext(ctx))
-	if err == nil && x.req.streaming && !stop() {
+	out := req.WithContext(ctx)
+	bodies := &attemptBodies{open: req.GetBody}
+	if req.Body != nil && req.GetBody != nil {
+		bodies.add(req.Body)
+		out.GetBody = bodies.get
+	}
+	resp, err := next.RoundTrip(out)
+	bodies.close(err != nil)
+	if err == nil && resp.Request != nil && resp.Request.Response != req.Response {
+		// A RoundTripper that follows redirects cannot be trusted: it is unknown
+		// where it has been and what it has sent there.
 		_ = resp.Body.Close()
-		err = errAttemptTimeout
+		err = ErrRedirect
+	}
+	if err == nil && x.req.streaming {
+		if cause := limit.stop(); cause != nil {
+			_ = resp.Body.Close()
+			err = cause
+		}
 	}
 	if err != nil {
-		stop()
-		if req.Context().Err() == nil && errors.Is(context.Cause(ctx), errAttemptTimeout) {
-			err = &transportError{cause: errAttemptTimeout}
+		if cause := limit.stop(); cause != nil && req.Context().Err() == nil {
+			err = limitError(cause)
 		}
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &attemptBody{body: resp.Body, ctx: ctx, abort: cancel, stop: stop}
+	resp.Body = &attemptBody{body: resp.Body, ctx: ctx, abort: cancel, limit: limit}
 	return resp, nil
 }
 
-// attemptBody is the body of an answer. It ends its attempt when it is closed,
-// and tells why the attempt was ended when that was not the caller's context.
+// attemptBodies are the request bodies of one attempt. The HTTP/2 transport opens another
+// one when the connection that it chose turns out to be dead, and forgets to close the
+// previous one; waiting until all bodies are closed would then block forever.
+type attemptBodies struct {
+	open func() (io.ReadCloser, error)
+
+	mu   sync.Mutex
+	list []io.Closer
+}
+
+func (b *attemptBodies) add(body io.Closer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = append(b.list, body)
+}
+
+// get is Request.GetBody.
+func (b *attemptBodies) get() (io.ReadCloser, error) {
+	body, err := b.open()
+	if err == nil {
+		b.add(body)
+	}
+	return body, err
+}
+
+// close closes the bodies that are no longer needed after the attempt: all of them if it
+// failed, otherwise all but the last, which the transport may still be reading after an
+// early response.
+func (b *attemptBodies) close(all bool) {
+	b.mu.Lock()
+	list := b.list
+	b.mu.Unlock()
+	if !all && len(list) > 0 {
+		list = list[:len(list)-1]
+	}
+	for _, body := range list {
+		_ = body.Close() // the attempt is over
+	}
+}
+
+// attemptBody is the body of a response. Closing it ends its attempt. It reports
+// why the attempt was ended, unless that was the caller's context.
 type attemptBody struct {
 	body  io.ReadCloser
 	ctx   context.Context
 	abort context.CancelCauseFunc
-	stop  func() bool
+	limit *attemptLimit
 }
 
-// Read returns the cause for which the attempt was given up, where there is one.
+// Read returns the cause for which the attempt was aborted, if any. It does so even
+// instead of io.EOF, because a service that notices the end first may terminate its
+// response as if it were complete.
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if err == nil || errors.Is(err, io.EOF) {
-		return n, err
+	if err == nil {
+		return n, nil
 	}
 	switch cause := context.Cause(b.ctx); {
-	case errors.Is(cause, errAttemptTimeout):
-		err = &transportError{cause: errAttemptTimeout}
-	case errors.Is(cause, ErrIdle):
-		err = ErrIdle
+	case errors.Is(cause, errAttemptTimeout), errors.Is(cause, ErrIdle):
+		err = limitError(cause)
 	case errors.Is(cause, ErrClosed):
 		err = ErrClosed
+	case cause != nil && errors.Is(err, io.EOF):
+		err = b.ctx.Err()
 	}
 	return n, err
 }
 
-// Close may be called while Read blocks, which then returns.
+// limitError returns the error for an attempt that timed out.
+func limitError(cause error) error {
+	if errors.Is(cause, errAttemptTimeout) {
+		return &transportError{cause: cause}
+	}
+	return cause
+}
+
+// Close may be called while Read blocks; Read then returns.
 func (b *attemptBody) Close() error {
-	b.stop()
-	// Canceled first: closing would wait for a Read that hangs.
+	_ = b.limit.stop()
+	// Cancel first: closing would wait for a Read that hangs.
 	b.abort(ErrClosed)
 	return b.body.Close()
 }
 
-// idleReader ends the attempt when one Read waits longer than timeout. The time
-// between reads does not count: a reader that is held up further down is not a
-// stream that went silent.
+// idleReader ends the attempt when a single Read waits longer than timeout. The time
+// between reads does not count: a slow consumer does not make the stream
+// idle.
 type idleReader struct {
 	body    *attemptBody
 	timeout time.Duration
@@ -434,7 +607,7 @@ func newIdleReader(body *attemptBody, timeout time.Duration) *idleReader {
 	return r
 }
 
-// Read gives the attempt up when the source is silent for too long.
+// Read aborts the attempt if the source is silent for too long.
 func (r *idleReader) Read(p []byte) (int, error) {
 	if r.timer != nil {
 		r.timer.Reset(r.timeout)
@@ -449,7 +622,7 @@ func closeRequestBody(req *http.Request) {
 	}
 }
 
-// requestTimeout bounds one attempt with a body of size bytes.
+// requestTimeout returns the timeout for one attempt with a body of size bytes.
 func (c *Client) requestTimeout(size int64) time.Duration {
 	if c.cfg.RequestTimeout == NoTimeout {
 		return 0
@@ -457,9 +630,9 @@ func (c *Client) requestTimeout(size int64) time.Duration {
 	return c.cfg.RequestTimeout + time.Duration(float64(size)/float64(c.cfg.MinTransferRate)*float64(time.Second))
 }
 
-// sendBody is the body of one attempt. It opens its source at the first read,
-// and makes sure of the size before it hands out the last bytes: a request
-// whose source is longer or shorter than announced is never complete.
+// sendBody is the body of one attempt. It opens its source on the first read,
+// and verifies the size before it hands out the last bytes: a request
+// whose source is longer or shorter than announced is never completed.
 type sendBody struct {
 	x *exchange
 
@@ -477,7 +650,7 @@ func (x *exchange) newBody() *sendBody {
 	return &sendBody{x: x, left: x.req.size}
 }
 
-// Len is what go-retryablehttp takes the Content-Length from.
+// Len is where go-retryablehttp gets the Content-Length from.
 func (b *sendBody) Len() int { return int(b.x.req.size) }
 
 // Read is called by the transport.
@@ -498,9 +671,9 @@ func (b *sendBody) Read(p []byte) (int, error) {
 	b.err = err
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// After Close the attempt is over, and the error only its echo.
+	// After Close the attempt is over, and the error is only a consequence of that.
 	if !b.closed {
-		b.x.bodyErr.Store(&err)
+		b.x.callerErr.Store(&err)
 	}
 	return 0, err
 }
@@ -561,8 +734,8 @@ func (b *sendBody) source() (io.Reader, error) {
 	return b.rc, nil
 }
 
-// Close is called by the transport and at the end of the attempt, once or more,
-// perhaps during a Read, which then returns.
+// Close is called by the transport and at the end of the attempt, at least once,
+// possibly during a Read, which then returns.
 func (b *sendBody) Close() error {
 	b.mu.Lock()
 	rc, again := b.rc, b.closed
@@ -573,7 +746,7 @@ func (b *sendBody) Close() error {
 	}
 	defer b.x.bodies.Done()
 	if b.x.req.inMemory {
-		// Only now is nobody reading the caller's bytes any more.
+		// Return only once nothing reads the caller's bytes anymore.
 		b.reading.Lock()
 		defer b.reading.Unlock()
 	}
@@ -583,21 +756,21 @@ func (b *sendBody) Close() error {
 	return nil
 }
 
-// pump reads a source in a goroutine of its own, so that a Read can be left
-// although the source hangs.
+// pump reads a source in its own goroutine, so that a Read can return even if
+// the source hangs.
 type pump struct {
 	*io.PipeReader
 
 	mu     sync.Mutex
-	source io.ReadCloser // nil until it is open, and again when it is closed
+	source io.ReadCloser // nil until opened and after it was closed
 	closed bool
 }
 
 func newPump(open func() (io.ReadCloser, error)) *pump {
 	r, w := io.Pipe()
 	p := &pump{PipeReader: r}
-	// Ends at the end of the source, or after Close, as soon as the source
-	// returns from what it is doing.
+	// Ends at the end of the source, or after Close as soon as the source
+	// returns from its current operation.
 	go p.run(open, w)
 	return p
 }
@@ -612,7 +785,7 @@ func (p *pump) run(open func() (io.ReadCloser, error), w *io.PipeWriter) {
 		if !closed {
 			_, err = io.CopyBuffer(w, struct{ io.Reader }{rc}, make([]byte, 64<<10))
 		}
-		// Closed first: who reads the end knows that the source is closed.
+		// Close first: a reader that sees the end can rely on the source being closed.
 		p.closeSource()
 	}
 	_ = w.CloseWithError(err) // nil is io.EOF
@@ -624,7 +797,7 @@ func (p *pump) closeSource() {
 	p.source = nil
 	p.mu.Unlock()
 	if rc != nil {
-		// The bytes that count have been read, or nobody wants them any more.
+		// All relevant bytes have been read, or they are no longer needed.
 		_ = rc.Close()
 	}
 }
@@ -637,13 +810,13 @@ func (p *pump) Close() error {
 	open := p.source != nil
 	p.mu.Unlock()
 	if open {
-		// Of some sources Close waits for their Read.
+		// Some sources block in Close until their Read returns.
 		go p.closeSource()
 	}
 	return nil
 }
 
-// bytesBody is the body of a payload in memory, which is not copied.
+// bytesBody returns a body for a payload in memory, which is not copied.
 func bytesBody(p []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p)), nil }
 }

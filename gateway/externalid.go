@@ -15,8 +15,9 @@ const (
 // ValidateExternalID checks the shape of an external ID: 3 to 255 characters;
 // an optional `urn:` in any case, a namespace identifier (a letter or digit,
 // then letters, digits or hyphens, at most 32), a colon, and one or more of
-// letters, digits and ( ) + , - . : = @ ; $ _ ! * % / ? #. A leading `urn:` is
-// always the prefix and never the namespace: "urn:a" is not valid.
+// letters, digits and ( ) + , - . : = @ ; $ _ ! * % / ? #. A leading `urn:` may
+// be the prefix or, since the prefix is optional, the namespace: "urn:a" is
+// valid.
 //
 // The error is a [*ValidationError].
 func ValidateExternalID(id string) error {
@@ -30,11 +31,9 @@ func ValidateExternalID(id string) error {
 	if len(id) < minExternalID || len(id) > maxExternalID {
 		return bad("must have 3 to 255 characters")
 	}
-	rest := id
-	if len(rest) >= 4 && strings.EqualFold(rest[:4], "urn:") {
-		rest = rest[4:]
-	}
-	namespace, specific, found := strings.Cut(rest, ":")
+	// The prefix needs no special handling: what is valid after `urn:` is also
+	// valid as the specific string of the namespace urn.
+	namespace, specific, found := strings.Cut(id, ":")
 	switch {
 	case !found || namespace == "" || specific == "":
 		return bad("must have a namespace identifier and a namespace-specific string, separated by a colon")
@@ -59,7 +58,7 @@ func isExternalIDByte(c byte) bool {
 	return isAlphanumeric(c) || strings.IndexByte("()+,-.:=@;$_!*%/?#", c) >= 0
 }
 
-// escapePathSegment escapes s so that it is one segment of a path: /, ?, # and
-// % arrive as they were. It is never a dot segment, because external IDs hold a
+// escapePathSegment escapes s so that it is one path segment: /, ?, # and
+// % are preserved. The result is never a dot segment, because external IDs contain a
 // colon and tenant IDs are UUIDs.
 func escapePathSegment(s string) string { return url.PathEscape(s) }

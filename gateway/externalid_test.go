@@ -23,13 +23,13 @@ func TestValidateExternalID(t *testing.T) {
 		{"ab", false},
 		{"abc", false},
 		{"", false},
-		{"urn:abc", false},
+		{"urn:abc", true}, // urn is the namespace
 		{"urn:", false},
-		{"urn::a", false},
+		{"urn::a", true},
 		{"urnx:a", true},
 		{"7-f:x", true},
 		{"-f:x", false},
-		{"urn:-f:x", false},
+		{"urn:-f:x", true},
 		{"f_a:x", false},
 		{"f.a:x", false},
 		{"farm::", true},
@@ -45,7 +45,7 @@ func TestValidateExternalID(t *testing.T) {
 		{strings.Repeat("n", 32) + ":x", true},
 		{strings.Repeat("n", 33) + ":x", false},
 		{"urn:" + strings.Repeat("n", 32) + ":x", true},
-		{"urn:" + strings.Repeat("n", 33) + ":x", false},
+		{"urn:" + strings.Repeat("n", 33) + ":x", true}, // again the namespace
 		{long(255), true},
 		{long(256), false},
 	}

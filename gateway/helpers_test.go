@@ -56,7 +56,7 @@ func tokenNumber(n int64) string { return "token-" + string(rune('0'+n)) }
 func (s *service) config() Config {
 	return Config{
 		BaseURL: s.URL, TokenURL: s.URL + "/token", ClientID: testID, ClientSecret: testSecret,
-		Retry:     RetryConfig{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond},
+		Retry:     RetryConfig{MaxAttempts: 3, InitialBackoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond},
 		RateLimit: RateLimitConfig{Pause: time.Millisecond, MinRate: 1000},
 	}
 }
@@ -196,8 +196,8 @@ func wantIs(t *testing.T, err error, targets ...error) {
 
 var allSentinels = []error{
 	ErrInvalid, ErrNoRecipients, ErrPartialDelivery, ErrBadRequest, ErrUnauthorized, ErrForbidden, ErrNotFound,
-	ErrTooLarge, ErrRateLimited, ErrUnavailable, ErrToken, ErrBadResponse, ErrRedirect, ErrCertificate, ErrIdle,
-	ErrEventTooLarge, ErrPayloadExpired, ErrPayloadTruncated, ErrPayloadSize, ErrClosed,
+	ErrTooLarge, ErrRateLimited, ErrUnavailable, ErrIntermediary, ErrToken, ErrBadResponse, ErrContentEncoding, ErrRedirect, ErrCertificate, ErrIdle,
+	ErrEventTooLarge, ErrPayloadExpired, ErrPayloadTruncated, ErrPayloadSize, ErrBodyConsumed, ErrClosed,
 	context.Canceled, context.DeadlineExceeded,
 }
 

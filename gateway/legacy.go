@@ -2,20 +2,20 @@ package gateway
 
 import "strings"
 
-// LegacyCode is one row of the legacy error code table. The current service
-// sends no codes; the table is for reading old documents and logs.
+// LegacyCode is a row of the legacy error code table. The current service
+// sends no codes; the table helps with reading old documents and logs.
 type LegacyCode struct {
 	// Code is, for example, VAL_000004.
 	Code string
-	// Message is the text; %name% stands for a value that was filled in.
+	// Message is the text; %name% is a placeholder for a value.
 	Message string
 	// Meaning explains it.
 	Meaning string
 }
 
 // LookupLegacyCode finds the legacy code of a message text. Placeholders match
-// any value but the empty one; the text must match as a whole, apart from white
-// space at its ends. The client itself never uses it.
+// any non-empty value; the text must match as a whole, apart from leading and trailing
+// white space. The client itself never uses it.
 func LookupLegacyCode(message string) (LegacyCode, bool) {
 	message = strings.TrimSpace(message)
 	for _, c := range LegacyCodes() {

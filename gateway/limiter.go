@@ -2,30 +2,38 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// RateLimitConfig tunes the limiter that the whole client shares. There is no
-// limit until the service answers 429. Then every request of the client pauses
-// once, and afterwards they are spaced: at half the rate that was too much,
+// RateLimitConfig tunes the limiter shared by the whole client. There is no
+// limit until the service answers 429. Then all requests of the client pause
+// once, and afterwards they are spaced: at half the rate that was too high,
 // growing by Growth per second. When the rate has grown to RecoverFactor times
-// the one that was too much, the limit is lifted.
+// the one that was too high, the limit is lifted. A tenant that alone gets 429 while
+// requests of others are accepted has no part in this.
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
-	MinRate float64
+	MinRate float64 `yaml:"min_rate"`
 	// Growth is the growth of the rate per second without a 429. Default 0.05,
-	// that is 5 %.
-	Growth float64
-	// RecoverFactor is explained above. Default 4; it must be at least 1.
-	RecoverFactor float64
-	// Pause is the pause of the whole client after a 429, jittered, doubling
-	// with each 429 in a row, up to 32 times. A Retry-After takes precedence
-	// when it is longer. Default 1 s.
-	Pause time.Duration
+	// which is 5 %.
+	Growth float64 `yaml:"growth"`
+	// RecoverFactor is the multiple of the rate that was too high at which the limit is
+	// lifted. Default 4; it must be at least 1.
+	RecoverFactor float64 `yaml:"recover_factor"`
+	// Pause is the pause of the whole client after a 429, with jitter, doubling
+	// with each consecutive 429, up to 32 times. A longer Retry-After takes
+	// precedence. Default 1 s.
+	Pause time.Duration `yaml:"pause"`
+}
+
+// WithDefaults returns the configuration with the defaults filled in.
+func (c RateLimitConfig) WithDefaults() RateLimitConfig {
+	c.setDefaults()
+	return c
 }
 
 func (c *RateLimitConfig) setDefaults() {
@@ -36,51 +44,50 @@ func (c *RateLimitConfig) setDefaults() {
 }
 
 func (c RateLimitConfig) validate() error {
-	bad := func(field, rule string) error {
-		return fmt.Errorf("gateway: config: %w", &ValidationError{Field: "RateLimit." + field, Rule: rule})
-	}
-	switch {
-	case !(c.MinRate > 0): // also refuses NaN
-		return bad("MinRate", "must be positive")
-	case !(c.Growth > 0):
-		return bad("Growth", "must be positive")
-	case !(c.RecoverFactor >= 1):
-		return bad("RecoverFactor", "must be at least 1")
-	case c.Pause < 0:
-		return bad("Pause", "must not be negative")
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.MinRate > 0, "MinRate", "must be positive") // also rejects NaN
+	e.Check(c.Growth > 0, "Growth", "must be positive")
+	e.Check(c.RecoverFactor >= 1, "RecoverFactor", "must be at least 1")
+	validate.NotNegative(&e, "Pause", c.Pause)
+	return e.Err(ErrConfig)
 }
 
-// RateLimitState is a snapshot of the limiter, see [Client.RateLimit].
+// RateLimitState is a snapshot of the limiter; see [Client.RateLimit].
 type RateLimitState struct {
-	// Limited is true from the first 429 until the limit has been lifted.
+	// Limited is true from the first 429 until the limit is lifted.
 	Limited bool
-	// Rate is the current limit in requests per second, 0 when not Limited.
+	// Rate is the current limit in requests per second; 0 if not Limited.
 	Rate float64
-	// PausedUntil is the end of the current pause, zero when there is none.
+	// PausedUntil is the end of the current pause; zero if there is none.
 	PausedUntil time.Time
-	// Rejected counts the answers of status 429 since the client was made.
+	// Rejected counts the 429 responses since the client was created.
 	Rejected int64
-	// LastRejected is the time of the last one, zero when there was none.
+	// LastRejected is the time of the latest one; zero if there was none.
 	LastRejected time.Time
 }
 
-// limiter is the adaptive limit of one client. All times come from time.Now.
+// limiter is the adaptive rate limiter of one client. All times come from time.Now.
 type limiter struct {
 	cfg RateLimitConfig
 
 	mu       sync.Mutex
 	rate     float64   // 0: no limit
-	ceiling  float64   // the rate that was too much
-	grownAt  time.Time // when rate was last brought up to date
+	ceiling  float64   // the rate that was too high
+	grownAt  time.Time // when rate was last updated
 	pauseEnd time.Time
 	next     time.Time // when the next request may start
 	inARow   int
 	rejected int64
 	lastAt   time.Time
 
-	// The observed rate: requests in the current and in the last full second.
+	// Tenants whose 429s are their own, and the one that may turn out to be: a run of 429s of
+	// one tenant alone while requests of others were accepted.
+	own      map[string]struct{}
+	suspect  string
+	run      int
+	accepted int // of others, in the run
+
+	// The observed rate: requests in the current second and in the previous one.
 	second        time.Time
 	count, before int
 }
@@ -107,8 +114,8 @@ func (l *limiter) wait(ctx context.Context) (time.Time, error) {
 			l.mu.Unlock()
 			return now, ctx.Err()
 		}
-		// Nothing is reserved while waiting: a pause or a new rate that comes
-		// in the meantime holds for those who wait as well, and who gives up
+		// Nothing is reserved while waiting: a pause or a new rate that arrives
+		// in the meantime also applies to the waiters, and a waiter that gives up
 		// leaves no gap.
 		l.mu.Unlock()
 		if err := backoff.Sleep(ctx, at.Sub(now)); err != nil {
@@ -127,7 +134,7 @@ func (l *limiter) observe(now time.Time) {
 	l.count++
 }
 
-// grow brings the rate up to date.
+// grow updates the rate.
 func (l *limiter) grow(now time.Time) {
 	if l.rate == 0 || now.Before(l.pauseEnd) {
 		l.grownAt = now
@@ -141,15 +148,18 @@ func (l *limiter) grow(now time.Time) {
 	}
 }
 
-// reject takes note of a 429 for a request that started at started. Requests
-// that were under way when the rate was cut tell nothing new.
-func (l *limiter) reject(started time.Time, retryAfter time.Duration) {
+// reject records a 429 for a request of tenant that started at started. Requests
+// that were in flight when the rate was cut provide no new information.
+func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	stale := started.Before(l.lastCut())
 	l.rejected++
 	l.lastAt = now
+	if l.isOwn(tenant) {
+		return
+	}
 	if end := now.Add(retryAfter); retryAfter > 0 && end.After(l.pauseEnd) {
 		l.pauseEnd = end
 	}
@@ -164,14 +174,44 @@ func (l *limiter) reject(started time.Time, retryAfter time.Duration) {
 	l.ceiling = max(was, l.cfg.MinRate)
 	l.rate = max(was/2, l.cfg.MinRate)
 	l.grownAt = now
-	p := backoff.Policy{Min: max(l.cfg.Pause, 1), Max: max(l.cfg.Pause, 1) * 32}
+	p := backoff.Policy{Initial: max(l.cfg.Pause, 1), Max: max(l.cfg.Pause, 1) * 32}
 	if end := now.Add(p.Delay(l.inARow)); end.After(l.pauseEnd) {
 		l.pauseEnd = end
 	}
 	l.inARow = min(l.inARow+1, 16)
 }
 
-// lastCut is the moment from which on requests obey the current rate.
+const (
+	// ownRun is how many 429s of one tenant alone, and ownAccepted how many requests of others
+	// that were accepted meanwhile, show that it is not the rate of the application that is too
+	// high.
+	ownRun      = 3
+	ownAccepted = 10
+	maxOwn      = 1000
+)
+
+// isOwn reports whether a 429 is the tenant's own: then the rate of the others does not change.
+// When that turns out, the limit that it has caused is lifted. l.mu is held.
+func (l *limiter) isOwn(tenant string) bool {
+	if _, known := l.own[tenant]; known {
+		return true
+	}
+	if tenant == "" || tenant != l.suspect {
+		l.suspect, l.run, l.accepted = tenant, 1, 0
+		return false
+	}
+	if l.run++; l.run < ownRun || l.accepted < ownAccepted || len(l.own) >= maxOwn {
+		return false
+	}
+	if l.own == nil {
+		l.own = make(map[string]struct{})
+	}
+	l.own[tenant] = struct{}{}
+	l.rate, l.inARow, l.next, l.pauseEnd = 0, 0, time.Time{}, time.Time{}
+	return true
+}
+
+// lastCut is the time from which requests follow the current rate.
 func (l *limiter) lastCut() time.Time {
 	if l.rate == 0 {
 		return time.Time{}
@@ -179,10 +219,16 @@ func (l *limiter) lastCut() time.Time {
 	return l.pauseEnd
 }
 
-// accept takes note of an answer that was not a 429.
-func (l *limiter) accept(started time.Time) {
+// accept records a response other than 429 for a request of tenant.
+func (l *limiter) accept(started time.Time, tenant string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if tenant == l.suspect {
+		l.run, l.accepted = 0, 0
+	} else {
+		l.accepted++
+	}
+	delete(l.own, tenant)
 	if l.rate > 0 && !started.Before(l.lastCut()) {
 		l.inARow = 0
 	}

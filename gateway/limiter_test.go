@@ -150,7 +150,7 @@ func TestLimiterSpacesRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.reject(started, 0)
+		l.reject(started, "", 0)
 		var at []time.Duration
 		begin := time.Now()
 		for range 4 {
@@ -169,7 +169,7 @@ func TestLimiterSpacesRequests(t *testing.T) {
 		}
 		// A late 429 of a request from before the cut does not cut again.
 		before := l.state().Rate
-		l.reject(started, 0)
+		l.reject(started, "", 0)
 		if after := l.state().Rate; after != before {
 			t.Errorf("rate %v became %v", before, after)
 		}
@@ -177,6 +177,61 @@ func TestLimiterSpacesRequests(t *testing.T) {
 		cancel()
 		if _, err := l.wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A tenant that gets 429 while the requests of others are accepted slows nobody else down.
+func TestTenantWithA429OfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bad, good = "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001", "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002"
+		var limited atomic.Bool
+		limited.Store(true)
+		mux, _ := offlineMux()
+		mux.HandleFunc("POST /confirmations", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("x-router-tenant-id") == bad && limited.Load() {
+				fail(429, "rate limit exceeded")(w, r)
+				return
+			}
+			w.WriteHeader(http.StatusAccepted)
+		})
+		c := offline(t, mux)
+		confirm := func(tenant string) error {
+			return c.ConfirmMessages(SingleAttempt(t.Context()), tenant, []MessageConfirmation{{MessageID: bad, EndpointID: good}})
+		}
+		// Until it is known, everybody waits.
+		for range 20 {
+			if err := confirm(bad); !errors.Is(err, ErrRateLimited) {
+				t.Fatalf("%v", err)
+			}
+			for range 5 {
+				if err := confirm(good); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if c.RateLimit().Limited {
+			t.Errorf("%+v", c.RateLimit())
+		}
+		start := time.Now()
+		for range 100 {
+			if err := confirm(good); err != nil {
+				t.Fatal(err)
+			}
+			_ = confirm(bad)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("200 requests took %v", took)
+		}
+		// Once it is served, it is one of them again.
+		limited.Store(false)
+		if err := confirm(bad); err != nil {
+			t.Fatal(err)
+		}
+		limited.Store(true)
+		_ = confirm(bad)
+		if !c.RateLimit().Limited {
+			t.Error("a 429 of a tenant that was served counts")
 		}
 	})
 }

@@ -1,13 +1,13 @@
 package gateway
 
-// Names of the request headers of POST /messages, as the specification writes
-// them. They are also the metadata keys of every Watermill message that the
-// publisher sends or the subscriber delivers: on the wire `router` is replaced
-// by [Config.ServiceName], in metadata the key always reads `x-router-…`, so
+// Names of the request headers of POST /messages, as written in the specification.
+// They are also the metadata keys of every Watermill message that the
+// publisher sends or the subscriber delivers: on the wire, `router` is replaced
+// by [Config.ServiceName]; in metadata, the key is always `x-router-…`, so
 // sinks and handlers never depend on the deployment.
 const (
-	// KeyIsPublish is "true" when the message goes to everyone subscribed to
-	// its type, "false" when it goes to direct recipients only.
+	// KeyIsPublish is "true" if the message goes to everyone subscribed to
+	// its type, "false" if it goes to direct recipients only.
 	KeyIsPublish = "x-router-is-publish"
 	// KeyDirectRecipients is a comma-separated list of endpoint IDs (UUIDs).
 	KeyDirectRecipients = "x-router-direct-recipients"
@@ -19,17 +19,17 @@ const (
 	KeyTeamsetContextID = "x-router-teamset-context-id"
 	// KeyMessageType is the message type, at most 100 characters.
 	KeyMessageType = "x-router-message-type"
-	// KeyTenantID is the tenant in relation to which communication is done (UUID).
+	// KeyTenantID is the tenant on whose behalf the message is sent (UUID).
 	KeyTenantID = "x-router-tenant-id"
 	// KeyContextID is the application-generated ID of the payload. It is a UUID
-	// on messages that are sent; on received messages it is the sender's
+	// on sent messages; on received messages it is the sender's
 	// app_message_id, which legacy senders fill with arbitrary strings.
 	KeyContextID = "x-router-context-id"
 	// KeyFilename is the file name attached to the message, at most 100 characters.
 	KeyFilename = "x-router-filename"
 )
 
-// Metadata keys that only received messages carry. They are never sent.
+// Metadata keys of received messages only. They are never sent.
 const (
 	// KeyEventType is the event type the message came from, e.g. MESSAGE_RECEIVED.
 	KeyEventType = "x-router-event-type"
@@ -48,19 +48,19 @@ const (
 
 // Metadata keys of a message whose payload is not in the message itself.
 const (
-	// KeyPayloadMode says where the payload is: absent when it is in the message,
-	// else [PayloadModeClaimCheck] or [PayloadModeLazy].
+	// KeyPayloadMode is where the payload is: absent if it is in the message,
+	// otherwise [PayloadModeClaimCheck] or [PayloadModeLazy].
 	KeyPayloadMode = "x-router-payload-mode"
 	// KeyPayloadReference is the claim-check reference under which the payload
 	// is stored.
 	KeyPayloadReference = "x-router-payload-reference"
-	// KeyPayloadSHA256 is the SHA-256 of the payload that was stored, in
+	// KeyPayloadSHA256 is the SHA-256 of the stored payload, in
 	// lower-case hexadecimal.
 	KeyPayloadSHA256 = "x-router-payload-sha256"
 )
 
 // KeyDedupID is the metadata key of a message's deduplication ID. Two messages
-// that go to the same topic under the same ID are copies of each other. The
+// for the same topic with the same ID are copies of each other. The
 // router sets it; sinks and the publisher use it. It is never sent as a header.
 const KeyDedupID = "x-router-dedup-id"
 

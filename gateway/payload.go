@@ -18,8 +18,8 @@ import (
 
 const opPayload = "download payload"
 
-// payloadTransports are the connections to payload hosts: one for the address
-// that the service gave, one for where it redirects to, which by default does
+// payloadTransports are the connections to payload hosts: one for the URI
+// provided by the service, and one for redirects, which by default does
 // not connect to private addresses.
 type payloadTransports struct {
 	first, redirected http.RoundTripper
@@ -27,8 +27,9 @@ type payloadTransports struct {
 }
 
 func newPayloadTransports(cfg Config) payloadTransports {
-	if cfg.Transport != nil {
-		return payloadTransports{first: cfg.Transport, redirected: cfg.Transport}
+	if cfg.Transports.Payloads != nil || cfg.Transport != nil {
+		one := newTransport(cfg, cfg.Transports.Payloads, 0)
+		return payloadTransports{first: one, redirected: one}
 	}
 	t := payloadTransports{
 		first:      newHTTPTransport(cfg, cfg.MaxIdleConnsPerHost, nil),
@@ -41,8 +42,8 @@ func newPayloadTransports(cfg Config) payloadTransports {
 	return t
 }
 
-// isExpired reports whether a payload host refuses for good. It has no say
-// about the message, so none of these is a bad request of ours.
+// isExpired reports whether a payload host refuses permanently. Its answer concerns
+// only the payload, so none of these statuses is a bad request.
 func isExpired(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusRequestedRangeNotSatisfiable:
@@ -52,16 +53,16 @@ func isExpired(status int) bool {
 }
 
 // OpenPayload opens the download of a payload_uri, unmodified and without any
-// authorization. Size is the announced size in bytes, negative when it is not
-// known. It returns when the head of the answer has arrived and has been found
-// right; failures that may pass are retried by the client's policy. The reader
-// lives as long as ctx.
+// authorization. size is the announced size in bytes, negative if it is
+// unknown. It returns when the response head has arrived and has been
+// validated; temporary failures are retried according to the client's policy. The
+// reader lives as long as ctx.
 //
-// [ErrPayloadExpired] means that the host no longer gives the payload,
+// [ErrPayloadExpired] means that the host no longer serves the payload,
 // [ErrPayloadSize] that its size is not the announced one, [ErrTooLarge] that
-// it exceeds [Config.MaxPayloadSize], [ErrRedirect] that it was redirected too
+// it exceeds [Config.MaxPayloadSize], and [ErrRedirect] that it was redirected too
 // often, to another scheme, or to a private address without
-// [Config.AllowPrivatePayloadRedirects]. The URI is in none of the errors.
+// [Config.AllowPrivatePayloadRedirects]. None of the errors contains the URI.
 func (c *Client) OpenPayload(ctx context.Context, uri string, size int64) (*PayloadReader, error) {
 	var err error
 	switch {
@@ -107,11 +108,11 @@ func (e *payloadError) Error() string {
 func (e *payloadError) Unwrap() error        { return e.cause }
 func (e *payloadError) Is(target error) bool { return target == e.kind }
 
-// PayloadReader streams a payload. A connection that breaks or goes silent is
-// resumed where it broke when the host supports ranges. Read returns io.EOF
-// only when the payload is complete: of the announced size, or, when none is
-// known, properly ended by the host. Read is for one goroutine; Close may be
-// called from any.
+// PayloadReader streams a payload. If a connection breaks or goes silent, the download
+// is resumed at the same position, provided that the host supports ranges. Read returns
+// io.EOF only if the payload is complete: it has the announced size or, if that is
+// unknown, the host ended it properly. Read may be called by one goroutine at a time,
+// Close by any.
 type PayloadReader struct {
 	c      *Client
 	parent context.Context // the caller's
@@ -119,13 +120,13 @@ type PayloadReader struct {
 	cancel context.CancelCauseFunc
 	uri    string
 
-	size   int64 // -1: not known
+	size   int64 // -1 if unknown
 	offset int64
 	etag   string // a validator for If-Range, or empty
-	ranges bool   // the host does not rule out ranges
-	stalls int    // connections in a row that gave nothing
-	broken error  // why the connection must be resumed
-	err    error  // final
+	ranges bool   // the host may support ranges
+	stalls int    // consecutive connections without any data
+	broken error  // why the download must be resumed
+	err    error  // the final error
 
 	mu     sync.Mutex
 	body   *attemptBody
@@ -133,14 +134,14 @@ type PayloadReader struct {
 	closed bool
 }
 
-// Size returns the size of the payload in bytes, -1 when neither the caller nor
-// the host said it. It may become known later, when the download is resumed.
+// Size returns the size of the payload in bytes; -1 if neither the caller nor
+// the host provided it. It may become known later, when the download is resumed.
 func (r *PayloadReader) Size() int64 { return r.size }
 
-// Read reads the payload. Besides io.EOF it returns [ErrPayloadTruncated] when
-// the payload ended early and could not be resumed, [ErrPayloadSize] when it
-// goes on behind its end, [ErrPayloadExpired] when it expired on the way,
-// [ErrTooLarge], [ErrClosed], and the error of the context.
+// Read reads the payload. Besides io.EOF it returns [ErrPayloadTruncated] if
+// the payload ended early and could not be resumed, [ErrPayloadSize] if it
+// continues past its end, [ErrPayloadExpired] if it expired during the download,
+// [ErrTooLarge], [ErrClosed], and the context's error.
 func (r *PayloadReader) Read(p []byte) (int, error) {
 	if r.err != nil || len(p) == 0 {
 		return 0, r.err
@@ -160,7 +161,7 @@ func (r *PayloadReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// final turns what ended the download into the error that Read keeps returning.
+// final converts what ended the download into the error that Read keeps returning.
 func (r *PayloadReader) final(err error) error {
 	var e *Error
 	switch {
@@ -209,12 +210,12 @@ func (r *PayloadReader) read(p []byte) (int, error) {
 	}
 }
 
-// atEnd makes sure that nothing follows the last byte. A connection that breaks
-// there has done its duty.
+// atEnd verifies that nothing follows the last byte. If the connection breaks
+// there, the payload is complete nevertheless.
 func (r *PayloadReader) atEnd() error {
 	var one [1]byte
 	if n, _ := io.ReadAtLeast(r.reader, one[:], 1); n > 0 {
-		return &payloadError{kind: ErrPayloadSize, detail: "it goes on behind " + strconv.FormatInt(r.size, 10) + " bytes"}
+		return &payloadError{kind: ErrPayloadSize, detail: "it continues after " + strconv.FormatInt(r.size, 10) + " bytes"}
 	}
 	return io.EOF
 }
@@ -233,8 +234,8 @@ func (r *PayloadReader) resume() error {
 			cause:  cause,
 		}
 	}
-	// An answer that ended as if it were complete may be something else, such as
-	// an error page, which the payload must not continue.
+	// A response that ended as if it were complete may be something else, such as
+	// an error page, which must not be continued with the payload.
 	if !r.ranges || errors.Is(r.broken, io.EOF) && r.etag == "" {
 		return truncated("cannot be resumed")
 	}
@@ -267,12 +268,12 @@ func sizeText(size int64) string {
 	return strconv.FormatInt(size, 10)
 }
 
-// errNotResumed says that the host does not continue the same payload.
-var errNotResumed = errors.New("the host did not resume")
+// errNotResumed means that the host does not continue the same payload.
+var errNotResumed = errors.New("the host did not resume the download")
 
-// open makes the request, from the current offset.
+// open requests the payload from the current offset.
 func (r *PayloadReader) open() error {
-	header := http.Header{"Accept-Encoding": {"identity"}}
+	header := http.Header{}
 	if r.offset > 0 {
 		header["Range"] = []string{"bytes=" + strconv.FormatInt(r.offset, 10) + "-"}
 		if r.etag != "" {
@@ -303,11 +304,8 @@ func (r *PayloadReader) open() error {
 	return nil
 }
 
-// accept checks the head of an answer and learns from it.
+// accept checks a response head and records what it announces.
 func (r *PayloadReader) accept(resp *http.Response) error {
-	if e := resp.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return &ResponseError{Reason: "the payload is encoded, which was not asked for"}
-	}
 	if r.offset > 0 {
 		return r.acceptPart(resp)
 	}
@@ -328,21 +326,21 @@ func (r *PayloadReader) accept(resp *http.Response) error {
 	return nil
 }
 
-// acceptPart checks that an answer continues where the last one broke.
+// acceptPart checks that a response continues where the last one broke off.
 func (r *PayloadReader) acceptPart(resp *http.Response) error {
 	from, total, ok := parseContentRange(resp.Header.Get("Content-Range"))
 	switch {
 	case resp.StatusCode != http.StatusPartialContent || !ok || from != r.offset,
 		r.size >= 0 && total >= 0 && total != r.size,
-		r.etag == "" && validatorOf(resp.Header) != "", // what came first was something else
+		r.etag == "" && validatorOf(resp.Header) != "", // the first response was something else
 		r.etag != "" && validatorOf(resp.Header) != "" && validatorOf(resp.Header) != r.etag:
 		return errNotResumed
 	case total > r.c.cfg.MaxPayloadSize:
 		return r.c.payloadTooLarge()
 	}
 	if r.size < 0 {
-		// Without a total the end of this part could not be told from the end
-		// of the payload.
+		// Without a total, the end of this part could not be distinguished from the
+		// end of the payload.
 		if total < 0 {
 			return errNotResumed
 		}
@@ -351,7 +349,7 @@ func (r *PayloadReader) acceptPart(resp *http.Response) error {
 	return nil
 }
 
-// validatorOf returns what If-Range may carry: a strong ETag, else the date.
+// validatorOf returns the value for If-Range: a strong ETag, or else the date.
 func validatorOf(h http.Header) string {
 	if etag := h.Get("ETag"); etag != "" {
 		if strings.HasPrefix(etag, "W/") {
@@ -362,7 +360,7 @@ func validatorOf(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// parseContentRange reads "bytes from-to/total"; total is -1 for "*".
+// parseContentRange parses "bytes from-to/total"; total is -1 for "*".
 func parseContentRange(s string) (from, total int64, ok bool) {
 	rest, ok := strings.CutPrefix(s, "bytes ")
 	if !ok {
@@ -385,20 +383,19 @@ func parseContentRange(s string) (from, total int64, ok bool) {
 	return from, total, err == nil && total > to
 }
 
-// Close ends the download. It is idempotent and may be called while Read waits.
+// Close ends the download. It is idempotent and may be called during Read.
 func (r *PayloadReader) Close() error {
 	r.cancel(ErrClosed)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	// What the connection says at its end is of no interest.
+	// Errors of a connection that is being closed do not matter.
 	_ = r.body.Close()
 	return nil
 }
 
 // unauthorized makes one attempt at a payload host and follows its redirects.
-// They are followed here and not by package http, which would send the address
-// that grants access along as Referer.
+// Package http would send the URI, which grants access, as Referer if it followed them.
 func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
 	first := req.URL
 	next := x.c.payload.first
@@ -417,7 +414,7 @@ func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
 		}
 		again := req.Clone(req.Context())
 		again.URL, again.Host = target, ""
-		// Credentials in the first address do not follow it elsewhere.
+		// Credentials in the first URI must not be sent elsewhere.
 		again.Header.Del("Authorization")
 		if next, err = x.c.payload.toward(again, first, x.c.cfg.AllowPrivatePayloadRedirects); err != nil {
 			return nil, err
@@ -435,7 +432,7 @@ func isRedirect(status int) bool {
 	return false
 }
 
-// toward chooses the transport for a redirect, or refuses it.
+// toward selects the transport for a redirect, or refuses the redirect.
 func (t payloadTransports) toward(req *http.Request, first *url.URL, allowPrivate bool) (http.RoundTripper, error) {
 	if sameOrigin(req.URL, first) {
 		return t.first, nil
@@ -454,8 +451,8 @@ func (t payloadTransports) toward(req *http.Request, first *url.URL, allowPrivat
 	if err != nil || proxy == nil {
 		return t.redirected, nil
 	}
-	// The proxy makes the connection, so the address is looked up instead of
-	// being seen when dialing.
+	// The proxy makes the connection, so the address has to be resolved here
+	// instead of being checked when dialing.
 	addrs, err := net.DefaultResolver.LookupNetIP(req.Context(), "ip", host)
 	if err != nil {
 		return nil, err

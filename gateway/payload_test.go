@@ -127,7 +127,7 @@ func TestPayloadOfTheWrongSize(t *testing.T) {
 		"encoded": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(testPayload(100))
-		}, ErrBadResponse},
+		}, ErrContentEncoding},
 		"a part that was not asked for": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(206)
 			_, _ = w.Write(testPayload(100))

@@ -12,19 +12,20 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // Defaults of [ProvisionerConfig].
 const (
-	DefaultProvisionConcurrency = 4
-	DefaultProvisionMinBackoff  = time.Second
-	DefaultProvisionMaxBackoff  = 5 * time.Minute
+	DefaultProvisionConcurrency    = 4
+	DefaultProvisionInitialBackoff = time.Second
+	DefaultProvisionMaxBackoff     = 5 * time.Minute
 )
 
-// TenantPlaceholder stands for the tenant's ID in [ProvisionerConfig.ExternalID].
+// TenantPlaceholder is replaced by the tenant's ID in [ProvisionerConfig.ExternalID].
 const TenantPlaceholder = "{tenant}"
 
-// ProvisionClient is what a [Provisioner] needs of a client. [*Client] is one.
+// ProvisionClient is what a [Provisioner] needs from a client. [*Client] implements it.
 type ProvisionClient interface {
 	TenantLister
 	PutEndpoint(ctx context.Context, tenantID, externalID string, req PutEndpointRequest) (Endpoint, bool, error)
@@ -32,41 +33,41 @@ type ProvisionClient interface {
 }
 
 // ProvisionerConfig configures a [Provisioner]. It is passed by value and never
-// changed.
+// modified.
 type ProvisionerConfig struct {
 	// Client makes the calls. Required.
 	Client ProvisionClient
 	// ExternalID is the external ID of the endpoint. Every [TenantPlaceholder]
-	// in it is replaced by the tenant's ID; it may do without one, for external
-	// IDs of different tenants have nothing to do with each other. Required.
+	// in it is replaced by the tenant's ID; it may have none, because the external
+	// IDs of different tenants are independent of each other. Required.
 	ExternalID string
-	// Endpoint is what every endpoint is made from. An empty EndpointType means
+	// Endpoint is the template for every endpoint. An empty EndpointType means
 	// [EndpointTypeCloudSoftware]. Required.
 	Endpoint PutEndpointRequest
-	// Customize, when set, changes the request for one tenant, for example its
-	// name. It gets a copy that is its own. It is called from several goroutines
-	// at once.
+	// Customize, if set, modifies the request for one tenant, for example its
+	// name. It receives its own copy of the request. It is called
+	// concurrently.
 	Customize func(tenantID string, req *PutEndpointRequest)
-	// Recreate makes an endpoint anew that was deleted by somebody else: by the
-	// user or by other means. Default false: what the user deletes stays deleted
-	// until the tenant authorizes the application again or the program starts
-	// anew.
+	// Recreate makes the provisioner recreate an endpoint that someone else, such as
+	// the user, deleted. Default false: what the user deletes stays deleted
+	// until the tenant authorizes the application again or the program is
+	// restarted.
 	Recreate bool
 
-	// Concurrency is the most calls at a time. Zero means
+	// Concurrency is the maximum number of concurrent calls. Zero means
 	// [DefaultProvisionConcurrency].
 	Concurrency int
-	// MinBackoff is the first wait after a failure that may pass, doubled with
-	// every further one up to MaxBackoff, with jitter. The client has retried by
-	// itself before. Zero means [DefaultProvisionMinBackoff].
-	MinBackoff time.Duration
+	// InitialBackoff is the first wait after a temporary failure, doubled with
+	// each further one up to MaxBackoff, with jitter. The client's own retries
+	// come before that. Zero means [DefaultProvisionInitialBackoff].
+	InitialBackoff time.Duration
 	// MaxBackoff is the longest wait. Zero means [DefaultProvisionMaxBackoff].
 	MaxBackoff time.Duration
 
-	// OnResult, when set, is told the result of every attempt. It is called from
-	// several goroutines at once, never under a lock.
+	// OnResult, if set, is called with the result of every attempt. It is called
+	// concurrently, never under a lock.
 	OnResult func(ProvisionResult)
-	// Logger may be nil, which is silent.
+	// Logger may be nil, which discards all output.
 	Logger *slog.Logger
 }
 
@@ -77,11 +78,11 @@ func (c *ProvisionerConfig) setDefaults() {
 	if c.Concurrency == 0 {
 		c.Concurrency = DefaultProvisionConcurrency
 	}
-	if c.MinBackoff == 0 {
-		c.MinBackoff = DefaultProvisionMinBackoff
+	if c.InitialBackoff == 0 {
+		c.InitialBackoff = DefaultProvisionInitialBackoff
 	}
 	if c.MaxBackoff == 0 {
-		c.MaxBackoff = max(DefaultProvisionMaxBackoff, c.MinBackoff)
+		c.MaxBackoff = max(DefaultProvisionMaxBackoff, c.InitialBackoff)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -89,41 +90,34 @@ func (c *ProvisionerConfig) setDefaults() {
 	c.Endpoint = cloneRequest(c.Endpoint)
 }
 
-// Validate reports the first field that is missing or out of range. It matches
-// [ErrInvalid]. What Customize makes of a request is validated with the call.
+// Validate reports every field with an invalid value; the error matches
+// [ErrConfig]. The requests that Customize modifies are validated with the call.
 func (c ProvisionerConfig) Validate() error {
 	c.setDefaults()
-	if c.Client == nil {
-		return invalid("Client", "is required")
+	e := validate.Errors{Cause: validationCause}
+	e.Check(c.Client != nil, "Client", "is required")
+	var rule *ValidationError
+	if errors.As(ValidateExternalID(expandExternalID(c.ExternalID, "00000000-0000-0000-0000-000000000000")), &rule) {
+		e.AddCause(rule, "ExternalID", "%s", rule.Rule)
 	}
-	if err := ValidateExternalID(expandExternalID(c.ExternalID, "00000000-0000-0000-0000-000000000000")); err != nil {
-		return err
-	}
-	if err := c.Endpoint.Validate(); err != nil {
-		return err
-	}
-	switch {
-	case c.Concurrency < 0:
-		return invalid("Concurrency", "must not be negative")
-	case c.MinBackoff < 0:
-		return invalid("MinBackoff", "must not be negative")
-	case c.MaxBackoff < c.MinBackoff:
-		return invalid("MaxBackoff", "must not be less than MinBackoff")
-	}
-	return nil
+	e.Join("Endpoint", c.Endpoint.Validate())
+	validate.NotNegative(&e, "Concurrency", c.Concurrency)
+	validate.NotNegative(&e, "InitialBackoff", c.InitialBackoff)
+	e.Check(c.MaxBackoff >= c.InitialBackoff, "MaxBackoff", "must not be less than %s", validate.Field("InitialBackoff"))
+	return e.Err(ErrConfig)
 }
 
 // ProvisionResult is the result of one attempt in one tenant.
 type ProvisionResult struct {
 	TenantID   string
 	ExternalID string
-	// Endpoint is the endpoint when Err is nil.
+	// Endpoint is the endpoint if Err is nil.
 	Endpoint Endpoint
-	// Created tells a new endpoint from one that was reconfigured.
+	// Created is true for a new endpoint, false for one that was reconfigured.
 	Created bool
 	// Err is why the attempt failed.
 	Err error
-	// Retry says that a failed attempt is made again, by [Provisioner.Run].
+	// Retry reports whether [Provisioner.Run] retries a failed attempt.
 	Retry bool
 }
 
@@ -134,7 +128,7 @@ type ProvisionError struct {
 	Err        error
 }
 
-// Error names the tenant, the external ID and the cause.
+// Error returns the external ID, the tenant and the cause.
 func (e *ProvisionError) Error() string {
 	return fmt.Sprintf("gateway: provision %s in tenant %s: %v", e.ExternalID, e.TenantID, e.Err)
 }
@@ -142,10 +136,10 @@ func (e *ProvisionError) Error() string {
 // Unwrap returns the cause.
 func (e *ProvisionError) Unwrap() error { return e.Err }
 
-// Provisioner sees to it that the application has an endpoint in every tenant
+// Provisioner ensures that the application has an endpoint in every tenant
 // that authorized it for [ScopeEndpointsManage]. [Provisioner.Ensure] does so
-// for all tenants there are, [Provisioner.HandleEvent] says when there is more
-// to do, and [Provisioner.Run] does that. All methods are safe for concurrent
+// for all current tenants, [Provisioner.HandleEvent] queues the work that events
+// require, and [Provisioner.Run] performs it. All methods are safe for concurrent
 // use.
 type Provisioner struct {
 	cfg   ProvisionerConfig
@@ -157,21 +151,21 @@ type Provisioner struct {
 	listings int                         // counts calls of Ensure
 }
 
-// provisionTenant is what is known and to be done in one tenant.
+// provisionTenant is the state of one tenant.
 type provisionTenant struct {
 	id         string
-	since      int    // the count of listings when the tenant came
-	endpointID string // as of the last success, empty after a deletion
-	done       bool   // there was a success
-	removed    bool   // the application has deleted it and wants it no more
+	since      int    // the number of listings when the tenant was added
+	endpointID string // of the last success; empty after a deletion
+	done       bool   // an attempt has succeeded
+	removed    bool   // the application has deleted the endpoint and does not want it anymore
 
-	pending  bool // an attempt is to be made, at due
+	pending  bool // an attempt is due at due
 	due      time.Time
 	failures int
-	busy     bool // an attempt is under way
+	busy     bool // an attempt is in progress
 }
 
-// NewProvisioner makes a provisioner. The error matches [ErrInvalid].
+// NewProvisioner returns a Provisioner. The error matches [ErrInvalid].
 func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -179,7 +173,7 @@ func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 	cfg.setDefaults()
 	return &Provisioner{
 		cfg:     cfg,
-		retry:   backoff.Policy{Min: cfg.MinBackoff, Max: cfg.MaxBackoff},
+		retry:   backoff.Policy{Initial: cfg.InitialBackoff, Max: cfg.MaxBackoff},
 		wake:    make(chan struct{}, 1),
 		tenants: map[string]*provisionTenant{},
 	}, nil
@@ -187,14 +181,14 @@ func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 
 // Ensure lists the authorized tenants and creates or reconfigures the endpoint
 // in each, several at a time. Call it at start, and after a reconnect of the
-// event stream, since events may have been missed: tenants in which this
-// Provisioner has made the endpoint already are then left alone, unless it is
-// gone and Recreate is set. (An authorization that was revoked and given again
-// in between cannot be told from a deletion by the user.)
+// event stream, since events may have been missed. Tenants in which this
+// Provisioner has already provisioned the endpoint are left alone, unless it is
+// gone and Recreate is set. (An authorization that was revoked and granted again
+// in between cannot be distinguished from a deletion by the user.)
 //
-// It blocks until each tenant has had one attempt. The error is that of the
+// It blocks until there has been one attempt in each tenant. The error is that of the
 // listing, or the errors.Join of one [*ProvisionError] for each tenant that
-// failed. Failures that may pass are left to [Provisioner.Run] besides.
+// failed. Temporary failures are also retried by [Provisioner.Run].
 func (p *Provisioner) Ensure(ctx context.Context) error {
 	p.mu.Lock()
 	p.listings++
@@ -229,7 +223,7 @@ func (p *Provisioner) Ensure(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// compare takes in a listing and returns the tenants to work on, marked busy.
+// compare processes a listing and returns the tenants to work on, marked busy.
 func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,25 +232,27 @@ func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant
 	for _, info := range list {
 		listed[fold(info.TenantID)] = struct{}{}
 		t := p.tenant(info.TenantID)
-		there := slices.ContainsFunc(info.Endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, t.endpointID) })
+		there := !info.listReadable() ||
+			slices.ContainsFunc(info.Endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, t.endpointID) }) ||
+			slices.ContainsFunc(info.Unreadable, func(e *EntryError) bool { return sameID(e.EndpointID, t.endpointID) })
 		if t.done && (there || t.removed || !p.cfg.Recreate) && !t.pending {
 			continue
 		}
 		if t.busy {
-			continue // and will be as new as this listing
+			continue // the attempt in progress is as recent as this listing
 		}
 		t.busy, t.pending = true, false
 		work = append(work, t)
 	}
 	maps.DeleteFunc(p.tenants, func(id string, t *provisionTenant) bool {
-		// A tenant that came after the listing was asked for may be missing in it.
+		// A tenant added after the listing was requested may be missing from it.
 		_, ok := listed[id]
 		return !ok && t.since < listing
 	})
 	return work
 }
 
-// giveBack leaves tenants that nothing was done in to Run.
+// giveBack leaves tenants that have not been worked on to Run.
 func (p *Provisioner) giveBack(work []*provisionTenant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,15 +262,15 @@ func (p *Provisioner) giveBack(work []*provisionTenant) {
 	}
 }
 
-// HandleEvent takes in an event. It never blocks for long and does no work:
-// that is left to [Provisioner.Run]. It may be given every event of a stream, in
-// the order of the stream.
+// HandleEvent processes an event. It never blocks for long and only queues work
+// for [Provisioner.Run]. It accepts every event of a stream, in
+// stream order.
 //
-//   - AUTHORIZATION_ADDED for [ScopeEndpointsManage]: the endpoint is made.
+//   - AUTHORIZATION_ADDED for [ScopeEndpointsManage]: the endpoint is provisioned.
 //   - AUTHORIZATION_REVOKED for that scope: the tenant is forgotten, so that the
-//     ENDPOINT_DELETED events that follow are not taken for the user's work.
-//   - ENDPOINT_DELETED of an endpoint that was made here, unless
-//     [Provisioner.Remove] did it: made again if Recreate is set.
+//     ENDPOINT_DELETED events that follow are not mistaken for deletions by the user.
+//   - ENDPOINT_DELETED of an endpoint that was provisioned here, unless
+//     [Provisioner.Remove] deleted it: it is recreated if Recreate is set.
 func (p *Provisioner) HandleEvent(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,8 +287,8 @@ func (p *Provisioner) HandleEvent(event Event) {
 		}
 	case *EndpointDeleted:
 		for _, t := range p.tenants {
-			// While a call is under way the ID may not be known yet; then one more
-			// call than needed does no harm.
+			// The ID may not be known yet while a call is in progress; an unnecessary
+			// extra call is harmless.
 			unknown := t.busy && e.ExternalID == expandExternalID(p.cfg.ExternalID, t.id)
 			if !unknown && (t.endpointID == "" || !sameID(t.endpointID, e.ID)) {
 				continue
@@ -306,9 +302,9 @@ func (p *Provisioner) HandleEvent(event Event) {
 	}
 }
 
-// Remove deletes the endpoint in a tenant and does not make it again until the
-// tenant authorizes the application anew or the program starts anew. An endpoint
-// that is not there is no error. An attempt that is under way may win.
+// Remove deletes the endpoint in a tenant and does not recreate it until the
+// tenant authorizes the application again or the program is restarted. A missing
+// endpoint is not an error. An attempt that is in progress may win the race.
 func (p *Provisioner) Remove(ctx context.Context, tenantID string) error {
 	p.mu.Lock()
 	t := p.tenant(tenantID)
@@ -322,9 +318,9 @@ func (p *Provisioner) Remove(ctx context.Context, tenantID string) error {
 	return nil
 }
 
-// Run does what events ask for, and tries again what has failed for a reason
-// that may pass. It blocks until ctx ends, waits for the calls under way, which
-// end with ctx, and returns nil. Run it once at a time.
+// Run performs the work required by events, and retries temporary failures. It
+// blocks until ctx ends, waits for the calls in progress, which
+// end with ctx, and returns nil. Only one Run may be active at a time.
 func (p *Provisioner) Run(ctx context.Context) error {
 	slots := make(chan struct{}, p.cfg.Concurrency)
 	var wg sync.WaitGroup
@@ -342,11 +338,11 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			}
 			wg.Go(func() { // ends with its call, which ends with ctx
 				defer func() { <-slots }()
-				_ = p.attempt(ctx, t) // told by attempt itself
+				_ = p.attempt(ctx, t) // reported by attempt
 			})
 			continue
 		}
-		// The longest wait is of no account: more work wakes.
+		// The maximum wait is arbitrary: new work wakes the loop.
 		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
@@ -376,7 +372,7 @@ func (p *Provisioner) next(now time.Time) (*provisionTenant, time.Duration) {
 	return nil, wait
 }
 
-// tenant returns the tenant, which is made when it is not there.
+// tenant returns the tenant, creating it if necessary.
 func (p *Provisioner) tenant(id string) *provisionTenant {
 	t := p.tenants[fold(id)]
 	if t == nil {
@@ -386,8 +382,8 @@ func (p *Provisioner) tenant(id string) *provisionTenant {
 	return t
 }
 
-// enqueue asks for an attempt at due. The set of tenants is the queue, so it
-// cannot grow beyond them.
+// enqueue schedules an attempt. The set of tenants is the queue, so it
+// cannot outgrow them.
 func (p *Provisioner) enqueue(t *provisionTenant, due time.Time) {
 	t.pending, t.due = true, due
 	select {
@@ -405,7 +401,7 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	}
 	result.Endpoint, result.Created, result.Err = p.cfg.Client.PutEndpoint(ctx, t.id, result.ExternalID, req)
 	result.Retry = result.Err != nil && provisionMayPass(result.Err)
-	p.settle(t, result)
+	p.finish(t, result)
 	p.report(ctx, result)
 	if result.Err != nil {
 		return &ProvisionError{TenantID: result.TenantID, ExternalID: result.ExternalID, Err: result.Err}
@@ -413,7 +409,8 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	return nil
 }
 
-func (p *Provisioner) settle(t *provisionTenant, result ProvisionResult) {
+// finish records the result of an attempt.
+func (p *Provisioner) finish(t *provisionTenant, result ProvisionResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.busy = false
@@ -429,17 +426,12 @@ func (p *Provisioner) settle(t *provisionTenant, result ProvisionResult) {
 	}
 }
 
-// provisionMayPass tells failures that are worth another attempt from those
-// that only a change on one side can end: a request that breaks a rule, and a
-// tenant that has withdrawn its authorization. Credentials that are refused may
-// be put right on the other side.
+// provisionMayPass reports whether a failure is worth another attempt. It is not if
+// only a change on either side can resolve it: an invalid request, or a
+// tenant that has withdrawn its authorization while others have not. Refused
+// credentials may be fixed by the service.
 func provisionMayPass(err error) bool {
-	for _, permanent := range []error{ErrInvalid, ErrBadRequest, ErrForbidden, ErrNotFound, ErrTooLarge, ErrClosed} {
-		if errors.Is(err, permanent) {
-			return false
-		}
-	}
-	return true
+	return !Refused(err) && !errors.Is(err, ErrClosed)
 }
 
 func (p *Provisioner) report(ctx context.Context, result ProvisionResult) {

@@ -34,8 +34,8 @@ func provisionerConfig(s *gatewaytest.Server, client gateway.ProvisionClient) ga
 			Capabilities:      []gateway.EndpointCapability{{MessageType: "img:jpeg", Direction: gateway.DirectionReceive}},
 			Subscriptions:     []gateway.EndpointSubscription{{MessageType: "img:jpeg"}},
 		},
-		MinBackoff: time.Millisecond,
-		MaxBackoff: 5 * time.Millisecond,
+		InitialBackoff: time.Millisecond,
+		MaxBackoff:     5 * time.Millisecond,
 	}
 }
 
@@ -243,6 +243,27 @@ func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
 	}
 }
 
+// An endpoint whose entry in the listing cannot be read is still there.
+func TestProvisionerDoesNotRecreateWhatCannotBeRead(t *testing.T) {
+	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
+	p.ensure(t)
+	first := p.result(t)
+	for name, endpoints := range map[string]string{
+		"the endpoint": `[{"id":"` + first.Endpoint.ID + `","name":null}]`, "the list": `"x"`,
+	} {
+		i := p.server.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{
+			Body: []byte(`{"tenants":[{"tenant_id":"` + first.TenantID + `","endpoints":` + endpoints + `}]}`), ContentType: "application/json",
+		})
+		p.ensure(t)
+		i.Lift()
+		select {
+		case r := <-p.results:
+			t.Errorf("%s cannot be read: got %+v, want no attempt", name, r)
+		default:
+		}
+	}
+}
+
 // What happened while there was no stream is made good by Ensure.
 func TestProvisionerEnsureCatchesUp(t *testing.T) {
 	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
@@ -284,6 +305,8 @@ func TestProvisionerRetries(t *testing.T) {
 func TestProvisionerGivesUpOnPermanentFailures(t *testing.T) {
 	p := newProvisioning(t, nil)
 	p.run(t)
+	p.ensure(t)
+	p.result(t) // so that a 403 is about its tenant
 	follow(t, p.client, p.HandleEvent)
 	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden} {
 		p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: status, Times: 1})
@@ -295,6 +318,24 @@ func TestProvisionerGivesUpOnPermanentFailures(t *testing.T) {
 	last := p.authorize(t)
 	if r := p.result(t); r.TenantID != last || r.Err != nil {
 		t.Errorf("got %+v before the endpoint in %s", r, last)
+	}
+}
+
+// A 403 before anything has succeeded may be about everybody.
+func TestProvisionerTriesForbiddenAgainWhileNothingSucceeds(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusForbidden, Times: 2})
+	p.run(t)
+	if err := p.Ensure(testContext(t)); !errors.Is(err, gateway.ErrForbidden) {
+		t.Fatalf("got error %v, want the refusal", err)
+	}
+	for range 2 {
+		if r := p.result(t); !errors.Is(r.Err, gateway.ErrForbidden) || !r.Retry {
+			t.Errorf("got %+v, want a failure that is tried again", r)
+		}
+	}
+	if r := p.result(t); r.Err != nil || !r.Created {
+		t.Errorf("got %+v, want a new endpoint", r)
 	}
 }
 
@@ -415,8 +456,8 @@ func TestProvisionerConfigValidate(t *testing.T) {
 		"application_id": func(c *gateway.ProvisionerConfig) { c.Endpoint.ApplicationID = "" },
 		"endpoint_type":  func(c *gateway.ProvisionerConfig) { c.Endpoint.EndpointType = "tractor" },
 		"Concurrency":    func(c *gateway.ProvisionerConfig) { c.Concurrency = -1 },
-		"MinBackoff":     func(c *gateway.ProvisionerConfig) { c.MinBackoff = -1 },
-		"MaxBackoff":     func(c *gateway.ProvisionerConfig) { c.MinBackoff, c.MaxBackoff = 2, 1 },
+		"InitialBackoff": func(c *gateway.ProvisionerConfig) { c.InitialBackoff = -1 },
+		"MaxBackoff":     func(c *gateway.ProvisionerConfig) { c.InitialBackoff, c.MaxBackoff = 2, 1 },
 	} {
 		cfg := good
 		change(&cfg)

@@ -5,16 +5,14 @@ import (
 	"strconv"
 )
 
-// Answers are read in two steps: first every required field that is missing is
-// collected, so that the error names them all, then the values are decoded by
-// the same code that decodes events. Unknown fields are ignored.
-
-var endpointInfoFields = []string{
-	"id", "name", "endpoint_type", "application_id", "tenant_id", "owned_by_your_application", "capabilities",
-}
+// Responses are decoded in two steps: first all missing required fields are
+// collected, so that the error lists them all; then the values are decoded by
+// the same code that decodes events. Unknown fields are ignored. The entries of a
+// list of tenants or endpoints are decoded independently: an invalid one is reported
+// and skipped.
 
 var endpointFields = []string{
-	"id", "external_id", "endpoint_type", "tenant_id", "application_id", "software_version_id", "capabilities",
+	"id", "external_id", "endpoint_type", "tenant_id", "application_id", "software_version_id",
 }
 
 // missing collects the paths of required fields.
@@ -28,7 +26,14 @@ func (m *missing) need(o object, path string, fields ...string) {
 	}
 }
 
-// each visits the objects of an array that is there; wrong types are left to
+// list is need for an array; null counts as an empty one.
+func (m *missing) list(o object, path, field string) {
+	if !o.isNull(field) {
+		m.need(o, path, field)
+	}
+}
+
+// each visits the objects of an array, if present; wrong types are left to
 // the second step.
 func (m *missing) each(o object, path, field string, visit func(o object, path string)) {
 	var list []json.RawMessage
@@ -42,19 +47,7 @@ func (m *missing) each(o object, path, field string, visit func(o object, path s
 	}
 }
 
-func (m *missing) endpointInfo(o object, path string) {
-	m.need(o, path, endpointInfoFields...)
-	if c, ok := parseObject(o["capabilities"]); ok {
-		m.need(c, path+"capabilities.", "can_send", "can_receive")
-	}
-}
-
-func (m *missing) tenant(o object, path string) {
-	m.need(o, path, "tenant_id", "endpoints")
-	m.each(o, path, "endpoints", m.endpointInfo)
-}
-
-// decodeResponse runs both steps.
+// decodeResponse performs both steps.
 func decodeResponse(body []byte, require func(m *missing, o object), read func(d *objectDecoder)) error {
 	o, ok := parseObject(body)
 	if !ok {
@@ -73,46 +66,56 @@ func decodeResponse(body []byte, require func(m *missing, o object), read func(d
 	return nil
 }
 
-func decodeTenants(body []byte) (tenants []TenantInfo, err error) {
+// decodeTenants also returns errors for the tenants that were skipped because not even
+// their ID could be read. A tenant whose endpoints cannot be read is included: it is
+// still authorized.
+func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError, err error) {
 	err = decodeResponse(body, func(m *missing, o object) {
-		m.need(o, "", "tenants")
-		m.each(o, "", "tenants", m.tenant)
+		m.list(o, "", "tenants")
 	}, func(d *objectDecoder) {
 		list := d.array("tenants")
 		tenants = make([]TenantInfo, 0, len(list))
 		for i, raw := range list {
-			t := d.descend("tenants["+strconv.Itoa(i)+"]", raw)
-			if t == nil {
-				return
+			e := &objectDecoder{err: new(*DecodeError)}
+			var info TenantInfo
+			if t := e.descend("tenants["+strconv.Itoa(i)+"]", raw); t != nil {
+				info.TenantID = t.str("tenant_id", required|isUUID)
+				if *e.err == nil {
+					info.Endpoints, info.Unreadable = t.endpoints("endpoints")
+				}
 			}
-			tenants = append(tenants, TenantInfo{
-				TenantID:  t.str("tenant_id", required|isUUID),
-				Endpoints: t.endpoints("endpoints"),
-			})
+			switch bad := e.entryError(); {
+			case bad == nil:
+				tenants = append(tenants, info)
+			case !validUUID([]byte(info.TenantID)):
+				unreadable = append(unreadable, bad)
+			default:
+				tenants = append(tenants, TenantInfo{TenantID: info.TenantID, Unreadable: []*EntryError{bad}})
+			}
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return tenants, nil
+	return tenants, unreadable, nil
 }
 
-func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, err error) {
+func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, unreadable []*EntryError, err error) {
 	err = decodeResponse(body, func(m *missing, o object) {
-		m.need(o, "", "endpoints")
-		m.each(o, "", "endpoints", m.endpointInfo)
+		m.list(o, "", "endpoints")
 	}, func(d *objectDecoder) {
-		endpoints = d.endpoints("endpoints")
+		endpoints, unreadable = d.endpoints("endpoints")
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return endpoints, nil
+	return endpoints, unreadable, nil
 }
 
 func decodeEndpoint(body []byte) (e Endpoint, err error) {
 	err = decodeResponse(body, func(m *missing, o object) {
 		m.need(o, "", endpointFields...)
+		m.list(o, "", "capabilities")
 		m.each(o, "", "capabilities", func(o object, path string) {
 			m.need(o, path, "message_type", "direction")
 		})

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // UnlimitedAttempts lets a call retry until its context ends.
@@ -20,48 +20,52 @@ const UnlimitedAttempts = -1
 const NoRetryAfter time.Duration = -1
 
 // RetryConfig is the retry policy. What is retried is fixed (see [Retryable]);
-// how often and how fast is set here.
+// how often and how fast is configured here.
 type RetryConfig struct {
-	// MaxAttempts is the number of requests of one call, the first included.
-	// Default 5; 1 means no retry; [UnlimitedAttempts] leaves it to the context.
-	// The one repetition after a 401 is not counted.
-	MaxAttempts int
-	// MinBackoff is the first wait; it doubles with every attempt up to
-	// MaxBackoff, and each wait is drawn from its upper half. Defaults 500 ms, 30 s.
-	MinBackoff time.Duration
-	MaxBackoff time.Duration
-	// MaxRetryAfter caps a Retry-After that the other side sends. Default
+	// MaxAttempts is the number of requests per call, including the first.
+	// Default 5; 1 disables retries; [UnlimitedAttempts] retries until the context ends.
+	// The single retry after a 401 is not counted.
+	MaxAttempts int `yaml:"max_attempts"`
+	// InitialBackoff is the first wait; it doubles with every attempt up to
+	// MaxBackoff, and each wait is chosen at random from its upper half. Default 500 ms.
+	InitialBackoff time.Duration `yaml:"min_backoff"`
+	// MaxBackoff is the longest wait. Default 30 s.
+	MaxBackoff time.Duration `yaml:"max_backoff"`
+	// MaxRetryAfter caps a Retry-After sent by the peer. Default
 	// 5 minutes; [NoRetryAfter] ignores the header.
-	MaxRetryAfter time.Duration
+	MaxRetryAfter time.Duration `yaml:"max_retry_after" off:"true"`
+}
+
+// WithDefaults returns the configuration with the defaults filled in.
+func (c RetryConfig) WithDefaults() RetryConfig {
+	c.setDefaults()
+	return c
 }
 
 func (c *RetryConfig) setDefaults() {
 	def(&c.MaxAttempts, 5)
-	def(&c.MinBackoff, 500*time.Millisecond)
+	def(&c.InitialBackoff, 500*time.Millisecond)
 	def(&c.MaxBackoff, 30*time.Second)
 	def(&c.MaxRetryAfter, 5*time.Minute)
 }
 
 func (c RetryConfig) validate() error {
-	switch {
-	case c.MaxAttempts < 1 && c.MaxAttempts != UnlimitedAttempts:
-		return fmt.Errorf("gateway: config: %w", &ValidationError{Field: "Retry.MaxAttempts", Rule: "must be positive or UnlimitedAttempts"})
-	case c.MinBackoff <= 0 || c.MaxBackoff < c.MinBackoff:
-		return fmt.Errorf("gateway: config: %w", &ValidationError{Field: "Retry.MaxBackoff", Rule: "must not be less than MinBackoff, and that must be positive"})
-	case c.MaxRetryAfter < 0 && c.MaxRetryAfter != NoRetryAfter:
-		return fmt.Errorf("gateway: config: %w", &ValidationError{Field: "Retry.MaxRetryAfter", Rule: "must not be negative; -1 is off"})
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.MaxAttempts >= 1 || c.MaxAttempts == UnlimitedAttempts, "MaxAttempts", "must be positive, or -1 for no limit")
+	e.Check(c.InitialBackoff > 0, "InitialBackoff", "must be positive")
+	e.Check(c.MaxBackoff >= c.InitialBackoff, "MaxBackoff", "must not be less than %s", validate.Field("InitialBackoff"))
+	e.Check(c.MaxRetryAfter >= 0 || c.MaxRetryAfter == NoRetryAfter, "MaxRetryAfter", "must not be negative, except -1 to disable it")
+	return e.Err(ErrConfig)
 }
 
-// backoff is the wait after failed attempt n, counted from 0: exponential,
-// drawn from the upper half so that clients spread, and never shorter than what
-// the other side asked for.
+// backoff returns the wait after failed attempt n, counted from 0: exponential,
+// chosen at random from the upper half so that clients spread out, and never shorter
+// than what the peer requested.
 func (c RetryConfig) backoff(n int, asked time.Duration) time.Duration {
-	return max(backoff.Policy{Min: c.MinBackoff, Max: c.MaxBackoff}.Delay(n), asked)
+	return max(backoff.Policy{Initial: c.InitialBackoff, Max: c.MaxBackoff}.Delay(n), asked)
 }
 
-// retries is MaxAttempts in terms of go-retryablehttp.
+// retries converts MaxAttempts for go-retryablehttp.
 func (c RetryConfig) retries() int {
 	if c.MaxAttempts == UnlimitedAttempts {
 		return math.MaxInt
@@ -69,75 +73,79 @@ func (c RetryConfig) retries() int {
 	return c.MaxAttempts - 1
 }
 
-// Retryable reports whether the failure that err tells of may go away by
-// itself, so that the same request is worth repeating. It is the one decision
+// Retryable reports whether err is a failure that may resolve itself, so
+// that repeating the same request is worthwhile. It is the single decision
 // that every retry of this package follows. A nil error is not retryable.
 func Retryable(err error) bool {
 	retry, _ := decideRetry(err)
 	return retry
 }
 
-// decideRetry decides and says why.
+// decideRetry decides and returns the reason.
 func decideRetry(err error) (retry bool, reason string) {
 	var e *Error
 	switch {
 	case err == nil:
 		return false, "nothing failed"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return false, "the caller's context has ended"
+		return false, "the caller's context ended"
 	case errors.Is(err, ErrClosed):
-		return false, "the client has been closed"
+		return false, "the client is closed"
 	case errors.Is(err, ErrInvalid):
-		return false, "the request breaks a rule; it breaks it again"
+		return false, "the request is invalid"
+	case errors.Is(err, ErrBodyConsumed):
+		return false, "the one-shot body was already read"
 	case errors.Is(err, ErrPartialDelivery):
-		return false, "the reachable recipients have the message already"
+		return false, "the reachable recipients already have the message"
 	case errors.Is(err, ErrPayloadExpired):
 		return false, "an expired URI stays expired"
 	case errors.Is(err, ErrPayloadTruncated), errors.Is(err, ErrPayloadSize):
-		return true, "the next download may be whole"
+		return true, "the next download may be complete"
 	case errors.Is(err, ErrIdle):
-		return true, "a new connection may be alive"
+		return true, "a new connection may work"
 	case errors.Is(err, ErrRedirect):
-		return false, "a refused redirect is refused again"
+		return false, "the redirect would be refused again"
 	case errors.Is(err, ErrCertificate):
 		return false, "a certificate does not change within seconds"
 	case errors.Is(err, ErrToken):
 		if errors.Is(err, ErrUnauthorized) {
 			return false, "the token endpoint refused the credentials"
 		}
-		return true, "the token endpoint is down or answers nonsense"
+		return true, "the token endpoint is down or its answer is invalid"
+	case errors.Is(err, ErrIntermediary):
+		return true, "an intermediary answered instead of the service"
 	case errors.As(err, &e) && e.StatusCode != 0:
 		return decideStatus(e.StatusCode)
 	case errors.Is(err, ErrBadResponse):
-		return false, "the service answered, but not as specified"
+		return false, "the response violates the specification"
 	case errors.Is(err, ErrUnavailable):
 		return true, "the connection failed"
 	}
-	return false, "an unknown failure is not repeated blindly"
+	return false, "unknown failures are not retried"
 }
 
 func decideStatus(status int) (retry bool, reason string) {
 	switch status {
 	case http.StatusTooManyRequests:
-		return true, "the rate limit passes"
+		return true, "the rate limit is temporary"
 	case http.StatusRequestTimeout, http.StatusTooEarly:
-		return true, "the service asks to try again"
+		return true, "the service asks for a retry"
 	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return false, "the service does not know such requests"
+		return false, "the service does not support such requests"
 	case http.StatusUnauthorized:
 		return false, "a fresh token was refused as well"
 	}
 	switch {
 	case status >= 500:
-		return true, "internal and upstream errors pass"
+		return true, "internal and upstream errors are temporary"
 	case status >= 400:
-		return false, "the service refused the request as it is"
+		return false, "the service refused the request itself"
 	}
-	return false, "the service answered, but not as specified"
+	return false, "the response violates the specification"
 }
 
-// retryAfter reads Retry-After, in seconds or as an HTTP date, capped. Zero
-// means that there is none worth following.
+// retryAfter parses Retry-After, in seconds or as an HTTP date, and caps it. Zero
+// means that there is none, or that it is to be ignored.
 func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" || c.MaxRetryAfter == NoRetryAfter {
@@ -145,7 +153,7 @@ func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 	}
 	var d time.Duration
 	if s, err := strconv.ParseUint(v, 10, 63); err == nil {
-		// Compared as seconds: a huge number must not overflow a Duration.
+		// Compare in seconds: a huge number must not overflow a Duration.
 		if s > uint64(c.MaxRetryAfter/time.Second) {
 			return c.MaxRetryAfter
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestDecideRetry(t *testing.T) {
-	status := func(n int) error { return &Error{Op: "x", StatusCode: n} }
+	status := func(n int) error { return &Error{Op: opTenants, StatusCode: n, ErrorResponse: true} }
 	cause := func(err error) error { return &Error{Op: "x", Err: err} }
 	tests := []struct {
 		name   string
@@ -25,46 +25,49 @@ func TestDecideRetry(t *testing.T) {
 		reason string
 	}{
 		{"nil", nil, false, "nothing failed"},
-		{"canceled", cause(context.Canceled), false, "the caller's context has ended"},
-		{"deadline", cause(context.DeadlineExceeded), false, "the caller's context has ended"},
-		{"closed", cause(ErrClosed), false, "the client has been closed"},
-		{"invalid", cause(invalid("x", "y")), false, "the request breaks a rule; it breaks it again"},
-		{"partial delivery", &Error{StatusCode: 400, routing: routingPartial}, false, "the reachable recipients have the message already"},
-		{"no recipients", &Error{StatusCode: 400, routing: routingNoRecipients}, false, "the service refused the request as it is"},
+		{"canceled", cause(context.Canceled), false, "the caller's context ended"},
+		{"deadline", cause(context.DeadlineExceeded), false, "the caller's context ended"},
+		{"closed", cause(ErrClosed), false, "the client is closed"},
+		{"invalid", cause(invalid("x", "y")), false, "the request is invalid"},
+		{"partial delivery", &Error{StatusCode: 400, ErrorResponse: true, routing: routingPartial}, false, "the reachable recipients already have the message"},
+		{"no recipients", &Error{StatusCode: 400, ErrorResponse: true, routing: routingNoRecipients}, false, "the service refused the request itself"},
 		{"payload expired", &Error{StatusCode: 403, Err: ErrPayloadExpired}, false, "an expired URI stays expired"},
-		{"truncated", cause(&payloadError{kind: ErrPayloadTruncated}), true, "the next download may be whole"},
-		{"wrong size", &Error{StatusCode: 200, Err: &payloadError{kind: ErrPayloadSize}}, true, "the next download may be whole"},
-		{"download too large", &Error{StatusCode: 200, Err: &payloadError{kind: ErrTooLarge}}, false, "the service answered, but not as specified"},
-		{"idle", cause(ErrIdle), true, "a new connection may be alive"},
-		{"redirect", cause(ErrRedirect), false, "a refused redirect is refused again"},
+		{"truncated", cause(&payloadError{kind: ErrPayloadTruncated}), true, "the next download may be complete"},
+		{"wrong size", &Error{StatusCode: 200, Err: &payloadError{kind: ErrPayloadSize}}, true, "the next download may be complete"},
+		{"download too large", &Error{StatusCode: 200, Err: &payloadError{kind: ErrTooLarge}}, false, "the response violates the specification"},
+		{"idle", cause(ErrIdle), true, "a new connection may work"},
+		{"redirect", cause(ErrRedirect), false, "the redirect would be refused again"},
 		{"certificate", cause(transportCause(x509.UnknownAuthorityError{})), false, "a certificate does not change within seconds"},
-		{"token refused", cause(tokenRefusal(401, "invalid_client")), false, "the token endpoint refused the credentials"},
-		{"token endpoint down", cause(tokenRefusal(500, "")), true, "the token endpoint is down or answers nonsense"},
-		{"400", status(400), false, "the service refused the request as it is"},
+		{"token refused", cause(tokenRefusal(&answerHead{status: 401}, "invalid_client")), false, "the token endpoint refused the credentials"},
+		{"token endpoint down", cause(tokenRefusal(&answerHead{status: 500}, "")), true, "the token endpoint is down or its answer is invalid"},
+		{"400", status(400), false, "the service refused the request itself"},
 		{"401", status(401), false, "a fresh token was refused as well"},
-		{"403", status(403), false, "the service refused the request as it is"},
-		{"404", status(404), false, "the service refused the request as it is"},
-		{"408", status(408), true, "the service asks to try again"},
-		{"413", status(413), false, "the service refused the request as it is"},
-		{"425", status(425), true, "the service asks to try again"},
-		{"429", status(429), true, "the rate limit passes"},
-		{"500", status(500), true, "internal and upstream errors pass"},
-		{"501", status(501), false, "the service does not know such requests"},
-		{"502", status(502), true, "internal and upstream errors pass"},
-		{"503", status(503), true, "internal and upstream errors pass"},
-		{"504", status(504), true, "internal and upstream errors pass"},
-		{"505", status(505), false, "the service does not know such requests"},
-		{"599", status(599), true, "internal and upstream errors pass"},
-		{"304", status(304), false, "the service answered, but not as specified"},
-		{"bad response", cause(&ResponseError{Reason: "x"}), false, "the service answered, but not as specified"},
+		{"403", status(403), false, "the service refused the request itself"},
+		{"404", status(404), false, "the service refused the request itself"},
+		{"405", status(405), true, "an intermediary answered instead of the service"},
+		{"400 without ErrorResponse", &Error{Op: opSend, StatusCode: 400}, true, "an intermediary answered instead of the service"},
+		{"200 as a web page", &Error{Op: opSend, StatusCode: 200, Err: errWebPage()}, true, "an intermediary answered instead of the service"},
+		{"408", status(408), true, "the service asks for a retry"},
+		{"413", status(413), false, "the service refused the request itself"},
+		{"425", status(425), true, "the service asks for a retry"},
+		{"429", status(429), true, "the rate limit is temporary"},
+		{"500", status(500), true, "internal and upstream errors are temporary"},
+		{"501", status(501), false, "the service does not support such requests"},
+		{"502", status(502), true, "internal and upstream errors are temporary"},
+		{"503", status(503), true, "internal and upstream errors are temporary"},
+		{"504", status(504), true, "internal and upstream errors are temporary"},
+		{"505", status(505), false, "the service does not support such requests"},
+		{"599", status(599), true, "internal and upstream errors are temporary"},
+		{"304", status(304), false, "the response violates the specification"},
+		{"bad response", cause(&ResponseError{Reason: "x"}), false, "the response violates the specification"},
 		{"connection closed", cause(transportCause(io.ErrUnexpectedEOF)), true, "the connection failed"},
 		{"connection refused", cause(transportCause(&net.OpError{Op: "dial", Err: errors.New("refused")})), true, "the connection failed"},
 		{"attempt timeout", cause(&transportError{cause: errAttemptTimeout}), true, "the connection failed"},
 		// A deadline below HTTP is not the caller's.
 		{"inner deadline", cause(transportCause(context.DeadlineExceeded)), true, "the connection failed"},
 		{"name not found", cause(transportCause(&net.DNSError{Err: "no such host", Name: "x"})), true, "the connection failed"},
-		{"unknown", errors.New("unknown"), false, "an unknown failure is not repeated blindly"},
-		{"wrapped", fmt.Errorf("outer: %w", status(503)), true, "internal and upstream errors pass"},
+		{"unknown", errors.New("unknown"), false, "unknown failures are not retried"},
+		{"wrapped", fmt.Errorf("outer: %w", status(503)), true, "internal and upstream errors are temporary"},
 	}
 	seen := map[string]bool{}
 	for _, tt := range tests {
@@ -79,13 +82,13 @@ func TestDecideRetry(t *testing.T) {
 		})
 		seen[tt.reason] = true
 	}
-	if len(seen) < 18 {
+	if len(seen) < 19 {
 		t.Errorf("only %d branches were tried", len(seen))
 	}
 }
 
 func TestBackoffGrowsWithJitterUpToItsCap(t *testing.T) {
-	c := RetryConfig{MinBackoff: time.Second, MaxBackoff: 10 * time.Second}
+	c := RetryConfig{InitialBackoff: time.Second, MaxBackoff: 10 * time.Second}
 	for n, most := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		most *= time.Second
 		different := map[time.Duration]bool{}

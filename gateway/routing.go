@@ -2,14 +2,14 @@ package gateway
 
 import "strings"
 
-// The two routing failures of POST /messages share status 400. Their texts are
-// the only difference on the wire, and this file is the only place that looks
-// at them.
+// The two routing failures of POST /messages share status 400. Only their texts
+// distinguish them on the wire, and this file is the only place that examines
+// the texts.
 const (
-	// MessageNoRecipients is the text of a 400 that delivered to nobody.
+	// MessageNoRecipients is the text of a 400 for a message that was not delivered.
 	MessageNoRecipients = "No recipients for this sender and info type"
-	// MessagePartialDelivery is the text of a 400 that delivered to the
-	// reachable direct recipients only.
+	// MessagePartialDelivery is the text of a 400 for a message that was delivered to
+	// the reachable direct recipients only.
 	MessagePartialDelivery = "Recipient is not allowed from this sender"
 )
 
@@ -21,8 +21,8 @@ const (
 	routingPartial
 )
 
-// routingFailureOf recognises the two texts, whatever their case and with or
-// without a full stop.
+// routingFailureOf recognizes the two texts in any case, with or
+// without a period.
 func routingFailureOf(message string) routingFailure {
 	message = strings.TrimRight(strings.TrimSpace(message), ".!")
 	switch {

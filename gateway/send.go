@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,49 +14,75 @@ import (
 
 const opSend = "send message"
 
-// SendMessageRequest is one payload to send (specification, "POST /messages").
+// SendMessageRequest is a payload to send (specification, "POST /messages").
 type SendMessageRequest struct {
-	// TenantID is the tenant in relation to which communication is done (UUID).
+	// TenantID is the tenant on whose behalf the message is sent (UUID).
 	TenantID string
 	// EndpointID is the service-generated ID of the sending endpoint (UUID).
 	EndpointID string
 	// MessageType is the type of the payload, 1 to 100 characters.
 	MessageType string
 	// IsPublish sends the message to every endpoint that is subscribed to its
-	// type. With false only the direct recipients get it.
+	// type. If false, only the direct recipients receive it.
 	IsPublish bool
 	// DirectRecipients are endpoint IDs (UUIDs); they need no subscription.
 	DirectRecipients []string
 	// ContextID is the application's ID of the payload (UUID). Use a fresh one
-	// for each payload, and the same one again only to repeat the same payload
-	// after a failure, so that receivers recognise the duplicate. Empty means a
-	// fresh one that the caller does not get to know; the attempts of one call
+	// for each payload, and reuse it only to repeat the same payload
+	// after a failure, so that receivers recognize the duplicate. If it is empty, a
+	// fresh one is generated but not returned; the attempts of one call
 	// share it, but the caller cannot repeat the payload under it.
 	ContextID string
-	// SentAt is the time of sending; zero means now. All attempts carry the same.
+	// SentAt is the time of sending; zero means now. It is the same for all attempts.
 	SentAt time.Time
 	// TeamsetContextID is optional, at most 100 characters.
 	TeamsetContextID string
-	// Filename is optional, at most 100 characters. Like the other texts it
-	// goes on the wire as raw UTF-8; control characters and spaces at the ends
-	// are refused.
+	// Filename is optional, at most 100 characters. Like the other texts, it
+	// is sent as raw UTF-8; control characters and leading or trailing spaces
+	// are rejected.
 	Filename string
 
 	// Payload is the payload, up to [Config.MaxPayloadSize] bytes. It is not
 	// copied, and not used after the call has returned.
 	Payload []byte
 	// Body is used instead of Payload for payloads that are not in memory. It
-	// is called once for each attempt and must give the same bytes from the
+	// is called once per attempt and must return the same bytes from the
 	// beginning; it and its reader are used in a goroutine of the attempt. The
-	// client closes the reader, when an attempt is given up also while it is
-	// being read; that should make it return. An error of Body or of its reader
-	// ends the call and is wrapped; it is repeated only if it matches
+	// client closes the reader; if an attempt is abandoned, even while a Read is
+	// in progress, which Close should make return. An error of Body or of its reader
+	// ends the call and is wrapped; it is retried only if it matches
 	// [ErrUnavailable].
 	Body func() (io.ReadCloser, error)
-	// Size is the exact size of Body in bytes. A body that is longer or shorter
-	// is an error, and is never sent whole. With Payload it may be zero.
+	// Reader is used instead of Payload for a payload that can be read only once.
+	// It is read from its current position, in a goroutine of the attempt, and not
+	// closed. Once it has been read from, nothing is retried: a retryable failure,
+	// and an expired token, then also match [ErrBodyConsumed]. After a
+	// call that was abandoned while Reader was being read, that Read may still be
+	// in progress.
+	Reader io.Reader
+	// Size is the exact size of Body or Reader in bytes. A longer or
+	// shorter body is an error, and is never sent completely. With Payload it may be zero.
 	Size int64
 }
+
+// oneShot is a body that can be opened only once.
+type oneShot struct {
+	io.Reader
+	opened atomic.Bool
+}
+
+func (o *oneShot) open() (io.ReadCloser, error) {
+	if o.opened.Swap(true) {
+		return nil, ErrBodyConsumed
+	}
+	return o, nil
+}
+
+// Close does nothing: the caller owns the reader.
+func (o *oneShot) Close() error { return nil }
+
+// used reports whether the body may have been read from. It is false for nil.
+func (o *oneShot) used() bool { return o != nil && o.opened.Load() }
 
 func (r *SendMessageRequest) fill() {
 	if r.ContextID == "" {
@@ -67,29 +94,34 @@ func (r *SendMessageRequest) fill() {
 }
 
 func (r *SendMessageRequest) size() int64 {
-	if r.Body != nil {
+	if r.Body != nil || r.Reader != nil {
 		return r.Size
 	}
 	return int64(len(r.Payload))
 }
 
-// SendMessage sends one payload and returns nil when the service has answered
-// 200: the message is in the inbox. It blocks until then, until an error that
-// does not pass, until the attempts are used up, or until ctx ends.
+// SendMessage sends one payload and returns nil once the service has answered
+// 200: the message is in the inbox. It blocks until then, until a permanent
+// error, until the attempts are used up, or until ctx ends.
 //
-// Everything is validated first ([ErrInvalid]). Every attempt carries the same
+// The request is validated first ([ErrInvalid]). Every attempt carries the same
 // context ID and timestamp. [ErrPartialDelivery] means that some direct
-// recipients have the message: do not repeat it to all of them.
-// [ErrNoRecipients] means that nobody has it. When an attempt fails without an
-// answer, the service may have the message all the same; the repeated context
-// ID lets receivers recognise it.
+// recipients have the message: do not resend it to all of them.
+// [ErrNoRecipients] means that no recipient has it. If an attempt fails without a
+// response, the service may nevertheless have the message; the repeated context
+// ID lets receivers recognize it.
 func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error {
 	if err := c.invalidCall(ctx, opSend, req.validate(c.cfg.MaxPayloadSize)); err != nil {
 		return err
 	}
 	req.fill()
 	open, size := req.Body, req.size()
-	if open == nil {
+	var once *oneShot
+	switch {
+	case req.Reader != nil:
+		once = &oneShot{Reader: req.Reader}
+		open = once.open
+	case open == nil:
 		open = bytesBody(req.Payload)
 	}
 	_, err := c.call(ctx, request{
@@ -99,14 +131,15 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 		header:     c.messageHeader(&req),
 		open:       open,
 		size:       size,
-		inMemory:   req.Body == nil,
+		inMemory:   req.Body == nil && once == nil,
+		oneShot:    once,
 		ignoreBody: true,
 		timeout:    c.requestTimeout(size),
 	})
 	return err
 }
 
-// messageHeader builds the headers of a request that has been validated.
+// messageHeader builds the headers of a validated request.
 func (c *Client) messageHeader(r *SendMessageRequest) http.Header {
 	h := make(http.Header, 14)
 	h["Content-Type"] = []string{"application/octet-stream"}

@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // These tests run the client against the service in memory, with the faults
@@ -37,7 +39,7 @@ func newWorld(t *testing.T, server gatewaytest.Config, change ...func(*gateway.C
 		receiver: s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{scanType}, Subscribe: []string{scanType}}),
 	}
 	cfg := s.ClientConfig()
-	cfg.Retry = gateway.RetryConfig{MaxAttempts: 20, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, MaxRetryAfter: 50 * time.Millisecond}
+	cfg.Retry = gateway.RetryConfig{MaxAttempts: 20, InitialBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, MaxRetryAfter: 50 * time.Millisecond}
 	cfg.RateLimit = gateway.RateLimitConfig{Pause: 5 * time.Millisecond, MinRate: 20}
 	for _, f := range change {
 		f(&cfg)
@@ -177,6 +179,41 @@ func TestTokenEndpointOutage(t *testing.T) {
 	}
 }
 
+// A client secret that was rotated counts with the next token request.
+func TestClientSecretIsRotated(t *testing.T) {
+	var secret atomic.Pointer[gateway.Secret]
+	broken := errors.New("no such file")
+	w := newWorld(t, gatewaytest.Config{}, func(c *gateway.Config) {
+		first := c.ClientSecret
+		secret.Store(&first)
+		c.ClientSecret = ""
+		c.ClientSecretFunc = func() (gateway.Secret, error) {
+			if s := secret.Load(); s != nil {
+				return *s, nil
+			}
+			return "", broken
+		}
+	})
+	w.send(t, []byte("with the first secret"))
+	rotated := gateway.Secret(w.RotateClientSecret(w.Application()))
+	w.send(t, []byte("with the token that is there"))
+	w.ExpireTokens()
+	if err := w.client.SendMessage(t.Context(), w.request([]byte("x"))); !errors.Is(err, gateway.ErrUnauthorized) {
+		t.Fatalf("with the old secret: %v", err)
+	}
+	send := func() error { return w.client.SendMessage(t.Context(), w.request([]byte("x"))) }
+	secret.Store(nil) // the failure before is remembered for some milliseconds
+	testkit.Eventually(t, "a secret that cannot be read", func() bool {
+		err := send()
+		return errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrUnavailable) && errors.Is(err, broken)
+	})
+	secret.Store(&rotated)
+	testkit.EventuallyNil(t, send)
+	if cfg := w.client.Config(); cfg.ClientSecretFunc != nil {
+		t.Error("Client.Config gives the secret away")
+	}
+}
+
 func TestRateLimitStorm(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{RateLimit: 200, RateBurst: 20})
 	var wg sync.WaitGroup
@@ -247,7 +284,7 @@ func TestConfirmationsThroughAnOutage(t *testing.T) {
 }
 
 // The service took the message, but the answer was lost: what is sent again
-// carries the same context ID, so receivers recognise it.
+// carries the same context ID, so receivers recognize it.
 func TestSendAnswerLost(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
 	w.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 1})

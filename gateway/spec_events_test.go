@@ -228,7 +228,7 @@ func TestSpecEndpointsListChanged(t *testing.T) {
 		{"event_type", e.Type(), gateway.EventEndpointsListChanged, true},
 		{"tenant_id", e.TenantID, w.Tenant(), true},
 		{"endpoints", e.Endpoints, complete, true},
-	}, top, w.again(gateway.EventEndpointsListChanged, happen))
+	}, top, w.again(gateway.EventEndpointsListChanged, happen), "endpoints")
 
 	// A cached list is replaced: what the new one lacks is gone.
 	t.Run("endpoints replace a cached list", func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,37 +18,52 @@ const opEvents = "receive events"
 type ReceiveEventsRequest struct {
 	// Types limits the stream to these of the six event types; empty means all.
 	Types []EventType
+	// AwaitingHead is called when the request has been written and its response has
+	// not begun. Some services send the response head with the first event:
+	// the stream is open from here on, and events will arrive. It may be called
+	// more than once, from another goroutine, and as late as ReceiveEvents
+	// returns; it must not block. It may be nil.
+	AwaitingHead func()
 }
 
-// RawEvent is one event of a stream, not decoded; [DecodeEvent] does that.
+// RawEvent is one event of a stream before decoding; see [DecodeEvent].
 type RawEvent struct {
-	// Type is the value of the `event:` line, empty when there was none. It may
-	// be a type that this version does not know.
+	// Type is the value of the `event:` line; empty if there was none. It may
+	// be a type unknown to this version.
 	Type EventType
 	// Data is the JSON object. It is valid until the next call of Next.
 	Data []byte
 }
 
-// EventStream is one open connection to GET /events. Next is for one goroutine
-// at a time; Close may be called from any.
+// EventStream is one open connection to GET /events. Next may be called by one
+// goroutine at a time, Close by any.
 type EventStream struct {
 	ctx    context.Context // the caller's; ends the stream
 	body   *attemptBody
 	events *sse.Reader
 }
 
-// ReceiveEvents opens one event stream and returns when its head has arrived.
-// It makes one attempt, and one more with a fresh token when the service
+// ReceiveEvents opens an event stream and returns when the response head has arrived,
+// which may be as late as the first event. Until the request has been written, the
+// wait is bounded by [Config.StreamConnectTimeout]; after that, like the wait
+// for an event, by [Config.StreamIdleTimeout] ([ErrIdle]).
+// It makes one attempt, and another one with a fresh token if the service
 // refuses the first; reconnecting is up to the caller. The stream lives until
 // ctx ends, it is closed, the service ends it, or it has been silent for
 // [Config.StreamIdleTimeout] while Next was waiting. Nothing else bounds it.
 //
-// An answer that is not text/event-stream is an [ErrBadResponse].
+// A response that is not text/event-stream is an [ErrBadResponse]; one with a
+// Content-Encoding is also an [ErrContentEncoding]. For errors only the
+// status counts: 400 is [ErrBadRequest] and 403 is [ErrForbidden], even without a
+// body.
 func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*EventStream, error) {
 	if err := c.invalidCall(ctx, opEvents, validateEventTypes(req.Types)); err != nil {
 		return nil, err
 	}
-	timeout := c.cfg.StreamConnectTimeout
+	awaiting := req.AwaitingHead
+	if awaiting == nil {
+		awaiting = func() {}
+	}
 	x, err := c.call(ctx, request{
 		op:        opEvents,
 		method:    http.MethodGet,
@@ -57,8 +71,10 @@ func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*
 		header:    http.Header{"Accept": {"text/event-stream"}, "Cache-Control": {"no-cache"}},
 		streaming: true,
 		accept:    acceptEventStream,
-		timeout:   max(timeout, 0),
+		timeout:   max(c.cfg.StreamConnectTimeout, 0),
 		once:      true,
+		sent:      awaiting,
+		headIdle:  max(c.cfg.StreamIdleTimeout, 0),
 	})
 	if err != nil {
 		return nil, err
@@ -68,14 +84,13 @@ func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*
 }
 
 func acceptEventStream(resp *http.Response) error {
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode != http.StatusOK || err != nil || media != "text/event-stream" {
+	if resp.StatusCode != http.StatusOK || mediaType(resp.Header) != "text/event-stream" {
 		return &ResponseError{Reason: "not a text/event-stream of status 200"}
 	}
 	return nil
 }
 
-// eventTypesQuery writes the filter, with its question mark.
+// eventTypesQuery returns the filter, including its question mark.
 func (c *Client) eventTypesQuery(types []EventType) string {
 	if len(types) == 0 {
 		return ""
@@ -91,13 +106,13 @@ func (c *Client) eventTypesQuery(types []EventType) string {
 	return "?types=" + strings.Join(escaped, separator)
 }
 
-// Next returns the next event and blocks until there is one. Errors:
+// Next blocks until the next event and returns it. Errors:
 //   - io.EOF: the service ended the stream. An unfinished event is dropped.
 //   - [*EventTooLargeError]: one event was skipped. Call Next again; after
-//     every other error the stream is over.
-//   - [ErrIdle]: no byte came for the idle timeout while Next was waiting.
+//     any other error the stream is over.
+//   - [ErrIdle]: the stream was silent for the idle timeout while Next was waiting.
 //   - [ErrClosed]: the stream was closed.
-//   - the error of the context, when that has ended.
+//   - the context's error, if it has ended.
 //   - [ErrUnavailable]: the connection broke.
 func (s *EventStream) Next() (RawEvent, error) {
 	e, err := s.events.Next()
@@ -118,7 +133,7 @@ func (s *EventStream) Next() (RawEvent, error) {
 	return RawEvent{}, &Error{Op: opEvents, Err: transportCause(err)}
 }
 
-// internEventType makes no garbage for the types that are known.
+// internEventType avoids allocations for the frequent types.
 func internEventType(name []byte) EventType {
 	switch string(name) {
 	case string(EventMessageReceived):
@@ -129,14 +144,14 @@ func internEventType(name []byte) EventType {
 	return EventType(name)
 }
 
-// Retry returns the reconnection time that the service asked for on this
-// stream, uncapped, and whether it did. Call it from the goroutine of Next.
+// Retry returns the reconnection time that the service requested on this
+// stream, uncapped, and whether it did. Call it from the goroutine that calls Next.
 func (s *EventStream) Retry() (time.Duration, bool) { return s.events.Retry() }
 
-// Close ends the stream; a Next that is waiting returns [ErrClosed]. It is
+// Close ends the stream; a pending Next returns [ErrClosed]. It is
 // idempotent and may be called at any time.
 func (s *EventStream) Close() error {
-	// What the connection says at its end is of no interest.
+	// Errors of a connection that is being closed do not matter.
 	_ = s.body.Close()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,7 +58,7 @@ func TestReceiveEvents(t *testing.T) {
 	}
 	requests, _ := r.all()
 	q := requests[0]
-	if q.Header.Get("Accept") != "text/event-stream" || q.Header.Get("Authorization") != "Bearer token-1" || q.URL.RawQuery != "" || q.Header.Get("Accept-Encoding") != "" {
+	if q.Header.Get("Accept") != "text/event-stream" || q.Header.Get("Authorization") != "Bearer token-1" || q.URL.RawQuery != "" || q.Header.Get("Accept-Encoding") != "identity" {
 		t.Errorf("request %v %s", q.Header, q.URL)
 	}
 }
@@ -109,6 +110,10 @@ func TestStreamThatIsNone(t *testing.T) {
 			s := newService(t)
 			s.mux.HandleFunc("GET /events", h)
 			_, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+			if name == "HTML" {
+				wantOnly(t, err, ErrBadResponse, ErrIntermediary, ErrUnavailable)
+				return
+			}
 			wantOnly(t, err, ErrBadResponse)
 		})
 	}
@@ -259,6 +264,45 @@ func TestStreamIdleWatchdog(t *testing.T) {
 	})
 }
 
+// A service that hears of the end of a request may end its answer as if it were
+// complete, and that may arrive: it is not the service that ended it.
+func TestEndThatThisSideCausedIsNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		c := offline(t, mux, func(c *Config) {
+			c.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Path == "/token" {
+					return inProcess{mux}.RoundTrip(r)
+				}
+				pr, pw := io.Pipe()
+				context.AfterFunc(r.Context(), func() { _ = pw.Close() })
+				return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: pr, Request: r}, nil
+			})
+			c.Retry.MaxAttempts = 1
+		})
+		open := func(ctx context.Context) error {
+			stream, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = stream.Close() }()
+			_, err = stream.Next()
+			return err
+		}
+		wantOnly(t, open(t.Context()), ErrIdle)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantOnly(t, open(ctx), context.DeadlineExceeded)
+		// Of a payload whose size nobody said, this would be all.
+		_, err := download(t.Context(), c, "https://payloads.example/x", -1)
+		wantIs(t, err, ErrPayloadTruncated, ErrIdle)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = download(ctx, c, "https://payloads.example/x", -1)
+		wantOnly(t, err, context.DeadlineExceeded)
+	})
+}
+
 // A reader that is held up for an hour is not a stream that went silent.
 func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,6 +342,106 @@ func TestStreamIdleWatchdogOff(t *testing.T) {
 		}()
 		if _, err := stream.Next(); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// A service that sends the head of its answer with the first event: the stream
+// is open all the same, far beyond the time that connecting may take, and it is
+// told as soon as its request is written.
+func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			s := newService(t)
+			event, refuse := make(chan struct{}), make(chan struct{}, 1)
+			refuse <- struct{}{}
+			s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+				select {
+				case <-refuse: // the first token, which does not count
+					fail(401, "expired")(w, r)
+					return
+				case <-event:
+				case <-r.Context().Done():
+				}
+				streamOf("event: NEW\ndata: {}\n\n")(w, r)
+			})
+			server := httptest.NewUnstartedServer(s.mux)
+			server.EnableHTTP2 = protocol == "HTTP/2.0"
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			cfg := s.config()
+			cfg.BaseURL, cfg.TLS = server.URL, server.Client().Transport.(*http.Transport).TLSClientConfig
+			cfg.StreamConnectTimeout, cfg.StreamIdleTimeout = 300*time.Millisecond, time.Minute
+			c := newTestClient(t, cfg)
+			awaiting := make(chan struct{}, 10)
+			opened := make(chan error, 1)
+			go func() {
+				stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{AwaitingHead: func() { awaiting <- struct{}{} }})
+				if err == nil {
+					_, err = stream.Next()
+					_ = stream.Close()
+				}
+				opened <- err
+			}()
+			<-awaiting
+			select {
+			case err := <-opened:
+				t.Fatalf("the stream was cut while it waited for its head: %v", err)
+			case <-time.After(3 * cfg.StreamConnectTimeout):
+			}
+			close(event)
+			if err := <-opened; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The silence of a service that never answers is bounded like the silence of a
+// stream, and by the caller's context.
+func TestStreamWithoutHeadIsIdle(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /events", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	t.Run("idle", func(t *testing.T) {
+		c := s.client(t, func(c *Config) {
+			c.StreamIdleTimeout, c.StreamConnectTimeout = 200*time.Millisecond, time.Minute
+		})
+		_, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+		wantOnly(t, err, ErrIdle)
+	})
+	t.Run("context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := s.client(t, func(c *Config) { c.StreamIdleTimeout = NoIdleTimeout })
+		_, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{AwaitingHead: cancel})
+		wantOnly(t, err, context.Canceled)
+	})
+}
+
+// The limits of one attempt follow each other; only the current one counts.
+func TestAttemptLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		l := &attemptLimit{abort: cancel}
+		l.set(time.Second, errAttemptTimeout)
+		if !l.set(time.Minute, ErrIdle) || !l.set(0, nil) || !l.set(time.Hour, ErrIdle) {
+			t.Fatal("the limit cannot be replaced")
+		}
+		start := time.Now()
+		<-ctx.Done()
+		if d := time.Since(start); d != time.Hour || context.Cause(ctx) != ErrIdle || l.set(0, nil) || l.stop() != ErrIdle {
+			t.Errorf("ended after %v with %v", d, context.Cause(ctx))
+		}
+		ctx, cancel = context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		l = &attemptLimit{abort: cancel}
+		l.set(time.Second, errAttemptTimeout)
+		if err := l.stop(); err != nil || l.set(time.Second, ErrIdle) {
+			t.Errorf("stopped: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if ctx.Err() != nil {
+			t.Error("an attempt that is over was ended")
 		}
 	})
 }

@@ -11,38 +11,72 @@ const (
 )
 
 // ListAuthorizedTenants returns every tenant that authorized the application,
-// with its endpoints as far as the application sees them (specification, "GET
-// /tenants"). It is the operation for start-up and recovery. A tenant in which
-// the application owns no endpoint is there with an empty list. An answer that
-// lacks required fields is an error that names them ([ErrBadResponse]).
+// with the endpoints that the application can see (specification, "GET
+// /tenants"). Use it at start-up and for recovery. A tenant in which
+// the application owns no endpoint is included with an empty list.
+//
+// An unreadable entry in the response hides none of the others: an endpoint, or the
+// list of a tenant, is reported in [TenantInfo.Unreadable]; a tenant
+// without a readable ID is skipped. All of them are logged and passed to
+// [Config.OnUnreadable]. A response that is invalid as a whole is [ErrBadResponse].
 func (c *Client) ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error) {
 	x, err := c.get(ctx, opTenants, "/tenants")
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := decodeTenants(x.body)
+	tenants, unreadable, err := decodeTenants(x.body)
 	if err != nil {
 		return nil, x.badResponse(err)
 	}
+	for _, t := range tenants {
+		unreadable = append(unreadable, t.Unreadable...)
+	}
+	c.reportUnreadable(ctx, opTenants, unreadable)
 	return tenants, nil
 }
 
 // ListTenantEndpoints returns the current endpoints of one tenant
 // (specification, "GET /tenants/{tenantId}/endpoints"), those of the
-// application with their routes. Errors are those of [Client.ListAuthorizedTenants].
+// application with their routes. Unreadable entries are reported as by
+// [Client.ListAuthorizedTenants]; [Client.TenantEndpoints] also returns them.
 func (c *Client) ListTenantEndpoints(ctx context.Context, tenantID string) ([]TenantEndpointInfo, error) {
+	t, err := c.TenantEndpoints(ctx, tenantID)
+	return t.Endpoints, err
+}
+
+// TenantEndpoints is [Client.ListTenantEndpoints] plus the entries of the response
+// that were skipped.
+func (c *Client) TenantEndpoints(ctx context.Context, tenantID string) (TenantInfo, error) {
 	if err := validateUUID("TenantID", tenantID); err != nil {
-		return nil, &Error{Op: opTenantEndpoints, Err: err}
+		return TenantInfo{}, &Error{Op: opTenantEndpoints, Err: err}
 	}
 	x, err := c.get(ctx, opTenantEndpoints, "/tenants/"+escapePathSegment(tenantID)+"/endpoints")
 	if err != nil {
-		return nil, err
+		return TenantInfo{}, err
 	}
-	endpoints, err := decodeEndpoints(x.body)
+	t := TenantInfo{TenantID: tenantID}
+	t.Endpoints, t.Unreadable, err = decodeEndpoints(x.body)
 	if err != nil {
-		return nil, x.badResponse(err)
+		return TenantInfo{}, x.badResponse(err)
 	}
-	return endpoints, nil
+	c.reportUnreadable(ctx, opTenantEndpoints, t.Unreadable)
+	return t, nil
+}
+
+// reportUnreadable logs what was skipped in a response, in one line regardless of
+// how much it is, and passes each entry to the hook.
+func (c *Client) reportUnreadable(ctx context.Context, op string, unreadable []*EntryError) {
+	if len(unreadable) == 0 {
+		return
+	}
+	c.cfg.Logger.WarnContext(ctx, "gateway: some entries of a list are unreadable and were skipped",
+		"operation", op, "count", len(unreadable), "first_endpoint", unreadable[0].EndpointID, "first_error", unreadable[0])
+	if c.cfg.OnUnreadable == nil {
+		return
+	}
+	for _, e := range unreadable {
+		c.cfg.OnUnreadable(op, e)
+	}
 }
 
 func (c *Client) get(ctx context.Context, op, path string) (*exchange, error) {
@@ -55,7 +89,7 @@ func (c *Client) get(ctx context.Context, op, path string) (*exchange, error) {
 	})
 }
 
-// badResponse wraps what is wrong with an answer of status 2xx.
+// badResponse wraps the problem with a 2xx response.
 func (x *exchange) badResponse(err error) error {
 	return &Error{Op: x.req.op, StatusCode: x.status, Attempts: x.attempts, Err: err}
 }

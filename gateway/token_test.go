@@ -240,13 +240,18 @@ func TestTokenEndpointFailures(t *testing.T) {
 		{"500", answer(500, "text/plain", "s3cret&value"), []error{ErrToken, ErrUnavailable}, true},
 		{"503 with a refusal", answer(503, "application/json", `{"error":"invalid_client"}`), []error{ErrToken, ErrUnavailable}, true},
 		{"429", answer(429, "application/json", `{}`), []error{ErrToken, ErrUnavailable}, true},
-		{"404", answer(404, "text/html", "<html>"), []error{ErrToken, ErrUnavailable}, true},
+		{"404", answer(404, "text/html", "<html>"), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
+		{"404 as text", answer(404, "text/plain", "default backend - 404"), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
+		{"403 as JSON", answer(403, "application/json", `{"message":"Forbidden"}`), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
+		{"400 as a page", answer(400, "text/html", "<html>"), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
+		{"403 with a code", answer(403, "application/json", `{"error":"access_denied"}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"401 as a page", answer(401, "text/html", "<html>"), []error{ErrToken, ErrUnauthorized}, false},
 		{"401", answer(401, "application/json", `{"error":"invalid_client",`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
 		{"400", answer(400, "application/json", `{`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
-		{"403 as text", answer(403, "text/plain", testSecret), []error{ErrToken, ErrUnauthorized}, false},
+		{"403 as text", answer(403, "text/plain", testSecret), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
 		{"200 with an error", answer(200, "application/json", `{"error":"unauthorized_client"}`), []error{ErrToken, ErrUnauthorized}, false},
 		{"busy", answer(400, "application/json", `{"error":"temporarily_unavailable"}`), []error{ErrToken, ErrUnavailable}, true},
-		{"HTML", answer(200, "text/html; charset=utf-8", "<html>s3cret&value"), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
+		{"HTML", answer(200, "text/html; charset=utf-8", "<html>s3cret&value"), []error{ErrToken, ErrUnavailable, ErrBadResponse, ErrIntermediary}, true},
 		{"garbage", answer(200, "application/json", `{"access_token":`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
 		{"wrong type", answer(200, "application/json", `{"access_token":5}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
 		{"nothing", answer(200, "application/json", `{}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
@@ -292,7 +297,7 @@ func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 		var n atomic.Int64
 		mux.HandleFunc("POST /token", inOrder(&n, fail(500, "down")))
 		c := offline(t, mux, func(c *Config) {
-			c.Retry = RetryConfig{MaxAttempts: UnlimitedAttempts, MinBackoff: time.Second, MaxBackoff: 10 * time.Second}
+			c.Retry = RetryConfig{MaxAttempts: UnlimitedAttempts, InitialBackoff: time.Second, MaxBackoff: 10 * time.Second}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -359,19 +364,19 @@ func FuzzTokenResponse(f *testing.F) {
 		s := newTokenSource(Config{TokenURL: "https://auth.example/token", ClientID: "id", ClientSecret: "SECRETVALUE",
 			TokenTimeout: time.Minute, TokenExpiryMargin: time.Second}, roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
-		}))
+		}), &answers{})
 		defer s.close()
-		token, until, err := s.request()
+		token, err := s.fetch(t.Context())
 		if err != nil {
-			if token != "" || !errors.Is(err, ErrToken) || strings.Contains(err.Error(), "SECRET") {
-				t.Fatalf("token %q, error %q", token, err)
+			if token != nil || !errors.Is(err, ErrToken) || strings.Contains(err.Error(), "SECRET") {
+				t.Fatalf("token %v, error %q", token, err)
 			}
 			return
 		}
-		if !validToken(token) {
-			t.Fatalf("token %q cannot stand in a header", token)
+		if !validToken(token.value) {
+			t.Fatalf("token %q cannot stand in a header", token.value)
 		}
-		if !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
+		if until := token.until; !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
 			t.Fatalf("fresh token is already stale since %v", until)
 		}
 	})

@@ -9,9 +9,13 @@ import (
 	"time"
 )
 
-// newTransport makes one pooled transport, or takes the configured one.
-func newTransport(cfg Config, idle int) http.RoundTripper {
-	if cfg.Transport != nil {
+// newTransport returns the transport configured for one kind of traffic, or
+// for all kinds, or creates one with its own connection pool.
+func newTransport(cfg Config, kind http.RoundTripper, idle int) http.RoundTripper {
+	switch {
+	case kind != nil:
+		return kind
+	case cfg.Transport != nil:
 		return cfg.Transport
 	}
 	return newHTTPTransport(cfg, idle, nil)
@@ -28,9 +32,14 @@ func newHTTPTransport(cfg Config, idle int, control func(network, address string
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConns:          0,
 		MaxIdleConnsPerHost:   idle,
-		// The stream must not be buffered by a decompressor, payload sizes
-		// must mean what they say.
+		// Decompression would buffer the stream, and payload sizes must be
+		// those of the payload itself.
 		DisableCompression: true,
+	}
+	if cfg.PingInterval > 0 {
+		// With HTTP/1.1, an attempt that times out closes its connection.
+		// With HTTP/2, it only ends one stream of a connection that lives on.
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: cfg.PingInterval, PingTimeout: cfg.PingInterval}
 	}
 	if cfg.TLS != nil {
 		t.TLSClientConfig = cfg.TLS.Clone()
@@ -38,9 +47,9 @@ func newHTTPTransport(cfg Config, idle int, control func(network, address string
 	return t
 }
 
-// isPrivateAddress reports whether an address is one that a redirect from
-// outside must not lead to: loopback, private, link-local, shared, multicast,
-// unspecified or reserved, also when it is wrapped in IPv6.
+// isPrivateAddress reports whether an address must not be the target of a redirect
+// from outside: loopback, private, link-local, shared, multicast,
+// unspecified or reserved, even if it is embedded in an IPv6 address.
 func isPrivateAddress(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -67,8 +76,8 @@ var (
 	reserved    = netip.MustParsePrefix("240.0.0.0/4")
 )
 
-// refusePrivate is a dialer's control function: it sees the address that was
-// resolved, so a name cannot hide it.
+// refusePrivate is a dialer's control function: it receives the resolved
+// address, so a host name cannot hide it.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || isPrivateAddress(ap.Addr()) {

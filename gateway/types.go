@@ -52,7 +52,7 @@ const (
 	EndpointTypeFarmingSoftware EndpointType = "farming_software"
 )
 
-// Direction says what an endpoint can do with a message type.
+// Direction is what an endpoint can do with a message type.
 type Direction string
 
 // The three capability directions.
@@ -68,7 +68,7 @@ func (d Direction) CanSend() bool { return d == DirectionSend || d == DirectionS
 // CanReceive reports whether the direction includes receiving.
 func (d Direction) CanReceive() bool { return d == DirectionReceive || d == DirectionSendReceive }
 
-// ScopeEndpointsManage is the only authorization scope in use. Others may come;
+// ScopeEndpointsManage is the only authorization scope in use. More may be added;
 // authorizations with different scopes are distinct.
 const ScopeEndpointsManage = "endpoints:manage"
 
@@ -99,7 +99,7 @@ type Endpoint struct {
 // PutEndpointRequest is the body of PUT /endpoints/{externalId}.
 type PutEndpointRequest struct {
 	// Name is optional: 1 to 200 letters of any script, digits, spaces and
-	// - _ . , : and not only whitespace. Empty means that the service makes one.
+	// - _ . , : and not only whitespace. If empty, the service generates one.
 	Name              string `json:"name,omitempty"`
 	ApplicationID     string `json:"application_id"`
 	SoftwareVersionID string `json:"software_version_id"`
@@ -109,7 +109,7 @@ type PutEndpointRequest struct {
 	// Subscriptions may be empty. Nil is sent as an empty list.
 	Subscriptions []EndpointSubscription `json:"subscriptions"`
 	EndpointType  EndpointType           `json:"endpoint_type"`
-	// AllowDeleteByUser is a hint only: the user can force a deletion.
+	// AllowDeleteByUser is only a hint: the user can force a deletion.
 	AllowDeleteByUser bool `json:"allow_delete_by_user,omitempty"`
 	// ConnectionsURI is an optional absolute URI of a management page.
 	ConnectionsURI string `json:"connections_uri,omitempty"`
@@ -118,7 +118,7 @@ type PutEndpointRequest struct {
 // TenantEndpointInfo is one endpoint in a tenant listing.
 type TenantEndpointInfo struct {
 	ID string `json:"id"`
-	// ExternalID is empty when it is not available to the caller.
+	// ExternalID is empty if it is not available to the caller.
 	ExternalID             string                     `json:"external_id,omitempty"`
 	Name                   string                     `json:"name"`
 	EndpointType           EndpointType               `json:"endpoint_type"`
@@ -136,7 +136,7 @@ type TenantEndpointCapabilities struct {
 	CanReceive []string `json:"can_receive"`
 }
 
-// RoutedEndpoints says to and from whom routing is currently possible.
+// RoutedEndpoints lists to and from whom routing is currently possible.
 type RoutedEndpoints struct {
 	CanSendTo      EndpointRouteMap `json:"can_send_to,omitempty"`
 	CanReceiveFrom EndpointRouteMap `json:"can_receive_from,omitempty"`
@@ -148,9 +148,17 @@ type EndpointRouteMap map[string][]string
 // TenantInfo is one authorized tenant with its endpoints.
 type TenantInfo struct {
 	TenantID string `json:"tenant_id"`
-	// Endpoints is empty until the application owns an endpoint in the tenant.
+	// Endpoints is empty until the application owns an endpoint in the tenant. It
+	// is nil only if the list as a whole could not be read.
 	Endpoints []TenantEndpointInfo `json:"endpoints"`
+	// Unreadable lists the entries skipped in Endpoints, and why: endpoints
+	// that exist although nothing is known about them except, possibly, their ID.
+	Unreadable []*EntryError `json:"-"`
 }
+
+// listReadable reports whether Endpoints is the actual list, rather than the remainder
+// of one that could not be read.
+func (t TenantInfo) listReadable() bool { return t.Endpoints != nil || len(t.Unreadable) == 0 }
 
 // EndpointsListResponse is the body of GET /tenants/{tenantId}/endpoints.
 type EndpointsListResponse struct {
@@ -173,13 +181,13 @@ type ConfirmMessagesRequest struct {
 	Confirmations []MessageConfirmation `json:"confirmations"`
 }
 
-// ErrorResponse is the body of an error answer.
+// ErrorResponse is the body of an error response.
 type ErrorResponse struct {
 	Message string `json:"message"`
 }
 
-// HeaderName returns the name that the metadata key (always x-router-…) has on
-// the wire of a deployment whose service is called service.
+// HeaderName returns the wire name of a metadata key (always x-router-…)
+// for a deployment whose service is called service.
 func HeaderName(service, key string) string {
 	if rest, ok := strings.CutPrefix(key, "x-router-"); ok {
 		return "x-" + service + "-" + rest

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"io"
 	"net/url"
 	"slices"
 	"strconv"
@@ -9,9 +8,11 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// This file holds every rule that is checked before something is sent, one
+// This file contains every rule that is checked before something is sent, one
 // function per rule. Lengths count characters (Unicode code points).
 
 // Limits of the specification, in characters.
@@ -43,16 +44,16 @@ func validateRequired(field, value string) error {
 }
 
 func validateMaxChars(field, value string, limit int) error {
-	// Bytes bound the count from above and are for free.
+	// The number of bytes is an upper bound for the count and costs nothing.
 	if len(value) > limit && utf8.RuneCountInString(value) > limit {
 		return invalid(field, "must have at most "+strconv.Itoa(limit)+" characters")
 	}
 	return nil
 }
 
-// validateHeaderValue refuses what could split a request (control characters)
-// and what would not arrive as it is: invalid UTF-8, and white space at the
-// ends, which HTTP takes away. Characters beyond ASCII are legal; they go out
+// validateHeaderValue rejects what could split a request (control characters)
+// and what would not arrive unmodified: invalid UTF-8, and leading or trailing white
+// space, which HTTP strips. Characters beyond ASCII are legal; they are sent
 // as raw UTF-8.
 func validateHeaderValue(field, value string) error {
 	for i := range len(value) {
@@ -69,7 +70,7 @@ func validateHeaderValue(field, value string) error {
 	return nil
 }
 
-// validateText is the rule of the three free header values.
+// validateText is the rule for the three free-text header values.
 func validateText(field, value string, limit int) error {
 	if err := validateHeaderValue(field, value); err != nil {
 		return err
@@ -79,14 +80,16 @@ func validateText(field, value string, limit int) error {
 
 func validateTimestamp(field string, t time.Time) error {
 	if y := t.UTC().Year(); !t.IsZero() && (y < 1 || y > 9999) {
-		return invalid(field, "must lie in the years 1 to 9999")
+		return invalid(field, "must be in the years 1 to 9999")
 	}
 	return nil
 }
 
 // ValidateEndpointName checks the name of an endpoint: 1 to 200 characters,
-// letters of any script, digits, space and - _ . , : and not only spaces. The
-// error is a [*ValidationError].
+// letters of any script, digits, space and - _ . , : and not only spaces. Marks
+// that belong to letters, such as the vowel signs of many scripts, count as
+// letters, and numbers such as ² ½ Ⅳ as digits. The error is a
+// [*ValidationError].
 func ValidateEndpointName(name string) error {
 	const field = "name"
 	if name == "" {
@@ -96,7 +99,7 @@ func ValidateEndpointName(name string) error {
 		return invalid(field, "must be valid UTF-8")
 	}
 	for _, r := range name {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" -_.,:", r) {
+		if !unicode.In(r, unicode.Letter, unicode.Mark, unicode.Number) && !strings.ContainsRune(" -_.,:", r) {
 			return invalid(field, "must consist of letters, digits, spaces and - _ . , :")
 		}
 	}
@@ -107,40 +110,31 @@ func ValidateEndpointName(name string) error {
 }
 
 // Validate checks every rule of the specification for PUT
-// /endpoints/{externalId}. It does not know the capabilities of the software
-// version; the service checks those. The error is a [*ValidationError].
+// /endpoints/{externalId} and reports all fields that violate one. It does not know
+// the capabilities of the software version; the service checks those. The error
+// matches [ErrInvalid]; errors.As finds the first [*ValidationError].
 func (r PutEndpointRequest) Validate() error {
+	var e validate.Errors
 	if r.Name != "" { // omitted: the service generates one
-		if err := ValidateEndpointName(r.Name); err != nil {
-			return err
-		}
+		addInvalid(&e, ValidateEndpointName(r.Name))
 	}
-	if err := validateUUID("application_id", r.ApplicationID); err != nil {
-		return err
-	}
-	if err := validateUUID("software_version_id", r.SoftwareVersionID); err != nil {
-		return err
-	}
+	addInvalid(&e, validateUUID("application_id", r.ApplicationID))
+	addInvalid(&e, validateUUID("software_version_id", r.SoftwareVersionID))
 	for i, c := range r.Capabilities {
 		field := "capabilities[" + strconv.Itoa(i) + "]"
-		if err := validateRequired(field+".message_type", c.MessageType); err != nil {
-			return err
-		}
+		addInvalid(&e, validateRequired(field+".message_type", c.MessageType))
 		switch c.Direction {
 		case DirectionSend, DirectionReceive, DirectionSendReceive:
 		default:
-			return invalid(field+".direction", "must be SEND, RECEIVE or SEND_RECEIVE")
+			addInvalid(&e, invalid(field+".direction", "must be SEND, RECEIVE or SEND_RECEIVE"))
 		}
 	}
 	for i, s := range r.Subscriptions {
-		if err := validateRequired("subscriptions["+strconv.Itoa(i)+"].message_type", s.MessageType); err != nil {
-			return err
-		}
+		addInvalid(&e, validateRequired("subscriptions["+strconv.Itoa(i)+"].message_type", s.MessageType))
 	}
-	if err := validateCreatableType(r.EndpointType); err != nil {
-		return err
-	}
-	return validateURI("connections_uri", r.ConnectionsURI)
+	addInvalid(&e, validateCreatableType(r.EndpointType))
+	addInvalid(&e, validateURI("connections_uri", r.ConnectionsURI))
+	return e.Err(ErrInvalid)
 }
 
 func validateCreatableType(t EndpointType) error {
@@ -203,18 +197,20 @@ func (r *SendMessageRequest) validate(maxPayload int64) error {
 	if err := validateText("Filename", r.Filename, maxFilename); err != nil {
 		return err
 	}
-	return validatePayload(r.Payload, r.Body, r.Size, maxPayload)
+	return r.validatePayload(maxPayload)
 }
 
-func validatePayload(payload []byte, body func() (io.ReadCloser, error), size, limit int64) error {
+func (r *SendMessageRequest) validatePayload(limit int64) error {
 	switch {
-	case body != nil && payload != nil:
+	case r.Body != nil && r.Payload != nil:
 		return invalid("Body", "must not be set together with Payload")
-	case body == nil && size != 0 && size != int64(len(payload)):
+	case r.Reader != nil && (r.Body != nil || r.Payload != nil):
+		return invalid("Reader", "must not be set together with Payload or Body")
+	case r.Body == nil && r.Reader == nil && r.Size != 0 && r.Size != int64(len(r.Payload)):
 		return invalid("Size", "must be the size of Payload, or zero")
-	case size < 0:
+	case r.Size < 0:
 		return invalid("Size", "must not be negative: the exact size is needed before sending")
-	case max(size, int64(len(payload))) > limit:
+	case max(r.Size, int64(len(r.Payload))) > limit:
 		return &ValidationError{Field: "Payload", Rule: "must have at most " + strconv.FormatInt(limit, 10) + " bytes", tooLarge: true}
 	}
 	return nil

@@ -54,8 +54,8 @@ func TestMaxRequests(t *testing.T) {
 	impatient := goPublish(pub, msg)
 	cancel()
 	err := wait(t, "the end of the canceled call", impatient)
-	if e := publishError(t, err); !errors.Is(err, context.Canceled) || e.Outcomes[0] != publisher.NotSent {
-		t.Errorf("%v, %v", err, e.Outcomes)
+	if err != context.Canceled {
+		t.Error(err)
 	}
 
 	if got := hang.Hits(); got != limit {

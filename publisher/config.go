@@ -5,36 +5,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/enum"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // Client is the part of [gateway.Client] that the publisher uses.
 type Client interface {
 	SendMessage(ctx context.Context, req gateway.SendMessageRequest) error
 	ValidateMessage(req gateway.SendMessageRequest) error
+	ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error)
 }
 
-// ClaimCheck opens payloads that are stored outside the messages. The one that
-// the subscriber stores them with fits; package sinks/claimcheck has one for
-// blob storage. It must be safe for concurrent use.
-type ClaimCheck interface {
-	// Open returns the payload and its size in bytes, -1 when it is not known.
-	// It is called again for each attempt to send. References come out of
-	// message metadata: refuse those that Put cannot have made. Reading must end
-	// when ctx does; the payload is closed, perhaps while it is being read. An error that matches gateway.ErrUnavailable, of Open or
-	// while reading, is an outage: the client tries again.
-	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
-}
-
-// PartialDelivery says what a partial delivery is: the service delivered to
-// the reachable direct recipients, but not to all. Either way the message is
-// not sent again.
+// PartialDelivery says how to treat a partial delivery: the service delivered to the
+// reachable direct recipients, but not to all of them. Either way the message is not sent
+// again.
 type PartialDelivery int
 
 const (
@@ -46,50 +37,66 @@ const (
 	PartialDeliveryIsSent
 )
 
+var partialDeliveries = []string{"error", "sent"}
+
+// String returns error or sent.
+func (p PartialDelivery) String() string { return enum.Text(p, partialDeliveries) }
+
+// UnmarshalText parses what String returns.
+func (p *PartialDelivery) UnmarshalText(text []byte) error {
+	return enum.Parse(p, text, partialDeliveries)
+}
+
 // Config configures a [Publisher]. Only Client is required.
 type Config struct {
 	// Client is the connection to the gateway. The publisher does not close it.
-	Client Client
+	Client Client `yaml:"-"`
 
 	// TenantID is the tenant of messages whose metadata has no
 	// gateway.KeyTenantID. Optional.
-	TenantID string
+	TenantID string `yaml:"tenant"`
 	// EndpointID is the sender of messages whose metadata has no
 	// gateway.KeyEndpointID. Optional.
-	EndpointID string
-	// DirectRecipients are the endpoint IDs that receive the messages whose
-	// metadata has no gateway.KeyDirectRecipients. Such messages are then not
-	// published, unless they say so themselves. Optional.
-	DirectRecipients []string
+	EndpointID string `yaml:"endpoint"`
+	// DirectRecipients are the endpoint IDs that receive messages whose metadata has no
+	// gateway.KeyDirectRecipients. Such messages are then not published unless their
+	// metadata says so. Optional.
+	DirectRecipients []string `yaml:"recipients"`
 	// TeamsetContextID is the teamset context of messages whose metadata has no
 	// gateway.KeyTeamsetContextID. Optional.
-	TeamsetContextID string
+	TeamsetContextID string `yaml:"teamset_context_id"`
 
-	// Marshaler makes the payload that is sent. Default: the message's own,
-	// which is not copied.
-	Marshaler Marshaler
+	// Marshaler creates the payload that is sent. Default: the message's own payload, which
+	// is not copied.
+	Marshaler Marshaler `yaml:"-"`
 
-	// ClaimCheck opens payloads that the metadata refers to
-	// (gateway.KeyPayloadReference); such a payload is streamed, and held
-	// against gateway.KeyPayloadSHA256 on the way when that is there. A message
-	// that a subscriber of this process delivered can be sent without it.
-	ClaimCheck ClaimCheck
+	// ClaimCheck opens payloads that the metadata refers to (gateway.KeyPayloadReference);
+	// such a payload is streamed and, if present, checked against gateway.KeyPayloadSHA256
+	// on the way. A message delivered by a subscriber of this process can be sent without
+	// it.
+	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be under way at a time, over all
-	// calls of Publish. Default 16.
-	MaxRequests int
+	// MaxRequests is how many messages may be in flight at a time, across all calls of
+	// Publish. Default 16.
+	MaxRequests int `yaml:"max_requests"`
 
-	// PartialDelivery is [PartialDeliveryIsError] by default.
-	PartialDelivery PartialDelivery
-	// OnPartialDelivery is called for each partial delivery, before Publish
-	// returns, in either mode, with the error that the service's answer makes.
-	// It is called from the goroutine of Publish and must not call Close.
-	// Optional.
-	OnPartialDelivery func(msg *message.Message, err error)
+	// PartialDelivery says whether a message that did not reach all of its recipients is a
+	// failure or sent. Default [PartialDeliveryIsError].
+	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
+	// OnPartialDelivery is called for each partial delivery, before Publish returns, in
+	// either mode, with the error made from the service's response. It is called from the
+	// goroutine of Publish and must not call Close. Optional.
+	OnPartialDelivery func(msg *message.Message, err error) `yaml:"-"`
 
-	// CloseTimeout bounds how long Close waits for messages under way before it
-	// cancels them. Default 30 s.
-	CloseTimeout time.Duration
+	// CloseTimeout bounds how long Close waits for messages in flight before it cancels
+	// them. Default 30 s.
+	CloseTimeout time.Duration `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -102,49 +109,42 @@ func (c *Config) setDefaults() {
 	c.DirectRecipients = slices.Clone(c.DirectRecipients)
 }
 
-// Validate reports everything that is wrong with the configuration in one error.
+// ErrConfig is matched by the errors of [Config.Validate] and [New].
+var ErrConfig = errors.New("publisher: invalid configuration")
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
 func (c Config) Validate() error {
 	c.setDefaults()
-	var errs []error
-	if c.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
-	}
-	if c.MaxRequests < 0 {
-		errs = append(errs, errors.New("MaxRequests must not be negative"))
-	}
-	if c.CloseTimeout < 0 {
-		errs = append(errs, errors.New("CloseTimeout must not be negative"))
-	}
-	if c.PartialDelivery != PartialDeliveryIsError && c.PartialDelivery != PartialDeliveryIsSent {
-		errs = append(errs, fmt.Errorf("PartialDelivery: unknown value %d", c.PartialDelivery))
-	}
-	errs = append(errs, c.validateDefaults()...)
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("publisher: invalid configuration: %w", errors.Join(errs...))
+	var e validate.Errors
+	e.Check(c.Client != nil, "Client", "is required")
+	validate.NotNegative(&e, "MaxRequests", c.MaxRequests)
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	e.Check(c.PartialDelivery == PartialDeliveryIsError || c.PartialDelivery == PartialDeliveryIsSent,
+		"PartialDelivery", "must be one of the named constants")
+	c.validateDefaults(&e)
+	return e.Err(ErrConfig)
 }
 
-// validateDefaults holds the values that messages take from the configuration
-// against the rules for messages.
-func (c Config) validateDefaults() []error {
+// validateDefaults checks the values that messages take from the configuration against the
+// rules for messages.
+func (c Config) validateDefaults(e *validate.Errors) {
 	if c.Client == nil {
-		return nil
+		return
 	}
 	const id = "00000000-0000-4000-8000-000000000000"
-	var errs []error
-	for _, set := range []func(*gateway.SendMessageRequest){
-		func(r *gateway.SendMessageRequest) { r.TenantID = cmp.Or(c.TenantID, id) },
-		func(r *gateway.SendMessageRequest) { r.EndpointID = cmp.Or(c.EndpointID, id) },
-		func(r *gateway.SendMessageRequest) { r.DirectRecipients = c.DirectRecipients },
-		func(r *gateway.SendMessageRequest) { r.TeamsetContextID = c.TeamsetContextID },
-	} {
+	check := func(path string, set func(*gateway.SendMessageRequest)) {
 		req := gateway.SendMessageRequest{TenantID: id, EndpointID: id, MessageType: "any"}
 		set(&req)
 		var rule *gateway.ValidationError
 		if errors.As(c.Client.ValidateMessage(req), &rule) {
-			errs = append(errs, rule)
+			e.Add(path, "%s", rule.Rule)
 		}
 	}
-	return errs
+	check("TenantID", func(r *gateway.SendMessageRequest) { r.TenantID = cmp.Or(c.TenantID, id) })
+	check("EndpointID", func(r *gateway.SendMessageRequest) { r.EndpointID = cmp.Or(c.EndpointID, id) })
+	for i := range c.DirectRecipients {
+		check(fmt.Sprintf("DirectRecipients[%d]", i), func(r *gateway.SendMessageRequest) { r.DirectRecipients = c.DirectRecipients[i : i+1] })
+	}
+	check("TeamsetContextID", func(r *gateway.SendMessageRequest) { r.TeamsetContextID = c.TeamsetContextID })
 }

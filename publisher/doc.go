@@ -1,11 +1,11 @@
 // Package publisher turns POST /messages of the gateway into a Watermill
-// [message.Publisher].
+// [message.Publisher], which is a [sinks.Sink] as well.
 //
 // # Headers
 //
-// The metadata of a message becomes the headers of the request; the keys are
-// those of package gateway (gateway.KeyMessageType and so on). What is absent,
-// or empty, comes from [Config] or is made up:
+// The metadata of a message becomes the headers of the request; the keys are those of
+// package gateway (gateway.KeyMessageType and so on). What is absent or empty comes from
+// [Config] or has a default:
 //
 //	message type       the topic
 //	tenant, endpoint   Config
@@ -15,43 +15,48 @@
 //	context ID         see below
 //	sent timestamp     now
 //
-// A list of direct recipients that is there and empty is an error: to leave it
-// out means to publish to everyone. Other metadata is not sent; see
-// [EnvelopeMarshaler] for applications that need it. A received message can be
-// sent on as it is, once its sender and recipients are set.
+// An empty list of direct recipients is an error: leaving it out means publishing to
+// everyone. Other metadata is not sent; see [EnvelopeMarshaler] for applications that need
+// it. A received message can be forwarded unchanged, once its sender and recipients are
+// set.
 //
 // # Context ID
 //
-// The context ID is the application's ID of the payload, by which receivers
-// recognise a copy. Context ID and sent timestamp are written back into the
-// metadata before the first attempt, so that publishing the same message again
-// sends the same ones. The context ID is the first of these that there is:
+// The context ID is the application's ID of the payload, by which receivers recognize a
+// copy. It is derived from the message, so publishing the same message again sends the same
+// one; [ContextID] returns it. It is the first of these that is present:
 //
 //   - gateway.KeyContextID in the metadata. One that is no UUID is an error, but
 //     on a received message, where legacy senders use arbitrary strings, a UUID
 //     derived from it takes its place.
 //   - the message's UUID, when it is one.
-//   - a UUID derived from the topic and gateway.KeyDedupID. A router gives every
-//     attempt a fresh copy of the message, which loses what was written back; it
-//     sets this key, so all attempts have one context ID nevertheless.
-//   - a new UUID.
+//   - a UUID derived from the topic and gateway.KeyDedupID, which a router sets.
+//   - a UUID derived from the message's UUID when that is another string, such as a
+//     ULID.
+//   - a new UUID for each call of Publish. Give messages a UUID.
 //
-// So two messages with different payloads need different UUIDs; and a message
-// made out of a received one, with its metadata, should drop
-// gateway.KeyContextID, or both count as the same payload to receivers that
-// look at nothing else.
+// So two messages with different payloads need different UUIDs; and a message made from a
+// received one, with its metadata, should drop gateway.KeyContextID, or receivers that look
+// at nothing else take both for the same payload.
+//
+// # Sent timestamp
+//
+// Within one call of Publish all attempts carry the same sent timestamp, and so do
+// the attempts of a route of package router to deliver one message. An application
+// that calls Publish again, and wants the same one, sets
+// gateway.KeySentTimestamp.
 //
 // # Payloads elsewhere
 //
-// A message with gateway.KeyPayloadMode refers to a payload that is stored
-// elsewhere (see [ClaimCheck]). It is streamed to the service in constant
-// memory. Its size is gateway.KeyPayloadSize; without that the payload is
-// opened once more to learn it.
+// A message with gateway.KeyPayloadMode refers to a payload that is stored elsewhere (see
+// [Config].ClaimCheck). It is streamed to the service in constant memory. Its size is
+// gateway.KeyPayloadSize; without that, the payload is opened once more to determine it.
 //
 // # Errors
 //
-// Publish checks every message before it sends the first. What it finds names
-// the metadata key and the rule in a [*MetadataError]. Its error is a
-// [*PublishError], which tells for each message what became of it and matches
-// the sentinels of package gateway with errors.Is.
+// Publish checks every message before it sends the first. A mistake is a [*MetadataError]
+// that names the metadata key and the rule. With errors.As its error is a [*PublishError],
+// which reports what became of each message, and with errors.Is it matches the sentinels of
+// package gateway and one class of package sinks. If a message's context ends, the error is
+// only that of the context.
 package publisher

@@ -8,25 +8,25 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// ErrClosed: Publish was called on a closed publisher, or Close cancelled it.
-// It matches gateway.ErrClosed as well.
+// ErrClosed: Publish was called on a closed publisher, or Close canceled it. It also
+// matches gateway.ErrClosed.
 var ErrClosed = fmt.Errorf("publisher: %w", gateway.ErrClosed)
 
 // Outcome is what became of one message of a Publish call.
 type Outcome int
 
 const (
-	// NotSent: nothing was sent, because a message of the call broke a rule, one
-	// before this failed, or the wait for a free place was ended.
+	// NotSent: nothing was sent, because a message of the call broke a rule, an earlier one
+	// failed, or the wait for a free slot was canceled.
 	NotSent Outcome = iota
-	// Sent: the service took the message.
+	// Sent: the service accepted the message.
 	Sent
 	// PartiallyDelivered: the service delivered to some of the direct
 	// recipients. It must not be sent to all of them again.
 	PartiallyDelivered
-	// Failed: sending failed. Unless the error says that the service refused it,
-	// the service may have taken the message nevertheless; sending it again is
-	// recognised as a duplicate by its context ID.
+	// Failed: sending failed. Unless the error says that the service refused it, the
+	// service may still have accepted the message; if it is sent again, receivers recognize
+	// the duplicate by its context ID.
 	Failed
 )
 
@@ -45,8 +45,8 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// PublishError tells what became of each message of a Publish call. It unwraps
-// to the error of the message that ended the call.
+// PublishError reports what became of each message of a Publish call. It unwraps to the
+// error of the message that ended the call.
 type PublishError struct {
 	// Outcomes has one entry for each message of the call, in its order.
 	Outcomes []Outcome
@@ -66,13 +66,13 @@ func (e *PublishError) Error() string {
 // Unwrap returns the error of the message that failed.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// MetadataError names the metadata key whose value breaks a rule. The value is
-// left out. It matches what its cause matches, which is gateway.ErrInvalid.
+// MetadataError names the metadata key whose value breaks a rule, without the value. It
+// matches what its cause matches, which is gateway.ErrInvalid.
 type MetadataError struct {
-	// Key is the metadata key. When it is absent from the metadata, the value
-	// is the one that takes its place: the topic, or one of [Config].
+	// Key is the metadata key. If it is absent from the metadata, the value is its
+	// replacement: the topic, or a field of [Config].
 	Key string
-	// Err says which rule.
+	// Err is the rule.
 	Err error
 }
 
@@ -87,7 +87,7 @@ func invalid(key, rule string) error {
 	return &MetadataError{Key: key, Err: &gateway.ValidationError{Field: "value", Rule: rule}}
 }
 
-// nameKey says by which metadata key a field is set that the client refuses.
+// nameKey translates a field that the client rejects to its metadata key.
 func (m *prepared) nameKey(err error) error {
 	var (
 		rule  *gateway.ValidationError

@@ -60,7 +60,7 @@ func newFixture(t *testing.T, cfg gatewaytest.Config) *fixture {
 
 func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 	f.Helper()
-	cfg.Retry.MinBackoff, cfg.Retry.MaxBackoff = time.Millisecond, 5*time.Millisecond
+	cfg.Retry.InitialBackoff, cfg.Retry.MaxBackoff = time.Millisecond, 5*time.Millisecond
 	client, err := gateway.New(cfg)
 	if err != nil {
 		f.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,8 +110,8 @@ func TestServiceNameChangesHeadersOnly(t *testing.T) {
 	if h.Get("X-Mill-Filename") != "a.zip" || len(routerHeaders(h)) != 0 {
 		t.Errorf("headers %v", h)
 	}
-	if msg.Metadata.Get(gateway.KeyContextID) != h.Get("X-Mill-Context-Id") {
-		t.Errorf("metadata %v", msg.Metadata)
+	if h.Get("X-Mill-Context-Id") != msg.UUID {
+		t.Errorf("context ID %q, want %q", h.Get("X-Mill-Context-Id"), msg.UUID)
 	}
 }
 
@@ -152,7 +153,7 @@ func TestContextID(t *testing.T) {
 		uuid     string
 		metadata []string
 		want     func(string) bool
-		// stable: a fresh copy of the message gets the same.
+		// stable: publishing the message again sends the same.
 		stable bool
 	}{
 		"metadata":               {uuid.NewString(), []string{gateway.KeyContextID, someID, gateway.KeyDedupID, "d"}, is(someID), true},
@@ -160,7 +161,7 @@ func TestContextID(t *testing.T) {
 		"UUID in capitals":       {strings.ToUpper(someID), nil, is(someID), true},
 		"UUID without hyphens":   {strings.ReplaceAll(someID, "-", ""), nil, is(someID), true},
 		"zero UUID":              {uuid.Nil.String(), nil, isNew, false},
-		"ULID":                   {"01ARZ3NDEKTSV4RRFFQ69G5FAV", nil, isNew, false},
+		"ULID":                   {"01ARZ3NDEKTSV4RRFFQ69G5FAV", nil, is("b9c09717-71f4-84a3-b874-2a69ab18952f"), true},
 		"ULID and dedup ID":      {"01ARZ3NDEKTSV4RRFFQ69G5FAV", []string{gateway.KeyDedupID, "endpoint context digest"}, isNew, true},
 		"no UUID, dedup ID":      {"", []string{gateway.KeyDedupID, "endpoint context digest"}, isNew, true},
 		"no UUID":                {"", nil, isNew, false},
@@ -173,15 +174,12 @@ func TestContextID(t *testing.T) {
 			for i := 0; i < len(test.metadata); i += 2 {
 				original.Metadata.Set(test.metadata[i], test.metadata[i+1])
 			}
-			copies := []*message.Message{original.Copy(), original.Copy()}
-			// The service takes the first copy at the third attempt of the
-			// second call.
+			// The service takes the message at the third attempt of the second call.
 			f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 7})
-			if err := pub.Publish(typeJSON, copies[0]); err == nil {
+			if err := pub.Publish(typeJSON, original); err == nil {
 				t.Fatal("published while the service was down")
 			}
-			written := copies[0].Metadata.Get(gateway.KeyContextID)
-			for _, msg := range copies {
+			for _, msg := range []*message.Message{original, original.Copy()} {
 				if err := pub.Publish(typeJSON, msg); err != nil {
 					t.Fatal(err)
 				}
@@ -191,39 +189,78 @@ func TestContextID(t *testing.T) {
 				t.Fatalf("%d requests, want 9", len(all))
 			}
 			id, at := all[0].Get(gateway.KeyContextID), all[0].Get(gateway.KeySentTimestamp)
-			if uuid.Validate(id) != nil || !test.want(id) || written != id {
-				t.Errorf("context ID %q, written back %q", id, written)
+			if uuid.Validate(id) != nil || !test.want(id) {
+				t.Errorf("context ID %q", id)
 			}
-			for i, h := range all[:8] {
+			for i, h := range all[:5] {
 				if h.Get(gateway.KeyContextID) != id || h.Get(gateway.KeySentTimestamp) != at {
 					t.Errorf("attempt %d: context ID %s and time %s, were %s and %s", i, h.Get(gateway.KeyContextID), h.Get(gateway.KeySentTimestamp), id, at)
 				}
 			}
-			if got := all[8].Get(gateway.KeyContextID); (got == id) != test.stable {
-				t.Errorf("a fresh copy has context ID %s, the first had %s; want the same: %v", got, id, test.stable)
+			for i, h := range []http.Header{all[7], all[8]} {
+				if got := h.Get(gateway.KeyContextID); (got == id) != test.stable {
+					t.Errorf("call %d has context ID %s, the first had %s; want the same: %v", i+2, got, id, test.stable)
+				}
+			}
+			if got := publisher.ContextID(typeJSON, original); (got == id) != test.stable {
+				t.Errorf("ContextID = %s, sent was %s", got, id)
 			}
 		})
 	}
 }
 
-func TestContextIDIsWrittenBackBeforeTheFirstAttempt(t *testing.T) {
+// One message may go to several topics, or through several publishers, at once.
+func TestConcurrentPublishOfOneMessage(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
-	pub := f.publisher(f.config())
-	msg := message.NewMessage("no UUID", []byte("payload"))
-	seen := make(chan message.Metadata, 1)
-	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Match: func(*http.Request) bool {
-		seen <- maps.Clone(msg.Metadata)
-		return false
-	}})
-	if err := pub.Publish(typeJSON, msg); err != nil {
-		t.Fatal(err)
-	}
-	metadata, sent := <-seen, f.sent()
-	for _, key := range []string{gateway.KeyContextID, gateway.KeySentTimestamp} {
-		if metadata.Get(key) == "" || metadata.Get(key) != sent[key] {
-			t.Errorf("during the first attempt %s was %q in the metadata, %q in the header", key, metadata.Get(key), sent[key])
+	cfg := f.config()
+	cfg.Marshaler = publisher.EnvelopeMarshaler{}
+	pubs := []*publisher.Publisher{f.publisher(f.config()), f.publisher(cfg)}
+	msg := newMessage("payload", "key", "value")
+	var wg sync.WaitGroup
+	for range 20 {
+		for _, pub := range pubs {
+			wg.Go(func() {
+				if err := pub.Publish(typeJSON, msg); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
+	wg.Wait()
+	if want := (message.Metadata{"key": "value"}); !maps.Equal(msg.Metadata, want) {
+		t.Errorf("the caller's metadata became %v", msg.Metadata)
+	}
+	for _, h := range f.headers() {
+		if got := h.Get(gateway.KeyContextID); got != msg.UUID {
+			t.Errorf("context ID %s, want %s", got, msg.UUID)
+		}
+	}
+}
+
+// A Marshaler sees what is sent.
+func TestMarshalerSeesContextIDAndTime(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	var seen message.Metadata
+	cfg.Marshaler = marshalerFunc(func(_ string, msg *message.Message) ([]byte, error) {
+		seen = msg.Metadata
+		return msg.Payload, nil
+	})
+	if err := f.publisher(cfg).Publish(typeJSON, message.NewMessage("no UUID", []byte("payload"))); err != nil {
+		t.Fatal(err)
+	}
+	sent := f.sent()
+	for _, key := range []string{gateway.KeyContextID, gateway.KeySentTimestamp} {
+		if seen.Get(key) == "" || seen.Get(key) != sent[key] {
+			t.Errorf("the Marshaler saw %q as %s, sent was %q", seen.Get(key), key, sent[key])
+		}
+	}
+}
+
+type marshalerFunc func(topic string, msg *message.Message) ([]byte, error)
+
+func (f marshalerFunc) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	return f(topic, msg)
 }
 
 func TestDerivedContextIDsDiffer(t *testing.T) {
@@ -238,7 +275,8 @@ func TestDerivedContextIDsDiffer(t *testing.T) {
 		if err := pub.Publish(c[0], msg); err != nil {
 			t.Fatal(err)
 		}
-		id := msg.Metadata.Get(gateway.KeyContextID)
+		all := f.headers()
+		id := all[len(all)-1].Get(gateway.KeyContextID)
 		if other, ok := seen[id]; ok {
 			t.Errorf("%q has the context ID of %s", c, other)
 		}
@@ -255,8 +293,9 @@ func TestZeroTimeOfALegacySenderCountsAsAbsent(t *testing.T) {
 	if err := f.publisher(f.config()).Publish(typeJSON, msg); err != nil {
 		t.Fatal(err)
 	}
-	if got := msg.Metadata.Get(gateway.KeySentTimestamp); got != f.sent()[gateway.KeySentTimestamp] || strings.HasPrefix(got, "0001") {
-		t.Errorf("sent timestamp %q in the metadata, %q in the header", got, f.sent()[gateway.KeySentTimestamp])
+	at, err := time.Parse(time.RFC3339Nano, f.sent()[gateway.KeySentTimestamp])
+	if err != nil || time.Since(at) > time.Hour {
+		t.Errorf("sent timestamp %v (%v), want now", at, err)
 	}
 }
 

@@ -2,23 +2,22 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/sinks"
 )
 
-// OpensPayloads reports whether Publish itself opens payloads that are not in the
-// message (gateway.KeyPayloadMode): always, but with a Marshaler, which needs the
-// payload in the message. Package sinks asks for it.
-func (p *Publisher) OpensPayloads() bool { return p.cfg.Marshaler == nil }
-
-// setPayload takes the payload from the message, from what its metadata refers
-// to, or from the Marshaler.
+// setPayload takes the payload from the message, from where its metadata refers to, or from
+// the Marshaler.
 func (p *Publisher) setPayload(topic string, msg *message.Message, m *prepared) error {
 	mode := msg.Metadata.Get(gateway.KeyPayloadMode)
 	if mode != "" {
@@ -26,16 +25,19 @@ func (p *Publisher) setPayload(topic string, msg *message.Message, m *prepared) 
 	}
 	payload := []byte(msg.Payload)
 	if p.cfg.Marshaler != nil {
+		own := msg.CopyWithContext()
+		own.Metadata.Set(gateway.KeyContextID, m.request.ContextID)
+		own.Metadata.Set(gateway.KeySentTimestamp, m.request.SentAt.Format(time.RFC3339Nano))
 		var err error
-		if payload, err = p.cfg.Marshaler.Marshal(topic, msg); err != nil {
-			return fmt.Errorf("marshal: %w", err)
+		if payload, err = p.cfg.Marshaler.Marshal(topic, own); err != nil {
+			return fmt.Errorf("marshal: %w: %w", sinks.ErrRejected, err)
 		}
 	}
 	m.request.Payload = payload
 	return nil
 }
 
-// setReferred prepares the sending of a payload that is not in the message.
+// setReferred prepares a payload that is not in the message.
 func (p *Publisher) setReferred(mode string, msg *message.Message, m *prepared) error {
 	switch {
 	case mode != gateway.PayloadModeClaimCheck && mode != gateway.PayloadModeLazy:
@@ -43,7 +45,7 @@ func (p *Publisher) setReferred(mode string, msg *message.Message, m *prepared) 
 	case p.cfg.Marshaler != nil:
 		return invalid(gateway.KeyPayloadMode, "must be absent: a payload outside the message cannot be sent with a Marshaler")
 	case len(msg.Payload) > 0:
-		// One that was made out of a received message, with its metadata.
+		// A message made from a received one, with its metadata.
 		return invalid(gateway.KeyPayloadMode, "must be absent from a message that carries its payload")
 	}
 	open, err := p.opener(mode, msg)
@@ -57,63 +59,61 @@ func (p *Publisher) setReferred(mode string, msg *message.Message, m *prepared) 
 		}
 	}
 	if size < 0 {
-		if size, err = askSize(msg.Context(), open); err != nil {
+		if size, err = p.askSize(msg.Context(), open); err != nil {
 			return err
 		}
 	}
-	told := msg.Metadata.Get(gateway.KeyPayloadSHA256)
-	digest, ok := payloadref.ParseDigest(told)
-	if told != "" && !ok {
+	expected := msg.Metadata.Get(gateway.KeyPayloadSHA256)
+	digest, ok := payloadref.ParseDigest(expected)
+	if expected != "" && !ok {
 		return invalid(gateway.KeyPayloadSHA256, "must be a SHA-256 in hexadecimal")
 	}
 	m.request.Size = size
 	m.open = func(ctx context.Context) (io.ReadCloser, error) {
 		payload, _, err := open(ctx)
-		if err != nil || told == "" {
+		if err != nil || expected == "" {
 			return payload, err
 		}
-		// The client does not send the last bytes before it has seen the end,
-		// so a payload that has changed is never sent whole.
+		// The client sends the last bytes only after it has seen the end, so a payload that
+		// has changed is never sent completely.
 		return payloadref.Verify(payload, digest, errChanged), nil
 	}
 	return nil
 }
 
 // opener returns how the payload that msg refers to is opened.
-func (p *Publisher) opener(mode string, msg *message.Message) (payloadref.Opener, error) {
-	if mode == gateway.PayloadModeClaimCheck && p.cfg.ClaimCheck != nil {
-		reference := msg.Metadata.Get(gateway.KeyPayloadReference)
-		if reference == "" {
-			return nil, invalid(gateway.KeyPayloadReference, "is required by "+gateway.KeyPayloadMode)
-		}
-		return func(ctx context.Context) (io.ReadCloser, int64, error) {
-			return p.cfg.ClaimCheck.Open(ctx, reference)
-		}, nil
+func (p *Publisher) opener(mode string, msg *message.Message) (msgctx.Opener, error) {
+	if mode == gateway.PayloadModeClaimCheck && p.cfg.ClaimCheck != nil && msg.Metadata.Get(gateway.KeyPayloadReference) == "" {
+		return nil, invalid(gateway.KeyPayloadReference, "is required by "+gateway.KeyPayloadMode)
 	}
-	if open := payloadref.FromContext(msg.Context()); open != nil {
+	if open := payloadref.Find(msg.Context(), msg.Metadata, p.cfg.ClaimCheck); open != nil {
 		return open, nil
 	}
 	if mode == gateway.PayloadModeLazy {
-		return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeLazy+" on a message that no subscriber of this process delivered: the payload is still with the service")
+		return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeLazy+" on a message that no subscriber of this process delivered: the payload is still at the service")
 	}
-	return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeClaimCheck+" without publisher.Config.ClaimCheck, which finds the payload")
+	return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeClaimCheck+" without publisher.Config.ClaimCheck, which opens the payload")
 }
 
-// askSize opens the payload to learn its size, which has to be known before it
-// is sent.
-func askSize(ctx context.Context, open payloadref.Opener) (int64, error) {
+// askSize opens the payload to determine its size, which must be known before it is sent.
+func (p *Publisher) askSize(ctx context.Context, open msgctx.Opener) (int64, error) {
+	ctx, cancel := p.untilClosed(ctx)
+	defer cancel()
 	payload, size, err := open(ctx)
+	if p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return 0, ErrClosed
+	}
 	if err != nil {
 		return 0, err
 	}
 	_ = payload.Close() // nothing was read
 	if size < 0 {
-		return 0, invalid(gateway.KeyPayloadSize, "is required: the size of the payload cannot be found out")
+		return 0, invalid(gateway.KeyPayloadSize, "is required: the size of the payload cannot be determined")
 	}
 	return size, nil
 }
 
-// errChanged is a stored payload that is not the one that was stored.
+// errChanged: the stored payload has changed since it was stored.
 var errChanged = &MetadataError{
 	Key: gateway.KeyPayloadSHA256,
 	Err: &gateway.ValidationError{Field: "value", Rule: "must be the SHA-256 of the payload: the stored payload has changed"},

@@ -249,6 +249,8 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 			if err := pub.Publish(typeJSON, sent); err != nil {
 				t.Fatal(err)
 			}
+			all := f.headers()
+			header := all[len(all)-1]
 			got := wait(t, "the message", messages)
 			if got.UUID != uuid || string(got.Payload) != payload {
 				t.Errorf("got UUID %q and %d bytes, want %q and %d", got.UUID, len(got.Payload), uuid, len(payload))
@@ -259,8 +261,8 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 				}
 			}
 			for key, want := range map[string]string{
-				gateway.KeyFilename: "a.zip", gateway.KeyContextID: sent.Metadata.Get(gateway.KeyContextID),
-				gateway.KeySentTimestamp: sent.Metadata.Get(gateway.KeySentTimestamp), gateway.KeyMessageType: typeJSON,
+				gateway.KeyFilename: "a.zip", gateway.KeyContextID: header.Get(gateway.KeyContextID),
+				gateway.KeySentTimestamp: header.Get(gateway.KeySentTimestamp), gateway.KeyMessageType: typeJSON,
 				gateway.KeyPayloadReference: "", gateway.KeyDedupID: "", gateway.KeyEndpointID: "",
 			} {
 				if v := got.Metadata.Get(key); v != want {

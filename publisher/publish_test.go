@@ -63,7 +63,9 @@ func TestOutcomes(t *testing.T) {
 	all := []error{
 		gateway.ErrInvalid, gateway.ErrNoRecipients, gateway.ErrPartialDelivery, gateway.ErrBadRequest, gateway.ErrUnauthorized,
 		gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrTooLarge, gateway.ErrRateLimited, gateway.ErrUnavailable,
+		gateway.ErrIntermediary,
 	}
+	page := []byte("<html>default backend</html>")
 	for name, test := range map[string]struct {
 		fault     gatewaytest.Fault
 		recipient string
@@ -73,7 +75,9 @@ func TestOutcomes(t *testing.T) {
 	}{
 		"400":              {fault: gatewaytest.Fault{Status: 400}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrBadRequest}, requests: 2},
 		"403":              {fault: gatewaytest.Fault{Status: 403}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrForbidden}, requests: 2},
-		"404":              {fault: gatewaytest.Fault{Status: 404}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrNotFound}, requests: 2},
+		"404":              {fault: gatewaytest.Fault{Status: 404}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrIntermediary, gateway.ErrUnavailable}, requests: 6},
+		"400 as a page":    {fault: gatewaytest.Fault{Status: 400, Body: page, ContentType: "text/html"}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrIntermediary, gateway.ErrUnavailable}, requests: 6},
+		"200 as a page":    {fault: gatewaytest.Fault{Status: 200, Body: page, ContentType: "text/html", Times: 2}, outcomes: nil, requests: 5},
 		"413":              {fault: gatewaytest.Fault{Status: 413}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrTooLarge}, requests: 2},
 		"401 for good":     {fault: gatewaytest.Fault{Status: 401}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrUnauthorized}, requests: 3},
 		"429 for good":     {fault: gatewaytest.Fault{Status: 429}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrRateLimited}, requests: 6},
@@ -185,18 +189,15 @@ func TestEndOfTheMessagesContext(t *testing.T) {
 	f.waitRequests(1)
 	cancel()
 	err := wait(t, "the end of Publish", done)
-	if !errors.Is(err, context.Canceled) || errors.Is(err, publisher.ErrClosed) {
+	if err != context.Canceled {
 		t.Errorf("canceled: %v", err)
-	}
-	if e := publishError(t, err); !slices.Equal(e.Outcomes, []publisher.Outcome{publisher.Failed, publisher.NotSent}) {
-		t.Errorf("outcomes %v", e.Outcomes)
 	}
 
 	// Already over: nothing is sent, although there is a free place.
 	for range 20 {
 		err = pub.Publish(typeJSON, msg)
-		if e := publishError(t, err); !errors.Is(err, context.Canceled) || e.Outcomes[0] != publisher.NotSent {
-			t.Errorf("canceled before: %v, %v", err, e.Outcomes)
+		if err != context.Canceled {
+			t.Errorf("canceled before: %v", err)
 		}
 	}
 	if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; got != 1 {

@@ -4,35 +4,35 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/sinks"
 )
 
-var _ message.Publisher = (*Publisher)(nil)
+var (
+	_ message.Publisher = (*Publisher)(nil)
+	_ sinks.Sink        = (*Publisher)(nil)
+)
 
-// Publisher sends Watermill messages through the gateway. Its methods are safe
-// for concurrent use.
+// Publisher sends Watermill messages through the gateway. It is a [sinks.Sink], so
+// that a route can send to it. Its methods are safe for concurrent use.
 type Publisher struct {
 	cfg    Config
 	logger watermill.LoggerAdapter
 	slots  chan struct{}
 
-	ctx     context.Context // ends when Close gives up waiting
-	cancel  context.CancelFunc
-	drained chan struct{} // closed when nothing is under way any more
-
-	mu       sync.Mutex
-	closed   bool
-	underway int // calls of Publish
+	life   *lifecycle.Life
+	ctx    context.Context // ends when Close gives up waiting
+	cancel context.CancelFunc
 }
 
-// New returns a Publisher. A nil logger is silent. The error tells everything
-// that is wrong with the configuration.
+// New returns a Publisher. A nil logger is silent. The error reports every mistake in the
+// configuration.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -44,36 +44,51 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Publisher{
 		cfg: cfg, logger: logger, slots: make(chan struct{}, cfg.MaxRequests),
-		ctx: ctx, cancel: cancel, drained: make(chan struct{}),
+		life: lifecycle.New(), ctx: ctx, cancel: cancel,
 	}, nil
 }
 
-// Publish sends the messages, one after the other in the order given, and
-// returns when the service has answered for each. It stops at the first that
-// fails. Failures of the network and the service are retried by the client
-// before they become errors, within the context of the message.
+// Publish sends the messages one after another, in the order given, and returns once the
+// service has responded for each. It stops at the first that fails. The client retries
+// failures of the network and the service before they become errors, within the context of
+// the message.
 //
-// All messages are checked before the first is sent. The error is a
-// [*PublishError]: with gateway.ErrInvalid for a message that breaks a rule,
-// gateway.ErrNoRecipients when nobody could be reached, and
-// gateway.ErrPartialDelivery when some were; see the sentinels of package
-// gateway. After Close it is [ErrClosed].
+// All messages are checked before the first is sent. When a message's context ends,
+// the context's error is returned as it is. Every other error is a [*sinks.Error]:
 //
-// Context ID and sent timestamp are written into the metadata. Publish keeps
-// neither messages nor payloads after it returned.
+//   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload
+//     above the service's limit included, and for a message that the Marshaler does
+//     not take. It is never sinks.ErrTooLarge, which asks for a claim check: the
+//     service would get the same bytes.
+//   - sinks.ErrClosed after Close, and when the client has been closed.
+//   - sinks.ErrUnavailable for everything else. A payload whose address has expired
+//     is among them: it is redelivered with a new one.
+//
+// It is also a [*PublishError], and matches the sentinels of package gateway:
+// gateway.ErrInvalid for a message that breaks a rule, gateway.ErrNoRecipients if no
+// recipient could be reached, and gateway.ErrPartialDelivery if only some could. A call
+// after Close fails with [ErrClosed] alone.
+//
+// Publish does not change the messages, so one message may be published several
+// times at once, and keeps neither messages nor payloads after it returned.
+// Publishing a message again sends the same context ID, see the package
+// documentation.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	if !p.begin() {
-		return ErrClosed
+	if !p.life.Enter() {
+		return sinkError(topic, ErrClosed)
 	}
-	defer p.end()
+	defer p.life.Leave()
 
 	call := &PublishError{Outcomes: make([]Outcome, len(messages))}
+	ended, stop := firstEnd(messages)
+	defer stop()
 	fail := func(i int, err error) error {
-		call.Index, call.Err = i, err
-		if messages[i] != nil {
-			call.UUID = messages[i].UUID
+		for _, msg := range messages { // the end of any of them ends the call
+			if msg != nil && msg.Context().Err() != nil && isContextError(err) {
+				return msg.Context().Err()
+			}
 		}
-		return call
+		return call.fail(topic, i, messages[i], err)
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {
@@ -83,20 +98,9 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	for i, msg := range messages {
-		outcome, err := p.send(msg, &ready[i])
-		ready[i] = prepared{} // what a Marshaler made is not needed any more
-		call.Outcomes[i] = outcome
-		if outcome == PartiallyDelivered {
-			if p.cfg.OnPartialDelivery != nil {
-				p.cfg.OnPartialDelivery(msg, err)
-			}
-			if p.cfg.PartialDelivery == PartialDeliveryIsSent {
-				p.logger.Info("A message was delivered to some of its direct recipients only", watermill.LogFields{
-					"message_uuid": msg.UUID, "context_id": msg.Metadata.Get(gateway.KeyContextID), "topic": topic,
-				})
-				err = nil
-			}
-		}
+		var err error
+		call.Outcomes[i], err = p.publish(ended, topic, msg, &ready[i])
+		ready[i] = prepared{} // frees what a Marshaler created
 		if err != nil {
 			return fail(i, err)
 		}
@@ -104,22 +108,98 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// send sends one message when there is a free slot.
-func (p *Publisher) send(msg *message.Message, m *prepared) (Outcome, error) {
-	ctx, cancel := context.WithCancel(msg.Context())
-	defer cancel()
-	stop := context.AfterFunc(p.ctx, cancel)
-	defer stop()
+// PublishAsync checks the message, waits until fewer than Config.MaxRequests are in flight,
+// and sends it in the background. Requests are independent of each other, so there is no
+// order. The receipt has the context ID.
+func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	if !p.life.Enter() {
+		return nil, sinkError(topic, ErrClosed)
+	}
+	call := &PublishError{Outcomes: make([]Outcome, 1)}
+	m, err := p.prepare(topic, msg)
+	if err == nil {
+		err = p.takeSlot(msg.Context())
+	}
+	if err != nil {
+		p.life.Leave()
+		return nil, call.fail(topic, 0, msg, err)
+	}
+	publication := &sinks.Publication{}
+	go func() { // ends with the message's context and, by Close, with the publisher's
+		defer p.life.Leave()
+		contextID := m.request.ContextID
+		var err error
+		call.Outcomes[0], err = p.finish(msg.Context(), topic, msg, &m)
+		if err != nil {
+			publication.Resolve(sinks.Receipt{}, call.fail(topic, 0, msg, err))
+			return
+		}
+		publication.Resolve(sinks.Receipt{ID: contextID}, nil)
+	}()
+	return publication, nil
+}
 
+// publish sends one message once a slot is free.
+func (p *Publisher) publish(ended context.Context, topic string, msg *message.Message, m *prepared) (Outcome, error) {
+	ctx := msg.Context()
+	if ended != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(ended, cancel)()
+	}
+	if err := p.takeSlot(ctx); err != nil {
+		return NotSent, err
+	}
+	return p.finish(ctx, topic, msg, m)
+}
+
+// takeSlot waits for a free slot.
+func (p *Publisher) takeSlot(ctx context.Context) error {
 	select {
 	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		return NotSent, p.cause(ctx)
+	default:
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.ctx.Done():
+			return ErrClosed
+		}
 	}
+	err := ctx.Err()
+	if p.ctx.Err() != nil {
+		err = ErrClosed
+	}
+	if err != nil { // both were ready
+		<-p.slots
+	}
+	return err
+}
+
+// finish sends one message that has a slot.
+func (p *Publisher) finish(ctx context.Context, topic string, msg *message.Message, m *prepared) (Outcome, error) {
+	outcome, err := p.send(ctx, m)
+	if outcome != PartiallyDelivered {
+		return outcome, err
+	}
+	if p.cfg.OnPartialDelivery != nil {
+		p.cfg.OnPartialDelivery(msg, err)
+	}
+	if p.cfg.PartialDelivery == PartialDeliveryIsSent {
+		p.logger.Info("Message delivered to only some of its direct recipients", watermill.LogFields{
+			"message_uuid": msg.UUID, "context_id": m.request.ContextID, "topic": topic,
+		})
+		err = nil
+	}
+	return outcome, err
+}
+
+// send sends one message and frees its slot.
+func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	defer func() { <-p.slots }()
-	if ctx.Err() != nil { // both were ready
-		return NotSent, p.cause(ctx)
-	}
+	ctx, cancel := p.untilClosed(ctx)
+	defer cancel()
 	req := m.request
 	if m.open != nil {
 		req.Body = func() (io.ReadCloser, error) { return m.open(ctx) }
@@ -136,51 +216,27 @@ func (p *Publisher) send(msg *message.Message, m *prepared) (Outcome, error) {
 	return Failed, m.nameKey(err)
 }
 
-// cause tells a cancellation by Close apart from one by the message's context.
-func (p *Publisher) cause(ctx context.Context) error {
-	if p.ctx.Err() != nil {
-		return ErrClosed
-	}
-	return ctx.Err()
-}
-
-func (p *Publisher) begin() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.underway++
-	return true
-}
-
-func (p *Publisher) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.underway--
-	if p.closed && p.underway == 0 {
-		close(p.drained)
+// untilClosed returns a context that also ends when Close gives up waiting.
+func (p *Publisher) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
 	}
 }
 
-// Close refuses further messages and waits for those under way, at most for
-// Config.CloseTimeout; then it cancels them, and their Publish returns
-// [ErrClosed]. It is idempotent and may be called from several goroutines, but
-// not from Config.OnPartialDelivery, Marshaler or ClaimCheck, which it would
-// wait for. It does not close the client.
+// Close rejects further messages and waits for those in flight, for at most
+// Config.CloseTimeout; then it cancels them, and their Publish returns [ErrClosed]. It is
+// idempotent and may be called from several goroutines, but not from
+// Config.OnPartialDelivery, Marshaler or ClaimCheck, which it would wait for. It does not
+// close the client.
 func (p *Publisher) Close() error {
-	p.mu.Lock()
-	if !p.closed {
-		p.closed = true
-		if p.underway == 0 {
-			close(p.drained)
-		}
-	}
-	p.mu.Unlock()
-
-	timer := time.AfterFunc(p.cfg.CloseTimeout, p.cancel)
-	defer timer.Stop()
-	<-p.drained
-	p.cancel()
+	p.life.Close(func() {
+		timer := time.AfterFunc(p.cfg.CloseTimeout, p.cancel)
+		defer timer.Stop()
+		<-p.life.Idle()
+		p.cancel()
+	})
 	return nil
 }

@@ -63,7 +63,7 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 		"two payloads":               {metadata: claim, key: gateway.KeyPayloadMode, rule: "carries its payload"},
 		"marshaler and claim check":  {pub: enveloped, payload: "-", metadata: claim, key: gateway.KeyPayloadMode, rule: "Marshaler"},
 		"no claim check":             {pub: f.publisher(f.config()), payload: "-", metadata: claim, key: gateway.KeyPayloadMode, rule: "Config.ClaimCheck"},
-		"lazy from elsewhere":        {payload: "-", metadata: []string{gateway.KeyPayloadMode, gateway.PayloadModeLazy}, key: gateway.KeyPayloadMode, rule: "still with the service"},
+		"lazy from elsewhere":        {payload: "-", metadata: []string{gateway.KeyPayloadMode, gateway.PayloadModeLazy}, key: gateway.KeyPayloadMode, rule: "still at the service"},
 		"no reference":               {payload: "-", metadata: claim[:2], key: gateway.KeyPayloadReference, rule: "required"},
 		"size":                       {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "secret"}, claim...), key: gateway.KeyPayloadSize, rule: "bytes"},
 		"size above the limit":       {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "268435457"}, claim...), key: gateway.KeyPayloadSize, rule: "at most 268435456 bytes"},

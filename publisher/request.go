@@ -11,34 +11,30 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // prepared is a message that has been checked.
 type prepared struct {
 	request gateway.SendMessageRequest
-	// open opens the payload when it is not in the request, once for each
-	// attempt.
+	// open opens the payload if it is not in the request, once per attempt.
 	open func(context.Context) (io.ReadCloser, error)
 }
 
-// prepare makes the request for a message and checks it. It writes context ID
-// and sent timestamp back into the metadata, so that sending the message again
-// sends the same ones.
+// prepare builds and checks the request for a message. The message belongs to the caller,
+// who may be publishing it elsewhere at the same time: it is only read.
 func (p *Publisher) prepare(topic string, msg *message.Message) (prepared, error) {
 	var m prepared
 	if msg == nil {
 		return m, &gateway.ValidationError{Field: "message", Rule: "must not be nil"}
 	}
+	if err := msg.Context().Err(); err != nil {
+		return m, err
+	}
 	var err error
 	if m.request, err = p.headers(topic, msg); err != nil {
 		return m, err
 	}
-	if msg.Metadata == nil {
-		msg.Metadata = make(message.Metadata, 2)
-	}
-	// Before the Marshaler sees it: it makes the same of it the next time.
-	msg.Metadata.Set(gateway.KeyContextID, m.request.ContextID)
-	msg.Metadata.Set(gateway.KeySentTimestamp, m.request.SentAt.Format(time.RFC3339Nano))
 	if err := p.setPayload(topic, msg, &m); err != nil {
 		return m, err
 	}
@@ -49,10 +45,10 @@ func (p *Publisher) prepare(topic string, msg *message.Message) (prepared, error
 	return m, m.nameKey(p.cfg.Client.ValidateMessage(checked))
 }
 
-// noBody stands for a payload that is opened later.
+// noBody is a placeholder for a payload that is opened later.
 func noBody() (io.ReadCloser, error) { return nil, errors.ErrUnsupported }
 
-// headers makes everything of the request but its payload.
+// headers builds the request without its payload.
 func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMessageRequest, error) {
 	meta := func(key, fallback string) string {
 		if v := msg.Metadata.Get(key); v != "" {
@@ -66,11 +62,12 @@ func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMes
 		MessageType:      meta(gateway.KeyMessageType, topic),
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
-		ContextID:        contextID(topic, msg),
+		ContextID:        ContextID(topic, msg),
 		DirectRecipients: p.cfg.DirectRecipients,
 	}
 	if list, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok {
-		// Nobody would become everybody: without recipients a message is published.
+		// Otherwise "no one" would become "everyone": without recipients a message is
+		// published.
 		if req.DirectRecipients = splitList(list); len(req.DirectRecipients) == 0 {
 			return req, invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
 		}
@@ -91,26 +88,29 @@ func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMes
 	return req, err
 }
 
-// sentAt is the time in the metadata. Legacy senders leave times at zero; that
-// counts as absent.
+// sentAt returns the time in the metadata, else that of the first attempt of the route that
+// sends the message, else now. Legacy senders leave times at zero, which counts as absent.
 func sentAt(msg *message.Message) (time.Time, error) {
-	now := time.Now().UTC()
+	first := msgctx.SentAt(msg.Context()).UTC()
+	if first.IsZero() {
+		first = time.Now().UTC()
+	}
 	v := msg.Metadata.Get(gateway.KeySentTimestamp)
 	if v == "" {
-		return now, nil
+		return first, nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, v)
 	if err != nil {
 		return at, invalid(gateway.KeySentTimestamp, "must be an ISO 8601 date-time such as 2006-01-02T15:04:05Z")
 	}
 	if at.IsZero() {
-		return now, nil
+		return first, nil
 	}
 	return at.UTC(), nil
 }
 
-// splitList splits at commas. White space around an item and empty items do not
-// count, as in lists of HTTP headers.
+// splitList splits at commas, ignoring white space around items and empty items, as in
+// lists in HTTP headers.
 func splitList(list string) []string {
 	var items []string
 	for item := range strings.SplitSeq(list, ",") {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/require"
 
 	"github.com/agrimill/agrimill/router"
 )
@@ -46,19 +45,25 @@ func BenchmarkNoMiddleware(b *testing.B) {
 
 func BenchmarkPoisonQueue(b *testing.B) {
 	queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil)}, nil)
-	require.NoError(b, err)
+	if err != nil {
+		b.Fatal(err)
+	}
 	bench(b, queue.Middleware)
 }
 
 func BenchmarkRetry(b *testing.B) {
 	retry, err := router.NewRetry(router.RetryConfig{}, nil)
-	require.NoError(b, err)
+	if err != nil {
+		b.Fatal(err)
+	}
 	bench(b, retry.Middleware)
 }
 
 func BenchmarkDedup(b *testing.B) {
-	dedup, err := router.NewDedup(router.DedupConfig{Scope: "route", Store: newStore(b, 1<<16)}, nil)
-	require.NoError(b, err)
+	dedup, err := router.NewDedup(router.DedupConfig{Scope: "route", DedupSettings: router.DedupSettings{Store: newStore(b, 1<<16)}}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
 	bench(b, dedup.Middleware)
 }
 
@@ -83,14 +88,14 @@ func BenchmarkDefaultKey(b *testing.B) {
 func BenchmarkMemoryStore(b *testing.B) {
 	store := newStore(b, 1<<16)
 	b.ReportAllocs()
-	var key router.Key
+	key := router.Key{15: 1}
 	for i := 0; b.Loop(); i++ {
 		key[0], key[1], key[2], key[3] = byte(i), byte(i>>8), byte(i>>16), byte(i>>24)
-		_, token, err := store.Reserve(b.Context(), key, router.DefaultDedupLease)
+		reservation, err := store.Reserve(b.Context(), deliveryOf(key), router.DefaultDedupLease)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := store.Commit(b.Context(), key, token, router.DefaultDedupTTL); err != nil {
+		if err := store.Commit(b.Context(), deliveryOf(key), reservation.Token, router.DefaultDedupTTL); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -115,12 +120,10 @@ type discard struct{ *memorySink }
 func (discard) Publish(string, ...*message.Message) error { return nil }
 
 // BenchmarkRouter measures one message's way through the whole Router: intake,
-// Watermill, chain, copy, topic and sink, 64 in flight.
+// chain, copy, topic and sink, 64 in flight.
 func BenchmarkRouter(b *testing.B) {
 	from, to := newSource(), discard{newSink(nil)}
-	r, err := router.New(router.Config{Poison: to}, nil)
-	require.NoError(b, err)
-	require.NoError(b, r.Add(farmRoute(from, to)))
+	r := build(b, router.Config{Poison: to}, farmRoute(from, to))
 	result := make(chan error, 1)
 	go func() { result <- r.Run(b.Context()) }()
 	<-r.Running()
@@ -146,6 +149,10 @@ func BenchmarkRouter(b *testing.B) {
 	close(open)
 	<-done
 	b.StopTimer()
-	require.NoError(b, r.Close())
-	require.NoError(b, <-result)
+	if err := r.Close(); err != nil {
+		b.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		b.Fatal(err)
+	}
 }

@@ -90,16 +90,17 @@ func Outage(err error) error { return WithClass(err, ClassOutage) }
 // decided. First match wins:
 //
 //  1. the error says so itself ([Classified])
-//  2. the token endpoint failed: outage. Its answer says nothing about a message.
-//  3. a payload address has expired: redeliver. Only a new event has a new one.
-//  4. partial delivery, no recipients, invalid, 400, 403, 404, 413, undecodable,
-//     too large for or rejected by the sink: permanent
-//  5. context.Canceled, sink or client closed: shutdown
-//  6. 401, 429, 5xx, network, an answer or a redirect that the specification
+//  2. [gateway.Refused]: permanent
+//  3. the token endpoint failed, or an intermediary answered instead of the
+//     gateway: outage. That says nothing about a message.
+//  4. a payload address has expired: redeliver. Only a new event has a new one.
+//  5. undecodable, too large for or rejected by the sink: permanent
+//  6. context.Canceled, sink or client closed: shutdown
+//  7. 401, 429, 5xx, network, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification
 //     does not know, a payload of the wrong size, sink unavailable: outage
-//  7. an expired deadline, a network error, a refused, reset or broken
+//  8. an expired deadline, a network error, a refused, reset or broken
 //     connection: outage
-//  8. anything else: handler
+//  9. anything else: handler
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone
@@ -109,6 +110,12 @@ func Classify(err error) Class {
 		if class := own.ErrorClass(); class != ClassNone {
 			return class
 		}
+	}
+	// Before any outage: a publisher wrapped by sinks.FromPublisher reports errors
+	// that the wrapper does not know as sinks.ErrUnavailable, and the gateway's
+	// verdict is the better one.
+	if gateway.Refused(err) {
+		return ClassPermanent
 	}
 	for _, row := range classes {
 		for _, target := range row.errors {
@@ -134,20 +141,9 @@ var classes = []struct {
 	class  Class
 	errors []error
 }{
-	// A token endpoint that answers 400 or 401 also matches ErrBadRequest or
-	// ErrUnauthorized, so it has to come first.
-	{ClassOutage, []error{gateway.ErrToken}},
+	{ClassOutage, []error{gateway.ErrToken, gateway.ErrIntermediary}},
 	{ClassRedeliver, []error{gateway.ErrPayloadExpired}},
-	// Permanent comes before outage: a publisher wrapped by
-	// sinks.FromPublisher reports errors that the wrapper does not know as
-	// ErrUnavailable, and the gateway's verdict is the better one. A partial
-	// delivery that is repeated would reach the same recipients twice.
-	{ClassPermanent, []error{
-		gateway.ErrPartialDelivery, gateway.ErrNoRecipients, gateway.ErrInvalid,
-		gateway.ErrBadRequest, gateway.ErrForbidden, gateway.ErrNotFound,
-		gateway.ErrTooLarge, gateway.ErrEventTooLarge,
-		sinks.ErrTooLarge, sinks.ErrRejected,
-	}},
+	{ClassPermanent, []error{gateway.ErrEventTooLarge, sinks.ErrTooLarge, sinks.ErrRejected}},
 	{ClassShutdown, []error{context.Canceled, sinks.ErrClosed, gateway.ErrClosed}},
 	{ClassOutage, []error{
 		gateway.ErrUnauthorized, gateway.ErrRateLimited, gateway.ErrUnavailable,

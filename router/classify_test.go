@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
@@ -56,6 +54,12 @@ func TestClassify(t *testing.T) {
 		{"redirect", gateway.ErrRedirect, router.ClassOutage},
 		{"token refused with 400", errors.Join(gateway.ErrToken, gateway.ErrBadRequest), router.ClassOutage},
 		{"token refused with 401", errors.Join(gateway.ErrToken, gateway.ErrUnauthorized), router.ClassOutage},
+		{"intermediary, by its sentinel", gateway.ErrIntermediary, router.ClassOutage},
+		{"intermediary", &gateway.Error{StatusCode: 404, ContentType: "text/html"}, router.ClassOutage},
+		{"intermediary through FromPublisher", sinkError(sinks.ErrUnavailable, &gateway.Error{StatusCode: 413}), router.ClassOutage},
+		{"403 while others succeed", &gateway.Error{StatusCode: 403, ErrorResponse: true}, router.ClassPermanent},
+		{"403 while nobody succeeds", errors.Join(gateway.ErrForbidden, gateway.ErrUnavailable), router.ClassOutage},
+		{"413 of the service", &gateway.Error{StatusCode: 413, ErrorResponse: true}, router.ClassPermanent},
 		{"payload expired", errors.Join(gateway.ErrPayloadExpired, gateway.ErrNotFound), router.ClassRedeliver},
 		{"payload truncated", gateway.ErrPayloadTruncated, router.ClassOutage},
 
@@ -77,14 +81,22 @@ func TestClassify(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, test.want, router.Classify(test.err))
+			if got := router.Classify(test.err); got != test.want {
+				t.Errorf("router.Classify(test.err) = %v, want %v", got, test.want)
+			}
 		})
 	}
 }
 
 func TestWithClassKeepsErrors(t *testing.T) {
-	assert.NoError(t, router.Permanent(nil))
+	if err := router.Permanent(nil); err != nil {
+		t.Error(err)
+	}
 	err := router.Permanent(io.EOF)
-	assert.ErrorIs(t, err, io.EOF)
-	assert.Equal(t, "EOF", err.Error())
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("err = %v, want io.EOF", err)
+	}
+	if got := err.Error(); got != "EOF" {
+		t.Errorf("err.Error() = %q, want EOF", got)
+	}
 }

@@ -1,16 +1,18 @@
 package router
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// ErrConfig is matched by the errors of Validate methods and constructors, and
-// of [Router.Add].
-var ErrConfig = errors.New("router: invalid configuration")
+// ErrConfig is matched by the errors of constructors, Validate methods and
+// [Router.Add].
+var ErrConfig = final.New("router: invalid configuration")
 
 // DefaultCloseTimeout is the default of [Config.CloseTimeout].
 const DefaultCloseTimeout = 30 * time.Second
@@ -22,64 +24,67 @@ type Config struct {
 	// Required. It may be one of the routes' sinks. The Router closes it.
 	//
 	// A message that is too large for it goes there with its payload in
-	// ClaimCheck. Without one it stays unacknowledged, see [PoisonConfig].
+	// ClaimCheck. Without a claim check it stays unacknowledged; see [PoisonConfig].
 	Poison message.Publisher
 	// PoisonTopic is the topic of the poison queue. Empty means
-	// [DefaultPoisonTopic].
+	// [DefaultPoisonTopic]. No route publishes to it: if a route's template yields this
+	// topic and both go to the same sink, an escape is appended.
+	// Two sinks for one broker need topics that cannot be equal.
 	PoisonTopic string
 	// PoisonTimeout bounds one publish to the poison queue. 0 means
 	// [DefaultPoisonTimeout]; negative is an error.
 	PoisonTimeout time.Duration
+	// FailingAfter is [PoisonConfig.FailingAfter] of each route.
+	FailingAfter int
 
-	// Retry configures the retries. Stop, Name and Observer are set per route.
-	Retry RetryConfig
-	// Dedup configures the recognition of duplicates. Scope and Observer are
-	// set per route. The Router closes the Store if it has a method Close() error.
-	Dedup DedupConfig
+	// Retry determines how often and how fast messages are retried.
+	Retry RetrySettings
+	// Dedup determines how duplicates are recognized. The Router closes the Store if it has
+	// a method Close() error.
+	Dedup DedupSettings
 
 	// ClaimCheck stores payloads that are too large for a sink or for the poison
 	// queue: the message is then published with an empty payload and the
 	// metadata gateway.KeyPayloadMode, KeyPayloadReference, KeyPayloadSHA256 and
-	// KeyPayloadSize. Who reads it finds the payload there with
-	// claimcheck.Store.OpenMessage; the publisher does so by itself. Nil means
+	// KeyPayloadSize. Readers open the payload with
+	// claimcheck.Store.OpenMessage; the publisher does so automatically. Nil means
 	// none: a message that is too large goes to the poison queue. The Router
-	// neither closes it nor deletes from it: let the bucket expire what is older
+	// neither closes it nor deletes from it: let the bucket expire objects older
 	// than the broker keeps messages.
-	ClaimCheck ClaimCheck
-	// MaxInlinePayload is the largest payload in bytes that a route takes into
-	// the message when it is still with the service (subscriber.PayloadLazy) and
+	ClaimCheck gateway.ClaimCheck
+	// MaxInlinePayload is the largest payload, in bytes, that a route loads into
+	// the message if it is still with the service (subscriber.PayloadLazy) and
 	// the sink needs it. A larger one, and one of unknown size, is streamed into
-	// ClaimCheck; without one the message goes to the poison queue. A sink that
-	// opens payloads by itself ([sinks.Description.OpensPayloads]) is left to do
+	// ClaimCheck; without a claim check the message goes to the poison queue. A sink that
+	// opens payloads itself ([sinks.Description.OpensPayloads]) is left to do
 	// so. 0 means [DefaultMaxInlinePayload]; negative is an error.
 	MaxInlinePayload int64
 
 	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions
-	// are cancelled, whether the messages in flight are done or not; at 90 % the
-	// sinks are closed, whether the subscribers are or not. 0 means
+	// are canceled even if messages are still in flight; at 90 % the
+	// sinks are closed even if subscribers are not. 0 means
 	// [DefaultCloseTimeout]; negative is an error.
 	CloseTimeout time.Duration
 
-	// Middleware runs outside of the chain, first one outermost, once per
-	// delivery: it sees what the message has come to, not the single attempts.
-	// It may not return messages of its own. For a place inside of the chain see
+	// Middleware runs outside of the chain, the first one outermost, once per
+	// delivery: it sees the final outcome of a message, not individual attempts.
+	// It must not return messages of its own. To run inside of the chain, see
 	// Chain and [Route.Middleware].
 	Middleware []message.HandlerMiddleware
-	// Chain assembles the chain of a route, outside in, from the standard
-	// parts; own middlewares may stand anywhere between them, and parts may be
-	// left out. It is called by Add. Nil means Poison, Retry, Dedup, Recoverer.
+	// Chain assembles the chain of a route, outermost first, from the standard
+	// parts; custom middlewares may be placed anywhere between them, and parts may be
+	// omitted. It is called by Add. Nil means Poison, Retry, Dedup, Recoverer.
 	Chain func(route string, standard Chain) []message.HandlerMiddleware
 
-	// Observer is told what happens to the messages of all routes. Nil means
-	// nobody.
+	// Observer is notified of what happens to the messages of all routes. It may be
+	// nil.
 	Observer Observer
 }
 
-// Chain holds the standard middlewares of one route.
+// Chain holds the standard middlewares of one route. Nil ones are skipped.
 type Chain struct {
-	Poison message.HandlerMiddleware
-	Retry  message.HandlerMiddleware
-	// Dedup is nil when [DedupConfig.Off] is set. Nil middlewares are skipped.
+	Poison    message.HandlerMiddleware
+	Retry     message.HandlerMiddleware
 	Dedup     message.HandlerMiddleware
 	Recoverer message.HandlerMiddleware
 }
@@ -91,23 +96,21 @@ func (c *Config) setDefaults() {
 	if c.CloseTimeout == 0 {
 		c.CloseTimeout = DefaultCloseTimeout
 	}
+	if c.FailingAfter == 0 {
+		c.FailingAfter = DefaultFailingAfter
+	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field with an invalid value; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	if c.CloseTimeout < 0 {
-		return fmt.Errorf("%w: CloseTimeout is negative", ErrConfig)
-	}
-	if err := validPayloads(c.MaxInlinePayload); err != nil {
-		return err
-	}
-	poison := PoisonConfig{Publisher: c.Poison, Topic: c.PoisonTopic, Timeout: c.PoisonTimeout}
-	if err := poison.Validate(); err != nil {
-		return err
-	}
-	if err := c.Retry.Validate(); err != nil {
-		return err
-	}
-	return c.Dedup.Validate()
+	var e validate.Errors
+	e.Check(c.Poison != nil, "Poison", "is required")
+	validate.NotNegative(&e, "PoisonTimeout", c.PoisonTimeout)
+	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
+	e.Join("Retry", c.Retry.Validate())
+	e.Join("Dedup", c.Dedup.Validate())
+	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	return e.Err(ErrConfig)
 }

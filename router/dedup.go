@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// Defaults of [DedupConfig].
+// Defaults of [DedupSettings].
 const (
 	DefaultDedupTTL     = 24 * time.Hour
 	DefaultDedupLease   = time.Minute
@@ -21,44 +25,61 @@ const (
 
 // reservedPolicy is how soon a message comes back that found its key reserved.
 // The holder is at work, so it is soon.
-var reservedPolicy = backoff.Policy{Min: 5 * time.Millisecond, Max: time.Second}
+var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Second}
 
 // ErrReserved says that another copy of the message is being handled right now.
 // [Retry] comes back to it soon and without limit; it never counts as a failure
 // and never opens or closes an outage. Without Retry the message is given back.
 var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
 
-// DedupConfig configures [Dedup]. The zero value is ready for use.
-type DedupConfig struct {
+// DedupSettings say what is remembered and for how long: what a [Router] leaves to its
+// user. The zero value is ready for use.
+type DedupSettings struct {
 	// Store remembers the keys. Nil means a [MemoryStore] with its defaults, one
-	// per Router.
-	Store DedupStore
-	// KeyFunc gives the keys. Nil means [DefaultKey].
-	KeyFunc KeyFunc
+	// per Router. A Router owns its Store and closes it, if it has a method Close.
+	// One that several Routers share, or that outlives them, has to be given to them
+	// behind a type without that method.
+	Store DedupStore `yaml:"-"`
+	// KeyFunc gives the keys. Nil means [DefaultKey]; [NoKey] turns deduplication off.
+	KeyFunc KeyFunc `yaml:"-"`
+	// Owner is who reserves keys, for others who share the Store. Without a Session it
+	// gets one of its own, in a Router the same one for all routes.
+	Owner Owner `yaml:"-"`
 	// TTL is how long a handled message is remembered. 0 means
 	// [DefaultDedupTTL]; negative is an error.
-	TTL time.Duration
+	TTL time.Duration `yaml:"ttl"`
 	// Lease is how long a reservation stands whose holder never comes back,
 	// because its process was killed; for so long a redelivered message waits.
 	// It has to be longer than one attempt of the handler: when it ends early, a
 	// copy that arrives meanwhile is handled too. 0 means [DefaultDedupLease];
 	// negative is an error.
-	Lease time.Duration
+	Lease time.Duration `yaml:"lease"`
 	// StoreTimeout bounds Commit and Release, which go on when the message's
 	// context has ended. 0 means [DefaultStoreTimeout]; negative is an error.
-	StoreTimeout time.Duration
+	StoreTimeout time.Duration `yaml:"store_timeout"`
+}
+
+// DedupConfig configures a [Dedup] that is constructed alone. The zero value is ready
+// for use.
+type DedupConfig struct {
+	// DedupSettings are the same as in [Config.Dedup].
+	DedupSettings
 	// Scope keeps apart the handlers that share a store: one message that
 	// passes through two of them is not a duplicate. It has to be the same in
-	// all processes that share the work. The Router sets it to the route's name;
-	// used alone, an empty Scope means the name of Watermill's handler.
+	// all processes that share the work. A Router sets it to the route's name;
+	// empty means the name of Watermill's handler.
 	Scope string
-	// Off takes deduplication out of the chain. Only the Router looks at it.
-	Off bool
-	// Observer is told about duplicates. Nil means nobody.
+	// Observer gets the duplicates. Nil means nobody.
 	Observer Observer
 }
 
-func (c *DedupConfig) setDefaults() {
+// WithDefaults returns the settings with its defaults filled in.
+func (c DedupSettings) WithDefaults() DedupSettings {
+	c.setDefaults()
+	return c
+}
+
+func (c *DedupSettings) setDefaults() {
 	if c.KeyFunc == nil {
 		c.KeyFunc = DefaultKey
 	}
@@ -73,18 +94,14 @@ func (c *DedupConfig) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
-func (c DedupConfig) Validate() error {
-	switch {
-	case c.TTL < 0:
-		return fmt.Errorf("%w: dedup: TTL is negative", ErrConfig)
-	case c.Lease < 0:
-		return fmt.Errorf("%w: dedup: Lease is negative", ErrConfig)
-	case c.StoreTimeout < 0:
-		return fmt.Errorf("%w: dedup: StoreTimeout is negative", ErrConfig)
-	}
-	return nil
+func (c DedupSettings) Validate() error {
+	var e validate.Errors
+	validate.NotNegative(&e, "TTL", c.TTL)
+	validate.NotNegative(&e, "Lease", c.Lease)
+	validate.NotNegative(&e, "StoreTimeout", c.StoreTimeout)
+	return e.Err(ErrConfig)
 }
 
 // Dedup is the middleware that recognises messages that were handled before. It
@@ -100,6 +117,8 @@ func (c DedupConfig) Validate() error {
 type Dedup struct {
 	config DedupConfig
 	logger watermill.LoggerAdapter
+	// forgotten counts messages that could not be remembered: with a full disk, every one.
+	forgotten ratelog.Line
 }
 
 // NewDedup returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -116,14 +135,17 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 		}
 		config.Store = store
 	}
+	if config.Owner.Session == "" {
+		config.Owner.Session = uuid.NewString()
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
 	return &Dedup{config: config, logger: logger}, nil
 }
 
-// DedupError is a failure of the store. It is a [ClassOutage], unless it is a
-// context error.
+// DedupError is a failure of the store, a panic included. It is a [ClassOutage],
+// unless it is a context error.
 type DedupError struct {
 	// Op is "reserve", "commit" or "release".
 	Op  string
@@ -173,16 +195,21 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if err != nil {
 			return nil, fmt.Errorf("dedup key: %w", err)
 		}
-		if !ok {
+		if !ok || key == (Key{}) {
 			return h(msg)
 		}
 
 		ctx := msg.Context()
-		result, token, err := d.config.Store.Reserve(ctx, key, d.config.Lease)
+		claim := Claim{Keys: Keys{Delivery: key}, Owner: d.config.Owner}
+		var reserved Reservation
+		err = guarded(func() (err error) {
+			reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
+			return err
+		})
 		if err != nil {
 			return nil, &DedupError{Op: "reserve", Err: err}
 		}
-		switch result {
+		switch reserved.State {
 		case Reserved:
 		case Committed:
 			if del := deliveryOf(msg); del != nil {
@@ -205,9 +232,9 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		done := false
 		defer func() {
 			if done {
-				d.commit(ctx, scope, key, token, msg)
+				d.commit(ctx, scope, claim, reserved.Token, msg)
 			} else {
-				d.release(ctx, key, token, msg)
+				d.release(ctx, claim, reserved.Token, msg)
 			}
 		}()
 		out, err = h(msg)
@@ -218,27 +245,52 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 
 // commit never fails the message: it is handled, and handling it again because
 // the store is down would make the duplicate that the store is there to prevent.
-func (d *Dedup) commit(ctx context.Context, scope string, key Key, token Token, msg *message.Message) {
+func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Token, msg *message.Message) {
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
-	if err := d.config.Store.Commit(ctx, key, token, d.config.TTL); err != nil {
+	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {
 		err = &DedupError{Op: "commit", Err: err}
 		text := RedactError(err, msg)
-		d.logger.Error("message is handled but not remembered, a copy may be handled again",
-			redacted(text), watermill.LogFields{"route": scope, "message_uuid": msg.UUID})
+		if suppressed, ok := d.forgotten.Next(); ok {
+			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text),
+				withSuppressed(watermill.LogFields{"route": scope, "message_uuid": msg.UUID}, suppressed))
+		}
 		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Err: err, Text: text})
+		return
+	}
+	if suppressed, ok := d.forgotten.Over(); ok {
+		d.logger.Info("handled messages are recorded again", withSuppressed(watermill.LogFields{"route": scope}, suppressed))
 	}
 }
 
+// withSuppressed adds to the fields of a line how many were left out before it.
+func withSuppressed(fields watermill.LogFields, suppressed int) watermill.LogFields {
+	if suppressed > 0 {
+		fields[ratelog.Field] = suppressed
+	}
+	return fields
+}
+
 // release leaves the rest to the lease when the store is down.
-func (d *Dedup) release(ctx context.Context, key Key, token Token, msg *message.Message) {
+func (d *Dedup) release(ctx context.Context, claim Claim, token Token, msg *message.Message) {
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
-	if err := d.config.Store.Release(ctx, key, token); err != nil {
-		d.logger.Debug("reservation stands until its lease ends", watermill.LogFields{
+	if err := guarded(func() error { return d.config.Store.Release(ctx, claim, token) }); err != nil {
+		d.logger.Debug("reservation not released; it expires with its lease", watermill.LogFields{
 			"message_uuid": msg.UUID, "error": RedactError(err, msg),
 		})
 	}
+}
+
+// guarded calls the store. One that panics has failed, like one that returns an error:
+// the message is not to blame.
+func guarded(call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{Value: value, Stack: debug.Stack()}
+		}
+	}()
+	return call()
 }
 
 // storeContext outlives the message's context: what is known has to be written

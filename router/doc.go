@@ -1,8 +1,7 @@
 // Package router carries messages from Watermill subscribers to sinks without
-// losing any. It assembles Watermill's own Router: a [Route] says where messages
-// come from, what happens to them and where they go; every route is one handler of
-// that Router, which reads its subscription itself and runs each message under the
-// same chain of middlewares, outside in:
+// losing any. A [Route] says where messages come from, what happens to them and where
+// they go. It reads its subscription itself, not through Watermill's own Router, and
+// runs each message under the same chain of Watermill middlewares, outside in:
 //
 //	poison queue → retry → dedup → recoverer → handler, which publishes to the sink
 //
@@ -15,7 +14,7 @@
 // [Outage], [WithClass], or a method ErrorClass):
 //
 //   - [ClassPermanent]: to the poison queue at once.
-//   - [ClassHandler]: tried [RetryConfig.MaxAttempts] times, then to the poison queue.
+//   - [ClassHandler]: tried [RetrySettings.MaxAttempts] times, then to the poison queue.
 //   - [ClassOutage]: tried until it works. Never to the poison queue.
 //   - [ClassShutdown], [ClassRedeliver]: given back (nack); the subscriber
 //     delivers the message again, perhaps in the next run. Never to the poison queue.

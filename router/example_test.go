@@ -138,7 +138,7 @@ func ExampleNewRetry() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	retry, err := router.NewRetry(router.RetryConfig{MaxAttempts: 3, InitialInterval: time.Millisecond}, nil)
+	retry, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 3, InitialInterval: time.Millisecond}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -185,10 +185,10 @@ func ExampleNewRetry() {
 // A key of one's own: messages with the same order number are copies.
 func ExampleKeyOf() {
 	config := router.DedupConfig{
-		KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
+		DedupSettings: router.DedupSettings{KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
 			number := msg.Metadata.Get("order-number")
 			return router.KeyOf(scope, number), number != "", nil
-		},
+		}},
 	}
 	dedup, err := router.NewDedup(config, nil)
 	if err != nil {
@@ -255,12 +255,13 @@ func ExampleNewMemoryStore() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, key := context.Background(), router.KeyOf("order", "17")
-	result, token, err := store.Reserve(ctx, key, time.Minute)
-	fmt.Println(result == router.Reserved, err)
-	fmt.Println(store.Commit(ctx, key, token, time.Hour))
-	result, _, err = store.Reserve(ctx, key, time.Minute)
-	fmt.Println(result == router.Committed, err)
+	ctx := context.Background()
+	claim := router.Claim{Keys: router.Keys{Delivery: router.KeyOf("order", "17")}}
+	reservation, err := store.Reserve(ctx, claim, time.Minute)
+	fmt.Println(reservation.State == router.Reserved, err)
+	fmt.Println(store.Commit(ctx, claim, reservation.Token, time.Hour))
+	reservation, err = store.Reserve(ctx, claim, time.Minute)
+	fmt.Println(reservation.State == router.Committed, err)
 	// Output:
 	// true <nil>
 	// <nil>

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/reminders"
 )
 
 // gate keeps the messages of one handler from hammering a sink that is down.
@@ -19,6 +21,7 @@ type gate struct {
 
 	closed    atomic.Bool   // mirror of outage != nil, for the fast path
 	successes atomic.Uint64 // attempts that reached the sink
+	healed    atomic.Uint64 // those of messages that had been refused in between
 	waiting   atomic.Int64
 
 	mu     sync.Mutex
@@ -31,9 +34,12 @@ type outage struct {
 	over  chan struct{} // closed when the gate opens
 	turn  chan struct{} // holds one token: the right to probe
 
-	// Both belong to the holder of the token.
+	// These belong to the holder of the token.
+	waits    bool // for what was never there, see ErrNotConnected
 	failures int
-	next     time.Time // not to be probed before
+	next     time.Time       // not to be probed before, unless
+	wake     <-chan struct{} // is closed: the sink is back
+	told     int             // how often it was told that the outage goes on
 }
 
 // enter waits until the message may be tried. It returns the outage that the
@@ -77,6 +83,9 @@ func (g *gate) wait(ctx context.Context, o *outage) (probe, ok bool) {
 	select {
 	case <-timer.C:
 		return true, true
+	case <-o.wake:
+		o.failures = 0 // should it not be all there yet, it will be soon
+		return true, true
 	case <-o.over:
 		return false, true // the token goes down with the outage
 	case <-ctx.Done():
@@ -105,10 +114,23 @@ func (g *gate) succeeded() *outage {
 	return o
 }
 
+// failedHow is how an attempt failed by outage.
+type failedHow int
+
+const (
+	failedDown     failedHow = iota
+	failedWaiting            // what it needs was never there
+	failedAnswered           // somebody answers, and not as hoped
+)
+
 // failed is called after an attempt that failed by outage. probe is what enter
-// returned, seen the value of successes before the attempt. It returns whether
-// the gate is closed now, and the outage if this failure began it.
-func (g *gate) failed(probe *outage, seen uint64) (closed bool, began *outage) {
+// returned, seen the value of successes before the attempt, wake what was known
+// before it of the sink's return. It returns whether
+// the gate is closed now, and the outage if this failure began it, or made it one
+// that is more than a wait for the first connection, which failedWaiting stands for.
+// lasted is how long the outage has lasted when it is time to tell of it again, which
+// is done for failedAnswered, else 0.
+func (g *gate) failed(probe *outage, seen uint64, wake <-chan struct{}, how failedHow) (closed bool, began *outage, lasted time.Duration) {
 	if probe != nil {
 		g.mu.Lock()
 		current := g.outage == probe
@@ -116,30 +138,44 @@ func (g *gate) failed(probe *outage, seen uint64) (closed bool, began *outage) {
 		if current {
 			probe.next = time.Now().Add(g.delay(probe.failures))
 			probe.failures++
+			probe.wake = wake
+			if probe.waits && how != failedWaiting {
+				// It was reached in the meantime, so this is an outage like others.
+				probe.waits = false
+				began = probe
+			}
+			if how == failedAnswered {
+				since := time.Since(probe.since)
+				if due := reminders.Due(since); due > probe.told {
+					probe.told, lasted = due, since
+				}
+			}
 			probe.turn <- struct{}{}
-			return true, nil
+			return true, began, lasted
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.outage != nil {
-		return true, nil
+		return true, nil, 0
 	}
 	if g.successes.Load() != seen {
-		return false, nil
+		return false, nil, 0
 	}
 	now := time.Now()
 	o := &outage{
 		since:    now,
+		waits:    how == failedWaiting,
 		over:     make(chan struct{}),
 		turn:     make(chan struct{}, 1),
 		failures: 1,
 		next:     now.Add(g.delay(0)),
+		wake:     wake,
 	}
 	o.turn <- struct{}{}
 	g.outage = o
 	g.closed.Store(true)
-	return true, o
+	return true, o, 0
 }
 
 // passed gives the turn on after a probe that said nothing about the sink.

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -62,13 +64,17 @@ func TestGatewayToSink(t *testing.T) {
 	store := newStore(t, 0)
 	run := func() (*router.Router, func() error) {
 		client, err := gateway.New(server.ClientConfig())
-		require.NoError(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		sub, err := subscriber.New(subscriber.Config{
 			Client: client, Order: subscriber.Unordered,
 			Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
 		}, nil)
-		require.NoError(t, err)
-		r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupConfig{Store: store}}, router.Route{
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
 			Name: "farm", From: sub, Topic: subscriber.AllData, To: to,
 			Transform: func(msg *message.Message) ([]*message.Message, error) {
 				if len(msg.Payload) == 0 || msg.Payload[0] != '{' {
@@ -86,31 +92,44 @@ func TestGatewayToSink(t *testing.T) {
 			if i%100 == 50 {
 				payload = "broken"
 			}
-			_, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(payload)})
-			require.NoError(t, err)
+			if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(payload)}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	send(0, n/2)
 	_, stop := run()
 	to.wait(t, 30)
-	require.NoError(t, stop())
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
 	send(n/2, n)
 	_, stop = run()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	require.NoError(t, server.WaitConfirmed(ctx, n))
-	require.NoError(t, stop())
+	if err := server.WaitConfirmed(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
 
-	assert.Zero(t, early.Load(), "confirmations of messages that nobody held")
+	if got := early.Load(); got != 0 {
+		t.Errorf("early.Load() = %d, want 0: confirmations of messages that nobody held", got)
+	}
 	ids := map[string]int{}
 	for _, m := range to.all() {
 		ids[m.msg.Metadata[gateway.KeyMessageID]]++
 	}
-	assert.Len(t, ids, n-3)
-	for id, times := range ids {
-		assert.Equal(t, 1, times, id)
+	if len(ids) != n-3 {
+		t.Errorf("ids has %d elements, want %d: %+v", len(ids), n-3, ids)
 	}
-	assert.Len(t, poison.all(), 3)
+	for id, times := range ids {
+		if times != 1 {
+			t.Errorf("times = %d, want 1: %v", times, id)
+		}
+	}
+	poison.wantStored(t, 3)
 }
 
 // From somewhere into the gateway: acknowledged after the 200, and a message
@@ -125,30 +144,214 @@ func TestSinkToGateway(t *testing.T) {
 	config := server.ClientConfig()
 	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
 	client, err := gateway.New(config)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, client.Close()) }()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	from, poison := newSource(), newSink(nil)
 	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
-		Name: "to gateway", From: from, Topic: "in", To: sinks.FromPublisher("gateway", pub), ToTopic: "{type}",
+		Name: "to gateway", From: from, Topic: "in", To: pub, ToTopic: "{type}",
 	})
 	send := func(recipient string) {
 		msg := message.NewMessage("a4a2d4a9-52f4-4d6c-9f2a-6e5b6f0f3c11", []byte(`{"n":1}`))
 		msg.Metadata[gateway.KeyMessageType] = messageType
 		msg.Metadata[gateway.KeyDirectRecipients] = recipient
 		from.messages <- msg
-		assert.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
 	send(receiver.ID)
-	assert.Equal(t, 5, outage.Hits())
-	require.Len(t, server.Ledger(), 1)
-	assert.Equal(t, receiver.ID, server.Ledger()[0].EndpointID)
-	assert.Empty(t, poison.all())
+	if got := outage.Hits(); got != 5 {
+		t.Errorf("outage.Hits() = %d, want 5", got)
+	}
+	if n := len(server.Ledger()); n != 1 {
+		t.Fatalf("server.Ledger() has %d elements, want 1", n)
+	}
+	if got := server.Ledger()[0].EndpointID; got != receiver.ID {
+		t.Errorf("server.Ledger()[0].EndpointID = %q, want %q", got, receiver.ID)
+	}
+	poison.wantStored(t, 0)
 
 	send("11111111-2222-4333-8444-555555555555")
-	require.Len(t, poison.all(), 1)
-	assert.Equal(t, "permanent", poison.all()[0].msg.Metadata[router.KeyPoisonClass])
-	require.NoError(t, r.stop())
+	poison.wantStored(t, 1)
+	if got := poison.all()[0].msg.Metadata[router.KeyPoisonClass]; got != "permanent" {
+		t.Errorf("KeyPoisonClass = %q, want permanent", got)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the gateway gets in all attempts to deliver one message has one context ID and
+// one sent timestamp, by which receivers recognize a copy, whoever made the message: a
+// broker or a handler that makes new UUIDs in each attempt.
+func TestRetriesIntoTheGatewayAreRecognizable(t *testing.T) {
+	const messageType = "app:test:json"
+	handler := func(id func() string) message.HandlerFunc {
+		var attempts atomic.Int64
+		return func(*message.Message) ([]*message.Message, error) {
+			last := fmt.Appendf(nil, "attempt %d", attempts.Add(1)) // never the same again
+			return []*message.Message{
+				message.NewMessage(id(), []byte("equal")), message.NewMessage(id(), []byte("equal")), message.NewMessage(id(), last),
+			}, nil
+		}
+	}
+	for name, test := range map[string]struct {
+		uuid      string // of the source's message
+		transform message.HandlerFunc
+		want      string // context ID
+		again     bool   // also when the source delivers the message again
+	}{
+		"UUID of the source":                 {uuid: "a4a2d4a9-52f4-4d6c-9f2a-6e5b6f0f3c11", want: "a4a2d4a9-52f4-4d6c-9f2a-6e5b6f0f3c11", again: true},
+		"another ID of the source":           {uuid: "orders/7/4711", again: true},
+		"no ID":                              {},
+		"handler with new UUIDs":             {uuid: "source", transform: handler(watermill.NewUUID)},
+		"handler with new ULIDs":             {uuid: "source", transform: handler(watermill.NewULID)},
+		"handler without UUIDs":              {uuid: "source", transform: handler(func() string { return "" }), again: true},
+		"handler without UUIDs, source also": {transform: handler(func() string { return "" })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := gatewaytest.New(t, gatewaytest.Config{})
+			sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+			type identity struct{ context, at string }
+			var mu sync.Mutex
+			var sent []identity
+			// The first message fails twice; then the third one, and all come again.
+			server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Match: func(r *http.Request) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, identity{r.Header.Get(gateway.KeyContextID), r.Header.Get(gateway.KeySentTimestamp)})
+				n := len(sent)
+				return n == 1 || n == 2 || n == 5 && test.transform != nil
+			}})
+
+			config := server.ClientConfig()
+			config.Retry = gateway.RetryConfig{MaxAttempts: 1}
+			client, err := gateway.New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := client.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := newSource()
+			r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
+				Name: "to gateway", From: from, Topic: "in", To: pub, Transform: test.transform,
+				TopicFunc: func(*message.Message) (string, error) { return messageType, nil },
+			})
+			for range 2 { // one delivery, and another one of the same message
+				msg := message.NewMessage(test.uuid, []byte("payload"))
+				from.messages <- msg
+				wantAck(t, msg)
+				if len(msg.Metadata) != 0 {
+					t.Fatalf("msg.Metadata = %+v, want none: the route wrote into the source's metadata", msg.Metadata)
+				}
+			}
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+
+			same := func(what string, requests ...int) {
+				for _, n := range requests {
+					if sent[n].context != sent[requests[0]].context {
+						t.Errorf("sent[n].context = %q, want %q: context ID of %s in request %d", sent[n].context, sent[requests[0]].context, what, n)
+					}
+				}
+			}
+			first, again := sent[:3], sent[3:]
+			if test.transform == nil {
+				same("the message", 0, 1, 2)
+			} else {
+				first, again = sent[:8], sent[8:]
+				same("the first message", 0, 1, 2, 5)
+				same("the second message", 3, 6)
+				contexts := map[string]bool{}
+				for _, s := range first {
+					contexts[s.context] = true
+				}
+				if len(contexts) != 4 {
+					t.Errorf("contexts has %d elements, want 4: two equal messages and two payloads of the third are four payloads: %+v", len(contexts), contexts)
+				}
+			}
+			if test.want != "" {
+				if first[0].context != test.want {
+					t.Errorf("first[0].context = %q, want %q", first[0].context, test.want)
+				}
+			}
+			for n, s := range first {
+				if s.at != first[0].at {
+					t.Errorf("s.at = %q, want %q: sent timestamp of request %d", s.at, first[0].at, n)
+				}
+			}
+			if same := again[0].context == first[0].context; same != test.again {
+				t.Errorf("same context ID when the source delivers the message again: %t, want %t", same, test.again)
+			}
+		})
+	}
+}
+
+// A deployment that answers 404 for a moment ends nothing. When the service itself
+// refuses the stream for long enough, Run ends and says so.
+func TestRunTellsThatTheStreamWasRefused(t *testing.T) {
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: client, Reconnect: subscriber.Backoff{Initial: time.Millisecond, Max: 5 * time.Millisecond},
+		StreamRefusedFor: 200 * time.Millisecond,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := build(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: newSink(nil)})
+	result := make(chan error, 1)
+	go func() { result <- r.Run(t.Context()) }()
+	connects := func(n int64) func() bool {
+		return func() bool { s := sub.Stats().Stream; return s.Connected && s.Connects == n }
+	}
+	testkit.Eventually(t, "the first connection", connects(1))
+
+	ingress := server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{
+		Status: http.StatusNotFound, Body: []byte("<html>default backend</html>"), ContentType: "text/html",
+	})
+	server.CutStreams()
+	time.AfterFunc(400*time.Millisecond, ingress.Lift)
+	testkit.Eventually(t, "the second connection", connects(2))
+
+	server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: http.StatusForbidden})
+	server.CutStreams()
+	select {
+	case err := <-result:
+		if !errors.Is(err, router.ErrRoutesEnded) {
+			t.Errorf("err = %v, want ErrRoutesEnded", err)
+		}
+		if !errors.Is(err, subscriber.ErrStreamRefused) {
+			t.Errorf("err = %v, want ErrStreamRefused", err)
+		}
+		if !errors.Is(err, gateway.ErrForbidden) {
+			t.Errorf("err = %v, want ErrForbidden", err)
+		}
+		if got := r.Health()[0].LastError; !strings.Contains(got, "status 403") {
+			t.Errorf("r.Health()[0].LastError = %q, want %q in it", got, "status 403")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run has not ended")
+	}
 }

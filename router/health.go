@@ -18,6 +18,10 @@ const (
 	StateRunning RouteState = "running"
 	// StateOutage: an outage is on. Messages wait, none is lost.
 	StateOutage RouteState = "outage"
+	// StateFailing: messages are taken and handled, and the last ones were all
+	// poisoned, as many as [Config.FailingAfter] says. It ends with the next message
+	// that is delivered.
+	StateFailing RouteState = "failing"
 	// StateEnded: the subscription has ended while the Router runs.
 	StateEnded RouteState = "ended"
 	// StateFailed: the subscription was refused for good; see LastError.
@@ -45,6 +49,8 @@ type RouteHealth struct {
 	Duplicates uint64 `json:"duplicates"`
 	Poisoned   uint64 `json:"poisoned"`
 	Returned   uint64 `json:"returned"`
+	// PoisonedInARow counts those of Poisoned since the last one that was delivered.
+	PoisonedInARow uint64 `json:"poisoned_in_a_row"`
 	// Retries counts the attempts that were followed by another one.
 	Retries uint64 `json:"retries"`
 	// RetriesByClass are the same by the class of the error that was tried again.
@@ -76,11 +82,16 @@ type health struct {
 	retries     [ClassRedeliver + 1]atomic.Uint64 // by class
 	lastSuccess atomic.Int64                      // Unix nanoseconds, 0 = never
 
+	failingAfter uint64
+	poisonedRow  atomic.Uint64
+	failingSince atomic.Int64 // Unix nanoseconds, 0 = it is not failing
+
 	mu          sync.Mutex
 	state       RouteState
 	since       time.Time
 	lastError   string
 	lastErrorAt time.Time
+	cause       error // why the route has ended by itself, if it is known
 }
 
 // Observe implements [Observer].
@@ -92,8 +103,18 @@ func (h *health) Observe(e Event) {
 	if e.Kind == EventRetry && e.Class >= 0 && int(e.Class) < len(h.retries) {
 		h.retries[e.Class].Add(1)
 	}
-	if e.Kind == EventDelivered {
+	switch e.Kind {
+	case EventDelivered:
 		h.lastSuccess.Store(time.Now().UnixNano())
+		if h.poisonedRow.Load() != 0 {
+			h.poisonedRow.Store(0)
+			h.failingSince.Store(0)
+		}
+	case EventPoisoned:
+		if h.poisonedRow.Load()+1 >= h.failingAfter {
+			h.failingSince.CompareAndSwap(0, time.Now().UnixNano())
+		}
+		h.poisonedRow.Add(1)
 	}
 	if e.Text != "" && e.Class != ClassShutdown {
 		h.fail(e.Text)
@@ -115,6 +136,14 @@ func (h *health) setState(state RouteState) {
 	}
 }
 
+// end sets a state that the route does not leave by itself, and why it is in it.
+func (h *health) end(state RouteState, cause error) {
+	h.setState(state)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cause = cause
+}
+
 // report fills in everything but what the retry middleware knows.
 func (h *health) report() RouteHealth {
 	h.mu.Lock()
@@ -123,6 +152,10 @@ func (h *health) report() RouteHealth {
 		LastError: h.lastError, LastErrorAt: h.lastErrorAt,
 	}
 	h.mu.Unlock()
+	report.PoisonedInARow = h.poisonedRow.Load()
+	if since := h.failingSince.Load(); since != 0 && report.State == StateRunning {
+		report.State, report.Since = StateFailing, time.Unix(0, since)
+	}
 	report.InFlight = int(h.inFlight.Load())
 	report.Delivered = h.counts[EventDelivered].Load()
 	report.Filtered = h.counts[EventFiltered].Load()

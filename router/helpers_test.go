@@ -3,15 +3,12 @@ package router_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -66,6 +63,12 @@ func (s *memorySink) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
+func (s *memorySink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	p := &sinks.Publication{}
+	p.Resolve(sinks.Receipt{}, s.Publish(topic, msg))
+	return p, nil
+}
+
 func (s *memorySink) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,6 +88,14 @@ func (s *memorySink) all() []storedMessage {
 	return append([]storedMessage(nil), s.stored...)
 }
 
+// wantStored fails the test unless n messages are stored.
+func (s *memorySink) wantStored(t *testing.T, n int) {
+	t.Helper()
+	if all := s.all(); len(all) != n {
+		t.Fatalf("%d messages stored, want %d", len(all), n)
+	}
+}
+
 func (s *memorySink) callCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,6 +106,14 @@ func (s *memorySink) closeCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closes
+}
+
+// wantClosed fails the test unless Close was called n times.
+func (s *memorySink) wantClosed(t *testing.T, n int) {
+	t.Helper()
+	if got := s.closeCount(); got != n {
+		t.Errorf("sink closed %d times, want %d", got, n)
+	}
 }
 
 // wait blocks until n messages are stored.
@@ -190,6 +209,22 @@ func (s *source) closeCount() int {
 	return s.closes
 }
 
+// wantClosed fails the test unless Close was called n times.
+func (s *source) wantClosed(t *testing.T, n int) {
+	t.Helper()
+	if got := s.closeCount(); got != n {
+		t.Errorf("source closed %d times, want %d", got, n)
+	}
+}
+
+// publish sends a message to the topic "in".
+func publish(t *testing.T, to message.Publisher, msg *message.Message) {
+	t.Helper()
+	if err := to.Publish("in", msg); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // verdict is how a message ended.
 func verdict(t *testing.T, msg *message.Message) string {
 	t.Helper()
@@ -201,6 +236,22 @@ func verdict(t *testing.T, msg *message.Message) string {
 	case <-time.After(20 * time.Second):
 		t.Fatal("message is still open")
 		return ""
+	}
+}
+
+// wantAck fails the test unless the message is acked.
+func wantAck(t *testing.T, msg *message.Message) {
+	t.Helper()
+	if got := verdict(t, msg); got != "ack" {
+		t.Fatalf("message %s: %s, want ack", msg.UUID, got)
+	}
+}
+
+// wantNack fails the test unless the message is nacked.
+func wantNack(t *testing.T, msg *message.Message) {
+	t.Helper()
+	if got := verdict(t, msg); got != "nack" {
+		t.Fatalf("message %s: %s, want nack", msg.UUID, got)
 	}
 }
 
@@ -228,7 +279,22 @@ func farmMessage(id, endpoint, contextID, payload string) *message.Message {
 }
 
 // fastRetry keeps real-time tests quick.
-var fastRetry = router.RetryConfig{InitialInterval: time.Millisecond, MaxInterval: 4 * time.Millisecond}
+var fastRetry = router.RetrySettings{InitialInterval: time.Millisecond, MaxInterval: 4 * time.Millisecond}
+
+// build returns a Router with the routes.
+func build(t testing.TB, config router.Config, routes ...router.Route) *router.Router {
+	t.Helper()
+	r, err := router.New(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range routes {
+		if err := r.Add(route); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
 
 // running is a Router that runs for the duration of a test.
 type running struct {
@@ -238,11 +304,7 @@ type running struct {
 
 func start(t *testing.T, config router.Config, routes ...router.Route) *running {
 	t.Helper()
-	r, err := router.New(config, nil)
-	require.NoError(t, err)
-	for _, route := range routes {
-		require.NoError(t, r.Add(route))
-	}
+	r := build(t, config, routes...)
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()
@@ -273,31 +335,4 @@ func failTimes(n int, err error) func(string, *message.Message) error {
 		}
 		return nil
 	}
-}
-
-// logBook records what is logged.
-type logBook struct {
-	mu    *sync.Mutex
-	lines *[]string
-	with  watermill.LogFields
-}
-
-func newLogBook() logBook { return logBook{mu: &sync.Mutex{}, lines: new([]string)} }
-
-func (l logBook) add(level, msg string, err error, fields watermill.LogFields) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*l.lines = append(*l.lines, fmt.Sprintf("%s %s err=%v %v", level, msg, err, l.with.Add(fields)))
-}
-func (l logBook) Error(msg string, err error, f watermill.LogFields) { l.add("ERROR", msg, err, f) }
-func (l logBook) Info(msg string, f watermill.LogFields)             { l.add("INFO", msg, nil, f) }
-func (l logBook) Debug(msg string, f watermill.LogFields)            { l.add("DEBUG", msg, nil, f) }
-func (l logBook) Trace(msg string, f watermill.LogFields)            { l.add("TRACE", msg, nil, f) }
-func (l logBook) With(f watermill.LogFields) watermill.LoggerAdapter {
-	return logBook{l.mu, l.lines, l.with.Add(f)}
-}
-func (l logBook) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]string(nil), *l.lines...)
 }

@@ -8,9 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // ErrSubscriptionEnded says that a subscriber closed its channel while the
@@ -18,22 +21,23 @@ import (
 var ErrSubscriptionEnded = errors.New("subscription ended")
 
 // subscribePolicy is how often a subscription that failed is tried again.
-var subscribePolicy = backoff.Policy{Min: 500 * time.Millisecond, Max: 30 * time.Second}
+var subscribePolicy = backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * time.Second}
+
+// subscribeOverdue is how long a source may take to come up. It is waited for without
+// an error until then: everything may be starting at the same time.
+const subscribeOverdue = time.Minute
 
 // maxIdle is how many goroutines of a route wait for messages at most. More are
 // started when as many messages are in flight, and end with their messages.
 const maxIdle = 64
 
-// intake is a route as a handler of Watermill's Router. That Router gives it one
-// message, and the intake handles it as long as the route lives: it reads the
-// subscription itself and handles each message at once, in a goroutine that has
-// nothing else to do meanwhile. If each message went through Watermill's Router,
-// it would pass three more goroutines, start a fourth, and Watermill would cancel
-// the subscription when it begins to close, and with it, for most subscribers, the
-// contexts of the messages that it then waits for. The intake instead stops
-// reading, keeps the subscription until the messages in flight are done and
-// acknowledged, and gives it up then. And a subscription that fails does not fail
-// the other routes.
+// intake reads the subscription of a route and handles each message at once, in a
+// goroutine that has nothing else to do meanwhile. Watermill's own Router would take
+// each message through three more goroutines, start a fourth, and cancel the
+// subscription when it begins to close, and with it, for most subscribers, the
+// contexts of the messages that it then waits for. The intake instead stops reading,
+// keeps the subscription until the messages in flight are done and acknowledged, and
+// gives it up then. And a subscription that fails does not fail the other routes.
 type intake struct {
 	*route
 
@@ -44,60 +48,40 @@ type intake struct {
 
 	running   *sync.WaitGroup // counts all goroutines
 	attempted func()          // called after the first attempt
-
-	shift chan *message.Message // the one message for Watermill; closed when the route has ended
-	// names has what Watermill puts into the context of a message, for
-	// message.HandlerNameFromCtx and its like, which middlewares of others use.
-	names context.Context
-	idle  atomic.Int64 // goroutines that wait for a message
+	names     *names          // for the contexts of the messages
+	idle      atomic.Int64    // goroutines that wait for a message
 }
-
-// String makes the subscriber's type visible in Watermill's message context.
-func (in *intake) String() string { return fmt.Sprintf("%T", in.From) }
-
-// Subscribe implements message.Subscriber. It neither blocks nor fails.
-func (in *intake) Subscribe(context.Context, string) (<-chan *message.Message, error) {
-	in.shift <- message.NewMessage("", nil)
-	return in.shift, nil
-}
-
-// Close implements message.Subscriber. The Router closes the route's subscriber
-// itself, later.
-func (in *intake) Close() error { return nil }
 
 // run reads until the subscriber has closed its channel, or Close has no more time
 // for that.
-func (in *intake) run(shift *message.Message) error {
-	defer in.running.Done()
-	defer close(in.shift)
-	in.names = shift.Context()
+func (in *intake) run() {
 	messages := in.subscribe(in.Topic)
 	if messages == nil {
-		return nil
+		return
 	}
 	closed := make(chan struct{})
 	in.startReading(messages, sync.OnceFunc(func() { close(closed) }))
 	select {
 	case <-closed:
 		in.ended()
-		return nil
+		return
 	case <-in.stop:
 	}
 	// A subscriber that is just handing over a message must not hang.
 	select {
 	case <-in.release:
 	case <-in.abandon:
-		return nil
+		return
 	}
 	for {
 		select {
 		case msg, ok := <-messages:
 			if !ok {
-				return nil
+				return
 			}
 			msg.Nack()
 		case <-in.abandon:
-			return nil
+			return
 		}
 	}
 }
@@ -159,6 +143,7 @@ func growStack(n int) byte {
 // subscribe tries until it works; nil means that it was given up.
 func (in *intake) subscribe(topic string) <-chan *message.Message {
 	attempted := in.attempted
+	began, overdue := time.Now(), false
 	for n := 0; ; n++ {
 		select {
 		case <-in.stop:
@@ -170,25 +155,36 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 		if err == nil {
 			in.health.setState(StateRunning)
 			if n > 0 {
-				in.logger.Info("subscribed at last", nil)
+				in.logger.Info("subscription established", nil)
 			}
 			attempted()
 			return messages
 		}
+		select {
+		case <-in.stop: // Close may have closed the subscriber before it was asked
+			attempted()
+			return nil
+		default:
+		}
 		text := RedactError(err, nil)
 		in.health.fail(text)
-		refused := Classify(err) == ClassPermanent
+		refused := final.Is(err) || Classify(err) == ClassPermanent
 		if refused {
-			in.health.setState(StateFailed)
+			in.health.end(StateFailed, err)
 		}
 		attempted()
 		attempted = func() {}
 		if refused {
-			in.logger.Error("subscription refused, the route does not run", redacted(text), nil)
+			in.logger.Error("subscription refused; route not running", redacted(text), nil)
 			return nil
 		}
-		if n == 0 {
-			in.logger.Error("cannot subscribe yet, trying until it works", redacted(text), nil)
+		switch {
+		case n == 0:
+			warnlog.Warn(in.logger, "source unavailable; retrying the subscription", watermill.LogFields{"reason": text})
+		case !overdue && time.Since(began) >= subscribeOverdue:
+			overdue = true
+			in.logger.Error("source still unavailable; retrying the subscription", redacted(text),
+				watermill.LogFields{"since": began.UTC().Format(time.RFC3339)})
 		}
 		timer := time.NewTimer(subscribePolicy.Delay(n))
 		select {
@@ -218,7 +214,11 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 		case <-subscribed:
 		}
 	}()
-	messages, err := in.From.Subscribe(ctx, topic)
+	var messages <-chan *message.Message
+	err := guarded(func() (err error) {
+		messages, err = in.From.Subscribe(ctx, topic)
+		return err
+	})
 	if err != nil {
 		cancel()
 	}
@@ -232,7 +232,29 @@ func (in *intake) ended() {
 		return // not by itself
 	default:
 	}
-	in.health.setState(StateEnded)
-	in.health.fail(ErrSubscriptionEnded.Error())
-	in.logger.Error("the route has ended", ErrSubscriptionEnded, nil)
+	cause := subscriptionError(in.From)
+	err := ErrSubscriptionEnded
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	text := RedactError(err, nil)
+	in.health.end(StateEnded, cause)
+	in.health.fail(text)
+	in.logger.Error("route ended", redacted(text), nil)
+}
+
+// subscriptionError asks a subscriber, or the one that it wraps, why its
+// subscriptions have ended; nil when it does not say.
+func subscriptionError(sub message.Subscriber) error {
+	for sub != nil {
+		if s, ok := sub.(interface{ Err() error }); ok {
+			return s.Err()
+		}
+		wrapper, ok := sub.(interface{ Unwrap() message.Subscriber })
+		if !ok {
+			return nil
+		}
+		sub = wrapper.Unwrap()
+	}
+	return nil
 }

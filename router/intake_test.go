@@ -1,16 +1,21 @@
 package router_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -32,8 +37,8 @@ func TestWatermillNames(t *testing.T) {
 	start(t, router.Config{Poison: newSink(nil)}, route)
 	msg := farmMessage("1", "e", "c", "p")
 	from.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
-	assert.Equal(t, []string{route.Name, route.Topic, "*router_test.source"}, <-names)
+	wantAck(t, msg)
+	testkit.Equal(t, <-names, []string{route.Name, route.Topic, "*router_test.source"})
 }
 
 // TestMessagesAreHandledAtOnce holds that no message waits for another one, however
@@ -56,17 +61,110 @@ func TestMessagesAreHandledAtOnce(t *testing.T) {
 		from.messages <- messages[i]
 	}
 	begun.Wait()
-	assert.Equal(t, n, r.Health()[0].InFlight)
+	if got := r.Health()[0].InFlight; got != n {
+		t.Errorf("r.Health()[0].InFlight = %d, want %d", got, n)
+	}
 	close(proceed)
 	for _, msg := range messages {
-		assert.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	require.Eventually(t, func() bool { return handlers() <= 80 }, 20*time.Second, time.Millisecond)
-	require.NoError(t, r.stop())
+	testkit.Eventually(t, "at most 80 goroutines for messages", func() bool { return handlers() <= 80 })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // handlers counts the goroutines that handle messages or wait for some.
 func handlers() int {
 	stacks := make([]byte, 4<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*intake).read(")
+}
+
+// TestSourceThatComesUpLate holds that a source that is not there yet is a warning, and
+// an error only when that takes long; each is told once.
+func TestSourceThatComesUpLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ready := time.Now().Add(3 * time.Minute)
+		from := newSource()
+		from.subErr = func(int) error {
+			if time.Now().Before(ready) {
+				return router.Outage(errors.New("connection refused"))
+			}
+			return nil
+		}
+		var out testkit.Output
+		r, err := router.New(router.Config{Poison: newSink(nil)}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add(farmRoute(from, newSink(nil))); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }() // ends with ctx
+		count := func(text string) int { return strings.Count(out.String(), text) }
+		time.Sleep(59 * time.Second)
+		if got := count("Warning: source unavailable"); got != 1 {
+			t.Errorf("count = %d, want 1", got)
+		}
+		if got := count("level=ERROR"); got != 0 {
+			t.Errorf("count = %d, want 0", got)
+		}
+		time.Sleep(time.Minute)
+		if got := count("source still unavailable"); got != 1 {
+			t.Errorf("count = %d, want 1", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := count("subscription established"); got != 1 {
+			t.Errorf("count = %d, want 1", got)
+		}
+		if got := count("Warning: source unavailable"); got != 1 {
+			t.Errorf("count = %d, want 1", got)
+		}
+		if got := count("level=ERROR"); got != 1 {
+			t.Errorf("count = %d, want 1", got)
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// closedSubscriber refuses a subscription once it is closed, and is asked for one until then.
+type closedSubscriber struct {
+	asked, closed chan struct{}
+	close         sync.Once
+}
+
+func (s *closedSubscriber) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	close(s.asked)
+	<-s.closed
+	return nil, final.New("closed")
+}
+
+func (s *closedSubscriber) Close() error {
+	s.close.Do(func() { close(s.closed) })
+	return nil
+}
+
+// A subscriber that Close has closed before it was asked is not one that has failed.
+func TestSubscribeAfterClose(t *testing.T) {
+	source := &closedSubscriber{asked: make(chan struct{}), closed: make(chan struct{})}
+	r, err := router.New(router.Config{Poison: newSink(nil), CloseTimeout: 200 * time.Millisecond}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: newSink(nil)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-source.asked
+	cancel()
+	if err := <-result; err != nil {
+		t.Errorf("Run: %v", err)
+	}
 }

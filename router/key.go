@@ -42,10 +42,15 @@ func appendPart(buf []byte, part string) []byte {
 }
 
 // KeyFunc gives the key of a message. ok is false for a message that has no
-// copies to be recognised by; it is then always handled. scope is
+// copies to be recognised by, and a zero key means the same; it is then always handled. scope is
 // [DedupConfig.Scope] and has to be part of the key. A KeyFunc must be safe for
 // concurrent use and must not change the message.
+//
+// To the store it is the delivery key ([Keys.Delivery]); there is no content key yet.
 type KeyFunc func(scope string, msg *message.Message) (key Key, ok bool, err error)
+
+// NoKey is the KeyFunc for handling every message, copies included.
+func NoKey(string, *message.Message) (Key, bool, error) { return Key{}, false, nil }
 
 // DefaultKey is the KeyFunc of messages that packages subscriber and publisher
 // know. The key consists of

@@ -2,9 +2,10 @@ package router
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // DefaultMemoryStoreEntries is the default of [MemoryStoreConfig.MaxEntries].
@@ -17,15 +18,20 @@ type MemoryStoreConfig struct {
 	// one is forgotten first. Reservations do not count: they are bounded by the
 	// messages in flight. 0 means [DefaultMemoryStoreEntries]; negative is an
 	// error.
-	MaxEntries int
+	MaxEntries int `yaml:"max_entries"`
 }
 
 // Validate reports a value that is not allowed; the error matches [ErrConfig].
 func (c MemoryStoreConfig) Validate() error {
-	if c.MaxEntries < 0 {
-		return fmt.Errorf("%w: memory store: MaxEntries is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	validate.NotNegative(&e, "MaxEntries", c.MaxEntries)
+	return e.Err(ErrConfig)
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c MemoryStoreConfig) WithDefaults() MemoryStoreConfig {
+	c.setDefaults()
+	return c
 }
 
 func (c *MemoryStoreConfig) setDefaults() {
@@ -36,7 +42,7 @@ func (c *MemoryStoreConfig) setDefaults() {
 
 // MemoryStore is a [DedupStore] in the memory of this process. What it knows is
 // gone with the process: messages that were handled but not confirmed at that
-// moment are handled again. It needs no Close.
+// moment are handled again. Each call is atomic for both keys. It needs no Close.
 type MemoryStore struct {
 	maxEntries int
 	base       time.Time // times are durations since base: small, and monotonic
@@ -51,7 +57,14 @@ type MemoryStore struct {
 	// expired ones go from its front whenever something is added, so no
 	// goroutine is needed. Reservations are in none.
 	commits   int
-	lastToken Token
+	lastToken uint64
+	holders   []holder // a slot refers to its own by the place
+}
+
+// holder is an owner of reservations. There is one in practice.
+type holder struct {
+	owner Owner
+	slots int // that refer to it; without any, the place is free
 }
 
 const (
@@ -61,9 +74,10 @@ const (
 
 type slot struct {
 	key        Key
-	token      Token
+	token      uint64
 	expires    time.Duration
 	prev, next int32
+	holder     int32 // of a reservation
 	committed  bool
 }
 
@@ -82,48 +96,57 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 }
 
 // Reserve implements [DedupStore].
-func (s *MemoryStore) Reserve(ctx context.Context, key Key, lease time.Duration) (ReserveResult, Token, error) {
+func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, 0, err
+		return Reservation{}, err
+	}
+	if err := claim.Keys.Valid(); err != nil {
+		return Reservation{}, err
 	}
 	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, ok := s.index[key]
-	switch {
-	case !ok:
-		i = s.take()
-		s.index[key] = i
-	case now < s.slots[i].expires && s.slots[i].committed:
-		return Committed, 0, nil
-	case now < s.slots[i].expires:
-		return Busy, 0, nil
-	case s.slots[i].committed:
-		s.unlink(i)
-		s.commits--
+	var busy Reservation
+	var places [2]int32 // of the keys; 0 for one that is not known
+	for kind, key := range claim.Keys.All() {
+		i, ok := s.index[key]
+		if !ok {
+			continue
+		}
+		places[kind-1] = i
+		switch one := &s.slots[i]; {
+		case now >= one.expires:
+		case one.committed:
+			return Reservation{State: Committed, Key: kind}, nil
+		case busy.State == 0:
+			busy = Reservation{State: Busy, Key: kind, Holder: s.holders[one.holder].owner, Until: s.base.Add(one.expires)}
+		}
+	}
+	if busy.State != 0 {
+		return busy, nil
 	}
 	s.lastToken++
-	s.slots[i] = slot{key: key, token: s.lastToken, expires: now + lease}
-	return Reserved, s.lastToken, nil
+	for kind, key := range claim.Keys.All() {
+		i := s.empty(key, places[kind-1])
+		s.slots[i] = slot{key: key, token: s.lastToken, expires: now + lease, holder: s.hold(claim.Owner)}
+	}
+	return Reservation{State: Reserved, Token: Token{s.lastToken}}, nil
 }
 
 // Commit implements [DedupStore].
-func (s *MemoryStore) Commit(_ context.Context, key Key, token Token, ttl time.Duration) error {
+func (s *MemoryStore) Commit(_ context.Context, claim Claim, token Token, ttl time.Duration) error {
+	if err := claim.Keys.Valid(); err != nil {
+		return err
+	}
 	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, ok := s.index[key]
-	switch {
-	case !ok:
-		i = s.take()
-		s.index[key] = i
-	case s.slots[i].committed:
-		s.unlink(i)
-		s.commits--
+	for _, key := range claim.Keys.All() {
+		i := s.empty(key, s.index[key])
+		s.slots[i] = slot{key: key, token: token[0], expires: now + ttl, committed: true}
+		s.link(i, commitList)
+		s.commits++
 	}
-	s.slots[i] = slot{key: key, token: token, expires: now + ttl, committed: true}
-	s.link(i, commitList)
-	s.commits++
 	for s.commits > 0 {
 		oldest := s.slots[commitList].next
 		if s.commits <= s.maxEntries && now < s.slots[oldest].expires {
@@ -137,13 +160,55 @@ func (s *MemoryStore) Commit(_ context.Context, key Key, token Token, ttl time.D
 }
 
 // Release implements [DedupStore].
-func (s *MemoryStore) Release(_ context.Context, key Key, token Token) error {
+func (s *MemoryStore) Release(_ context.Context, claim Claim, token Token) error {
+	if err := claim.Keys.Valid(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i, ok := s.index[key]; ok && !s.slots[i].committed && s.slots[i].token == token {
-		s.free(i)
+	for _, key := range claim.Keys.All() {
+		if i, ok := s.index[key]; ok && !s.slots[i].committed && s.slots[i].token == token[0] {
+			s.holders[s.slots[i].holder].slots--
+			s.free(i)
+		}
 	}
 	return nil
+}
+
+// empty returns the slot for a key, which may be overwritten then: the one at place i,
+// or another one if i is 0.
+func (s *MemoryStore) empty(key Key, i int32) int32 {
+	switch {
+	case i == 0:
+		i = s.take()
+		s.index[key] = i
+	case s.slots[i].committed:
+		s.unlink(i)
+		s.commits--
+	default:
+		s.holders[s.slots[i].holder].slots--
+	}
+	return i
+}
+
+// hold returns the place of an owner for one more slot.
+func (s *MemoryStore) hold(owner Owner) int32 {
+	free := -1
+	for i := range s.holders {
+		switch h := &s.holders[i]; {
+		case h.owner == owner:
+			h.slots++
+			return int32(i)
+		case h.slots == 0:
+			free = i
+		}
+	}
+	if free < 0 {
+		free = len(s.holders)
+		s.holders = append(s.holders, holder{})
+	}
+	s.holders[free] = holder{owner, 1}
+	return int32(free)
 }
 
 // Len returns how many keys are known, reserved ones included.

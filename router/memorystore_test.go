@@ -1,12 +1,10 @@
 package router_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/dedupstoretest"
@@ -15,7 +13,9 @@ import (
 func newStore(t testing.TB, maxEntries int) *router.MemoryStore {
 	t.Helper()
 	store, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: maxEntries})
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return store
 }
 
@@ -26,18 +26,27 @@ func TestMemoryStore(t *testing.T) {
 	})
 }
 
-func reserveKey(t *testing.T, store router.DedupStore, name string, want router.ReserveResult) router.Token {
+// deliveryOf is a claim with a delivery key alone.
+func deliveryOf(key router.Key) router.Claim { return router.Claim{Keys: router.Keys{Delivery: key}} }
+
+func reserveKey(t *testing.T, store router.DedupStore, name string, want router.ReserveState) router.Token {
 	t.Helper()
-	result, token, err := store.Reserve(t.Context(), router.KeyOf(name), time.Hour)
-	require.NoError(t, err)
-	require.Equal(t, want, result)
-	return token
+	got, err := store.Reserve(t.Context(), deliveryOf(router.KeyOf(name)), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.State != want {
+		t.Fatalf("state = %d, want %d", got.State, want)
+	}
+	return got.Token
 }
 
 func commitKey(t *testing.T, store router.DedupStore, name string, ttl time.Duration) {
 	t.Helper()
 	token := reserveKey(t, store, name, router.Reserved)
-	require.NoError(t, store.Commit(t.Context(), router.KeyOf(name), token, ttl))
+	if err := store.Commit(t.Context(), deliveryOf(router.KeyOf(name)), token, ttl); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestMemoryStoreForgetsTheOldestCommit(t *testing.T) {
@@ -48,7 +57,9 @@ func TestMemoryStoreForgetsTheOldestCommit(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		commitKey(t, store, name, time.Hour)
 	}
-	assert.Equal(t, 3+4, store.Len())
+	if got, want := store.Len(), 3+4; got != want {
+		t.Errorf("store.Len() = %d, want %d", got, want)
+	}
 	for _, name := range []string{"b", "c", "d"} {
 		reserveKey(t, store, name, router.Committed)
 	}
@@ -64,10 +75,14 @@ func TestMemoryStoreFreesExpired(t *testing.T) {
 		for i := range 1000 {
 			commitKey(t, store, string(rune(i)), time.Minute)
 		}
-		assert.Equal(t, 1000, store.Len())
+		if got := store.Len(); got != 1000 {
+			t.Errorf("store.Len() = %d, want 1000", got)
+		}
 		time.Sleep(time.Minute)
 		commitKey(t, store, "new", time.Minute)
-		assert.Equal(t, 1, store.Len())
+		if got := store.Len(); got != 1 {
+			t.Errorf("store.Len() = %d, want 1", got)
+		}
 	})
 }
 
@@ -84,6 +99,7 @@ func TestMemoryStoreNewReservationSurvivesOldCommit(t *testing.T) {
 }
 
 func TestMemoryStoreConfig(t *testing.T) {
-	_, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: -1})
-	assert.ErrorIs(t, err, router.ErrConfig)
+	if _, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: -1}); !errors.Is(err, router.ErrConfig) {
+		t.Errorf("err = %v, want ErrConfig", err)
+	}
 }

@@ -69,7 +69,7 @@ type Event struct {
 	Delay   time.Duration
 }
 
-// Observer is told what happens, for metrics and tracing. Observe is called from
+// Observer observes what happens, for metrics and tracing. Observe is called from
 // the goroutines that handle messages, several at a time and never under a lock;
 // it must be safe for concurrent use and must not block.
 type Observer interface {

@@ -13,23 +13,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-// ClaimCheck stores payloads outside of the messages. It must be safe for
-// concurrent use. Package sinks/claimcheck has one for blob storage, and any
-// subscriber.ClaimCheck is one.
-type ClaimCheck interface {
-	// Put stores everything that r yields under key and returns the reference
-	// by which Open finds it. It returns nil only when everything is durably
-	// stored; nothing may be visible under the reference otherwise. A second Put
-	// with the same key replaces the first. An error of r is returned wrapped.
-	// Keys consist of letters, digits and - / .
-	Put(ctx context.Context, key string, r io.Reader) (reference string, err error)
-	// Open returns the payload and its size in bytes, -1 when it is not known.
-	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
-}
 
 // DefaultMaxInlinePayload is the default of [Config.MaxInlinePayload].
 const DefaultMaxInlinePayload = 1 << 20
@@ -45,7 +32,7 @@ var (
 	ErrPayloadElsewhere = Permanent(errors.New("the payload is with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +
 		") and the message does not come from a subscriber of this process: put payloads into the messages or into a claim check where they are received (subscriber.PayloadConfig.Mode)"))
 	// ErrPayloadChanged: a stored payload is not the one that was stored.
-	ErrPayloadChanged = Permanent(errors.New("the stored payload has another SHA-256 than the message tells"))
+	ErrPayloadChanged = Permanent(errors.New("the SHA-256 of the stored payload differs from that in the message"))
 )
 
 // describeFrom is the size in bytes from which a payload is held against the
@@ -55,18 +42,11 @@ const describeFrom = 64 << 10
 
 // payloads moves payloads between messages, the service and the claim check.
 type payloads struct {
-	store     ClaimCheck // nil: none
+	store     gateway.ClaimCheck // nil: none
 	maxInline int64
 }
 
-func validPayloads(maxInline int64) error {
-	if maxInline < 0 {
-		return fmt.Errorf("%w: MaxInlinePayload is negative", ErrConfig)
-	}
-	return nil
-}
-
-func newPayloads(store ClaimCheck, maxInline int64) *payloads {
+func newPayloads(store gateway.ClaimCheck, maxInline int64) *payloads {
 	if maxInline == 0 {
 		maxInline = DefaultMaxInlinePayload
 	}
@@ -116,7 +96,7 @@ func (p *payloads) settle(ctx context.Context, d *delivery, m *message.Message, 
 		d.lazy.apply(m)
 		return nil
 	}
-	open := payloadref.FromContext(ctx)
+	open := msgctx.PayloadOpener(ctx)
 	if open == nil {
 		return ErrPayloadElsewhere
 	}
@@ -132,7 +112,7 @@ func (p *payloads) settle(ctx context.Context, d *delivery, m *message.Message, 
 }
 
 // fetch reads a payload that is with the service.
-func (p *payloads) fetch(ctx context.Context, open payloadref.Opener, key string, limit int64) (_ *located, err error) {
+func (p *payloads) fetch(ctx context.Context, open msgctx.Opener, key string, limit int64) (_ *located, err error) {
 	payload, size, err := open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("opening the payload: %w", sinkError(err))

@@ -16,19 +16,15 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	_ "gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/payloadref"
-	"github.com/agrimill/agrimill/internal/setaside"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 )
-
-var _ router.ClaimCheck = (*claimcheck.Store)(nil)
 
 // countingStore is a claim check that counts what is put into it.
 type countingStore struct {
@@ -40,7 +36,9 @@ type countingStore struct {
 func newClaimCheck(t *testing.T) *countingStore {
 	t.Helper()
 	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = store.Close() })
 	return &countingStore{Store: store}
 }
@@ -86,16 +84,32 @@ func (s *limited) Describe() sinks.Description {
 func assertCheckedIn(t *testing.T, store *countingStore, msg *message.Message, payload []byte) {
 	t.Helper()
 	sum := sha256.Sum256(payload)
-	assert.Empty(t, msg.Payload)
-	assert.Equal(t, gateway.PayloadModeClaimCheck, msg.Metadata[gateway.KeyPayloadMode])
-	assert.Equal(t, hex.EncodeToString(sum[:]), msg.Metadata[gateway.KeyPayloadSHA256])
-	assert.Equal(t, strconv.Itoa(len(payload)), msg.Metadata[gateway.KeyPayloadSize])
+	if len(msg.Payload) != 0 {
+		t.Errorf("msg.Payload = %q, want none", msg.Payload)
+	}
+	if msg.Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
+		t.Errorf("KeyPayloadMode = %q, want %q", msg.Metadata[gateway.KeyPayloadMode], gateway.PayloadModeClaimCheck)
+	}
+	if got, want := msg.Metadata[gateway.KeyPayloadSHA256], hex.EncodeToString(sum[:]); got != want {
+		t.Errorf("KeyPayloadSHA256 = %q, want %q", got, want)
+	}
+	if got, want := msg.Metadata[gateway.KeyPayloadSize], strconv.Itoa(len(payload)); got != want {
+		t.Errorf("KeyPayloadSize = %q, want %q", got, want)
+	}
 	r, size, err := store.OpenMessage(msg)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got, err := io.ReadAll(r)
-	require.NoError(t, err)
-	require.NoError(t, r.Close())
-	assert.True(t, bytes.Equal(payload, got) && size == int64(len(payload)), "the stored payload is another one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(payload, got) || size != int64(len(payload)) {
+		t.Errorf("stored another payload: %d bytes of size %d, want %d", len(got), size, len(payload))
+	}
 }
 
 func large(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16+1)[:n] }
@@ -109,21 +123,31 @@ func TestTooLargeForTheSinkGoesIntoTheClaimCheck(t *testing.T) {
 			for _, payload := range [][]byte{large(200_000), []byte("small")} {
 				msg := farmMessage("1", "e", "c", string(payload))
 				from.messages <- msg
-				require.Equal(t, "ack", verdict(t, msg))
-				assert.Equal(t, message.Payload(payload), msg.Payload, "the message is not changed")
+				wantAck(t, msg)
+				if !bytes.Equal(msg.Payload, payload) {
+					t.Errorf("msg.Payload = %q, want %q: the message is not changed", msg.Payload, payload)
+				}
 			}
-			require.Len(t, to.all(), 2)
+			to.wantStored(t, 2)
 			assertCheckedIn(t, store, to.all()[0].msg, large(200_000))
-			assert.Equal(t, "small", string(to.all()[1].msg.Payload))
-			assert.Empty(t, to.all()[1].msg.Metadata[gateway.KeyPayloadMode])
-			assert.Empty(t, poison.all())
+			if got := string(to.all()[1].msg.Payload); got != "small" {
+				t.Errorf("to.all()[1].msg.Payload = %q, want small", got)
+			}
+			if got := to.all()[1].msg.Metadata[gateway.KeyPayloadMode]; got != "" {
+				t.Errorf("KeyPayloadMode = %q, want none", got)
+			}
+			poison.wantStored(t, 0)
 
 			// A copy is recognised: the key is that of the payload, wherever it is.
 			again := farmMessage("2", "e", "c", string(large(200_000)))
 			from.messages <- again
-			require.Equal(t, "ack", verdict(t, again))
-			assert.EqualValues(t, 1, r.Health()[0].Duplicates)
-			assert.EqualValues(t, 1, store.puts.Load())
+			wantAck(t, again)
+			if got := r.Health()[0].Duplicates; got != 1 {
+				t.Errorf("r.Health()[0].Duplicates = %d, want 1", got)
+			}
+			if got := store.puts.Load(); got != 1 {
+				t.Errorf("store.puts.Load() = %d, want 1", got)
+			}
 		})
 	}
 }
@@ -134,13 +158,21 @@ func TestTooLargeWithoutClaimCheckIsPoisonedWithAdvice(t *testing.T) {
 		start(t, router.Config{Poison: poison}, farmRoute(from, to))
 		msg := farmMessage("1", "e", "c", string(large(200_000)))
 		from.messages <- msg
-		require.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 		record := poison.all()[0].msg
-		assert.Equal(t, msg.Payload, record.Payload)
-		assert.Equal(t, "permanent", record.Metadata[router.KeyPoisonClass])
-		assert.Contains(t, record.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck")
-		assert.Contains(t, record.Metadata[router.KeyPoisonReason], "200000 bytes")
-		assert.Empty(t, to.all())
+		if !bytes.Equal(record.Payload, msg.Payload) {
+			t.Errorf("record.Payload = %q, want %q", record.Payload, msg.Payload)
+		}
+		if record.Metadata[router.KeyPoisonClass] != "permanent" {
+			t.Errorf("KeyPoisonClass = %q, want permanent", record.Metadata[router.KeyPoisonClass])
+		}
+		if !strings.Contains(record.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck") {
+			t.Errorf("KeyPoisonReason = %q, want %q in it", record.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck")
+		}
+		if !strings.Contains(record.Metadata[router.KeyPoisonReason], "200000 bytes") {
+			t.Errorf("KeyPoisonReason = %q, want %q in it", record.Metadata[router.KeyPoisonReason], "200000 bytes")
+		}
+		to.wantStored(t, 0)
 	}
 }
 
@@ -160,14 +192,22 @@ func TestTooLargeAmongSeveral(t *testing.T) {
 	start(t, router.Config{Poison: newSink(nil), ClaimCheck: store}, route)
 	msg := farmMessage("1", "e", "c", "p")
 	from.messages <- msg
-	require.Equal(t, "ack", verdict(t, msg))
+	wantAck(t, msg)
 	all := to.all()
-	require.Len(t, all, 4)
-	assert.Equal(t, "a", string(all[0].msg.Payload))
+	if len(all) != 4 {
+		t.Fatalf("all has %d elements, want 4", len(all))
+	}
+	if string(all[0].msg.Payload) != "a" {
+		t.Errorf("all[0].msg.Payload = %q, want a", all[0].msg.Payload)
+	}
 	assertCheckedIn(t, store, all[1].msg, large(5000))
-	assert.Equal(t, "b", string(all[2].msg.Payload))
+	if string(all[2].msg.Payload) != "b" {
+		t.Errorf("all[2].msg.Payload = %q, want b", all[2].msg.Payload)
+	}
 	assertCheckedIn(t, store, all[3].msg, large(6000))
-	assert.NotEqual(t, all[1].msg.Metadata[gateway.KeyPayloadReference], all[3].msg.Metadata[gateway.KeyPayloadReference])
+	if got, want := all[3].msg.Metadata[gateway.KeyPayloadReference], all[1].msg.Metadata[gateway.KeyPayloadReference]; got == want {
+		t.Errorf("KeyPayloadReference = %q, want another one than %q", got, want)
+	}
 }
 
 // An outage, of the claim check or of the sink, is waited for; the payload is
@@ -184,10 +224,14 @@ func TestClaimCheckOutage(t *testing.T) {
 		msg := farmMessage("1", "e", "c", string(large(5000)))
 		from.messages <- msg
 		<-msg.Acked()
-		assert.EqualValues(t, 1, store.puts.Load())
+		if got := store.puts.Load(); got != 1 {
+			t.Errorf("store.puts.Load() = %d, want 1", got)
+		}
 		assertCheckedIn(t, store, to.all()[0].msg, large(5000))
-		assert.Empty(t, poison.all())
-		require.NoError(t, r.stop())
+		poison.wantStored(t, 0)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -196,14 +240,14 @@ func lazyMessage(id string, size int64, opens *atomic.Int64, open func() (io.Rea
 	msg := farmMessage(id, "e", "c", "")
 	msg.Payload = nil
 	msg.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
-	msg.SetContext(payloadref.NewContext(context.Background(), func(context.Context) (io.ReadCloser, int64, error) {
+	msg.SetContext(msgctx.With(context.Background(), msgctx.Value{Open: func(context.Context) (io.ReadCloser, int64, error) {
 		opens.Add(1)
 		r, err := open()
 		if err != nil {
 			return nil, 0, err
 		}
 		return io.NopCloser(r), size, nil
-	}))
+	}}))
 	return msg
 }
 
@@ -239,22 +283,32 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 			var opens atomic.Int64
 			msg := lazyMessage("1", test.size, &opens, whole)
 			from.messages <- msg
-			require.Equal(t, "ack", verdict(t, msg))
+			wantAck(t, msg)
 			where, got := test.stored, to.memorySink
 			if where == "poisoned" {
-				require.Empty(t, to.all())
+				to.wantStored(t, 0)
 				where, got = test.inRecord, poison
-				assert.Contains(t, poison.all()[0].msg.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck")
+				if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "router.Config.ClaimCheck") {
+					t.Errorf("KeyPoisonReason = %q, want %q in it", got, "router.Config.ClaimCheck")
+				}
 			} else {
-				assert.EqualValues(t, 1, opens.Load(), "fetched once, whatever became of the sink")
-				assert.Empty(t, poison.all())
+				if got := opens.Load(); got != 1 {
+					t.Errorf("opens.Load() = %d, want 1: fetched once, whatever became of the sink", got)
+				}
+				poison.wantStored(t, 0)
 			}
-			require.Len(t, got.all(), 1)
+			got.wantStored(t, 1)
 			switch out := got.all()[0].msg; where {
 			case "inline":
-				assert.Equal(t, message.Payload(payload), out.Payload)
-				assert.Empty(t, out.Metadata[gateway.KeyPayloadMode])
-				assert.Equal(t, "5000", out.Metadata[gateway.KeyPayloadSize])
+				if !bytes.Equal(out.Payload, payload) {
+					t.Errorf("out.Payload = %q, want %q", out.Payload, payload)
+				}
+				if out.Metadata[gateway.KeyPayloadMode] != "" {
+					t.Errorf("KeyPayloadMode = %q, want none", out.Metadata[gateway.KeyPayloadMode])
+				}
+				if out.Metadata[gateway.KeyPayloadSize] != "5000" {
+					t.Errorf("KeyPayloadSize = %q, want 5000", out.Metadata[gateway.KeyPayloadSize])
+				}
 			default:
 				assertCheckedIn(t, store, out, payload)
 			}
@@ -269,9 +323,9 @@ func TestLazyPayloadFailures(t *testing.T) {
 		start(t, router.Config{Poison: poison}, farmRoute(from, to))
 		msg := lazyMessage("1", 10, &opens, func() (io.Reader, error) { return nil, gateway.ErrPayloadExpired })
 		from.messages <- msg
-		require.Equal(t, "nack", verdict(t, msg), "only a new delivery has a new address")
-		assert.Empty(t, to.all())
-		assert.Empty(t, poison.all())
+		wantNack(t, msg) // only a new delivery has a new address
+		to.wantStored(t, 0)
+		poison.wantStored(t, 0)
 	})
 	t.Run("expired when poisoned", func(t *testing.T) {
 		from, poison := newSource(), newSink(nil)
@@ -280,8 +334,8 @@ func TestLazyPayloadFailures(t *testing.T) {
 		start(t, router.Config{Poison: poison}, route)
 		msg := lazyMessage("1", 10, &opens, func() (io.Reader, error) { return nil, gateway.ErrPayloadExpired })
 		from.messages <- msg
-		require.Equal(t, "nack", verdict(t, msg))
-		assert.Empty(t, poison.all())
+		wantNack(t, msg)
+		poison.wantStored(t, 0)
 	})
 	t.Run("breaks off", func(t *testing.T) {
 		from, to, poison := newSource(), newSink(nil), newSink(nil)
@@ -294,9 +348,11 @@ func TestLazyPayloadFailures(t *testing.T) {
 			return strings.NewReader("hello"), nil
 		})
 		from.messages <- msg
-		require.Equal(t, "ack", verdict(t, msg))
-		assert.Equal(t, "hello", string(to.all()[0].msg.Payload))
-		assert.Empty(t, poison.all())
+		wantAck(t, msg)
+		if got := string(to.all()[0].msg.Payload); got != "hello" {
+			t.Errorf("to.all()[0].msg.Payload = %q, want hello", got)
+		}
+		poison.wantStored(t, 0)
 	})
 	t.Run("from elsewhere", func(t *testing.T) {
 		from, to, poison := newSource(), newSink(nil), newSink(nil)
@@ -304,11 +360,15 @@ func TestLazyPayloadFailures(t *testing.T) {
 		msg := farmMessage("1", "e", "c", "")
 		msg.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
 		from.messages <- msg
-		require.Equal(t, "ack", verdict(t, msg))
-		assert.Empty(t, to.all())
+		wantAck(t, msg)
+		to.wantStored(t, 0)
 		record := poison.all()[0].msg.Metadata
-		assert.Contains(t, record[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode")
-		assert.Equal(t, gateway.PayloadModeLazy, record[gateway.KeyPayloadMode], "it does not pass for an empty payload")
+		if !strings.Contains(record[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode") {
+			t.Errorf("record[router.KeyPoisonReason] = %q, want %q in it", record[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode")
+		}
+		if record[gateway.KeyPayloadMode] != gateway.PayloadModeLazy {
+			t.Errorf("record[gateway.KeyPayloadMode] = %q, want %q: it does not pass for an empty payload", record[gateway.KeyPayloadMode], gateway.PayloadModeLazy)
+		}
 	})
 	t.Run("payload of the handler", func(t *testing.T) {
 		from, to := newSource(), newSink(nil)
@@ -320,30 +380,34 @@ func TestLazyPayloadFailures(t *testing.T) {
 		start(t, router.Config{Poison: newSink(nil)}, route)
 		msg := lazyMessage("1", 5, &opens, func() (io.Reader, error) { return nil, errHandler })
 		from.messages <- msg
-		require.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 		out := to.all()[0].msg
-		assert.Equal(t, "decoded", string(out.Payload))
-		assert.Empty(t, out.Metadata[gateway.KeyPayloadMode])
-		assert.Equal(t, "7", out.Metadata[gateway.KeyPayloadSize])
+		if string(out.Payload) != "decoded" {
+			t.Errorf("out.Payload = %q, want decoded", out.Payload)
+		}
+		if out.Metadata[gateway.KeyPayloadMode] != "" {
+			t.Errorf("KeyPayloadMode = %q, want none", out.Metadata[gateway.KeyPayloadMode])
+		}
+		if out.Metadata[gateway.KeyPayloadSize] != "7" {
+			t.Errorf("KeyPayloadSize = %q, want 7", out.Metadata[gateway.KeyPayloadSize])
+		}
 	})
 }
 
-// opensPayloads is a publisher that opens payloads by itself, as the one to the
-// gateway does.
-type opensPayloads struct{ *memorySink }
-
-func (opensPayloads) OpensPayloads() bool { return true }
-
 func TestSinkThatOpensPayloadsIsLeftToIt(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	sink := sinks.FromPublisher("gateway", opensPayloads{to}, sinks.WithDescription(sinks.Description{}))
+	sink := sinks.FromPublisher("broker", to, sinks.WithDescription(sinks.Description{OpensPayloads: true}))
 	start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, sink))
 	var opens atomic.Int64
 	msg := lazyMessage("1", 1<<30, &opens, func() (io.Reader, error) { return nil, errHandler })
 	from.messages <- msg
-	require.Equal(t, "ack", verdict(t, msg))
-	assert.Equal(t, gateway.PayloadModeLazy, to.all()[0].msg.Metadata[gateway.KeyPayloadMode])
-	assert.Zero(t, opens.Load())
+	wantAck(t, msg)
+	if got := to.all()[0].msg.Metadata[gateway.KeyPayloadMode]; got != gateway.PayloadModeLazy {
+		t.Errorf("KeyPayloadMode = %q, want %q", got, gateway.PayloadModeLazy)
+	}
+	if got := opens.Load(); got != 0 {
+		t.Errorf("opens.Load() = %d, want 0", got)
+	}
 }
 
 func TestPoisonTooLarge(t *testing.T) {
@@ -356,49 +420,72 @@ func TestPoisonTooLarge(t *testing.T) {
 			start(t, router.Config{Poison: poison, ClaimCheck: store}, route)
 			msg := farmMessage("1", "e", "c", string(large(200_000)))
 			from.messages <- msg
-			require.Equal(t, "ack", verdict(t, msg))
+			wantAck(t, msg)
 			record := poison.all()[0].msg
 			assertCheckedIn(t, store, record, large(200_000))
-			assert.Equal(t, "handler failed", record.Metadata[router.KeyPoisonReason])
+			if got, want := record.Metadata[router.KeyPoisonReason], "handler failed"; got != want {
+				t.Errorf("KeyPoisonReason = %q, want %q", got, want)
+			}
 		}
 	})
 	t.Run("none", func(t *testing.T) {
 		// It stays open, is logged once, and does not spin.
 		synctest.Test(t, func(t *testing.T) {
-			book := newLogBook()
+			book := testkit.NewLog()
 			poison := newLimited(1000, true)
 			queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: poison}, book)
-			require.NoError(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			h := queue.Middleware(broken)
 			began := time.Now()
 			for range 20 {
 				_, err := h(farmMessage("1", "e", "c", string(large(5000))))
-				require.ErrorIs(t, err, router.ErrNoClaimCheck)
-				require.Equal(t, router.ClassOutage, router.Classify(err))
+				if !errors.Is(err, router.ErrNoClaimCheck) {
+					t.Fatalf("err = %v, want ErrNoClaimCheck", err)
+				}
+				if got := router.Classify(err); got != router.ClassOutage {
+					t.Fatalf("router.Classify(err) = %v, want %v", got, router.ClassOutage)
+				}
 			}
-			assert.Greater(t, time.Since(began), time.Hour)
-			_, err = h(farmMessage("2", "e", "c", "small"))
-			require.NoError(t, err)
+			if got := time.Since(began); got <= time.Hour {
+				t.Errorf("time.Since(began) = %v, want more than %v", got, time.Hour)
+			}
+			if _, err = h(farmMessage("2", "e", "c", "small")); err != nil {
+				t.Fatal(err)
+			}
 			var lines []string
-			for _, line := range book.all() {
+			for _, line := range book.Texts() {
 				if strings.HasPrefix(line, "ERROR poison queue") {
 					lines = append(lines, line)
 				}
 			}
-			require.Len(t, lines, 1)
-			assert.Contains(t, lines[0], "router.Config.ClaimCheck")
-			assert.NotContains(t, strings.Join(book.all(), ""), "0123456789abcdef")
+			if len(lines) != 1 {
+				t.Fatalf("lines has %d elements, want 1: %q", len(lines), lines)
+			}
+			if !strings.Contains(lines[0], "router.Config.ClaimCheck") {
+				t.Errorf("lines[0] = %q, want %q in it", lines[0], "router.Config.ClaimCheck")
+			}
+			if got := strings.Join(book.Texts(), ""); strings.Contains(got, "0123456789abcdef") {
+				t.Errorf("the log is %q, want no %q in it", got, "0123456789abcdef")
+			}
 		})
 	})
 	t.Run("subscriber that sets messages aside", func(t *testing.T) {
 		queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newLimited(1000, true)}, nil)
-		require.NoError(t, err)
-		var aside []string
+		if err != nil {
+			t.Fatal(err)
+		}
+		var nack msgctx.Nack
 		msg := farmMessage("1", "e", "c", string(large(5000)))
-		msg.SetContext(setaside.NewContext(t.Context(), func(uuid string) { aside = append(aside, uuid) }))
+		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &nack}))
 		_, err = queue.Middleware(broken)(msg) // would wait for 5 seconds at least
-		require.ErrorIs(t, err, router.ErrNoClaimCheck)
-		assert.Equal(t, []string{"1"}, aside)
+		if !errors.Is(err, router.ErrNoClaimCheck) {
+			t.Fatalf("err = %v, want ErrNoClaimCheck", err)
+		}
+		if got := nack.Outcome(); got != msgctx.SetAside {
+			t.Errorf("a nack stands for %v, want %v", got, msgctx.SetAside)
+		}
 	})
 }
 
@@ -419,27 +506,39 @@ func TestReplayOfALargeMessage(t *testing.T) {
 		r := start(t, router.Config{Poison: poison, ClaimCheck: store}, route)
 		sent := farmMessage("1", "e", "c", string(large(5000)))
 		from.messages <- sent
-		require.Equal(t, "ack", verdict(t, sent))
+		wantAck(t, sent)
 		send := router.ReplayConfig{From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
 		report, err := r.Replay(t.Context(), send)
-		require.NoError(t, err)
-		require.Equal(t, router.ReplayReport{Poisoned: 1}, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Poisoned: 1, Reason: "handler failed"})
 		fixed.Store(true)
 		report, err = r.Replay(t.Context(), send)
-		require.NoError(t, err)
-		require.Equal(t, router.ReplayReport{Sent: 1}, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 1})
 		got := to.all()[0].msg
-		assert.Equal(t, sent.Payload, got.Payload)
-		assert.Empty(t, got.Metadata[gateway.KeyPayloadMode])
+		if !bytes.Equal(got.Payload, sent.Payload) {
+			t.Errorf("got.Payload = %q, want %q", got.Payload, sent.Payload)
+		}
+		if got.Metadata[gateway.KeyPayloadMode] != "" {
+			t.Errorf("KeyPayloadMode = %q, want none", got.Metadata[gateway.KeyPayloadMode])
+		}
 		for key := range got.Metadata {
-			assert.NotContains(t, key, "poison")
+			if strings.Contains(key, "poison") {
+				t.Errorf("key = %q, want no %q in it", key, "poison")
+			}
 		}
 		// A copy of it is recognised.
 		again := farmMessage("1", "e", "c", string(large(5000)))
 		from.messages <- again
-		require.Equal(t, "ack", verdict(t, again))
-		assert.Len(t, to.all(), 1)
-		require.NoError(t, r.stop())
+		wantAck(t, again)
+		to.wantStored(t, 1)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 

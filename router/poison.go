@@ -11,15 +11,17 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
-	"github.com/agrimill/agrimill/internal/payloadref"
-	"github.com/agrimill/agrimill/internal/setaside"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// Metadata keys that a message has in the poison queue on top of its own. A
-// message that was poisoned before keeps KeyPoisonFirst, and adds to
-// KeyPoisonAttempts and KeyPoisonCount.
+// Metadata keys that a message has in the poison queue in addition to its own. A
+// message that was poisoned before keeps KeyPoisonFirst, and its
+// KeyPoisonAttempts and KeyPoisonCount are increased.
 const (
 	// KeyPoisonReason is the redacted text of the error, see [RedactError].
 	KeyPoisonReason = "x-router-poison-reason"
@@ -68,34 +70,46 @@ const payloadWasInline = "inline"
 const (
 	DefaultPoisonTopic   = "poison"
 	DefaultPoisonTimeout = 30 * time.Second
+	DefaultFailingAfter  = 10
 )
 
 // PoisonConfig configures [PoisonQueue].
 type PoisonConfig struct {
 	// Publisher stores the messages: a sink, or any Watermill publisher whose
 	// Publish returns after the message is stored. Required.
-	Publisher message.Publisher
+	Publisher message.Publisher `yaml:"-"`
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
-	Topic string
-	// Timeout bounds one publish, and the storing of a payload in the ClaimCheck,
-	// which gets a second more for each MiB. Both go on when the message's
+	Topic string `yaml:"topic"`
+	// Timeout bounds one publish, and storing a payload in the ClaimCheck,
+	// which gets an extra second per MiB. Both continue when the message's
 	// context has ended, so that a shutdown does not lose the verdict. 0 means
 	// [DefaultPoisonTimeout]; negative is an error.
-	Timeout time.Duration
-	// ClaimCheck takes the payloads of messages that are too large for the
-	// Publisher: that is known when the Publisher is a [sinks.Sink]. Nil means
+	Timeout time.Duration `yaml:"timeout"`
+	// FailingAfter is how many consecutive messages of a route have to be poisoned until
+	// the state of the route is failing ([StateFailing]): by then
+	// the messages are not the problem. It is for the Router. 0 means
+	// [DefaultFailingAfter]; negative is an error.
+	FailingAfter int `yaml:"failing_after"`
+	// ClaimCheck stores the payloads of messages that are too large for the
+	// Publisher, which is known only if the Publisher is a [sinks.Sink]. Nil means
 	// none, and such messages stay open.
-	ClaimCheck ClaimCheck
+	ClaimCheck gateway.ClaimCheck `yaml:"-"`
 	// MaxInlinePayload is the largest payload in bytes that is fetched into a
 	// message that does not have it yet, see [Config.MaxInlinePayload].
-	MaxInlinePayload int64
+	MaxInlinePayload int64 `yaml:"-"`
 	// Stop, when closed, ends the pause after a failed publish. The Router sets it.
-	Stop <-chan struct{}
+	Stop <-chan struct{} `yaml:"-"`
 	// Name is the route's name. The Router sets it; used alone, empty means the
 	// name of Watermill's handler.
-	Name string
-	// Observer is told about poisoned messages. Nil means nobody.
-	Observer Observer
+	Name string `yaml:"-"`
+	// Observer is notified of poisoned messages. It may be nil.
+	Observer Observer `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with the defaults filled in.
+func (c PoisonConfig) WithDefaults() PoisonConfig {
+	c.setDefaults()
+	return c
 }
 
 func (c *PoisonConfig) setDefaults() {
@@ -105,36 +119,38 @@ func (c *PoisonConfig) setDefaults() {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultPoisonTimeout
 	}
+	if c.FailingAfter == 0 {
+		c.FailingAfter = DefaultFailingAfter
+	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field with an invalid value; the error matches
 // [ErrConfig].
 func (c PoisonConfig) Validate() error {
-	switch {
-	case c.Publisher == nil:
-		return fmt.Errorf("%w: poison queue: Publisher is required", ErrConfig)
-	case c.Timeout < 0:
-		return fmt.Errorf("%w: poison queue: Timeout is negative", ErrConfig)
-	}
-	return validPayloads(c.MaxInlinePayload)
+	var e validate.Errors
+	e.Check(c.Publisher != nil, "Publisher", "is required")
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
+	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)
+	return e.Err(ErrConfig)
 }
 
-// PoisonQueue is the middleware that puts messages aside which cannot be
-// handled: payload and metadata as they came, plus the KeyPoison… metadata. The
+// PoisonQueue is the middleware that stores messages that cannot be
+// handled: payload and metadata as received, plus the KeyPoison… metadata. The
 // message is then acknowledged.
 //
-// Only [ClassPermanent] and [ClassHandler] go there, and nothing does once the
+// It only stores [ClassPermanent] and [ClassHandler], and nothing once the
 // message's context has ended: an interrupted handler may fail with any error.
-// Everything else goes on outwards, and so does the error, joined with a
-// [*PoisonError], when the queue does not take the message. The message then
+// Any other error is returned, and so is the error of a message that the queue does not
+// accept, joined with a [*PoisonError]. The message then
 // stays open.
 //
-// A message that is too large for the queue, while there is no claim check,
-// stays open too, and would fail again at once. It is logged once, with what can
-// be done, and the gateway's subscriber leaves it alone, unconfirmed, until the
-// service delivers it anew after a reconnect or a restart; other messages go on.
-// With other subscribers it is given back after a pause that grows from 10
-// seconds to 10 minutes; one that delivers in order waits for it meanwhile.
+// A message that is too large for the queue, without a claim check,
+// stays open too, and would fail again immediately. It is logged once, with advice,
+// and the gateway's subscriber sets it aside, unconfirmed, until the
+// service redelivers it after a reconnect or a restart; other messages continue.
+// With other subscribers it is nacked after a pause that grows from 10
+// seconds to 10 minutes; a subscriber that delivers in order waits for it meanwhile.
 type PoisonQueue struct {
 	config   PoisonConfig
 	payloads *payloads
@@ -143,8 +159,11 @@ type PoisonQueue struct {
 	refused  refusals    // messages that the queue will never take
 }
 
+// maxFieldLength caps what a message brings into a line of the log, in bytes.
+const maxFieldLength = 256
+
 // NewPoisonQueue returns the middleware, or an error that matches [ErrConfig].
-// A nil logger is silent.
+// A nil logger discards all output.
 func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*PoisonQueue, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -154,13 +173,14 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 		logger = watermill.NopLogger{}
 	}
 	return &PoisonQueue{
-		config: config, logger: logger,
+		// A route may poison everything.
+		config: config, logger: warnlog.Limit(logger, warnlog.PerMessage),
 		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
 	}, nil
 }
 
-// PoisonError says that the poison queue did not take a message. Its class is
-// [ClassOutage]: the message is to be kept, whatever was wrong with it.
+// PoisonError reports that the poison queue did not accept a message. Its class is
+// [ClassOutage]: the message must be kept, whatever was wrong with it.
 type PoisonError struct {
 	// Topic is the topic of the poison queue.
 	Topic string
@@ -170,7 +190,7 @@ type PoisonError struct {
 	Err error
 }
 
-// Error tells both errors.
+// Error returns both errors.
 func (e *PoisonError) Error() string {
 	return fmt.Sprintf("poison queue %q does not take the message: %s (poisoned because of: %s)", e.Topic, e.Err, e.Reason)
 }
@@ -183,7 +203,7 @@ func (e *PoisonError) ErrorClass() Class { return ClassOutage }
 
 // poisonPause is the wait before a message that the poison queue did not take is
 // given back: subscribers deliver it again at once, and it would fail again.
-var poisonPause = backoff.Policy{Min: time.Second, Max: time.Second}
+var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 
 // Middleware is the message.HandlerMiddleware.
 func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
@@ -203,9 +223,6 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if failure := p.store(ctx, msg, class, err); failure != nil {
 			return nil, failure
 		}
-		if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
-			d.poisoned = true
-		}
 		return nil, nil
 	}
 }
@@ -218,27 +235,46 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		route = message.HandlerNameFromCtx(ctx)
 	}
 	poisoned := p.envelope(ctx, route, msg, class, reason)
-	fields := watermill.LogFields{
-		"route": route, "message_uuid": msg.UUID, "class": class.String(),
-		"attempts": poisoned.Metadata[KeyPoisonAttempts], "poison_topic": p.config.Topic,
-	}
+	fields := p.fields(route, poisoned)
 	if err := p.put(ctx, poisoned); err != nil {
 		return p.failed(ctx, route, msg, class, &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
 	if p.failing.CompareAndSwap(true, false) {
-		p.logger.Info("poison queue takes messages again", fields)
+		p.logger.Info("poison queue available again", fields)
 	}
-	p.logger.Error("message put into the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
+		d.poisoned, d.reason = true, poisoned.Metadata[KeyPoisonReason]
+	}
+	p.logger.Error("message moved to the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
 	observe(p.config.Observer, Event{
 		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
 	})
 	return nil
 }
 
+// fields are those by which people look for a message in a log.
+func (p *PoisonQueue) fields(route string, poisoned *message.Message) watermill.LogFields {
+	meta := poisoned.Metadata
+	fields := watermill.LogFields{
+		"route": route, "message_uuid": poisoned.UUID, "class": meta[KeyPoisonClass], "poison_topic": p.config.Topic,
+	}
+	if n, err := strconv.Atoi(meta[KeyPoisonAttempts]); err == nil {
+		fields["attempts"] = n
+	}
+	for field, key := range map[string]string{
+		"context_id": gateway.KeyContextID, "filename": gateway.KeyFilename, "message_type": gateway.KeyMessageType,
+	} {
+		if value := meta[key]; value != "" {
+			fields[field] = capText(value, maxFieldLength)
+		}
+	}
+	return fields
+}
+
 // put publishes the record, with its payload or a reference to it.
 func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error {
 	d, _ := ctx.Value(deliveryKey{}).(*delivery)
-	if payloadref.FromContext(ctx) != nil || len(poisoned.Payload) > 0 {
+	if msgctx.PayloadOpener(ctx) != nil || len(poisoned.Payload) > 0 {
 		// This reads from the service, which ends with the message's context.
 		if err := p.payloads.settle(ctx, d, poisoned, sizeLimit(p.config.Publisher)); err != nil {
 			return err
@@ -274,18 +310,18 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 	text := RedactError(failure, msg)
 	switch verdict := Classify(failure.Err); {
 	case verdict == ClassRedeliver, verdict == ClassShutdown && ctx.Err() != nil:
-		// The payload cannot be had any more, but with a new delivery.
+		// The payload is no longer available; a redelivery brings it.
 		fields["error"] = text
-		p.logger.Debug("poison queue does not take a message", fields)
+		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
 		p.hold(ctx, msg, text, fields)
-	case p.failing.CompareAndSwap(false, true):
-		p.logger.Error("poison queue does not take messages, they stay open", redacted(text), fields)
+	case !errors.Is(failure.Err, ErrNotConnected) && p.failing.CompareAndSwap(false, true):
+		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		p.pause(ctx, poisonPause.Delay(0))
 	default:
 		fields["error"] = text
-		p.logger.Debug("poison queue does not take a message", fields)
+		p.logger.Debug("poison queue rejected a message", fields)
 		p.pause(ctx, poisonPause.Delay(0))
 	}
 	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Context: ctx, Err: failure, Text: text})
@@ -300,13 +336,13 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text strin
 	}
 	times := p.refused.add(id)
 	if times == 0 {
-		p.logger.Error("poison queue will never take this message as it is; it stays open", redacted(text), fields)
+		p.logger.Error("poison queue permanently rejects this message; it stays open", redacted(text), fields)
 	} else {
 		fields["error"], fields["times"] = text, times+1
-		p.logger.Debug("poison queue still does not take the message", fields)
+		p.logger.Debug("poison queue still rejects the message", fields)
 	}
-	if setAside := setaside.FromContext(ctx); setAside != nil {
-		setAside(msg.UUID)
+	if nack := msgctx.NackOf(ctx); nack != nil {
+		nack.Want(msgctx.SetAside)
 		return
 	}
 	p.pause(ctx, refusedPause.Delay(times))

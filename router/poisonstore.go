@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // ErrNotInQueue says that the poison queue has no such message (any more).
@@ -54,13 +56,10 @@ type PoisonSelection struct {
 
 // Validate reports what is not allowed; the error matches [ErrConfig].
 func (s PoisonSelection) Validate() error {
-	switch {
-	case !s.All && len(s.IDs) == 0 && s.Filter == nil:
-		return fmt.Errorf("%w: poison selection: one of All, IDs and Filter is required", ErrConfig)
-	case s.All && (len(s.IDs) > 0 || s.Filter != nil):
-		return fmt.Errorf("%w: poison selection: All excludes IDs and Filter", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	e.Check(s.All || len(s.IDs) > 0 || s.Filter != nil, "", "needs one of All, IDs and Filter")
+	e.Check(!s.All || len(s.IDs) == 0 && s.Filter == nil, "All", "excludes IDs and Filter")
+	return e.Err(ErrConfig)
 }
 
 // SelectPoisoned yields the messages of the queue that are selected. After an

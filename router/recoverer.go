@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// PanicError is what a panic in a handler becomes. Its class is [ClassHandler].
+// PanicError represents a panic in a handler. Its class is [ClassHandler].
 type PanicError struct {
 	// Value is what was passed to panic.
 	Value any
@@ -17,7 +17,7 @@ type PanicError struct {
 	Stack []byte
 }
 
-// Error tells the value, capped; not the stack.
+// Error returns the truncated value, without the stack.
 func (e *PanicError) Error() string {
 	return "panic: " + capText(fmt.Sprint(e.Value), maxReasonLength/2)
 }
@@ -32,9 +32,9 @@ func (e *PanicError) Unwrap() error {
 // of the code and not an outage.
 func (e *PanicError) ErrorClass() Class { return ClassHandler }
 
-// NewRecoverer returns a middleware that turns a panic of the handler into a
-// [*PanicError], so that it is retried and, if it stays, poisoned. The stack
-// goes to logger at debug level; a nil logger is silent.
+// NewRecoverer returns a middleware that converts a panic of the handler to a
+// [*PanicError], so that it is retried and, if it persists, poisoned. The stack
+// is logged at debug level; a nil logger discards it.
 func NewRecoverer(logger watermill.LoggerAdapter) message.HandlerMiddleware {
 	if logger == nil {
 		logger = watermill.NopLogger{}

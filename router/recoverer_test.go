@@ -6,34 +6,48 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
 func TestRecoverer(t *testing.T) {
-	book := newLogBook()
+	book := testkit.NewLog()
 	cause := errors.New("cause")
 	h := router.NewRecoverer(book)(func(*message.Message) ([]*message.Message, error) { panic(cause) })
 	_, err := h(message.NewMessage("1", nil))
 	var caught *router.PanicError
-	require.ErrorAs(t, err, &caught)
-	require.ErrorIs(t, err, cause)
-	assert.Equal(t, "panic: cause", err.Error())
-	assert.Contains(t, string(caught.Stack), "TestRecoverer")
-	assert.Equal(t, router.ClassHandler, router.Classify(err))
-	require.Len(t, book.all(), 1)
-	assert.True(t, strings.HasPrefix(book.all()[0], "DEBUG"))
-	assert.Contains(t, book.all()[0], "TestRecoverer")
+	if !errors.As(err, &caught) {
+		t.Fatalf("err = %v, want a %T", err, caught)
+	}
+	if !errors.Is(err, cause) {
+		t.Fatalf("err = %v, want %v", err, cause)
+	}
+	if got, want := err.Error(), "panic: cause"; got != want {
+		t.Errorf("err.Error() = %q, want %q", got, want)
+	}
+	if !strings.Contains(string(caught.Stack), "TestRecoverer") {
+		t.Errorf("caught.Stack = %q, want %q in it", caught.Stack, "TestRecoverer")
+	}
+	if got := router.Classify(err); got != router.ClassHandler {
+		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassHandler)
+	}
+	if got := book.Texts(); len(got) != 1 {
+		t.Fatalf("book.Texts() has %d elements, want 1: %q", len(got), got)
+	}
+	if line := book.Texts()[0]; !strings.HasPrefix(line, "DEBUG") || !strings.Contains(line, "TestRecoverer") {
+		t.Errorf("log line %q, want a debug line with the stack", line)
+	}
 
 	h = router.NewRecoverer(nil)(func(*message.Message) ([]*message.Message, error) { panic(strings.Repeat("x", 1<<20)) })
 	_, err = h(message.NewMessage("1", nil))
-	assert.Less(t, len(err.Error()), 512)
+	if got := len(err.Error()); got >= 512 {
+		t.Errorf("len(err.Error()) = %d, want less than 512", got)
+	}
 
 	want := []*message.Message{message.NewMessage("2", nil)}
 	h = router.NewRecoverer(nil)(func(*message.Message) ([]*message.Message, error) { return want, cause })
 	out, err := h(message.NewMessage("1", nil))
-	assert.Equal(t, want, out)
-	assert.Equal(t, cause, err)
+	testkit.Equal(t, out, want)
+	testkit.Equal(t, err, cause)
 }

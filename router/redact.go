@@ -2,12 +2,13 @@ package router
 
 import (
 	"encoding/binary"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/redact"
 )
 
 const (
@@ -21,23 +22,18 @@ const (
 	payloadMark = "[payload]"
 )
 
-// urlTail finds what may be secret in an address: userinfo, query and fragment.
-var (
-	urlUserinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*://)[^\s/?#@"']*@`)
-	urlTail     = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*://[^\s?#"'<>]*)[?#][^\s"'<>]*?([.,:;)\]]*(?:[\s"'<>]|$))`)
-)
-
 // RedactError returns the text of err fit for logs and metadata: userinfo, query
 // and fragment of addresses are cut off, pieces of msg's payload of 16 bytes and
-// more are replaced, control characters become
-// spaces, and the length is capped at 512 bytes. msg may be nil. The text of nil
-// is empty.
+// more are replaced, control characters become spaces, and the length is capped at
+// 512 bytes. Where a password that is not percent-encoded ends cannot be told, so
+// everything up to the last @ before the next address goes. msg may be nil. The
+// text of nil is empty.
 func RedactError(err error, msg *message.Message) string {
 	if err == nil {
 		return ""
 	}
-	text := err.Error()
-	// Work is bounded before anything else: a text can be as long as a payload.
+	// Before the text is cut short: the rest of it tells where a password ends.
+	text := redact.Addresses(err.Error())
 	if len(text) > 4*maxReasonLength {
 		text = text[:4*maxReasonLength]
 	}
@@ -45,8 +41,6 @@ func RedactError(err error, msg *message.Message) string {
 		text = cutPayload(text, msg.Payload)
 	}
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	text = urlUserinfo.ReplaceAllString(text, "$1")
-	text = urlTail.ReplaceAllString(text, "$1?…$2")
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

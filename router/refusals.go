@@ -9,7 +9,7 @@ import (
 
 // refusedPause is the wait before a message is given back that the poison queue
 // will not take however often it is asked.
-var refusedPause = backoff.Policy{Min: 10 * time.Second, Max: 10 * time.Minute}
+var refusedPause = backoff.Policy{Initial: 10 * time.Second, Max: 10 * time.Minute}
 
 // maxRefusals bounds how many refused messages are remembered. One that is
 // forgotten is logged again.

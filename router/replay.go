@@ -12,16 +12,28 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
 
 // DefaultReplayIdle is the default of [ReplayConfig.Idle].
 const DefaultReplayIdle = 5 * time.Second
 
-// ErrNoRoute says that a poisoned message is to be replayed by a route that the
-// Router does not have.
-var ErrNoRoute = errors.New("router has no such route")
+// Errors of poisoned messages that cannot be replayed as things are. They stay in
+// the queue. Their class is [ClassPermanent].
+var (
+	// ErrNoRoute: the message is to be replayed by a route that the Router does
+	// not have.
+	ErrNoRoute = Permanent(errors.New("router has no such route"))
+	// ErrFiltered: the route's Filter does not want the message. Replaying it
+	// would drop the only copy there is.
+	ErrFiltered = Permanent(errors.New("the route's filter rejects the message"))
+)
+
+// errFilteredReplay takes a message that is not wanted out of the chain, which
+// neither tries it again nor poisons it nor remembers it as handled.
+var errFilteredReplay = WithClass(ErrFiltered, ClassRedeliver)
 
 // Poisoned is a message of the poison queue.
 type Poisoned struct {
@@ -103,27 +115,26 @@ func (c *ReplayConfig) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c ReplayConfig) Validate() error {
-	switch {
-	case c.From == nil:
-		return fmt.Errorf("%w: replay: From is required", ErrConfig)
-	case c.Idle < 0:
-		return fmt.Errorf("%w: replay: Idle is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.From != nil, "From", "is required")
+	validate.NotNegative(&e, "Idle", c.Idle)
+	return e.Err(ErrConfig)
 }
 
 // ReplayReport counts what became of the messages.
 type ReplayReport struct {
-	// Sent: handled again, with success. Duplicates among them had been handled
-	// before. Poisoned: handled again, and back in the queue with their history.
+	// Sent: handled again, with success; a Transform may have dropped it. Duplicates
+	// among them had been handled before. Poisoned: handled again, and back in the queue with their history.
 	Sent, Duplicates, Poisoned int
 	// Kept: put back. Messages that PoisonQueue did not write are kept.
 	Kept int
 	// Deleted: taken off.
 	Deleted int
+	// Reason is why the last message of Poisoned failed again, redacted.
+	Reason string
 }
 
 // Replay reads the poison queue once and does with each message what
@@ -206,6 +217,7 @@ func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, 
 		return fmt.Errorf("replay: %w", err)
 	case d.poisoned:
 		report.Poisoned++
+		report.Reason = d.reason
 	default:
 		report.Sent++
 		if d.duplicate {
@@ -235,12 +247,17 @@ func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (
 		delete(work.Metadata, KeyPoisonPayload)
 	} else if reference := work.Metadata[gateway.KeyPayloadReference]; reference != "" && rt.payloads.store != nil {
 		// As the subscriber does, so that the handler finds it.
-		workCtx = payloadref.NewContext(workCtx, func(ctx context.Context) (io.ReadCloser, int64, error) {
+		workCtx = msgctx.With(workCtx, msgctx.Value{Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
 			return rt.payloads.store.Open(ctx, reference)
-		})
+		}})
 	}
 	work.SetContext(workCtx)
-	return rt.process(context.Background(), work)
+	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replayed: true}}
+	d, err := rt.process(carrier, work)
+	if err != nil && d.filtered {
+		err = fmt.Errorf("route %q: %w", rt.Name, ErrFiltered)
+	}
+	return d, err
 }
 
 // putBack writes the message to the end of the queue.

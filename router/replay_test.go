@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,9 +13,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -101,8 +102,7 @@ func (q *queue) uuids() []string {
 func poisonedQueue(t *testing.T, n int, fixed *atomic.Bool) (*queue, *memorySink, *router.Router) {
 	t.Helper()
 	q, from, to := newQueue(), newSource(), newSink(nil)
-	r, err := router.New(router.Config{Poison: q}, nil)
-	require.NoError(t, err)
+	r := build(t, router.Config{Poison: q})
 	route := farmRoute(from, to)
 	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		if !fixed.Load() {
@@ -110,21 +110,27 @@ func poisonedQueue(t *testing.T, n int, fixed *atomic.Bool) (*queue, *memorySink
 		}
 		return []*message.Message{msg}, nil
 	}
-	require.NoError(t, r.Add(route))
+	if err := r.Add(route); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		assert.NoError(t, <-result)
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
 	})
 	<-r.Running()
 	for i := range n {
 		msg := farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "payload")
 		from.messages <- msg
-		require.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	require.Len(t, q.uuids(), n)
+	if got := q.uuids(); len(got) != n {
+		t.Fatalf("q.uuids() has %d elements, want %d: %q", len(got), n, got)
+	}
 	return q, to, r
 }
 
@@ -133,10 +139,18 @@ func TestReplay(t *testing.T) {
 		var fixed atomic.Bool
 		q, to, r := poisonedQueue(t, 6, &fixed)
 		decide := func(p router.Poisoned) router.ReplayAction {
-			assert.Equal(t, "farm", p.Route)
-			assert.Equal(t, "broken", p.Reason)
-			assert.Equal(t, "permanent", p.Class)
-			assert.Equal(t, "in", p.Topic)
+			if p.Route != "farm" {
+				t.Errorf("p.Route = %q, want farm", p.Route)
+			}
+			if p.Reason != "broken" {
+				t.Errorf("p.Reason = %q, want broken", p.Reason)
+			}
+			if p.Class != "permanent" {
+				t.Errorf("p.Class = %q, want permanent", p.Class)
+			}
+			if p.Topic != "in" {
+				t.Errorf("p.Topic = %q, want in", p.Topic)
+			}
 			switch p.Message.UUID {
 			case "0", "1":
 				return router.ReplaySend
@@ -148,35 +162,51 @@ func TestReplay(t *testing.T) {
 		}
 		// It is still broken: the messages come back, with their history.
 		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: decide})
-		require.NoError(t, err)
-		assert.Equal(t, router.ReplayReport{Poisoned: 2, Deleted: 1, Kept: 3}, report)
-		assert.ElementsMatch(t, []string{"0", "1", "3", "4", "5"}, q.uuids())
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Poisoned: 2, Deleted: 1, Kept: 3, Reason: "broken"})
+		testkit.Equal(t, slices.Sorted(slices.Values(q.uuids())), []string{"0", "1", "3", "4", "5"})
 		counts := map[string]int{}
-		require.NoError(t, router.ListPoisoned(t.Context(), router.ReplayConfig{From: copyOf(q)}, func(p router.Poisoned) error {
+		if err := router.ListPoisoned(t.Context(), router.ReplayConfig{From: copyOf(q)}, func(p router.Poisoned) error {
 			counts[p.Message.UUID] = p.Count
-			assert.Equal(t, p.Count, p.Attempts)
+			if p.Attempts != p.Count {
+				t.Errorf("p.Attempts = %d, want %d", p.Attempts, p.Count)
+			}
 			return nil
-		}))
-		assert.Equal(t, map[string]int{"0": 2, "1": 2, "3": 1, "4": 1, "5": 1}, counts)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, counts, map[string]int{"0": 2, "1": 2, "3": 1, "4": 1, "5": 1})
 
 		fixed.Store(true)
 		report, err = r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: decide})
-		require.NoError(t, err)
-		assert.Equal(t, router.ReplayReport{Sent: 2, Kept: 3}, report)
-		assert.ElementsMatch(t, []string{"3", "4", "5"}, q.uuids())
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 2, Kept: 3})
+		testkit.Equal(t, slices.Sorted(slices.Values(q.uuids())), []string{"3", "4", "5"})
 		for _, m := range to.all() {
-			assert.Equal(t, message.Payload("payload"), m.msg.Payload)
+			if string(m.msg.Payload) != "payload" {
+				t.Errorf("m.msg.Payload = %q, want payload", m.msg.Payload)
+			}
 			for key := range m.msg.Metadata {
-				assert.NotContains(t, key, "poison")
+				if strings.Contains(key, "poison") {
+					t.Errorf("key = %q, want no %q in it", key, "poison")
+				}
 			}
 		}
 
 		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
 		report, err = r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all})
-		require.NoError(t, err)
-		assert.Equal(t, router.ReplayReport{Sent: 3}, report)
-		assert.Empty(t, q.uuids())
-		assert.Equal(t, map[string]int{"0": 1, "1": 1, "3": 1, "4": 1, "5": 1}, to.uuids())
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 3})
+		if got := q.uuids(); len(got) != 0 {
+			t.Errorf("q.uuids() = %q, want none", got)
+		}
+		testkit.Equal(t, to.uuids(), map[string]int{"0": 1, "1": 1, "3": 1, "4": 1, "5": 1})
 	})
 }
 
@@ -197,12 +227,15 @@ func TestReplayTwiceArrivesOnce(t *testing.T) {
 		fixed.Store(true)
 		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
 		again := copyOf(q)
-		_, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all})
-		require.NoError(t, err)
+		if _, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all}); err != nil {
+			t.Fatal(err)
+		}
 		report, err := r.Replay(t.Context(), router.ReplayConfig{From: again, Decide: all})
-		require.NoError(t, err)
-		assert.Equal(t, router.ReplayReport{Sent: 3, Duplicates: 3}, report)
-		assert.Equal(t, map[string]int{"0": 1, "1": 1, "2": 1}, to.uuids())
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 3, Duplicates: 3})
+		testkit.Equal(t, to.uuids(), map[string]int{"0": 1, "1": 1, "2": 1})
 	})
 }
 
@@ -212,19 +245,69 @@ func TestReplayLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fixed atomic.Bool
 		q, _, r := poisonedQueue(t, 2, &fixed)
-		require.NoError(t, q.Publish("", message.NewMessage("foreign", nil)))
+		if err := q.Publish("", message.NewMessage("foreign", nil)); err != nil {
+			t.Fatal(err)
+		}
 		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
 		_, err := r.Replay(t.Context(), router.ReplayConfig{
 			From: q, Decide: all, Route: func(router.Poisoned) string { return "missing" },
 		})
-		require.ErrorIs(t, err, router.ErrNoRoute)
-		assert.Equal(t, []string{"0", "1", "foreign"}, q.uuids())
+		if !errors.Is(err, router.ErrNoRoute) {
+			t.Fatalf("err = %v, want ErrNoRoute", err)
+		}
+		testkit.Equal(t, q.uuids(), []string{"0", "1", "foreign"})
 
 		fixed.Store(true)
 		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all})
-		require.NoError(t, err)
-		assert.Equal(t, router.ReplayReport{Sent: 2, Kept: 1}, report)
-		assert.Equal(t, []string{"foreign"}, q.uuids())
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 2, Kept: 1})
+		testkit.Equal(t, q.uuids(), []string{"foreign"})
+	})
+}
+
+// A message that the route's filter does not want any more is in the queue and
+// nowhere else: it stays there, and is not remembered as handled.
+func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, to := newQueue(), newSink(nil)
+		r := build(t, router.Config{Poison: q})
+		route := farmRoute(newSource(), to)
+		var wanted atomic.Bool
+		route.Filter = func(*message.Message) bool { return wanted.Load() }
+		if err := r.Add(route); err != nil {
+			t.Fatal(err)
+		}
+		msg := farmMessage("1", "e", "c", "p")
+		for key, value := range map[string]string{
+			router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
+			router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: "2026-01-01T00:00:00Z",
+		} {
+			msg.Metadata[key] = value
+		}
+		if err := q.Publish("", msg); err != nil {
+			t.Fatal(err)
+		}
+		config := router.ReplayConfig{From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
+		_, err := r.Replay(t.Context(), config)
+		if !errors.Is(err, router.ErrFiltered) {
+			t.Fatalf("err = %v, want ErrFiltered", err)
+		}
+		if got := router.Classify(err); got != router.ClassPermanent {
+			t.Fatalf("router.Classify(err) = %v, want %v", got, router.ClassPermanent)
+		}
+		testkit.Equal(t, q.uuids(), []string{"1"})
+		wanted.Store(true)
+		report, err := r.Replay(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, report, router.ReplayReport{Sent: 1})
+		testkit.Equal(t, to.uuids(), map[string]int{"1": 1})
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -233,9 +316,7 @@ func TestReplayDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		to := newSink(func(string, *message.Message) error { return down })
-		r, err := router.New(router.Config{Poison: q}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(newSource(), to)))
+		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
 		msg := farmMessage("1", "e", "c", "p")
 		for key, value := range map[string]string{
 			router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
@@ -244,33 +325,45 @@ func TestReplayDuringOutage(t *testing.T) {
 		} {
 			msg.Metadata[key] = value
 		}
-		require.NoError(t, q.Publish("", msg))
+		if err := q.Publish("", msg); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err = r.Replay(ctx, router.ReplayConfig{
+		_, err := r.Replay(ctx, router.ReplayConfig{
 			From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
 		})
-		require.Error(t, err)
-		assert.Greater(t, to.callCount(), 10)
-		assert.Equal(t, []string{"1"}, q.uuids())
-		require.NoError(t, r.Close())
+		if err == nil {
+			t.Fatal("no error")
+		}
+		if got := to.callCount(); got <= 10 {
+			t.Errorf("to.callCount() = %d, want more than 10", got)
+		}
+		testkit.Equal(t, q.uuids(), []string{"1"})
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
 		_, err = r.Replay(t.Context(), router.ReplayConfig{
 			From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
 		})
-		require.ErrorIs(t, err, router.ErrClosed)
+		if !errors.Is(err, router.ErrClosed) {
+			t.Fatalf("err = %v, want ErrClosed", err)
+		}
 	})
 }
 
 func TestReplayConfig(t *testing.T) {
-	r, err := router.New(router.Config{Poison: newSink(nil)}, nil)
-	require.NoError(t, err)
+	r := build(t, router.Config{Poison: newSink(nil)})
 	for name, config := range map[string]router.ReplayConfig{
 		"from": {}, "idle": {From: newQueue(), Idle: -1}, "decide": {From: newQueue()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := r.Replay(t.Context(), config)
-			assert.ErrorIs(t, err, router.ErrConfig)
+			if _, err := r.Replay(t.Context(), config); !errors.Is(err, router.ErrConfig) {
+				t.Errorf("err = %v, want ErrConfig", err)
+			}
 		})
 	}
-	assert.ErrorIs(t, router.ListPoisoned(t.Context(), router.ReplayConfig{}, nil), router.ErrConfig)
+	if err := router.ListPoisoned(t.Context(), router.ReplayConfig{}, nil); !errors.Is(err, router.ErrConfig) {
+		t.Errorf("ListPoisoned = %v, want ErrConfig", err)
+	}
 }

@@ -11,42 +11,64 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// Defaults of [RetryConfig].
+// Defaults of [RetrySettings].
 const (
 	DefaultRetryAttempts        = 5
 	DefaultRetryInitialInterval = 200 * time.Millisecond
 	DefaultRetryMaxInterval     = 30 * time.Second
 )
 
-// RetryConfig configures [Retry]. The zero value is ready for use.
-type RetryConfig struct {
-	// MaxAttempts is how many times a message is handled at most when the
-	// handling itself fails ([ClassHandler]), the first time included; 1 means
+// RetrySettings determine how often and how fast a message is retried, as configured by
+// the user of a [Router]. The zero value is ready for use.
+type RetrySettings struct {
+	// MaxAttempts is how many times a message is handled at most if the
+	// handling itself fails ([ClassHandler]), including the first; 1 means
 	// no retry. Outages do not count. 0 means [DefaultRetryAttempts]; negative
 	// is an error.
-	MaxAttempts int
+	MaxAttempts int `yaml:"max_attempts"`
 	// InitialInterval is the wait after the first failure. It doubles with each
 	// further one, up to MaxInterval, and half of it is random. 0 means
 	// [DefaultRetryInitialInterval]; negative is an error.
-	InitialInterval time.Duration
-	// MaxInterval caps the waits, and so says how long after the end of an
-	// outage the flow resumes at the latest. 0 means
-	// [DefaultRetryMaxInterval], or InitialInterval if that is longer; below
+	InitialInterval time.Duration `yaml:"initial_interval"`
+	// MaxInterval caps the waits, and thus how soon after the end of an
+	// outage messages flow again, unless the sink reports its recovery. 0 means
+	// [DefaultRetryMaxInterval], or InitialInterval if that is longer; less than
 	// InitialInterval is an error.
-	MaxInterval time.Duration
-	// Stop, when closed, ends all waits: the messages are given back. Nil means
-	// that only the messages' contexts end waits. The Router sets it.
+	MaxInterval time.Duration `yaml:"max_interval"`
+}
+
+// RetryConfig configures a [Retry] that is used on its own. The zero value is ready
+// for use.
+type RetryConfig struct {
+	// RetrySettings are the same as in [Config.Retry].
+	RetrySettings
+	// Stop, when closed, ends all waits, and the messages are nacked. Nil means
+	// that only the messages' contexts end waits. A Router sets it.
 	Stop <-chan struct{}
-	// Name stands in logs and events. The Router sets it to the route's name.
+	// Recovered returns a channel that is closed when the handler's dependency is
+	// available again: a message waiting for the end of an outage is then retried. It
+	// is called before every attempt and must not block. Nil means that only time ends
+	// the wait. A Router sets it to that of the route's sink; see [sinks.Recovering].
+	Recovered func() <-chan struct{}
+	// Name identifies the route in logs and events. A Router sets it to the route's name.
 	Name string
-	// Observer is told about retries and outages. Nil means nobody.
+	// Observer is notified of retries and outages. It may be nil.
 	Observer Observer
 }
 
-func (c *RetryConfig) setDefaults() {
+// WithDefaults returns the settings with the defaults filled in.
+func (c RetrySettings) WithDefaults() RetrySettings {
+	c.setDefaults()
+	return c
+}
+
+func (c *RetrySettings) setDefaults() {
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = DefaultRetryAttempts
 	}
@@ -58,37 +80,38 @@ func (c *RetryConfig) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field with an invalid value; the error matches
 // [ErrConfig].
-func (c RetryConfig) Validate() error {
+func (c RetrySettings) Validate() error {
 	c.setDefaults()
-	switch {
-	case c.MaxAttempts < 0:
-		return fmt.Errorf("%w: retry: MaxAttempts is negative", ErrConfig)
-	case c.InitialInterval < 0:
-		return fmt.Errorf("%w: retry: InitialInterval is negative", ErrConfig)
-	case c.MaxInterval < c.InitialInterval:
-		return fmt.Errorf("%w: retry: MaxInterval is below InitialInterval", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	validate.NotNegative(&e, "MaxAttempts", c.MaxAttempts)
+	validate.NotNegative(&e, "InitialInterval", c.InitialInterval)
+	e.Check(c.MaxInterval >= c.InitialInterval, "MaxInterval", "must not be below %s", validate.Field("InitialInterval"))
+	return e.Err(ErrConfig)
 }
 
-// Retry is the middleware that tries again. [Classify] says what is tried how
+// Retry is the middleware that retries. [Classify] determines what is retried how
 // often:
 //
-//   - permanent and redeliver: not at all
+//   - permanent and redeliver: never
 //   - handler: MaxAttempts times in all, each message with its own waits
-//   - outage: until it works. While the outage lasts one message at a time
+//   - outage: until it succeeds. During an outage one message at a time
 //     probes and the others wait, so a thousand messages in flight do not mean
-//     a thousand calls per interval. It is logged when it begins and when it
-//     ends, not in between.
-//   - shutdown: not when the message's context has ended or Stop is closed; an
-//     interruption while neither is the case is tried without limit.
+//     a thousand calls per interval; if RetryConfig.Recovered signals recovery, they
+//     are retried immediately. The begin and the end of an outage are logged. One that
+//     consists of responses, from an intermediary of the gateway or with
+//     status 403, is also logged in between, after 1 and 5 minutes and then every
+//     hour, because nothing is visibly down. A message that an
+//     intermediary refuses three times over five minutes, while others pass, is
+//     permanent: [ErrRefusedInBetween].
+//   - shutdown: not if the message's context has ended or Stop is closed; any other
+//     interruption is retried without limit.
 //
-// The error that comes out is a [*RetryError]. Its class is never
-// [ClassHandler] or [ClassOutage] when the message's context has ended or Stop
-// is closed: then it is [ClassShutdown], because nobody knows what the message
-// would have come to.
+// The returned error is a [*RetryError]. If the message's context has ended or Stop
+// is closed, its class is never [ClassHandler] or [ClassOutage] but
+// [ClassShutdown], because the outcome for the message is
+// unknown.
 //
 // A handler that does not return is waited for. Panics of the handler count as
 // failures of the handler.
@@ -113,7 +136,7 @@ func NewRetry(config RetryConfig, logger watermill.LoggerAdapter) (*Retry, error
 	}
 	return &Retry{
 		config: config,
-		policy: backoff.Policy{Min: config.InitialInterval, Max: config.MaxInterval},
+		policy: backoff.Policy{Initial: config.InitialInterval, Max: config.MaxInterval},
 		logger: logger,
 	}, nil
 }
@@ -148,6 +171,16 @@ func (e *RetryError) ErrorClass() Class { return e.Class }
 // ErrStopped is the reason of messages that were given back because the Router
 // stops. Its class is [ClassShutdown].
 var ErrStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
+
+// ErrNotConnected is matched by the errors of what has not been reached since the start:
+// a sink, say, that is made in the background. Its class is [ClassOutage], and [Retry]
+// logs that it waits instead of an error.
+var ErrNotConnected = WithClass(errors.New("not connected yet"), ClassOutage)
+
+// ErrRefusedInBetween is the reason of a message that never reached the gateway: an
+// intermediary, such as a proxy with a limit for the size of bodies, refused it
+// again and again ([gateway.ErrIntermediary]) while others of its route passed.
+var ErrRefusedInBetween = Permanent(errors.New("refused by an intermediary"))
 
 // Middleware is the message.HandlerMiddleware.
 func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {
@@ -197,6 +230,7 @@ type retrying struct {
 	others   int // of anything else
 	first    time.Time
 	last     time.Time
+	between  refusedBetween
 }
 
 func (t *retrying) run(h message.HandlerFunc) ([]*message.Message, error) {
@@ -206,12 +240,16 @@ func (t *retrying) run(h message.HandlerFunc) ([]*message.Message, error) {
 			return nil, t.interrupted(nil)
 		}
 		seen := t.gate.successes.Load()
+		var wake <-chan struct{} // before the attempt: no return is missed
+		if t.config.Recovered != nil {
+			wake = t.config.Recovered()
+		}
 		out, err := t.attempt(h, probe)
 		if err == nil {
 			t.succeeded(probe)
 			return out, nil
 		}
-		if next := t.failed(probe, seen, err); next != nil {
+		if next := t.failed(probe, seen, wake, err); next != nil {
 			return nil, next
 		}
 		// Handlers may replace the context; the next attempt starts afresh.
@@ -243,21 +281,27 @@ func (t *retrying) succeeded(probe *outage) {
 		t.gate.passed(probe)
 		return
 	}
+	if t.between.times > 0 {
+		t.gate.healed.Add(1)
+	}
 	if ended := t.gate.succeeded(); ended != nil {
 		lasted := time.Since(ended.since)
-		t.logger.Info("outage is over", watermill.LogFields{"route": t.config.Name, "lasted": lasted})
+		t.logger.Info("outage ended", watermill.LogFields{"route": t.config.Name, "lasted": lasted})
 		observe(t.config.Observer, Event{Route: t.config.Name, Kind: EventOutageEnded, Context: t.ctx, Delay: lasted})
 	}
 }
 
 // failed decides about a failure. It returns nil, after having waited, when the
 // message is to be tried again.
-func (t *retrying) failed(probe *outage, seen uint64, err error) error {
+func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err error) error {
 	t.last = time.Now()
 	if t.first.IsZero() {
 		t.first = t.last
 	}
 	class := Classify(err)
+	if class == ClassOutage && t.between.final(t.gate, err, t.last) {
+		class, err = ClassPermanent, fmt.Errorf("%w: %w", ErrRefusedInBetween, err)
+	}
 	if class != ClassOutage || errors.Is(err, ErrReserved) {
 		t.gate.passed(probe)
 	}
@@ -273,14 +317,19 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 			delay = reservedPolicy.Delay(t.others - 1)
 			break
 		}
-		closed, began := t.gate.failed(probe, seen)
-		if began != nil {
-			text := RedactError(err, t.msg)
-			t.logger.Error("outage began, messages wait until it is over",
-				redacted(text), watermill.LogFields{"route": t.config.Name})
-			observe(t.config.Observer, Event{
-				Route: t.config.Name, Kind: EventOutageBegan, Class: class, Context: t.ctx, Err: err, Text: text,
-			})
+		how := failedDown
+		switch {
+		case errors.Is(err, ErrNotConnected):
+			how = failedWaiting
+		case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrForbidden):
+			how = failedAnswered
+		}
+		closed, began, lasted := t.gate.failed(probe, seen, wake, how)
+		switch {
+		case began != nil:
+			t.tellOutage(err, how == failedWaiting, began != probe)
+		case lasted > 0:
+			t.remind(err, lasted)
 		}
 		if !closed {
 			delay = t.policy.Delay(t.others - 1)
@@ -313,6 +362,65 @@ func (t *retrying) failed(probe *outage, seen uint64, err error) error {
 		return t.interrupted(err)
 	}
 	return nil
+}
+
+// tellOutage logs that an outage began, or a wait for the first connection. first is
+// false when such a wait has become an outage, of which observers know.
+func (t *retrying) tellOutage(err error, waits, first bool) {
+	text := RedactError(err, t.msg)
+	if waits {
+		t.logger.Info("waiting for the first connection; messages wait until then",
+			watermill.LogFields{"route": t.config.Name, "reason": text})
+	} else {
+		t.logger.Error("outage began; messages wait until it ends",
+			redacted(text), reminders.Fields(0, err).Add(watermill.LogFields{"route": t.config.Name}))
+	}
+	if first {
+		observe(t.config.Observer, Event{
+			Route: t.config.Name, Kind: EventOutageBegan, Class: ClassOutage, Context: t.ctx, Err: err, Text: text,
+		})
+	}
+}
+
+// remind logs that an outage goes on.
+func (t *retrying) remind(err error, lasted time.Duration) {
+	t.logger.Error("outage continues; messages wait until it ends", redacted(RedactError(err, t.msg)),
+		reminders.Fields(lasted, err).Add(watermill.LogFields{"route": t.config.Name, "waiting": t.gate.waiting.Load()}))
+}
+
+// Bounds of [ErrRefusedInBetween].
+const (
+	refusedTimes = 3
+	refusedFor   = 5 * time.Minute
+)
+
+// refusedBetween counts how often an intermediary refused a message while others
+// passed. While nobody passes it counts nothing: that is an outage. And when a
+// message passes that had been refused as well, the refusals before that were an
+// outage, and the count starts again.
+type refusedBetween struct {
+	times  int
+	first  time.Time
+	passed uint64 // gate.successes at the last refusal that counted
+	healed uint64 // gate.healed at the first
+}
+
+// final takes in a failure and reports whether there were enough.
+func (r *refusedBetween) final(g *gate, err error, now time.Time) bool {
+	// What answers for the token endpoint has not seen the message.
+	if !errors.Is(err, gateway.ErrIntermediary) || errors.Is(err, gateway.ErrToken) {
+		return false
+	}
+	passed, healed := g.successes.Load(), g.healed.Load()
+	switch {
+	case r.times == 0 || r.healed != healed:
+		*r = refusedBetween{times: 1, first: now, passed: passed, healed: healed}
+		return false
+	case r.passed == passed:
+		return false
+	}
+	r.times, r.passed = r.times+1, passed
+	return r.times >= refusedTimes && now.Sub(r.first) >= refusedFor
 }
 
 // pause waits; false means that the wait was cut short.

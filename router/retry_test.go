@@ -4,16 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -21,7 +23,9 @@ import (
 func newRetry(t *testing.T, config router.RetryConfig) *router.Retry {
 	t.Helper()
 	retry, err := router.NewRetry(config, nil)
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return retry
 }
 
@@ -30,24 +34,38 @@ var down = sinks.NewError("s", "t", sinks.ErrUnavailable, nil)
 func TestRetryCountsHandlerFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Time
-		h := newRetry(t, router.RetryConfig{MaxAttempts: 4, InitialInterval: time.Second, MaxInterval: 2 * time.Second}).
+		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 4, InitialInterval: time.Second, MaxInterval: 2 * time.Second}}).
 			Middleware(func(*message.Message) ([]*message.Message, error) {
 				times = append(times, time.Now())
 				return nil, errHandler
 			})
 		_, err := h(message.NewMessage("1", nil))
 		var failure *router.RetryError
-		require.ErrorAs(t, err, &failure)
-		require.ErrorIs(t, err, errHandler)
-		assert.Equal(t, router.ClassHandler, router.Classify(err))
-		assert.Equal(t, 4, failure.Attempts)
-		assert.Equal(t, times[0], failure.First)
-		assert.Equal(t, times[3], failure.Last)
-		require.Len(t, times, 4)
+		if !errors.As(err, &failure) {
+			t.Fatalf("err = %v, want a %T", err, failure)
+		}
+		if !errors.Is(err, errHandler) {
+			t.Fatalf("err = %v, want errHandler", err)
+		}
+		if got := router.Classify(err); got != router.ClassHandler {
+			t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassHandler)
+		}
+		if failure.Attempts != 4 {
+			t.Errorf("failure.Attempts = %d, want 4", failure.Attempts)
+		}
+		testkit.Equal(t, failure.First, times[0])
+		testkit.Equal(t, failure.Last, times[3])
+		if len(times) != 4 {
+			t.Fatalf("times has %d elements, want 4: %+v", len(times), times)
+		}
 		for i, limit := range []time.Duration{time.Second, 2 * time.Second, 2 * time.Second} {
 			wait := times[i+1].Sub(times[i])
-			assert.GreaterOrEqual(t, wait, limit/2, "wait %d", i)
-			assert.LessOrEqual(t, wait, limit, "wait %d", i)
+			if got, want := wait, limit/2; got < want {
+				t.Errorf("wait = %v, want at least %v: wait %d", got, want, i)
+			}
+			if wait > limit {
+				t.Errorf("wait = %v, want at most %v: wait %d", wait, limit, i)
+			}
 		}
 	})
 }
@@ -61,8 +79,12 @@ func TestRetryDoesNotRepeat(t *testing.T) {
 				return nil, router.WithClass(errHandler, class)
 			})
 			_, err := h(message.NewMessage("1", nil))
-			assert.Equal(t, class, router.Classify(err))
-			assert.Equal(t, 1, calls)
+			if got := router.Classify(err); got != class {
+				t.Errorf("router.Classify(err) = %v, want %v", got, class)
+			}
+			if calls != 1 {
+				t.Errorf("calls = %d, want 1", calls)
+			}
 		})
 	}
 }
@@ -70,28 +92,167 @@ func TestRetryDoesNotRepeat(t *testing.T) {
 func TestRetryOutageHasNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, calls := time.Now(), 0
-		h := newRetry(t, router.RetryConfig{MaxAttempts: 1}).Middleware(func(*message.Message) ([]*message.Message, error) {
+		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 1}}).Middleware(func(*message.Message) ([]*message.Message, error) {
 			calls++
 			if time.Since(start) < 10*time.Minute {
 				return nil, down
 			}
 			return nil, nil
 		})
-		_, err := h(message.NewMessage("1", nil))
-		require.NoError(t, err)
-		assert.Less(t, time.Since(start), 10*time.Minute+router.DefaultRetryMaxInterval)
-		assert.Less(t, calls, 60)
+		if _, err := h(message.NewMessage("1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Since(start), 10*time.Minute+router.DefaultRetryMaxInterval; got >= want {
+			t.Errorf("time.Since(start) = %v, want less than %v", got, want)
+		}
+		if calls >= 60 {
+			t.Errorf("calls = %d, want less than 60", calls)
+		}
 	})
 }
 
 // During an outage one message at a time probes; at its end all go on.
+// A sink that is just being connected is waited for; once it was there, its failures are
+// an outage, also to the message that has waited from the beginning.
+func TestRetryWaitsForTheFirstConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := []error{
+			sinks.NewError("s", "t", sinks.ErrUnavailable, router.ErrNotConnected), sinks.NewError("s", "t", sinks.ErrUnavailable, router.ErrNotConnected),
+			down, down, down, nil, down, nil,
+		}
+		logger := testkit.NewLog()
+		var events []router.EventKind
+		retry, err := router.NewRetry(router.RetryConfig{Observer: router.ObserverFunc(func(e router.Event) {
+			if e.Kind != router.EventRetry {
+				events = append(events, e.Kind)
+			}
+		})}, logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := retry.Middleware(func(*message.Message) ([]*message.Message, error) {
+			failure := failures[0]
+			failures = failures[1:]
+			return nil, failure
+		})
+		lines := func(level watermill.LogLevel) (list []string) {
+			for _, line := range logger.Lines(level) {
+				list = append(list, line.Msg)
+			}
+			return list
+		}
+		if _, err = h(message.NewMessage("1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		const began = "outage began; messages wait until it ends"
+		testkit.Equal(t, lines(watermill.ErrorLogLevel), []string{began})
+		testkit.Equal(t, lines(watermill.InfoLogLevel), []string{"waiting for the first connection; messages wait until then", "outage ended"})
+		if got, want := events, []router.EventKind{router.EventOutageBegan, router.EventOutageEnded}; !reflect.DeepEqual(got, want) {
+			t.Errorf("events = %+v, want %+v: one outage to observers", got, want)
+		}
+		if _, err = h(message.NewMessage("2", nil)); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Equal(t, lines(watermill.ErrorLogLevel), []string{began, began})
+	})
+}
+
+// recoveringSink tells when it is back. It is wrapped, as sinks are that are measured.
+type recoveringSink struct {
+	*memorySink
+	wakeup.Signal
+}
+
+func (s *recoveringSink) Recovered() <-chan struct{} { return s.Next() }
+
+type wrappedSink struct{ sinks.Sink }
+
+func (s wrappedSink) Unwrap() sinks.Sink { return s.Sink }
+
+// A route goes on when its sink tells that it is back, and not only with the next
+// attempt. Should it not be all there yet, the waits begin anew.
+func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var isDown atomic.Bool
+		to := &recoveringSink{memorySink: newSink(func(string, *message.Message) error {
+			if isDown.Load() {
+				return down
+			}
+			return nil
+		})}
+		in := newGoChannel()
+		defer func() {
+			if err := in.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialInterval: time.Minute, MaxInterval: 24 * time.Hour}},
+			farmRoute(in, wrappedSink{wrappedSink{to}}))
+		isDown.Store(true)
+		for i := range 10 {
+			publish(t, in, farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p"))
+		}
+		time.Sleep(48 * time.Hour)
+		synctest.Wait()
+		calls := to.callCount()
+		to.Raise() // too early
+		synctest.Wait()
+		if got, want := to.callCount(), calls+1; got != want {
+			t.Fatalf("to.callCount() = %d, want %d: one message probes, and no more", got, want)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got, want := to.callCount(), calls+2; got != want {
+			t.Fatalf("to.callCount() = %d, want %d: the waits begin anew", got, want)
+		}
+
+		isDown.Store(false)
+		before := time.Now()
+		to.Raise()
+		synctest.Wait()
+		to.wantStored(t, 10)
+		testkit.Equal(t, time.Now(), before)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A return that is told while an attempt is under way, which then fails, is not missed.
+func TestReturnDuringAnAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &recoveringSink{}
+		calls := 0
+		to.memorySink = newSink(func(string, *message.Message) error {
+			if calls++; calls == 1 {
+				to.Raise()
+				return down
+			}
+			return nil
+		})
+		in := newGoChannel()
+		defer func() {
+			if err := in.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialInterval: time.Hour, MaxInterval: time.Hour}}, farmRoute(in, to))
+		publish(t, in, farmMessage("1", "e", "c", "p"))
+		synctest.Wait()
+		to.wantStored(t, 1)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestRetryOutageIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		start := time.Now()
 		var calls, began, ended atomic.Int64
 		retry := newRetry(t, router.RetryConfig{
-			InitialInterval: 100 * time.Millisecond, MaxInterval: 10 * time.Second,
+			RetrySettings: router.RetrySettings{InitialInterval: 100 * time.Millisecond, MaxInterval: 10 * time.Second},
 			Observer: router.ObserverFunc(func(e router.Event) {
 				switch e.Kind {
 				case router.EventOutageBegan:
@@ -113,26 +274,45 @@ func TestRetryOutageIsNotHammered(t *testing.T) {
 		var group sync.WaitGroup
 		for i := range n {
 			group.Go(func() {
-				_, err := h(message.NewMessage(fmt.Sprint(i), nil))
-				assert.NoError(t, err)
+				if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
+					t.Error(err)
+				}
 			})
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		inMinute := calls.Load()
-		assert.Less(t, inMinute, int64(n+30), "each message once, then probes")
-		assert.Equal(t, n, retry.Waiting())
+		if got, want := inMinute, int64(n+30); got >= want {
+			t.Errorf("inMinute = %d, want less than %d: each message once, then probes", got, want)
+		}
+		if got := retry.Waiting(); got != n {
+			t.Errorf("retry.Waiting() = %d, want %d", got, n)
+		}
 		since, out := retry.OutageSince()
-		assert.True(t, out)
-		assert.WithinDuration(t, start, since, time.Second)
+		if !out {
+			t.Error("no outage, want one")
+		}
+		if since.Sub(start).Abs() > time.Second {
+			t.Errorf("outage since %v, want %v", since, start)
+		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Less(t, calls.Load()-inMinute, int64(20), "one probe per interval")
+		if got := calls.Load() - inMinute; got >= 20 {
+			t.Errorf("calls.Load()-inMinute = %d, want less than 20: one probe per interval", got)
+		}
 		group.Wait()
-		assert.Less(t, time.Since(start), 5*time.Minute+11*time.Second)
-		assert.Zero(t, retry.Waiting())
-		assert.Equal(t, int64(1), began.Load())
-		assert.Equal(t, int64(1), ended.Load())
+		if got, want := time.Since(start), 5*time.Minute+11*time.Second; got >= want {
+			t.Errorf("time.Since(start) = %v, want less than %v", got, want)
+		}
+		if got := retry.Waiting(); got != 0 {
+			t.Errorf("retry.Waiting() = %d, want 0", got)
+		}
+		if got := began.Load(); got != 1 {
+			t.Errorf("began.Load() = %d, want 1", got)
+		}
+		if got := ended.Load(); got != 1 {
+			t.Errorf("ended.Load() = %d, want 1", got)
+		}
 	})
 }
 
@@ -151,13 +331,18 @@ func TestRetryOddMessageDoesNotBlockOthers(t *testing.T) {
 		go func() { _, err := h(odd); result <- err }()
 		for i := range 1000 {
 			began := time.Now()
-			_, err := h(message.NewMessage(fmt.Sprint(i), nil))
-			require.NoError(t, err)
-			require.LessOrEqual(t, time.Since(began), router.DefaultRetryMaxInterval)
+			if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
+				t.Fatal(err)
+			}
+			if got := time.Since(began); got > router.DefaultRetryMaxInterval {
+				t.Fatalf("time.Since(began) = %v, want at most %v", got, router.DefaultRetryMaxInterval)
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
-		assert.Equal(t, router.ClassShutdown, router.Classify(<-result))
+		if got := router.Classify(<-result); got != router.ClassShutdown {
+			t.Errorf("Classify = %v, want %v", got, router.ClassShutdown)
+		}
 	})
 }
 
@@ -169,14 +354,16 @@ func TestRetryEndsWithContextOrStop(t *testing.T) {
 					stop := make(chan struct{})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					h := newRetry(t, router.RetryConfig{Stop: stop, InitialInterval: time.Hour}).
+					h := newRetry(t, router.RetryConfig{Stop: stop, RetrySettings: router.RetrySettings{InitialInterval: time.Hour}}).
 						Middleware(func(*message.Message) ([]*message.Message, error) { return nil, failure })
 					results := make(chan error, 3)
 					for range cap(results) {
 						go func() { _, err := h(message.NewMessageWithContext(ctx, "1", nil)); results <- err }()
 					}
 					time.Sleep(time.Minute)
-					assert.Empty(t, results)
+					if len(results) != 0 {
+						t.Errorf("results has %d values, want none", len(results))
+					}
 					if how == "stop" {
 						close(stop)
 					} else {
@@ -184,11 +371,15 @@ func TestRetryEndsWithContextOrStop(t *testing.T) {
 					}
 					for range cap(results) {
 						err := <-results
-						assert.Equal(t, router.ClassShutdown, router.Classify(err), "%v", err)
+						if got := router.Classify(err); got != router.ClassShutdown {
+							t.Errorf("router.Classify(err) = %v, want %v: %v", got, router.ClassShutdown, err)
+						}
 					}
 					if how == "stop" {
 						_, err := h(message.NewMessage("new", nil))
-						assert.Equal(t, router.ClassShutdown, router.Classify(err))
+						if got := router.Classify(err); got != router.ClassShutdown {
+							t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassShutdown)
+						}
 					}
 				})
 			})
@@ -199,19 +390,21 @@ func TestRetryEndsWithContextOrStop(t *testing.T) {
 // A handler that answers an interruption with an error of its own is not at fault.
 func TestRetryHandlerErrorAfterContextEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	h := newRetry(t, router.RetryConfig{MaxAttempts: 1}).Middleware(func(*message.Message) ([]*message.Message, error) {
+	h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 1}}).Middleware(func(*message.Message) ([]*message.Message, error) {
 		cancel()
 		return nil, errors.New("interrupted")
 	})
 	_, err := h(message.NewMessageWithContext(ctx, "1", nil))
-	assert.Equal(t, router.ClassShutdown, router.Classify(err))
+	if got := router.Classify(err); got != router.ClassShutdown {
+		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassShutdown)
+	}
 }
 
 // A panic between retry and recoverer does not take the turn of a probe along.
 func TestRetryPanicWhileProbing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		h := newRetry(t, router.RetryConfig{MaxAttempts: 3}).Middleware(func(*message.Message) ([]*message.Message, error) {
+		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 3}}).Middleware(func(*message.Message) ([]*message.Message, error) {
 			calls++
 			switch calls {
 			case 1:
@@ -221,9 +414,12 @@ func TestRetryPanicWhileProbing(t *testing.T) {
 			}
 			return nil, nil
 		})
-		_, err := h(message.NewMessage("1", nil))
-		require.NoError(t, err)
-		assert.Equal(t, 3, calls)
+		if _, err := h(message.NewMessage("1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if calls != 3 {
+			t.Errorf("calls = %d, want 3", calls)
+		}
 	})
 }
 
@@ -243,23 +439,28 @@ func TestRetryRestoresContext(t *testing.T) {
 			}
 			return nil, nil
 		})
-		_, err := h(message.NewMessage("1", nil))
-		require.NoError(t, err)
-		assert.Equal(t, 2, calls)
+		if _, err := h(message.NewMessage("1", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if calls != 2 {
+			t.Errorf("calls = %d, want 2", calls)
+		}
 	})
 }
 
 func TestRetryConfigValidate(t *testing.T) {
-	for name, config := range map[string]router.RetryConfig{
+	for name, settings := range map[string]router.RetrySettings{
 		"attempts": {MaxAttempts: -1},
 		"initial":  {InitialInterval: -1},
 		"max":      {InitialInterval: time.Minute, MaxInterval: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := router.NewRetry(config, nil)
-			assert.ErrorIs(t, err, router.ErrConfig)
+			if _, err := router.NewRetry(router.RetryConfig{RetrySettings: settings}, nil); !errors.Is(err, router.ErrConfig) {
+				t.Errorf("err = %v, want ErrConfig", err)
+			}
 		})
 	}
-	_, err := router.NewRetry(router.RetryConfig{InitialInterval: time.Hour}, nil)
-	assert.NoError(t, err)
+	if _, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialInterval: time.Hour}}, nil); err != nil {
+		t.Error(err)
+	}
 }

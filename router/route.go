@@ -6,54 +6,59 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// Route says where messages come from, what happens to them and where they go.
+// Route defines where messages come from, how they are processed and where they go.
 type Route struct {
-	// Name names the route in logs, metrics, Health, the poison queue and the
-	// dedup keys. Required, unique within the Router. A route that is renamed
-	// does not know what it handled under its old name.
+	// Name identifies the route in logs, metrics, Health, the poison queue and the
+	// dedup keys. Required, unique within the Router. A renamed route
+	// does not recognize what it handled under its old name.
 	Name string
 	// From delivers the messages: the gateway's Subscriber or any other Watermill
-	// subscriber. Required; several routes may share one. The Router closes it.
+	// subscriber. Required; several routes may share one. The Router closes it. If
+	// it closes its channel on its own and has a method Err() error, Router.Run returns
+	// that error as the reason.
 	//
-	// The subscriber bounds how many messages are in flight, and keeps the
-	// order: the Router handles every message that it gets at once.
+	// The subscriber bounds how many messages are in flight, and keeps them in
+	// order: the Router handles every message as soon as it receives it.
 	From message.Subscriber
-	// Topic is what From is subscribed to. Required.
+	// Topic is the topic that From is subscribed to. Required.
 	Topic string
 
-	// Filter says whether the route wants the message; the others are
-	// acknowledged and counted. It must not change the message. Nil means all.
+	// Filter reports whether the route accepts the message; others are
+	// acknowledged and counted. It must not modify the message. Nil accepts all.
 	Filter func(msg *message.Message) bool
-	// Transform makes the messages to be published out of the one received. It
-	// gets a copy that it may change and return (the payload's bytes are shared:
-	// replace them, do not write into them), and the returned messages belong to
-	// the Router. None means that the message is filtered out. An error is
-	// handled by its class, see [Classify]; undecodable data is [Permanent]. Nil
-	// means that the message goes on as it is.
+	// Transform turns the received message into the messages to be published. It
+	// receives a copy that it may modify and return (the payload's bytes are shared:
+	// replace them, do not write to them), and the returned messages belong to
+	// the Router. A message that another attempt produces again, with the same payload,
+	// keeps the UUID of the first attempt. Returning none filters the message
+	// out. An error is handled by its class, see [Classify]; undecodable data is
+	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
 	// Middleware runs innermost, around Filter and Transform, once per attempt
-	// and not for duplicates, first one outermost. It sees the messages that
-	// will be published and may change them.
+	// and not for duplicates, the first one outermost. It sees the messages that
+	// will be published and may modify them.
 	Middleware []message.HandlerMiddleware
 
 	// To is where the messages go. Required, unless Transform does all the work
-	// and returns none. Several routes may share one. The Router closes it. Any
-	// Watermill publisher becomes a sink by [sinks.FromPublisher]. An error of
+	// and returns none. Several routes may share one. The Router closes it. Use
+	// [sinks.FromPublisher] for any other Watermill publisher. An error of
 	// the sink that [Classify] does not know counts as an outage.
 	To sinks.Sink
 	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a
 	// message that lacks one of its values goes to the poison queue, unless the
-	// template names a stand-in. Empty means [DefaultToTopic].
+	// template provides a default. Empty means [DefaultToTopic].
 	ToTopic string
-	// TopicFunc gives the topic instead of ToTopic. Only one of both may be set.
+	// TopicFunc returns the topic instead of ToTopic. Only one of them may be set.
 	TopicFunc TopicFunc
 }
 
@@ -126,20 +131,19 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 
 // handle takes a message through the chain and acknowledges it or gives it back.
 // A message that does not count as in flight any more has been for certain.
-func (rt *route) handle(names context.Context, msg *message.Message) {
+func (rt *route) handle(names *names, msg *message.Message) {
 	defer rt.done()
-	if _, err := rt.process(names, msg); err != nil {
+	if _, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg); err != nil {
 		msg.Nack()
 		return
 	}
 	msg.Ack()
 }
 
-// process takes a message through the chain and reports what became of it. names
-// holds those that Watermill gave to the route, see intake. The error is fit for
-// logs; the message is to be given back then.
-func (rt *route) process(names context.Context, msg *message.Message) (*delivery, error) {
-	ctx := &deliveryContext{Context: msg.Context(), names: names}
+// process takes a message through the chain, with ctx as its context, and reports
+// what became of it. The error is fit for logs; the message is to be given back then.
+func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
+	ctx.delivery.value = msgctx.Received(ctx.Context)
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
@@ -188,7 +192,11 @@ func (rt *route) giveBack(ctx context.Context, msg *message.Message, err error) 
 // transform is the innermost handler: it returns what is to be published.
 func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 	if rt.Filter != nil && !rt.Filter(msg) {
-		deliveryOf(msg).filtered = true
+		d := deliveryOf(msg)
+		d.filtered = true
+		if d.replayed {
+			return nil, errFilteredReplay
+		}
 		return nil, nil
 	}
 	if rt.Transform == nil {
@@ -211,6 +219,9 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		d := deliveryOf(msg)
 		d.touched, d.filtered = false, false
+		if d.value.SentAt.IsZero() {
+			d.value.SentAt = time.Now()
+		}
 		ctx := msg.Context()
 		out, err := next(msg)
 		if err != nil {
@@ -240,6 +251,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			if m == msg {
 				m = outgoing(msg) // a middleware passed it on; it is not ours to change
 			}
+			d.settleUUID(msg.UUID, m, i)
 			rt.prepare(ctx, d, m, i)
 			if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
 				if err := rt.preparePayload(ctx, d, m); err != nil {
@@ -282,7 +294,7 @@ func (rt *route) preparePayload(ctx context.Context, d *delivery, m *message.Mes
 	return nil // without a claim check the sink says what is wrong
 }
 
-// send publishes messages of one topic, those that are too large by way of the
+// send publishes messages of one topic, those that are too large through the
 // claim check.
 func (rt *route) send(ctx context.Context, d *delivery, topic string, messages []*message.Message) error {
 	err := rt.To.Publish(topic, messages...)

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // Errors of a Router's life.
@@ -23,24 +28,25 @@ var (
 	ErrStarted = errors.New("router was started before")
 	// ErrClosed: the Router is closed.
 	ErrClosed = errors.New("router is closed")
-	// ErrRoutesEnded: all subscriptions ended by themselves, so Run did.
+	// ErrRoutesEnded: all subscriptions ended on their own, and so did Run. The error
+	// also matches the reasons, as far as they are known.
 	ErrRoutesEnded = errors.New("all routes of the router have ended")
-	// ErrCloseTimeout: the time for Close was not enough, see [CloseError].
+	// ErrCloseTimeout: Close did not finish in time; see [CloseError].
 	ErrCloseTimeout = errors.New("router close timeout")
 )
 
-// CloseError says what did not end well when the Router closed. Nothing is lost
-// by it: what was not finished was not acknowledged and comes again.
+// CloseError reports what did not finish cleanly when the Router closed. Nothing is lost:
+// unfinished messages were not acknowledged and are redelivered.
 type CloseError struct {
-	// Open is how many messages were still in flight when the time for them
-	// was over.
+	// Open is how many messages were still in flight when their time
+	// was up.
 	Open int
 	// Errs are the errors of subscribers, sinks and the dedup store, and
-	// [ErrCloseTimeout] when the time was not enough.
+	// [ErrCloseTimeout] if Close ran out of time.
 	Errs []error
 }
 
-// Error tells the number and the errors.
+// Error reports the number of open messages and the errors.
 func (e *CloseError) Error() string {
 	text := "closing the router"
 	if e.Open > 0 {
@@ -55,7 +61,25 @@ func (e *CloseError) Error() string {
 // Unwrap returns Errs.
 func (e *CloseError) Unwrap() []error { return e.Errs }
 
-// Router carries messages along its routes. Make it with [New], [Router.Add] the
+// RouteError reports why a route ended on its own: its subscription was refused, for
+// example because of a configuration mistake in its source, or has ended for good. It
+// does not concern the other routes.
+type RouteError struct {
+	// Route is the name of the route.
+	Route string
+	// Err is the cause.
+	Err error
+}
+
+// Error returns the route and the cause.
+func (e *RouteError) Error() string {
+	return fmt.Sprintf("route %q: %s", e.Route, RedactError(e.Err, nil))
+}
+
+// Unwrap returns Err.
+func (e *RouteError) Unwrap() error { return e.Err }
+
+// Router carries messages along its routes. Create it with [New], [Router.Add] the
 // routes, and [Router.Run] it once. All methods are safe for concurrent use.
 type Router struct {
 	config   Config
@@ -66,7 +90,6 @@ type Router struct {
 	routes  []*route
 	started bool
 	closed  bool
-	wm      *message.Router
 
 	stop    chan struct{} // closed when Close begins: no more intake, no more waits
 	release chan struct{} // closed when the messages in flight are done
@@ -74,18 +97,18 @@ type Router struct {
 	running chan struct{} // closed when every route has tried to subscribe
 
 	cancel  context.CancelFunc // of the subscriptions; set by Run
-	expect  context.CancelFunc // tells Watermill that its handlers are meant to end; set by Run
 	unhold  func()             // lets held subscribers start; set by Run, idempotent
 	pending atomic.Int64       // routes that have not tried to subscribe yet
-	intakes sync.WaitGroup
-	idle    chan struct{} // gets a token whenever a route has no message in flight
+	intakes sync.WaitGroup     // their goroutines
+	active  sync.WaitGroup     // routes that have not ended
+	idle    chan struct{}      // gets a token whenever a route has no message in flight
 
 	closeOnce sync.Once
 	closeErr  error
 }
 
 // New returns a Router without routes, or an error that matches [ErrConfig]. A
-// nil logger is silent. Payloads are never logged.
+// nil logger discards all output. Payloads are never logged.
 func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -94,12 +117,15 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	if config.Dedup.Store == nil && !config.Dedup.Off {
+	if config.Dedup.Store == nil {
 		store, err := NewMemoryStore(MemoryStoreConfig{})
 		if err != nil {
 			return nil, err
 		}
 		config.Dedup.Store = store
+	}
+	if config.Dedup.Owner.Session == "" {
+		config.Dedup.Owner.Session = uuid.NewString()
 	}
 	return &Router{
 		config:   config,
@@ -113,18 +139,27 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	}, nil
 }
 
-// Add adds a route. The error matches [ErrConfig] for a route that cannot work
-// or a name that exists, [ErrStarted] once Run was called, [ErrClosed] after
+// Add adds a route. The error matches [ErrConfig] if the route cannot work
+// or its name is taken, [ErrStarted] once Run was called, and [ErrClosed] after
 // Close.
 func (r *Router) Add(config Route) error {
 	if err := config.validate(); err != nil {
 		return err
 	}
+	if config.To != nil && sameSink(config.To, r.config.Poison) {
+		poison := cmp.Or(r.config.PoisonTopic, DefaultPoisonTopic)
+		if config.ToTopic == poison {
+			return fmt.Errorf("%w: route %q: ToTopic is the topic of the poison queue", ErrConfig, config.Name)
+		}
+		config.TopicFunc = keepOff(config.TopicFunc, poison, config.To.TopicSegment)
+	}
 	rt := &route{
 		Route:    config,
 		payloads: r.payloads,
-		health:   &health{name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now()},
-		logger:   r.logger.With(watermill.LogFields{"route": config.Name}),
+		health: &health{
+			name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now(), failingAfter: uint64(r.config.FailingAfter),
+		},
+		logger: r.logger.With(watermill.LogFields{"route": config.Name}),
 	}
 	rt.done = func() {
 		if rt.health.inFlight.Add(-1) == 0 {
@@ -175,24 +210,22 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	retryConfig := r.config.Retry
-	retryConfig.Stop, retryConfig.Name, retryConfig.Observer = r.stop, rt.Name, rt.health
-	if rt.retry, err = NewRetry(retryConfig, r.logger); err != nil {
+	rt.retry, err = NewRetry(RetryConfig{
+		RetrySettings: r.config.Retry,
+		Stop:          r.stop, Recovered: sinks.RecoveredFunc(rt.To), Name: rt.Name, Observer: rt.health,
+	}, r.logger)
+	if err != nil {
+		return nil, err
+	}
+	dedup, err := NewDedup(DedupConfig{DedupSettings: r.config.Dedup, Scope: rt.Name, Observer: rt.health}, r.logger)
+	if err != nil {
 		return nil, err
 	}
 	standard := Chain{
 		Poison:    poison.Middleware,
 		Retry:     rt.retry.Middleware,
+		Dedup:     dedup.Middleware,
 		Recoverer: NewRecoverer(rt.logger),
-	}
-	if !r.config.Dedup.Off {
-		dedupConfig := r.config.Dedup
-		dedupConfig.Scope, dedupConfig.Observer = rt.Name, rt.health
-		dedup, err := NewDedup(dedupConfig, r.logger)
-		if err != nil {
-			return nil, err
-		}
-		standard.Dedup = dedup.Middleware
 	}
 	if r.config.Chain != nil {
 		return r.config.Chain(rt.Name, standard), nil
@@ -209,20 +242,21 @@ func (r *Router) warnPoisonSize(rt *route) {
 }
 
 // Run subscribes all routes and carries messages until ctx ends, Close is called
-// or all subscriptions have ended by themselves. It then closes the Router, see
+// or all subscriptions have ended on their own. It then closes the Router, see
 // [Router.Close], and returns when that is done. It returns nil after a clean
-// end; [ErrRoutesEnded]; a [*CloseError]; or, without having done anything,
+// shutdown; or, joined, [ErrRoutesEnded], a [*RouteError] for each route that ended on
+// its own for a known reason, and a [*CloseError]; or, without having done anything,
 // [ErrNoRoutes], [ErrStarted] or [ErrClosed].
 //
-// The end of ctx begins the shutdown and does not cancel the work that is under
-// way. The subscriptions get the values of ctx and a cancellation of their own.
+// The end of ctx starts the shutdown and does not cancel work in
+// progress. The subscriptions get the values of ctx and their own cancellation.
 //
-// A route whose subscription cannot be made is tried again, unless the error is
-// [ClassPermanent], and does not hold up the others.
+// A route whose subscription fails is retried, and does not delay the
+// others. It is refused for good if the error is [ClassPermanent], or means that the
+// configuration of a subscriber of this module is invalid or that it was closed:
+// its state is then [StateFailed], and the others keep running.
 func (r *Router) Run(ctx context.Context) error {
-	run, expect := context.WithCancel(context.WithoutCancel(ctx))
-	defer expect()
-	if err := r.start(ctx, expect); err != nil {
+	if err := r.start(ctx); err != nil {
 		return err
 	}
 	// Close waits for this Run, so it needs a goroutine of its own; Run waits
@@ -230,20 +264,40 @@ func (r *Router) Run(ctx context.Context) error {
 	unwatch := context.AfterFunc(ctx, func() { _ = r.Close() })
 	defer unwatch()
 
-	err := r.wm.Run(run) // returns when the last route has ended
-	if err == nil {
-		select {
-		case <-r.stop:
-		default:
-			err = ErrRoutesEnded
+	wait(&r.active, r.abandon)
+	causes := r.causes()
+	var err error
+	select {
+	case <-r.stop:
+		err = errors.Join(causes...)
+	default:
+		err = ErrRoutesEnded
+		for _, cause := range causes {
+			err = fmt.Errorf("%w: %w", err, cause)
 		}
 	}
 	return errors.Join(err, r.Close())
 }
 
-// start makes Watermill's Router. Its handlers are added here and not in Add,
-// because it waits on Close for handlers that were never run.
-func (r *Router) start(ctx context.Context, expect context.CancelFunc) error {
+// causes returns a [*RouteError] for each route that has ended by itself, as far as it
+// is known why. Of those that ended for the same reason one is named.
+func (r *Router) causes() []error {
+	var causes []error
+	told := map[string]bool{}
+	for _, rt := range r.routes {
+		rt.health.mu.Lock()
+		cause := rt.health.cause
+		rt.health.mu.Unlock()
+		if cause != nil && !told[cause.Error()] {
+			told[cause.Error()] = true
+			causes = append(causes, &RouteError{Route: rt.Name, Err: cause})
+		}
+	}
+	return causes
+}
+
+// start starts the routes.
+func (r *Router) start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -254,13 +308,11 @@ func (r *Router) start(ctx context.Context, expect context.CancelFunc) error {
 	case len(r.routes) == 0:
 		return ErrNoRoutes
 	}
-	wm, err := message.NewRouter(message.RouterConfig{CloseTimeout: r.drainTimeout()}, r.logger)
-	if err != nil {
-		return err
-	}
 	subscriptions, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.pending.Store(int64(len(r.routes)))
-	r.unhold = holdAll(r.routes)
+	ready := make(chan struct{})
+	r.unhold = sync.OnceFunc(func() { close(ready) })
+	subscriptions = msgctx.WithStart(subscriptions, ready)
 	attempted := func() {
 		if r.pending.Add(-1) == 0 {
 			r.unhold()
@@ -270,39 +322,21 @@ func (r *Router) start(ctx context.Context, expect context.CancelFunc) error {
 	for _, rt := range r.routes {
 		in := &intake{
 			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
-			running: &r.intakes, attempted: attempted, shift: make(chan *message.Message, 1),
+			running: &r.intakes, attempted: attempted, names: watermillNames(&rt.Route),
 		}
-		r.intakes.Add(1) // until in.run returns
-		wm.AddConsumerHandler(rt.Name, rt.Topic, in, in.run)
+		r.active.Add(1)
+		// Ends when the subscription has, or Close has no more time.
+		r.intakes.Go(func() {
+			defer r.active.Done()
+			in.run()
+		})
 	}
-	r.started, r.wm, r.cancel, r.expect = true, wm, cancel, expect
+	r.started, r.cancel = true, cancel
 	return nil
 }
 
-// holder is a subscriber whose subscriptions share one source. It can be kept
-// from reading until all of them exist: a message goes only to the ones that do
-// when it arrives.
-type holder interface{ Hold() (release func()) }
-
-// holdAll holds every subscriber that can be held, once.
-func holdAll(routes []*route) (release func()) {
-	held := map[holder]bool{}
-	var releases []func()
-	for _, rt := range routes {
-		if h, ok := rt.From.(holder); ok && reflect.TypeOf(h).Comparable() && !held[h] {
-			held[h] = true
-			releases = append(releases, h.Hold())
-		}
-	}
-	return sync.OnceFunc(func() {
-		for _, release := range releases {
-			release()
-		}
-	})
-}
-
 // Running returns a channel that is closed when Run has tried to subscribe every
-// route once. Health tells with what success.
+// route once. Health reports the results.
 func (r *Router) Running() <-chan struct{} { return r.running }
 
 // drainTimeout is the part of CloseTimeout for messages in flight. The rest is
@@ -311,17 +345,17 @@ func (r *Router) drainTimeout() time.Duration {
 	return r.config.CloseTimeout - r.config.CloseTimeout/5
 }
 
-// Close ends the Router in this order, bounded by [Config.CloseTimeout]:
+// Close shuts the Router down in this order, bounded by [Config.CloseTimeout]:
 //
-//  1. No more messages are taken. Waits for another attempt end, and their
-//     messages are given back; attempts that are under way go on.
-//  2. The messages in flight are waited for, and acknowledged.
-//  3. The subscriptions are cancelled and every subscriber is closed, which for
+//  1. Intake stops. Waits between attempts end, and their
+//     messages are nacked; attempts in progress continue.
+//  2. The messages in flight are finished and acknowledged.
+//  3. The subscriptions are canceled and every subscriber is closed, which for
 //     the gateway's Subscriber sends the confirmations.
 //  4. Every sink, the poison queue and the dedup store are closed.
 //
-// Each one is closed once, even when several routes share it. One whose Close
-// does not return in time is left behind, and named in the error. The error is a
+// Each one is closed once, even if several routes share it. If a Close
+// does not return in time, it is abandoned and named in the error. The error is a
 // [*CloseError] or nil. Further calls wait for the first one and return the same.
 func (r *Router) Close() error {
 	r.closeOnce.Do(func() { r.closeErr = r.shutdown() })
@@ -338,7 +372,7 @@ func (r *Router) shutdown() error {
 
 	r.mu.Lock()
 	r.closed = true
-	routes, wm, unhold := r.routes, r.wm, r.unhold
+	routes, started, unhold := r.routes, r.started, r.unhold
 	r.mu.Unlock()
 	if unhold != nil {
 		unhold()
@@ -349,8 +383,7 @@ func (r *Router) shutdown() error {
 	for _, rt := range routes {
 		rt.health.setState(StateStopped)
 	}
-	if wm != nil {
-		r.expect()
+	if started {
 		if !r.drained(drain.Done()) {
 			failure.Open = r.inFlight()
 			failure.Errs = append(failure.Errs, fmt.Errorf("%w: messages are still in flight", ErrCloseTimeout))
@@ -407,7 +440,7 @@ func (r *Router) inFlight() int {
 	return n
 }
 
-// Health returns the state of every route, in the order in which they were added.
+// Health returns the state of every route, in the order in which the routes were added.
 func (r *Router) Health() []RouteHealth {
 	r.mu.Lock()
 	routes := r.routes
@@ -416,7 +449,7 @@ func (r *Router) Health() []RouteHealth {
 	for i, rt := range routes {
 		report := rt.health.report()
 		report.Waiting = rt.retry.Waiting()
-		if since, ok := rt.retry.OutageSince(); ok && report.State == StateRunning {
+		if since, ok := rt.retry.OutageSince(); ok && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since = StateOutage, since
 		}
 		reports[i] = report

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func farmRoute(from message.Subscriber, to sinks.Sink) router.Route {
@@ -30,19 +31,29 @@ func TestRouteDelivers(t *testing.T) {
 	in, to, poison := newGoChannel(), newSink(nil), newSink(nil)
 	r := start(t, router.Config{Poison: poison}, farmRoute(in, to))
 	sent := farmMessage("1", "endpoint", "context", "payload")
-	require.NoError(t, in.Publish("in", sent))
+	publish(t, in, sent)
 	got := to.wait(t, 1)[0]
-	assert.Equal(t, "tenant-1.iso:11783:-10:taskdata:zip", got.topic)
-	assert.Equal(t, sent.Payload, got.msg.Payload)
-	key, _, _ := router.DefaultKey("farm", sent)
-	assert.Equal(t, key.String(), got.msg.Metadata[sinks.KeyDedupID])
-	for k, v := range sent.Metadata {
-		assert.Equal(t, v, got.msg.Metadata[k])
+	if got, want := got.topic, "tenant-1.iso:11783:-10:taskdata:zip"; got != want {
+		t.Errorf("got.topic = %q, want %q", got, want)
 	}
-	require.NoError(t, r.stop())
-	assert.Equal(t, 1, to.closeCount())
-	assert.Equal(t, 1, poison.closeCount())
-	assert.Empty(t, poison.all())
+	if !bytes.Equal(got.msg.Payload, sent.Payload) {
+		t.Errorf("got.msg.Payload = %q, want %q", got.msg.Payload, sent.Payload)
+	}
+	key, _, _ := router.DefaultKey("farm", sent)
+	if got, want := got.msg.Metadata[sinks.KeyDedupID], key.String(); got != want {
+		t.Errorf("got.msg.Metadata[sinks.KeyDedupID] = %q, want %q", got, want)
+	}
+	for k, v := range sent.Metadata {
+		if got.msg.Metadata[k] != v {
+			t.Errorf("got.msg.Metadata[k] = %q, want %q", got.msg.Metadata[k], v)
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	to.wantClosed(t, 1)
+	poison.wantClosed(t, 1)
+	poison.wantStored(t, 0)
 }
 
 // The order of the chain: poison → retry → dedup → recoverer → handler → sink.
@@ -84,8 +95,8 @@ func TestChainOrder(t *testing.T) {
 	route.Middleware = []message.HandlerMiddleware{noting("route")}
 	start(t, router.Config{
 		Poison:     poison,
-		Retry:      router.RetryConfig{MaxAttempts: 2, InitialInterval: time.Millisecond},
-		Dedup:      router.DedupConfig{Store: store},
+		Retry:      router.RetrySettings{MaxAttempts: 2, InitialInterval: time.Millisecond},
+		Dedup:      router.DedupSettings{Store: store},
 		Middleware: []message.HandlerMiddleware{noting("outside")},
 		Chain: func(_ string, c router.Chain) []message.HandlerMiddleware {
 			standard = []message.HandlerMiddleware{
@@ -94,9 +105,11 @@ func TestChainOrder(t *testing.T) {
 			return standard
 		},
 	}, route)
-	require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+	publish(t, in, farmMessage("1", "e", "c", "p"))
 	poison.wait(t, 1)
-	require.NoError(t, in.Close()) // ends the route, so that everything has been noted
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	} // ends the route, so that everything has been noted
 
 	attempt := []string{
 		"in retry", "reserve", "in dedup", "route", "/route ok", "sink", "/in dedup caught", "release", "/in retry caught",
@@ -106,8 +119,10 @@ func TestChainOrder(t *testing.T) {
 	want = append(want, "/in poison given up", "poison")
 	mu.Lock()
 	defer mu.Unlock()
-	require.GreaterOrEqual(t, len(order), len(want))
-	assert.Equal(t, want, order[:len(want)])
+	if got, want := len(order), len(want); got < want {
+		t.Fatalf("len(order) = %d, want at least %d", got, want)
+	}
+	testkit.Equal(t, order[:len(want)], want)
 }
 
 type notingStore struct {
@@ -115,14 +130,14 @@ type notingStore struct {
 	note func(string)
 }
 
-func (s *notingStore) Reserve(ctx context.Context, k router.Key, l time.Duration) (router.ReserveResult, router.Token, error) {
+func (s *notingStore) Reserve(ctx context.Context, c router.Claim, l time.Duration) (router.Reservation, error) {
 	s.note("reserve")
-	return s.DedupStore.Reserve(ctx, k, l)
+	return s.DedupStore.Reserve(ctx, c, l)
 }
 
-func (s *notingStore) Release(ctx context.Context, k router.Key, token router.Token) error {
+func (s *notingStore) Release(ctx context.Context, c router.Claim, token router.Token) error {
 	s.note("release")
-	return s.DedupStore.Release(ctx, k, token)
+	return s.DedupStore.Release(ctx, c, token)
 }
 
 // The default chain, seen from what it does: the poison queue gets the message
@@ -140,15 +155,17 @@ func TestDefaultChainOrder(t *testing.T) {
 	poison := newSink(func(string, *message.Message) error { note("poison"); return nil })
 	to := newSink(func(string, *message.Message) error { note("sink"); panic("x") })
 	start(t, router.Config{
-		Poison: poison, Retry: router.RetryConfig{MaxAttempts: 2, InitialInterval: time.Millisecond},
-		Dedup: router.DedupConfig{Store: &notingStore{newStore(t, 0), note}},
+		Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2, InitialInterval: time.Millisecond},
+		Dedup: router.DedupSettings{Store: &notingStore{newStore(t, 0), note}},
 	}, farmRoute(in, to))
-	require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+	publish(t, in, farmMessage("1", "e", "c", "p"))
 	reason := poison.wait(t, 1)[0].msg.Metadata[router.KeyPoisonReason]
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Equal(t, []string{"reserve", "sink", "release", "reserve", "sink", "release", "poison"}, order)
-	assert.Equal(t, "panic: x", reason)
+	testkit.Equal(t, order, []string{"reserve", "sink", "release", "reserve", "sink", "release", "poison"})
+	if got, want := reason, "panic: x"; got != want {
+		t.Errorf("reason = %q, want %q", got, want)
+	}
 }
 
 func TestFailedOnceIsDeliveredNotDropped(t *testing.T) {
@@ -156,11 +173,13 @@ func TestFailedOnceIsDeliveredNotDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in, to, poison := newGoChannel(), newSink(failTimes(1, failure)), newSink(nil)
 			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, farmRoute(in, to))
-			require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+			publish(t, in, farmMessage("1", "e", "c", "p"))
 			to.wait(t, 1)
-			require.NoError(t, r.stop())
-			assert.Len(t, to.all(), 1)
-			assert.Empty(t, poison.all())
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			to.wantStored(t, 1)
+			poison.wantStored(t, 0)
 		})
 	}
 }
@@ -179,10 +198,14 @@ func TestChunksAndCopiesForTwoEndpointsAreKept(t *testing.T) {
 		from.messages <- msg
 	}
 	for _, msg := range sent {
-		assert.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	assert.Len(t, to.uuids(), 40)
-	assert.Zero(t, r.Health()[0].Duplicates)
+	if got := to.uuids(); len(got) != 40 {
+		t.Errorf("to.uuids() has %d elements, want 40: %+v", len(got), got)
+	}
+	if got := r.Health()[0].Duplicates; got != 0 {
+		t.Errorf("r.Health()[0].Duplicates = %d, want 0", got)
+	}
 }
 
 func TestSendersRepetitionIsDroppedAndAcked(t *testing.T) {
@@ -190,15 +213,21 @@ func TestSendersRepetitionIsDroppedAndAcked(t *testing.T) {
 	r := start(t, router.Config{Poison: poison}, farmRoute(from, to))
 	first := farmMessage("1", "e", "c", "p")
 	from.messages <- first
-	require.Equal(t, "ack", verdict(t, first))
+	wantAck(t, first)
 	again := farmMessage("2", "e", "c", "p") // a new message ID, the same payload
 	from.messages <- again
-	require.Equal(t, "ack", verdict(t, again))
-	require.NoError(t, r.stop())
-	assert.Len(t, to.all(), 1)
+	wantAck(t, again)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	to.wantStored(t, 1)
 	health := r.Health()[0]
-	assert.Equal(t, uint64(1), health.Delivered)
-	assert.Equal(t, uint64(1), health.Duplicates)
+	if health.Delivered != 1 {
+		t.Errorf("health.Delivered = %d, want 1", health.Delivered)
+	}
+	if health.Duplicates != 1 {
+		t.Errorf("health.Duplicates = %d, want 1", health.Duplicates)
+	}
 }
 
 func TestTwoRoutesBothGetTheMessage(t *testing.T) {
@@ -206,17 +235,19 @@ func TestTwoRoutesBothGetTheMessage(t *testing.T) {
 	a, b := farmRoute(in, to1), farmRoute(in, to2)
 	b.Name = "another"
 	start(t, router.Config{Poison: poison}, a, b)
-	require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+	publish(t, in, farmMessage("1", "e", "c", "p"))
 	id1 := to1.wait(t, 1)[0].msg.Metadata[sinks.KeyDedupID]
 	id2 := to2.wait(t, 1)[0].msg.Metadata[sinks.KeyDedupID]
-	assert.NotEqual(t, id1, id2)
+	if id2 == id1 {
+		t.Errorf("id2 = %q, want another one than %q", id2, id1)
+	}
 }
 
 func TestOutageOfThousandMessagesPoisonsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		began := time.Now()
-		book := newLogBook()
+		book := testkit.NewLog()
 		from, poison := newSource(), newSink(nil)
 		to := newSink(func(string, *message.Message) error {
 			if time.Since(began) < 10*time.Minute {
@@ -225,13 +256,19 @@ func TestOutageOfThousandMessagesPoisonsNone(t *testing.T) {
 			return nil
 		})
 		r, err := router.New(router.Config{Poison: poison}, book)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(from, to)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add(farmRoute(from, to)); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		go func() { result <- r.Run(ctx) }()
 		<-r.Running()
-		assert.Equal(t, router.StateRunning, r.Health()[0].State)
+		if got := r.Health()[0].State; got != router.StateRunning {
+			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateRunning)
+		}
 
 		sent := make([]*message.Message, n)
 		for i := range sent {
@@ -240,16 +277,32 @@ func TestOutageOfThousandMessagesPoisonsNone(t *testing.T) {
 		}
 		time.Sleep(9 * time.Minute)
 		for _, msg := range sent {
-			assert.True(t, isOpen(msg))
+			if !isOpen(msg) {
+				t.Error("isOpen(msg) = false, want true")
+			}
 		}
 		health := r.Health()[0]
-		assert.Equal(t, router.StateOutage, health.State)
-		assert.WithinDuration(t, began, health.Since, time.Minute)
-		assert.Equal(t, n, health.InFlight)
-		assert.Equal(t, n, health.Waiting)
-		assert.Contains(t, health.LastError, "unavailable")
-		assert.Zero(t, health.LastSuccess)
-		assert.Less(t, to.callCount(), n+100)
+		if health.State != router.StateOutage {
+			t.Errorf("health.State = %q, want %q", health.State, router.StateOutage)
+		}
+		if health.Since.Sub(began).Abs() > time.Minute {
+			t.Errorf("Since = %v, want %v", health.Since, began)
+		}
+		if health.InFlight != n {
+			t.Errorf("health.InFlight = %d, want %d", health.InFlight, n)
+		}
+		if health.Waiting != n {
+			t.Errorf("health.Waiting = %d, want %d", health.Waiting, n)
+		}
+		if !strings.Contains(health.LastError, "unavailable") {
+			t.Errorf("health.LastError = %q, want %q in it", health.LastError, "unavailable")
+		}
+		if !health.LastSuccess.IsZero() {
+			t.Errorf("LastSuccess = %v, want none", health.LastSuccess)
+		}
+		if got, want := to.callCount(), n+100; got >= want {
+			t.Errorf("to.callCount() = %d, want less than %d", got, want)
+		}
 
 		for _, msg := range sent {
 			select {
@@ -259,23 +312,37 @@ func TestOutageOfThousandMessagesPoisonsNone(t *testing.T) {
 			}
 		}
 		synctest.Wait() // a message is acked before its handler has returned
-		assert.Less(t, time.Since(began), 11*time.Minute)
-		assert.Len(t, to.uuids(), n)
-		assert.Empty(t, poison.all())
+		if got, want := time.Since(began), 11*time.Minute; got >= want {
+			t.Errorf("time.Since(began) = %v, want less than %v", got, want)
+		}
+		if got := to.uuids(); len(got) != n {
+			t.Errorf("to.uuids() has %d elements, want %d: %+v", len(got), n, got)
+		}
+		poison.wantStored(t, 0)
 		health = r.Health()[0]
-		assert.Equal(t, router.StateRunning, health.State)
-		assert.Equal(t, uint64(n), health.Delivered)
-		assert.Zero(t, health.InFlight)
+		if health.State != router.StateRunning {
+			t.Errorf("health.State = %q, want %q", health.State, router.StateRunning)
+		}
+		if health.Delivered != n {
+			t.Errorf("health.Delivered = %d, want %d", health.Delivered, n)
+		}
+		if health.InFlight != 0 {
+			t.Errorf("health.InFlight = %d, want 0", health.InFlight)
+		}
 		cancel()
-		require.NoError(t, <-result)
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
 
 		lines := 0
-		for _, line := range book.all() {
+		for _, line := range book.Texts() {
 			if strings.Contains(line, "outage") {
 				lines++
 			}
 		}
-		assert.Equal(t, 2, lines, "the beginning and the end")
+		if lines != 2 {
+			t.Errorf("lines = %d, want 2: the beginning and the end", lines)
+		}
 	})
 }
 
@@ -289,7 +356,7 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 		return []*message.Message{msg}, nil
 	}
 	// An hour of backoff: whoever waited would not be done in time.
-	r := start(t, router.Config{Poison: poison, Retry: router.RetryConfig{InitialInterval: time.Hour}}, route)
+	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Hour}}, route)
 	sent := make([]*message.Message, 1000)
 	for i := range sent {
 		payload := `{"n":1}`
@@ -300,20 +367,40 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 		from.messages <- sent[i]
 	}
 	for _, msg := range sent {
-		require.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	assert.Len(t, to.uuids(), 999)
-	require.Len(t, poison.all(), 1)
+	if got := to.uuids(); len(got) != 999 {
+		t.Errorf("to.uuids() has %d elements, want 999: %+v", len(got), got)
+	}
+	poison.wantStored(t, 1)
 	poisoned := poison.all()[0].msg
-	assert.Equal(t, "500", poisoned.UUID)
-	assert.Equal(t, message.Payload(`{"n":`), poisoned.Payload)
-	assert.Equal(t, "not JSON", poisoned.Metadata[router.KeyPoisonReason])
-	assert.Equal(t, "permanent", poisoned.Metadata[router.KeyPoisonClass])
-	assert.Equal(t, "farm", poisoned.Metadata[router.KeyPoisonRoute])
-	assert.Equal(t, "in", poisoned.Metadata[router.KeyPoisonTopic])
-	assert.Equal(t, "*router_test.source", poisoned.Metadata[router.KeyPoisonSubscriber])
-	assert.NotEmpty(t, poisoned.Metadata[sinks.KeyDedupID])
-	assert.Equal(t, uint64(1), r.Health()[0].Poisoned)
+	if poisoned.UUID != "500" {
+		t.Errorf("poisoned.UUID = %q, want 500", poisoned.UUID)
+	}
+	if got, want := string(poisoned.Payload), `{"n":`; got != want {
+		t.Errorf("poisoned.Payload = %q, want %q", got, want)
+	}
+	if got, want := poisoned.Metadata[router.KeyPoisonReason], "not JSON"; got != want {
+		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
+	}
+	if poisoned.Metadata[router.KeyPoisonClass] != "permanent" {
+		t.Errorf("KeyPoisonClass = %q, want permanent", poisoned.Metadata[router.KeyPoisonClass])
+	}
+	if poisoned.Metadata[router.KeyPoisonRoute] != "farm" {
+		t.Errorf("KeyPoisonRoute = %q, want farm", poisoned.Metadata[router.KeyPoisonRoute])
+	}
+	if poisoned.Metadata[router.KeyPoisonTopic] != "in" {
+		t.Errorf("KeyPoisonTopic = %q, want in", poisoned.Metadata[router.KeyPoisonTopic])
+	}
+	if got, want := poisoned.Metadata[router.KeyPoisonSubscriber], "*router_test.source"; got != want {
+		t.Errorf("KeyPoisonSubscriber = %q, want %q", got, want)
+	}
+	if poisoned.Metadata[sinks.KeyDedupID] == "" {
+		t.Errorf("KeyDedupID = %q, want some", poisoned.Metadata[sinks.KeyDedupID])
+	}
+	if got := r.Health()[0].Poisoned; got != 1 {
+		t.Errorf("r.Health()[0].Poisoned = %d, want 1", got)
+	}
 }
 
 // Shutdown with messages in every state: being written, waiting in an outage,
@@ -338,9 +425,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 				return down
 			}
 		})
-		r, err := router.New(router.Config{Poison: poison, Retry: router.RetryConfig{InitialInterval: time.Hour}}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(from, to)))
+		r := build(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Hour}}, farmRoute(from, to))
 		type ctxKey struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "value"))
 		result := make(chan error, 1)
@@ -357,70 +442,97 @@ func TestShutdownInTheMiddle(t *testing.T) {
 		time.Sleep(time.Minute)
 		from.onClose = func() {
 			for _, msg := range sent["w"] {
-				assert.False(t, isOpen(msg), "the subscriber is closed after the messages are done")
+				if isOpen(msg) {
+					t.Error("isOpen(msg) = true, want false: the subscriber is closed after the messages are done")
+				}
 			}
-			assert.Zero(t, to.closeCount(), "the sink is closed after the subscriber")
+			if got := to.closeCount(); got != 0 {
+				t.Errorf("to.closeCount() = %d, want 0: the sink is closed after the subscriber", got)
+			}
 		}
 		cancel()
 		for _, kind := range []string{"f", "o"} {
 			for _, msg := range sent[kind] {
-				assert.Equal(t, "nack", verdict(t, msg), kind)
+				wantNack(t, msg)
 			}
 		}
-		assert.Empty(t, result)
+		if len(result) != 0 {
+			t.Errorf("result has %d values, want none", len(result))
+		}
 		for _, msg := range sent["w"] {
-			assert.True(t, isOpen(msg), "attempts under way are waited for")
+			if !isOpen(msg) {
+				t.Error("isOpen(msg) = false, want true: attempts under way are waited for")
+			}
 		}
 		close(proceed)
 		for _, msg := range sent["w"] {
-			assert.Equal(t, "ack", verdict(t, msg))
+			wantAck(t, msg)
 		}
-		require.NoError(t, <-result)
-		assert.Empty(t, poison.all())
-		assert.Equal(t, 1, from.closeCount())
-		assert.Equal(t, 1, to.closeCount())
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		poison.wantStored(t, 0)
+		from.wantClosed(t, 1)
+		to.wantClosed(t, 1)
 		health := r.Health()[0]
-		assert.Equal(t, router.StateStopped, health.State)
-		assert.Equal(t, uint64(100), health.Delivered)
-		assert.Equal(t, uint64(200), health.Returned)
+		if health.State != router.StateStopped {
+			t.Errorf("health.State = %q, want %q", health.State, router.StateStopped)
+		}
+		if health.Delivered != 100 {
+			t.Errorf("health.Delivered = %d, want 100", health.Delivered)
+		}
+		if health.Returned != 200 {
+			t.Errorf("health.Returned = %d, want 200", health.Returned)
+		}
 	})
 }
 
 // A sink that hangs costs CloseTimeout and no more; then the message's context
 // ends, and the message is given back.
-//
-// In real time: Watermill's Close waits under a mutex, which stops the clock of
-// synctest.
 func TestShutdownIsBounded(t *testing.T) {
-	in, poison := newGoChannel(), newSink(nil)
-	arrived := make(chan struct{})
-	to := newSink(func(_ string, msg *message.Message) error {
-		close(arrived)
-		<-msg.Context().Done() // gochannel: ends with the subscription
-		return errors.New("interrupted")
+	synctest.Test(t, func(t *testing.T) {
+		in, poison := newGoChannel(), newSink(nil)
+		arrived := make(chan struct{})
+		to := newSink(func(_ string, msg *message.Message) error {
+			close(arrived)
+			<-msg.Context().Done() // gochannel: ends with the subscription
+			return errors.New("interrupted")
+		})
+		r := build(t, router.Config{Poison: poison, CloseTimeout: time.Second}, farmRoute(in, to))
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }()
+		<-r.Running()
+		publish(t, in, farmMessage("1", "e", "c", "p"))
+		<-arrived
+		began := time.Now()
+		cancel()
+		err := <-result
+		if got, want := time.Since(began), 800*time.Millisecond; got < want {
+			t.Errorf("time.Since(began) = %v, want at least %v", got, want)
+		}
+		if got, want := time.Since(began), time.Second; got > want {
+			t.Errorf("time.Since(began) = %v, want at most %v", got, want)
+		}
+		var closeErr *router.CloseError
+		if !errors.As(err, &closeErr) {
+			t.Fatalf("err = %v, want a %T", err, closeErr)
+		}
+		if !errors.Is(err, router.ErrCloseTimeout) {
+			t.Fatalf("err = %v, want ErrCloseTimeout", err)
+		}
+		if closeErr.Open != 1 {
+			t.Errorf("closeErr.Open = %d, want 1", closeErr.Open)
+		}
+		poison.wantStored(t, 0)
+		if got := r.Health()[0].Returned; got != 1 {
+			t.Errorf("r.Health()[0].Returned = %d, want 1", got)
+		}
+		to.wantClosed(t, 1)
+		if again := r.Close(); !errors.Is(err, again) {
+			t.Errorf("Run = %v, Close = %v, want the same", err, again)
+		}
 	})
-	r, err := router.New(router.Config{Poison: poison, CloseTimeout: time.Second}, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(farmRoute(in, to)))
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-r.Running()
-	require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
-	<-arrived
-	began := time.Now()
-	cancel()
-	err = <-result
-	assert.GreaterOrEqual(t, time.Since(began), 800*time.Millisecond)
-	assert.Less(t, time.Since(began), 10*time.Second)
-	var closeErr *router.CloseError
-	require.ErrorAs(t, err, &closeErr)
-	require.ErrorIs(t, err, router.ErrCloseTimeout)
-	assert.Equal(t, 1, closeErr.Open)
-	assert.Empty(t, poison.all())
-	assert.Equal(t, uint64(1), r.Health()[0].Returned)
-	assert.Equal(t, 1, to.closeCount())
-	assert.ErrorIs(t, err, r.Close(), "the same for everybody")
 }
 
 func TestCloseLeavesBehindWhatDoesNotClose(t *testing.T) {
@@ -428,16 +540,22 @@ func TestCloseLeavesBehindWhatDoesNotClose(t *testing.T) {
 		from, to, poison := newSource(), newSink(nil), newSink(nil)
 		hang := make(chan struct{})
 		from.onClose = func() { <-hang }
-		r, err := router.New(router.Config{Poison: poison, CloseTimeout: time.Minute}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(from, to)))
+		r := build(t, router.Config{Poison: poison, CloseTimeout: time.Minute}, farmRoute(from, to))
 		began := time.Now()
-		err = r.Close()
-		require.ErrorIs(t, err, router.ErrCloseTimeout)
-		assert.Contains(t, err.Error(), `subscriber of route "farm"`)
-		assert.Equal(t, 54*time.Second, time.Since(began))
+		err := r.Close()
+		if !errors.Is(err, router.ErrCloseTimeout) {
+			t.Fatalf("err = %v, want ErrCloseTimeout", err)
+		}
+		if got := err.Error(); !strings.Contains(got, `subscriber of route "farm"`) {
+			t.Errorf("err.Error() = %q, want %q in it", got, `subscriber of route "farm"`)
+		}
+		if got, want := time.Since(began), 54*time.Second; got != want {
+			t.Errorf("time.Since(began) = %v, want %v", got, want)
+		}
 		synctest.Wait()
-		assert.Equal(t, 1, to.closeCount(), "the others are closed all the same")
+		if got := to.closeCount(); got != 1 {
+			t.Errorf("to.closeCount() = %d, want 1: the others are closed all the same", got)
+		}
 		close(hang)
 		synctest.Wait()
 	})
@@ -454,26 +572,32 @@ func TestPoisonStoreDownKeepsTheMessageOpen(t *testing.T) {
 			}
 			return nil
 		})
-		r, err := router.New(router.Config{Poison: poison}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(in, to)))
+		r := build(t, router.Config{Poison: poison}, farmRoute(in, to))
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		go func() { result <- r.Run(ctx) }()
 		<-r.Running()
-		require.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+		publish(t, in, farmMessage("1", "e", "c", "p"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Empty(t, poison.all())
-		assert.Greater(t, r.Health()[0].Returned, uint64(50))
-		assert.Less(t, poison.callCount(), 150, "not in a tight loop")
+		poison.wantStored(t, 0)
+		if got := r.Health()[0].Returned; got <= 50 {
+			t.Errorf("r.Health()[0].Returned = %d, want more than 50", got)
+		}
+		if got := poison.callCount(); got >= 150 {
+			t.Errorf("poison.callCount() = %d, want less than 150: not in a tight loop", got)
+		}
 		broken.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Len(t, poison.all(), 1)
-		assert.Equal(t, uint64(1), r.Health()[0].Poisoned)
+		poison.wantStored(t, 1)
+		if got := r.Health()[0].Poisoned; got != 1 {
+			t.Errorf("r.Health()[0].Poisoned = %d, want 1", got)
+		}
 		cancel()
-		require.NoError(t, <-result)
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -483,10 +607,14 @@ func TestSharedPartsAreClosedOnce(t *testing.T) {
 	a, b := farmRoute(from, to), farmRoute(from, to)
 	b.Name = "b"
 	r := start(t, router.Config{Poison: to}, a, b)
-	require.NoError(t, r.stop())
-	require.NoError(t, r.Close())
-	assert.Equal(t, 1, from.closeCount())
-	assert.Equal(t, 1, to.closeCount())
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	from.wantClosed(t, 1)
+	to.wantClosed(t, 1)
 }
 
 type closingStore struct {
@@ -499,58 +627,75 @@ func (s *closingStore) Close() error { s.closes.Add(1); return nil }
 func TestCloseWithoutRun(t *testing.T) {
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	store := &closingStore{DedupStore: newStore(t, 0)}
-	r, err := router.New(router.Config{Poison: poison, Dedup: router.DedupConfig{Store: store}}, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(farmRoute(from, to)))
+	r := build(t, router.Config{Poison: poison, Dedup: router.DedupSettings{Store: store}}, farmRoute(from, to))
 	var group sync.WaitGroup
 	for range 4 {
-		group.Go(func() { assert.NoError(t, r.Close()) })
+		group.Go(func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	group.Wait()
-	assert.Equal(t, 1, from.closeCount())
-	assert.Equal(t, 1, to.closeCount())
-	assert.Equal(t, 1, poison.closeCount())
-	assert.Equal(t, int64(1), store.closes.Load())
-	assert.ErrorIs(t, r.Run(t.Context()), router.ErrClosed)
-	assert.ErrorIs(t, r.Add(farmRoute(from, to)), router.ErrClosed)
+	from.wantClosed(t, 1)
+	to.wantClosed(t, 1)
+	poison.wantClosed(t, 1)
+	if got := store.closes.Load(); got != 1 {
+		t.Errorf("store.closes.Load() = %d, want 1", got)
+	}
+	if err := r.Run(t.Context()); !errors.Is(err, router.ErrClosed) {
+		t.Errorf("r.Run(t.Context()) = %v, want ErrClosed", err)
+	}
+	if err := r.Add(farmRoute(from, to)); !errors.Is(err, router.ErrClosed) {
+		t.Errorf("r.Add(farmRoute(from, to)) = %v, want ErrClosed", err)
+	}
 }
 
 func TestRunLifecycle(t *testing.T) {
-	r, err := router.New(router.Config{Poison: newSink(nil)}, nil)
-	require.NoError(t, err)
-	assert.ErrorIs(t, r.Run(t.Context()), router.ErrNoRoutes)
+	r := build(t, router.Config{Poison: newSink(nil)})
+	if err := r.Run(t.Context()); !errors.Is(err, router.ErrNoRoutes) {
+		t.Errorf("r.Run(t.Context()) = %v, want ErrNoRoutes", err)
+	}
 
 	running := start(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
-	assert.ErrorIs(t, running.Run(t.Context()), router.ErrStarted)
+	if err := running.Run(t.Context()); !errors.Is(err, router.ErrStarted) {
+		t.Errorf("running.Run(t.Context()) = %v, want ErrStarted", err)
+	}
 	other := farmRoute(newSource(), newSink(nil))
 	other.Name = "other"
-	assert.ErrorIs(t, running.Add(other), router.ErrStarted)
+	if err := running.Add(other); !errors.Is(err, router.ErrStarted) {
+		t.Errorf("running.Add(other) = %v, want ErrStarted", err)
+	}
 
 	// A context that has ended before Run is a clean end, too.
-	r, err = router.New(router.Config{Poison: newSink(nil)}, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(farmRoute(newSource(), newSink(nil))))
+	r = build(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.NoError(t, r.Run(ctx))
+	if err := r.Run(ctx); err != nil {
+		t.Error(err)
+	}
 }
 
 // Whatever Run and Close do to each other, both return and nothing hangs.
 func TestCloseRacesWithRun(t *testing.T) {
 	for range 100 {
 		from, to := newSource(), newSink(nil)
-		r, err := router.New(router.Config{Poison: to}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(from, to)))
+		r := build(t, router.Config{Poison: to}, farmRoute(from, to))
 		var group sync.WaitGroup
-		group.Go(func() { assert.NoError(t, r.Close()) })
+		group.Go(func() {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 		group.Go(func() {
 			if err := r.Run(context.Background()); err != nil {
-				assert.ErrorIs(t, err, router.ErrClosed)
+				if !errors.Is(err, router.ErrClosed) {
+					t.Errorf("err = %v, want ErrClosed", err)
+				}
 			}
 		})
 		group.Wait()
-		assert.Equal(t, 1, from.closeCount())
+		from.wantClosed(t, 1)
 	}
 }
 
@@ -563,23 +708,124 @@ func TestOneRouteDoesNotStopOthers(t *testing.T) {
 	close(ending.messages)
 	msg := farmMessage("1", "e", "c", "p")
 	healthy.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
-	assert.Eventually(t, func() bool { return r.Health()[0].State == router.StateEnded }, 10*time.Second, time.Millisecond)
+	wantAck(t, msg)
+	testkit.Eventually(t, "the end of the first route", func() bool { return r.Health()[0].State == router.StateEnded })
 	health := r.Health()
-	assert.Equal(t, router.StateFailed, health[1].State)
-	assert.Equal(t, "no such topic", health[1].LastError)
-	assert.Equal(t, router.StateRunning, health[2].State)
-	require.NoError(t, r.stop())
+	if health[1].State != router.StateFailed {
+		t.Errorf("health[1].State = %q, want %q", health[1].State, router.StateFailed)
+	}
+	if got, want := health[1].LastError, "no such topic"; got != want {
+		t.Errorf("health[1].LastError = %q, want %q", got, want)
+	}
+	if health[2].State != router.StateRunning {
+		t.Errorf("health[2].State = %q, want %q", health[2].State, router.StateRunning)
+	}
+	var failure *router.RouteError
+	err := r.stop()
+	if !errors.As(err, &failure) {
+		t.Fatalf("err = %v, want a %T", err, failure)
+	}
+	if failure.Route != "refused" {
+		t.Errorf("failure.Route = %q, want refused", failure.Route)
+	}
+	if want := `route "refused": no such topic`; err == nil || err.Error() != want {
+		t.Errorf("err = %v, want %s", err, want)
+	}
+}
+
+// A subscription that can never be made is not tried for ever: Run ends with its error
+// when nothing else is left.
+func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
+	for name, err := range map[string]error{
+		"configuration of a source":    fmt.Errorf("%w: it reads another subject", final.New("bad configuration")),
+		"subscriber of the gateway":    subscriber.ErrConfig,
+		"closed subscriber":            fmt.Errorf("source: %w", subscriber.ErrClosed),
+		"an error that says so itself": router.Permanent(errors.New("no such topic")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := newSource()
+			from.subErr = func(int) error { return err }
+			r := build(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			result := r.Run(ctx)
+			if !errors.Is(result, err) {
+				t.Fatalf("result = %v, want %v", result, err)
+			}
+			if !errors.Is(result, router.ErrRoutesEnded) {
+				t.Fatalf("result = %v, want ErrRoutesEnded", result)
+			}
+			var failure *router.RouteError
+			if !errors.As(result, &failure) {
+				t.Fatalf("result = %v, want a %T", result, failure)
+			}
+			if got := r.Health()[0].LastError; got == "" {
+				t.Errorf("r.Health()[0].LastError = %q, want some", got)
+			}
+			if from.subs != 1 {
+				t.Errorf("from.subs = %d, want 1", from.subs)
+			}
+		})
+	}
 }
 
 func TestRunReturnsWhenAllRoutesEnded(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	r, err := router.New(router.Config{Poison: to}, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(farmRoute(from, to)))
+	r := build(t, router.Config{Poison: to}, farmRoute(from, to))
 	close(from.messages)
-	assert.ErrorIs(t, r.Run(t.Context()), router.ErrRoutesEnded)
-	assert.Equal(t, 1, from.closeCount())
+	if err := r.Run(t.Context()); !errors.Is(err, router.ErrRoutesEnded) {
+		t.Errorf("r.Run(t.Context()) = %v, want ErrRoutesEnded", err)
+	}
+	from.wantClosed(t, 1)
+}
+
+// failingSource is a source whose subscriptions end for a reason.
+type failingSource struct {
+	*source
+	err error
+}
+
+func (s *failingSource) Err() error { return s.err }
+
+// standIn stands before another subscriber, as for tracing.
+type standIn struct{ message.Subscriber }
+
+func (s standIn) Unwrap() message.Subscriber { return s.Subscriber }
+
+func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
+	refused, gone := errors.New("the stream is refused"), errors.New("no such topic")
+	from := &failingSource{newSource(), refused}
+	hopeless := newSource()
+	hopeless.subErr = func(int) error { return router.Permanent(gone) }
+	r := build(t, router.Config{Poison: newSink(nil)})
+	for name, source := range map[string]message.Subscriber{"one": from, "two": standIn{from}, "three": hopeless} {
+		route := farmRoute(newSource(), newSink(nil))
+		route.Name, route.From = name, source
+		if err := r.Add(route); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(from.messages)
+	err := r.Run(t.Context())
+	if !errors.Is(err, router.ErrRoutesEnded) {
+		t.Errorf("err = %v, want ErrRoutesEnded", err)
+	}
+	if !errors.Is(err, refused) {
+		t.Errorf("err = %v, want %v", err, refused)
+	}
+	if !errors.Is(err, gone) {
+		t.Errorf("err = %v, want %v", err, gone)
+	}
+	if got := strings.Count(err.Error(), refused.Error()); got != 1 {
+		t.Errorf("the reason is there %d times, want once: two routes share the source: %v", got, err)
+	}
+	for _, h := range r.Health() {
+		if h.Name != "three" {
+			if !strings.Contains(h.LastError, "subscription ended: the stream is refused") {
+				t.Errorf("h.LastError = %q, want %q in it", h.LastError, "subscription ended: the stream is refused")
+			}
+		}
+	}
 }
 
 func TestSubscribeIsTriedAgain(t *testing.T) {
@@ -591,21 +837,27 @@ func TestSubscribeIsTriedAgain(t *testing.T) {
 			}
 			return nil
 		}
-		r, err := router.New(router.Config{Poison: to}, nil)
-		require.NoError(t, err)
-		require.NoError(t, r.Add(farmRoute(from, to)))
+		r := build(t, router.Config{Poison: to}, farmRoute(from, to))
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		go func() { result <- r.Run(ctx) }()
 		<-r.Running()
-		assert.Equal(t, router.StateStarting, r.Health()[0].State)
-		assert.Equal(t, "no broker at nats://host", r.Health()[0].LastError)
+		if got := r.Health()[0].State; got != router.StateStarting {
+			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateStarting)
+		}
+		if got, want := r.Health()[0].LastError, "no broker at nats://host"; got != want {
+			t.Errorf("r.Health()[0].LastError = %q, want %q", got, want)
+		}
 		msg := farmMessage("1", "e", "c", "p")
 		from.messages <- msg
-		assert.Equal(t, "ack", verdict(t, msg))
-		assert.Equal(t, router.StateRunning, r.Health()[0].State)
+		wantAck(t, msg)
+		if got := r.Health()[0].State; got != router.StateRunning {
+			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateRunning)
+		}
 		cancel()
-		require.NoError(t, <-result)
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
 	})
 }
 
@@ -636,25 +888,51 @@ func TestFilterAndTransform(t *testing.T) {
 		msg := farmMessage(id, "e", id, "payload")
 		msg.Metadata[sinks.KeyDedupID] = "of the source"
 		from.messages <- msg
-		assert.Equal(t, "ack", verdict(t, msg))
-		assert.Empty(t, msg.Metadata["changed"], "the received message is not changed")
-		assert.Equal(t, "of the source", msg.Metadata[sinks.KeyDedupID])
-		assert.Equal(t, message.Payload("payload"), msg.Payload)
+		wantAck(t, msg)
+		if msg.Metadata["changed"] != "" {
+			t.Errorf("changed = %q, want none: the received message is not changed", msg.Metadata["changed"])
+		}
+		if got, want := msg.Metadata[sinks.KeyDedupID], "of the source"; got != want {
+			t.Errorf("msg.Metadata[sinks.KeyDedupID] = %q, want %q", got, want)
+		}
+		if string(msg.Payload) != "payload" {
+			t.Errorf("msg.Payload = %q, want payload", msg.Payload)
+		}
 	}
-	require.NoError(t, r.stop())
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
 	all := to.all()
-	require.Len(t, all, 2)
-	assert.Equal(t, "first", all[0].topic)
-	assert.Equal(t, message.Payload("PAYLOAD"), all[0].msg.Payload)
-	assert.Equal(t, "second", all[1].topic)
+	if len(all) != 2 {
+		t.Fatalf("all has %d elements, want 2", len(all))
+	}
+	if all[0].topic != "first" {
+		t.Errorf("all[0].topic = %q, want first", all[0].topic)
+	}
+	if string(all[0].msg.Payload) != "PAYLOAD" {
+		t.Errorf("all[0].msg.Payload = %q, want PAYLOAD", all[0].msg.Payload)
+	}
+	if all[1].topic != "second" {
+		t.Errorf("all[1].topic = %q, want second", all[1].topic)
+	}
 	id := all[0].msg.Metadata[sinks.KeyDedupID]
-	assert.Equal(t, id+"-1", all[1].msg.Metadata[sinks.KeyDedupID])
-	require.Len(t, poison.all(), 1)
-	assert.Equal(t, router.ErrNilMessage.Error(), poison.all()[0].msg.Metadata[router.KeyPoisonReason])
+	if got, want := all[1].msg.Metadata[sinks.KeyDedupID], id+"-1"; got != want {
+		t.Errorf("KeyDedupID = %q, want %q", got, want)
+	}
+	poison.wantStored(t, 1)
+	if got, want := poison.all()[0].msg.Metadata[router.KeyPoisonReason], router.ErrNilMessage.Error(); got != want {
+		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
+	}
 	health := r.Health()[0]
-	assert.Equal(t, uint64(2), health.Filtered)
-	assert.Equal(t, uint64(1), health.Delivered)
-	assert.Equal(t, uint64(1), health.Poisoned)
+	if health.Filtered != 2 {
+		t.Errorf("health.Filtered = %d, want 2", health.Filtered)
+	}
+	if health.Delivered != 1 {
+		t.Errorf("health.Delivered = %d, want 1", health.Delivered)
+	}
+	if health.Poisoned != 1 {
+		t.Errorf("health.Poisoned = %d, want 1", health.Poisoned)
+	}
 }
 
 // Without dedup key, an ID that the message brought along is not passed on: it
@@ -665,10 +943,14 @@ func TestDedupIDOfTheSourceIsNotPassedOn(t *testing.T) {
 	msg := message.NewMessage("1", nil)
 	msg.Metadata[sinks.KeyDedupID] = "x"
 	from.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
+	wantAck(t, msg)
 	got := to.wait(t, 1)[0]
-	assert.NotContains(t, got.msg.Metadata, sinks.KeyDedupID)
-	assert.Equal(t, "none.none", got.topic)
+	if _, ok := got.msg.Metadata[sinks.KeyDedupID]; ok {
+		t.Errorf("got.msg.Metadata has %v: %v", sinks.KeyDedupID, got.msg.Metadata)
+	}
+	if got.topic != "none.none" {
+		t.Errorf("got.topic = %q, want none.none", got.topic)
+	}
 }
 
 // A route without sink: the handler does all the work, outages included.
@@ -687,12 +969,18 @@ func TestRouteWithoutSink(t *testing.T) {
 	for _, id := range []string{"1", "2", "returns"} {
 		msg := farmMessage(id, "e", id, "p")
 		from.messages <- msg
-		assert.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	require.NoError(t, r.stop())
-	assert.Equal(t, uint64(2), r.Health()[0].Delivered)
-	require.Len(t, poison.all(), 1)
-	assert.Equal(t, router.ErrNoSink.Error(), poison.all()[0].msg.Metadata[router.KeyPoisonReason])
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Health()[0].Delivered; got != 2 {
+		t.Errorf("r.Health()[0].Delivered = %d, want 2", got)
+	}
+	poison.wantStored(t, 1)
+	if got, want := poison.all()[0].msg.Metadata[router.KeyPoisonReason], router.ErrNoSink.Error(); got != want {
+		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
+	}
 }
 
 // The way to the gateway: what it has answered for good is never repeated.
@@ -722,16 +1010,22 @@ func TestToTheGateway(t *testing.T) {
 			msg := message.NewMessage("1", []byte("p"))
 			msg.Metadata[gateway.KeyMessageType] = "img:png"
 			from.messages <- msg
-			assert.Equal(t, "ack", verdict(t, msg))
-			require.NoError(t, r.stop())
-			assert.Equal(t, test.attempts, publisher.callCount())
+			wantAck(t, msg)
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if got := publisher.callCount(); got != test.attempts {
+				t.Errorf("publisher.callCount() = %d, want %d", got, test.attempts)
+			}
 			if test.poisoned {
-				require.Len(t, poison.all(), 1)
-				assert.Contains(t, poison.all()[0].msg.Metadata[router.KeyPoisonReason], test.err.Error())
-				assert.Empty(t, publisher.all())
+				poison.wantStored(t, 1)
+				if reason := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(reason, test.err.Error()) {
+					t.Errorf("reason %q, want %q in it", reason, test.err)
+				}
+				publisher.wantStored(t, 0)
 			} else {
-				assert.Empty(t, poison.all())
-				assert.Len(t, publisher.all(), 1)
+				poison.wantStored(t, 0)
+				publisher.wantStored(t, 1)
 			}
 		})
 	}
@@ -744,15 +1038,17 @@ func TestMissingTopicValueIsPoisoned(t *testing.T) {
 	start(t, router.Config{Poison: poison}, route)
 	msg := message.NewMessage("1", nil)
 	from.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
-	require.Len(t, poison.all(), 1)
-	assert.Contains(t, poison.all()[0].msg.Metadata[router.KeyPoisonReason], "tenant")
+	wantAck(t, msg)
+	poison.wantStored(t, 1)
+	if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "tenant") {
+		t.Errorf("KeyPoisonReason = %q, want %q in it", got, "tenant")
+	}
 }
 
 // Neither Watermill's Router nor ours logs a payload, whatever happens.
 func TestNoPayloadInLogs(t *testing.T) {
 	const secret = "lat=52.123456789;lon=9.987654321"
-	book := newLogBook()
+	book := testkit.NewLog()
 	from := newSource()
 	var queueDown atomic.Bool
 	poison := newSink(func(string, *message.Message) error {
@@ -762,8 +1058,10 @@ func TestNoPayloadInLogs(t *testing.T) {
 		return nil
 	})
 	r, err := router.New(router.Config{Poison: poison, Retry: fastRetry}, book)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(router.Route{
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(router.Route{
 		Name: "farm", From: from, Topic: "in", To: newSink(nil),
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			switch msg.UUID {
@@ -776,7 +1074,9 @@ func TestNoPayloadInLogs(t *testing.T) {
 			}
 			return []*message.Message{msg}, nil
 		},
-	}))
+	}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()
@@ -789,17 +1089,27 @@ func TestNoPayloadInLogs(t *testing.T) {
 	queueDown.Store(true)
 	msg := farmMessage("error", "e", "2", secret)
 	from.messages <- msg
-	assert.Equal(t, "nack", verdict(t, msg))
+	wantNack(t, msg)
 	cancel()
-	require.NoError(t, <-result)
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
 	status, err := json.Marshal(r.Health())
-	require.NoError(t, err)
-	for _, line := range append(book.all(), string(status)) {
-		assert.NotContains(t, line, "52.1234")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range append(book.Texts(), string(status)) {
+		if strings.Contains(line, "52.1234") {
+			t.Errorf("line = %q, want no %q in it", line, "52.1234")
+		}
 	}
 	for _, poisoned := range poison.all() {
-		assert.NotContains(t, fmt.Sprint(poisoned.msg.Metadata), "52.1234")
-		assert.Equal(t, secret, string(poisoned.msg.Payload))
+		if got := fmt.Sprint(poisoned.msg.Metadata); strings.Contains(got, "52.1234") {
+			t.Errorf("poisoned.msg.Metadata = %q, want no %q in it", got, "52.1234")
+		}
+		if string(poisoned.msg.Payload) != secret {
+			t.Errorf("poisoned.msg.Payload = %q, want %q", poisoned.msg.Payload, secret)
+		}
 	}
 }
 
@@ -817,8 +1127,8 @@ func TestMiddlewareOutsideOfTheChain(t *testing.T) {
 			start(t, router.Config{Poison: to, Middleware: []message.HandlerMiddleware{middleware}}, farmRoute(from, to))
 			msg := farmMessage("1", "e", "c", "p")
 			from.messages <- msg
-			assert.Equal(t, "nack", verdict(t, msg))
-			assert.Empty(t, to.all())
+			wantNack(t, msg)
+			to.wantStored(t, 0)
 		})
 	}
 }
@@ -830,21 +1140,25 @@ func TestRouteMiddlewareMayPassTheMessageOn(t *testing.T) {
 	start(t, router.Config{Poison: to}, route)
 	msg := farmMessage("1", "e", "c", "p")
 	from.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
-	assert.Len(t, to.all(), 1)
-	assert.NotContains(t, msg.Metadata, sinks.KeyDedupID)
+	wantAck(t, msg)
+	to.wantStored(t, 1)
+	if _, ok := msg.Metadata[sinks.KeyDedupID]; ok {
+		t.Errorf("msg.Metadata has %v: %v", sinks.KeyDedupID, msg.Metadata)
+	}
 }
 
 func TestDedupOff(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	start(t, router.Config{Poison: to, Dedup: router.DedupConfig{Off: true}}, farmRoute(from, to))
+	start(t, router.Config{Poison: to, Dedup: router.DedupSettings{KeyFunc: router.NoKey}}, farmRoute(from, to))
 	for range 2 {
 		msg := farmMessage("1", "e", "c", "p")
 		from.messages <- msg
-		assert.Equal(t, "ack", verdict(t, msg))
+		wantAck(t, msg)
 	}
-	assert.Len(t, to.all(), 2)
-	assert.NotContains(t, to.all()[0].msg.Metadata, sinks.KeyDedupID)
+	to.wantStored(t, 2)
+	if id, ok := to.all()[0].msg.Metadata[sinks.KeyDedupID]; ok {
+		t.Errorf("the stored message has the ID %q, want none", id)
+	}
 }
 
 func TestObserverSeesEachMessageEndOnce(t *testing.T) {
@@ -865,12 +1179,14 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 	r := start(t, router.Config{Poison: poison, Observer: router.ObserverFunc(func(e router.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		assert.Equal(t, "farm", e.Route)
+		if e.Route != "farm" {
+			t.Errorf("e.Route = %q, want farm", e.Route)
+		}
 		counts[e.Kind]++
-		if name, _ := e.Context.Value(nameKey{}).(string); assert.NotEmpty(t, name, "event %s without the message's context", e.Kind) {
-			if (e.Kind == router.EventPoisoned) != (name == "poisoned") {
-				t.Errorf("%s has the context of %s", e.Kind, name)
-			}
+		if name, _ := e.Context.Value(nameKey{}).(string); name == "" {
+			t.Errorf("event %s without the message's context", e.Kind)
+		} else if (e.Kind == router.EventPoisoned) != (name == "poisoned") {
+			t.Errorf("%s has the context of %s", e.Kind, name)
 		}
 	})}, route)
 	for _, id := range []string{"ok", "ok", "filtered", "poisoned", "returned"} {
@@ -879,13 +1195,15 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 		from.messages <- msg
 		verdict(t, msg)
 	}
-	require.NoError(t, r.stop())
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Equal(t, map[router.EventKind]int{
+	testkit.Equal(t, counts, map[router.EventKind]int{
 		router.EventDelivered: 1, router.EventDuplicate: 1, router.EventFiltered: 1,
 		router.EventPoisoned: 1, router.EventReturned: 1,
-	}, counts)
+	})
 }
 
 // TestHealthCountsRetriesByClass holds that what was tried again is told apart.
@@ -901,13 +1219,15 @@ func TestHealthCountsRetriesByClass(t *testing.T) {
 		}
 		return []*message.Message{msg}, nil
 	}
-	r := start(t, router.Config{Poison: poison, Retry: router.RetryConfig{InitialInterval: time.Millisecond}}, route)
+	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Millisecond}}, route)
 	msg := farmMessage("1", "e", "c", "p")
 	from.messages <- msg
-	assert.Equal(t, "ack", verdict(t, msg))
+	wantAck(t, msg)
 	health := r.Health()[0]
-	assert.Equal(t, router.RetryCounts{Handler: 1, Outage: 2, Shutdown: 1}, health.RetriesByClass)
-	assert.EqualValues(t, 4, health.Retries)
+	testkit.Equal(t, health.RetriesByClass, router.RetryCounts{Handler: 1, Outage: 2, Shutdown: 1})
+	if health.Retries != 4 {
+		t.Errorf("health.Retries = %d, want 4", health.Retries)
+	}
 }
 
 // nameKey is the key of a context value.
@@ -919,12 +1239,13 @@ func TestConfigErrors(t *testing.T) {
 		"no poison queue": {},
 		"close timeout":   {Poison: to, CloseTimeout: -1},
 		"poison timeout":  {Poison: to, PoisonTimeout: -1},
-		"retry":           {Poison: to, Retry: router.RetryConfig{MaxAttempts: -1}},
-		"dedup":           {Poison: to, Dedup: router.DedupConfig{TTL: -1}},
+		"retry":           {Poison: to, Retry: router.RetrySettings{MaxAttempts: -1}},
+		"dedup":           {Poison: to, Dedup: router.DedupSettings{TTL: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := router.New(config, nil)
-			assert.ErrorIs(t, err, router.ErrConfig)
+			if _, err := router.New(config, nil); !errors.Is(err, router.ErrConfig) {
+				t.Errorf("err = %v, want ErrConfig", err)
+			}
 		})
 	}
 	for name, change := range map[string]func(*router.Route){
@@ -938,15 +1259,100 @@ func TestConfigErrors(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := router.New(router.Config{Poison: to}, nil)
-			require.NoError(t, err)
+			r := build(t, router.Config{Poison: to})
 			route := farmRoute(newSource(), to)
 			change(&route)
-			assert.ErrorIs(t, r.Add(route), router.ErrConfig)
+			if err := r.Add(route); !errors.Is(err, router.ErrConfig) {
+				t.Errorf("r.Add(route) = %v, want ErrConfig", err)
+			}
 		})
 	}
-	r, err := router.New(router.Config{Poison: to}, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Add(farmRoute(newSource(), to)))
-	assert.ErrorIs(t, r.Add(farmRoute(newSource(), to)), router.ErrConfig)
+	r := build(t, router.Config{Poison: to}, farmRoute(newSource(), to))
+	if err := r.Add(farmRoute(newSource(), to)); !errors.Is(err, router.ErrConfig) {
+		t.Errorf("r.Add(farmRoute(newSource(), to)) = %v, want ErrConfig", err)
+	}
+}
+
+// A route whose last messages were all poisoned is failing, until one is delivered. An
+// outage comes first, for then nothing moves.
+func TestRouteFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := newGoChannel()
+		defer func() {
+			if err := in.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		var broken, isDown atomic.Bool
+		route := farmRoute(in, newSink(func(string, *message.Message) error {
+			if isDown.Load() {
+				return down
+			}
+			return nil
+		}))
+		route.Filter = func(msg *message.Message) bool { return msg.UUID != "unwanted" }
+		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+			if broken.Load() {
+				return nil, router.Permanent(errors.New("cannot be read"))
+			}
+			return []*message.Message{msg}, nil
+		}
+		r := start(t, router.Config{Poison: newSink(nil), FailingAfter: 3}, route)
+		n := 0
+		send := func(id string) router.RouteHealth {
+			t.Helper()
+			time.Sleep(time.Second)
+			n++
+			publish(t, in, farmMessage(id, "e", fmt.Sprint(n), fmt.Sprint(n)))
+			synctest.Wait()
+			return r.Health()[0]
+		}
+		send("0")
+		broken.Store(true)
+		send("1")
+		h := send("2")
+		if h.State != router.StateRunning {
+			t.Errorf("h.State = %q, want %q", h.State, router.StateRunning)
+		}
+		if h.PoisonedInARow != 2 {
+			t.Errorf("h.PoisonedInARow = %d, want 2", h.PoisonedInARow)
+		}
+		send("unwanted") // says nothing
+		h = send("3")
+		if h.State != router.StateFailing {
+			t.Errorf("h.State = %q, want %q", h.State, router.StateFailing)
+		}
+		testkit.Equal(t, h.Since.Local(), time.Now())
+		began := h.Since
+		h = send("4")
+		if h.State != router.StateFailing {
+			t.Errorf("h.State = %q, want %q", h.State, router.StateFailing)
+		}
+		testkit.Equal(t, h.Since, began)
+		if h.PoisonedInARow != 4 {
+			t.Errorf("h.PoisonedInARow = %d, want 4", h.PoisonedInARow)
+		}
+
+		broken.Store(false)
+		isDown.Store(true)
+		if got := send("5").State; got != router.StateOutage {
+			t.Errorf("State = %q, want %q", got, router.StateOutage)
+		}
+		isDown.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		h = r.Health()[0]
+		if h.State != router.StateRunning {
+			t.Errorf("h.State = %q, want %q", h.State, router.StateRunning)
+		}
+		if h.PoisonedInARow != 0 {
+			t.Errorf("h.PoisonedInARow = %d, want 0", h.PoisonedInARow)
+		}
+		if h.Poisoned != 4 {
+			t.Errorf("h.Poisoned = %d, want 4", h.Poisoned)
+		}
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -1,17 +1,21 @@
 package router
 
 import (
+	"errors"
+	"reflect"
+	"strings"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// DefaultToTopic is the default of [Route.ToTopic]. "none" stands in for a
-// tenant or a message type that the message does not have.
+// DefaultToTopic is the default of [Route.ToTopic]. "none" replaces a missing
+// tenant or message type.
 const DefaultToTopic = "{tenant|none}.{type|none}"
 
-// TopicFunc gives the topic that a message is published to. It must be safe for
-// concurrent use and must not change the message.
+// TopicFunc returns the topic that a message is published to. It must be safe for
+// concurrent use and must not modify the message.
 type TopicFunc func(msg *message.Message) (string, error)
 
 // templateTopic makes a TopicFunc of a template, see [sinks.ParseTopicTemplate].
@@ -23,4 +27,53 @@ func templateTopic(template string, to sinks.Sink) (TopicFunc, error) {
 	return func(msg *message.Message) (string, error) {
 		return parsed.Topic(msg.Metadata, to.TopicSegment)
 	}, nil
+}
+
+// errPoisonTopic is the error of a message whose topic is that of the poison queue,
+// when the sink cannot escape it. Its class is [ClassPermanent].
+var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue: set router.Config.PoisonTopic to one that no message has"))
+
+// keepOff keeps topics apart from that of the poison queue, which is in the same
+// sink: a sender may name its message type like it. Such a topic gets the escape of
+// a zero byte appended, and so does one that looks like that already, so that
+// different topics stay different.
+func keepOff(topicOf TopicFunc, poison string, segment func(string) string) TopicFunc {
+	mark, escapes := strings.CutPrefix(segment("x\x00"), "x")
+	escapes = escapes && mark != "" && mark != "\x00"
+	return func(msg *message.Message) (string, error) {
+		topic, err := topicOf(msg)
+		rest, similar := strings.CutPrefix(topic, poison)
+		if err != nil || !similar {
+			return topic, err
+		}
+		if !escapes {
+			if rest == "" {
+				return "", errPoisonTopic
+			}
+			return topic, nil
+		}
+		if strings.ReplaceAll(rest, mark, "") != "" {
+			return topic, nil
+		}
+		return topic + mark, nil
+	}
+}
+
+// sameSink reports whether two publishers are one, whatever is around each.
+func sameSink(a, b message.Publisher) bool {
+	a, b = innermost(a), innermost(b)
+	if a == nil || b == nil || !reflect.TypeOf(a).Comparable() || !reflect.TypeOf(b).Comparable() {
+		return false
+	}
+	return a == b
+}
+
+func innermost(p message.Publisher) message.Publisher {
+	for {
+		wrapper, ok := p.(interface{ Unwrap() sinks.Sink })
+		if !ok {
+			return p
+		}
+		p = wrapper.Unwrap()
+	}
 }

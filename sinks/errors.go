@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/agrimill/agrimill/internal/redact"
 )
 
 // The classes of a sink's errors. Every error of a sink, context errors aside,
@@ -41,8 +43,8 @@ type Error struct {
 }
 
 // NewError makes the error of a sink. For a cause that is an *Error of the same
-// kind already it returns that one. A cause that matches context.Canceled or
-// context.DeadlineExceeded is reduced to its text: callers read context errors
+// kind already it returns that one. The error does not match context.Canceled
+// or context.DeadlineExceeded, whatever the cause does: callers read context errors
 // as the end of the message's own context, and a broker client's inner timeout
 // is something else.
 func NewError(sink, topic string, kind, cause error) *Error {
@@ -51,12 +53,23 @@ func NewError(sink, topic string, kind, cause error) *Error {
 		return same
 	}
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
-		cause = errors.New(cause.Error())
+		cause = innerEnd{cause}
 	}
 	return &Error{Sink: sink, Topic: topic, Kind: kind, Cause: cause}
 }
 
-// Error tells sink, topic, kind and cause; never a payload.
+// innerEnd hides the context errors of a cause, and nothing else. It has no Unwrap:
+// that would show them.
+type innerEnd struct{ error }
+
+func (e innerEnd) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(e.error, target)
+}
+
+func (e innerEnd) As(target any) bool { return errors.As(e.error, target) }
+
+// Error tells sink, topic, kind and cause; never a payload, nor userinfo and
+// queries of addresses. Those may be in the text of Cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("sink ")
@@ -69,7 +82,7 @@ func (e *Error) Error() string {
 	b.WriteString(e.Kind.Error())
 	if e.Cause != nil {
 		b.WriteString(": ")
-		b.WriteString(e.Cause.Error())
+		b.WriteString(redact.Addresses(e.Cause.Error()))
 	}
 	return b.String()
 }

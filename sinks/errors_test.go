@@ -25,12 +25,20 @@ func TestError(t *testing.T) {
 		t.Errorf("an error of the same kind is wrapped again: %v", again)
 	}
 	for _, ctxErr := range []error{context.Canceled, context.DeadlineExceeded} {
-		err := sinks.NewError("nats", "", sinks.ErrUnavailable, fmt.Errorf("broker: %w", ctxErr))
+		err := sinks.NewError("nats", "", sinks.ErrUnavailable, fmt.Errorf("%w: %w", brokerError{"asked too long"}, ctxErr))
 		if errors.Is(err, ctxErr) {
 			t.Errorf("%v matches %v", err, ctxErr)
 		}
+		var inner brokerError
+		if !errors.As(err, &inner) || !errors.Is(err, brokerError{"asked too long"}) {
+			t.Errorf("%v does not match what else its cause is", err)
+		}
 	}
 }
+
+type brokerError struct{ text string }
+
+func (e brokerError) Error() string { return e.text }
 
 func TestDurabilityString(t *testing.T) {
 	for level, want := range map[sinks.Durability]string{

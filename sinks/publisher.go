@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/lifecycle"
 )
 
 // DefaultCloseTimeout is how long Close of a sink made by [FromPublisher] waits
@@ -17,16 +19,15 @@ const DefaultCloseTimeout = 30 * time.Second
 // PublisherOption changes a sink made by [FromPublisher].
 type PublisherOption func(*publisherSink)
 
-// WithDescription tells what cannot be seen from a publisher: size limit and
-// durability. The name given to FromPublisher is kept, and so is OpensPayloads
-// when the publisher has a method OpensPayloads() bool that says so. A message whose payload,
-// metadata names and metadata values together are above MaxMessageSize fails
-// with ErrTooLarge before it is sent.
-// Default: no limit, DurabilityUnknown.
+// WithDescription tells what cannot be seen from a publisher: size limit,
+// durability, and whether it opens payloads that are not in the message. The name
+// given to FromPublisher is kept, and Ordered is false. A message whose payload, metadata names and
+// metadata values together are above MaxMessageSize fails with ErrTooLarge before it
+// is sent.
+// Default: no limit, DurabilityUnknown, payloads are not opened.
 func WithDescription(d Description) PublisherOption {
 	return func(s *publisherSink) {
-		d.Name = s.description.Name
-		d.OpensPayloads = d.OpensPayloads || s.description.OpensPayloads
+		d.Name, d.Ordered = s.description.Name, false
 		s.description = d
 	}
 }
@@ -52,6 +53,13 @@ func WithHealth(f func(context.Context) error) PublisherOption {
 	return func(s *publisherSink) { s.health = f }
 }
 
+// WithStore sets the function that stores one message and says where. It takes the
+// place of the publisher's Publish for calls with one message, and has to be safe for
+// concurrent use. Default: receipts are empty.
+func WithStore(f func(topic string, msg *message.Message) (Receipt, error)) PublisherOption {
+	return func(s *publisherSink) { s.store = f }
+}
+
 // WithCloseTimeout sets how long Close waits for calls of Publish that are
 // under way, before it closes the publisher under them. Default, and for
 // values of zero and below: [DefaultCloseTimeout].
@@ -63,27 +71,28 @@ func WithCloseTimeout(d time.Duration) PublisherOption {
 	}
 }
 
-// FromPublisher makes a sink out of any Watermill publisher. The sink owns pub
-// and closes it.
+// FromPublisher makes a sink out of any Watermill publisher that is none. The sink
+// owns pub and closes it.
 //
 // What the sink can promise is what pub keeps: that Publish returns after the
 // message is stored, and that it may be called concurrently. Since publishers
 // do not look at msg.Context(), the sink does: when it ends, Publish returns
 // the context's error while the publisher's call goes on in the background with
 // copies of the messages, so the message may be stored although the call
-// failed.
+// failed. Of one topic 16 such calls are let be; as long as there are so many,
+// further calls of Publish wait. PublishAsync calls the publisher in the background,
+// 256 times at once at most, and in no order.
 func FromPublisher(name string, pub message.Publisher, options ...PublisherOption) Sink {
 	s := &publisherSink{
 		pub:          pub,
 		description:  Description{Name: name},
 		segment:      DefaultSegments.Escape,
 		closeTimeout: DefaultCloseTimeout,
-		closing:      make(chan struct{}),
-		closed:       make(chan struct{}),
+		left:         make(map[string]*leftCalls),
+		slots:        make(chan struct{}, maxAsync),
+		life:         lifecycle.New(),
 	}
-	if opener, ok := pub.(interface{ OpensPayloads() bool }); ok {
-		s.description.OpensPayloads = opener.OpensPayloads()
-	}
+	s.closing, s.giveUp = context.WithCancel(context.Background())
 	for _, option := range options {
 		option(s)
 	}
@@ -96,13 +105,15 @@ type publisherSink struct {
 	segment      func(string) string
 	classify     func(error) error
 	health       func(context.Context) error
+	store        func(string, *message.Message) (Receipt, error)
 	closeTimeout time.Duration
 
-	mu       sync.Mutex // guards isClosed against calls.Add
-	isClosed bool
-	calls    sync.WaitGroup
-	closing  chan struct{} // closed when Close gave up waiting
-	closed   chan struct{} // closed when closeErr is set
+	life     *lifecycle.Life
+	mu       sync.Mutex
+	left     map[string]*leftCalls // by topic
+	slots    chan struct{}         // taken by PublishAsync
+	closing  context.Context       // ends when Close gives up waiting
+	giveUp   context.CancelFunc
 	closeErr error
 }
 
@@ -110,80 +121,185 @@ func (s *publisherSink) Describe() Description { return s.description }
 
 func (s *publisherSink) TopicSegment(value string) string { return s.segment(value) }
 
-// enter reports whether a call may start, and counts it if so.
-func (s *publisherSink) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isClosed {
-		return false
-	}
-	s.calls.Add(1)
-	return true
-}
-
+// Publish calls the publisher once, with copies of all messages.
 func (s *publisherSink) Publish(topic string, messages ...*message.Message) error {
-	if !s.enter() {
+	if !s.life.Enter() {
 		return NewError(s.description.Name, topic, ErrClosed, nil)
 	}
+	defer s.life.Leave()
 	if len(messages) == 0 {
-		s.calls.Done()
 		return nil
 	}
-	watched := false
+	if err := s.check(topic, messages); err != nil {
+		return err
+	}
+	ended, stop := firstEnd(messages)
+	defer stop()
+	if err := s.waitForLeft(topic, ended, messages); err != nil {
+		return err
+	}
+	var call publisherCall
+	p := s.start(topic, messages, func() { s.returned(topic, &call) })
+	select {
+	case <-p.Done():
+	case <-ended:
+		s.leave(topic, &call)
+		return endOf(messages)
+	}
+	_, err := p.Result()
+	return err
+}
+
+// PublishAsync calls the publisher in the background.
+func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publication, error) {
+	if !s.life.Enter() {
+		return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+	}
+	defer s.life.Leave()
+	messages := []*message.Message{msg}
+	if err := s.check(topic, messages); err != nil {
+		return nil, err
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-msg.Context().Done():
+		return nil, msg.Context().Err()
+	case <-s.closing.Done():
+		return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+	}
+	return s.start(topic, messages, func() { <-s.slots }), nil
+}
+
+// check refuses what need not be tried.
+func (s *publisherSink) check(topic string, messages []*message.Message) error {
 	for _, msg := range messages {
 		if err := msg.Context().Err(); err != nil {
-			s.calls.Done()
 			return err
 		}
 		if limit := s.description.MaxMessageSize; limit > 0 && messageSize(msg) > limit {
-			s.calls.Done()
 			return NewError(s.description.Name, topic, ErrTooLarge, nil)
 		}
+	}
+	return nil
+}
+
+// start calls the publisher in the background, and returned when it has returned.
+func (s *publisherSink) start(topic string, messages []*message.Message, returned func()) *Publication {
+	// The publisher gets copies: it may keep or mark them, and it may still be
+	// at work with them when the caller has its messages back. Copy shares the payload,
+	// which the caller gets back before when a context ends.
+	copies := make([]*message.Message, len(messages))
+	watched := false
+	for _, msg := range messages {
 		watched = watched || msg.Context().Done() != nil
 	}
-
-	// The publisher gets copies: it may keep or mark them, and it may still be
-	// at work with them when this call has returned.
-	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
 		copies[i] = msg.CopyWithContext()
 		if watched {
-			// Payload is shared by Copy, and the caller gets its own back
-			// when the context ends.
 			copies[i].Payload = slices.Clone(msg.Payload)
 		}
 	}
-
-	result := make(chan error, 1)
-	// Ends when the publisher's Publish returns; Close waits for it by way of
-	// calls, and closes the publisher when that takes too long.
+	p := &Publication{}
+	stop := context.AfterFunc(s.closing, func() {
+		p.Resolve(Receipt{}, NewError(s.description.Name, topic, ErrClosed, nil))
+	})
+	s.life.Fork()
+	// Ends when the publisher's Publish returns; Close waits for it, and closes the
+	// publisher when that takes too long.
 	go func() {
-		defer s.calls.Done()
-		result <- s.pub.Publish(topic, copies...)
-	}()
-
-	ended := make(chan error, 1)
-	for _, msg := range messages {
-		ctx := msg.Context()
-		if ctx.Done() == nil {
-			continue
-		}
-		stop := context.AfterFunc(ctx, func() {
-			select {
-			case ended <- ctx.Err():
-			default: // another message's context was first
+		defer s.life.Leave()
+		receipt, err := s.call(topic, copies)
+		returned()
+		stop()
+		for _, msg := range copies {
+			// The publisher looked at the context and was faster.
+			if ctxErr := msg.Context().Err(); ctxErr != nil && errors.Is(err, ctxErr) {
+				p.Resolve(Receipt{}, ctxErr)
+				return
 			}
-		})
-		defer stop()
-	}
+		}
+		if err != nil && s.closing.Err() != nil {
+			// Close did not wait any longer and closed the publisher under the call.
+			err = NewError(s.description.Name, topic, ErrClosed, err)
+		}
+		p.Resolve(receipt, s.wrap(topic, err))
+	}()
+	return p
+}
 
-	select {
-	case err := <-result:
-		return s.wrap(topic, err)
-	case err := <-ended:
-		return err
-	case <-s.closing:
-		return NewError(s.description.Name, topic, ErrClosed, nil)
+func (s *publisherSink) call(topic string, messages []*message.Message) (Receipt, error) {
+	if s.store != nil && len(messages) == 1 {
+		return s.store(topic, messages[0])
+	}
+	return Receipt{}, s.pub.Publish(topic, messages...)
+}
+
+// maxAsync is how many publications of a sink may be under way.
+const maxAsync = 256
+
+// maxLeft is how many calls of one topic may go on although their callers have left.
+// Without a limit, one message that hangs and comes again and again would leave a
+// goroutine and a copy of its payload each time.
+const maxLeft = 16
+
+// leftCalls are the calls of a topic whose callers have left.
+type leftCalls struct {
+	n       int
+	changed chan struct{} // closed when one has returned
+}
+
+// publisherCall is one call of the publisher. The sink's mu guards it.
+type publisherCall struct{ left, returned bool }
+
+// waitForLeft waits until a call may start.
+func (s *publisherSink) waitForLeft(topic string, ended <-chan struct{}, messages []*message.Message) error {
+	for {
+		s.mu.Lock()
+		left := s.left[topic]
+		if left == nil || left.n < maxLeft {
+			s.mu.Unlock()
+			return nil
+		}
+		changed := left.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ended:
+			return endOf(messages)
+		case <-s.closing.Done():
+			return NewError(s.description.Name, topic, ErrClosed, nil)
+		}
+	}
+}
+
+// leave counts a call whose caller does not wait for it any more.
+func (s *publisherSink) leave(topic string, call *publisherCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if call.returned {
+		return
+	}
+	call.left = true
+	left := s.left[topic]
+	if left == nil {
+		left = &leftCalls{changed: make(chan struct{})}
+		s.left[topic] = left
+	}
+	left.n++
+}
+
+func (s *publisherSink) returned(topic string, call *publisherCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	call.returned = true
+	if !call.left {
+		return
+	}
+	left := s.left[topic]
+	close(left.changed)
+	left.changed = make(chan struct{})
+	if left.n--; left.n == 0 {
+		delete(s.left, topic)
 	}
 }
 
@@ -214,10 +330,10 @@ func (s *publisherSink) wrap(topic string, err error) error {
 }
 
 func (s *publisherSink) Health(ctx context.Context) error {
-	if !s.enter() {
+	if !s.life.Enter() {
 		return NewError(s.description.Name, "", ErrClosed, nil)
 	}
-	defer s.calls.Done()
+	defer s.life.Leave()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -232,30 +348,16 @@ func (s *publisherSink) Health(ctx context.Context) error {
 }
 
 func (s *publisherSink) Close() error {
-	s.mu.Lock()
-	first := !s.isClosed
-	s.isClosed = true
-	s.mu.Unlock()
-	if !first {
-		<-s.closed
-		return s.closeErr
-	}
-
-	done := make(chan struct{})
-	// Ends with the last call; when that does not come within the timeout,
-	// closing the publisher is what makes it end.
-	go func() {
-		defer close(done)
-		s.calls.Wait()
-	}()
-	timer := time.NewTimer(s.closeTimeout)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		close(s.closing)
-	}
-	s.closeErr = s.pub.Close()
-	close(s.closed)
+	s.life.Close(func() {
+		timer := time.NewTimer(s.closeTimeout)
+		defer timer.Stop()
+		select {
+		case <-s.life.Idle(): // when that does not come, closing the publisher makes it
+		case <-timer.C:
+			s.giveUp()
+		}
+		s.closeErr = s.pub.Close()
+		s.giveUp()
+	})
 	return s.closeErr
 }

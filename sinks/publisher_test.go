@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,6 +180,80 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 	}
 	b.Resume(t)
 }
+
+// TestFromPublisherThatLooksAtTheContext: a publisher may be as fast as the sink to
+// see that a message's context has ended.
+func TestFromPublisherThatLooksAtTheContext(t *testing.T) {
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		sink := sinks.FromPublisher("name", looking{cancel})
+		msg := message.NewMessage("1", nil)
+		msg.SetContext(ctx)
+		if err := sink.Publish("topic", msg); err != context.Canceled {
+			t.Fatalf("Publish: %v", err)
+		}
+		_ = sink.Close()
+	}
+}
+
+// looking ends the context and sees it at once.
+type looking struct{ end context.CancelFunc }
+
+func (l looking) Publish(_ string, messages ...*message.Message) error {
+	l.end()
+	return fmt.Errorf("gave up: %w", messages[0].Context().Err())
+}
+func (looking) Close() error { return nil }
+
+// TestFromPublisherHangingForOneMessage: a message whose publish hangs comes again
+// and again. It costs a few goroutines and copies of its payload, and messages of
+// other topics nothing.
+func TestFromPublisherHangingForOneMessage(t *testing.T) {
+	hanging := &hangingTopic{topic: "bad", release: make(chan struct{})}
+	sink := sinks.FromPublisher("name", hanging)
+	publish := func(topic string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		msg := message.NewMessage("same", make([]byte, 100))
+		msg.SetContext(ctx)
+		return sink.Publish(topic, msg)
+	}
+	for range 100 {
+		if err := publish("bad"); err != context.DeadlineExceeded {
+			t.Fatalf("Publish: %v", err)
+		}
+	}
+	if n := hanging.calls.Load(); n > 16 {
+		t.Errorf("%d calls of the publisher for one message", n)
+	}
+	if err := sink.Publish("good", message.NewMessage("other", nil)); err != nil {
+		t.Errorf("another topic: %v", err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- sink.Publish("bad", message.NewMessage("patient", nil)) }()
+	close(hanging.release)
+	if err := <-result; err != nil {
+		t.Errorf("Publish after the publisher went on: %v", err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type hangingTopic struct {
+	topic   string
+	release chan struct{}
+	calls   atomic.Int64
+}
+
+func (h *hangingTopic) Publish(topic string, _ ...*message.Message) error {
+	if topic == h.topic {
+		h.calls.Add(1)
+		<-h.release
+	}
+	return nil
+}
+func (h *hangingTopic) Close() error { return nil }
 
 func TestFromPublisherClassifies(t *testing.T) {
 	cause := errors.New("cause")

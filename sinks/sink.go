@@ -3,6 +3,8 @@ package sinks
 import (
 	"context"
 
+	"github.com/agrimill/agrimill/internal/enum"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -13,7 +15,7 @@ import (
 // that a publish repeated after a lost acknowledgement is stored once.
 //
 // A sink treats two messages as copies of each other when both the topic and
-// the ID are equal, and may then keep only the first. So whoever sets the key
+// the ID are equal, and may then keep only the first. So a caller that sets the key
 // gives different IDs to messages that must both be kept in one topic: the
 // results of a transformation that makes several messages out of one, and a
 // message that returns to the poison topic after a replay.
@@ -43,21 +45,64 @@ type Sink interface {
 	// A call without messages returns nil, or ErrClosed after Close.
 	//
 	// Close is idempotent, may be called at any time and from several
-	// goroutines, and waits, bounded, for calls of Publish that are under way.
+	// goroutines, and waits, bounded, for calls of Publish and publications that are
+	// under way. Those that are not done by then fail with ErrClosed.
 	message.Publisher
+
+	// PublishAsync is the first half of Publish: it gives the message its place behind
+	// all others of its topic, and returns without waiting until it is stored, which the
+	// publication reports. It blocks only for back-pressure, and while the sink looks up
+	// a topic that is new to it, at the latest until the message's context ends. An error
+	// means that the message was not sent. Errors, here and in the publication, are those
+	// of Publish.
+	//
+	// The publication is resolved once it is known what became of the message, when the
+	// sink gives up, or by Close. The end of the message's context ends it only where what
+	// is on its way can be taken back. Until then the message must not be changed.
+	//
+	// Description.Ordered says what the order of places is worth.
+	PublishAsync(topic string, msg *message.Message) (*Publication, error)
 
 	// Describe tells what the sink is. It does not block on the network.
 	Describe() Description
 
 	// TopicSegment maps any string to one legal segment of a topic, different
 	// strings to different segments. Strings that are legal as they are stay
-	// as they are wherever the broker's rules allow it.
+	// as they are wherever the broker's rules allow it. A sink whose topic is a value
+	// that receivers read, as the message type of the gateway, returns every string
+	// as it is, and Publish rejects topics that are not legal.
 	TopicSegment(value string) string
 
 	// Health returns nil when a message could be stored now, as far as can be
 	// told without storing one, or an error in the classes of Publish. It asks
 	// the broker, and returns at the latest when ctx ends.
 	Health(ctx context.Context) error
+}
+
+// Recovering is a [Sink] that notices when it can be reached again. A route whose
+// sink is one goes on at once after an outage, instead of with its next attempt.
+type Recovering interface {
+	// Recovered returns a channel that is closed when the sink can be reached
+	// again the next time, after it could not be. It does not block, and may be
+	// called with every message. Whether messages are stored then, only Publish
+	// tells.
+	Recovered() <-chan struct{}
+}
+
+// RecoveredFunc returns the method Recovered of a sink, or of the one that it wraps:
+// a wrapper has a method Unwrap() Sink. It returns nil when there is none.
+func RecoveredFunc(sink Sink) func() <-chan struct{} {
+	for sink != nil {
+		if recovering, ok := sink.(Recovering); ok {
+			return recovering.Recovered
+		}
+		wrapper, ok := sink.(interface{ Unwrap() Sink })
+		if !ok {
+			return nil
+		}
+		sink = wrapper.Unwrap()
+	}
+	return nil
 }
 
 // Description is what a sink tells about itself, for start-up checks, size
@@ -79,6 +124,18 @@ type Description struct {
 	// claim check, never a message whose payload is still with the service.
 	OpensPayloads bool
 
+	// Ordered says that messages of one topic are stored in the order of their places:
+	// when one call of PublishAsync returned before another began, its message is stored
+	// first. In Kafka that holds for messages of the same partition.
+	//
+	// It does not hold around a failure. A message may be stored although one before it
+	// failed, and that one, published again, comes behind it; order holds again for
+	// messages that are published after all publications of the topic are resolved. For
+	// strict order, publish the next message of a key after the one before it is stored.
+	//
+	// Without Ordered the messages of a topic may be stored in any order.
+	Ordered bool
+
 	// Durability is what an acknowledged message survives.
 	Durability Durability
 
@@ -94,7 +151,8 @@ type Durability int
 const (
 	// DurabilityUnknown: the sink cannot tell.
 	DurabilityUnknown Durability = iota
-	// DurabilityNone: nothing is stored.
+	// DurabilityNone: nothing is stored, or what is stored is deleted to make room
+	// for later messages.
 	DurabilityNone
 	// DurabilityMemory: lost when the broker's process ends.
 	DurabilityMemory
@@ -109,20 +167,15 @@ const (
 	DurabilityReplicated
 )
 
+var durabilities = []string{"unknown", "none", "memory", "disk", "synced", "replicated"}
+
 // String returns the level in lower case, e.g. "replicated".
 func (d Durability) String() string {
-	switch d {
-	case DurabilityNone:
-		return "none"
-	case DurabilityMemory:
-		return "memory"
-	case DurabilityDisk:
-		return "disk"
-	case DurabilitySynced:
-		return "synced"
-	case DurabilityReplicated:
-		return "replicated"
-	default:
+	if d < DurabilityUnknown || d > DurabilityReplicated {
 		return "unknown"
 	}
+	return enum.Text(d, durabilities)
 }
+
+// UnmarshalText reads what String returns.
+func (d *Durability) UnmarshalText(text []byte) error { return enum.Parse(d, text, durabilities) }

@@ -10,8 +10,27 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// ErrBadTemplate is returned by [ParseTopicTemplate].
+// ErrBadTemplate is matched by the errors of [ParseTopicTemplate], which are of type
+// [*TemplateError].
 var ErrBadTemplate = errors.New("bad topic template")
+
+// TemplateError says what is wrong with a template. It matches [ErrBadTemplate].
+type TemplateError struct {
+	// Text is the template.
+	Text string
+	// Reason is what is wrong with it.
+	Reason string
+	// Variable is the variable that is not known; empty when that is not the mistake.
+	Variable string
+}
+
+// Error returns the template and the reason.
+func (e *TemplateError) Error() string {
+	return fmt.Sprintf("%s %q: %s", ErrBadTemplate, e.Text, e.Reason)
+}
+
+// Is matches [ErrBadTemplate].
+func (e *TemplateError) Is(target error) bool { return target == ErrBadTemplate }
 
 // ErrMissingValue is wrapped by the errors of [TopicTemplate.Topic]. It also
 // matches [ErrRejected]: without the value, the message has no topic.
@@ -64,7 +83,7 @@ func ParseTopicTemplate(text string) (*TopicTemplate, error) {
 // their names to metadata keys. The map is not kept.
 func ParseTemplate(text string, variables map[string]string) (*TopicTemplate, error) {
 	if text == "" {
-		return nil, fmt.Errorf("%w: empty", ErrBadTemplate)
+		return nil, &TemplateError{Reason: "must not be empty"}
 	}
 	t := &TopicTemplate{text: text}
 	rest := text
@@ -75,26 +94,26 @@ func ParseTemplate(text string, variables map[string]string) (*TopicTemplate, er
 			break
 		}
 		if rest[open] == '}' {
-			return nil, fmt.Errorf("%w %q: } without {", ErrBadTemplate, text)
+			return nil, &TemplateError{Text: text, Reason: "has } without {"}
 		}
 		if open > 0 {
 			t.parts = append(t.parts, templatePart{literal: rest[:open]})
 		}
 		end := strings.IndexByte(rest[open:], '}')
 		if end < 0 {
-			return nil, fmt.Errorf("%w %q: { without }", ErrBadTemplate, text)
+			return nil, &TemplateError{Text: text, Reason: "has { without }"}
 		}
 		name, fallback, hasFallback := strings.Cut(rest[open+1:open+end], "|")
 		if hasFallback && fallback == "" {
-			return nil, fmt.Errorf("%w %q: nothing after | of %q", ErrBadTemplate, text, name)
+			return nil, &TemplateError{Text: text, Reason: fmt.Sprintf("has nothing after | of %q", name)}
 		}
 		key, ok := variables[name]
 		if metaKey, isMeta := strings.CutPrefix(name, "meta:"); isMeta && metaKey != "" {
 			key, ok = metaKey, true
 		}
 		if !ok {
-			return nil, fmt.Errorf("%w %q: unknown variable %q, known are %s and meta:<metadata key>",
-				ErrBadTemplate, text, name, strings.Join(slices.Sorted(maps.Keys(variables)), ", "))
+			return nil, &TemplateError{Text: text, Variable: name, Reason: fmt.Sprintf("has the unknown variable %q; known are %s and meta:<metadata key>",
+				name, strings.Join(slices.Sorted(maps.Keys(variables)), ", "))}
 		}
 		t.parts = append(t.parts, templatePart{name: name, key: key, fallback: fallback})
 		rest = rest[open+end+1:]

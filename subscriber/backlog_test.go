@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // idleClient is never called.
@@ -25,7 +26,7 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	s.link(d)
 	s.table.openDelivery(d)
 	d.open = 1
-	last := s.settle(d, true)
+	last := s.finish(d, msgctx.Acked)
 	if !last || s.hasRoom(&delivery{}) {
 		t.Errorf("last %v; there is room for another message before the confirmation is queued", last)
 	}
@@ -34,7 +35,7 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	// It is never queued, so Close must not wait for it for long.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if left := s.confirmer.close(ctx); left != 1 {
+	if left := s.confirmer.close(ctx, ctx); left != 1 {
 		t.Errorf("%d confirmations are left", left)
 	}
 	s.cancel()

@@ -3,13 +3,17 @@ package subscriber_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -64,7 +68,7 @@ func TestCloseWhileTheGatewayIsDown(t *testing.T) {
 	cfg.CloseTimeout = time.Hour
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
-	f.eventually("a request hangs", func() bool {
+	testkit.Eventually(f, "a request hangs", func() bool {
 		return f.server.Stats(gatewaytest.OpToken).Requests > 0
 	})
 	if err := closesInTime(t, sub); err != nil {
@@ -81,7 +85,7 @@ func TestCloseWhileADownloadHangs(t *testing.T) {
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
 	f.send(typeJSON, random(200_000))
-	f.eventually("the download hangs", func() bool { return hang.Hits() == 1 })
+	testkit.Eventually(f, "the download hangs", func() bool { return hang.Hits() == 1 })
 	if err := closesInTime(t, sub); err != nil {
 		t.Errorf("Close = %v", err)
 	}
@@ -185,5 +189,145 @@ func TestConcurrentCloseAndSubscribe(t *testing.T) {
 			wg.Go(func() { _ = sub.Close() })
 		}
 		wg.Wait()
+	}
+}
+
+// A hook that blocks does not keep Close from returning, nor acked messages from
+// being confirmed, wherever it was called.
+func TestCloseIsBoundedWhileAHookBlocks(t *testing.T) {
+	for name, block := range map[string]func(hooks *subscriber.Hooks, wait func()){
+		"Connected": func(h *subscriber.Hooks, wait func()) { h.Connected = wait },
+		"Event":     func(h *subscriber.Hooks, wait func()) { h.Event = func(gateway.Event) { wait() } },
+		"Malformed": func(h *subscriber.Hooks, wait func()) {
+			h.Malformed = func(gateway.EventType, []byte, error) { wait() }
+		},
+		"Undeliverable": func(h *subscriber.Hooks, wait func()) { h.Undeliverable = func(gateway.Event, error) { wait() } },
+		"Confirmed": func(h *subscriber.Hooks, wait func()) {
+			h.Confirmed = func(string, []gateway.MessageConfirmation) { wait() }
+		},
+		"ConfirmationRejected": func(h *subscriber.Hooks, wait func()) {
+			h.ConfirmationRejected = func(string, gateway.MessageConfirmation, error) { wait() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each one waits
+			f := newFixture(t, gatewaytest.Config{StrictConfirmations: name == "ConfirmationRejected"})
+			cfg := f.config()
+			cfg.CloseTimeout, cfg.DrainTimeout = 4*time.Second, 100*time.Millisecond
+			cfg.Confirm.MaxAge = time.Hour // what is acked waits for Close
+			entered, leave := make(chan struct{}), make(chan struct{})
+			defer close(leave)
+			var armed atomic.Bool
+			block(&cfg.Hooks, func() {
+				if armed.CompareAndSwap(true, false) {
+					close(entered)
+					<-leave
+				}
+			})
+			if name == "Undeliverable" {
+				cfg.Unmarshaler = failingUnmarshaler{}
+			}
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			f.sendN(1)
+			f.ackN(messages, 1)
+			testkit.Eventually(f, "the ack is taken", func() bool { return sub.Stats().PendingConfirmations == 1 })
+			armed.Store(true)
+			switch name {
+			case "Connected":
+				f.server.CutStreams()
+			case "Event":
+				f.sendN(1)
+			case "Malformed":
+				f.emit(gateway.EventMessageReceived, `"id":7`)
+			case "Undeliverable":
+				f.send(typeOther, []byte("undeliverable"))
+			case "ConfirmationRejected":
+				// A message that the service does not know comes and is acked.
+				f.emit(gateway.EventMessageReceived, fmt.Sprintf(
+					`"id":"11111111-1111-4111-8111-111111111111","app_message_id":"x","sent_at":"2026-01-01T00:00:00Z","message_type":%q,"receiving_endpoint_id":%q,"tenant_id":%q,"payload":""`,
+					typeJSON, f.receiver.ID, f.server.Tenant()))
+				f.ackN(messages, 1)
+			}
+			if name != "Confirmed" && name != "ConfirmationRejected" { // these are called by Close
+				<-entered
+			}
+			start := time.Now()
+			err := closesInTime(t, sub)
+			if took := time.Since(start); took > 2*cfg.CloseTimeout {
+				t.Errorf("Close took %v with a CloseTimeout of %v", took, cfg.CloseTimeout)
+			}
+			if f.confirmed() != 1 {
+				t.Errorf("the acked message is not confirmed: %v", err)
+			}
+		})
+	}
+}
+
+// failingUnmarshaler refuses messages of typeOther.
+type failingUnmarshaler struct{}
+
+func (failingUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, error) {
+	if msg.Metadata.Get(gateway.KeyMessageType) == typeOther {
+		return nil, errors.New("refused")
+	}
+	return msg, nil
+}
+
+// Close may be called from a hook, whose end it cannot wait for.
+func TestCloseFromAHook(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.CloseTimeout = 500 * time.Millisecond
+	closed := make(chan error, 1)
+	var sub *subscriber.Subscriber
+	cfg.Hooks.Event = func(gateway.Event) { closed <- sub.Close() }
+	sub = f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(1)
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Errorf("Close = %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Close hangs")
+	}
+	if _, open := <-messages; open {
+		t.Error("the channel is still open")
+	}
+}
+
+// A client that was closed first confirms nothing any more: Close says how many
+// acked messages that leaves, and does not wait.
+func TestCloseAfterTheClient(t *testing.T) {
+	for name, before := range map[string]bool{"before the ack": true, "after the ack": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{OmitOptionalFields: before}) // without the tenant it is asked for
+			cfg := f.config()
+			cfg.CloseTimeout = time.Hour
+			cfg.Confirm.Retry = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
+			if !before {
+				cfg.Confirm.MaxAge = time.Hour
+			}
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			f.sendN(1)
+			msg := f.next(messages)
+			if before {
+				_ = f.client.Close()
+			}
+			msg.Ack()
+			if before {
+				testkit.Eventually(f, "the confirmation fails", func() bool { return sub.Stats().ConfirmFailures > 0 })
+			} else {
+				testkit.Eventually(f, "the ack is taken", func() bool { return sub.Stats().PendingConfirmations == 1 })
+				_ = f.client.Close()
+			}
+			var unconfirmed *subscriber.UnconfirmedError
+			if err := closesInTime(t, sub); !errors.As(err, &unconfirmed) || unconfirmed.Count != 1 {
+				t.Errorf("Close = %v, want an UnconfirmedError of 1", err)
+			}
+		})
 	}
 }

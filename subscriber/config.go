@@ -2,12 +2,16 @@ package subscriber
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/enum"
+
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // Client is the part of [gateway.Client] that the subscriber uses.
@@ -18,177 +22,217 @@ type Client interface {
 	OpenPayload(ctx context.Context, uri string, size int64) (*gateway.PayloadReader, error)
 }
 
-// Order says which messages wait for which.
+// Order determines which messages wait for which.
 type Order int
 
 const (
 	// OrderByKey delivers the messages of one key (see [Config.OrderKey]) in
-	// the order of the stream, the next when the one before was acked. Keys do
-	// not wait for each other. It is the default.
+	// stream order, each after the previous one was acked. Keys do not wait for
+	// each other. It is the default.
 	OrderByKey Order = iota
 	// Unordered delivers every message as soon as there is room for it.
 	Unordered
 )
 
-// NoFileHold as [Config.FileHold] delivers chunks at once.
+var orders = []string{"endpoint", "none"}
+
+// String returns endpoint, for the default key of [OrderByKey], or none.
+func (o Order) String() string { return enum.Text(o, orders) }
+
+// UnmarshalText parses the output of String.
+func (o *Order) UnmarshalText(text []byte) error { return enum.Parse(o, text, orders) }
+
+// NeverRefused, as [Config.StreamRefusedFor], keeps requesting the stream forever.
+const NeverRefused time.Duration = -1
+
+// NoFileHold, as [Config.FileHold], delivers chunks immediately.
 const NoFileHold time.Duration = -1
 
 // Config configures a [Subscriber]. Only Client is required.
 type Config struct {
 	// Client is the connection to the gateway. The subscriber does not close it.
-	Client Client
+	Client Client `yaml:"-"`
 
-	// EventTypes limits what the service streams. Empty means all.
-	EventTypes []gateway.EventType
+	// EventTypes limits what the service streams. Empty means all types.
+	EventTypes []gateway.EventType `yaml:"event_types"`
 
-	// Files lists the message types that the application takes as files: a
+	// Files lists the message types that the application handles as files: a
 	// MESSAGE_RECEIVED of such a type is held back until the FILE_RECEIVED that
-	// lists it arrives, and then only the file is delivered. Types that are not
-	// listed are delivered as they come: every chunk as a message of its own,
-	// and the file as well.
-	Files []string
+	// lists it arrives, and then only the file is delivered. Other types are
+	// delivered as they arrive: every chunk as a message of its own, and the file
+	// as well.
+	Files []string `yaml:"files"`
 	// FileHold is how long a message of a type in Files waits for its file
 	// before it is delivered on its own. Default 1 minute; [NoFileHold] (or any
-	// negative value) turns the hold off.
-	FileHold time.Duration
-	// WholeFileHold is the shorter wait of a message that is probably not a
-	// chunk: its payload is embedded, smaller than ChunkSize, and no other held
-	// message has its context ID. Default 2 seconds; it is never longer than FileHold.
-	WholeFileHold time.Duration
-	// ChunkSize is the size from which an embedded payload may be a chunk of a
-	// larger one, in bytes. Default 1 MiB.
-	ChunkSize int
-	// MaxHeld bounds the messages that are held back for their files. Above it
-	// the payloads of further ones are not kept; they come again from the
-	// service when no file claims them. Default 10,000.
-	MaxHeld int
+	// negative value) disables the hold.
+	FileHold time.Duration `yaml:"file_hold" off:"true"`
+	// WholeFileHold is the shorter wait for a message that is probably not a
+	// chunk: its payload is embedded and smaller than ChunkSize, and no other held
+	// message has its context ID. Default 2 seconds; it never exceeds FileHold.
+	WholeFileHold time.Duration `yaml:"whole_file_hold"`
+	// ChunkSize is the size, in bytes, from which an embedded payload may be a
+	// chunk of a larger one. Default 1 MiB.
+	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
+	// MaxHeld bounds the messages that are held back for their files. Beyond it,
+	// payloads are not kept; the service redelivers those messages if no file
+	// claims them. Default 10,000.
+	MaxHeld int `yaml:"max_held"`
 
-	// MaxInFlight is the number of events that may be open (arrived, not yet
-	// acked by everyone) before the stream is no longer read. Default 1,000.
-	MaxInFlight int
+	// MaxInFlight is the number of events that may be open (received, but not yet
+	// acked by every subscription) before the stream is no longer read. Default 1,000.
+	MaxInFlight int `yaml:"max_in_flight"`
 	// MaxInFlightBytes bounds the payload bytes of open events. Default 64 MiB.
-	// A payload larger than that is still delivered, when it is the oldest.
-	MaxInFlightBytes int64
+	// A larger payload is still delivered once it is the oldest.
+	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
-	// Order is [OrderByKey] by default.
-	Order Order
-	// OrderKey gives the key for [OrderByKey]. The default is the receiving
+	// Order is whether messages of one key (see OrderKey) are delivered in order, or
+	// every message as soon as there is room for it. Default [OrderByKey].
+	Order Order `yaml:"order" enum:"endpoint,none"`
+	// OrderKey returns the key for [OrderByKey]. The default is the receiving
 	// endpoint for data, and one common key for all other events. It must be
-	// fast, must not block and must not keep the event.
-	OrderKey func(gateway.Event) string
+	// fast, must not block and must not retain the event.
+	OrderKey func(gateway.Event) string `yaml:"-"`
 
-	// Nack bounds the backoff before a nacked message is delivered again.
-	// Default 100 ms doubling up to 30 s.
-	Nack Backoff
-	// Reconnect bounds the backoff between attempts to open the stream.
-	// Default 250 ms doubling up to 30 s.
-	Reconnect Backoff
+	// Nack is the backoff before a nacked message is redelivered.
+	// Default 100 ms, doubling up to 30 s.
+	Nack Backoff `yaml:"nack"`
+	// Reconnect is the backoff between attempts to open the stream.
+	// Default 250 ms, doubling up to 30 s.
+	Reconnect Backoff `yaml:"reconnect"`
+	// StreamRefusedFor is how long the service must answer every request for the
+	// stream with 400 or 403 before the refusal is final and all subscriptions end;
+	// see [Subscriber.Err]. Until then, and with any other answer, it is treated as
+	// an outage, because an intermediary may have answered, such as an ingress during
+	// a deployment. Default 5 minutes; [NeverRefused] always treats it as an outage.
+	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
 
-	// Confirm configures the confirmations.
-	Confirm ConfirmConfig
+	// Confirm configures how acked messages are confirmed.
+	Confirm ConfirmConfig `yaml:"confirm"`
 
-	// RecentConfirmed is how many confirmed messages are remembered, so that one
-	// that comes again is confirmed again and not delivered again. Default
+	// RecentConfirmed is how many confirmed messages are remembered. When one is
+	// redelivered, it is confirmed again instead of being delivered again. Default
 	// 65,536, about 10 MB when full.
-	RecentConfirmed int
+	RecentConfirmed int `yaml:"recent_confirmed"`
 	// RecentFor is how long a confirmed message is remembered. Default 10 minutes.
-	RecentFor time.Duration
+	RecentFor time.Duration `yaml:"recent_for"`
 
 	// Payload configures how payloads that are not embedded are fetched.
-	Payload PayloadConfig
+	Payload PayloadConfig `yaml:",inline"`
 
-	// Tenants answers which tenant an endpoint belongs to when an event does not
-	// say. The default asks GET /tenants when that happens. A
-	// [gateway.Directory] can be given; it is then also kept current: every
-	// event is handed to it, and it is synchronised after each connect.
-	Tenants TenantResolver
+	// Tenants resolves which tenant an endpoint belongs to when an event does not
+	// name it. The default calls GET /tenants when needed. A [gateway.Directory]
+	// works too, and is then kept current: it receives every event, is synchronized
+	// after each connect, and fetches the lists that an event left out.
+	Tenants TenantResolver `yaml:"-"`
 
-	// Unmarshaler turns a received message into the one that is delivered.
-	// Default: delivered as it is.
-	Unmarshaler Unmarshaler
+	// Unmarshaler transforms a received message into the one that is delivered.
+	// By default messages are delivered as received.
+	Unmarshaler Unmarshaler `yaml:"-"`
 
-	// Quarantine configures where events go that cannot be decoded. Without a
+	// Quarantine configures where undecodable events are stored. Without a
 	// Publisher they are only reported.
-	Quarantine QuarantineConfig
+	Quarantine QuarantineConfig `yaml:"-"`
 
 	// DrainTimeout bounds how long Close, and the end of a subscription, wait for
-	// the messages that were taken to be acked. Default 20 s, but at
+	// messages already received from the channel to be acked. Default 20 s, but at
 	// most two thirds of CloseTimeout.
-	DrainTimeout time.Duration
-	// CloseTimeout bounds Close as a whole: the drain, and the sending of the
-	// confirmations that then wait. Default 30 s.
-	CloseTimeout time.Duration
+	DrainTimeout time.Duration `yaml:"-"`
+	// CloseTimeout bounds Close as a whole: draining and then sending the pending
+	// confirmations. Default 30 s.
+	CloseTimeout time.Duration `yaml:"-"`
 
-	// Hooks observe what happens. All are optional.
-	Hooks Hooks
+	// Hooks observe the subscriber. All are optional.
+	Hooks Hooks `yaml:"-"`
 }
 
-// Backoff bounds an exponential, jittered backoff.
+// Backoff is an exponential backoff with jitter.
 type Backoff struct {
-	// Min is the first wait. Zero means the documented default.
-	Min time.Duration
-	// Max caps the wait. Zero means the documented default.
-	Max time.Duration
+	// Initial is the first wait, before jitter. Default: that of the field.
+	Initial time.Duration `yaml:"min"`
+	// Max caps the wait. Default: that of the field.
+	Max time.Duration `yaml:"max"`
 }
 
-// ConfirmConfig configures how acks become POST /confirmations.
+// ConfirmConfig configures how acks are turned into POST /confirmations requests.
 type ConfirmConfig struct {
-	// MaxBatch is how many confirmations go into one request. Default 100.
-	MaxBatch int
+	// MaxBatch is how many confirmations go into one request. One tenant has one request at a
+	// time, so it also bounds how many are confirmed in a round trip. Default 500.
+	MaxBatch int `yaml:"max_batch"`
 	// MaxAge is how long an ack waits for others to join its batch. Default
 	// 100 ms.
-	MaxAge time.Duration
-	// MaxRequests is how many requests may be under way at a time. Default 4.
-	MaxRequests int
+	MaxAge time.Duration `yaml:"max_age"`
+	// MaxRequests is how many requests may be under way at a time: one for each tenant, a
+	// second one while the first is late. Tenants that fail share half as many of their own,
+	// and requests that are late do not count. Default 64.
+	MaxRequests int `yaml:"max_requests"`
 	// MaxBacklog is how many confirmations may wait before the stream is no
-	// longer read. Default 10,000.
-	MaxBacklog int
-	// Retry bounds the backoff of a confirmation that the service did not take
-	// because it is down. Default 500 ms doubling up to 30 s.
-	Retry Backoff
+	// longer read. Tenants whose confirmations fail while those of others succeed get half
+	// of it at most: above that, their messages are left with the service and requested
+	// again when their confirmations succeed. Default 10,000.
+	MaxBacklog int `yaml:"max_backlog"`
+	// Retry bounds the backoff of confirmations that failed, and of a tenant whose
+	// confirmations fail. Default 500 ms doubling up to 3 s.
+	Retry Backoff `yaml:"retry"`
+	// RefusedFor is how long the service has to refuse a confirmation with 403 or 404
+	// before it is dropped; see Hooks.ConfirmationRejected. Default 5 minutes.
+	RefusedFor time.Duration `yaml:"refused_for"`
 }
 
-// TenantResolver answers which tenant owns an endpoint.
+// TenantResolver resolves which tenant owns an endpoint.
 type TenantResolver interface {
 	// TenantOf returns the tenant of the endpoint, if it is known. It must not block.
 	TenantOf(endpointID string) (tenantID string, ok bool)
-	// Sync refreshes what is known from the service.
+	// Sync refreshes the known tenants from the service.
 	Sync(ctx context.Context) error
 }
 
-// eventObserver is what a TenantResolver implements when it wants every event.
-// A gateway.Directory does.
+// eventObserver is implemented by a TenantResolver that needs every event, such as
+// gateway.Directory.
 type eventObserver interface {
 	HandleEvent(gateway.Event)
 }
 
+// freshKeeper is implemented by a TenantResolver that fetches what events left out,
+// until ctx ends, such as gateway.Directory.
+type freshKeeper interface {
+	KeepFresh(ctx context.Context, failed func(tenantID string, err error))
+}
+
 // Hooks observe the subscriber. They are called without a lock held, from
-// several goroutines, and delay the stream while they run. Nil hooks are skipped.
+// several goroutines, and delay the stream while they run. A hook that blocks does
+// not keep [Subscriber.Close] from returning in time. Nil hooks are skipped.
 type Hooks struct {
-	// Connected is called after the event stream was opened, the first time and
-	// again after each reconnect, before its first event. What happened while it
-	// was closed was not seen; events other than messages do not come again.
+	// Connected is called each time the event stream has been opened, before its
+	// first event. Events that occurred while it was closed were not seen; only
+	// messages and files are redelivered.
 	Connected func()
-	// Event is called for every decoded event, before it is delivered, in the
-	// order of the stream, also for one that comes again. It must not change the
-	// event. A gateway.Provisioner's HandleEvent fits.
+	// Event is called for every decoded event before it is delivered, in stream
+	// order, including redelivered events. It must not modify the event.
+	// [gateway.Provisioner.HandleEvent] fits.
 	Event func(gateway.Event)
 	// Malformed is called with the raw data of an event that could not be
-	// decoded, each time it comes. The data is only valid during the call. The
-	// stream goes on. The event is confirmed only when Config.Quarantine holds it.
+	// decoded, each time it arrives. The data is valid only during the call. The
+	// stream continues. The event is confirmed only once Config.Quarantine holds it.
 	Malformed func(eventType gateway.EventType, data []byte, err error)
 	// TooLarge is called for an event that was skipped because it is larger
-	// than gateway.Config.MaxEventSize, each time it comes.
+	// than gateway.Config.MaxEventSize, each time it arrives.
 	TooLarge func(err error)
 	// Undeliverable is called for a message that cannot be delivered, such as
 	// one whose payload exceeds PayloadConfig.MaxInline. It stays unconfirmed.
 	Undeliverable func(event gateway.Event, err error)
-	// Confirmed is called for confirmations that the service took, with those of
-	// one request. They are valid only during the call.
+	// Confirmed is called with the confirmations of one request after the service
+	// accepted them. They are valid only during the call.
 	Confirmed func(tenantID string, confirmations []gateway.MessageConfirmation)
-	// ConfirmationRejected is called for a confirmation that the service will
-	// never accept (400 for it alone, or 403 for its tenant). It is dropped.
+	// ConfirmationRejected is called for a confirmation that the service does not
+	// accept: it answers 400 to it alone, or has answered 403 or 404 for
+	// ConfirmConfig.RefusedFor. It is dropped.
 	ConfirmationRejected func(tenantID string, confirmation gateway.MessageConfirmation, err error)
+}
+
+// WithDefaults returns the configuration with the defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -198,16 +242,18 @@ func (c *Config) setDefaults() {
 	setDefault(&c.MaxHeld, 10_000)
 	setDefault(&c.MaxInFlight, 1000)
 	setDefault(&c.MaxInFlightBytes, 64<<20)
-	setDefault(&c.Nack.Min, 100*time.Millisecond)
+	setDefault(&c.Nack.Initial, 100*time.Millisecond)
 	setDefault(&c.Nack.Max, 30*time.Second)
-	setDefault(&c.Reconnect.Min, 250*time.Millisecond)
+	setDefault(&c.Reconnect.Initial, 250*time.Millisecond)
 	setDefault(&c.Reconnect.Max, 30*time.Second)
-	setDefault(&c.Confirm.MaxBatch, 100)
+	setDefault(&c.StreamRefusedFor, 5*time.Minute)
+	setDefault(&c.Confirm.MaxBatch, 500)
 	setDefault(&c.Confirm.MaxAge, 100*time.Millisecond)
-	setDefault(&c.Confirm.MaxRequests, 4)
+	setDefault(&c.Confirm.MaxRequests, 64)
 	setDefault(&c.Confirm.MaxBacklog, 10_000)
-	setDefault(&c.Confirm.Retry.Min, 500*time.Millisecond)
-	setDefault(&c.Confirm.Retry.Max, 30*time.Second)
+	setDefault(&c.Confirm.Retry.Initial, 500*time.Millisecond)
+	setDefault(&c.Confirm.Retry.Max, max(3*time.Second, c.Confirm.Retry.Initial))
+	setDefault(&c.Confirm.RefusedFor, 5*time.Minute)
 	setDefault(&c.RecentConfirmed, 1<<16)
 	setDefault(&c.RecentFor, 10*time.Minute)
 	setDefault(&c.CloseTimeout, 30*time.Second)
@@ -231,62 +277,61 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports everything that is wrong with the configuration, after
-// defaults have been set, in one error.
+// ErrConfig is matched by the errors of [Config.Validate] and [New].
+var ErrConfig = final.New("subscriber: invalid configuration")
+
+// Validate reports every field with an invalid value; the error matches
+// [ErrConfig]. Zero values stand for the defaults; only Client is required.
 func (c Config) Validate() error {
 	c.setDefaults()
-	var errs []error
-	if c.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+	var e validate.Errors
+	e.Check(c.Client != nil, "Client", "is required")
+	for i, t := range c.EventTypes {
+		e.Check(t.Known(), fmt.Sprintf("EventTypes[%d]", i), "must be an event type, not %q", string(t))
 	}
-	for _, t := range c.EventTypes {
-		if !t.Known() {
-			errs = append(errs, fmt.Errorf("EventTypes: %q is not an event type", t))
-		}
-	}
-	for name, v := range map[string]int64{
-		"ChunkSize": int64(c.ChunkSize), "MaxHeld": int64(c.MaxHeld),
-		"MaxInFlight": int64(c.MaxInFlight), "MaxInFlightBytes": c.MaxInFlightBytes,
-		"WholeFileHold":    int64(c.WholeFileHold),
-		"Confirm.MaxBatch": int64(c.Confirm.MaxBatch), "Confirm.MaxAge": int64(c.Confirm.MaxAge),
-		"Confirm.MaxRequests": int64(c.Confirm.MaxRequests), "Confirm.MaxBacklog": int64(c.Confirm.MaxBacklog),
-		"RecentConfirmed": int64(c.RecentConfirmed), "RecentFor": int64(c.RecentFor),
-		"CloseTimeout": int64(c.CloseTimeout), "DrainTimeout": int64(c.DrainTimeout),
-		"Quarantine.Timeout": int64(c.Quarantine.Timeout), "Quarantine.MaxWaiting": int64(c.Quarantine.MaxWaiting),
-		"Quarantine.MaxWaitingBytes": c.Quarantine.MaxWaitingBytes, "Quarantine.Remember": int64(c.Quarantine.Remember),
-	} {
-		if v < 0 {
-			errs = append(errs, fmt.Errorf("%s must not be negative", name))
-		}
-	}
-	for name, b := range map[string]Backoff{"Nack": c.Nack, "Reconnect": c.Reconnect, "Confirm.Retry": c.Confirm.Retry, "Quarantine.Retry": c.Quarantine.Retry} {
-		if b.Min < 0 || b.Max < b.Min {
-			errs = append(errs, fmt.Errorf("%s: Min must be positive and not above Max", name))
-		}
-	}
-	if c.Order != OrderByKey && c.Order != Unordered {
-		errs = append(errs, fmt.Errorf("Order: unknown value %d", c.Order))
-	}
-	errs = append(errs, c.Payload.validate()...)
-	if len(errs) == 0 {
-		return nil
-	}
-	slices.SortFunc(errs, func(a, b error) int {
-		if a.Error() < b.Error() {
-			return -1
-		}
-		return 1
-	})
-	return fmt.Errorf("subscriber: invalid configuration: %w", errors.Join(errs...))
+	e.Check(c.Order == OrderByKey || c.Order == Unordered, "Order", "must be one of the named constants")
+	validate.NotNegative(&e, "WholeFileHold", c.WholeFileHold)
+	validate.NotNegative(&e, "ChunkSize", c.ChunkSize)
+	validate.NotNegative(&e, "MaxHeld", c.MaxHeld)
+	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
+	validate.NotNegative(&e, "MaxInFlightBytes", c.MaxInFlightBytes)
+	e.Join("Nack", c.Nack.validate())
+	e.Join("Reconnect", c.Reconnect.validate())
+	e.Check(c.StreamRefusedFor >= 0 || c.StreamRefusedFor == NeverRefused, "StreamRefusedFor", "must not be negative, except -1 to disable it")
+	validate.NotNegative(&e, "Confirm.MaxBatch", c.Confirm.MaxBatch)
+	validate.NotNegative(&e, "Confirm.MaxAge", c.Confirm.MaxAge)
+	validate.NotNegative(&e, "Confirm.MaxRequests", c.Confirm.MaxRequests)
+	validate.NotNegative(&e, "Confirm.MaxBacklog", c.Confirm.MaxBacklog)
+	e.Join("Confirm.Retry", c.Confirm.Retry.validate())
+	validate.NotNegative(&e, "Confirm.RefusedFor", c.Confirm.RefusedFor)
+	validate.NotNegative(&e, "RecentConfirmed", c.RecentConfirmed)
+	validate.NotNegative(&e, "RecentFor", c.RecentFor)
+	e.Join("Payload", c.Payload.validate())
+	validate.NotNegative(&e, "Quarantine.Timeout", c.Quarantine.Timeout)
+	validate.NotNegative(&e, "Quarantine.MaxWaiting", c.Quarantine.MaxWaiting)
+	validate.NotNegative(&e, "Quarantine.MaxWaitingBytes", c.Quarantine.MaxWaitingBytes)
+	validate.NotNegative(&e, "Quarantine.Remember", c.Quarantine.Remember)
+	e.Join("Quarantine.Retry", c.Quarantine.Retry.validate())
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	validate.NotNegative(&e, "DrainTimeout", c.DrainTimeout)
+	return e.Err(ErrConfig)
 }
 
-// receivingEndpoint is the default OrderKey.
+func (b Backoff) validate() error {
+	var e validate.Errors
+	validate.NotNegative(&e, "Initial", b.Initial)
+	e.Check(b.Max >= b.Initial, "Max", "must not be less than %s", validate.Field("Initial"))
+	return e.Err(ErrConfig)
+}
+
+// receivingEndpoint is the default OrderKey. It treats UUIDs that differ only in
+// case as equal.
 func receivingEndpoint(event gateway.Event) string {
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
-		return e.ReceivingEndpointID
+		return strings.ToLower(e.ReceivingEndpointID)
 	case *gateway.FileReceived:
-		return e.ReceivingEndpointID
+		return strings.ToLower(e.ReceivingEndpointID)
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -34,7 +35,7 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 	if got := f.server.Stats(gatewaytest.OpConfirm).Requests; got != 10 {
 		t.Errorf("%d requests for 100 confirmations in batches of 10", got)
 	}
-	f.eventually("the hook saw all", func() bool { return reported.Load() == 100 })
+	testkit.Eventually(f, "the hook saw all", func() bool { return reported.Load() == 100 })
 }
 
 func TestConfirmationsAreSentByAge(t *testing.T) {
@@ -94,7 +95,7 @@ func TestConfirmationsOutliveAnOutage(t *testing.T) {
 	f.sendN(20)
 	f.ackN(messages, 20)
 	f.waitConfirmed(20)
-	f.eventually("nothing is pending", func() bool { return sub.Stats().PendingConfirmations == 0 })
+	testkit.Eventually(f, "nothing is pending", func() bool { return sub.Stats().PendingConfirmations == 0 })
 	if stats := sub.Stats(); stats.ConfirmFailures == 0 || stats.Rejected != 0 || stats.Confirmed != 20 {
 		t.Errorf("stats = %+v", stats)
 	}
@@ -106,11 +107,11 @@ func TestLostConfirmationAnswerIsSentAgain(t *testing.T) {
 	sub := f.subscriber(f.config())
 	f.sendN(1)
 	f.ackN(f.subscribe(sub, subscriber.AllData), 1)
-	f.eventually("confirmed twice", func() bool {
+	testkit.Eventually(f, "confirmed twice", func() bool {
 		l := f.server.Ledger()
 		return len(l) == 1 && len(l[0].Confirmations) == 2
 	})
-	f.eventually("settled", func() bool { return sub.Stats().PendingConfirmations == 0 })
+	testkit.Eventually(f, "settled", func() bool { return sub.Stats().PendingConfirmations == 0 })
 }
 
 func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {
@@ -162,7 +163,7 @@ func TestBadConfirmationsAreBisected(t *testing.T) {
 	}
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	// One event that the service does not know, among 63 that it does.
 	unknown := "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001"
 	f.sendN(30)
@@ -173,7 +174,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"`+unknown+`","app_message_id":"a","
 	f.sendN(33)
 	f.ackN(messages, 64)
 	f.waitConfirmed(63)
-	f.eventually("the bad one is reported", func() bool { return sub.Stats().Rejected == 1 })
+	testkit.Eventually(f, "the bad one is reported", func() bool { return sub.Stats().Rejected == 1 })
 	mu.Lock()
 	defer mu.Unlock()
 	if len(rejected) != 1 || !rejected[unknown] {
@@ -191,7 +192,9 @@ func TestForbiddenTenantIsDroppedAndOthersGoOn(t *testing.T) {
 	f.server.Authorize(f.server.Application(), tenant)
 	from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Send: []string{typeJSON}})
 	f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: []string{typeJSON}, Subscribe: []string{typeJSON}})
-	sub := f.subscriber(f.config())
+	cfg := f.config()
+	cfg.Confirm.RefusedFor = 100 * time.Millisecond
+	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
 	msg := f.next(messages)
@@ -200,7 +203,7 @@ func TestForbiddenTenantIsDroppedAndOthersGoOn(t *testing.T) {
 	f.sendN(5)
 	f.ackN(messages, 5)
 	f.waitConfirmed(5)
-	f.eventually("the revoked tenant's is reported", func() bool { return sub.Stats().Rejected == 1 })
+	testkit.Eventually(f, "the revoked tenant's is reported", func() bool { return sub.Stats().Rejected == 1 })
 }
 
 func TestTenantIsLookedUpWhenTheEventDoesNotTell(t *testing.T) {
@@ -214,7 +217,7 @@ func TestTenantIsLookedUpWhenTheEventDoesNotTell(t *testing.T) {
 			}
 			sub := f.subscriber(cfg)
 			messages := f.subscribe(sub, subscriber.AllData)
-			f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+			testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 			emit := func(id, endpoint string) {
 				f.server.EmitRaw(f.server.Application(), []byte(`event: MESSAGE_RECEIVED
 data: {"event_type":"MESSAGE_RECEIVED","id":"`+id+`","app_message_id":"a","message_type":"`+typeJSON+`","sent_at":"2026-01-01T00:00:00Z","payload":"eA==","receiving_endpoint_id":"`+endpoint+`"}
@@ -224,7 +227,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"`+id+`","app_message_id":"a","messa
 			emit("6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001", f.receiver.ID)
 			emit("6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002", "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1afff")
 			f.ackN(messages, 2)
-			f.eventually("one confirmed, one of an unknown endpoint dropped", func() bool {
+			testkit.Eventually(f, "one confirmed, one of an unknown endpoint dropped", func() bool {
 				s := sub.Stats()
 				return s.Confirmed == 1 && s.Rejected == 1 && s.PendingConfirmations == 0
 			})

@@ -3,6 +3,8 @@ package subscriber
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/reminders"
 )
 
 // confirmation is one message that was acked by everyone and is to be confirmed.
@@ -22,58 +25,57 @@ type confirmation struct {
 
 // confirmer sends confirmations in batches: one tenant a request, by count, by
 // age, and on close. A confirmation that was added is kept until the service
-// took it, said that it never will, or the confirmer is closed.
+// accepted it, said that it never will, or the confirmer is closed. Which go when
+// is up to confirmQueue; the confirmer sends them, and looks tenants up.
 type confirmer struct {
 	client  Client
 	cfg     ConfirmConfig
 	tenants TenantResolver
 	logger  watermill.LoggerAdapter
 	hooks   Hooks
-	// done is told which confirmations need no more work, confirmed or rejected.
+	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
 	// room is called after the backlog has become smaller.
 	room func()
+	// recovered is called when confirmations of a tenant succeed again after leave has
+	// reported true for it.
+	recovered func()
 
 	// ctx ends when Close gives up; requests and waits end with it.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	open    map[string]*tenantBatch // batches that still grow, by tenant
-	ready   []*tenantBatch          // full or old enough, oldest first
-	sending int                     // running send loops
-	waiting atomic.Int64            // in open, ready, or under way
-	closing bool
-	idle    chan struct{} // closed when waiting falls to zero while closing
-	wg      sync.WaitGroup
+	waiting atomic.Int64 // in the queue, without a tenant, or in a request
+
+	mu         sync.Mutex
+	queue      *confirmQueue
+	timer      *time.Timer    // runs pump when something becomes due
+	unassigned []confirmation // whose tenant is not known
+	lookingUp  bool
+	left       map[string]struct{} // tenants, in lower case, that leave was true for
+	closing    bool
+	idle       chan struct{} // closed when waiting falls to zero while closing
+	// clientClosed says that the last answer was that the client is closed.
+	clientClosed bool
+	wg           sync.WaitGroup
 
 	confirmed atomic.Int64
 	rejected  atomic.Int64
 	requests  atomic.Int64
 	failures  atomic.Int64
-	oldest    map[*tenantBatch]time.Time
 }
 
-// tenantBatch is what goes into one request.
-type tenantBatch struct {
-	tenant string
-	items  []confirmation
-	timer  *time.Timer
-}
-
-func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation), room func()) *confirmer {
+func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation), room, recovered func()) *confirmer {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &confirmer{
 		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks,
-		done: done, room: room, ctx: ctx, cancel: cancel,
-		open:   make(map[string]*tenantBatch),
-		oldest: make(map[*tenantBatch]time.Time),
-		idle:   make(chan struct{}),
+		done: done, room: room, recovered: recovered, ctx: ctx, cancel: cancel,
+		queue: newConfirmQueue(cfg.Confirm), left: make(map[string]struct{}), idle: make(chan struct{}),
 	}
 }
 
 // add queues the confirmations. tenant may be empty; it is then looked up for
-// each endpoint when the batch is sent. It does not block.
+// each endpoint. It does not block.
 func (c *confirmer) add(tenant string, items ...confirmation) {
 	c.expect(len(items))
 	c.addExpected(tenant, items...)
@@ -85,96 +87,172 @@ func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
 
 // addExpected is add for confirmations that are counted.
 func (c *confirmer) addExpected(tenant string, items ...confirmation) {
+	if tenant == "" {
+		c.assign(items)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, item := range items {
-		b := c.open[tenant]
-		if b == nil {
-			b = &tenantBatch{tenant: tenant, items: make([]confirmation, 0, min(c.cfg.MaxBatch, 128))}
-			c.open[tenant] = b
-			c.oldest[b] = time.Now()
-			if !c.closing {
-				b.timer = time.AfterFunc(c.cfg.MaxAge, func() { c.flush(b) })
-			}
-		}
-		b.items = append(b.items, item)
-		if len(b.items) >= c.cfg.MaxBatch {
-			c.markReady(b)
-		}
-	}
-	if c.closing {
-		c.flushAll()
-	}
+	c.queue.add(time.Now(), strings.ToLower(tenant), tenant, items...)
+	c.pump()
 }
 
-// flush makes b ready when it is still growing.
-func (c *confirmer) flush(b *tenantBatch) {
+// assign queues confirmations under the tenants of their endpoints. Those whose tenant is
+// not known wait for a lookup.
+func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
+	tenants := make([]string, len(items))
+	for i, item := range items { // not under the lock: a resolver is code of the application
+		tenants[i], _ = c.tenants.TenantOf(item.endpoint)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open[b.tenant] == b {
-		c.markReady(b)
+	now := time.Now()
+	for i, item := range items {
+		if tenants[i] == "" {
+			unknown = append(unknown, item)
+		} else {
+			c.queue.add(now, strings.ToLower(tenants[i]), tenants[i], item)
+		}
 	}
+	c.unassigned = append(c.unassigned, unknown...)
+	if len(unknown) > 0 && !c.lookingUp && c.ctx.Err() == nil {
+		c.lookingUp = true
+		// Ends when every tenant is known, or with c.ctx; close waits for it.
+		c.wg.Go(c.lookUp)
+	}
+	c.pump()
+	return unknown
 }
 
-// flushAll makes every growing batch ready. c.mu is held.
-func (c *confirmer) flushAll() {
-	for _, b := range c.open {
-		c.markReady(b)
+// pump sends what is due. c.mu is held.
+func (c *confirmer) pump() {
+	if c.ctx.Err() != nil {
+		return
 	}
-}
-
-// markReady hands b to the send loops. c.mu is held.
-func (c *confirmer) markReady(b *tenantBatch) {
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	delete(c.open, b.tenant)
-	c.ready = append(c.ready, b)
-	if c.sending < c.cfg.MaxRequests {
-		c.sending++
-		// The loop ends when nothing is ready; close waits for it.
-		c.wg.Go(c.sendLoop)
-	}
-}
-
-// sendLoop sends ready batches until there are none.
-func (c *confirmer) sendLoop() {
+	now := time.Now()
 	for {
-		c.mu.Lock()
-		if len(c.ready) == 0 || c.ctx.Err() != nil {
-			// Falling out and the check are one step under the lock, so a batch
-			// that becomes ready now starts a loop of its own.
-			c.sending--
-			c.mu.Unlock()
-			return
+		f := c.queue.next(now)
+		if f == nil {
+			break
 		}
-		b := c.ready[0]
-		c.ready[0] = nil
-		c.ready = c.ready[1:]
-		c.mu.Unlock()
-
-		c.sendBatch(b)
+		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), f.timeout)
+		f.abandon = cancel
+		// Ends with the answer, or with ctx; close waits for it.
+		c.wg.Go(func() { c.send(ctx, f) })
+	}
+	at := c.queue.wake(now)
+	switch {
+	case at.IsZero() && c.timer != nil:
+		c.timer.Stop()
+	case at.IsZero():
+	case c.timer == nil:
+		c.timer = time.AfterFunc(at.Sub(now), func() {
+			c.mu.Lock()
+			c.pump()
+			c.mu.Unlock()
+			c.reviewFull()
+		})
+	default:
+		c.timer.Reset(at.Sub(now))
 	}
 }
 
-// sendBatch sends b until every item of it is settled or the confirmer gives up.
-func (c *confirmer) sendBatch(b *tenantBatch) {
-	left := len(b.items)
-	settle := func(items []confirmation) {
-		left -= len(items)
-		c.done(items)
-		c.waiting.Add(-int64(len(items)))
+// send makes one request. What failed is queued again: the queue decides when it is worth
+// another request, and what may go in the meantime.
+func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
+	defer f.abandon()
+	wire := make([]gateway.MessageConfirmation, len(f.items))
+	for i, item := range f.items {
+		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
+	}
+	c.requests.Add(1)
+	err := c.client.ConfirmMessages(ctx, f.tenant, wire)
+	if err != nil && c.ctx.Err() != nil {
+		return
+	}
+	answer := classifyConfirmation(err)
+	if answer == answerFailed || answer == answerTimeout || answer == answerForbidden {
+		c.failures.Add(1)
+	}
+	key := f.t.key
+	c.mu.Lock()
+	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
+	_, recovered := c.left[key]
+	if recovered = recovered && answer == answerOK; recovered {
+		delete(c.left, key)
+	}
+	c.noteClosed(err)
+	c.pump()
+	c.mu.Unlock()
+
+	c.report(report)
+	switch {
+	case len(confirmed) > 0:
+		c.confirmed.Add(int64(len(confirmed)))
+		if c.hooks.Confirmed != nil {
+			c.hooks.Confirmed(f.tenant, wire)
+		}
+		c.finish(confirmed)
+	case len(rejected) > 0:
+		c.reject(f.tenant, rejected, err)
+	}
+	if recovered {
+		c.recovered()
+	}
+	c.reviewFull()
+}
+
+// reviewFull wakes intake if it may be waiting for room in a full backlog: a tenant that turns
+// out to be stalled no longer counts.
+func (c *confirmer) reviewFull() {
+	if c.waiting.Load() >= int64(c.cfg.MaxBacklog) {
 		c.room()
 	}
-	if b.tenant != "" {
-		c.send(b.tenant, b.items, settle)
-	} else {
-		c.sendUnassigned(b.items, settle)
+}
+
+// classifyConfirmation says what an answer means for the confirmations of its request.
+func classifyConfirmation(err error) confirmAnswer {
+	var e *gateway.Error
+	switch {
+	case err == nil:
+		return answerOK
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return answerTimeout
+	case gateway.Refused(err) && (errors.Is(err, gateway.ErrForbidden) || errors.Is(err, gateway.ErrNotFound)):
+		return answerRefused
+	case gateway.Refused(err):
+		return answerInvalid
+	case errors.Is(err, gateway.ErrForbidden) && !errors.Is(err, gateway.ErrIntermediary):
+		return answerForbidden
+	case errors.As(err, &e) && e.StatusCode == http.StatusRequestEntityTooLarge:
+		return answerTooLarge // no matter who refused it, a smaller request may pass
 	}
-	c.mu.Lock()
-	delete(c.oldest, b)
-	c.signalIdle()
-	c.mu.Unlock()
+	return answerFailed
+}
+
+func (c *confirmer) report(r *waitReport) {
+	switch {
+	case r == nil:
+	case r.recovered:
+		c.logger.Info("Confirmations for the tenant succeed again", watermill.LogFields{
+			"tenant_id": r.tenant, "lasted": r.lasted.Round(time.Second), "count": r.count,
+		})
+	default:
+		c.logger.Error("Confirmations for the tenant fail; they are kept and retried", r.err,
+			reminders.Fields(r.lasted, r.err).Add(watermill.LogFields{"tenant_id": r.tenant, "count": r.count}))
+	}
+}
+
+// finish ends the work on items.
+func (c *confirmer) finish(items []confirmation) {
+	c.done(items)
+	left := c.waiting.Add(-int64(len(items)))
+	c.room()
+	if left == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.signalIdle()
+	}
 }
 
 // signalIdle wakes close when nothing is left. c.mu is held.
@@ -188,148 +266,149 @@ func (c *confirmer) signalIdle() {
 	}
 }
 
-// send confirms items of one tenant. When the service refuses a request of
-// several as a whole (400), it is split in two until the bad ones are found.
-func (c *confirmer) send(tenant string, items []confirmation, settle func([]confirmation)) {
-	wire := make([]gateway.MessageConfirmation, len(items))
-	for i, item := range items {
-		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
+// noteClosed records whether the client is closed. While closing, there is then nothing
+// left to wait for. c.mu is held.
+func (c *confirmer) noteClosed(err error) {
+	c.clientClosed = errors.Is(err, gateway.ErrClosed)
+	if c.clientClosed && c.closing {
+		c.cancel()
 	}
-	policy := backoff.Policy{Min: c.cfg.Retry.Min, Max: c.cfg.Retry.Max}
+}
+
+func (c *confirmer) reject(tenant string, items []confirmation, err error) {
+	c.rejected.Add(int64(len(items)))
+	c.logger.Error("Confirmations were rejected and dropped; the service may redeliver these messages", err, watermill.LogFields{
+		"tenant_id": tenant, "count": len(items), "first_message_id": items[0].message, "first_endpoint_id": items[0].endpoint,
+	})
+	if c.hooks.ConfirmationRejected != nil {
+		for _, item := range items {
+			c.hooks.ConfirmationRejected(tenant, gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}, err)
+		}
+	}
+	c.finish(items)
+}
+
+// errTenantUnknown means that no authorized tenant has the endpoint.
+var errTenantUnknown = errors.New("no authorized tenant has this endpoint")
+
+// lookUp resolves the tenants of endpoints whose events did not name one, until none is
+// unknown. Confirmations that a fresh list does not resolve are logged and dropped: there is
+// no tenant to confirm them for.
+func (c *confirmer) lookUp() {
+	policy := backoff.Policy{Initial: c.cfg.Retry.Initial, Max: c.cfg.Retry.Max}
+	var outage reminders.Log
 	for attempt := 0; ; attempt++ {
-		c.requests.Add(1)
-		err := c.client.ConfirmMessages(c.ctx, tenant, wire)
+		c.mu.Lock()
+		items := c.unassigned
+		if len(items) == 0 || c.ctx.Err() != nil {
+			c.lookingUp = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+
+		err := c.tenants.Sync(c.ctx)
+		c.mu.Lock()
+		c.noteClosed(err)
 		if err == nil {
-			c.confirmed.Add(int64(len(items)))
-			if c.hooks.Confirmed != nil {
-				c.hooks.Confirmed(tenant, wire)
-			}
-			settle(items)
-			return
+			// Those that came during the request may be newer than the list.
+			items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
 		}
-		if c.ctx.Err() != nil {
-			return
-		}
-		if refusesConfirmation(err) {
-			if len(items) > 1 && !errors.Is(err, gateway.ErrForbidden) {
-				half := len(items) / 2
-				c.send(tenant, items[:half], settle)
-				c.send(tenant, items[half:], settle)
-				return
-			}
-			c.reject(tenant, wire, err)
-			settle(items)
-			return
+		waiting := len(c.unassigned)
+		c.mu.Unlock()
+		if err == nil {
+			c.assignListed(items)
+			attempt = -1
+			outage.Over()
+			continue
 		}
 		c.failures.Add(1)
 		if attempt == 0 {
-			c.logger.Info("Confirmations could not be sent and are kept; trying again", watermill.LogFields{
-				"tenant_id": tenant, "count": len(items), "err": err,
-			})
+			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
 		}
-		if policy.Wait(c.ctx, attempt) != nil {
-			return
+		if lasted, due := outage.Failed(); due && isAnswer(err) {
+			c.logger.Error("Listing tenants still fails; confirmations whose events name no tenant wait", err,
+				reminders.Fields(lasted, err).Add(watermill.LogFields{"count": waiting}))
 		}
+		_ = policy.Wait(c.ctx, attempt) // the loop sees that c.ctx has ended
 	}
 }
 
-// refusesConfirmation reports whether err is the service's final word on what
-// was sent. Everything else (5xx, 429, network, token) is an outage.
-func refusesConfirmation(err error) bool {
-	return errors.Is(err, gateway.ErrBadRequest) || errors.Is(err, gateway.ErrInvalid) ||
-		errors.Is(err, gateway.ErrForbidden) || errors.Is(err, gateway.ErrNotFound) ||
-		errors.Is(err, gateway.ErrTooLarge)
-}
-
-func (c *confirmer) reject(tenant string, wire []gateway.MessageConfirmation, err error) {
-	c.rejected.Add(int64(len(wire)))
-	c.logger.Error("Confirmations were refused and are dropped; the service may deliver these messages again", err, watermill.LogFields{
-		"tenant_id": tenant, "count": len(wire), "first_message_id": wire[0].MessageID, "first_endpoint_id": wire[0].EndpointID,
-	})
-	if c.hooks.ConfirmationRejected != nil {
-		for _, w := range wire {
-			c.hooks.ConfirmationRejected(tenant, w, err)
+// assignListed queues items after the tenants were listed for them.
+func (c *confirmer) assignListed(items []confirmation) {
+	var known, unknown []confirmation
+	for _, item := range items {
+		if _, ok := c.tenants.TenantOf(item.endpoint); ok {
+			known = append(known, item)
+		} else {
+			unknown = append(unknown, item)
 		}
+	}
+	c.assign(known)
+	for _, item := range unknown {
+		c.reject("", []confirmation{item}, errTenantUnknown)
 	}
 }
 
-// errTenantUnknown says that no authorized tenant has the endpoint.
-var errTenantUnknown = errors.New("no authorized tenant has this endpoint")
-
-// sendUnassigned confirms items whose events did not name a tenant: the
-// endpoint tells which. What the directory does not know after a refresh is
-// dropped with a report: nobody can be asked to confirm it.
-func (c *confirmer) sendUnassigned(items []confirmation, settle func([]confirmation)) {
-	policy := backoff.Policy{Min: c.cfg.Retry.Min, Max: c.cfg.Retry.Max}
-	for attempt := 0; ; attempt++ {
-		byTenant := make(map[string][]confirmation)
-		var unknown []confirmation
-		for _, item := range items {
-			if tenant, ok := c.tenants.TenantOf(item.endpoint); ok {
-				byTenant[tenant] = append(byTenant[tenant], item)
-			} else {
-				unknown = append(unknown, item)
-			}
-		}
-		for tenant, known := range byTenant {
-			c.send(tenant, known, settle)
-		}
-		if len(unknown) == 0 || c.ctx.Err() != nil {
-			return
-		}
-		items = unknown
-		if attempt > 0 {
-			// The listing is fresh and does not have them.
-			for _, item := range items {
-				c.reject("", []gateway.MessageConfirmation{{MessageID: item.message, EndpointID: item.endpoint}}, errTenantUnknown)
-			}
-			settle(items)
-			return
-		}
-		for retry := 0; ; retry++ {
-			err := c.tenants.Sync(c.ctx)
-			if err == nil {
-				break
-			}
-			c.failures.Add(1)
-			if retry == 0 {
-				c.logger.Info("Tenants could not be listed; confirmations wait", watermill.LogFields{"count": len(items), "err": err})
-			}
-			if policy.Wait(c.ctx, retry) != nil {
-				return
-			}
-		}
+// full reports whether intake has to pause. What stalled tenants have waiting does not count,
+// up to once more the backlog.
+func (c *confirmer) full() bool {
+	waiting := int(c.waiting.Load())
+	if waiting < c.cfg.MaxBacklog {
+		return false
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return waiting-min(c.queue.stalledSize(time.Now()), c.cfg.MaxBacklog) >= c.cfg.MaxBacklog
 }
 
-// full reports whether intake has to pause.
-func (c *confirmer) full() bool { return c.waiting.Load() >= int64(c.cfg.MaxBacklog) }
+// leave reports whether messages of the tenant are to be left with the service, because
+// its confirmations fail while those of others succeed and take too much of the backlog.
+func (c *confirmer) leave(tenant string) bool {
+	if tenant == "" || c.waiting.Load() < int64(c.cfg.MaxBacklog/4) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := strings.ToLower(tenant)
+	if !c.queue.aboveShare(time.Now(), key) {
+		return false
+	}
+	c.left[key] = struct{}{}
+	return true
+}
 
 // pending returns how many confirmations wait, and since when the oldest does.
 func (c *confirmer) pending() (n int, oldest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, at := range c.oldest {
-		if oldest.IsZero() || at.Before(oldest) {
-			oldest = at
-		}
-	}
-	return int(c.waiting.Load()), oldest
+	return int(c.waiting.Load()), c.queue.oldest()
 }
 
-// close sends what waits, without waiting for batches to fill, until ctx ends.
-// It returns how many confirmations were not taken by the service.
-func (c *confirmer) close(ctx context.Context) int {
+// close sends what waits, without waiting for batches to fill, until sending ends,
+// or at once when the client is closed. It returns how many confirmations the service
+// did not accept. Hooks that still run are waited for until ctx ends.
+func (c *confirmer) close(ctx, sending context.Context) int {
 	c.mu.Lock()
 	c.closing = true
-	c.flushAll()
+	c.queue.drain(time.Now())
+	c.pump()
 	c.signalIdle()
+	if c.clientClosed {
+		c.cancel()
+	}
 	c.mu.Unlock()
 	select {
 	case <-c.idle:
-	case <-ctx.Done():
+	case <-c.ctx.Done():
+	case <-sending.Done():
 	}
 	c.cancel()
-	c.wg.Wait()
+	c.mu.Lock() // any caller that missed the end of c.ctx has started its request by now
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+	waitUntil(ctx, ended(&c.wg))
 	return int(c.waiting.Load())
 }

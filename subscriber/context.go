@@ -4,18 +4,28 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// messageContext is the context of one message. It ends with the message, and when
-// the drain time is over. Most messages end before anybody waits for that, so what
-// the wait takes is made for those who do.
+// messageContext is the context of one message. It ends with the message, or when
+// the drain timeout expires. Most messages end before anything waits on their
+// context, so the machinery for waiting is created on first use.
 type messageContext struct {
 	drained context.Context
+	value   msgctx.Value // for readers that use package msgctx
+	nack    msgctx.Nack  // value refers to it
 
 	mu     sync.Mutex
 	over   bool
-	waited context.Context // the same as a context of the standard library; nil when nobody has waited
+	waited context.Context // the standard library equivalent; nil until something waits
 	cancel context.CancelFunc
+}
+
+func newMessageContext(drained context.Context, open msgctx.Opener) *messageContext {
+	c := &messageContext{drained: drained}
+	c.value = msgctx.Value{Open: open, Nack: &c.nack}
+	return c
 }
 
 // end ends the context.
@@ -57,12 +67,15 @@ func (c *messageContext) Err() error {
 
 // Value implements context.Context.
 func (c *messageContext) Value(key any) any {
+	if _, ok := key.(msgctx.Key); ok {
+		return &c.value
+	}
 	c.mu.Lock()
 	waited := c.waited
 	c.mu.Unlock()
 	if waited != nil {
-		// Package context finds itself there, and needs no goroutine to derive
-		// from this context.
+		// Package context recognizes itself in there, and then needs no goroutine
+		// to derive from this context.
 		return waited.Value(key)
 	}
 	return c.drained.Value(key)

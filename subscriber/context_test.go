@@ -2,9 +2,9 @@ package subscriber
 
 import (
 	"context"
+	"errors"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 )
 
@@ -28,33 +28,61 @@ func TestMessageContext(t *testing.T) {
 	}
 	t.Run("waited for before its end", func(t *testing.T) {
 		ctx, _ := newContext()
-		assert.Equal(t, "v", ctx.Value(valueKey{}))
-		assert.False(t, ended(ctx))
-		assert.NoError(t, ctx.Err())
-		assert.NoError(t, context.Cause(ctx))
-		assert.Equal(t, "v", ctx.Value(valueKey{}))
+		if got := ctx.Value(valueKey{}); got != "v" {
+			t.Errorf("Value = %v, want v", got)
+		}
+		if ended(ctx) {
+			t.Error("ended(ctx) = true, want false")
+		}
+		if err := ctx.Err(); err != nil {
+			t.Error(err)
+		}
+		if err := context.Cause(ctx); err != nil {
+			t.Error(err)
+		}
+		if got := ctx.Value(valueKey{}); got != "v" {
+			t.Errorf("Value = %v, want v", got)
+		}
 		ctx.end()
-		assert.True(t, ended(ctx))
-		assert.ErrorIs(t, ctx.Err(), context.Canceled)
-		assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
+		if !ended(ctx) {
+			t.Error("ended(ctx) = false, want true")
+		}
+		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("ctx.Err() = %v, want context.Canceled", err)
+		}
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("context.Cause(ctx) = %v, want context.Canceled", err)
+		}
 	})
 	t.Run("waited for after its end", func(t *testing.T) {
 		ctx, _ := newContext()
 		ctx.end()
-		assert.ErrorIs(t, ctx.Err(), context.Canceled)
-		assert.ErrorIs(t, context.Cause(ctx), context.Canceled)
-		assert.True(t, ended(ctx))
+		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("ctx.Err() = %v, want context.Canceled", err)
+		}
+		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("context.Cause(ctx) = %v, want context.Canceled", err)
+		}
+		if !ended(ctx) {
+			t.Error("ended(ctx) = false, want true")
+		}
 		ctx.end()
 	})
 	t.Run("ends with the drain", func(t *testing.T) {
 		for _, waited := range []bool{false, true} {
 			ctx, giveUp := newContext()
 			if waited {
-				assert.False(t, ended(ctx))
+				if ended(ctx) {
+					t.Error("ended(ctx) = true, want false")
+				}
 			}
 			giveUp()
-			assert.ErrorIs(t, ctx.Err(), context.Canceled)
-			assert.True(t, ended(ctx))
+			if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+				t.Errorf("ctx.Err() = %v, want context.Canceled", err)
+			}
+			if !ended(ctx) {
+				t.Error("ended(ctx) = false, want true")
+			}
 			ctx.end()
 		}
 	})
@@ -63,12 +91,18 @@ func TestMessageContext(t *testing.T) {
 		before := goleak.IgnoreCurrent()
 		child, cancel := context.WithCancelCause(context.WithValue(ctx, valueKey{}, "w"))
 		defer cancel(nil)
-		assert.NoError(t, goleak.Find(before), "deriving takes a goroutine")
+		if err := goleak.Find(before); err != nil {
+			t.Errorf("%v: deriving takes a goroutine", err)
+		}
 		stopped := make(chan struct{})
 		context.AfterFunc(ctx, func() { close(stopped) })
 		ctx.end()
 		<-stopped
-		assert.True(t, ended(child))
-		assert.ErrorIs(t, context.Cause(child), context.Canceled)
+		if !ended(child) {
+			t.Error("ended(child) = false, want true")
+		}
+		if err := context.Cause(child); !errors.Is(err, context.Canceled) {
+			t.Errorf("context.Cause(child) = %v, want context.Canceled", err)
+		}
 	})
 }

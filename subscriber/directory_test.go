@@ -6,6 +6,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -19,22 +20,22 @@ func TestDirectoryIsKeptCurrent(t *testing.T) {
 	cfg.Hooks.Event = func(gateway.Event) { events.Add(1) }
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
-	f.eventually("the directory is filled after the connect", func() bool {
+	testkit.Eventually(f, "the directory is filled after the connect", func() bool {
 		tenant, ok := directory.TenantOf(f.receiver.ID)
 		return ok && tenant == f.server.Tenant()
 	})
 	// By events, while the stream is open.
 	added := f.server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeJSON}})
-	f.eventually("a new endpoint is known", func() bool { _, ok := directory.TenantOf(added.ID); return ok })
+	testkit.Eventually(f, "a new endpoint is known", func() bool { _, ok := directory.TenantOf(added.ID); return ok })
 	f.server.DeleteEndpointByUser(added.ID)
-	f.eventually("a deleted endpoint is gone", func() bool { _, ok := directory.TenantOf(added.ID); return !ok })
+	testkit.Eventually(f, "a deleted endpoint is gone", func() bool { _, ok := directory.TenantOf(added.ID); return !ok })
 	// By synchronisation, after the stream was down.
 	f.server.Stop()
 	missed := f.server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeJSON}})
 	if err := f.server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("what happened meanwhile is known", func() bool { _, ok := directory.TenantOf(missed.ID); return ok })
+	testkit.Eventually(f, "what happened meanwhile is known", func() bool { _, ok := directory.TenantOf(missed.ID); return ok })
 	f.sendN(1)
 	f.ackN(messages, 1)
 	f.waitConfirmed(1)

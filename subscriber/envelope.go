@@ -8,17 +8,17 @@ import (
 	"github.com/agrimill/agrimill/internal/envelope"
 )
 
-// EnvelopeUnmarshaler takes messages out of the envelope that the publisher's
-// EnvelopeMarshaler put them in: UUID, metadata and payload are those of the
-// message that was published, except for keys that begin with x-router-, which
-// are those of the reception: a sender cannot set them.
-// A message that is not in an envelope is delivered as it is. One whose payload
-// is outside the message (claim check, lazy) is not unpacked.
+// EnvelopeUnmarshaler unpacks messages that the publisher's EnvelopeMarshaler
+// packed. UUID, metadata and payload are those of the published message, except
+// for keys that begin with x-router-, which are always those of the received
+// message: a sender cannot set them.
+// A message that is not in an envelope is delivered as it is. A message whose
+// payload is stored elsewhere (claim check, lazy) is not unpacked.
 type EnvelopeUnmarshaler struct{}
 
 var _ Unmarshaler = EnvelopeUnmarshaler{}
 
-// Unmarshal unpacks the message. The new payload is a part of the old one.
+// Unmarshal unpacks the message. The new payload is a subslice of the old one.
 func (EnvelopeUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, error) {
 	uuid, metadata, payload, err := envelope.Unpack(msg.Payload)
 	if errors.Is(err, envelope.ErrNotEnvelope) {

@@ -3,30 +3,63 @@ package subscriber
 import (
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/final"
 )
 
 var (
 	// ErrClosed: Subscribe was called on a closed subscriber.
-	ErrClosed = errors.New("subscriber: closed")
-	// ErrUnconfirmed: Close could not send every confirmation. The messages are
-	// held by their handlers and will come again. The error is an
+	ErrClosed = final.New("subscriber: closed")
+	// ErrUnconfirmed: Close could not send every confirmation. The messages were
+	// handled and will be redelivered. The error is an
 	// [*UnconfirmedError].
 	ErrUnconfirmed = errors.New("subscriber: confirmations not sent")
+	// ErrStreamRefused: the service has refused the event stream for
+	// Config.StreamRefusedFor, so all subscriptions have ended. The error is a
+	// [*StreamRefusedError].
+	ErrStreamRefused = errors.New("subscriber: event stream refused")
+	// ErrPayloadGone: the payload of a message could not be downloaded from any of the URIs
+	// that the service gave out for it. The message is set aside, unconfirmed.
+	ErrPayloadGone = errors.New("subscriber: the payload is gone: its URI and three fresh ones have expired")
 	// ErrPayloadTooLarge: a payload exceeds PayloadConfig.MaxInline. Raise it,
 	// or configure a claim check.
 	ErrPayloadTooLarge = errors.New("subscriber: payload larger than Payload.MaxInline; raise it or configure a claim check")
 )
 
-// UnconfirmedError says how many acked messages could not be confirmed before
+// StreamRefusedError reports how long the service has refused the event stream. It
+// matches [ErrStreamRefused] and unwraps to the latest answer, which matches
+// gateway.ErrBadRequest or gateway.ErrForbidden.
+type StreamRefusedError struct {
+	// Since is the time of the first refusal.
+	Since time.Time
+	// Lasted is how long the service had been refusing when the refusal became final.
+	Lasted time.Duration
+	// Err is the latest answer.
+	Err error
+}
+
+// Error reports how long the stream was refused, and the latest answer.
+func (e *StreamRefusedError) Error() string {
+	return fmt.Sprintf("%s for %s: %s", ErrStreamRefused, e.Lasted.Round(time.Second), e.Err)
+}
+
+// Is matches [ErrStreamRefused].
+func (e *StreamRefusedError) Is(target error) bool { return target == ErrStreamRefused }
+
+// Unwrap returns the latest answer.
+func (e *StreamRefusedError) Unwrap() error { return e.Err }
+
+// UnconfirmedError reports how many acked messages could not be confirmed before
 // Close gave up. It matches [ErrUnconfirmed].
 type UnconfirmedError struct {
 	// Count is the number of messages.
 	Count int
 }
 
-// Error tells the number.
+// Error reports the number of messages.
 func (e *UnconfirmedError) Error() string {
-	return fmt.Sprintf("subscriber: %d acked messages could not be confirmed before the close timeout; they will be delivered again", e.Count)
+	return fmt.Sprintf("subscriber: %d acked messages could not be confirmed before the close timeout; they will be redelivered", e.Count)
 }
 
 // Is matches [ErrUnconfirmed].

@@ -3,34 +3,35 @@ package subscriber
 import (
 	"container/heap"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// fileHold keeps the messages that wait for the file they are a chunk of. It is
+// fileHold keeps messages until the file they are a chunk of arrives. It is
 // guarded by Subscriber.mu.
 //
-// A held message is not confirmed, so forgetting it loses nothing: its file
-// confirms it, or it comes again.
+// A held message is unconfirmed, so dropping it loses nothing: either its file
+// confirms it, or it is redelivered.
 type fileHold struct {
 	chunks   map[messageKey]*chunk
-	families map[familyKey]int // how many messages of a family are held
+	families map[familyKey]int // number of held messages per family
 	bytes    int64
-	// deadlines is a heap; it may still hold chunks that have left the hold.
+	// deadlines is a heap; it may still contain chunks that are no longer held.
 	deadlines deadlines
-	running   bool          // the loop that ends holds runs
-	changed   chan struct{} // tells the loop that the first deadline is a new one
+	running   bool          // the loop that ends holds is running
+	changed   chan struct{} // signals the loop that the earliest deadline has changed
 }
 
 // chunk is one held message.
 type chunk struct {
 	key    messageKey
-	event  *gateway.MessageReceived // nil when only its identity is kept
+	event  *gateway.MessageReceived // nil if only its identity is kept
 	family familyKey
 	start  time.Time
 	until  time.Time
-	whole  bool // probably not a chunk: on the shorter hold
+	whole  bool // probably not a chunk: held for the shorter time
 }
 
 // familyKey is what the chunks of one payload have in common.
@@ -68,7 +69,7 @@ func (h *fileHold) add(c *chunk) {
 	heap.Push(&h.deadlines, c)
 }
 
-// drop forgets c. Its deadline stays behind and is skipped.
+// drop removes c. Its deadline stays in the heap and is skipped later.
 func (h *fileHold) drop(c *chunk) {
 	delete(h.chunks, c.key)
 	if c.event != nil {
@@ -79,8 +80,8 @@ func (h *fileHold) drop(c *chunk) {
 	}
 }
 
-// absorb forgets the chunks of a file, and returns the sender's ID of the
-// payload when one of them told it.
+// absorb drops the chunks of a file and returns the sender's ID of the payload if
+// one of them carried it.
 func (h *fileHold) absorb(keys []messageKey) (contextID string) {
 	for _, key := range keys {
 		if c := h.chunks[key]; c != nil {
@@ -91,8 +92,8 @@ func (h *fileHold) absorb(keys []messageKey) (contextID string) {
 	return contextID
 }
 
-// expired returns the messages whose hold is over, still held, and when to look
-// again; zero when nothing is held that has not expired.
+// expired returns the messages that are still held past their deadline, and the next
+// deadline; zero if nothing else is held.
 func (h *fileHold) expired(now time.Time, fileHold time.Duration) (over []*chunk, next time.Time) {
 	for len(h.deadlines) > 0 {
 		c := h.deadlines[0]
@@ -104,7 +105,7 @@ func (h *fileHold) expired(now time.Time, fileHold time.Duration) (over []*chunk
 			continue
 		}
 		if c.whole && h.families[c.family] > 1 {
-			// Others of its payload have come: it is a chunk after all.
+			// Others of its payload have arrived: it is a chunk after all.
 			c.whole = false
 			c.until = c.start.Add(fileHold)
 			heap.Push(&h.deadlines, c)
@@ -115,8 +116,8 @@ func (h *fileHold) expired(now time.Time, fileHold time.Duration) (over []*chunk
 	return over, time.Time{}
 }
 
-// holdChunk holds the message back when its type is taken as files, and
-// reports whether it did.
+// holdChunk holds a message back if its type is handled as files, and reports
+// whether it did.
 func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool {
 	if s.cfg.FileHold < 0 || !s.fileTypes[e.MessageType] {
 		return false
@@ -124,11 +125,11 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.takers(e.Type(), e.MessageType) == 0 && s.takers(gateway.EventFileReceived, e.MessageType) == 0 {
-		return false // admit tells that nobody takes it
+		return false // admit reports that no subscription accepts it
 	}
 	h := s.hold
 	if c := h.chunks[key]; c != nil {
-		// It came again, perhaps with a fresher URI.
+		// It was redelivered, perhaps with a fresher URI.
 		if c.event != nil {
 			h.bytes += int64(len(e.Payload)) - int64(len(c.event.Payload))
 			c.event = e
@@ -136,8 +137,8 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 		s.stats.joined.Add(1)
 		return true
 	}
-	now := time.Now()
-	c := &chunk{key: key, family: familyKey{e.ReceivingEndpointID, e.AppMessageID}, start: now, until: now.Add(s.cfg.FileHold)}
+	now := s.holdClock.now(time.Now())
+	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), e.AppMessageID}, start: now, until: now.Add(s.cfg.FileHold)}
 	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
 		c.whole = true
 		c.until = now.Add(min(s.cfg.WholeFileHold, s.cfg.FileHold))
@@ -160,8 +161,8 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 	return true
 }
 
-// runHold delivers held messages that no file has claimed in time, until
-// nothing is held any more.
+// runHold delivers held messages that no file has claimed in time. It ends when
+// nothing is held anymore.
 func (s *Subscriber) runHold(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -173,7 +174,9 @@ func (s *Subscriber) runHold(ctx context.Context) {
 		case <-s.hold.changed:
 		}
 		s.mu.Lock()
-		over, next := s.hold.expired(time.Now(), s.cfg.FileHold)
+		now := s.holdClock.now(time.Now())
+		over, next := s.hold.expired(now, s.cfg.FileHold)
+		stopped := s.holdClock.stopped()
 		if len(over) == 0 && next.IsZero() {
 			s.hold.running = false
 			s.mu.Unlock()
@@ -181,14 +184,55 @@ func (s *Subscriber) runHold(ctx context.Context) {
 		}
 		s.mu.Unlock()
 		s.deliverUnclaimed(ctx, over)
-		if next.IsZero() {
-			next = time.Now() // look whether more has come
+		switch {
+		case next.IsZero():
+			timer.Reset(0) // check whether more has arrived
+		case stopped:
+			timer.Stop() // until intake goes on
+		default:
+			timer.Reset(next.Sub(now))
 		}
-		timer.Reset(time.Until(next))
 	}
 }
 
-// deliverUnclaimed delivers messages that no file has claimed.
+// holdClock is the clock of the file hold. It stops while intake waits for room: the file may
+// be the next event on the stream.
+type holdClock struct {
+	since   time.Time // when it was stopped; zero while it runs
+	skipped time.Duration
+}
+
+func (c *holdClock) stopped() bool { return !c.since.IsZero() }
+
+// now returns the time of the clock.
+func (c *holdClock) now(real time.Time) time.Time {
+	if c.stopped() {
+		real = c.since
+	}
+	return real.Add(-c.skipped)
+}
+
+// stopHold stops the clock of the file hold. s.mu is held.
+func (s *Subscriber) stopHold() {
+	if !s.holdClock.stopped() {
+		s.holdClock.since = time.Now()
+	}
+}
+
+// startHold starts it again. s.mu is held.
+func (s *Subscriber) startHold() {
+	if !s.holdClock.stopped() {
+		return
+	}
+	s.holdClock.skipped += time.Since(s.holdClock.since)
+	s.holdClock.since = time.Time{}
+	select {
+	case s.hold.changed <- struct{}{}:
+	default:
+	}
+}
+
+// deliverUnclaimed delivers messages that no file claimed.
 func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 	recall := false
 	for _, c := range over {
@@ -201,8 +245,8 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 		if opened {
 			continue
 		}
-		// Only its identity was kept, or nobody takes it now: it is forgotten,
-		// and comes again.
+		// Only its identity was kept, or no subscription accepts it now: drop it,
+		// and it is redelivered.
 		s.mu.Lock()
 		if s.hold.holds(c) {
 			s.hold.drop(c)
@@ -215,7 +259,7 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 	}
 }
 
-// fileSet remembers files that were acked a short while ago. It is guarded by
+// fileSet remembers files that were acked recently. It is guarded by
 // Subscriber.mu.
 type fileSet struct {
 	at         map[fileKey]time.Time

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -72,7 +73,7 @@ func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
 			}
 			msg.Ack()
 			f.waitConfirmed(5)
-			f.eventually("nothing is held", func() bool { return sub.Stats().HeldNow == 0 })
+			testkit.Eventually(f, "nothing is held", func() bool { return sub.Stats().HeldNow == 0 })
 			// Everything comes again: the file and its chunks are confirmed again.
 			f.server.RedeliverUnconfirmed()
 			f.server.CutStreams()
@@ -89,12 +90,12 @@ func TestRedeliveredFileIsJoined(t *testing.T) {
 	f.sendFile(payload, contextID)
 	msg := f.next(messages)
 	f.server.CutStreams() // chunks and file come again while the file is open
-	f.eventually("joined", func() bool { return sub.Stats().Joined >= 4 })
+	testkit.Eventually(f, "joined", func() bool { return sub.Stats().Joined >= 4 })
 	f.nothing(messages)
 	msg.Ack()
 	f.waitConfirmed(3)
 	f.server.CutStreams() // and once more after it was confirmed
-	f.eventually("all chunks are confirmed again", func() bool {
+	testkit.Eventually(f, "all chunks are confirmed again", func() bool {
 		for _, e := range f.server.Ledger() {
 			if len(e.Confirmations) < 2 {
 				return false
@@ -165,7 +166,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a00
 	if held := time.Since(start); held < 250*time.Millisecond {
 		t.Errorf("two messages of one context ID were delivered after %v, want the hold of 300 ms", held)
 	}
-	f.eventually("confirmed", func() bool { return sub.Stats().Confirmed == 3 })
+	testkit.Eventually(f, "confirmed", func() bool { return sub.Stats().Confirmed == 3 })
 }
 
 func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
@@ -238,7 +239,7 @@ func TestFileWithoutMessagesIsDelivered(t *testing.T) {
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	event := []byte(`event: FILE_RECEIVED
 data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID + `","message_type":"` + typeFile + `","size":1,"message_ids":[],"payload":"eA=="}
 
@@ -246,8 +247,34 @@ data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID +
 	f.server.EmitRaw(f.server.Application(), append(event, event...))
 	// They cannot be told apart, so both are delivered; there is nothing to confirm.
 	f.ackN(messages, 2)
-	f.eventually("closed", func() bool { return sub.Stats().InFlight == 0 })
+	testkit.Eventually(f, "closed", func() bool { return sub.Stats().InFlight == 0 })
 	if stats := sub.Stats(); stats.PendingConfirmations != 0 || stats.Rejected != 0 {
 		t.Errorf("stats = %+v", stats)
+	}
+}
+
+// While intake waits for room, the file of what is held may be the next event on the stream.
+func TestHoldStopsWhileIntakeWaits(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
+	cfg := f.config()
+	cfg.Files = []string{typeFile}
+	cfg.FileHold = 50 * time.Millisecond
+	cfg.MaxInFlight = 1
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	for range 8 { // what wins the race for room must not matter
+		f.send(typeJSON, []byte("slow"), f.receiver)
+		slow := f.next(messages)
+		received := sub.Stats().Received
+		f.send(typeFile, random(1000), f.receiver2)
+		testkit.Eventually(t, "the file waits for room", func() bool { return sub.Stats().Received == received+11 })
+		<-time.After(3 * cfg.FileHold) // the time is what this is about
+		slow.Ack()
+		file := f.next(messages)
+		if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
+			t.Errorf("a %s came", got)
+		}
+		file.Ack()
+		testkit.Eventually(t, "all is confirmed", func() bool { return sub.Stats().PendingConfirmations == 0 && sub.Stats().InFlight == 0 })
 	}
 }

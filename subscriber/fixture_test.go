@@ -70,7 +70,7 @@ func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 
 // config has short waits, so that tests are quick.
 func (f *fixture) config() subscriber.Config {
-	short := subscriber.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}
+	short := subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 50 * time.Millisecond}
 	return subscriber.Config{
 		Client: f.client, Nack: short, Reconnect: short,
 		Confirm:      subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
@@ -194,21 +194,6 @@ func (f *fixture) confirmed() int {
 		}
 	}
 	return n
-}
-
-// eventually waits for a condition that nothing announces.
-func (f *fixture) eventually(what string, cond func() bool) {
-	f.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			f.Fatalf("it did not come to this: %s", what)
-		}
-	}
 }
 
 func (f *fixture) close(sub *subscriber.Subscriber) {

@@ -11,8 +11,8 @@ import (
 )
 
 // messageKey identifies what is confirmed: a receiving endpoint and a message,
-// both as the 16 bytes of their UUID. It has no pointers, so that the garbage
-// collector need not look into the table.
+// each as the 16 bytes of its UUID. It contains no pointers, so the garbage
+// collector does not have to scan the table.
 type messageKey [32]byte
 
 func newMessageKey(endpointID, messageID string) messageKey {
@@ -22,8 +22,8 @@ func newMessageKey(endpointID, messageID string) messageKey {
 	return k
 }
 
-// putUUID writes the bytes of id. What is not a UUID, which decoding refuses,
-// would be hashed rather than confused with another.
+// putUUID writes the bytes of id. Decoding rejects IDs that are not UUIDs; if one
+// came here, it would be hashed, so that it could not be confused with another.
 func putUUID(dst []byte, id string) {
 	if u, err := uuid.Parse(id); err == nil {
 		copy(dst, u[:])
@@ -34,8 +34,8 @@ func putUUID(dst []byte, id string) {
 }
 
 // fileKey identifies a file by its receiving endpoint and the set of its
-// messages. It is zero for what is not a file, and for a file that names no
-// messages: that cannot be told from another, nor confirmed.
+// messages. It is zero for anything that is not a file, and for a file that names
+// no messages, which can neither be told apart from others nor confirmed.
 type fileKey [16]byte
 
 func newFileKey(ids []messageKey) fileKey {
@@ -52,76 +52,79 @@ func newFileKey(ids []messageKey) fileKey {
 	return h.Sum128().Bytes()
 }
 
-// delivery is one event on its way to the subscriptions that took it. All
+// delivery is one event on its way to the subscriptions that accepted it. The
 // fields below the line are guarded by Subscriber.mu.
 type delivery struct {
 	event    gateway.Event
 	order    string
 	tenant   string
 	endpoint string
-	context  string       // the sender's ID of the payload, where known
-	messages []string     // what is confirmed when everyone has acked
+	context  string       // the sender's ID of the payload, if known
+	messages []string     // the messages to confirm once every subscription has acked
 	keys     []messageKey // the same, as keys
-	entries  []entryRef   // and as their places in the table, while it is open
+	entries  []entryRef   // the same, as table entries; set while the delivery is open
 	key1     [1]messageKey
 	entry1   [1]entryRef
 	message1 [1]string
 	file     fileKey
-	payload  *payload // nil when the event has it, or has none
-	held     *chunk   // what it is delivered instead of, when no file claimed it
+	payload  *payload // nil if the payload is embedded in the event, or there is none
+	held     *chunk   // the held chunk that this delivers because no file claimed it
 	// ----
 	arrived   time.Time
 	bytes     int64 // counted in Subscriber.bytes
 	open      int   // subscriptions that have not acked
-	abandoned bool  // a subscription ended without an ack
+	abandoned bool  // at least one subscription ended without an ack
 	confirm   []confirmation
 	confirm1  [1]confirmation
 	prev      *delivery
 	next      *delivery
 }
 
-// messageState says where a message stands between its arrival and the moment
-// when it is forgotten.
+// messageState is the state of a message between its arrival and the moment it is
+// forgotten.
 type messageState uint8
 
 const (
-	stateOpen       messageState = iota + 1 // with subscriptions
-	stateConfirming                         // acked by all; its confirmation waits or is under way
-	stateConfirmed                          // the service took the confirmation
+	stateOpen       messageState = iota + 1 // delivered to subscriptions
+	stateConfirming                         // acked by all; its confirmation is pending
+	stateConfirmed                          // the service accepted the confirmation
 )
 
-// messageEntry is what the table knows of one message.
+// messageEntry is the table's record of one message.
 type messageEntry struct {
 	key       messageKey
-	at        int64  // confirmed: when, in nanoseconds
-	issue     uint32 // how many messages have had the place, this one included
-	open      int32  // open deliveries that contain the message: itself, and files
+	at        time.Duration // when it was confirmed, relative to table.began
+	issue     uint32        // how many messages have used this slot, including this one
+	open      int32         // open deliveries that contain the message: its own, and files
 	state     messageState
-	abandoned bool // while open: one of its deliveries was given up, so it must not be confirmed
+	abandoned bool // while open: one of its deliveries was abandoned, so it must not be confirmed
 }
 
-// entryRef is the place of an entry. The table gives places that have become free
-// to other messages, so the reference says which of them it means: one to a message
-// that was forgotten finds nothing, and neither does the zero value.
+// entryRef refers to a table entry. Slots are reused for other messages, so the
+// reference also identifies the use: a reference to a forgotten message resolves to
+// nothing, and so does the zero value.
 type entryRef struct {
-	place int32
+	slot  int32
 	issue uint32
 }
 
 // table remembers messages that are open, waiting to be confirmed, or were
-// confirmed a short while ago. It is guarded by Subscriber.mu. The garbage
-// collector does not look into it: nothing that grows with the messages has
-// pointers.
+// confirmed recently. It is guarded by Subscriber.mu. Nothing in it that grows with
+// the number of messages contains pointers, so the garbage collector does not have to
+// scan it.
 type table struct {
 	index   map[messageKey]int32
 	entries []messageEntry
-	free    []int32 // places of entries that were forgotten
+	free    []int32 // slots of forgotten entries
 	files   map[fileKey]*delivery
-	// recent is a ring of confirmed messages in the order of confirmation. Some
-	// may have come again or been forgotten since.
+	// recent is a ring of confirmed messages in order of confirmation. Some may
+	// have been redelivered or forgotten since.
 	recent     []entryRef
 	head, size int
 	keep       time.Duration
+	// began is the reference for times, on the monotonic clock, since the wall clock
+	// may be adjusted while a message is remembered.
+	began time.Time
 }
 
 func newTable(recent int, keep time.Duration) *table {
@@ -131,47 +134,48 @@ func newTable(recent int, keep time.Duration) *table {
 		recent: make([]entryRef, 0, min(recent, 1024)),
 		size:   recent,
 		keep:   keep,
+		began:  time.Now(),
 	}
 }
 
-// entry returns what is known of k, in the given state if it was not known.
+// entry returns the entry of k, creating it in the given state if necessary.
 func (t *table) entry(k messageKey, state messageState) (entryRef, *messageEntry) {
-	place, known := t.index[k]
+	slot, known := t.index[k]
 	if !known {
-		place = t.take()
-		t.index[k] = place
-		e := &t.entries[place]
+		slot = t.take()
+		t.index[k] = slot
+		e := &t.entries[slot]
 		e.key, e.state, e.open, e.abandoned = k, state, 0, false
 	}
-	e := &t.entries[place]
-	return entryRef{place, e.issue}, e
+	e := &t.entries[slot]
+	return entryRef{slot, e.issue}, e
 }
 
-// take returns a free place.
+// take returns a free slot.
 func (t *table) take() int32 {
 	if last := len(t.free) - 1; last >= 0 {
-		place := t.free[last]
+		slot := t.free[last]
 		t.free = t.free[:last]
-		return place
+		return slot
 	}
 	t.entries = append(t.entries, messageEntry{issue: 1})
 	return int32(len(t.entries) - 1) // 2^31 entries do not fit in memory
 }
 
-// get returns the entry, nil when its message was forgotten. It is valid until an
-// entry is added.
+// get returns the entry, or nil if its message was forgotten. The result is valid
+// until an entry is added.
 func (t *table) get(ref entryRef) *messageEntry {
-	if ref == (entryRef{}) || t.entries[ref.place].issue != ref.issue {
+	if ref == (entryRef{}) || t.entries[ref.slot].issue != ref.issue {
 		return nil
 	}
-	return &t.entries[ref.place]
+	return &t.entries[ref.slot]
 }
 
-func (t *table) forget(place int32) {
-	e := &t.entries[place]
+func (t *table) forget(slot int32) {
+	e := &t.entries[slot]
 	delete(t.index, e.key)
 	e.issue++
-	t.free = append(t.free, place)
+	t.free = append(t.free, slot)
 }
 
 // openDelivery records that d is open.
@@ -189,21 +193,21 @@ func (t *table) openDelivery(d *delivery) {
 	}
 }
 
-// closeDelivery records that d has been acked by all, or abandoned, and calls
-// confirm with the index of each of its messages that may be confirmed now.
-// A message that another open delivery contains has to wait for that one.
+// closeDelivery records that d was acked by all subscriptions, or abandoned, and
+// calls confirm with the index of each of its messages that can be confirmed now.
+// A message that is part of another open delivery has to wait for that one.
 func (t *table) closeDelivery(d *delivery, confirm func(i int)) {
 	if d.file != (fileKey{}) {
 		delete(t.files, d.file)
 	}
 	for i, ref := range d.entries {
-		e := &t.entries[ref.place] // what is open is not forgotten
+		e := &t.entries[ref.slot] // an open entry is never forgotten
 		e.open--
 		e.abandoned = e.abandoned || d.abandoned
 		switch {
 		case e.open > 0:
 		case e.abandoned:
-			t.forget(ref.place)
+			t.forget(ref.slot)
 		default:
 			e.state = stateConfirming
 			confirm(i)
@@ -211,42 +215,42 @@ func (t *table) closeDelivery(d *delivery, confirm func(i int)) {
 	}
 }
 
-// confirming records that k, which is not open, is to be confirmed.
+// confirming records that k, which is not open, is waiting to be confirmed.
 func (t *table) confirming(k messageKey) entryRef {
 	ref, e := t.entry(k, stateConfirming)
 	e.state = stateConfirming
 	return ref
 }
 
-// confirmed records that the service took the confirmation of an entry.
+// confirmed records that the service accepted the confirmation of an entry.
 func (t *table) confirmed(ref entryRef, now time.Time) {
 	e := t.get(ref)
 	if e == nil || e.state != stateConfirming {
-		return // it came again and was opened anew
+		return // it was redelivered and opened again
 	}
-	e.state, e.at = stateConfirmed, now.UnixNano()
+	e.state, e.at = stateConfirmed, now.Sub(t.began)
 	if len(t.recent) < t.size {
 		t.recent = append(t.recent, ref)
 		return
 	}
 	oldest := t.recent[t.head]
 	if old := t.get(oldest); old != nil && old.state == stateConfirmed {
-		t.forget(oldest.place)
+		t.forget(oldest.slot)
 	}
 	t.recent[t.head] = ref
 	t.head = (t.head + 1) % t.size
 }
 
-// state returns where the message stands; zero when it is not known, or was
-// confirmed too long ago.
-func (t *table) state(k messageKey) messageState {
-	place, known := t.index[k]
+// state returns the state of the message; zero if it is unknown or was confirmed
+// too long ago.
+func (t *table) state(k messageKey, now time.Time) messageState {
+	slot, known := t.index[k]
 	if !known {
 		return 0
 	}
-	e := &t.entries[place]
-	if e.state == stateConfirmed && time.Now().UnixNano()-e.at > int64(t.keep) {
-		t.forget(place)
+	e := &t.entries[slot]
+	if e.state == stateConfirmed && now.Sub(t.began)-e.at > t.keep {
+		t.forget(slot)
 		return 0
 	}
 	return e.state

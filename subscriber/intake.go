@@ -8,12 +8,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// intake takes one decoded event from the stream. It blocks while the caps of
-// what is open are reached; that, and nothing else, holds the stream back.
+// intake accepts one decoded event from the stream. It blocks while the in-flight
+// window is full; nothing else applies back-pressure to the stream.
 func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 	s.stats.received.Add(1)
+	s.reportUnreadable(event)
 	if s.observer != nil {
 		s.observer.HandleEvent(event)
 	}
@@ -29,6 +31,24 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 		s.intakeFile(ctx, e)
 	default:
 		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event)})
+	}
+}
+
+// reportUnreadable logs what was left out of an event, in one line regardless of
+// how much it is. The event itself carries all of it.
+func (s *Subscriber) reportUnreadable(event gateway.Event) {
+	var tenant string
+	var left []*gateway.EntryError
+	switch e := event.(type) {
+	case *gateway.EndpointsListChanged:
+		tenant, left = e.TenantID, e.Unreadable
+	case *gateway.AuthorizationAdded:
+		tenant, left = e.Tenant.TenantID, e.Tenant.Unreadable
+	}
+	if len(left) > 0 {
+		s.logger.Error("Some endpoints in an event are unreadable and were skipped", left[0], watermill.LogFields{
+			"event_type": string(event.Type()), "tenant_id": tenant, "count": len(left), "endpoint_id": left[0].EndpointID,
+		})
 	}
 }
 
@@ -75,13 +95,13 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 	s.admit(ctx, d)
 }
 
-// join recognises a message that comes again: it is open already, or its
-// confirmation is on its way, or was sent a short while ago, and is then sent
-// again. It reports whether there is nothing more to do.
+// join recognizes a redelivered message: it is open, its confirmation is pending, or
+// it was confirmed recently, in which case the confirmation is sent again. It reports
+// whether the message needs no further processing.
 func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 	var entry entryRef
 	s.mu.Lock()
-	state := s.table.state(key)
+	state := s.table.state(key, time.Now())
 	switch state {
 	case stateOpen:
 		s.refreshed(key, e.PayloadURI)
@@ -99,7 +119,7 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 	return true
 }
 
-// joinFile is join for a file. A file whose messages have all been acked is
+// joinFile is join for files. A file whose messages have all been acked is
 // confirmed again; one that is open is joined to the first copy.
 func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	now := time.Now()
@@ -117,7 +137,7 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 	s.hold.absorb(keys)
 	var again []confirmation
 	for i, key := range keys {
-		if state := s.table.state(key); state == stateOpen || state == stateConfirming {
+		if state := s.table.state(key, now); state == stateOpen || state == stateConfirming {
 			continue
 		}
 		again = append(again, confirmation{entry: s.table.confirming(key), endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i]})
@@ -130,14 +150,14 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 	return true
 }
 
-// admit opens d for every subscription that takes it, after waiting for room.
-// It reports whether d was opened: not when nobody takes it, or ctx ended.
+// admit waits for room and then opens d for every subscription that accepts it. It
+// reports whether d was opened; it is not if no subscription accepts it or ctx ended.
 func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	s.mu.Lock()
 	for {
 		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
-			// Over, or claimed by its file while it waited for room.
+			// Shutting down, or claimed by its file while it waited for room.
 			s.mu.Unlock()
 			return false
 		}
@@ -148,13 +168,18 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		if (s.recalled || s.skipping) && d.held == nil {
 			if len(d.keys) > 0 {
-				// It comes again, behind those that were open before it.
+				// It will be redelivered, behind those that were open before it.
 				s.mu.Unlock()
 				return false
 			}
-			break // it would not come again, so it is let in beyond the caps
+			break // it would not be redelivered, so admit it beyond the caps
 		}
 		if _, evicted := s.evictedKeys[d.order]; evicted && len(d.keys) > 0 {
+			s.mu.Unlock()
+			s.stats.abandoned.Add(1)
+			return false
+		}
+		if len(d.keys) > 0 && s.confirmer.leave(d.tenant) {
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
 			return false
@@ -172,22 +197,29 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		freed := s.waitRoom()
 		var stuck <-chan time.Time
-		if len(s.refreshing) > 0 && d.held == nil && len(d.keys) > 0 {
+		if s.waitsForFresh() && d.held == nil && len(d.keys) > 0 {
 			stuck = time.After(skipAfter)
+		}
+		if d.held == nil {
+			s.stopHold()
 		}
 		s.mu.Unlock()
 		select {
 		case <-stuck:
 			s.mu.Lock()
+			s.startHold()
 			s.skipping = true
 			continue
 		case <-freed:
-			// Others that are about to make room go first, so that several events
-			// are taken in before this has to wait again.
+			// Let others that are about to free room run first, so that several
+			// events are admitted before this has to wait again.
 			runtime.Gosched()
 		case <-ctx.Done():
 		}
 		s.mu.Lock()
+		if d.held == nil {
+			s.startHold()
+		}
 	}
 	s.link(d)
 	s.table.openDelivery(d)
@@ -203,15 +235,14 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			s.enqueue(sub, d)
 		}
 	}
-	fetch := d.payload != nil && s.queueFetch(d)
-	s.mu.Unlock()
-	if fetch {
-		s.startFetch()
+	if d.payload != nil {
+		s.queueDownload(d)
 	}
+	s.mu.Unlock()
 	return true
 }
 
-// takers counts the subscriptions that take such an event. s.mu is held.
+// takers counts the subscriptions that accept such an event. s.mu is held.
 func (s *Subscriber) takers(event gateway.EventType, messageType string) int {
 	n := 0
 	for _, sub := range s.subscriptions {
@@ -222,13 +253,13 @@ func (s *Subscriber) takers(event gateway.EventType, messageType string) int {
 	return n
 }
 
-// hasRoom reports whether d may be opened now. s.mu is held.
+// hasRoom reports whether d fits into the in-flight window now. s.mu is held.
 func (s *Subscriber) hasRoom(d *delivery) bool {
 	if s.confirmer.full() {
 		return false
 	}
 	if s.inFlight == 0 {
-		// One that is larger than the cap has to pass alone.
+		// A delivery larger than the cap must be able to pass alone.
 		return true
 	}
 	return s.inFlight < s.cfg.MaxInFlight && s.bytes+d.bytes <= s.cfg.MaxInFlightBytes
@@ -267,8 +298,8 @@ func (s *Subscriber) unlink(d *delivery) {
 	s.endSkipping()
 }
 
-// waitRoom returns a channel that is closed when there may be room again. s.mu
-// is held.
+// waitRoom returns a channel that is closed when room may have become available.
+// s.mu is held.
 func (s *Subscriber) waitRoom() <-chan struct{} {
 	if s.freed == nil {
 		s.freed = make(chan struct{})
@@ -276,7 +307,7 @@ func (s *Subscriber) waitRoom() <-chan struct{} {
 	return s.freed
 }
 
-// wakeRoom wakes everybody who waits for room. s.mu is held.
+// wakeRoom wakes everything that waits for room. s.mu is held.
 func (s *Subscriber) wakeRoom() {
 	if s.freed != nil {
 		close(s.freed)
@@ -284,16 +315,19 @@ func (s *Subscriber) wakeRoom() {
 	}
 }
 
-// settle records the end of d for one subscription and reports whether it was
-// the last one. d is closed then, and release has to be called after s.mu was
-// unlocked. s.mu is held.
-func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
-	d.abandoned = d.abandoned || !acked
+// finish records what d came to for one subscription and reports whether it was
+// the last one. In that case d is closed, and the caller must call release after
+// unlocking s.mu. s.mu is held.
+func (s *Subscriber) finish(d *delivery, outcome msgctx.Outcome) (last bool) {
+	d.abandoned = d.abandoned || outcome != msgctx.Acked
 	d.open--
 	if d.open > 0 {
 		return false
 	}
 	s.unlink(d)
+	if d.payload != nil {
+		s.forgetPayload(d)
+	}
 	d.confirm = d.confirm1[:0]
 	s.table.closeDelivery(d, func(i int) {
 		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i]})
@@ -305,7 +339,7 @@ func (s *Subscriber) settle(d *delivery, acked bool) (last bool) {
 	return true
 }
 
-// release does what has to be done outside the lock when a delivery is closed.
+// release does the work due outside the lock after a delivery was closed.
 func (s *Subscriber) release(d *delivery) {
 	if d.payload != nil {
 		d.payload.release()
@@ -319,19 +353,19 @@ func (s *Subscriber) release(d *delivery) {
 	}
 }
 
-// untaken records an event that no subscription takes. It stays unconfirmed,
-// and is told once for each type.
+// untaken records an event that no subscription accepts. It stays unconfirmed and
+// is logged once per type.
 func (s *Subscriber) untaken(event gateway.EventType, messageType string) {
 	s.stats.untaken.Add(1)
 	if s.untakenCount(event, messageType) == 1 {
-		s.logger.Info("Nobody subscribes to this kind of event; it stays unconfirmed", watermill.LogFields{
+		s.logger.Info("No subscription accepts this kind of event; it stays unconfirmed", watermill.LogFields{
 			"event_type": string(event), "message_type": messageType,
 		})
 	}
 }
 
-// untakenCount remembers that the service has unconfirmed events of a kind, so
-// that a later subscription to it makes them come again.
+// untakenCount remembers that the service has unconfirmed events of this kind, so
+// that a later subscription to it has them redelivered.
 func (s *Subscriber) untakenCount(event gateway.EventType, messageType string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,8 +377,8 @@ func (s *Subscriber) untakenCount(event gateway.EventType, messageType string) i
 	return s.untakenKinds[kind]
 }
 
-// maxUntakenKinds bounds what a hostile or merely lively tenant can make the
-// subscriber remember.
+// maxUntakenKinds bounds how many kinds the subscriber remembers, since tenants
+// choose the message types.
 const maxUntakenKinds = 1000
 
 type untakenKind struct {

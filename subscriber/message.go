@@ -16,18 +16,17 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Unmarshaler turns a message as it was received into the one that is
-// delivered. It is called once for each delivery, also a repeated one, must be
-// safe for concurrent use, and may change and return the message it got. The
-// payload is shared by all subscriptions that got the event and must not be
-// written to. When it fails, the message is not delivered and stays
-// unconfirmed; return the message as it is when it may come from a sender that
-// does not use the counterpart.
+// Unmarshaler transforms a received message into the one that is delivered. It is
+// called once for each delivery, including redeliveries, must be safe for concurrent
+// use, and may modify and return its argument. The payload is shared by all
+// subscriptions that received the event and must not be written to. If it fails, the
+// message is not delivered and stays unconfirmed; a message that may come from a
+// sender that does not use the counterpart should be returned as it is.
 type Unmarshaler interface {
 	Unmarshal(msg *message.Message) (*message.Message, error)
 }
 
-// newMessage makes the message of one delivery attempt.
+// newMessage creates the message for one delivery attempt.
 func (s *Subscriber) newMessage(d *delivery) (*message.Message, error) {
 	msg, err := eventMessage(d)
 	if err != nil || s.cfg.Unmarshaler == nil {
@@ -99,8 +98,8 @@ func setCommon(m message.Metadata, endpoint, messageType, tenant, filename, team
 	}
 }
 
-// setPayload tells the size, and where the payload is when the message does
-// not carry it.
+// setPayload sets the size, and where the payload is if the message does not
+// carry it.
 func setPayload(m message.Metadata, d *delivery, size int64) {
 	if d.payload != nil {
 		size = d.payload.size
@@ -108,13 +107,13 @@ func setPayload(m message.Metadata, d *delivery, size int64) {
 			m[k] = v
 		}
 	}
-	if size >= 0 { // a lazy payload whose size the event does not tell
+	if size >= 0 { // negative for a lazy payload whose size the event does not give
 		m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
 	}
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,
-// so that it is the same whenever the file comes.
+// so that it is the same on every delivery.
 func fileUUID(e *gateway.FileReceived) string {
 	ids := slices.Sorted(slices.Values(e.MessageIDs))
 	name := e.ReceivingEndpointID + "\n" + strings.Join(ids, "\n")
@@ -148,8 +147,8 @@ func controlMessage(event gateway.Event) (*message.Message, error) {
 	return msg, nil
 }
 
-// timestamps renders both times of an event as parts of one string: one
-// allocation instead of two. received is empty when the service did not tell it.
+// timestamps formats both times of an event as parts of one string, to save an
+// allocation. received is empty if the service did not provide it.
 func timestamps(e *gateway.MessageReceived) (sent, received string) {
 	var room [2 * len(time.RFC3339Nano)]byte
 	b := e.SentAt.AppendFormat(room[:0], time.RFC3339Nano)

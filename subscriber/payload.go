@@ -8,19 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"sync/atomic"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/wakeup"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/backoff"
-	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// PayloadMode says what happens to payloads that are not embedded in their event.
+// PayloadMode is how payloads are handled that are not embedded in their event.
 type PayloadMode int
 
 const (
@@ -28,77 +32,76 @@ const (
 	// remote payloads look the same to a handler. It is the default.
 	PayloadInline PayloadMode = iota
 	// PayloadClaimCheck streams payloads of at least PayloadConfig.ClaimCheckFrom
-	// bytes into PayloadConfig.ClaimCheck. The message then has an empty payload
-	// and tells reference, size and SHA-256 in its metadata. Smaller ones, and
+	// bytes into PayloadConfig.ClaimCheck. The message then has an empty payload,
+	// and its metadata holds reference, size and SHA-256. Smaller payloads, and
 	// embedded ones, are in the message.
 	PayloadClaimCheck
 	// PayloadLazy downloads nothing: the handler opens the payload with
-	// [OpenPayload]. A payload that is not embedded can be had for at most 15
+	// [OpenPayload]. A payload that is not embedded is available for at most 15
 	// minutes after its event arrived.
 	PayloadLazy
 )
 
-// ClaimCheck stores payloads outside the messages. Implementations are safe for
-// concurrent use. Package sinks/claimcheck has one for blob storage.
-type ClaimCheck interface {
-	// Put stores everything that r yields under key and returns the reference
-	// by which Open finds it. It returns nil only when everything is durably
-	// stored; nothing may be visible under the reference otherwise. A second Put
-	// with the same key replaces the first. An error of r is returned wrapped.
-	Put(ctx context.Context, key string, r io.Reader) (reference string, err error)
-	// Open returns the payload and its size in bytes.
-	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
-}
+var payloadModes = []string{"inline", "claim_check", "lazy"}
 
-// PayloadConfig configures how payloads that are not embedded are fetched.
+// String returns inline, claim_check or lazy.
+func (m PayloadMode) String() string { return enum.Text(m, payloadModes) }
+
+// UnmarshalText parses the output of String.
+func (m *PayloadMode) UnmarshalText(text []byte) error { return enum.Parse(m, text, payloadModes) }
+
+// PayloadConfig configures how remote payloads, those not embedded in their event, are fetched.
 type PayloadConfig struct {
-	// Mode is [PayloadInline] by default.
-	Mode PayloadMode
+	// Mode determines how payloads that are not embedded in their event are handled:
+	// downloaded into the message, streamed into the claim check if they are large, or
+	// left for the handler to open. Default [PayloadInline].
+	Mode PayloadMode `yaml:"payload" enum:"inline,claim_check,lazy"`
 	// MaxInline is the largest remote payload, in bytes, that is downloaded into
 	// a message. A larger one is reported and stays unconfirmed. Default 256 MiB,
-	// the most the service carries; Config.MaxInFlightBytes still bounds the sum.
-	MaxInline int64
+	// the maximum of the service; Config.MaxInFlightBytes still bounds the sum.
+	MaxInline int64 `yaml:"max_inline" unit:"bytes"`
 	// ClaimCheck stores large payloads; required by [PayloadClaimCheck].
-	ClaimCheck ClaimCheck
+	ClaimCheck gateway.ClaimCheck `yaml:"-"`
 	// ClaimCheckFrom is the size in bytes from which a payload goes to the claim
-	// check. Default 1 MiB. A payload of unknown size goes there too.
-	ClaimCheckFrom int64
-	// MaxDownloads is how many payloads are downloaded at a time. Default 4.
-	MaxDownloads int
-	// Retry bounds the backoff between attempts to download a payload. Default
-	// 250 ms doubling up to 15 s.
-	Retry Backoff
+	// check. Default 1 MiB. Payloads of unknown size go there too.
+	ClaimCheckFrom int64 `yaml:"-"`
+	// MaxDownloads is how many payloads are downloaded at the same time. Half as many
+	// failed before or are slow, and do not count. Default 8.
+	MaxDownloads int `yaml:"max_downloads"`
+	// Retry is the backoff between attempts to download a payload. Default
+	// 250 ms, doubling up to 4 s.
+	Retry Backoff `yaml:"download_retry"`
+	// RefreshEvery is how often the stream is reconnected at most to get fresh URIs of
+	// payloads that have expired: the first time at once. A message whose third fresh URI has
+	// expired as well is set aside. Default 5 minutes.
+	RefreshEvery time.Duration `yaml:"refresh_every"`
 }
 
 func (c *PayloadConfig) setDefaults() {
 	setDefault(&c.MaxInline, 256<<20)
 	setDefault(&c.ClaimCheckFrom, 1<<20)
-	setDefault(&c.MaxDownloads, 4)
-	setDefault(&c.Retry.Min, 250*time.Millisecond)
-	setDefault(&c.Retry.Max, 15*time.Second)
+	setDefault(&c.MaxDownloads, 8)
+	setDefault(&c.Retry.Initial, 250*time.Millisecond)
+	setDefault(&c.Retry.Max, max(4*time.Second, c.Retry.Initial))
+	setDefault(&c.RefreshEvery, 5*time.Minute)
 }
 
-func (c PayloadConfig) validate() []error {
-	var errs []error
-	if c.Mode < PayloadInline || c.Mode > PayloadLazy {
-		errs = append(errs, fmt.Errorf("Payload.Mode: unknown value %d", c.Mode))
-	}
-	if c.Mode == PayloadClaimCheck && c.ClaimCheck == nil {
-		errs = append(errs, errors.New("Payload.ClaimCheck is required by PayloadClaimCheck"))
-	}
-	if c.MaxInline < 0 || c.ClaimCheckFrom < 0 || c.MaxDownloads < 0 {
-		errs = append(errs, errors.New("Payload: MaxInline, ClaimCheckFrom and MaxDownloads must not be negative"))
-	}
-	if c.Retry.Min < 0 || c.Retry.Max < c.Retry.Min {
-		errs = append(errs, errors.New("Payload.Retry: Min must be positive and not above Max"))
-	}
-	return errs
+func (c PayloadConfig) validate() error {
+	var e validate.Errors
+	e.Check(c.Mode >= PayloadInline && c.Mode <= PayloadLazy, "Mode", "must be one of the named constants")
+	e.Check(c.Mode != PayloadClaimCheck || c.ClaimCheck != nil, "ClaimCheck", "is required by the mode PayloadClaimCheck")
+	validate.NotNegative(&e, "MaxInline", c.MaxInline)
+	validate.NotNegative(&e, "ClaimCheckFrom", c.ClaimCheckFrom)
+	validate.NotNegative(&e, "MaxDownloads", c.MaxDownloads)
+	validate.NotNegative(&e, "RefreshEvery", c.RefreshEvery)
+	e.Join("Retry", c.Retry.validate())
+	return e.Err(ErrConfig)
 }
 
-// payload is a payload that is not embedded. What is not atomic is
-// written before ready is closed and only read afterwards.
+// payload is a payload that is not embedded. Fields that are not atomic are
+// written before ready is closed, and only read after that.
 type payload struct {
-	uri      atomic.Pointer[string] // replaced when the event comes again with a fresh one
+	uri      atomic.Pointer[string] // replaced when the event is redelivered with a fresh one
 	ready    chan struct{}
 	data     []byte
 	size     int64
@@ -106,8 +109,12 @@ type payload struct {
 	err      error
 	ctx      context.Context // ends when the delivery is closed
 	cancel   context.CancelFunc
-	// expired: a handler found that the payload can no longer be downloaded.
+	// expired is set when a handler finds that the payload can no longer be downloaded.
 	expired atomic.Bool
+	fresh   wakeup.Signal // raised when there is a fresh uri
+	// download is its place in the queue of downloads; nil if it is not downloaded. Guarded
+	// by Subscriber.mu.
+	download *download
 }
 
 func newPayload(uri string, size int64) *payload {
@@ -116,123 +123,172 @@ func newPayload(uri string, size int64) *payload {
 	return p
 }
 
-// release ends a download that nobody waits for any more.
+// release cancels a download whose result is no longer needed.
 func (p *payload) release() {
 	if p.cancel != nil {
 		p.cancel()
 	}
 }
 
-// queueFetch prepares the download of d's payload and reports whether a
-// download has to be started. s.mu is held.
-func (s *Subscriber) queueFetch(d *delivery) bool {
+// queueDownload prepares the download of d's payload. s.mu is held.
+func (s *Subscriber) queueDownload(d *delivery) {
 	p := d.payload
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
+	id := d.identity()
+	s.payloads[id] = d
 	if s.cfg.Payload.Mode == PayloadLazy {
 		p.metadata = map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}
 		close(p.ready)
-		return false
+		return
 	}
-	s.fetchQueue = append(s.fetchQueue, d)
-	if s.fetchers >= s.cfg.Payload.MaxDownloads {
-		return false
-	}
-	s.fetchers++
-	return true
+	p.download = s.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.goneMessages.has(id))
+	s.pumpDownloads()
 }
 
-// startFetch starts one download loop. It ends when nothing is queued.
-//
-// Downloads start in the order of arrival, and one that waits for room keeps
-// its place, so the oldest open payload always has a place; and as the oldest
-// may exceed the byte cap, the loops cannot wait for each other for ever.
-func (s *Subscriber) startFetch() {
-	s.wg.Go(func() {
-		for {
+// hostOf returns the host of a payload URI; empty if there is none.
+func hostOf(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// forgetPayload is called when d is closed. s.mu is held.
+func (s *Subscriber) forgetPayload(d *delivery) {
+	if id := d.identity(); s.payloads[id] == d {
+		delete(s.payloads, id)
+	}
+	if d.payload.download != nil {
+		s.downloads.remove(d.payload.download)
+		s.pumpDownloads()
+	}
+}
+
+// pumpDownloads starts the downloads that are due. s.mu is held.
+func (s *Subscriber) pumpDownloads() {
+	if s.ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	for {
+		j := s.downloads.next(now)
+		if j == nil {
+			break
+		}
+		ctx, cancel := context.WithCancel(j.d.payload.ctx)
+		j.abandon = cancel
+		// Ends with the attempt, or with the delivery.
+		s.wg.Go(func() {
+			defer cancel()
+			s.fetch(ctx, j)
+		})
+	}
+	at := s.downloads.wake(now)
+	switch {
+	case at.IsZero() && s.downloadTimer != nil:
+		s.downloadTimer.Stop()
+	case at.IsZero():
+	case s.downloadTimer == nil:
+		s.downloadTimer = time.AfterFunc(at.Sub(now), func() {
 			s.mu.Lock()
-			if len(s.fetchQueue) == 0 {
-				s.fetchers--
-				s.mu.Unlock()
-				return
-			}
-			d := s.fetchQueue[0]
-			s.fetchQueue[0] = nil
-			s.fetchQueue = s.fetchQueue[1:]
-			s.mu.Unlock()
-			s.fetch(d)
-		}
-	})
+			defer s.mu.Unlock()
+			s.pumpDownloads()
+		})
+	default:
+		s.downloadTimer.Reset(at.Sub(now))
+	}
 }
 
-// maxBadDownloads is how often a payload host may answer with the wrong bytes
-// before the URI is given up.
-const maxBadDownloads = 8
-
-// fetch downloads d's payload until that has succeeded, the URI has expired, or
-// the delivery is closed, and tells those who wait.
-func (s *Subscriber) fetch(d *delivery) {
-	p := d.payload
-	policy := backoff.Policy{Min: s.cfg.Payload.Retry.Min, Max: s.cfg.Payload.Retry.Max}
-	bad := 0
-	for attempt := 0; ; attempt++ {
-		err := s.download(d)
-		if err == nil {
-			break
+// fetch makes one attempt to download a payload, and closes ready if there is no other.
+func (s *Subscriber) fetch(ctx context.Context, j *download) {
+	d, p := j.d, j.d.payload
+	err := s.download(ctx, j)
+	result := downloadFailed
+	switch {
+	case err == nil:
+		result = downloadOK
+	case p.ctx.Err() != nil:
+		err, result = p.ctx.Err(), downloadOver
+	case ctx.Err() != nil: // abandoned
+		err = errSlowDownload
+	case errors.Is(err, gateway.ErrPayloadExpired):
+		result = downloadExpired
+	case errors.Is(err, gateway.ErrPayloadSize), errors.Is(err, gateway.ErrPayloadTruncated), errors.Is(err, gateway.ErrBadResponse):
+		result = downloadBad
+	case refusesPayload(err):
+		result = downloadOver
+	}
+	now := time.Now()
+	s.mu.Lock()
+	first := j.failures == 0
+	step, recovered := s.downloads.finished(now, j, result)
+	switch {
+	case step == stepRefresh:
+		s.requestFresh(now)
+	case recovered:
+		s.afterFault(now)
+	}
+	if step != stepRetry && step != stepRefresh {
+		p.download = nil
+		if id := d.identity(); s.payloads[id] == d {
+			delete(s.payloads, id)
 		}
-		if p.ctx.Err() != nil {
-			p.err = p.ctx.Err()
-			break
-		}
-		if errors.Is(err, gateway.ErrPayloadSize) || errors.Is(err, gateway.ErrPayloadTruncated) {
-			bad++
-		}
-		if errors.Is(err, gateway.ErrPayloadExpired) || bad >= maxBadDownloads {
-			// The service still has the message and gives out a fresh URI.
-			if !s.refresh(d, nil) {
-				p.err = err
-				break
-			}
-			attempt, bad = -1, 0
-			continue
-		}
-		if refusesPayload(err) {
-			s.undeliverable(d.event, err)
-			p.err = err
-			break
-		}
-		if attempt == 0 {
-			s.logger.Info("A payload could not be downloaded; trying again", eventFields(d.event).Add(watermill.LogFields{"err": err}))
-		}
-		if err := policy.Wait(p.ctx, attempt); err != nil {
-			p.err = err
-			break
+		if !s.waitsForFresh() {
+			s.endSkipping()
 		}
 	}
+	s.pumpDownloads()
+	s.mu.Unlock()
+
+	switch step {
+	case stepRetry:
+		if first {
+			s.logger.Info("Payload download failed; retrying", eventFields(d.event).Add(watermill.LogFields{"err": err}))
+		}
+		return
+	case stepRefresh:
+		s.expired(d)
+		return
+	case stepGone:
+		s.gone(d)
+	case stepUnserved:
+		s.unserved(d)
+	default:
+		if result == downloadOver && p.ctx.Err() == nil {
+			s.undeliverable(d.event, err)
+		}
+	}
+	p.err = err
 	close(p.ready)
 }
 
-// refusesPayload reports whether downloading again cannot help.
+// errSlowDownload means that a download was abandoned because it made no progress.
+var errSlowDownload = errors.New("subscriber: the download was too slow")
+
+// refusesPayload reports whether another download attempt cannot succeed.
 func refusesPayload(err error) bool {
 	return errors.Is(err, ErrPayloadTooLarge) || errors.Is(err, gateway.ErrTooLarge) ||
 		errors.Is(err, gateway.ErrInvalid) || errors.Is(err, gateway.ErrRedirect)
 }
 
-// download makes one attempt.
-func (s *Subscriber) download(d *delivery) error {
-	p := d.payload
-	r, err := s.cfg.Client.OpenPayload(p.ctx, *p.uri.Load(), p.size)
+// download makes one attempt to download a payload. Retries are up to the queue.
+func (s *Subscriber) download(ctx context.Context, j *download) error {
+	d, p := j.d, j.d.payload
+	body, err := s.cfg.Client.OpenPayload(gateway.SingleAttempt(ctx), *j.tried, p.size)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = r.Close() }() // reading has told every error that matters
-	size := r.Size()
+	defer func() { _ = body.Close() }() // reading has returned every error that matters
+	r := &progressReader{r: body, n: &j.bytes}
+	size := body.Size()
 	if s.cfg.Payload.Mode == PayloadClaimCheck && (size < 0 || size >= s.cfg.Payload.ClaimCheckFrom) {
-		return s.checkIn(d, r)
+		return s.checkIn(ctx, d, r)
 	}
 	if size > s.cfg.Payload.MaxInline {
 		return fmt.Errorf("%w (%d bytes)", ErrPayloadTooLarge, size)
 	}
-	data, err := s.readInline(d, r, size)
+	data, err := s.readInline(ctx, j, r, size)
 	if err != nil {
 		return err
 	}
@@ -241,8 +297,9 @@ func (s *Subscriber) download(d *delivery) error {
 	return nil
 }
 
-// readInline reads the payload into memory, which is counted before it is used.
-func (s *Subscriber) readInline(d *delivery, r io.Reader, size int64) (data []byte, err error) {
+// readInline reads the payload into memory, which it reserves first.
+func (s *Subscriber) readInline(ctx context.Context, j *download, r io.Reader, size int64) (data []byte, err error) {
+	d := j.d
 	var reserved int64
 	defer func() {
 		if err != nil {
@@ -251,9 +308,9 @@ func (s *Subscriber) readInline(d *delivery, r io.Reader, size int64) (data []by
 	}()
 	const step = 1 << 20
 	if size < 0 {
-		// Not announced: grow as it comes.
+		// The size is unknown: grow while reading.
 		for int64(len(data)) <= s.cfg.Payload.MaxInline {
-			if err := s.reserveBytes(d, step); err != nil {
+			if err := s.reserveBytes(ctx, j, step); err != nil {
 				return nil, err
 			}
 			reserved += step
@@ -270,7 +327,7 @@ func (s *Subscriber) readInline(d *delivery, r io.Reader, size int64) (data []by
 		}
 		return nil, ErrPayloadTooLarge
 	}
-	if err := s.reserveBytes(d, size); err != nil {
+	if err := s.reserveBytes(ctx, j, size); err != nil {
 		return nil, err
 	}
 	reserved = size
@@ -281,7 +338,7 @@ func (s *Subscriber) readInline(d *delivery, r io.Reader, size int64) (data []by
 		}
 		return nil, err
 	}
-	// The reader tells at the end whether the payload was whole.
+	// At the end the reader reports whether the payload was complete.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, 1)); err != nil {
 		return nil, err
 	} else if n > 0 {
@@ -291,11 +348,11 @@ func (s *Subscriber) readInline(d *delivery, r io.Reader, size int64) (data []by
 }
 
 // checkIn streams the payload into the claim check.
-func (s *Subscriber) checkIn(d *delivery, r io.Reader) error {
+func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) error {
 	p := d.payload
 	hash := sha256.New()
 	counter := &countingReader{r: io.TeeReader(r, hash)}
-	reference, err := s.cfg.Payload.ClaimCheck.Put(p.ctx, claimCheckKey(d), counter)
+	reference, err := s.cfg.Payload.ClaimCheck.Put(ctx, claimCheckKey(d), counter)
 	if err != nil {
 		return err
 	}
@@ -309,8 +366,8 @@ func (s *Subscriber) checkIn(d *delivery, r io.Reader) error {
 	return nil
 }
 
-// claimCheckKey is the same whenever the message comes, so that a repeated
-// download replaces its predecessor. It has nothing in it that a sender chose.
+// claimCheckKey is the same on every delivery, so that a repeated download
+// replaces the previous one. It contains nothing that a sender chose.
 func claimCheckKey(d *delivery) string {
 	switch {
 	case d.file != (fileKey{}):
@@ -318,7 +375,7 @@ func claimCheckKey(d *delivery) string {
 	case len(d.keys) > 0:
 		return hex.EncodeToString(d.keys[0][:])
 	}
-	return uuid.NewString() // a file without messages: nothing tells it from another
+	return uuid.NewString() // a file without messages has no identity
 }
 
 type countingReader struct {
@@ -332,24 +389,42 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reserveBytes counts n more bytes for d, after waiting for room. The oldest
-// open delivery never waits: all others wait, in the end, for it.
-func (s *Subscriber) reserveBytes(d *delivery, n int64) error {
+// progressReader counts what is read while somebody else looks.
+type progressReader struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+func (r *progressReader) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	r.n.Add(int64(n))
+	return n, err
+}
+
+// reserveBytes waits for room and then reserves n more bytes for the delivery of j. The
+// oldest open delivery never waits, because ultimately all others wait for it.
+func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) error {
+	d := j.d
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.first != d && s.bytes+n > s.cfg.MaxInFlightBytes {
-		if err := d.payload.ctx.Err(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		freed := s.waitRoom()
+		j.blocked.Store(true)
+		s.pumpDownloads() // it needs no slot meanwhile
 		s.mu.Unlock()
 		select {
 		case <-freed:
-		case <-d.payload.ctx.Done():
+		case <-ctx.Done():
 		}
 		s.mu.Lock()
+		j.blocked.Store(false)
+		j.started = time.Now() // of what is judged by its speed
+		j.bytes.Store(0)
 	}
-	if err := d.payload.ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.bytes += n
@@ -361,15 +436,15 @@ func (s *Subscriber) returnBytes(d *delivery, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d.prev == nil && d.next == nil && s.first != d {
-		return // closed meanwhile; its bytes went with it
+		return // closed in the meantime; its bytes were already returned
 	}
 	s.bytes -= n
 	d.bytes -= n
 	s.wakeRoom()
 }
 
-// opener returns how the payload of d is opened when it is not in the message.
-func (s *Subscriber) opener(d *delivery) payloadref.Opener {
+// opener returns a function that opens the payload of d if it is not in the message.
+func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 	p := d.payload
 	if p == nil || p.metadata == nil {
 		return nil
@@ -391,18 +466,18 @@ func (s *Subscriber) opener(d *delivery) payloadref.Opener {
 	}
 }
 
-// ErrNoPayload: the message names a payload elsewhere, but it was not
-// delivered by a subscriber of this process, so there is nothing to open it with.
-var ErrNoPayload = errors.New("subscriber: the payload is not in the message, and the message does not come from a subscriber here")
+// ErrNoPayload: the message refers to a payload stored elsewhere, but it was not
+// delivered by a subscriber in this process, so there is nothing to open it with.
+var ErrNoPayload = errors.New("subscriber: the payload is not in the message, and the message was not delivered by a subscriber in this process")
 
 // OpenPayload opens the payload of a delivered message, wherever it is: in the
-// message, in the claim check, or with the service ([PayloadLazy]). size is -1
-// when it is not known. Reading ends with the message's context; the caller
-// closes the reader. gateway.ErrPayloadExpired says that it is too late: nack
-// the message, and it comes again.
+// message, in the claim check, or at the service ([PayloadLazy]). size is -1
+// if it is unknown. Reading ends with the message's context; the caller must
+// close the reader. gateway.ErrPayloadExpired means that it is too late: nack
+// the message, and it is redelivered.
 func OpenPayload(msg *message.Message) (payload io.ReadCloser, size int64, err error) {
 	ctx := msg.Context()
-	if open := payloadref.FromContext(ctx); open != nil {
+	if open := msgctx.PayloadOpener(ctx); open != nil {
 		return open(ctx)
 	}
 	if msg.Metadata.Get(gateway.KeyPayloadMode) != "" {

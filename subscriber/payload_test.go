@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -76,8 +77,10 @@ func TestExpiredPayloadIsAskedForAgain(t *testing.T) {
 	}
 	msg.Ack()
 	f.waitConfirmed(1)
-	if stats := sub.Stats(); stats.Expired != 3 || stats.Stream.Connects != 4 {
-		t.Errorf("Expired = %d, Connects = %d; want 3 and 4", stats.Expired, stats.Stream.Connects)
+	// However often the URIs are refused, one reconnect brings a fresh one, and the next has
+	// to wait for its time.
+	if stats := sub.Stats(); stats.Expired == 0 || stats.Expired > 2 || stats.Stream.Connects != 2 {
+		t.Errorf("Expired = %d, Connects = %d; want 1 or 2, and 2", stats.Expired, stats.Stream.Connects)
 	}
 }
 
@@ -238,7 +241,7 @@ func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
 	}()
 	f.ackN(messages, 30)
 	f.waitConfirmed(30)
-	f.eventually("no bytes are left", func() bool { return sub.Stats().InFlightBytes == 0 })
+	testkit.Eventually(f, "no bytes are left", func() bool { return sub.Stats().InFlightBytes == 0 })
 }
 
 // A message whose URI has expired keeps its place: what came after it on its key
@@ -249,11 +252,11 @@ func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.send(typeJSON, []byte("first"))
 	first := f.next(messages) // and held, so that the next one waits
-	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})
+	expired := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})
 	f.send(typeJSON, random(200_000))
 	f.send(typeJSON, []byte("third"))
-	f.eventually("the payload was asked for twice again", func() bool { return sub.Stats().Expired == 2 })
-	f.eventually("the third has arrived", func() bool { return sub.Stats().InFlight == 3 })
+	testkit.Eventually(f, "the payload was refused twice", func() bool { return expired.Hits() == 2 && sub.Stats().Stream.Connects == 2 })
+	testkit.Eventually(f, "the third has arrived", func() bool { return sub.Stats().InFlight == 3 })
 	first.Ack()
 	if second := f.next(messages); len(second.Payload) != 200_000 {
 		t.Fatalf("got a payload of %d bytes, want the one whose URI had expired", len(second.Payload))
@@ -280,7 +283,7 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 	for i := range 20 {
 		f.send(typeJSON, random(1000+i))
 	}
-	f.eventually("one has arrived for which there is no room", func() bool {
+	testkit.Eventually(f, "one has arrived for which there is no room", func() bool {
 		s := sub.Stats()
 		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 4
 	})
@@ -299,12 +302,12 @@ func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.send(typeJSON, random(200_000))
-	f.eventually("it was given up", func() bool { s := sub.Stats(); return s.Received == 1 && s.InFlight == 0 })
+	testkit.Eventually(f, "it was given up", func() bool { s := sub.Stats(); return s.Received == 1 && s.InFlight == 0 })
 	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})
 	for i := range 20 {
 		f.send(typeJSON, random(1000+i))
 	}
-	f.eventually("one has arrived for which there is no room", func() bool {
+	testkit.Eventually(f, "one has arrived for which there is no room", func() bool {
 		s := sub.Stats()
 		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 5
 	})
@@ -335,9 +338,9 @@ func TestCloseWhileWaitingForAFreshURI(t *testing.T) {
 	cfg.CloseTimeout = time.Hour
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	f.send(typeJSON, random(200_000))
-	f.eventually("it is asked for again", func() bool { return sub.Stats().Expired == 1 })
+	testkit.Eventually(f, "it is asked for again", func() bool { return sub.Stats().Expired == 1 })
 	if err := closesInTime(t, sub); err != nil {
 		t.Errorf("Close = %v", err)
 	}

@@ -23,26 +23,26 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 )
 
-// Metadata keys of what is in the quarantine. The first two are those of the
-// router's poison queue, so that the tools for it show them; a record has no
-// other key of it, and is therefore never replayed as a message.
+// Metadata keys of quarantine records. The first two are those of the router's
+// poison queue, so that its tools display the records; a record has none of its other
+// keys, and is therefore never replayed as a message.
 const (
-	// KeyQuarantineReason says what is wrong with the event. It quotes nothing of it.
+	// KeyQuarantineReason is what is wrong with the event. It quotes none of its data.
 	KeyQuarantineReason = "x-router-poison-reason"
 	// KeyQuarantineClass is [QuarantineMalformed] or [QuarantineTooLarge].
 	KeyQuarantineClass = "x-router-poison-class"
-	// KeyQuarantineReceived is when the event came, RFC 3339 in UTC.
+	// KeyQuarantineReceived is when the event arrived, RFC 3339 in UTC.
 	KeyQuarantineReceived = "x-router-quarantine-received"
-	// KeyQuarantineEventType is the type of the event, absent when it had none.
+	// KeyQuarantineEventType is the type of the event; absent if it had none.
 	KeyQuarantineEventType = "x-router-quarantine-event-type"
 	// KeyQuarantineEndpointID, KeyQuarantineMessageIDs and KeyQuarantineTenantID
-	// are what could be read of the event's IDs, absent when nothing could.
-	// Several message IDs are separated by commas.
+	// are the event's IDs as far as they could be read; absent if they could not.
+	// Multiple message IDs are separated by commas.
 	KeyQuarantineEndpointID = "x-router-quarantine-endpoint-id"
 	KeyQuarantineMessageIDs = "x-router-quarantine-message-ids"
 	KeyQuarantineTenantID   = "x-router-quarantine-tenant-id"
-	// KeyQuarantineBody is "absent" when the payload of the record is empty
-	// because the event is too large. Else the payload is the data of the event.
+	// KeyQuarantineBody is "absent" if the payload of the record is empty
+	// because the event is too large. Otherwise the payload is the event's data.
 	KeyQuarantineBody = "x-router-quarantine-body"
 )
 
@@ -50,92 +50,94 @@ const (
 const (
 	QuarantineMalformed = "malformed"
 	QuarantineTooLarge  = "too large"
+	// QuarantinePayloadGone: a notice of a message whose payload can no longer be downloaded.
+	QuarantinePayloadGone = "payload gone"
 )
 
 // DefaultQuarantineTopic is the default of [QuarantineConfig.Topic].
 const DefaultQuarantineTopic = "quarantine"
 
-// QuarantineConfig configures where events go that cannot be delivered because
-// they cannot be decoded, or are larger than gateway.Config.MaxEventSize.
+// QuarantineConfig configures where events are stored that cannot be delivered
+// because they cannot be decoded, or are larger than gateway.Config.MaxEventSize.
 //
-// Each of them is stored as it came, with the KeyQuarantine… metadata; of one that is too
-// large only a notice is. Records are stored one after the other, in
-// the order of the stream, and tried again without end while the Publisher
-// fails. Meanwhile they wait in memory; when there is no room for more, the stream is
-// not read, but no longer than the Publisher works: while it fails, further ones
-// are left with the service, and asked for again when it works again.
+// Each such event is stored as received, with the KeyQuarantine… metadata; for an
+// event that is too large, only a notice is stored. Records are stored one at a time
+// in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
+// wait in memory. When that queue is full, the stream is not read as long as the
+// Publisher works; while it fails, further events are left with the service and are
+// requested again once it has recovered.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
-// a sound copy of it is open. It is not confirmed, and stays with the service, when
-// the record does not have everything: the payload is elsewhere (payload_uri), or
-// the event is too large. Of a FILE_RECEIVED the messages come, and are confirmed,
-// one by one. What is not confirmed comes again with each connection and is
-// recognised by its digest, so that it is stored once.
+// an intact copy of it is open. It is not confirmed, and stays with the service, if
+// the record is incomplete: the payload is elsewhere (payload_uri), or
+// the event is too large. The messages of a FILE_RECEIVED are delivered and confirmed
+// individually. An unconfirmed event is redelivered on every connection; it is
+// recognized by its digest, so that it is stored only once.
 type QuarantineConfig struct {
-	// Publisher stores the records: a sink, or any Watermill publisher whose
-	// Publish returns after the message is stored, and ends with the message's
-	// context. The subscriber does not close it. Nil means that there is no
+	// Publisher stores the records. It is a sink, or any Watermill publisher whose
+	// Publish returns after the message is stored and ends with the message's
+	// context. The subscriber does not close it. Nil disables the
 	// quarantine: such events are only reported, and stay unconfirmed.
 	Publisher message.Publisher
 	// Topic is where the records are stored. Empty means
-	// [DefaultQuarantineTopic]. The topic of a poison queue will do as well.
+	// [DefaultQuarantineTopic]. It may be the topic of a poison queue.
 	Topic string
-	// Timeout bounds one publish. Default 30 seconds.
+	// Timeout bounds one call of Publish. Default 30 seconds.
 	Timeout time.Duration
-	// Retry bounds the backoff while the Publisher fails. Default 1 s doubling
+	// Retry is the backoff while the Publisher fails. Default 1 s, doubling
 	// up to 30 s.
 	Retry Backoff
 	// MaxWaiting is how many records may wait to be stored. Default 100.
 	MaxWaiting int
-	// MaxWaitingBytes bounds the bytes that wait. One event that is larger may
-	// wait alone. Default 16 MiB.
+	// MaxWaitingBytes bounds the bytes that may wait to be stored. A single larger
+	// event may wait alone. Default 16 MiB.
 	MaxWaitingBytes int64
-	// Remember is how many stored records are recognised when their events come
-	// again. Default 10,000, about 1 MB when full.
+	// Remember is how many stored records are recognized when their events are
+	// redelivered. Default 10,000, about 1 MB when full.
 	Remember int
 }
 
 func (c *QuarantineConfig) setDefaults() {
 	setDefault(&c.Topic, DefaultQuarantineTopic)
 	setDefault(&c.Timeout, 30*time.Second)
-	setDefault(&c.Retry.Min, time.Second)
-	setDefault(&c.Retry.Max, max(30*time.Second, c.Retry.Min))
+	setDefault(&c.Retry.Initial, time.Second)
+	setDefault(&c.Retry.Max, max(30*time.Second, c.Retry.Initial))
 	setDefault(&c.MaxWaiting, 100)
 	setDefault(&c.MaxWaitingBytes, 16<<20)
 	setDefault(&c.Remember, 10_000)
 }
 
-// quarantined is one event on its way into the quarantine.
+// quarantined is an event to be stored in the quarantine.
 type quarantined struct {
 	digest   [sha256.Size]byte
 	class    string
 	reason   string
 	event    string // its type
-	body     []byte // nil: only a notice
+	body     []byte // nil for a notice
 	received time.Time
 
 	endpoint, tenant string
 	messages         []string
-	// confirm says that the record holds everything there is of messages[0].
+	// confirm means that the record contains all of messages[0].
 	confirm bool
 }
 
-// quarantineState says what is known of an event by its digest.
+// quarantineState is the state of an event, by its digest.
 type quarantineState uint8
 
 const (
 	quarantineWaiting quarantineState = iota + 1
 	quarantineStored
-	quarantineNoticed // the store has a notice of it, and does not take its body
+	quarantineNoticed // the store has a notice of it, but does not accept its body
 )
 
-// quarantine stores records, one after the other.
+// quarantine stores records one at a time.
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
-	// stored is called for what is held, also when it has come again.
+	// stored is called for stored events, also when they are redelivered.
 	stored func(*quarantined)
-	// again asks for what was left with the service.
+	// again requests what was left with the service.
 	again func()
 
 	// ctx ends when close gives up; publishing and waiting end with it.
@@ -148,12 +150,12 @@ type quarantine struct {
 	mu      sync.Mutex
 	queue   []*quarantined
 	bytes   int64
-	working bool // the worker runs
-	failing bool // the last publish failed
-	skipped bool // something was left with the service since
+	working bool // the worker is running
+	failing bool // the latest publish failed
+	skipped bool // something has been left with the service since
 	changed chan struct{}
 	known   map[[sha256.Size]byte]quarantineState
-	recent  [][sha256.Size]byte // ring of what is stored, in the order of storing
+	recent  [][sha256.Size]byte // ring of stored events, in storage order
 	head    int
 }
 
@@ -165,8 +167,8 @@ func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored 
 	}
 }
 
-// take accepts an event and reports whether it is a new one. It waits while
-// there is no room, until ctx ends or the store fails.
+// take accepts an event and reports whether it is new. It waits while the queue is
+// full, until ctx ends or the store fails.
 func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
 	q.mu.Lock()
 	state := q.known[r.digest]
@@ -190,7 +192,7 @@ func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
 		q.bytes += int64(len(r.body))
 		if !q.working {
 			q.working = true
-			// Ends when nothing waits, or with q.ctx; close waits for it.
+			// Ends when the queue is empty, or with q.ctx; close waits for it.
 			q.wg.Go(q.work)
 		}
 	}
@@ -201,12 +203,12 @@ func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
 	return state == 0
 }
 
-// hasRoom reports whether r may wait now. q.mu is held.
+// hasRoom reports whether r may be queued now. q.mu is held.
 func (q *quarantine) hasRoom(r *quarantined) bool {
 	return len(q.queue) == 0 || len(q.queue) < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
 }
 
-// work stores what waits, until nothing does.
+// work stores the queued records and ends when none are left.
 func (q *quarantine) work() {
 	for {
 		q.mu.Lock()
@@ -242,13 +244,13 @@ func (q *quarantine) work() {
 	}
 }
 
-// signal wakes everybody who waits for a change. q.mu is held.
+// signal wakes everything that waits for a change. q.mu is held.
 func (q *quarantine) signal() {
 	close(q.changed)
 	q.changed = make(chan struct{})
 }
 
-// remember keeps a digest, and forgets the oldest one. q.mu is held.
+// remember adds a digest and forgets the oldest one. q.mu is held.
 func (q *quarantine) remember(digest [sha256.Size]byte, state quarantineState) {
 	q.known[digest] = state
 	if len(q.recent) < q.cfg.Remember {
@@ -260,16 +262,16 @@ func (q *quarantine) remember(digest [sha256.Size]byte, state quarantineState) {
 	q.head = (q.head + 1) % len(q.recent)
 }
 
-// noticeAfter is how often a record has to fail before the store is offered a
-// notice in its place.
+// noticeAfter is how often storing a record has to fail before a notice is tried
+// in its place.
 const noticeAfter = 2
 
-// store publishes r until it is stored, and reports whether it is before q.ctx
-// ends. A store that takes a notice of an event, and again and again not the
-// event itself, will never take it: it is larger than the store's limit, for
-// example. Then the notice has to do.
+// store publishes r until it is stored, and reports false if q.ctx ends first. A
+// store that accepts a notice of an event, but repeatedly not the event itself, will
+// never accept the event, for example because it exceeds the store's size limit. Then
+// the notice has to suffice.
 func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
-	policy := backoff.Policy{Min: q.cfg.Retry.Min, Max: q.cfg.Retry.Max}
+	policy := backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}
 	noticed := 0
 	for attempt := 0; ; attempt++ {
 		err := q.publish(r.message(q.cfg.Topic, true))
@@ -283,7 +285,7 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 		if r.body != nil && attempt >= noticeAfter-1 && q.publish(r.message(q.cfg.Topic, false)) == nil {
 			q.works()
 			if noticed++; noticed >= noticeAfter {
-				q.logger.Error("The quarantine takes a notice of an event, but not the event; it stays unconfirmed", err, r.fields())
+				q.logger.Error("Quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
 				return quarantineNoticed, true
 			}
 		} else {
@@ -307,10 +309,10 @@ func (q *quarantine) fails(err error) {
 	q.mu.Lock()
 	first := !q.failing
 	q.failing = true
-	q.signal() // nobody waits for a store that is down
+	q.signal() // nothing waits for a store that is down
 	q.mu.Unlock()
 	if first {
-		q.logger.Error("The quarantine does not take events; they wait, and what has no room stays with the service", err,
+		q.logger.Error("Quarantine unavailable; events wait, and those beyond its queue stay with the service", err,
 			watermill.LogFields{"topic": q.cfg.Topic})
 	}
 }
@@ -321,31 +323,32 @@ func (q *quarantine) works() {
 	q.failing = false
 	q.mu.Unlock()
 	if failed {
-		q.logger.Info("The quarantine takes events again", watermill.LogFields{"topic": q.cfg.Topic})
+		q.logger.Info("Quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
 	}
 }
 
-// waiting is how many records wait to be stored.
+// waiting returns how many records are queued.
 func (q *quarantine) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.queue)
 }
 
-// close waits until nothing waits any more, at most until ctx ends, and returns
-// how many records are not stored. Nothing may be taken meanwhile.
-func (q *quarantine) close(ctx context.Context) int {
+// close waits until the queue is empty, at most until ctx ends, and returns how many
+// records were not stored. A Publisher that does not return by then is waited for
+// until patience ends.
+func (q *quarantine) close(ctx, patience context.Context) int {
 	stop := context.AfterFunc(ctx, q.cancel)
 	defer stop()
-	q.wg.Wait()
+	waitUntil(patience, ended(&q.wg))
 	q.cancel()
 	return q.waiting()
 }
 
-// payloadURI finds what is another one each time an event is delivered.
+// payloadURI matches the part that differs each time an event is delivered.
 var payloadURI = regexp.MustCompile(`"payload_uri"\s*:\s*"[^"]*"?`)
 
-// digestOf is the same for all copies of an event.
+// digestOf returns the same digest for all copies of an event.
 func digestOf(class string, eventType gateway.EventType, data []byte) [sha256.Size]byte {
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(class), []byte(eventType), payloadURI.ReplaceAll(data, nil)} {
@@ -356,7 +359,7 @@ func digestOf(class string, eventType gateway.EventType, data []byte) [sha256.Si
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// newMalformed makes the record of an event that could not be decoded.
+// newMalformed creates the record of an event that could not be decoded.
 func newMalformed(raw gateway.RawEvent, err error) *quarantined {
 	r := &quarantined{
 		digest: digestOf(QuarantineMalformed, raw.Type, raw.Data), class: QuarantineMalformed, reason: err.Error(),
@@ -374,8 +377,8 @@ func newMalformed(raw gateway.RawEvent, err error) *quarantined {
 	return r
 }
 
-// isWhole reports whether the data of a MESSAGE_RECEIVED holds everything that
-// there is of the message: with the confirmation, a payload elsewhere is gone.
+// isWhole reports whether the data of a MESSAGE_RECEIVED contains the whole
+// message. Confirming it discards a payload stored elsewhere.
 func isWhole(data []byte) bool {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(data, &fields) != nil {
@@ -385,7 +388,7 @@ func isWhole(data []byte) bool {
 	return !elsewhere || string(uri) == "null"
 }
 
-// newTooLarge makes the notice of an event that was skipped.
+// newTooLarge creates the notice for an event that was skipped.
 func newTooLarge(err *gateway.EventTooLargeError) *quarantined {
 	r := &quarantined{
 		digest: digestOf(QuarantineTooLarge, err.Type, err.Head), class: QuarantineTooLarge, reason: err.Error(),
@@ -400,7 +403,7 @@ func newTooLarge(err *gateway.EventTooLargeError) *quarantined {
 	return r
 }
 
-// headFields are the strings at the beginning of a JSON object that was cut.
+// headFields returns the string fields at the beginning of a truncated JSON object.
 func headFields(head []byte) map[string]string {
 	fields := make(map[string]string)
 	d := json.NewDecoder(bytes.NewReader(head))
@@ -420,10 +423,10 @@ func headFields(head []byte) map[string]string {
 	}
 }
 
-// maxQuarantineValue bounds a value that came from outside, in bytes.
+// maxQuarantineValue bounds a value from an untrusted source, in bytes.
 const maxQuarantineValue = 1024
 
-// message is what is stored.
+// message returns the record to store.
 func (r *quarantined) message(topic string, body bool) *message.Message {
 	id := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, r.digest[:], 8).String()
 	msg := message.NewMessage(id, nil)
@@ -451,7 +454,7 @@ func (r *quarantined) message(topic string, body bool) *message.Message {
 	return msg
 }
 
-// limited cuts a value that came from outside.
+// limited truncates a value from an untrusted source.
 func limited(text string) string {
 	if len(text) <= maxQuarantineValue {
 		return text
@@ -470,21 +473,21 @@ func (r *quarantined) fields() watermill.LogFields {
 	return fields
 }
 
-// confirmQuarantined confirms what is held in the quarantine, unless another
-// copy of the message is on its way to be: that one decides.
+// confirmQuarantined confirms a message that is stored in the quarantine, unless
+// another copy of it is being delivered; then the outcome of that copy decides.
 func (s *Subscriber) confirmQuarantined(r *quarantined) {
 	if !r.confirm {
 		return
 	}
 	key := newMessageKey(r.endpoint, r.messages[0])
 	s.mu.Lock()
-	state := s.table.state(key)
+	state := s.table.state(key, time.Now())
 	_, held := s.hold.chunks[key]
 	s.mu.Unlock()
 	if held || state == stateOpen || state == stateConfirming {
 		return
 	}
-	// The table does not learn of it: should the message come again and be
-	// sound, it is delivered.
+	// This does not go through the table: if an intact copy is redelivered, it is
+	// delivered to the subscriptions.
 	s.confirmer.add(r.tenant, confirmation{endpoint: r.endpoint, message: r.messages[0]})
 }

@@ -15,7 +15,8 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/streamproxy"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/streamproxy"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -91,7 +92,7 @@ func (f *fixture) quarantineConfig(store message.Publisher) subscriber.Config {
 	})
 	cfg.Client = f.newClient(client)
 	cfg.Quarantine = subscriber.QuarantineConfig{
-		Publisher: store, Retry: subscriber.Backoff{Min: 2 * time.Millisecond, Max: 10 * time.Millisecond},
+		Publisher: store, Retry: subscriber.Backoff{Initial: 2 * time.Millisecond, Max: 10 * time.Millisecond},
 	}
 	return cfg
 }
@@ -136,7 +137,7 @@ func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
 	if f.isConfirmed(ids[0]) {
 		t.Error("it was confirmed before it was stored")
 	}
-	f.eventually("it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
+	testkit.Eventually(f, "it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
 	close(store.hold)
 	f.waitConfirmed(2)
 	if early.Load() {
@@ -179,9 +180,9 @@ func TestQuarantineIsNotFilledWithCopies(t *testing.T) {
 		f.next(messages).Ack()
 		f.waitConfirmed(i + 1)
 		f.server.CutStreams()
-		f.eventually("connected again", func() bool { return sub.Stats().Stream.Connects == int64(i+2) })
+		testkit.Eventually(f, "connected again", func() bool { return sub.Stats().Stream.Connects == int64(i+2) })
 	}
-	f.eventually("it came again", func() bool { return sub.Stats().Malformed >= 5 })
+	testkit.Eventually(f, "it came again", func() bool { return sub.Stats().Malformed >= 5 })
 	if got := store.all(); len(got) != 1 || got[0].Metadata[subscriber.KeyQuarantineMessageIDs] != ids[0] {
 		t.Errorf("%d records", len(got))
 	}
@@ -201,9 +202,9 @@ func TestQuarantinedEventIsConfirmedAgain(t *testing.T) {
 	sub := f.subscriber(f.quarantineConfig(store))
 	f.subscribe(sub, subscriber.AllData)
 	f.sendBroken(1)
-	f.eventually("confirmed", func() bool { return sub.Stats().Confirmed == 1 })
+	testkit.Eventually(f, "confirmed", func() bool { return sub.Stats().Confirmed == 1 })
 	f.server.CutStreams()
-	f.eventually("confirmed again", func() bool { return sub.Stats().Confirmed == 2 })
+	testkit.Eventually(f, "confirmed again", func() bool { return sub.Stats().Confirmed == 2 })
 	if n := len(store.all()); n != 1 {
 		t.Errorf("%d records", n)
 	}
@@ -223,7 +224,7 @@ func TestQuarantineOutage(t *testing.T) {
 	f.send(typeJSON, []byte("good"), f.receiver)
 	f.next(messages).Ack() // behind all of them
 	f.waitConfirmed(1)
-	f.eventually("it is tried again", func() bool { return store.tried() > 5 })
+	testkit.Eventually(f, "it is tried again", func() bool { return store.tried() > 5 })
 	if s := sub.Stats(); s.QuarantineWaiting != 3 || s.Quarantined != 0 || s.QuarantineFailures == 0 || f.confirmed() != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -249,7 +250,7 @@ func TestQuarantineHoldsTheStreamBack(t *testing.T) {
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
 	f.sendBroken(5)
-	f.eventually("one waits, and the next is held back", func() bool {
+	testkit.Eventually(f, "one waits, and the next is held back", func() bool {
 		s := sub.Stats()
 		return s.QuarantineWaiting == 1 && s.Malformed == 2
 	})
@@ -311,7 +312,7 @@ func TestQuarantineLeavesSoundCopiesAlone(t *testing.T) {
 	f.server.EmitRaw(f.server.Application(), fmt.Appendf(nil,
 		"event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":%q,\"receiving_endpoint_id\":%q,\"tenant_id\":%q}\n\n",
 		ids[0], f.receiver.ID, f.server.Tenant()))
-	f.eventually("stored", func() bool { return sub.Stats().Quarantined == 1 })
+	testkit.Eventually(f, "stored", func() bool { return sub.Stats().Quarantined == 1 })
 	f.sendBroken(1)
 	f.waitConfirmed(1) // what the quarantine confirms after that one
 	if f.isConfirmed(ids[0]) {
@@ -349,7 +350,7 @@ func TestQuarantineLeavesChunksToTheirFile(t *testing.T) {
 	if file.Metadata[gateway.KeyEventType] != string(gateway.EventFileReceived) {
 		t.Fatalf("got %v", file.Metadata)
 	}
-	f.eventually("the chunk is stored", func() bool { return sub.Stats().Quarantined == 1 })
+	testkit.Eventually(f, "the chunk is stored", func() bool { return sub.Stats().Quarantined == 1 })
 	f.sendBroken(1)
 	f.waitConfirmed(1)
 	if ledger := f.server.Ledger(); ledger[0].Confirmed() || ledger[1].Confirmed() {
@@ -371,9 +372,9 @@ func TestTooLargeEventLeavesANotice(t *testing.T) {
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	large := f.send(typeJSON, random(200_000), f.receiver)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	f.server.EmitRaw(f.server.Application(), []byte("data: "+strings.Repeat("x", 200_000)+"\n\n"))
-	f.eventually("both are noticed", func() bool { return sub.Stats().Quarantined == 2 })
+	testkit.Eventually(f, "both are noticed", func() bool { return sub.Stats().Quarantined == 2 })
 	for range 3 {
 		f.send(typeJSON, []byte("small"), f.receiver)
 		f.next(messages).Ack()
@@ -410,7 +411,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 		sub := f.subscriber(f.quarantineConfig(store))
 		f.subscribe(sub, subscriber.AllData)
 		f.sendBroken(3)
-		f.eventually("they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 })
+		testkit.Eventually(f, "they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 })
 		closed := make(chan error, 1)
 		go func() { closed <- sub.Close() }()
 		close(store.hold)
@@ -429,7 +430,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 		sub := f.subscriber(cfg)
 		f.subscribe(sub, subscriber.AllData)
 		f.sendBroken(1)
-		f.eventually("it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
+		testkit.Eventually(f, "it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
 		began := time.Now()
 		f.close(sub)
 		if took := time.Since(began); took > 2*time.Second {
@@ -473,7 +474,7 @@ func TestQuarantineRemembersSoMany(t *testing.T) {
 	}
 	for i, text := range []string{"a", "a", "b", "c", "a", "c"} {
 		f.server.EmitRaw(f.server.Application(), []byte("data: "+text+"\n\n"))
-		f.eventually("it came", func() bool { s := sub.Stats(); return s.Malformed == int64(i+1) && s.QuarantineWaiting == 0 })
+		testkit.Eventually(f, "it came", func() bool { s := sub.Stats(); return s.Malformed == int64(i+1) && s.QuarantineWaiting == 0 })
 	}
 	if n := len(store.all()); n != 4 {
 		t.Errorf("%d records, want a, b, c and a", n)

@@ -2,88 +2,120 @@ package subscriber
 
 import "time"
 
-// refreshTimeout bounds how long a message whose payload URI has expired keeps
-// its place while it waits to come again with a fresh one. A message that the
-// service has withdrawn never does.
-const refreshTimeout = 5 * time.Minute
-
-// skipAfter is how long a message waits for room that only others could make
-// which wait for fresh payload URIs. Those may come behind it on the stream, so it
-// is then skipped, like all that follow it on this connection, and asked for again.
+// skipAfter is how long a message waits for room that can only be freed by
+// deliveries waiting for fresh payload URIs. Those URIs may be behind it on the
+// stream, so after that time it and everything after it on this connection is
+// skipped, and requested again later.
 const skipAfter = 5 * time.Second
 
-// endSkipping asks for what was skipped. s.mu is held.
+// endSkipping requests what was skipped. s.mu is held.
 func (s *Subscriber) endSkipping() {
 	if s.skipping && !s.recalled {
 		s.recallLocked()
 	}
 }
 
-// refresh waits until d has come again with a fresh payload URI, and reports
-// whether it has. d stays open meanwhile, so that it keeps its place in its
-// order. It ends early with the delivery, and with stop.
-func (s *Subscriber) refresh(d *delivery, stop <-chan struct{}) bool {
-	s.stats.expired.Add(1)
-	s.logger.Info("A payload can no longer be downloaded; its message is asked for again", eventFields(d.event))
-	id := d.identity()
-	fresh := &refreshWait{d: d, done: make(chan struct{})}
-	s.mu.Lock()
-	s.refreshing[id] = append(s.refreshing[id], fresh)
-	s.mu.Unlock()
-	// Whatever connection comes next, the message is recognised on it.
-	s.recall()
+// waitsForFresh reports whether anything open waits for a fresh payload URI. s.mu is held.
+func (s *Subscriber) waitsForFresh() bool { return s.freshWaits > 0 || s.downloads.stale > 0 }
 
-	timer := time.NewTimer(refreshTimeout)
+// requestFresh asks for fresh payload URIs, which come with a redelivery, and that takes a
+// reconnect. One reconnect serves everything that waits for one, now and until the next: it
+// happens at once, but at most once in Payload.RefreshEvery. s.mu is held.
+func (s *Subscriber) requestFresh(now time.Time) {
+	switch wait := s.lastRefresh.Add(s.cfg.Payload.RefreshEvery).Sub(now); {
+	case s.refreshTimer != nil: // it is on its way
+	case s.lastRefresh.IsZero() || wait <= 0:
+		s.lastRefresh = now
+		s.recallLocked()
+	default:
+		s.refreshTimer = time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.refreshTimer = nil
+			if s.waitsForFresh() && s.ctx.Err() == nil {
+				s.lastRefresh = time.Now()
+				s.recallLocked()
+			}
+		})
+	}
+}
+
+// afterFault asks for fresh payload URIs once a fault of a payload host has ended: those
+// that expired during the fault do not have to wait for their turn. s.mu is held.
+func (s *Subscriber) afterFault(now time.Time) {
+	if now.Sub(s.lastFault) >= s.cfg.Payload.RefreshEvery/10 {
+		s.lastFault = now
+		s.recallLocked()
+	}
+}
+
+// refresh waits until d has been redelivered with a fresh payload URI and reports
+// whether it was. d stays open meanwhile, so that it keeps its place in its
+// order. refresh returns early if the delivery ends or stop is closed.
+func (s *Subscriber) refresh(d *delivery, stop <-chan struct{}) bool {
+	s.expired(d)
+	fresh := d.payload.fresh.Next()
+	if !d.payload.expired.Load() {
+		return true // it came in the meantime
+	}
+	s.mu.Lock()
+	s.freshWaits++
+	s.requestFresh(time.Now())
+	s.mu.Unlock()
+
+	came := false
+	timer := time.NewTimer(s.downloads.giveUpAfter)
 	defer timer.Stop()
 	select {
-	case <-fresh.done:
-		return true
+	case <-fresh:
+		came = true
 	case <-d.payload.ctx.Done():
 	case <-stop:
 	case <-timer.C:
-		s.logger.Info("A message did not come again with a fresh payload URI; it is given up unconfirmed", eventFields(d.event))
+		s.unserved(d)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waits := s.refreshing[id]
-	for i, w := range waits {
-		if w == fresh {
-			s.refreshing[id] = append(waits[:i:i], waits[i+1:]...)
-		}
-	}
-	if len(s.refreshing[id]) == 0 {
-		delete(s.refreshing, id)
-	}
-	if len(s.refreshing) == 0 {
+	s.freshWaits--
+	if !s.waitsForFresh() {
 		s.endSkipping()
 	}
-	return false
+	return came
 }
 
-// refreshWait is somebody who waits for a fresh URI of d.
-type refreshWait struct {
-	d    *delivery
-	done chan struct{}
+// expired records that the payload URI of d has expired.
+func (s *Subscriber) expired(d *delivery) {
+	s.stats.expired.Add(1)
+	s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(d.event))
 }
 
-// refreshed hands a fresh URI to those who wait for it. s.mu is held.
+// unserved records that d was not redelivered. A message that the service has withdrawn
+// never is.
+func (s *Subscriber) unserved(d *delivery) {
+	s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(d.event))
+}
+
+// refreshed stores the payload URI of a redelivered message, for current and later
+// downloads. s.mu is held.
 func (s *Subscriber) refreshed(id messageKey, uri string) {
-	waits := s.refreshing[id]
-	if uri == "" || len(waits) == 0 {
+	d := s.payloads[id]
+	if uri == "" || d == nil {
 		return
 	}
-	delete(s.refreshing, id)
-	for _, w := range waits {
-		w.d.payload.uri.Store(&uri)
-		w.d.payload.expired.Store(false)
-		close(w.done)
+	p := d.payload
+	p.uri.Store(&uri)
+	p.expired.Store(false)
+	p.fresh.Raise()
+	if p.download != nil {
+		s.downloads.refreshed(time.Now(), p.download)
+		s.pumpDownloads()
 	}
-	if len(s.refreshing) == 0 {
+	if !s.waitsForFresh() {
 		s.endSkipping()
 	}
 }
 
-// identity names the event of d among those that are open.
+// identity identifies the event of d among the open ones.
 func (d *delivery) identity() messageKey {
 	if d.file != (fileKey{}) {
 		return d.file.identity()
@@ -91,9 +123,68 @@ func (d *delivery) identity() messageKey {
 	return d.key1[0]
 }
 
-// identity widens a file's key; the second half of a message's is never zero.
+// identity widens a file's key. The second half is zero, which it never is for a
+// message.
 func (f fileKey) identity() messageKey {
 	var id messageKey
 	copy(id[:], f[:])
 	return id
+}
+
+// maxGone bounds how many messages are remembered whose payloads were gone.
+const maxGone = 1000
+
+// goneMessages are messages that were set aside because their payloads were gone. When one
+// is redelivered, its payload gets one attempt, and asks for no reconnect.
+type goneMessages struct {
+	known  map[messageKey]struct{}
+	recent []messageKey
+	head   int
+}
+
+func (g *goneMessages) add(id messageKey) (isNew bool) {
+	if _, known := g.known[id]; known {
+		return false
+	}
+	if g.known == nil {
+		g.known = make(map[messageKey]struct{})
+	}
+	g.known[id] = struct{}{}
+	if len(g.recent) < maxGone {
+		g.recent = append(g.recent, id)
+		return true
+	}
+	delete(g.known, g.recent[g.head])
+	g.recent[g.head] = id
+	g.head = (g.head + 1) % maxGone
+	return true
+}
+
+func (g *goneMessages) has(id messageKey) bool {
+	_, known := g.known[id]
+	return known
+}
+
+// gone sets d aside: its payload is gone, however often its message is redelivered.
+func (s *Subscriber) gone(d *delivery) {
+	s.stats.setAside.Add(1)
+	s.mu.Lock()
+	isNew := s.goneMessages.add(d.identity())
+	s.mu.Unlock()
+	if !isNew {
+		return
+	}
+	s.undeliverable(d.event, ErrPayloadGone)
+	if s.quarantine != nil {
+		s.quarantine.take(s.ctx, newGone(d))
+	}
+}
+
+// newGone makes the notice of a message whose payload is gone.
+func newGone(d *delivery) *quarantined {
+	id := d.identity()
+	return &quarantined{
+		digest: digestOf(QuarantinePayloadGone, d.event.Type(), id[:]), class: QuarantinePayloadGone, reason: ErrPayloadGone.Error(),
+		event: string(d.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messages,
+	}
 }

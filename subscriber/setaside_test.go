@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/setaside"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -21,7 +21,7 @@ func TestSetAside(t *testing.T) {
 			messages := f.subscribe(sub, subscriber.AllData)
 			f.send(typeJSON, []byte("bad"))
 			bad := f.next(messages)
-			setaside.FromContext(bad.Context())(bad.UUID)
+			msgctx.NackOf(bad.Context()).Want(msgctx.SetAside)
 			bad.Nack()
 			f.sendN(3)
 			f.ackN(messages, 3)

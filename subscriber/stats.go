@@ -5,66 +5,66 @@ import (
 	"time"
 )
 
-// Stats is a snapshot of a subscriber. Counters only grow; they count from the
-// construction of the subscriber.
+// Stats is a snapshot of a subscriber. Counters start at the construction of the
+// subscriber and never decrease.
 type Stats struct {
 	// Stream is the state of the event stream.
 	Stream StreamState
 
-	// Received counts decoded events, also those that came again.
+	// Received counts decoded events, including redelivered ones.
 	Received int64
-	// Delivered counts messages taken from output channels, also repeated ones.
+	// Delivered counts messages received from output channels, including redelivered ones.
 	Delivered int64
 	// ReceivedBytes counts the payload bytes that arrived, embedded in events or
-	// downloaded, also those that came again. What a handler opens by itself
-	// ([PayloadLazy]) is not counted.
+	// downloaded, including redelivered ones. Payloads that a handler opens itself
+	// ([PayloadLazy]) are not counted.
 	ReceivedBytes int64
-	// DeliveredBytes counts the payload bytes in the messages of Delivered.
+	// DeliveredBytes counts the payload bytes of the messages in Delivered.
 	DeliveredBytes int64
 	// Nacked counts messages that were nacked.
 	Nacked int64
-	// Joined counts events that came again and were joined to their first copy.
+	// Joined counts redelivered events that were joined to their first copy.
 	Joined int64
-	// Untaken counts events that no subscription took. They stay unconfirmed.
+	// Untaken counts events that no subscription accepts. They stay unconfirmed.
 	Untaken int64
-	// Abandoned counts events that were given up unconfirmed: their subscription
-	// ended, or their payload could not be had.
+	// Abandoned counts events that were abandoned unconfirmed, because their
+	// subscription ended or their payload was unavailable.
 	Abandoned int64
-	// SetAside counts messages that a route gave back to be left alone, because
-	// not even its poison queue takes them. They stay unconfirmed.
+	// SetAside counts messages that a route set aside because not even its poison
+	// queue accepts them. They stay unconfirmed.
 	SetAside int64
 	// Malformed counts events that could not be decoded.
 	Malformed int64
-	// TooLarge counts events that were skipped on account of their size.
+	// TooLarge counts events that were skipped because of their size.
 	TooLarge int64
-	// Quarantined counts events that the quarantine holds, QuarantineFailures
-	// attempts to store one that failed.
+	// Quarantined counts events stored in the quarantine, and QuarantineFailures
+	// failed attempts to store one.
 	Quarantined, QuarantineFailures int64
-	// QuarantineWaiting is how many events wait for the quarantine now.
+	// QuarantineWaiting is how many events are waiting for the quarantine now.
 	QuarantineWaiting int
 	// Expired counts payloads whose URI had expired.
 	Expired int64
-	// Held counts messages that were held back for their file.
+	// Held counts messages that were held back for a file.
 	Held int64
 
-	// Confirmed counts confirmations that the service took.
+	// Confirmed counts confirmations that the service accepted.
 	Confirmed int64
-	// Rejected counts confirmations that the service will never take.
+	// Rejected counts confirmations that the service will never accept.
 	Rejected int64
-	// ConfirmRequests counts requests, ConfirmFailures those that are repeated.
+	// ConfirmRequests counts requests, and ConfirmFailures those that are retried.
 	ConfirmRequests int64
 	ConfirmFailures int64
-	// PendingConfirmations is how many confirmations wait now, and
-	// OldestPending since when the oldest does, zero when none waits.
+	// PendingConfirmations is how many confirmations are pending now, and
+	// OldestPending is when the oldest was added; zero if none is pending.
 	PendingConfirmations int
 	OldestPending        time.Time
 
-	// InFlight and InFlightBytes are the events that are open now, and
-	// OldestInFlight is when the oldest of them arrived, zero when none is open.
+	// InFlight and InFlightBytes are the number and payload bytes of open events, and
+	// OldestInFlight is when the oldest of them arrived; zero if none is open.
 	InFlight       int
 	InFlightBytes  int64
 	OldestInFlight time.Time
-	// HeldNow is how many messages are held back now.
+	// HeldNow is how many messages are currently held back.
 	HeldNow int
 }
 
@@ -72,13 +72,25 @@ type Stats struct {
 type StreamState struct {
 	// Connected is true while the stream is open.
 	Connected bool
-	// Since is when Connected last changed; zero before the first attempt.
+	// AwaitingHead is true while the stream is open but the service has sent nothing
+	// on it, not even the response head: some services send that with the first
+	// event. Such a stream waits like any other. Use other calls to tell whether the
+	// service is up; see [gateway.Client.LastCall].
+	AwaitingHead bool
+	// Since is when Connected or AwaitingHead last changed; zero before the first
+	// attempt.
 	Since time.Time
 	// Connects counts successful connects.
 	Connects int64
-	// LastError is why the stream last ended or could not be opened; nil before
-	// that has happened.
+	// LastError is why the stream last ended or could not be opened; nil if neither
+	// has happened.
 	LastError error
+	// RefusedSince is when the service started to answer every request for the
+	// stream with 400 or 403; zero if the latest answer was a different one. EndsAt is
+	// when all subscriptions end if this continues, see [Config.StreamRefusedFor];
+	// zero if they do not.
+	RefusedSince time.Time
+	EndsAt       time.Time
 }
 
 type counters struct {
@@ -87,7 +99,7 @@ type counters struct {
 	receivedBytes, deliveredBytes                           atomic.Int64
 }
 
-// Stats returns a snapshot. It is cheap enough to be called every second.
+// Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
 	pending, oldest := s.confirmer.pending()
 	stats := Stats{

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -21,7 +22,7 @@ func TestStatsCountBytes(t *testing.T) {
 	msg.Payload = nil // what a handler does to the message counts for nothing
 	msg.Ack()
 	f.waitConfirmed(2)
-	f.eventually("all is counted", func() bool { return sub.Stats().Confirmed == 2 })
+	testkit.Eventually(f, "all is counted", func() bool { return sub.Stats().Confirmed == 2 })
 	if s := sub.Stats(); s.ReceivedBytes != 201_000 || s.DeliveredBytes != 202_000 {
 		t.Errorf("ReceivedBytes = %d, DeliveredBytes = %d; want 201000 and 202000", s.ReceivedBytes, s.DeliveredBytes)
 	}

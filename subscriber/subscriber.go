@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,23 +11,26 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// Subscriber delivers the events of the gateway as Watermill messages. All
-// subscriptions of one Subscriber share one event stream. Its methods are safe
+// Subscriber delivers the gateway's events as Watermill messages. All
+// subscriptions of a Subscriber share one event stream. Its methods are safe
 // for concurrent use.
 type Subscriber struct {
 	cfg        Config
 	logger     watermill.LoggerAdapter
 	confirmer  *confirmer
-	quarantine *quarantine   // nil when there is none
-	observer   eventObserver // nil when nobody wants every event
+	quarantine *quarantine   // nil if not configured
+	observer   eventObserver // nil if Config.Tenants does not observe events
 	fileTypes  map[string]bool
 	stats      counters
 
-	// ctx ends when Close has drained; everything that is not a delivery ends
+	// ctx is canceled once Close has drained; everything except deliveries ends
 	// with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -35,35 +39,43 @@ type Subscriber struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	// mu guards what follows. No user code and no request runs under it.
+	// mu guards the fields below. No user code and no request runs while it is held.
 	mu            sync.Mutex
 	closed        bool
 	subscriptions []*subscription
-	running       bool               // the stream loop runs
-	stopRun       context.CancelFunc // ends it
-	holds         int                // calls of Hold that were not released
-	reconnect     func()             // ends the current connection; nil when there is none
+	running       bool               // the stream loop is running
+	stopRun       context.CancelFunc // stops the stream loop
+	holds         int                // calls to Hold that have not been released
+	reconnect     func()             // ends the current connection; nil if there is none
 	streamState   StreamState
+	failure       error         // see Err
+	outage        reminders.Log // of the stream
 
-	table        *table
-	filesDone    *fileSet
-	hold         *fileHold
-	first, last  *delivery // open deliveries in the order of arrival
-	inFlight     int
-	bytes        int64
-	freed        chan struct{} // closed when there may be room again; nil when nobody waits
-	recalled     bool          // the connection was given up: no more messages are taken from it
-	skipping     bool          // none is taken from it either, only fresh payload URIs
-	untakenKinds map[untakenKind]int
-	refreshing   map[messageKey][]*refreshWait // who waits for a fresh payload URI
-	fetchQueue   []*delivery
-	fetchers     int
-	evictedKeys  map[string]struct{} // order keys that take nothing until the next connect
+	table         *table
+	filesDone     *fileSet
+	hold          *fileHold
+	holdClock     holdClock
+	first, last   *delivery // open deliveries in order of arrival
+	inFlight      int
+	bytes         int64
+	freed         chan struct{} // closed when room may have become available; nil if nothing is waiting
+	recalled      bool          // the connection was given up: no more messages are taken from it
+	skipping      bool          // likewise, except that fresh payload URIs are still taken from it
+	untakenKinds  map[untakenKind]int
+	downloads     *downloadQueue
+	downloadTimer *time.Timer              // pumps the downloads when one becomes due
+	payloads      map[messageKey]*delivery // open deliveries whose payload URI may be used
+	freshWaits    int                      // handlers that wait for a fresh payload URI
+	lastRefresh   time.Time                // the latest reconnect for fresh payload URIs
+	lastFault     time.Time                // likewise, after the end of a fault
+	refreshTimer  *time.Timer              // of the next one; nil if none is due
+	goneMessages  goneMessages
+	evictedKeys   map[string]struct{} // order keys that accept nothing until the next connect
 }
 
-// New returns a Subscriber. It does not connect: the stream is opened with the
-// first subscription. A nil logger is silent. The error tells everything that
-// is wrong with the configuration.
+// New returns a Subscriber. It does not connect: the first subscription opens
+// the stream. A nil logger discards all output. The error lists every mistake in
+// the configuration.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	cfg.setDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -72,6 +84,8 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
+	// A problem with one event may affect every event that follows.
+	logger = warnlog.Limit(logger, warnlog.PerMessage)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel,
@@ -81,37 +95,39 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		hold:         newFileHold(),
 		untakenKinds: make(map[untakenKind]int),
 		evictedKeys:  make(map[string]struct{}),
-		refreshing:   make(map[messageKey][]*refreshWait),
+		downloads:    newDownloadQueue(cfg.Payload),
+		payloads:     make(map[messageKey]*delivery),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
 	}
 	s.observer, _ = cfg.Tenants.(eventObserver)
-	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed, s.onRoom)
+	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed, s.onRoom, s.recall)
 	if cfg.Quarantine.Publisher != nil {
 		s.quarantine = newQuarantine(cfg.Quarantine, logger, s.confirmQuarantined, s.recall)
 	}
 	return s, nil
 }
 
-// Subscribe delivers the events that topic names (see [AllData] and
-// [Everything]) on the returned channel, which is not buffered. Every message
-// has to be acked or nacked. The first subscription opens the event stream;
+// Subscribe delivers the events selected by topic (see [AllData] and
+// [Everything]) on the returned channel, which is unbuffered. Every message
+// must be acked or nacked. The first subscription opens the event stream;
 // Subscribe does not wait for that.
 //
-// When ctx ends, nothing more is delivered, messages that were taken may still
-// be acked, for Config.DrainTimeout, and then the channel is closed. The same
-// happens on Close, and when the service refuses the stream for good (an
-// answer of status 4xx other than 401, 408 and 429), which Stats tells.
+// When ctx ends, delivery stops. Messages already received from the channel can
+// still be acked for up to Config.DrainTimeout; then the channel is closed. The
+// same happens on Close, and once the service has answered every request for the
+// stream with 400 or 403 for Config.StreamRefusedFor, in which case
+// [Subscriber.Err] returns the reason. A later Subscribe tries again.
 //
 // The context of a message carries the values of ctx. It ends when the message
-// was acked or nacked, or when the drain time is over; not when ctx ends, so
-// that a handler can finish its work during a graceful shutdown.
+// is acked or nacked, or when the drain timeout expires. It does not end with
+// ctx, so that a handler can finish its work during a graceful shutdown.
 //
-// It returns [ErrClosed] after Close.
+// Subscribe returns [ErrClosed] after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if topic == "" {
-		return nil, errors.New("subscriber: topic is empty: use AllData, Everything, an event type or a message type")
+		return nil, fmt.Errorf("%w: empty topic: use AllData, Everything, an event type or a message type", ErrConfig)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +136,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	sub := newSubscription(ctx, topic)
 	s.subscriptions = append(s.subscriptions, sub)
-	// Ends when ctx ends or stop is closed, and the deliveries have ended.
+	s.holdUntil(msgctx.Start(ctx))
+	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
 	s.recallUntaken(topic)
@@ -128,9 +145,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 }
 
 // Hold keeps the event stream from being opened until release is called, so
-// that several subscriptions can be made before the first event comes: an
-// event is delivered only to the subscriptions that exist when it arrives.
-// Release is idempotent. A stream that is open already stays open.
+// that several subscriptions can be made before the first event arrives: an
+// event is delivered only to subscriptions that exist when it arrives.
+// Calling release more than once has no further effect. A stream that is already
+// open stays open.
 func (s *Subscriber) Hold() (release func()) {
 	s.mu.Lock()
 	s.holds++
@@ -143,13 +161,39 @@ func (s *Subscriber) Hold() (release func()) {
 	})
 }
 
-// startRun starts the stream loop when there is somebody to read for. s.mu is held.
+// holdUntil keeps the event stream from being opened until start is closed. A nil
+// start has no effect. s.mu is held.
+func (s *Subscriber) holdUntil(start <-chan struct{}) {
+	select {
+	case <-start:
+		return
+	default:
+	}
+	if start == nil {
+		return
+	}
+	s.holds++
+	// Ends when start is closed, or on Close.
+	s.wg.Go(func() {
+		select {
+		case <-start:
+		case <-s.ctx.Done():
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.holds--
+		s.startRun()
+	})
+}
+
+// startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
 	if s.running || s.closed || s.holds > 0 || !s.hasTakers() {
 		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	s.running, s.stopRun = true, cancel
+	s.running, s.stopRun, s.failure = true, cancel, nil
+	s.clearRefusal()
 	// Ends with ctx: when the last subscription stops, or on Close.
 	s.wg.Go(func() {
 		s.run(ctx)
@@ -159,9 +203,17 @@ func (s *Subscriber) startRun() {
 		s.running = false
 		s.startRun()
 	})
+	if keeper, ok := s.cfg.Tenants.(freshKeeper); ok {
+		// Ends with ctx.
+		s.wg.Go(func() {
+			keeper.KeepFresh(ctx, func(tenant string, err error) {
+				s.logger.Error("Listing the endpoints of a tenant failed; retrying", err, watermill.LogFields{"tenant_id": tenant})
+			})
+		})
+	}
 }
 
-// hasTakers reports whether a subscription still takes events. s.mu is held.
+// hasTakers reports whether any subscription still accepts events. s.mu is held.
 func (s *Subscriber) hasTakers() bool {
 	for _, sub := range s.subscriptions {
 		if !sub.stopped {
@@ -171,8 +223,8 @@ func (s *Subscriber) hasTakers() bool {
 	return false
 }
 
-// recallUntaken makes the service send again what nobody took before a
-// subscription to topic existed. s.mu is held.
+// recallUntaken makes the service resend the events for topic that arrived
+// before any subscription accepted them. s.mu is held.
 func (s *Subscriber) recallUntaken(topic string) {
 	recall := false
 	for kind := range s.untakenKinds {
@@ -197,7 +249,7 @@ func (s *Subscriber) removeSubscription(sub *subscription) {
 	}
 }
 
-// onConfirmed is told what the confirmer has settled.
+// onConfirmed is called with the confirmations that the confirmer has resolved.
 func (s *Subscriber) onConfirmed(batch []confirmation) {
 	now := time.Now()
 	s.mu.Lock()
@@ -207,32 +259,41 @@ func (s *Subscriber) onConfirmed(batch []confirmation) {
 	}
 }
 
-// onRoom is told that the confirmation backlog has become smaller.
+// onRoom is called after the confirmation backlog has shrunk.
 func (s *Subscriber) onRoom() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wakeRoom()
 }
 
-// Close stops reading the stream, waits until the messages that handlers hold
-// are acked or nacked, at most for Config.DrainTimeout, sends the confirmations
-// that wait, and closes the output channels; all that within
-// Config.CloseTimeout. What was not acked stays unconfirmed and comes again
-// with the next connection; how many that are is logged.
+// Close stops reading the stream, waits up to Config.DrainTimeout for the
+// messages held by handlers to be acked or nacked, sends the pending
+// confirmations, and closes the output channels, all within
+// Config.CloseTimeout. Messages that were not acked stay unconfirmed and are
+// redelivered on the next connection; their number is logged.
 //
-// Close is idempotent and may be called from several goroutines: all wait for
-// the same end. The error is an [*UnconfirmedError] when acked messages could
-// not be confirmed.
+// Close waits, within that time, for hooks that are running. It may be called from
+// a hook, but then takes most of that time. If the client was closed first, nothing
+// can be confirmed anymore, and Close does not wait for confirmations.
+//
+// Close is idempotent and safe for concurrent use: all callers wait for the same
+// shutdown. It returns an [*UnconfirmedError] if acked messages could not be
+// confirmed.
 func (s *Subscriber) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
 }
 
 func (s *Subscriber) close() error {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CloseTimeout)
 	defer cancel()
 	drain, stopDrain := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer stopDrain()
+	// Application code, such as a hook, may never return. Wait for it only until
+	// the acked messages need the remaining time.
+	patience, stopWaiting := context.WithTimeout(ctx, s.cfg.DrainTimeout+(s.cfg.CloseTimeout-s.cfg.DrainTimeout)/2)
+	defer stopWaiting()
 	s.mu.Lock()
 	s.closed = true
 	subs := append([]*subscription(nil), s.subscriptions...)
@@ -244,18 +305,31 @@ func (s *Subscriber) close() error {
 	for _, sub := range subs {
 		s.stopSubscription(sub)
 	}
-	for _, sub := range subs {
-		sub.deliveries.Wait()
-	}
+	delivered := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { // ends with the last goroutine of the subscriber
+		for _, sub := range subs {
+			sub.deliveries.Wait()
+		}
+		close(delivered)
+		s.wg.Wait()
+		close(ended)
+	}()
+	waitUntil(patience, delivered)
 	s.cancel()
-	s.wg.Wait()
+	if !waitUntil(patience, ended) {
+		s.logger.Error("Close gave up waiting", errStillRunning, nil)
+	}
 	if s.quarantine != nil {
-		if left := s.quarantine.close(drain); left > 0 {
-			s.logger.Info("Events could not be put into the quarantine; they stay with the service", watermill.LogFields{"count": left})
+		if left := s.quarantine.close(drain, patience); left > 0 {
+			s.logger.Info("Events could not be stored in the quarantine and stay with the service", watermill.LogFields{"count": left})
 		}
 	}
 
-	unconfirmed := s.confirmer.close(ctx)
+	// Aborted requests need a moment to return.
+	sending, stopSending := context.WithTimeout(ctx, s.cfg.CloseTimeout-min(time.Second, s.cfg.CloseTimeout/10)-time.Since(began))
+	defer stopSending()
+	unconfirmed := s.confirmer.close(ctx, sending)
 	stats := s.Stats()
 	s.logger.Info("Subscriber closed", watermill.LogFields{
 		"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow, "unconfirmed": unconfirmed,
@@ -266,15 +340,46 @@ func (s *Subscriber) close() error {
 	return nil
 }
 
+// errStillRunning is logged when a hook or other application code did not return
+// while Close was waiting.
+var errStillRunning = errors.New("subscriber: a hook or other application code is still running")
+
+// waitUntil waits for done until ctx ends and reports whether done was closed.
+func waitUntil(ctx context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ended returns a channel that is closed when wg's counter reaches zero. Nothing
+// may be added to wg after that.
+func ended(wg *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() { // ends with the last goroutine wg counts
+		wg.Wait()
+		close(done)
+	}()
+	return done
+}
+
 // undeliverable reports an event that cannot be delivered.
 func (s *Subscriber) undeliverable(event gateway.Event, err error) {
-	s.logger.Error("A message cannot be delivered and stays unconfirmed", err, eventFields(event))
+	s.logger.Error("Message cannot be delivered; it stays unconfirmed", err, eventFields(event))
 	if s.cfg.Hooks.Undeliverable != nil {
 		s.cfg.Hooks.Undeliverable(event, err)
 	}
 }
 
-// eventFields are the IDs of an event for logs: never its payload, nor the URI.
+// eventFields returns the log fields that identify an event. They never include its
+// payload or payload URI.
 func eventFields(event gateway.Event) watermill.LogFields {
 	fields := watermill.LogFields{"event_type": string(event.Type())}
 	switch e := event.(type) {

@@ -7,15 +7,18 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -53,7 +56,7 @@ func TestAckLeadsToConfirmation(t *testing.T) {
 	}
 	msg.Ack()
 	f.waitConfirmed(1)
-	f.eventually("the context of the message ends after the ack", func() bool { return msg.Context().Err() != nil })
+	testkit.Eventually(f, "the context of the message ends after the ack", func() bool { return msg.Context().Err() != nil })
 }
 
 func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
@@ -81,7 +84,7 @@ func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
 func TestNackIsDeliveredAgainWithoutBlockingOtherKeys(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
-	cfg.Nack = subscriber.Backoff{Min: 50 * time.Millisecond, Max: 100 * time.Millisecond}
+	cfg.Nack = subscriber.Backoff{Initial: 50 * time.Millisecond, Max: 100 * time.Millisecond}
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.send(typeJSON, []byte("bad"), f.receiver)
@@ -259,7 +262,7 @@ func TestRedeliveryIsJoinedToTheOpenMessage(t *testing.T) {
 	msg := f.next(messages)
 	for i := range 3 {
 		f.server.CutStreams()
-		f.eventually("redelivery", func() bool { return sub.Stats().Joined == int64(i+1) })
+		testkit.Eventually(f, "redelivery", func() bool { return sub.Stats().Joined == int64(i+1) })
 	}
 	f.nothing(messages)
 	msg.Ack()
@@ -279,7 +282,7 @@ func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
 	f.ackN(messages, 3)
 	f.waitConfirmed(3)
 	f.server.CutStreams()
-	f.eventually("confirmed again", func() bool {
+	testkit.Eventually(f, "confirmed again", func() bool {
 		for _, e := range f.server.Ledger() {
 			if len(e.Confirmations) < 2 {
 				return false
@@ -354,7 +357,7 @@ func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
 	everything := f.subscribe(sub, subscriber.Everything)
 	data := f.subscribe(sub, subscriber.AllData)
 	release()
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 
 	tenant := f.server.AddTenant()
 	f.server.Authorize(f.server.Application(), tenant)
@@ -395,7 +398,7 @@ func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
 	}
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.Everything)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	hostile := []string{
 		`{`, `[]`, `{"event_type":"FILE_RECEIVED"}`, `{"event_type":"MESSAGE_RECEIVED"}`,
 		`{"event_type":"MESSAGE_RECEIVED","id":"no uuid","payload":"###"}`,
@@ -416,6 +419,38 @@ func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
 	}
 	if stats := sub.Stats(); stats.Malformed != int64(len(hostile)) || stats.Stream.Connects != 1 {
 		t.Errorf("Malformed = %d, Connects = %d; want %d and 1", stats.Malformed, stats.Stream.Connects, len(hostile))
+	}
+}
+
+// A service that sends what nobody can decode sends it all the time: the log tells of
+// some, and the count of the rest with a later one.
+func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	logger := testkit.NewLog()
+	sub, err := subscriber.New(f.config(), logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := f.subscribe(sub, subscriber.Everything)
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
+	for range 500 {
+		f.server.EmitRaw(f.server.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\n\n"))
+	}
+	f.send(typeJSON, []byte("good"))
+	f.next(messages).Ack()
+	if err := sub.Close(); err != nil {
+		t.Error(err)
+	}
+	count := func(level watermill.LogLevel) (n int) {
+		for _, line := range logger.Lines(level) {
+			if strings.Contains(line.Msg, "could not be decoded") {
+				n++
+			}
+		}
+		return n
+	}
+	if errs, debug := count(watermill.ErrorLogLevel), count(watermill.DebugLogLevel); errs != 20 || debug != 480 {
+		t.Errorf("%d errors and %d debug lines, want 20 and 480", errs, debug)
 	}
 }
 
@@ -467,11 +502,11 @@ func TestSilentStreamIsReconnected(t *testing.T) {
 	cfg.Client = f.newClient(clientConfig)
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
-	f.eventually("connected", func() bool { return f.server.Streams() == 1 })
+	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	lift := f.server.StallStreams() // no bytes, no end
 	defer lift()
 	f.sendN(1)
-	f.eventually("the watchdog reconnects", func() bool { return sub.Stats().Stream.Connects >= 3 })
+	testkit.Eventually(f, "the watchdog reconnects", func() bool { return sub.Stats().Stream.Connects >= 3 })
 	lift()
 	f.ackN(messages, 1)
 	f.waitConfirmed(1)
@@ -498,29 +533,6 @@ func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
 	msg.Ack()
 	f.ackN(messages, 2)
 	f.waitConfirmed(3)
-}
-
-func TestRefusedStreamEndsSubscriptions(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	refusal := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
-	select {
-	case _, open := <-messages:
-		if open {
-			t.Fatal("a message came")
-		}
-	case <-time.After(patience):
-		t.Fatal("the channel was not closed")
-	}
-	if stats := sub.Stats(); !errors.Is(stats.Stream.LastError, gateway.ErrForbidden) || stats.Stream.Connected {
-		t.Errorf("stream state = %+v", stats.Stream)
-	}
-	// Once the cause is gone, a new subscription works.
-	refusal.Lift()
-	f.sendN(1)
-	f.ackN(f.subscribe(sub, subscriber.AllData), 1)
-	f.waitConfirmed(1)
 }
 
 func TestStalledKeyGivesWayToOthers(t *testing.T) {
@@ -570,12 +582,12 @@ func TestConfigIsValidated(t *testing.T) {
 		"EventTypes":         func(c *subscriber.Config) { c.EventTypes = []gateway.EventType{"NOPE"} },
 		"MaxInFlight":        func(c *subscriber.Config) { c.MaxInFlight = -1 },
 		"MaxInFlightBytes":   func(c *subscriber.Config) { c.MaxInFlightBytes = -1 },
-		"Nack":               func(c *subscriber.Config) { c.Nack = subscriber.Backoff{Min: 2, Max: 1} },
+		"Nack":               func(c *subscriber.Config) { c.Nack = subscriber.Backoff{Initial: 2, Max: 1} },
 		"Order":              func(c *subscriber.Config) { c.Order = 7 },
 		"Payload.Mode":       func(c *subscriber.Config) { c.Payload.Mode = 9 },
 		"ClaimCheck":         func(c *subscriber.Config) { c.Payload.Mode = subscriber.PayloadClaimCheck },
 		"Confirm.MaxBatch":   func(c *subscriber.Config) { c.Confirm.MaxBatch = -1 },
-		"Payload.Retry":      func(c *subscriber.Config) { c.Payload.Retry = subscriber.Backoff{Min: 2, Max: 1} },
+		"Payload.Retry":      func(c *subscriber.Config) { c.Payload.Retry = subscriber.Backoff{Initial: 2, Max: 1} },
 		"MaxDownloads":       func(c *subscriber.Config) { c.Payload.MaxDownloads = -1 },
 		"CloseTimeout":       func(c *subscriber.Config) { c.CloseTimeout = -1 },
 		"Confirm.MaxBacklog": func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },

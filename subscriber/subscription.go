@@ -9,38 +9,36 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
-	"github.com/agrimill/agrimill/internal/payloadref"
-	"github.com/agrimill/agrimill/internal/setaside"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // subscription is one call of Subscribe. Its queues are guarded by
-// Subscriber.mu; out is sent to by the delivery goroutines only, and closed by
-// the goroutine that waited for all of them.
+// Subscriber.mu. Only the delivery goroutines send to out, and the goroutine that
+// waits for all of them closes it.
 type subscription struct {
 	topic string
 	out   chan *message.Message
-	// ended is the end of Subscribe's context.
+	// ended is closed when Subscribe's context ends.
 	ended <-chan struct{}
 
-	// stop is closed when nothing more is to be delivered: the context of
-	// Subscribe ended, or the subscriber closes.
+	// stop is closed when delivery has to stop because Subscribe's context ended
+	// or the subscriber is closing.
 	stop     chan struct{}
 	stopOnce sync.Once
 	// drained ends when open messages are no longer waited for. The contexts
-	// of all messages derive from it, not from Subscribe's context, so that
+	// of all messages derive from it rather than from Subscribe's context, so that
 	// handlers can finish their work during a graceful shutdown.
 	drained    context.Context
 	giveUp     context.CancelFunc
 	stopped    bool // no more deliveries are accepted
 	queues     map[string]*keyQueue
-	aside      asideSet
 	deliveries sync.WaitGroup
 
-	jobs chan job     // to goroutines that have nothing to do
-	idle atomic.Int64 // how many there are
+	jobs chan job     // to idle goroutines
+	idle atomic.Int64 // number of idle goroutines
 }
 
-// job is what a delivery goroutine has to do: to deliver what is in q until it is
+// job is the work of a delivery goroutine: to deliver the contents of q until it is
 // empty, or d alone.
 type job struct {
 	key string
@@ -48,15 +46,14 @@ type job struct {
 	d   *delivery
 }
 
-// maxIdle is how many goroutines of a subscription wait for something to deliver at
-// most.
+// maxIdle is the maximum number of idle goroutines of a subscription.
 const maxIdle = 64
 
-// keyQueue holds the deliveries of one order key. One goroutine works on it as
-// long as it is not empty.
+// keyQueue holds the deliveries of one order key. One goroutine works on it until
+// it is empty.
 type keyQueue struct {
 	items []*delivery
-	// nacks counts how often the head was nacked; reset when it is gone.
+	// nacks counts how often the head has been nacked.
 	nacks int
 }
 
@@ -65,11 +62,11 @@ func newSubscription(ctx context.Context, topic string) *subscription {
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), jobs: make(chan job),
 	}
-	sub.drained, sub.giveUp = context.WithCancel(setaside.NewContext(context.WithoutCancel(ctx), sub.aside.add))
+	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	return sub
 }
 
-// enqueue accepts d. s.mu is held, and sub is not stopped.
+// enqueue adds d. s.mu is held, and sub is not stopped.
 func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	if s.cfg.Order == Unordered {
 		s.start(sub, job{d: d})
@@ -85,18 +82,18 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	s.start(sub, job{key: d.order, q: q})
 }
 
-// start has j done by a goroutine that has nothing to do, or by a new one. s.mu is
-// held, and sub is not stopped.
+// start hands j to an idle goroutine, or to a new one. s.mu is held, and sub is not
+// stopped.
 func (s *Subscriber) start(sub *subscription, j job) {
 	select {
 	case sub.jobs <- j:
 	default:
-		// Ends with its job, or with the subscription; runSubscription waits for it.
+		// Ends with its job or with the subscription; runSubscription waits for it.
 		sub.deliveries.Go(func() { s.work(sub, j) })
 	}
 }
 
-// work does j, and then what else there is.
+// work does j, and then further jobs.
 func (s *Subscriber) work(sub *subscription, j job) {
 	for {
 		if j.q != nil {
@@ -119,22 +116,22 @@ func (s *Subscriber) work(sub *subscription, j job) {
 
 // workOne delivers d.
 func (s *Subscriber) workOne(sub *subscription, d *delivery) {
-	acked := s.deliver(sub, d, nil)
+	outcome := s.deliver(sub, d, nil)
 	s.mu.Lock()
-	last := s.settle(d, acked)
+	last := s.finish(d, outcome)
 	s.mu.Unlock()
 	if last {
 		s.release(d)
 	}
 }
 
-// workQueue delivers what is in q, one after the other, until it is empty.
+// workQueue delivers the contents of q, one after the other, until it is empty.
 func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 	s.mu.Lock()
 	d := q.items[0]
 	s.mu.Unlock()
 	for {
-		acked := s.deliver(sub, d, q)
+		outcome := s.deliver(sub, d, q)
 
 		var next *delivery
 		s.mu.Lock()
@@ -147,7 +144,7 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		} else {
 			delete(sub.queues, key)
 		}
-		closed := s.settle(d, acked)
+		closed := s.finish(d, outcome)
 		s.mu.Unlock()
 		if closed {
 			s.release(d)
@@ -161,39 +158,36 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 	}
 }
 
-// deliver offers d to the subscription until it is acked, and reports whether
-// it was. It gives up when the subscription stops before the message was
-// taken, when a taken message is not acked within the drain time, or when there
-// is no payload to be had.
-func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
+// deliver offers d to the subscription until it is acked or set aside, and returns
+// which. It leaves the message to others if the subscription stops before the message was received,
+// if a received message is not acked within the drain timeout, or if the payload is
+// unavailable.
+func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) msgctx.Outcome {
 	if d.payload != nil {
 		select {
 		case <-d.payload.ready:
 		case <-sub.stop:
-			return false
+			return msgctx.Left
 		}
 		if d.payload.err != nil {
-			return false
+			return msgctx.Left
 		}
 	}
-	policy := backoff.Policy{Min: s.cfg.Nack.Min, Max: s.cfg.Nack.Max}
+	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
 	for attempt := 0; !sub.over(); attempt++ {
 		msg, err := s.newMessage(d)
 		if err != nil {
 			s.undeliverable(d.event, err)
-			return false
+			return msgctx.Left
 		}
-		ctx := &messageContext{drained: sub.drained}
+		ctx := newMessageContext(sub.drained, s.opener(d))
 		msg.SetContext(ctx)
-		if open := s.opener(d); open != nil {
-			msg.SetContext(payloadref.NewContext(ctx, open))
-		}
-		size := int64(len(msg.Payload)) // the handler may change it
+		size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
 
 		select {
 		case <-sub.stop:
 			ctx.end()
-			return false
+			return msgctx.Left
 		case sub.out <- msg:
 		}
 		s.stats.delivered.Add(1)
@@ -201,43 +195,45 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) bool {
 		select {
 		case <-msg.Acked():
 			ctx.end()
-			return true
+			return msgctx.Acked
 		case <-msg.Nacked():
 			ctx.end()
 			s.stats.nacked.Add(1)
 		case <-sub.drained.Done():
 			ctx.end()
-			// An ack that came at the same time counts.
+			// An ack that arrived at the same time counts.
 			select {
 			case <-msg.Acked():
-				return true
+				return msgctx.Acked
 			default:
 			}
-			return false
+			return msgctx.Left
 		}
 		if d.payload != nil && d.payload.expired.Load() {
 			if !s.refresh(d, sub.stop) {
-				return false
+				return msgctx.Left
 			}
 			attempt = -1
 			continue
 		}
-		if sub.aside.take(msg.UUID) {
-			// Like an event that cannot be delivered: it stays unconfirmed, and
-			// the service delivers it again after the next reconnect.
-			s.stats.setAside.Add(1)
-			return false
+		if outcome := ctx.nack.Outcome(); outcome != msgctx.GivenBack {
+			// Treat it like an undeliverable event: it stays unconfirmed, and the
+			// service redelivers it after the next reconnect.
+			if outcome == msgctx.SetAside {
+				s.stats.setAside.Add(1)
+			}
+			return outcome
 		}
 		s.countNack(q)
 		if !sub.wait(policy.Delay(attempt)) {
-			return false
+			return msgctx.Left
 		}
 	}
-	return false
+	return msgctx.Left
 }
 
-// over reports whether nothing more is to be delivered. A select alone would
-// now and then still deliver to a reader that is there.
+// over reports whether delivery has to stop. The select in deliver alone would
+// sometimes still deliver if a reader is ready.
 func (sub *subscription) over() bool {
 	select {
 	case <-sub.stop:
@@ -249,8 +245,8 @@ func (sub *subscription) over() bool {
 	}
 }
 
-// wait waits before a nacked message is delivered again. It returns false when
-// the subscription stops.
+// wait waits before a nacked message is redelivered. It returns false if the
+// subscription stops first.
 func (sub *subscription) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -269,18 +265,18 @@ func (s *Subscriber) countNack(q *keyQueue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.nacks++
-	s.wakeRoom() // a queue that has become stalled can make room
+	s.wakeRoom() // a stalled queue can be evicted to free room
 }
 
-// stalledNacks is how often a message has to be nacked before the ones behind
-// it give way to other keys.
+// stalledNacks is how often a message has to be nacked before the messages queued
+// behind it are evicted in favor of other keys.
 const stalledNacks = 5
 
-// evictStalled gives up what waits behind messages that are nacked again and
-// again, so that a stalled key does not take all the room from the others. What
-// it gives up is not confirmed: the key takes nothing more until its queue is
-// empty, and then everything is asked for again, in order. s.mu is held; the
-// result is to be released.
+// evictStalled abandons what is queued behind messages that are nacked over and
+// over, so that a stalled key does not take up the whole in-flight window. The
+// evicted deliveries are not confirmed: the key accepts nothing until its queue is
+// empty, and then everything is redelivered in order. s.mu is held; the caller must
+// release the result.
 func (s *Subscriber) evictStalled() []*delivery {
 	var evicted []*delivery
 	for _, sub := range s.subscriptions {
@@ -290,7 +286,7 @@ func (s *Subscriber) evictStalled() []*delivery {
 			}
 			s.evictedKeys[key] = struct{}{}
 			for _, d := range q.items[1:] {
-				if s.settle(d, false) {
+				if s.finish(d, msgctx.Left) {
 					evicted = append(evicted, d)
 				}
 			}
@@ -301,9 +297,9 @@ func (s *Subscriber) evictStalled() []*delivery {
 	return evicted
 }
 
-// runSubscription ends the subscription when ctx ends or stop is closed: it
-// waits for the open messages, at most for the drain time, and closes the
-// channel after the last goroutine that could send to it has ended.
+// runSubscription shuts the subscription down when ctx ends or stop is closed: it
+// waits for the open messages, at most for the drain timeout, and closes the
+// channel after the last goroutine that could send on it has ended.
 func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	select {
 	case <-ctx.Done():
@@ -312,14 +308,14 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	s.stopSubscription(sub)
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
-	// No delivery is accepted any more (stopped is set), so nobody adds.
+	// stopped is set, so no delivery is accepted and nothing is added anymore.
 	sub.deliveries.Wait()
 	sub.giveUp()
 	close(sub.out)
 	s.removeSubscription(sub)
 }
 
-// stopSubscription ends intake for sub. It is idempotent.
+// stopSubscription stops intake for sub. It is idempotent.
 func (s *Subscriber) stopSubscription(sub *subscription) {
 	sub.stopOnce.Do(func() {
 		s.mu.Lock()

@@ -2,16 +2,17 @@ package subscriber
 
 import (
 	"context"
+	"strings"
 	"sync"
 )
 
-// tenantLookup is the default TenantResolver: it asks GET /tenants when it is
-// told to, and remembers the answer.
+// tenantLookup is the default TenantResolver: Sync calls GET /tenants and caches
+// the answer.
 type tenantLookup struct {
 	client Client
 
 	mu      sync.RWMutex
-	tenants map[string]string // endpoint ID → tenant ID
+	tenants map[string]string // endpoint ID in lower case → tenant ID
 }
 
 func newTenantLookup(client Client) *tenantLookup {
@@ -22,7 +23,7 @@ func newTenantLookup(client Client) *tenantLookup {
 func (l *tenantLookup) TenantOf(endpointID string) (string, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	tenant, ok := l.tenants[endpointID]
+	tenant, ok := l.tenants[strings.ToLower(endpointID)]
 	return tenant, ok
 }
 
@@ -35,7 +36,10 @@ func (l *tenantLookup) Sync(ctx context.Context) error {
 	tenants := make(map[string]string)
 	for _, tenant := range list {
 		for _, endpoint := range tenant.Endpoints {
-			tenants[endpoint.ID] = tenant.TenantID
+			tenants[strings.ToLower(endpoint.ID)] = tenant.TenantID
+		}
+		for _, endpoint := range tenant.Unreadable {
+			tenants[strings.ToLower(endpoint.EndpointID)] = tenant.TenantID
 		}
 	}
 	l.mu.Lock()

@@ -2,19 +2,19 @@ package subscriber
 
 import "github.com/agrimill/agrimill/gateway"
 
-// Topics that name more than one kind of event. Every other topic is either an
+// Topics that select more than one kind of event. Every other topic is either an
 // event type (MESSAGE_RECEIVED, FILE_RECEIVED, ENDPOINT_DELETED,
 // ENDPOINTS_LIST_CHANGED, AUTHORIZATION_ADDED, AUTHORIZATION_REVOKED) or a
-// message type, which takes the messages and files of that type.
+// message type, which selects the messages and files of that type.
 const (
-	// AllData takes every MESSAGE_RECEIVED and FILE_RECEIVED event.
+	// AllData selects every MESSAGE_RECEIVED and FILE_RECEIVED event.
 	AllData = "ALL_DATA"
-	// Everything takes every event, also those of types that this version does
-	// not know.
+	// Everything selects every event, including event types unknown to this
+	// version.
 	Everything = "EVERYTHING"
 )
 
-// topicTakes reports whether a subscription to topic takes an event of the
+// topicTakes reports whether a subscription to topic accepts an event of the
 // given event type and, for data, message type.
 func topicTakes(topic string, event gateway.EventType, messageType string) bool {
 	if topic == Everything || topic == string(event) {

@@ -73,7 +73,7 @@ func (m *multiverse) get(t *testing.T) *universe {
 func (m *multiverse) pubSub(t *testing.T) (message.Publisher, message.Subscriber) {
 	u := m.get(t)
 	cfg := u.server.ClientConfig()
-	cfg.Retry = gateway.RetryConfig{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
+	cfg.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 	client, err := gateway.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -85,10 +85,10 @@ func (m *multiverse) pubSub(t *testing.T) (message.Publisher, message.Subscriber
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := subscriber.Backoff{Min: 5 * time.Millisecond, Max: 200 * time.Millisecond}
+	short := subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 200 * time.Millisecond}
 	sub, err := subscriber.New(subscriber.Config{
 		Client: client, Unmarshaler: subscriber.EnvelopeUnmarshaler{},
-		Nack:      subscriber.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond},
+		Nack:      subscriber.Backoff{Initial: time.Millisecond, Max: 10 * time.Millisecond},
 		Reconnect: short,
 		Confirm:   subscriber.ConfirmConfig{MaxBatch: 500, MaxAge: 50 * time.Millisecond, Retry: short},
 		// The suite closes with messages open that it never acks.

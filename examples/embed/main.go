@@ -1,56 +1,121 @@
-// Command embed is agrimill in a program of one's own: bridge.go is all it takes
-// from the gateway into NATS JetStream.
+// Command embed shows how to store everything from the gateway in NATS JetStream. The
+// function run is all it takes. The rest starts a gateway and a NATS server, and checks the
+// result. The last line of the output is
 //
-//	go run ./examples/embed [-nats URL -gateway URL -token URL]
-//
-// With the addresses, and the credentials of the application in the environment
-// variables CLIENT_ID and CLIENT_SECRET, it runs until SIGINT or SIGTERM. Without
-// any it starts a gateway and a NATS server of its own, sends messages through,
-// and checks that each of them is stored once and confirmed. The exit status is
-// 0 when all is well, else 1.
+//	OK: 100 messages stored once and confirmed, 1 undecodable event quarantined
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
+	"log"
 	"os"
-	"os/signal"
-	"syscall"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(ctx, os.Args[1:], os.Getenv, os.Stdout)
-	stop()
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
+func run(ctx context.Context, config gateway.Config, natsURL string) error {
+	client, err := gateway.New(config)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "embed:", err)
-		os.Exit(1)
+		return err
+	}
+	defer client.Close()
+	sink, err := nats.New(nats.Config{URL: natsURL}, nil)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	sub, err := subscriber.New(subscriber.Config{Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink}}, nil)
+	if err != nil {
+		return err
+	}
+	r, err := router.New(router.Config{Poison: sink}, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := demo(ctx, 100, "iso:11783:-10:taskdata:zip"); err != nil {
+		log.Fatal(err)
 	}
 }
 
-func command(ctx context.Context, args []string, env func(string) string, out io.Writer) error {
-	flags := flag.NewFlagSet("embed", flag.ContinueOnError)
-	natsURL := flags.String("nats", "", "address of the NATS server")
-	config := gateway.Config{ClientID: env("CLIENT_ID"), ClientSecret: env("CLIENT_SECRET")}
-	flags.StringVar(&config.BaseURL, "gateway", "", "address of the gateway")
-	flags.StringVar(&config.TokenURL, "token", "", "address for tokens")
-	if err := flags.Parse(args); err != nil {
+func demo(ctx context.Context, count int, messageType string) error {
+	gate, err := gatewaytest.Start(gatewaytest.Config{})
+	if err != nil {
 		return err
 	}
-	switch given := []bool{*natsURL != "", config.BaseURL != "", config.TokenURL != ""}; {
-	case given[0] && given[1] && given[2]:
-		return bridge(ctx, config, *natsURL)
-	case given[0] || given[1] || given[2]:
-		return errors.New("-nats, -gateway and -token are needed together")
-	default:
-		return demo(ctx, out)
+	defer gate.Close()
+	dir, err := os.MkdirTemp("", "agrimill-embed-")
+	if err != nil {
+		return err
 	}
+	defer os.RemoveAll(dir)
+	server, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir})
+	if err != nil {
+		return err
+	}
+	server.Start()
+	defer server.WaitForShutdown()
+	defer server.Shutdown()
+	conn, err := natsgo.Connect("", natsgo.InProcessServer(server))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	quarantine, err := conn.SubscribeSync("agrimill.quarantine")
+	if err != nil {
+		return err
+	}
+
+	sender := gate.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
+	gate.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
+	for i := range count {
+		file := fmt.Appendf(nil, "task data %d", i)
+		if _, err := gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: file}); err != nil {
+			return err
+		}
+	}
+	running, stop := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	go func() { result <- run(running, gate.ClientConfig(), server.ClientURL()) }()
+	err = gate.WaitConfirmed(ctx, count)
+	if err == nil {
+		gate.EmitRaw(gate.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
+		_, err = quarantine.NextMsgWithContext(ctx)
+	}
+	stop()
+	if err := errors.Join(err, <-result); err != nil {
+		return err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	stream, err := js.Stream(ctx, "AGRIMILL")
+	if err != nil {
+		return err
+	}
+	if stored := stream.CachedInfo().State.Msgs; stored != uint64(count)+1 {
+		return fmt.Errorf("%d messages stored, want %d and the event in quarantine", stored, count)
+	}
+	fmt.Printf("OK: %d messages stored once and confirmed, 1 undecodable event quarantined\n", count)
+	return nil
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Application is an application that is registered with the service. Its
-// exported fields do not change.
+// Application is an application registered with the service. Its
+// exported fields do not change; see [Server.RotateClientSecret].
 type Application struct {
-	// ID and SoftwareVersionID go into PUT /endpoints.
+	// ID and SoftwareVersionID are used in PUT /endpoints.
 	ID, SoftwareVersionID string
-	// ClientID and ClientSecret are the credentials for a token.
+	// ClientID and ClientSecret are the credentials for token requests.
 	ClientID, ClientSecret string
 
 	server       *Server
@@ -24,13 +24,14 @@ type Application struct {
 	capabilities map[string]directions
 
 	// Guarded by Server.mu.
+	secret         string // the current one
 	authorizations []authorization
 	feed           feed
 	limiter        *rate.Limiter
 }
 
 // authorization is the triple (tenant, application, scope); the application is
-// the one that holds it.
+// the one that owns it.
 type authorization struct {
 	tenant *tenant
 	scope  string
@@ -52,7 +53,7 @@ func newApplication(s *Server, cfg ApplicationConfig) *Application {
 	version, _ := canonicalUUID(cfg.SoftwareVersionID)
 	app := &Application{
 		ID: id, SoftwareVersionID: version, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret,
-		server: s, anything: cfg.Capabilities == nil, capabilities: map[string]directions{},
+		secret: cfg.ClientSecret, server: s, anything: cfg.Capabilities == nil, capabilities: map[string]directions{},
 	}
 	for _, c := range cfg.Capabilities {
 		d := app.capabilities[c.MessageType]
@@ -82,7 +83,7 @@ func (a *Application) authorized(t *tenant, scope string) bool {
 	})
 }
 
-// AddApplication registers one more application. It is authorized for no
+// AddApplication registers another application. It is not authorized for any
 // tenant yet; see [Server.Authorize].
 func (s *Server) AddApplication(cfg ApplicationConfig) *Application {
 	s.helper()
@@ -101,7 +102,7 @@ func (s *Server) addApplication(cfg ApplicationConfig) (*Application, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.applications[app.ID] != nil || s.clients[app.ClientID] != nil {
-		return nil, badRequest("application %s or its client ID exists already", app.ID)
+		return nil, badRequest("application %s or its client ID already exists", app.ID)
 	}
 	s.applications[app.ID] = app
 	s.clients[app.ClientID] = app
@@ -109,7 +110,18 @@ func (s *Server) addApplication(cfg ApplicationConfig) (*Application, error) {
 	return app, nil
 }
 
-// Application is the default application. It exists from the start and is
+// RotateClientSecret replaces the application's client secret and returns the new one.
+// From then on, Application.ClientSecret is refused; tokens stay valid, see
+// [Server.ExpireTokens].
+func (s *Server) RotateClientSecret(app *Application) string {
+	secret := SecretPrefix + randomHex(24)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	app.secret = secret
+	return secret
+}
+
+// Application returns the default application. It exists from the start and is
 // authorized for [Server.Tenant].
 func (s *Server) Application() *Application { return s.defaultApp }
 

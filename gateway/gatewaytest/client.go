@@ -6,16 +6,16 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// ClientConfig is the configuration of a client of the default application:
-// addresses, credentials, service name, TLS. Set more fields before passing it
+// ClientConfig returns a client configuration for the default application:
+// URLs, credentials, service name, TLS. Set more fields before passing it
 // to gateway.New.
 func (s *Server) ClientConfig() gateway.Config { return s.defaultApp.ClientConfig() }
 
-// ClientConfig is the configuration of a client of this application.
+// ClientConfig returns a client configuration for this application.
 func (a *Application) ClientConfig() gateway.Config {
 	cfg := gateway.Config{
 		BaseURL: a.server.BaseURL(), TokenURL: a.server.TokenURL(),
-		ClientID: a.ClientID, ClientSecret: a.ClientSecret,
+		ClientID: a.ClientID, ClientSecret: gateway.Secret(a.ClientSecret),
 		ServiceName: a.server.cfg.ServiceName,
 		TLS:         a.server.ClientTLS(),
 	}
@@ -31,14 +31,14 @@ func (a *Application) ClientConfig() gateway.Config {
 	return cfg
 }
 
-// Client is a new client of the default application, made with
+// Client returns a new client for the default application, created with
 // [Server.ClientConfig] and closed together with the server.
 func (s *Server) Client() *gateway.Client {
 	s.helper()
 	return s.defaultApp.Client()
 }
 
-// Client is a new client of this application, closed together with the server.
+// Client returns a new client for this application, closed together with the server.
 func (a *Application) Client() *gateway.Client {
 	a.server.helper()
 	client, err := gateway.New(a.ClientConfig())
@@ -52,9 +52,9 @@ func (a *Application) Client() *gateway.Client {
 	return client
 }
 
-// HTTPClient is a plain HTTP client that trusts the server's certificate, for
-// tests that speak to the service without package gateway. The caller closes
+// HTTPClient returns a plain HTTP client that trusts the server's certificate, for
+// tests that call the service without package gateway. The caller must close
 // its idle connections.
 func (s *Server) HTTPClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.ClientTLS()}}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.ClientTLS(), ForceAttemptHTTP2: s.cfg.HTTP2}}
 }

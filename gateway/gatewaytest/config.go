@@ -11,26 +11,27 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// Values of [Config] fields that switch something off.
+// Values of [Config] fields that disable something.
 const (
-	// NoKeepAlive as [Config.KeepAlive] sends no comment lines.
+	// NoKeepAlive, as [Config.KeepAlive], sends no comment lines.
 	NoKeepAlive time.Duration = -1
-	// NoInline as [Config.InlineLimit] embeds no payload: every event carries a
+	// NoInline, as [Config.InlineLimit], embeds no payload: every event carries a
 	// payload_uri.
 	NoInline int64 = -1
-	// TokenExpiryOmitted as [Config.TokenLifetime] leaves expires_in out of the
+	// TokenExpiryOmitted, as [Config.TokenLifetime], omits expires_in from the
 	// token response; such tokens stay valid until [Server.ExpireTokens].
 	TokenExpiryOmitted time.Duration = -1
 )
 
-// TypesEncoding says which serialisations of the `types` parameter of
-// GET /events are understood. The specification does not show one.
+// TypesEncoding is which encodings of the `types` parameter of
+// GET /events are accepted. The specification does not show one.
 type TypesEncoding int
 
-// The values of [Config.TypesEncoding]. Under one that is not accepted the
-// request is answered 400.
+// The values of [Config.TypesEncoding]. A request with an encoding that is not
+// accepted is answered 400.
 const (
 	// TypesBoth accepts types=A&types=B, types=A,B and mixtures.
 	TypesBoth TypesEncoding = iota
@@ -40,8 +41,8 @@ const (
 	TypesComma
 )
 
-// TokenAuth says how the client credentials may be presented to the token
-// address. The specification does not show it.
+// TokenAuth is how the client credentials may be presented to the token
+// endpoint. The specification does not show it.
 type TokenAuth int
 
 // The values of [Config.TokenAuth].
@@ -54,25 +55,38 @@ const (
 	TokenAuthParams
 )
 
-// StreamPolicy says which of several open streams of one application get an
+// StreamPolicy is which of several open streams of one application receive an
 // event. The specification does not show it.
 type StreamPolicy int
 
 // The values of [Config.Streams].
 const (
-	// EveryStream gives every event to every open stream whose filter admits it.
+	// EveryStream sends every event to every open stream whose filter admits it.
 	EveryStream StreamPolicy = iota
-	// OneStream gives each message event to one open stream, in turn.
-	// What a stream had been given and not confirmed is replayed to the next
-	// stream that connects after it has ended. Lifecycle events go to all.
+	// OneStream sends each message event to one open stream, in turn.
+	// What a stream received but did not confirm is replayed to the next
+	// stream that connects after it has ended. Lifecycle events go to all streams.
 	OneStream
 )
 
-// FileOrder says where FILE_RECEIVED stands among the events of its chunks.
+// StreamHead is when the response head of GET /events is sent. The
+// specification does not show it.
+type StreamHead int
+
+// The values of [Config.StreamHead].
+const (
+	// HeadAtOnce sends the head as soon as the stream is opened.
+	HeadAtOnce StreamHead = iota
+	// HeadWithFirstEvent sends nothing before the first event, neither the head
+	// nor a comment.
+	HeadWithFirstEvent
+)
+
+// FileOrder is the position of FILE_RECEIVED among the events of its chunks.
 type FileOrder int
 
 // The values of [Config.FileOrder]. The specification promises [FileLast]; the
-// others are there to test that a receiver survives them.
+// others exist to test that a receiver copes with them.
 const (
 	// FileLast sends FILE_RECEIVED after all chunks.
 	FileLast FileOrder = iota
@@ -82,109 +96,116 @@ const (
 	FileBetween
 )
 
-// Config holds every decision that the specification leaves open, and the
+// Config contains every decision that the specification leaves open, and the
 // limits. The zero value is a working gateway; each field documents its default.
 type Config struct {
 	// Listen is the address of the service. Default "127.0.0.1:0" (a free port).
 	Listen string
 	// PayloadListen is the address of the second listener, which serves
-	// payload_uri without any authorization. Default: the host of Listen, a free
+	// payload_uri without authorization. Default: the host of Listen with a free
 	// port.
 	PayloadListen string
-	// ServiceName is the service's own name in the request headers
+	// ServiceName is the name of the service in the request headers
 	// (x-<name>-tenant-id). Default "router".
 	ServiceName string
-	// TLS serves both listeners over HTTPS with a certificate of the server's own
-	// CA. See [Server.ClientTLS], [Server.CertPool] and [Server.CACertPEM].
+	// TLS serves both listeners over HTTPS, with a certificate issued by the server's
+	// own CA. See [Server.ClientTLS], [Server.CertPool] and [Server.CACertPEM].
 	TLS bool
-	// Certificate changes the server's certificate before the CA signs it: an
-	// expired one, or one for another host. It is for loopback and the hosts of
-	// the listeners, and valid for a year, by default. Only with TLS.
+	// HTTP2 enables HTTP/2 on both listeners; faults that cut a connection then cut
+	// everything on it. Requires TLS. Default: HTTP/1.1 only.
+	HTTP2 bool
+	// Certificate modifies the server's certificate before the CA signs it, for example
+	// to expire it or to issue it for another host. By default the certificate is for
+	// loopback and the hosts of the listeners, and valid for a year. Requires TLS.
 	Certificate func(*x509.Certificate)
 
-	// TypesEncoding is what `types` may look like. Default: both encodings.
+	// TypesEncoding is which encodings of `types` are accepted. Default: both.
 	TypesEncoding TypesEncoding
-	// TokenAuth is how clients authenticate for a token. Default: both ways.
+	// TokenAuth is how clients may authenticate for a token. Default: both ways.
 	TokenAuth TokenAuth
-	// TokenLifetime is the validity of an access token, told in expires_in as
-	// whole seconds. Default 1 h. [TokenExpiryOmitted] tells none.
+	// TokenLifetime is the lifetime of an access token, sent in expires_in as
+	// whole seconds. Default 1 h; [TokenExpiryOmitted] omits it.
 	TokenLifetime time.Duration
 
-	// NoReplay leaves out what a new stream otherwise begins with: all
-	// unconfirmed messages in the order of their acceptance (but for those that
-	// are confirmed before the stream comes to them). Lifecycle events are never
-	// replayed: a client resynchronises with GET /tenants.
+	// NoReplay disables the replay at the start of a new stream. Replay sends all
+	// unconfirmed messages in order of acceptance, except those that
+	// are confirmed before the stream reaches them. Lifecycle events are never
+	// replayed: a client resynchronizes with GET /tenants.
 	NoReplay bool
-	// Streams says which open streams get an event. Default: every one.
+	// Streams is which open streams receive an event. Default: all of them.
 	Streams StreamPolicy
+	// StreamHead is when the head of an event stream is sent. Default: immediately.
+	StreamHead StreamHead
 	// KeepAlive is the interval of comment lines on an open stream.
 	// Default 15 s; [NoKeepAlive] sends none.
 	KeepAlive time.Duration
-	// ConfirmationLag is the time on the server's clock between the 202 of a
+	// ConfirmationLag is the time, on the server's clock, between the 202 of a
 	// confirmation and its effect: until then the message is still replayed.
-	// Default 0: at once.
+	// Default 0: immediate effect.
 	ConfirmationLag time.Duration
-	// StrictConfirmations answers 400 to a request that holds a
-	// (message_id, endpoint_id) pair the application never had in that tenant, or
-	// whose endpoint is deleted; then none of the request is carried out. Default: such pairs are ignored
-	// and the answer is 202.
+	// StrictConfirmations answers 400 to a request with a
+	// (message_id, endpoint_id) pair that the application never had in that tenant, or
+	// whose endpoint is deleted; nothing in that request takes effect. By default such
+	// pairs are ignored and the answer is 202.
 	StrictConfirmations bool
 
 	// ChunkSize is the largest payload, in bytes, that is delivered as one
 	// message; a larger one is split. Default 1 MiB.
 	ChunkSize int64
 	// InlineLimit is the largest payload, in bytes, that is embedded in its
-	// event; a larger one gets a payload_uri. Default 64 KiB. [NoInline] embeds none.
+	// event; a larger one gets a payload_uri. Default 32 KiB, which keeps every
+	// line of a message event below 64 KiB, a limit that clients may have.
+	// [NoInline] embeds none.
 	InlineLimit int64
-	// MaxPayloadSize is the largest payload, in bytes, that POST /messages takes;
+	// MaxPayloadSize is the largest payload, in bytes, that POST /messages accepts;
 	// a larger one is answered 413. Default 256 MiB.
 	MaxPayloadSize int64
-	// FileTypes lists message types whose payloads are delivered as
-	// FILE_RECEIVED alone, with one message ID, when they are small enough not to
-	// be split. Default: none; small payloads come as MESSAGE_RECEIVED.
+	// FileTypes lists message types whose payloads, if small enough not to be
+	// split, are delivered as FILE_RECEIVED alone, with one message ID.
+	// Default: none; small payloads are delivered as MESSAGE_RECEIVED.
 	FileTypes []string
-	// FileOrder is the place of FILE_RECEIVED among its chunks. Default: last.
+	// FileOrder is the position of FILE_RECEIVED among its chunks. Default: last.
 	FileOrder FileOrder
-	// OmitOptionalFields leaves out the fields of events that the specification
-	// does not require and that carry nothing of the sender: received_at and
+	// OmitOptionalFields omits the event fields that the specification
+	// does not require and that carry no data from the sender: received_at and
 	// tenant_id.
 	OmitOptionalFields bool
 
 	// RateLimit is the number of requests per second that one application may
-	// make over all its endpoints; above it the answer is 429 with the message
+	// make across all its endpoints; beyond it the answer is 429 with the message
 	// `rate limit exceeded` and no Retry-After. Default 0: no limit.
 	RateLimit float64
 	// RateBurst is the size of the token bucket. Default: RateLimit rounded up.
 	RateBurst int
 
-	// PayloadLifetime is the validity of a payload_uri from the moment its event
-	// is written to a stream. Default 15 min, which is also the most: the
-	// specification allows no more.
+	// PayloadLifetime is the lifetime of a payload_uri, starting when its event
+	// is written to a stream. Default 15 min, which is also the maximum that the
+	// specification allows.
 	PayloadLifetime time.Duration
-	// PayloadExpiredStatus is the answer to an expired payload_uri. Default 403,
-	// as object stores answer to an expired signed address.
+	// PayloadExpiredStatus is the status for an expired payload_uri. Default 403,
+	// which object stores return for an expired signed URL.
 	PayloadExpiredStatus int
-	// PayloadNoRange makes the payload host ignore Range and answer the whole
-	// payload with 200. Default: ranges are served.
+	// PayloadNoRange makes the payload host ignore Range and return the whole
+	// payload with 200. Default: ranges are supported.
 	PayloadNoRange bool
 	// ReleaseConfirmed frees a payload soon after all its messages are confirmed
-	// and every open stream has passed them. Default: when its last payload_uri
-	// has expired too. For runs that send more than fits into memory.
+	// and every open stream has passed them. By default it is freed only when its last
+	// payload_uri has expired too. Use it for runs that send more than fits into memory.
 	ReleaseConfirmed bool
 
-	// ControlPrefix is the path below which the control API answers, for example
-	// "/_control". It refuses callers that are not on a loopback address, requests
-	// that a proxy has forwarded, and web pages. What it can do is listed in control.go.
+	// ControlPrefix is the path below which the control API is served, for example
+	// "/_control". It rejects callers that are not on a loopback address, forwarded
+	// requests, and web pages. control.go lists what it can do.
 	// Default "": there is no control API.
 	ControlPrefix string
 
 	// Application describes the default application.
 	Application ApplicationConfig
 
-	// Now is the clock. Default [time.Now]. [Server.Advance] adds to it.
+	// Now is the time source. Default [time.Now]. [Server.Advance] adds to it.
 	Now func() time.Time
-	// Logger gets one line a request, without secrets, payloads or queries.
-	// Nil is silent.
+	// Logger receives one line per request, without secrets, payloads or queries.
+	// Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -202,7 +223,7 @@ func (c *Config) setDefaults() {
 	def(&c.TokenLifetime, time.Hour)
 	def(&c.KeepAlive, 15*time.Second)
 	def(&c.ChunkSize, 1<<20)
-	def(&c.InlineLimit, 64<<10)
+	def(&c.InlineLimit, 32<<10)
 	def(&c.MaxPayloadSize, 256<<20)
 	def(&c.PayloadLifetime, maxPayloadLifetime)
 	def(&c.PayloadExpiredStatus, http.StatusForbidden)
@@ -227,60 +248,44 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// Validate reports the first field with a value that makes no sense. It
-// expects a Config as the caller wrote it: zero means default and is valid.
+// ErrConfig is matched by the errors of [Config.Validate] and [Start].
+var ErrConfig = errors.New("gatewaytest: invalid configuration")
+
+// Validate reports every field with an invalid value; the error matches
+// [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
 	c.setDefaults()
-	bad := func(field, rule string) error { return fmt.Errorf("gatewaytest: Config.%s %s", field, rule) }
-	for field, addr := range map[string]string{"Listen": c.Listen, "PayloadListen": c.PayloadListen} {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return bad(field, "must be host:port")
-		}
+	var e validate.Errors
+	for _, a := range []struct{ field, address string }{{"Listen", c.Listen}, {"PayloadListen", c.PayloadListen}} {
+		_, _, err := net.SplitHostPort(a.address)
+		e.Check(err == nil, a.field, "must be host:port")
 	}
-	switch {
-	case !isHeaderToken(c.ServiceName):
-		return bad("ServiceName", "must be usable in a header name")
-	case c.TypesEncoding < TypesBoth || c.TypesEncoding > TypesComma:
-		return bad("TypesEncoding", "is unknown")
-	case c.TokenAuth < TokenAuthBoth || c.TokenAuth > TokenAuthParams:
-		return bad("TokenAuth", "is unknown")
-	case c.Streams < EveryStream || c.Streams > OneStream:
-		return bad("Streams", "is unknown")
-	case c.FileOrder < FileLast || c.FileOrder > FileBetween:
-		return bad("FileOrder", "is unknown")
-	case c.TokenLifetime < 0 && c.TokenLifetime != TokenExpiryOmitted:
-		return bad("TokenLifetime", "must not be negative")
-	case c.KeepAlive < 0 && c.KeepAlive != NoKeepAlive:
-		return bad("KeepAlive", "must not be negative")
-	case c.ConfirmationLag < 0:
-		return bad("ConfirmationLag", "must not be negative")
-	case c.ChunkSize < 0:
-		return bad("ChunkSize", "must not be negative")
-	case c.InlineLimit < 0 && c.InlineLimit != NoInline:
-		return bad("InlineLimit", "must not be negative")
-	case c.MaxPayloadSize < 0:
-		return bad("MaxPayloadSize", "must not be negative")
-	case c.RateLimit < 0:
-		return bad("RateLimit", "must not be negative")
-	case c.RateBurst < 0:
-		return bad("RateBurst", "must not be negative")
-	case c.PayloadLifetime < 0:
-		return bad("PayloadLifetime", "must not be negative")
-	case c.PayloadLifetime > maxPayloadLifetime:
-		return bad("PayloadLifetime", "must not be longer than 15 minutes")
-	case c.PayloadExpiredStatus < 400 || c.PayloadExpiredStatus > 499:
-		return bad("PayloadExpiredStatus", "must be a 4xx status")
-	case c.ControlPrefix != "" && (!strings.HasPrefix(c.ControlPrefix, "/") || len(c.ControlPrefix) < 2 || strings.HasSuffix(c.ControlPrefix, "/")):
-		return bad("ControlPrefix", `must look like "/_control"`)
-	}
-	if err := c.Application.validate(); err != nil {
-		return fmt.Errorf("gatewaytest: Config.Application: %w", err)
-	}
-	return nil
+	e.Check(isHeaderToken(c.ServiceName), "ServiceName", "must be usable in a header name")
+	e.Check(c.TypesEncoding >= TypesBoth && c.TypesEncoding <= TypesComma, "TypesEncoding", "must be one of the named constants")
+	e.Check(c.TokenAuth >= TokenAuthBoth && c.TokenAuth <= TokenAuthParams, "TokenAuth", "must be one of the named constants")
+	e.Check(c.Streams >= EveryStream && c.Streams <= OneStream, "Streams", "must be one of the named constants")
+	e.Check(!c.HTTP2 || c.TLS, "HTTP2", "requires TLS")
+	e.Check(c.StreamHead >= HeadAtOnce && c.StreamHead <= HeadWithFirstEvent, "StreamHead", "must be one of the named constants")
+	e.Check(c.FileOrder >= FileLast && c.FileOrder <= FileBetween, "FileOrder", "must be one of the named constants")
+	e.Check(c.TokenLifetime >= 0 || c.TokenLifetime == TokenExpiryOmitted, "TokenLifetime", "must not be negative")
+	e.Check(c.KeepAlive >= 0 || c.KeepAlive == NoKeepAlive, "KeepAlive", "must not be negative")
+	validate.NotNegative(&e, "ConfirmationLag", c.ConfirmationLag)
+	validate.NotNegative(&e, "ChunkSize", c.ChunkSize)
+	e.Check(c.InlineLimit >= 0 || c.InlineLimit == NoInline, "InlineLimit", "must not be negative")
+	validate.NotNegative(&e, "MaxPayloadSize", c.MaxPayloadSize)
+	validate.NotNegative(&e, "RateLimit", c.RateLimit)
+	validate.NotNegative(&e, "RateBurst", c.RateBurst)
+	validate.NotNegative(&e, "PayloadLifetime", c.PayloadLifetime)
+	e.Check(c.PayloadLifetime <= maxPayloadLifetime, "PayloadLifetime", "must not be longer than 15 minutes")
+	e.Check(c.PayloadExpiredStatus >= 400 && c.PayloadExpiredStatus <= 499, "PayloadExpiredStatus", "must be a 4xx status")
+	e.Check(c.ControlPrefix == "" || strings.HasPrefix(c.ControlPrefix, "/") && len(c.ControlPrefix) >= 2 && !strings.HasSuffix(c.ControlPrefix, "/"),
+		"ControlPrefix", `must look like "/_control"`)
+	e.Join("Application", c.Application.validate())
+	return e.Err(ErrConfig)
 }
 
-// ApplicationConfig describes an application as the service's administration
-// knows it. The zero value is an application whose software version allows
+// ApplicationConfig describes an application as registered with the service.
+// The zero value is an application whose software version allows
 // every message type in both directions.
 type ApplicationConfig struct {
 	// ID is the application ID, a UUID. Default: generated.
@@ -291,23 +296,19 @@ type ApplicationConfig struct {
 	ClientID string
 	// ClientSecret is the OAuth client secret. Default: generated.
 	ClientSecret string
-	// Capabilities are those of the software version: an endpoint may only be
-	// given a subset. Nil (the default) allows every message type in both
+	// Capabilities are those of the software version: an endpoint may only have
+	// a subset. Nil (the default) allows every message type in both
 	// directions; an empty, non-nil list allows none.
 	Capabilities []gateway.EndpointCapability
 }
 
 func (c ApplicationConfig) validate() error {
-	if c.ID != "" && !isUUID(c.ID) {
-		return errors.New("ID must be a UUID")
+	var e validate.Errors
+	e.Check(c.ID == "" || isUUID(c.ID), "ID", "must be a UUID")
+	e.Check(c.SoftwareVersionID == "" || isUUID(c.SoftwareVersionID), "SoftwareVersionID", "must be a UUID")
+	for i, capability := range c.Capabilities {
+		e.Check(capability.MessageType != "" && (capability.Direction.CanSend() || capability.Direction.CanReceive()),
+			fmt.Sprintf("Capabilities[%d]", i), "must name a message type and a direction")
 	}
-	if c.SoftwareVersionID != "" && !isUUID(c.SoftwareVersionID) {
-		return errors.New("SoftwareVersionID must be a UUID")
-	}
-	for _, capability := range c.Capabilities {
-		if capability.MessageType == "" || !capability.Direction.CanSend() && !capability.Direction.CanReceive() {
-			return errors.New("Capabilities must name a message type and a direction")
-		}
-	}
-	return nil
+	return e.Err(ErrConfig)
 }

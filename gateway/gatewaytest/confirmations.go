@@ -8,13 +8,13 @@ import (
 
 // POST /confirmations (confirmMessages).
 //
-// Honours: the tenant header (400, 403); at least one confirmation, each with
-// two UUIDs (400, and then none of them is carried out); 202 without a body; the
-// same message at several endpoints separately; the time between 202 and effect
-// (Config.ConfirmationLag); confirming again, which is counted and changes
-// nothing. No cap on their number.
+// Implements: the tenant header (400, 403); at least one confirmation, each with
+// two UUIDs (otherwise 400, and nothing takes effect); 202 without a body; separate
+// confirmations of the same message at several endpoints; the time between 202 and
+// effect (Config.ConfirmationLag); repeated confirmations, which are counted and have
+// no effect. Their number is not limited.
 // A pair the application never had in the tenant is ignored and counted
-// (Server.UnknownConfirmations), or 400 under Config.StrictConfirmations.
+// (Server.UnknownConfirmations), or answered 400 with Config.StrictConfirmations.
 
 func (s *Server) handleConfirm(w http.ResponseWriter, r *request) error {
 	tenantID, err := s.uuidHeader(r, gateway.KeyTenantID)
@@ -26,7 +26,7 @@ func (s *Server) handleConfirm(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if len(body.Confirmations) == 0 {
-		return badRequest("confirmations must hold at least one item")
+		return badRequest("confirmations must have at least one item")
 	}
 	for n := range body.Confirmations {
 		c := &body.Confirmations[n]
@@ -59,8 +59,8 @@ func (s *Server) confirm(app *Application, tenantID string, confirmations []gate
 	return err
 }
 
-// confirmAllLocked returns the entries as they are after the confirmation when
-// somebody wants to see them.
+// confirmAllLocked returns the entries as they are after the confirmation if
+// there are hooks.
 func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) ([]LedgerEntry, []func(LedgerEntry), error) {
 	t, err := s.tenantLocked(app, tenantID, "")
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmatio
 	return confirmed, hooks, nil
 }
 
-// UnknownConfirmations is the number of confirmations that named a pair the
+// UnknownConfirmations returns the number of confirmations of pairs that the
 // application never had in the tenant.
 func (s *Server) UnknownConfirmations() int {
 	s.mu.Lock()

@@ -10,10 +10,10 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// The control API: what the Go methods do, for programs in other languages and
-// for people with curl. It answers below Config.ControlPrefix, in JSON, to
-// callers on a loopback address only, and not to web pages. Errors have the
-// shape of the service. It needs no access token.
+// The control API offers what the Go methods do, for programs in other languages and
+// for use with curl. It answers below Config.ControlPrefix, in JSON, only to
+// callers on a loopback address, and not to web pages. Its errors have the same
+// shape as those of the service. It requires no access token.
 //
 //	GET    /state                     applications, tenants, endpoints, open streams
 //	POST   /applications              {"capabilities"?: [{"message_type","direction"}]} → 201 with credentials
@@ -21,7 +21,7 @@ import (
 //	POST   /authorizations            {"application_id","tenant_id","scope"?}
 //	DELETE /authorizations            ?application_id=&tenant_id=&scope=
 //	DELETE /endpoints/{id}            the user deletes an endpoint (service ID)
-//	PUT    /endpoints/{id}/name       {"name"}: the user names it; "" goes back
+//	PUT    /endpoints/{id}/name       {"name"}: the user names it; "" restores the original name
 //	PUT    /routes                    {"from","to","open","message_types"?}
 //	GET    /ledger                    {"entries": […]}
 //	POST   /streams/cut               → {"streams": n}
@@ -86,10 +86,10 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		s.writeError(w, r, forbidden("the control API answers on loopback only"))
 		return
 	}
-	// Behind a proxy on this machine everybody comes from loopback.
+	// Behind a proxy on this machine, every request comes from loopback.
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip"} {
 		if len(r.Header[name]) > 0 {
-			s.writeError(w, r, forbidden("the control API does not answer requests that were forwarded"))
+			s.writeError(w, r, forbidden("the control API does not answer forwarded requests"))
 			return
 		}
 	}
@@ -100,8 +100,8 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// isLoopback takes host or host:port. The Host header is checked too, so that a
-// name that somebody else resolves to loopback is refused.
+// isLoopback accepts host or host:port. The Host header is checked too, so that
+// other names that resolve to loopback are rejected.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *Server) applicationByID(id string) (*Application, error) {
 	if app := s.applications[id]; app != nil {
 		return app, nil
 	}
-	return nil, badRequest("there is no application %s", id)
+	return nil, badRequest("no such application: %s", id)
 }
 
 func (s *Server) controlSetName(r *http.Request) (any, error) {
@@ -273,7 +273,7 @@ func (s *Server) controlLedger(*http.Request) (any, error) {
 	return map[string]any{"entries": list}, nil
 }
 
-// notNil makes an empty list on the wire of what would be null.
+// notNil returns an empty slice for nil, so that JSON has an empty list instead of null.
 func notNil(times []time.Time) []time.Time {
 	if times == nil {
 		return []time.Time{}
@@ -296,8 +296,8 @@ func (s *Server) controlClock(r *http.Request) (any, error) {
 	return map[string]time.Time{"now": s.Now()}, nil
 }
 
-// controlFault has the fields of Fault that JSON can say. Durations are strings
-// such as "2s".
+// controlFault contains the fields of Fault that JSON can represent. Durations are
+// strings such as "2s".
 type controlFault struct {
 	Operation   Operation         `json:"operation"`
 	Skip        int               `json:"skip"`
@@ -383,7 +383,7 @@ func (s *Server) controlLift(r *http.Request) (any, error) {
 	}
 	s.mu.Unlock()
 	if found == nil {
-		return nil, statusError(http.StatusNotFound, "there is no such fault")
+		return nil, statusError(http.StatusNotFound, "no such fault")
 	}
 	found.Lift()
 	return nil, nil

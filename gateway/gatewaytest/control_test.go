@@ -132,7 +132,7 @@ func TestControlAPIRefuses(t *testing.T) {
 // The documentation lists every request of the control API and every field of a
 // fault.
 func TestControlAPIIsDocumented(t *testing.T) {
-	source, document := read(t, "control.go"), read(t, "../../docs/getting-started.md")
+	source, document := read(t, "control.go"), read(t, "../../docs/emulator.md")
 	for name, pattern := range map[string]string{"request": `handle\("([^"]+)"`, "field": `\bjson:"([a-z_]+)"`} {
 		text := source
 		if name == "field" {

@@ -1,8 +1,8 @@
-// Package gatewaytest is the gateway service itself, in memory, on a real HTTP
-// listener on loopback: the token endpoint, all six operations, the event
-// stream, routing, lifecycle, limits and errors of the specification, for the
-// tests of applications and for local runs. No part of it knows the client of
-// package gateway: whatever speaks HTTP can use it.
+// Package gatewaytest is an in-memory implementation of the gateway service on a real
+// HTTP listener on loopback: the token endpoint, all six operations, the event
+// stream, routing, lifecycle, limits and errors of the specification. It is meant for
+// application tests and local runs. It does not depend on the client of
+// package gateway: any HTTP client can use it.
 //
 // # In a test
 //
@@ -16,41 +16,48 @@
 //		s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}, Subscribe: []string{"doc:pdf"}})
 //		client := s.Client()
 //		stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
-//		require.NoError(t, err)
-//		require.NoError(t, client.SendMessage(t.Context(), gateway.SendMessageRequest{
-//			TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}))
+//		if err != nil {
+//			t.Fatal(err)
+//		}
+//		if err := client.SendMessage(t.Context(), gateway.SendMessageRequest{
+//			TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}); err != nil {
+//			t.Fatal(err)
+//		}
 //		raw, err := stream.Next()
-//		require.NoError(t, err)
+//		if err != nil {
+//			t.Fatal(err)
+//		}
 //		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
-//		require.NoError(t, err)
-//		require.Equal(t, "hello", string(event.(*gateway.MessageReceived).Payload))
+//		if err != nil || string(event.(*gateway.MessageReceived).Payload) != "hello" {
+//			t.Errorf("got %+v, %v, want hello", event, err)
+//		}
 //	}
 //
-// # What can be done with it
+// # What it can do
 //
-//   - Configure: [Config] holds every decision that the specification leaves
+//   - Configure: [Config] contains every decision that the specification leaves
 //     open, and the limits.
 //   - Populate: [Server.AddApplication], [Server.AddTenant], [Server.AddEndpoint],
 //     and [Server.Send] for messages without HTTP.
-//   - Play the user: [Server.Authorize], [Server.Revoke],
+//   - Act as the user: [Server.Authorize], [Server.Revoke],
 //     [Server.DeleteEndpointByUser], [Server.SetUserName], [Server.SetRoute].
-//   - Break things: [Server.Inject] for one operation, [Server.CutStreams],
+//   - Inject faults: [Server.Inject] for one operation, [Server.CutStreams],
 //     [Server.StallStreams], [Server.EmitRaw], [Server.RedeliverUnconfirmed],
 //     [Server.ExpireTokens], [Server.Stop] and [Server.Restart].
 //   - Observe: [Server.Ledger] has an entry for every message at every receiving
 //     endpoint, with its digest, deliveries and confirmations; [Server.Wait] and
-//     its variants block until it looks as expected, without polling;
+//     its variants block, without polling, until the ledger looks as expected;
 //     [Server.OnConfirm] and [Server.Stats].
-//   - Move time: [Server.Advance].
-//   - Find leaks: what is secret begins with [SecretPrefix], [TokenPrefix] or
+//   - Control time: [Server.Advance].
+//   - Find leaks: all secrets begin with [SecretPrefix], [TokenPrefix] or
 //     [SignaturePrefix].
 //
 // The same is available over HTTP below [Config.ControlPrefix]; see control.go.
-// The program examples/emulator makes use of that.
+// The command `agrimill emulator` uses it.
 //
 // # Differences from a real service
 //
-// Everything is in memory and gone at the end. Messages are kept until they are
-// confirmed, without a time limit. The service speaks HTTP/1.1. Each file of
-// the package that stands for an operation begins with what it honours.
+// Everything is in memory and lost at the end. Messages are kept until they are
+// confirmed, without a time limit. The service speaks HTTP/1.1 by default. Each file of
+// the package that represents an operation begins with what it implements.
 package gatewaytest

@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,14 +12,15 @@ import (
 // PUT /endpoints/{externalId} (putEndpoint) and DELETE /endpoints/{externalId}
 // (deleteEndpoint).
 //
-// Honours: the shape of externalId, with any of its characters escaped or not;
+// Implements: the format of externalId, with its characters escaped or not;
 // the tenant header; the scope endpoints:manage (403); every field of the body
 // with its rule; 201 for a new endpoint, 200 for a reconfigured one; capabilities
 // as a subset of the software version's (400); farming_software as an alias of
-// cloud_software; the legacy types refused; a generated name when none is given;
-// 413 for a body above 1 MiB; 204 and 404 for DELETE; the events that follow
+// cloud_software; rejection of the legacy types; a generated name if none is given;
+// 413 for a body above 1 MiB; 204 and 404 for DELETE; the resulting events
 // (ENDPOINT_DELETED to the owner, then ENDPOINTS_LIST_CHANGED to all that see it).
 // An endpoint is one (tenant, application, external ID): other applications may
+// use the same external ID. An application_id that is not the caller's is 403.
 // use the same external ID. An application_id that is not the caller's is 403.
 
 const (
@@ -26,16 +28,32 @@ const (
 	maxPutBody    = 1 << 20
 )
 
-// putBody tells what is missing from what is empty.
+// putBody distinguishes missing from empty fields.
 type putBody struct {
-	Name              *string                         `json:"name"`
-	ApplicationID     *string                         `json:"application_id"`
-	SoftwareVersionID *string                         `json:"software_version_id"`
-	Capabilities      *[]gateway.EndpointCapability   `json:"capabilities"`
-	Subscriptions     *[]gateway.EndpointSubscription `json:"subscriptions"`
-	EndpointType      *gateway.EndpointType           `json:"endpoint_type"`
-	AllowDeleteByUser *bool                           `json:"allow_delete_by_user"`
-	ConnectionsURI    *string                         `json:"connections_uri"`
+	Name              *string                            `json:"name"`
+	ApplicationID     *string                            `json:"application_id"`
+	SoftwareVersionID *string                            `json:"software_version_id"`
+	Capabilities      list[gateway.EndpointCapability]   `json:"capabilities"`
+	Subscriptions     list[gateway.EndpointSubscription] `json:"subscriptions"`
+	EndpointType      *gateway.EndpointType              `json:"endpoint_type"`
+	AllowDeleteByUser *bool                              `json:"allow_delete_by_user"`
+	ConnectionsURI    *string                            `json:"connections_uri"`
+}
+
+// list is a required array. null counts as an empty one, because clients in some
+// languages serialize empty lists that way.
+type list[T any] struct {
+	given bool
+	items []T
+}
+
+// UnmarshalJSON is called if the field is present, even if it is null.
+func (l *list[T]) UnmarshalJSON(data []byte) error {
+	l.given, l.items = true, []T{}
+	if string(data) == "null" {
+		return nil
+	}
+	return json.Unmarshal(data, &l.items)
 }
 
 func (s *Server) handlePutEndpoint(w http.ResponseWriter, r *request) error {
@@ -55,7 +73,7 @@ func (s *Server) handlePutEndpoint(w http.ResponseWriter, r *request) error {
 	case gateway.EndpointTypeFarmingSoftware: //nolint:staticcheck // the service still accepts the deprecated alias
 		*body.EndpointType = gateway.EndpointTypeCloudSoftware
 	default:
-		return badRequest("endpoint_type %s can not be created", *body.EndpointType)
+		return badRequest("endpoint_type %s cannot be created", *body.EndpointType)
 	}
 	s.mu.Lock()
 	t, err := s.tenantLocked(r.app, tenantID, gateway.ScopeEndpointsManage)
@@ -96,7 +114,7 @@ func (s *Server) deleteEndpoint(app *Application, tenantID, externalID string) e
 	}
 	e := t.find(app, externalID)
 	if e == nil {
-		return statusError(http.StatusNotFound, "there is no endpoint with this external ID")
+		return statusError(http.StatusNotFound, "no endpoint has this external ID")
 	}
 	s.changeLocked(t, func() { s.removeLocked(e) })
 	s.changedLocked()
@@ -121,9 +139,9 @@ func (b putBody) validate(app *Application) error {
 		return missing("application_id")
 	case b.SoftwareVersionID == nil:
 		return missing("software_version_id")
-	case b.Capabilities == nil:
+	case !b.Capabilities.given:
 		return missing("capabilities")
-	case b.Subscriptions == nil:
+	case !b.Subscriptions.given:
 		return missing("subscriptions")
 	case b.EndpointType == nil:
 		return missing("endpoint_type")
@@ -144,7 +162,7 @@ func (b putBody) validate(app *Application) error {
 	if version != app.SoftwareVersionID {
 		return badRequest("software version %s is not known for the application", version)
 	}
-	for n, c := range *b.Capabilities {
+	for n, c := range b.Capabilities.items {
 		switch {
 		case c.MessageType == "":
 			return missing("capabilities[].message_type")
@@ -154,7 +172,7 @@ func (b putBody) validate(app *Application) error {
 			return badRequest("Capability for %s not valid", c.MessageType)
 		}
 	}
-	for _, sub := range *b.Subscriptions {
+	for _, sub := range b.Subscriptions.items {
 		if sub.MessageType == "" {
 			return missing("subscriptions[].message_type")
 		}
@@ -167,8 +185,8 @@ func (b putBody) validate(app *Application) error {
 	return nil
 }
 
-// putLocked creates or reconfigures. What is omitted on a reconfiguration goes
-// back to its default, but for the name, which stays.
+// putLocked creates or reconfigures an endpoint. Fields omitted from a reconfiguration
+// revert to their defaults, except the name, which stays.
 func (s *Server) putLocked(app *Application, t *tenant, externalID string, b putBody) (e *endpoint, created bool) {
 	e = t.find(app, externalID)
 	s.changeLocked(t, func() {
@@ -183,7 +201,7 @@ func (s *Server) putLocked(app *Application, t *tenant, externalID string, b put
 			e.name = *b.Name
 		}
 		e.kind = *b.EndpointType
-		e.configure(*b.Capabilities, *b.Subscriptions)
+		e.configure(b.Capabilities.items, b.Subscriptions.items)
 		e.deletable = b.AllowDeleteByUser != nil && *b.AllowDeleteByUser
 		e.connectionsURI = ""
 		if b.ConnectionsURI != nil {
@@ -210,7 +228,7 @@ func (e *endpoint) answer() gateway.Endpoint {
 	}
 }
 
-// removeLocked removes the endpoint, withdraws its messages and tells its owner.
+// removeLocked removes the endpoint, withdraws its messages and notifies its owner.
 func (s *Server) removeLocked(e *endpoint) {
 	e.deleted = true
 	delete(s.endpoints, e.id)
@@ -227,7 +245,7 @@ func (s *Server) removeLocked(e *endpoint) {
 		for _, entry := range i.entries {
 			if !entry.Confirmed() && !entry.Withdrawn {
 				entry.Withdrawn = true
-				e.app.feed.settled(entry.Size)
+				e.app.feed.retire(entry.Size)
 			}
 		}
 	}
@@ -244,13 +262,13 @@ type EndpointConfig struct {
 	// application must be authorized for the tenant.
 	App    *Application
 	Tenant string
-	// ExternalID defaults to a generated one; that of an existing endpoint
+	// ExternalID defaults to a generated one. The external ID of an existing endpoint
 	// reconfigures it.
 	ExternalID string
 	// Name is optional.
 	Name string
 	// Type defaults to cloud_software. Legacy types are allowed here: such
-	// endpoints exist, they just can not be created through the service.
+	// endpoints exist, they just cannot be created through the service.
 	Type gateway.EndpointType
 	// Send and Receive list the message types of the capabilities.
 	Send, Receive []string
@@ -261,7 +279,7 @@ type EndpointConfig struct {
 	ConnectionsURI    string
 }
 
-// AddEndpoint does what PUT /endpoints/{externalId} does, in one line.
+// AddEndpoint does in one line what PUT /endpoints/{externalId} does.
 func (s *Server) AddEndpoint(cfg EndpointConfig) gateway.Endpoint {
 	s.helper()
 	e, err := s.PutEndpoint(cfg)
@@ -271,7 +289,7 @@ func (s *Server) AddEndpoint(cfg EndpointConfig) gateway.Endpoint {
 	return e
 }
 
-// PutEndpoint is [Server.AddEndpoint] with an error, a [*StatusError].
+// PutEndpoint is [Server.AddEndpoint] with an error result, a [*StatusError].
 func (s *Server) PutEndpoint(cfg EndpointConfig) (gateway.Endpoint, error) {
 	if cfg.App == nil {
 		cfg.App = s.defaultApp
@@ -299,7 +317,8 @@ func (s *Server) PutEndpoint(cfg EndpointConfig) (gateway.Endpoint, error) {
 	}
 	body := putBody{
 		ApplicationID: &cfg.App.ID, SoftwareVersionID: &cfg.App.SoftwareVersionID,
-		Capabilities: &capabilities, Subscriptions: &subscriptions, EndpointType: &cfg.Type, AllowDeleteByUser: &cfg.AllowDeleteByUser,
+		Capabilities:  list[gateway.EndpointCapability]{true, capabilities},
+		Subscriptions: list[gateway.EndpointSubscription]{true, subscriptions}, EndpointType: &cfg.Type, AllowDeleteByUser: &cfg.AllowDeleteByUser,
 	}
 	if cfg.Name != "" {
 		body.Name = &cfg.Name

@@ -16,14 +16,15 @@ import (
 
 // GET /events (receiveEvents).
 //
-// Honours: one stream for all endpoints of the application; `types` in both
-// serialisations (Config.TypesEncoding), 400 for an unknown one; each event with
+// Implements: one stream for all endpoints of the application; `types` in both
+// encodings (Config.TypesEncoding), 400 for an unknown type; each event with
 // one `event:` and one `data:` line and event_type in the data; replay of all
-// unconfirmed messages in order of acceptance, then live (Config.NoReplay);
-// every open stream gets every event (Config.Streams); comment lines as
-// keep-alive (Config.KeepAlive); embedded payloads up to Config.InlineLimit, a
-// fresh payload_uri above it.
-// Lifecycle events go to streams that are open when they happen. An open stream
+// unconfirmed messages in order of acceptance, then live events (Config.NoReplay);
+// every open stream receives every event (Config.Streams); comment lines as
+// keep-alive (Config.KeepAlive); the head immediately or with the first event
+// (Config.StreamHead); embedded payloads up to Config.InlineLimit, and a
+// fresh payload_uri beyond it.
+// Lifecycle events go to the streams that are open when they occur. An open stream
 // outlives the token it was opened with.
 
 func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
@@ -34,23 +35,25 @@ func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
-	// Registered before the header is sent: whoever has seen the 200 misses
-	// nothing that happens after it.
+	// Register the stream before sending the header: a client that has seen the 200
+	// must not miss anything that happens after it.
 	st := s.openStream(r.app, filter, connOf(r.Request))
 	defer s.closeStream(st)
-	w.WriteHeader(http.StatusOK)
+	if s.cfg.StreamHead == HeadAtOnce {
+		w.WriteHeader(http.StatusOK)
+	}
 	s.writeStream(w, r.Request, st)
 	return nil
 }
 
-// typesFilter is nil when `types` is omitted: all events.
+// typesFilter returns nil if `types` is omitted, for all events.
 func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
 	values, given := r.URL.Query()["types"]
 	if !given {
 		return nil, nil
 	}
 	if s.cfg.TypesEncoding == TypesComma && len(values) > 1 {
-		return nil, badRequest("parameter types is given more than once")
+		return nil, badRequest("parameter types occurs more than once")
 	}
 	filter := map[gateway.EventType]bool{}
 	for _, value := range values {
@@ -69,18 +72,22 @@ func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
 }
 
 // writeStream writes events until the connection or the run ends. It flushes
-// when there is nothing more to write.
+// when nothing is left to write.
 func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	control := http.NewResponseController(w)
+	begun := s.cfg.StreamHead == HeadAtOnce
 	flush := func() error {
+		if !begun {
+			return nil // flushing would send the head
+		}
 		if err := out.Flush(); err != nil {
 			return err
 		}
 		return control.Flush()
 	}
-	// The header goes out at once, also when there is no event for a long time.
-	if err := control.Flush(); err != nil {
+	// Send the header immediately, even if no event follows for a long time.
+	if err := flush(); err != nil {
 		return
 	}
 	var keepAlive <-chan time.Time
@@ -100,6 +107,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 			return
 		}
 		if i != nil {
+			begun = true
 			buf = s.appendEvent(buf[:0], base, i)
 			if _, err := out.Write(buf); err != nil {
 				return
@@ -114,7 +122,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 		select {
 		case <-st.wake:
 		case <-keepAlive:
-			if !silent {
+			if !silent && begun {
 				_, _ = io.WriteString(out, ": keep-alive\n\n") // the flush reports the error
 			}
 		case <-r.Context().Done():
@@ -123,7 +131,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 	}
 }
 
-// appendEvent renders an event as it goes over the wire.
+// appendEvent appends the wire format of an event.
 func (s *Server) appendEvent(buf []byte, base string, i *item) []byte {
 	if i.name == "" {
 		return append(buf, i.data...)
@@ -174,7 +182,7 @@ func (s *Server) appendFile(buf []byte, base string, i *item) []byte {
 	return s.appendRest(buf, base, i, wholePayload)
 }
 
-// appendRest adds what both events share, and closes the object.
+// appendRest appends the fields common to both events, and closes the object.
 func (s *Server) appendRest(buf []byte, base string, i *item, part int) []byte {
 	p := i.payload
 	size := p.size
@@ -207,7 +215,7 @@ func appendBase64(buf []byte, chunks [][]byte) []byte {
 	if len(chunks) == 1 {
 		return base64.StdEncoding.AppendEncode(buf, chunks[0])
 	}
-	// Rare: a split payload that is embedded whole.
+	// Rare: a split payload that is embedded completely.
 	return base64.StdEncoding.AppendEncode(buf, slices.Concat(chunks...))
 }
 
@@ -218,7 +226,7 @@ func appendField(buf []byte, name, value string) []byte {
 	return appendString(buf, value)
 }
 
-// appendString appends a JSON string: as it is when nothing needs an escape.
+// appendString appends a JSON string, without quoting if nothing needs an escape.
 func appendString(buf []byte, s string) []byte {
 	for n := range len(s) {
 		if c := s[n]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {

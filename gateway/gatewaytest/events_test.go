@@ -1,6 +1,7 @@
 package gatewaytest_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net/http"
@@ -71,6 +72,40 @@ func TestStreamHeader(t *testing.T) {
 }
 
 // Replay comes first and in order, live events after it, to every stream.
+// The head comes with the first event, and the keep-alive does not bring it.
+func TestStreamHeadWithTheFirstEvent(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent, KeepAlive: time.Millisecond})
+	sender, _ := pairOf(s)
+	head := make(chan *http.Response, 1)
+	go func() {
+		res, err := c.http.Do(c.request("GET", "/events?types=MESSAGE_RECEIVED", nil, nil))
+		if err != nil {
+			t.Error(err)
+		}
+		head <- res
+	}()
+	if err := s.WaitStreams(testContext(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-head:
+		t.Fatal("the head came before the first event")
+	case <-time.After(100 * time.Millisecond):
+	}
+	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
+	res := <-head
+	if res == nil {
+		return
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+		t.Errorf("status %d, %v", res.StatusCode, res.Header)
+	}
+	if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || line != "event: MESSAGE_RECEIVED\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+}
+
 func TestReplayThenLive(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
 	sender, receiver := pairOf(s)

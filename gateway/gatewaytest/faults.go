@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Operation names what a fault is injected into.
+// Operation is the target of a fault.
 type Operation string
 
 // The operations of the service, the token endpoint and the payload host.
@@ -35,76 +35,76 @@ func (op Operation) known() bool {
 	return false
 }
 
-// AfterHeader as [Fault.CutAfter] or [Fault.HangAfter] means: after the header of
-// the answer, before the first byte of its body.
+// AfterHeader, as [Fault.CutAfter] or [Fault.HangAfter], means after the response
+// header and before the first byte of the body.
 const AfterHeader int64 = -1
 
-// CutStyle is how a connection ends.
+// CutStyle is how a connection is ended.
 type CutStyle int
 
 // The values of [Fault.Cut].
 const (
-	// CutClose closes the connection without the end of the answer.
+	// CutClose closes the connection without completing the response.
 	CutClose CutStyle = iota
 	// CutReset resets the connection.
 	CutReset
-	// CutClean ends the answer as if it were complete, where its framing allows
-	// that (an event stream; not an answer with a Content-Length).
+	// CutClean ends the response as if it were complete, if its framing allows
+	// that (an event stream does; a response with a Content-Length does not).
 	CutClean
 )
 
-// Fault is what happens to a request instead of, or on top of, its regular
-// answer. Fields combine in the order given here. The zero Fault changes
-// nothing (and counts its hits).
+// Fault is what happens to a request instead of, or in addition to, its regular
+// response. Fields combine in the order given here. The zero Fault changes
+// nothing (but counts its hits).
 type Fault struct {
 	// Match restricts the fault to requests for which it returns true. It must
-	// not read the body. Nil: all requests of the operation.
+	// not read the body. Nil matches all requests of the operation.
 	Match func(*http.Request) bool
-	// Skip lets that many matching requests pass first.
+	// Skip is how many matching requests pass before the fault applies.
 	Skip int
-	// Times is how many requests are hit. 0: until lifted.
+	// Times is how many requests are hit. 0 means until lifted.
 	Times int
 
-	// Delay passes before anything else happens.
+	// Delay is how long to wait before anything else happens.
 	Delay time.Duration
-	// Hang holds the request until the fault is lifted; it is then carried out.
-	// See HangAfter for an answer that stops half-way.
+	// Hang holds the request until the fault is lifted; then it is processed.
+	// See HangAfter for a response that stops halfway.
 	Hang bool
-	// Refuse drops the connection without carrying the request out.
+	// Refuse drops the connection without processing the request.
 	Refuse bool
-	// AfterWork carries the request out before Status and Body, which otherwise
-	// replace the work together with the answer.
+	// AfterWork processes the request before Status and Body, which otherwise
+	// replace the processing as well as the response.
 	AfterWork bool
-	// DropAnswer carries the request out, then drops the connection.
+	// DropAnswer processes the request, then drops the connection.
 	DropAnswer bool
 
-	// Status replaces the answer. Its body is an error body with Message, unless
-	// Body says otherwise.
+	// Status replaces the response. Its body is an error body with Message, unless
+	// Body is set.
 	Status int
 	// Message is the `message` of the error body. Default: the status text.
 	Message string
-	// Body replaces the body of the answer (status 200 unless Status is set):
+	// Body replaces the body of the response (with status 200 unless Status is set):
 	// garbage, an HTML page, a token response without expires_in.
 	Body []byte
-	// ContentType replaces the Content-Type of the answer, regular or not.
+	// ContentType replaces the Content-Type of the response, regular or not.
 	ContentType string
-	// Header is added to the answer: Retry-After, Location.
+	// Header is added to the response, for example Retry-After or Location.
 	Header http.Header
 
-	// CutAfter cuts the connection after that many bytes of the body; then
-	// [AfterHeader] means none of them. 0: no cut.
+	// CutAfter cuts the connection after that many bytes of the body; with
+	// [AfterHeader], before the first one. 0 disables it.
 	CutAfter int64
 	// Cut is how CutAfter, Refuse and DropAnswer end the connection. Default:
 	// CutClose.
 	Cut CutStyle
 	// HangAfter stops sending after that many bytes of the body, or
-	// [AfterHeader], until the fault is lifted; the rest follows then. 0: off.
+	// [AfterHeader], until the fault is lifted; then the rest follows. 0 disables it.
 	HangAfter int64
-	// BytesPerSecond slows the body of the answer down. 0: off.
+	// BytesPerSecond limits the speed of the response body. 0 disables it.
 	BytesPerSecond int
 }
 
-// Injection is a fault that is in place.
+// Injection is an active fault.
 type Injection struct {
 	server *Server
 	id     uint64
@@ -117,8 +117,8 @@ type Injection struct {
 	seen, hits int
 }
 
-// Inject puts a fault in place. Of several for one operation, the oldest that
-// applies to a request hits it.
+// Inject activates a fault. If several apply to a request, only the oldest
+// hits it.
 func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	return i
 }
 
-// Lift takes the fault away and lets go what it holds. It may be called more
+// Lift removes the fault and releases the requests that it holds. It may be called more
 // than once.
 func (i *Injection) Lift() {
 	i.once.Do(func() { close(i.lifted) })
@@ -138,14 +138,14 @@ func (i *Injection) Lift() {
 	i.server.injections = slices.DeleteFunc(i.server.injections, func(other *Injection) bool { return other == i })
 }
 
-// Hits is the number of requests that the fault has hit.
+// Hits returns the number of requests that the fault has hit.
 func (i *Injection) Hits() int {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
 	return i.hits
 }
 
-// LiftAll takes all faults away.
+// LiftAll removes all faults.
 func (s *Server) LiftAll() {
 	s.mu.Lock()
 	all := slices.Clone(s.injections)
@@ -155,7 +155,7 @@ func (s *Server) LiftAll() {
 	}
 }
 
-// fault is the injection that hits the request, or nil.
+// fault returns the injection that hits the request, or nil.
 func (s *Server) fault(op Operation, r *http.Request) *Injection {
 	s.mu.Lock()
 	candidates := slices.Clone(s.injections)
@@ -171,7 +171,7 @@ func (s *Server) fault(op Operation, r *http.Request) *Injection {
 	return nil
 }
 
-// take counts a matching request and says whether it is hit.
+// take counts a matching request and reports whether it is hit.
 func (i *Injection) take() bool {
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
@@ -184,19 +184,21 @@ func (i *Injection) take() bool {
 	return true
 }
 
-// OperationStats counts what an operation was asked and what it answered.
+// OperationStats counts the requests and responses of an operation.
 type OperationStats struct {
-	// Requests counts all requests, those that a fault hit included.
+	// Requests counts all requests, including those hit by a fault.
 	Requests int
-	// Status counts the answers by status; a request that was dropped without
-	// one has none.
+	// Status counts the responses by status; a request that was dropped without
+	// a response is not counted.
 	Status map[int]int
-	// WithAuthorization counts requests that carried an Authorization or Cookie
-	// header. At OpPayload there must be none.
+	// HTTP2 counts requests over HTTP/2.
+	HTTP2 int
+	// WithAuthorization counts requests with an Authorization or Cookie
+	// header. It must be zero for OpPayload.
 	WithAuthorization int
 }
 
-// Stats is a copy of the counters of an operation.
+// Stats returns a copy of the counters of an operation.
 func (s *Server) Stats(op Operation) OperationStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,6 +208,7 @@ func (s *Server) Stats(op Operation) OperationStats {
 			continue
 		}
 		stats.Requests += counted.Requests
+		stats.HTTP2 += counted.HTTP2
 		stats.WithAuthorization += counted.WithAuthorization
 		for status, n := range counted.Status {
 			stats.Status[status] += n
@@ -223,11 +226,14 @@ func (s *Server) statsLocked(op Operation) *OperationStats {
 	return stats
 }
 
-// serve runs an operation, under the fault that hits it.
+// serve performs an operation, subject to the fault that hits it.
 func (s *Server) serve(op Operation, w http.ResponseWriter, r *http.Request, work func(http.ResponseWriter, *http.Request)) {
 	s.mu.Lock()
 	stats := s.statsLocked(op)
 	stats.Requests++
+	if r.ProtoMajor == 2 {
+		stats.HTTP2++
+	}
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
 		stats.WithAuthorization++
 	}
@@ -307,7 +313,7 @@ func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
 	_, _ = a.Write(f.Body)
 }
 
-// answer is the way of an answer to the client: it counts the status and, under
+// answer writes a response to the client: it counts the status and, with
 // a fault, cuts or holds the body.
 type answer struct {
 	http.ResponseWriter
@@ -320,13 +326,13 @@ type answer struct {
 	held      bool
 }
 
-// errCut ends the work of a request whose answer was cut.
+// errCut ends the processing of a request whose response was cut.
 var errCut = errors.New("gatewaytest: answer cut")
 
-// Unwrap lets http.ResponseController find Flush.
+// Unwrap gives http.ResponseController access to Flush.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// WriteHeader adds what the fault wants in the head. Only the first call counts.
+// WriteHeader applies the header changes of the fault. Only the first call counts.
 func (a *answer) WriteHeader(status int) {
 	if a.started {
 		return
@@ -344,11 +350,11 @@ func (a *answer) WriteHeader(status int) {
 	}
 	a.ResponseWriter.WriteHeader(status)
 	if a.injection != nil && a.injection.fault.CutAfter == AfterHeader {
-		a.drop() // an event stream may have no body for a long time
+		a.drop() // the body of an event stream may not start for a long time
 	}
 }
 
-// Write cuts or stalls the answer where the fault says so.
+// Write cuts or stalls the response where the fault demands it.
 func (a *answer) Write(b []byte) (int, error) {
 	if !a.started {
 		a.WriteHeader(http.StatusOK)
@@ -389,7 +395,7 @@ func (a *answer) writeFaulty(b []byte) (int, error) {
 	return total, err
 }
 
-// pass sends bytes, in steps of a twentieth of a second when they are to be slow.
+// pass sends bytes, in steps of a twentieth of a second if they are throttled.
 func (a *answer) pass(b []byte, total *int) error {
 	step := len(b)
 	slow := a.injection.fault.BytesPerSecond
@@ -413,8 +419,8 @@ func (a *answer) pass(b []byte, total *int) error {
 	return nil
 }
 
-// pause lets the client see what was written so far and waits. Lifting the fault
-// ends the waiting.
+// pause flushes what was written so far and waits. Lifting the fault
+// ends the wait.
 func (a *answer) pause(d time.Duration) error {
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 	timer := time.NewTimer(d)
@@ -428,7 +434,7 @@ func (a *answer) pause(d time.Duration) error {
 	return nil
 }
 
-// due says whether a limit falls into the next length bytes, and where.
+// due reports whether a limit falls into the next length bytes, and where.
 func due(limit, written int64, length int) (at int, ok bool) {
 	switch {
 	case limit == 0:
@@ -442,7 +448,7 @@ func due(limit, written int64, length int) (at int, ok bool) {
 	return 0, false
 }
 
-// drop ends the connection in the style of the fault, after what was written.
+// drop ends the connection in the style of the fault, after what has been written.
 func (a *answer) drop() {
 	a.ended = true
 	style := a.injection.fault.Cut
@@ -455,12 +461,12 @@ func (a *answer) drop() {
 	dropConn(connOf(a.request), style)
 }
 
-// dropConn closes a connection under the HTTP server, which then ends by itself.
+// dropConn closes the connection underneath the HTTP server, whose handling then ends.
 func dropConn(conn net.Conn, style CutStyle) {
 	if conn == nil {
 		return
 	}
-	// The TLS layer would say goodbye first, and wait for a blocked writer.
+	// Closing the TLS layer would send an alert first, and wait for a blocked writer.
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = wrapped.NetConn()
 	}
@@ -470,19 +476,19 @@ func dropConn(conn net.Conn, style CutStyle) {
 	_ = conn.Close()
 }
 
-// blackHole takes the answer of work whose answer is not sent.
+// blackHole discards the response of a request.
 type blackHole struct{ header http.Header }
 
 func newBlackHole() *blackHole { return &blackHole{header: http.Header{}} }
 
-// Header returns a header that nobody reads.
+// Header returns a header that is never sent.
 func (b *blackHole) Header() http.Header { return b.header }
 
-// Write takes everything.
+// Write discards p.
 func (b *blackHole) Write(p []byte) (int, error) { return len(p), nil }
 
-// WriteHeader takes any status.
+// WriteHeader discards the status.
 func (b *blackHole) WriteHeader(int) {}
 
-// Flush has nothing to flush.
+// Flush does nothing.
 func (b *blackHole) Flush() {}

@@ -7,22 +7,22 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// feed is the log of events of one application. Streams are positions in it, so
-// a slow reader holds nobody up and a payload is kept once. Guarded by
-// Server.mu; streams write what they took without it.
+// feed is the event log of one application. Streams are positions in it, so
+// a slow reader does not delay others and a payload is stored once. It is guarded by
+// Server.mu; streams write the items they have taken without holding it.
 type feed struct {
 	items   []*item
 	streams []*stream
-	// dead estimates how many items are not needed any more, deadBytes their
-	// size; compact drops them when it is worth it.
+	// dead estimates how many items are no longer needed, and deadBytes their
+	// size; compact drops them when there are enough.
 	dead      int
 	deadBytes int64
-	// How many of each make it worth it: set by the last walk.
+	// How many items and bytes are enough; set by the previous compaction.
 	enough      int
 	enoughBytes int64
 }
 
-// item is one event. It is immutable but for claimed.
+// item is one event. It is immutable except for claimed.
 type item struct {
 	seq uint64
 	// name is empty for raw bytes.
@@ -35,18 +35,18 @@ type item struct {
 	receiver *endpoint
 	entries  []*entry
 	chunk    int
-	// again marks a duplicate made by RedeliverUnconfirmed: live only.
+	// again marks a duplicate made by RedeliverUnconfirmed: not replayed.
 	again bool
-	// claimed is the stream that took the item under OneStream.
+	// claimed is the stream that received the item with OneStream.
 	claimed *stream
 }
 
-// replayable: of use to a stream that connects later.
+// replayable reports whether a stream that connects later needs the item.
 func (i *item) replayable() bool {
-	return i.payload != nil && !i.again && slices.ContainsFunc(i.entries, func(e *entry) bool { return !e.settled() })
+	return i.payload != nil && !i.again && slices.ContainsFunc(i.entries, func(e *entry) bool { return !e.final() })
 }
 
-// withdrawn: its endpoint is gone, so no stream gets it.
+// withdrawn reports whether the item's endpoint was deleted, so that no stream gets it.
 func (i *item) withdrawn() bool {
 	return i.payload != nil && i.receiver.deleted
 }
@@ -54,19 +54,19 @@ func (i *item) withdrawn() bool {
 // stream is an open GET /events.
 type stream struct {
 	app    *Application
-	filter map[gateway.EventType]bool // nil: all
-	start  uint64                     // what has a lower sequence number is replay
+	filter map[gateway.EventType]bool // nil for all
+	start  uint64                     // items with lower sequence numbers are replay
 	pos    int                        // index of the next item
 	open   bool
 	conn   net.Conn
-	// wake has room for one: it says that there may be something to do.
+	// wake has a buffer of one: it signals that there may be something to do.
 	wake chan struct{}
 }
 
 func (st *stream) notify() {
 	select {
 	case st.wake <- struct{}{}:
-	default: // a signal is there already
+	default: // a signal is already pending
 	}
 }
 
@@ -76,13 +76,13 @@ func (f *feed) notify() {
 	}
 }
 
-// settled notes that a message needs no replay any more.
-func (f *feed) settled(size int64) {
+// retire records that a message no longer needs replay.
+func (f *feed) retire(size int64) {
 	f.dead++
 	f.deadBytes += size
 }
 
-// appendLocked puts an event at the end of the feed.
+// appendLocked appends an event to the feed.
 func (s *Server) appendLocked(f *feed, i *item) {
 	s.sequence++
 	i.seq = s.sequence
@@ -98,7 +98,7 @@ func (s *Server) appendLocked(f *feed, i *item) {
 	f.notify()
 }
 
-// takeLocked is the next item for the stream; it counts the delivery.
+// takeLocked returns the next item for the stream and counts the delivery.
 func (s *Server) takeLocked(st *stream) *item {
 	f := &st.app.feed
 	if s.stalls > 0 || !st.open {
@@ -149,7 +149,7 @@ func (s *Server) deliveredLocked(i *item) {
 }
 
 // compactLocked drops items that every open stream has passed and no new stream
-// will get, when that is worth the walk.
+// will get, if there are enough of them to be worth the effort.
 func (s *Server) compactLocked(f *feed) {
 	if f.dead < max(f.enough, 64) && f.deadBytes < max(f.enoughBytes, 1<<20) {
 		return
@@ -186,14 +186,14 @@ func (s *Server) compactLocked(f *feed) {
 	}
 	f.items = kept
 	f.dead, f.deadBytes = 0, 0
-	// Half of what is kept may die before the next walk: the cost per item is
+	// Compact again when half of what is kept has died: the cost per item is then
 	// constant.
 	f.enough, f.enoughBytes = len(kept)/2, keptBytes/2
 	s.sweepLocked(s.clock.now())
 }
 
-// openStream registers a stream. It begins at the start of the feed: what is
-// there and not confirmed is its replay.
+// openStream registers a stream. It begins at the start of the feed, so unconfirmed
+// items are replayed.
 func (s *Server) openStream(app *Application, filter map[gateway.EventType]bool, conn net.Conn) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Server) closeStream(st *stream) {
 	s.changedLocked()
 }
 
-// Streams is the number of open event streams of all applications.
+// Streams returns the number of open event streams of all applications.
 func (s *Server) Streams() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,8 +228,8 @@ func (s *Server) streamsLocked() (all []*stream) {
 	return all
 }
 
-// CutStreams drops the connections of all open event streams, in the middle of
-// whatever they are writing, and returns how many there were.
+// CutStreams drops the connections of all open event streams, even in the middle of
+// an event, and returns how many there were.
 func (s *Server) CutStreams() int {
 	s.mu.Lock()
 	streams := s.streamsLocked()
@@ -244,10 +244,10 @@ func (s *Server) CutStreams() int {
 	return len(streams)
 }
 
-// StallStreams makes all streams, open and new, fall silent without being
-// closed, keep-alive comments included, as a half-open connection does. A new
-// stream is still answered with its header. The
-// function it returns lifts the stall; it may be called more than once.
+// StallStreams silences all streams, open and new, without closing them, including
+// keep-alive comments, like a half-open connection. A new
+// stream still receives its response header. The returned
+// function lifts the stall; it may be called more than once.
 func (s *Server) StallStreams() (lift func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +268,8 @@ func (s *Server) StallStreams() (lift func()) {
 }
 
 // EmitRaw writes raw bytes to the open streams of the application, between
-// events, whatever their filter: hostile or future input. It returns the number
-// of streams.
+// events and regardless of their filter, to simulate hostile or future input. It returns
+// the number of streams.
 func (s *Server) EmitRaw(app *Application, raw []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,9 +278,9 @@ func (s *Server) EmitRaw(app *Application, raw []byte) int {
 	return len(app.feed.streams)
 }
 
-// RedeliverUnconfirmed sends all unconfirmed messages again on the open streams
-// of all applications, as a gateway with a shorter patience would, and returns
-// how many events that are.
+// RedeliverUnconfirmed resends all unconfirmed messages on the open streams
+// of all applications, like an impatient gateway, and returns
+// the number of events.
 func (s *Server) RedeliverUnconfirmed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

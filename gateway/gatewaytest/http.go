@@ -13,11 +13,11 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// This file holds what the operations share: the way from a path to an
-// operation, authentication, the rate limit, header rules and error answers.
+// This file contains what the operations share: finding the operation for a path,
+// authentication, the rate limit, header rules and error responses.
 
-// StatusError is an answer of the service other than success. The Go methods
-// that stand for an operation return it too.
+// StatusError is an unsuccessful response of the service. The Go methods
+// that correspond to an operation return it too.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
@@ -25,10 +25,10 @@ type StatusError struct {
 	Message string
 }
 
-// Error gives status and message.
+// Error returns status and message.
 func (e *StatusError) Error() string { return fmt.Sprintf("%d: %s", e.Status, e.Message) }
 
-// The exact texts that the specification gives.
+// The exact texts given in the specification.
 const (
 	messageNoRecipients    = "No recipients for this sender and info type"
 	messagePartialDelivery = "Recipient is not allowed from this sender"
@@ -53,8 +53,8 @@ type request struct {
 	app *Application
 }
 
-// serveAPI finds the operation. There is no ServeMux: it would clean the path,
-// and an externalId may hold anything from `//` to `/../`.
+// serveAPI finds the operation. It does not use ServeMux, which would clean the path,
+// because an externalId may contain anything from `//` to `/../`.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	switch {
@@ -77,7 +77,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	case s.cfg.ControlPrefix != "" && strings.HasPrefix(path, s.cfg.ControlPrefix+"/"):
 		s.serveControl(w, r)
 	default:
-		s.writeError(w, r, statusError(http.StatusNotFound, "there is no such resource"))
+		s.writeError(w, r, statusError(http.StatusNotFound, "no such resource"))
 	}
 }
 
@@ -94,7 +94,7 @@ func (s *Server) serveAuthorized(op Operation, w http.ResponseWriter, r *http.Re
 	})
 }
 
-// authenticate resolves the access token (401) and takes from the rate limit of
+// authenticate resolves the access token (401) and applies the rate limit of
 // its application (429).
 func (s *Server) authenticate(r *http.Request) (*Application, error) {
 	scheme, value, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -115,7 +115,7 @@ func (s *Server) authenticate(r *http.Request) (*Application, error) {
 	return t.app, nil
 }
 
-// writeError answers with the current error body. For 429 there is no
+// writeError responds with the current error body. A 429 has no
 // Retry-After, as the specification says.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	var status *StatusError
@@ -129,8 +129,8 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, status.Status, gateway.ErrorResponse{Message: status.Message})
 }
 
-// drain reads the rest of a request. Who sends a large body must be able to read
-// the answer: unread data on the connection would reset it. What is over the
+// drain reads the rest of a request. A client that sends a large body must be able to
+// read the response, but unread data would reset the connection. A body beyond the
 // limit is not worth reading.
 func (s *Server) drain(r *http.Request) {
 	if r.ContentLength > 0 && r.ContentLength <= s.cfg.MaxPayloadSize {
@@ -140,7 +140,7 @@ func (s *Server) drain(r *http.Request) {
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	data, err := json.Marshal(body)
-	if err != nil { // all our shapes are marshalable
+	if err != nil { // cannot happen with the types used
 		status, data = http.StatusInternalServerError, []byte(`{"message":"internal error"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -148,14 +148,14 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// header is the value of the header that the specification calls key, under the
-// service's own name. Sent more than once it is malformed.
+// header returns the value of the header that the specification calls key, under the
+// service's name. A header that occurs more than once is malformed.
 func (s *Server) header(r *request, key string, required bool) (value string, err error) {
 	name := gateway.HeaderName(s.cfg.ServiceName, key)
 	values := r.Header.Values(name)
 	switch {
 	case len(values) > 1:
-		return "", badRequest("header %s is given more than once", name)
+		return "", badRequest("header %s occurs more than once", name)
 	case len(values) == 0 && required:
 		return "", badRequest("header %s is missing", name)
 	case len(values) == 0:
@@ -178,7 +178,7 @@ func (s *Server) uuidHeader(r *request, key string) (string, error) {
 	return id, nil
 }
 
-// textHeader is a header of 1 to 100 characters.
+// textHeader returns a header of 1 to 100 characters.
 func (s *Server) textHeader(r *request, key string, required bool) (string, error) {
 	value, err := s.header(r, key, required)
 	if err == nil && value != "" && !withinCharacters(value, 1, 100) {
@@ -187,12 +187,12 @@ func (s *Server) textHeader(r *request, key string, required bool) (string, erro
 	return value, err
 }
 
-// tenantLocked is the tenant of a request, in which the application must hold
-// an authorization: with the given scope, or any when scope is empty.
+// tenantLocked returns the tenant of a request, for which the application must have
+// an authorization: with the given scope, or with any scope if it is empty.
 func (s *Server) tenantLocked(app *Application, id, scope string) (*tenant, error) {
 	t := s.tenants[id]
 	if t == nil || !app.authorized(t, "") {
-		// An unknown tenant is not told apart from a foreign one.
+		// An unknown tenant is not distinguished from a foreign one.
 		return nil, forbidden("the application is not authorized for tenant %s", id)
 	}
 	if scope != "" && !app.authorized(t, scope) {
@@ -210,18 +210,18 @@ func readJSON(r *http.Request, limit int64, tooLarge int, into any) error {
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
-		return badRequest("body can not be read")
+		return badRequest("body cannot be read")
 	}
 	if int64(len(body)) > limit {
 		return statusError(tooLarge, "body is larger than %d bytes", limit)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return badRequest("body can not be parsed: %v", err)
+		return badRequest("body cannot be parsed: %v", err)
 	}
 	return nil
 }
 
-// pathSegment is what follows prefix in the path, unescaped once. It may hold
+// pathSegment returns what follows prefix in the path, unescaped once. It may contain
 // slashes, escaped or not.
 func pathSegment(r *http.Request, prefix, suffix string) (string, error) {
 	escaped := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), prefix), suffix)

@@ -9,12 +9,12 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// LedgerEntry is the account of one message at one receiving endpoint. The
-// numbers in the Seq fields come from one counter of the whole server, so
-// deliveries, confirmations and acceptance can be put in order without clocks.
+// LedgerEntry is the record of one message at one receiving endpoint. The
+// numbers in the Seq fields come from one server-wide counter, so
+// deliveries, confirmations and acceptance can be ordered without clocks.
 type LedgerEntry struct {
 	// MessageID and EndpointID are what is confirmed. The same message at
-	// another endpoint is another entry.
+	// another endpoint has its own entry.
 	MessageID, EndpointID string
 	// TenantID and ApplicationID are those of the receiving endpoint.
 	TenantID, ApplicationID string
@@ -23,30 +23,30 @@ type LedgerEntry struct {
 	// ContextID is the sender's ID of the payload (app_message_id).
 	ContextID                               string
 	MessageType, Filename, TeamsetContextID string
-	// Size and SHA256 are those of the message; of a split payload: of the chunk.
+	// Size and SHA256 are those of the message or, for a split payload, of the chunk.
 	Size   int64
 	SHA256 [sha256.Size]byte
-	// Chunk counts from 0; Chunks is 1 for a payload that was not split.
+	// Chunk counts from 0; Chunks is 1 if the payload was not split.
 	Chunk, Chunks int
 	// PayloadSize and PayloadSHA256 are those of the whole payload.
 	PayloadSize   int64
 	PayloadSHA256 [sha256.Size]byte
-	// Accepted is when the service took the message.
+	// Accepted is when the service accepted the message.
 	Accepted    time.Time
 	AcceptedSeq uint64
 	// Deliveries are the times when the message itself was handed to an open
-	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED when its type is one of
-	// Config.FileTypes. What breaks off on the way counts as handed over.
+	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED if its type is in
+	// Config.FileTypes. A delivery that is interrupted counts too.
 	Deliveries   []time.Time
 	DeliverySeqs []uint64
 	// FileDeliveries are the times when the FILE_RECEIVED of the split payload
 	// was handed to an open stream.
 	FileDeliveries   []time.Time
 	FileDeliverySeqs []uint64
-	// Confirmations are the times when a confirmation was taken.
+	// Confirmations are the times when a confirmation was accepted.
 	Confirmations    []time.Time
 	ConfirmationSeqs []uint64
-	// Withdrawn is set when the endpoint was deleted before the message was
+	// Withdrawn is set if the endpoint was deleted before the message was
 	// confirmed: it will not be delivered again.
 	Withdrawn bool
 }
@@ -54,19 +54,19 @@ type LedgerEntry struct {
 // Delivered reports whether the message was handed to a stream at least once.
 func (e LedgerEntry) Delivered() bool { return len(e.Deliveries) > 0 }
 
-// Confirmed reports whether a confirmation was taken.
+// Confirmed reports whether a confirmation was accepted.
 func (e LedgerEntry) Confirmed() bool { return len(e.Confirmations) > 0 }
 
 type entryKey struct{ message, endpoint string }
 
 type entry struct {
 	LedgerEntry
-	// effective: the confirmation has taken effect; not replayed any more.
+	// effective means that the confirmation has taken effect: no more replays.
 	effective bool
 }
 
-// settled: never to be delivered to a new stream.
-func (e *entry) settled() bool { return e.effective || e.Withdrawn }
+// final reports whether the entry will never be delivered to a new stream.
+func (e *entry) final() bool { return e.effective || e.Withdrawn }
 
 // lagged is a confirmation that takes effect later.
 type lagged struct {
@@ -81,10 +81,10 @@ type ledger struct {
 	unknown   int      // confirmations of pairs that do not exist
 	pending   []lagged // in order of time
 	hooks     []func(LedgerEntry)
-	// changed is closed at the next change; nil when nobody waits.
+	// changed is closed at the next change; nil if nothing is waiting.
 	changed chan struct{}
 	// waiters for a number of confirmed entries are woken once, not at every
-	// change: there may be hundreds of thousands of those a second.
+	// change: there may be hundreds of thousands of changes per second.
 	waiters []confirmedWaiter
 }
 
@@ -95,7 +95,7 @@ type confirmedWaiter struct {
 
 func newLedger() ledger { return ledger{index: map[entryKey]*entry{}} }
 
-// snapshot shares the slices: they only ever grow beyond what it sees.
+// snapshot shares the slices: they only grow beyond what the snapshot sees.
 func (e *entry) snapshot() LedgerEntry {
 	c := e.LedgerEntry
 	c.Deliveries = slices.Clip(c.Deliveries)
@@ -107,7 +107,7 @@ func (e *entry) snapshot() LedgerEntry {
 	return c
 }
 
-// Ledger is a copy of all entries in the order of acceptance.
+// Ledger returns a copy of all entries in order of acceptance.
 func (s *Server) Ledger() []LedgerEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Server) changedLocked() {
 	}
 }
 
-// waitLocked is the channel that the next change closes.
+// waitLocked returns the channel that the next change closes.
 func (s *Server) waitLocked() <-chan struct{} {
 	if s.ledger.changed == nil {
 		s.ledger.changed = make(chan struct{})
@@ -138,8 +138,8 @@ func (s *Server) waitLocked() <-chan struct{} {
 	return s.ledger.changed
 }
 
-// Wait blocks until cond holds for the ledger. It is asked at once and after
-// every change (several changes may be seen as one), without any lock held. The
+// Wait blocks until cond holds for the ledger. cond is evaluated immediately and after
+// every change (several changes may be combined), without any lock held. The
 // error is that of ctx, or [ErrClosed].
 func (s *Server) Wait(ctx context.Context, cond func([]LedgerEntry) bool) error {
 	return s.wait(ctx, func() bool { return cond(s.Ledger()) })
@@ -158,8 +158,8 @@ func (s *Server) WaitDelivered(ctx context.Context, n int) error {
 	})
 }
 
-// WaitConfirmed blocks until n ledger entries have been confirmed. It costs the
-// same however large the ledger is.
+// WaitConfirmed blocks until n ledger entries have been confirmed. Its cost does not
+// depend on the size of the ledger.
 func (s *Server) WaitConfirmed(ctx context.Context, n int) error {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -214,8 +214,8 @@ func (s *Server) wait(ctx context.Context, cond func() bool) error {
 		case <-s.closed:
 			return ErrClosed
 		}
-		// The copy of a large ledger takes time. Under constant change the wait
-		// must not take more than half of a processor.
+		// Copying a large ledger takes time. Under constant change the wait
+		// must not use more than half of a CPU.
 		if took > time.Millisecond {
 			timer := time.NewTimer(took)
 			select {
@@ -228,16 +228,16 @@ func (s *Server) wait(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// OnConfirm calls hook for every confirmation that is taken, before its request
-// is answered, with the entry as it is then. Hooks are called one request at a
-// time or in parallel, with no lock held; they should be quick.
+// OnConfirm calls hook for every accepted confirmation, before its request
+// is answered, with the entry as it is at that time. Hooks of several requests may run
+// in parallel, with no lock held; they should be quick.
 func (s *Server) OnConfirm(hook func(LedgerEntry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.hooks = append(s.ledger.hooks, hook)
 }
 
-// recordLocked opens the account of a message at an endpoint.
+// recordLocked adds the entry of a message at an endpoint.
 func (s *Server) recordLocked(p *payload, chunk int, receiver *endpoint) *entry {
 	s.sequence++
 	e := &entry{LedgerEntry: LedgerEntry{
@@ -253,7 +253,7 @@ func (s *Server) recordLocked(p *payload, chunk int, receiver *endpoint) *entry 
 	return e
 }
 
-// confirmLocked takes one confirmation.
+// confirmLocked records one confirmation.
 func (s *Server) confirmLocked(e *entry, now time.Time) {
 	s.sequence++
 	if len(e.Confirmations) == 0 {
@@ -268,7 +268,7 @@ func (s *Server) confirmLocked(e *entry, now time.Time) {
 	s.takeEffectLocked(e)
 }
 
-// applyLagLocked lets confirmations take effect whose lag has passed.
+// applyLagLocked applies the confirmations whose lag has passed.
 func (s *Server) applyLagLocked(now time.Time) {
 	n := 0
 	for n < len(s.ledger.pending) && !now.Before(s.ledger.pending[n].due) {
@@ -281,12 +281,12 @@ func (s *Server) applyLagLocked(now time.Time) {
 func (s *Server) takeEffectLocked(e *entry) {
 	if !e.effective {
 		e.effective = true
-		s.applications[e.ApplicationID].feed.settled(e.Size)
+		s.applications[e.ApplicationID].feed.retire(e.Size)
 	}
 }
 
-// lookupLocked finds the entry that a confirmation names. The strict service has
-// forgotten what a deleted endpoint received.
+// lookupLocked finds the entry of a confirmation. With StrictConfirmations, entries of
+// deleted endpoints are not found.
 func (s *Server) lookupLocked(app *Application, t *tenant, c gateway.MessageConfirmation) *entry {
 	e := s.ledger.index[entryKey{c.MessageID, c.EndpointID}]
 	if e == nil || e.ApplicationID != app.ID || e.TenantID != t.id {

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,15 +16,15 @@ import (
 
 // POST /messages (sendMessages).
 //
-// Honours: every header, required and optional, with its type and length;
+// Implements: every header, required and optional, with its type and length;
 // Content-Length required (so no chunked transfer encoding: 400) and checked
 // against Config.MaxPayloadSize (413); Content-Type application/octet-stream;
-// the sender must be an endpoint of the application in the tenant (403) and may
+// the sender must be an endpoint of the application in the tenant (403) that may
 // send the type (400); routing with its two exact error texts (routing.go);
 // splitting above Config.ChunkSize. The body of the 200 is empty. An empty
-// payload is a payload.
-// Does not: recognise a retry. The same context ID sent again is delivered
-// again, under new message IDs, as the specification leaves recognising it to
+// payload is valid.
+// Does not recognize retries: a repeated context ID is delivered
+// again, under new message IDs, since the specification leaves recognizing it to
 // the receivers.
 
 func (s *Server) handleSendMessage(w http.ResponseWriter, r *request) error {
@@ -49,7 +50,7 @@ func (s *Server) handleSendMessage(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// outgoing is a message on its way in, validated as far as its headers go.
+// outgoing is a message being sent; its headers have been validated.
 type outgoing struct {
 	tenantID, senderID string
 	publish            bool
@@ -74,10 +75,10 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 	if err != nil {
 		return m, err
 	}
-	if publish != "true" && publish != "false" {
+	// Clients write booleans the way their language prints them, such as True or 1.
+	if m.publish, err = strconv.ParseBool(publish); err != nil {
 		return m, badRequest("header %s is neither true nor false", gateway.HeaderName(s.cfg.ServiceName, gateway.KeyIsPublish))
 	}
-	m.publish = publish == "true"
 	if m.direct, err = s.directRecipients(r); err != nil {
 		return m, err
 	}
@@ -97,7 +98,7 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 			return m, err
 		}
 	}
-	// The context ID reaches the receivers as the sender wrote it.
+	// The context ID reaches the receivers as spelled by the sender.
 	m.contextID = r.Header.Get(gateway.HeaderName(s.cfg.ServiceName, gateway.KeyContextID))
 	for _, h := range []struct {
 		key      string
@@ -118,8 +119,8 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 	return m, nil
 }
 
-// directRecipients reads the comma-separated list; a recipient named twice is
-// one recipient. The header may be repeated, as HTTP allows for lists.
+// directRecipients parses the comma-separated list and removes duplicates.
+// The header may be repeated, as HTTP allows for lists.
 func (s *Server) directRecipients(r *request) ([]string, error) {
 	name := gateway.HeaderName(s.cfg.ServiceName, gateway.KeyDirectRecipients)
 	joined := strings.Join(r.Header.Values(name), ",")
@@ -154,7 +155,7 @@ func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
 }
 
 // readChunks reads exactly size bytes, split as they will be delivered. Memory
-// is taken as the bytes arrive, not as the header promises.
+// is allocated as the bytes arrive, not as the header promises.
 func readChunks(body io.Reader, size, chunkSize int64) ([][]byte, error) {
 	if size == 0 {
 		return [][]byte{{}}, nil
@@ -171,8 +172,8 @@ func readChunks(body io.Reader, size, chunkSize int64) ([][]byte, error) {
 	return chunks, nil
 }
 
-// dispatch routes a message. The error may be that of a partial delivery: then
-// the payload is delivered to the reachable recipients all the same.
+// dispatch routes a message. If the error is that of a partial delivery,
+// the payload has been delivered to the reachable recipients.
 func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 	p := &payload{
 		id: newID(), tenantID: m.tenantID, senderID: m.senderID, messageType: m.messageType, contextID: m.contextID,
@@ -210,7 +211,7 @@ func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 	return p, err
 }
 
-// emitPayloadLocked puts the events of a payload for one receiver into the feed
+// emitPayloadLocked appends the events of a payload for one receiver to the feed
 // of its application.
 func (s *Server) emitPayloadLocked(p *payload, receiver *endpoint) {
 	if p.size > s.cfg.InlineLimit {
@@ -240,21 +241,21 @@ func (s *Server) emitPayloadLocked(p *payload, receiver *endpoint) {
 	}
 }
 
-// SendRequest is what [Server.Send] sends.
+// SendRequest is the message that [Server.Send] sends.
 type SendRequest struct {
 	// From is the ID of the sending endpoint. Required.
 	From string
 	// MessageType is required.
 	MessageType string
-	// Payload is retained, not copied: do not change it afterwards.
+	// Payload is retained, not copied: do not modify it afterwards.
 	Payload []byte
-	// Publish sends to all that subscribe. Default: true when Recipients is
-	// empty, false otherwise, unless set.
+	// Publish sends the message to all subscribers. Default: true if Recipients is
+	// empty, otherwise false.
 	Publish bool
 	// Recipients are the IDs of direct recipients.
 	Recipients []string
 	// ContextID is the sender's ID of the payload. Default: a new UUID. Unlike
-	// POST /messages any string is taken, as from a legacy sender.
+	// POST /messages, any string is accepted, as from a legacy sender.
 	ContextID string
 	// SentAt defaults to the server's clock.
 	SentAt time.Time
@@ -263,7 +264,7 @@ type SendRequest struct {
 }
 
 // Send does what POST /messages does, without HTTP: the payload is routed, and
-// split when it is large. It returns the IDs of the messages, one for each
+// split if it is large. It returns the IDs of the messages, one per
 // chunk, even together with the error of a partial delivery. Errors are
 // [*StatusError].
 func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
@@ -272,7 +273,7 @@ func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 	s.mu.Unlock()
 	switch {
 	case sender == nil:
-		return nil, forbidden("there is no endpoint %s", req.From)
+		return nil, forbidden("no such endpoint: %s", req.From)
 	case req.MessageType == "":
 		return nil, badRequest("the message type is missing")
 	case int64(len(req.Payload)) > s.cfg.MaxPayloadSize:

@@ -31,7 +31,11 @@ func TestMessageHeaders(t *testing.T) {
 	}{
 		{gateway.KeyIsPublish, "", 400, "missing"},
 		{gateway.KeyIsPublish, "yes", 400, "neither true nor false"},
-		{gateway.KeyIsPublish, "TRUE", 400, "neither true nor false"},
+		{gateway.KeyIsPublish, "True", 200, ""},
+		{gateway.KeyIsPublish, "TRUE", 200, ""},
+		{gateway.KeyIsPublish, "1", 200, ""},
+		{gateway.KeyIsPublish, "False", 400, noRecipients},
+		{gateway.KeyIsPublish, "0", 400, noRecipients},
 		{gateway.KeySentTimestamp, "", 400, "missing"},
 		{gateway.KeySentTimestamp, "yesterday", 400, "not a date-time"},
 		{gateway.KeySentTimestamp, "2026-05-01T10:20:30", 400, "not a date-time"},

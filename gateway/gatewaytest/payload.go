@@ -14,26 +14,26 @@ import (
 
 // GET payload_uri: the payload host.
 //
-// Honours: a listener of its own, so another host than the service; no
-// authorization (the signature in the query grants access, and only until it
+// Implements: a separate listener, and thus another host than the service; no
+// authorization (the signature in the query grants access, until it
 // expires: Config.PayloadExpiredStatus); Range and HEAD (Config.PayloadNoRange
-// turns ranges off); an exact Content-Length. The payload stays available until
-// the last URI made for it has expired, confirmed or not.
-// Every delivery of an event makes a fresh URI.
+// disables ranges); an exact Content-Length. The payload stays available until
+// the last URI issued for it has expired, confirmed or not.
+// Every delivery of an event issues a fresh URI.
 
-// payload is one POST /messages. It is immutable but for the last two fields;
-// the bytes are kept once, whoever receives them.
+// payload is one POST /messages. It is immutable except for the last two fields;
+// the bytes are stored once, regardless of the number of receivers.
 type payload struct {
 	id               string
 	tenantID         string
 	senderID         string
 	messageType      string
 	contextID        string
-	sentAt           string // as the sender wrote it
+	sentAt           string // as spelled by the sender
 	received         time.Time
 	filename         string
 	teamsetContextID string
-	// fileAlone: delivered as FILE_RECEIVED alone (Config.FileTypes).
+	// fileAlone means delivery as FILE_RECEIVED alone (Config.FileTypes).
 	fileAlone bool
 
 	chunks     [][]byte
@@ -44,11 +44,11 @@ type payload struct {
 
 	// uses counts the feed items that refer to it; guarded by Server.mu.
 	uses int
-	// expires is when the last URI made for it expires, in Unix milliseconds.
+	// expires is when the last URI issued for it expires, in Unix milliseconds.
 	expires atomic.Int64
 }
 
-// wholePayload as the part of a URI is all chunks together.
+// wholePayload, as the part of a URI, means all chunks together.
 const wholePayload = -1
 
 func (p *payload) part(part int) [][]byte {
@@ -58,7 +58,7 @@ func (p *payload) part(part int) [][]byte {
 	return p.chunks[part : part+1]
 }
 
-// appendPayloadURI makes a URI that is valid from now on.
+// appendPayloadURI appends a URI whose lifetime starts now.
 func (s *Server) appendPayloadURI(buf []byte, base string, p *payload, part int, now time.Time) []byte {
 	expires := now.Add(s.cfg.PayloadLifetime).UnixMilli()
 	for last := p.expires.Load(); last < expires && !p.expires.CompareAndSwap(last, expires); last = p.expires.Load() {
@@ -83,7 +83,7 @@ func (s *Server) signature(path, expires string) string {
 	return SignaturePrefix + hex.EncodeToString(mac.Sum(nil))
 }
 
-// sweepLocked forgets payloads that no feed needs and no valid URI names.
+// sweepLocked drops payloads that no feed needs and no valid URI refers to.
 func (s *Server) sweepLocked(now time.Time) {
 	for id, p := range s.payloads {
 		if p.uses == 0 && (s.cfg.ReleaseConfirmed || now.UnixMilli() >= p.expires.Load()) {
@@ -101,7 +101,7 @@ func (s *Server) servePayload(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
-	unknown := statusError(http.StatusNotFound, "there is no such payload")
+	unknown := statusError(http.StatusNotFound, "no such payload")
 	query := r.URL.Query()
 	expires := query.Get("expires")
 	if !hmac.Equal([]byte(query.Get("signature")), []byte(s.signature(r.URL.Path, expires))) {
@@ -112,7 +112,7 @@ func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
 		return unknown
 	}
 	if s.clock.now().UnixMilli() >= until {
-		return statusError(s.cfg.PayloadExpiredStatus, "the payload URI is expired")
+		return statusError(s.cfg.PayloadExpiredStatus, "the payload URI has expired")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return unknown
@@ -145,7 +145,7 @@ func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// chunkReader reads chunks as one, without joining them.
+// chunkReader reads chunks as one payload, without joining them.
 type chunkReader struct {
 	chunks [][]byte
 	size   int64
@@ -160,7 +160,7 @@ func newChunkReader(chunks [][]byte) *chunkReader {
 	return c
 }
 
-// rest is the remainder of the chunk at the offset.
+// rest returns the remainder of the chunk at the offset.
 func (c *chunkReader) rest() []byte {
 	at := c.offset
 	for _, chunk := range c.chunks {
@@ -181,7 +181,7 @@ func (c *chunkReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Seek is what http.ServeContent needs for ranges.
+// Seek is required by http.ServeContent for ranges.
 func (c *chunkReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

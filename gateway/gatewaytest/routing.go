@@ -6,9 +6,9 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Routing: a message goes from endpoint A to endpoint B of the same tenant when
+// Routing: a message goes from endpoint A to endpoint B of the same tenant if
 // A may send its type, B may receive it, and there is a route from A to B.
-// Routes exist between all endpoints of a tenant (not from an endpoint to
+// Routes exist between all endpoints of a tenant (but not from an endpoint to
 // itself) until the user withdraws them. A published message goes to those that
 // also subscribe to its type; a direct recipient needs no subscription.
 
@@ -20,8 +20,8 @@ type tenant struct {
 
 type routeKey struct{ from, to string }
 
-// routeRule is what the user made of the route between two endpoints: open or
-// withdrawn as a whole, with message types for which it is the other way round.
+// routeRule is the user's setting for the route between two endpoints: open or
+// withdrawn as a whole, with exceptions for message types.
 type routeRule struct {
 	withdrawn bool
 	except    map[string]bool
@@ -33,7 +33,7 @@ type endpoint struct {
 	app            *Application
 	kind           gateway.EndpointType
 	name           string // set by the application, or generated
-	userName       string // set by the user; wins when not empty
+	userName       string // set by the user; takes precedence if not empty
 	capabilities   []gateway.EndpointCapability
 	directions     map[string]directions
 	subscriptions  map[string]bool
@@ -78,7 +78,7 @@ func (e *endpoint) types(admit func(directions) bool) []string {
 func canSend(d directions) bool    { return d.send }
 func canReceive(d directions) bool { return d.receive }
 
-// routed reports whether routing of the message type is possible now.
+// routed reports whether messages of the type can currently be routed.
 func routed(from, to *endpoint, messageType string) bool {
 	if from == to || from.tenant != to.tenant || from.deleted || to.deleted ||
 		!from.directions[messageType].send || !to.directions[messageType].receive {
@@ -103,11 +103,11 @@ func routedTypes(from, to *endpoint) []string {
 // recipients resolves the receivers of a message. Each direct recipient is
 // checked individually:
 //
-//   - none of them reachable: nobody gets the message, not even subscribers,
-//     because the answer says that nothing was delivered;
-//   - some: the reachable ones get it (and the subscribers, when it is
+//   - if none of them is reachable, nobody receives the message, not even subscribers,
+//     because the response says that nothing was delivered;
+//   - if some are, the reachable ones receive it (and the subscribers, if it is
 //     published), and the error says that not all did;
-//   - published to nobody: no error.
+//   - publishing without any subscriber is not an error.
 //
 // So receivers may be non-empty together with an error.
 func recipients(sender *endpoint, messageType string, publish bool, direct []string) (receivers []*endpoint, err error) {
@@ -141,10 +141,10 @@ func recipients(sender *endpoint, messageType string, publish bool, direct []str
 	return receivers, err
 }
 
-// SetRoute is the user giving (open) or withdrawing (!open) the route from one
-// endpoint to another of the same tenant: as a whole, or for the named message
-// types only. Applications that see the tenant get ENDPOINTS_LIST_CHANGED when
-// it changes what can be routed.
+// SetRoute acts as the user who opens or withdraws (!open) the route from one
+// endpoint to another of the same tenant, for all or only the given message
+// types. Applications that see the tenant receive ENDPOINTS_LIST_CHANGED if
+// this changes what can be routed.
 func (s *Server) SetRoute(from, to string, open bool, messageTypes ...string) {
 	s.helper()
 	if err := s.setRoute(from, to, open, messageTypes); err != nil {
@@ -157,7 +157,7 @@ func (s *Server) setRoute(from, to string, open bool, messageTypes []string) err
 	defer s.mu.Unlock()
 	a, b := s.endpoints[from], s.endpoints[to]
 	if a == nil || b == nil || a.tenant != b.tenant || a == b {
-		return badRequest("a route needs two endpoints of one tenant")
+		return badRequest("a route requires two endpoints of one tenant")
 	}
 	s.changeLocked(a.tenant, func() {
 		key := routeKey{from, to}

@@ -17,7 +17,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// TB is the part of testing.TB that [New] needs. It is declared here so that
+// TB is the part of testing.TB that [New] uses. It is declared here so that
 // programs that use [Start] do not link package testing.
 type TB interface {
 	Helper()
@@ -26,14 +26,14 @@ type TB interface {
 	Cleanup(func())
 }
 
-// ErrClosed is returned by the wait functions when the server was closed.
+// ErrClosed is returned by the wait functions if the server was closed.
 var ErrClosed = errors.New("gatewaytest: server closed")
 
-// Server is the service in memory. All methods may be called from any
-// goroutine; those that fail the test (see [New]) from the test's own.
+// Server is the in-memory service. All methods are safe for concurrent use, except that
+// those that can fail the test (see [New]) must be called from the test's goroutine.
 type Server struct {
 	cfg   Config
-	tb    TB // nil under Start
+	tb    TB // nil with Start
 	log   *slog.Logger
 	clock clock
 	tls   *authority // nil without TLS
@@ -44,8 +44,8 @@ type Server struct {
 	defaultApp    *Application
 	defaultTenant string
 
-	// mu guards everything below. Nothing is written to a client and no hook is
-	// called while it is held.
+	// mu guards everything below. While it is held, nothing is written to a client and
+	// no hook is called.
 	mu               sync.Mutex
 	run              *run // nil while stopped
 	apiAddr          string
@@ -60,17 +60,17 @@ type Server struct {
 	tenants          map[string]*tenant
 	tenantOrder      []*tenant
 	endpoints        map[string]*endpoint
-	payloads         map[string]*payload // with a payload_uri and still in a feed
+	payloads         map[string]*payload // those with a payload_uri
 	ledger           ledger
 	injections       []*Injection
 	stats            map[Operation]*OperationStats
 	injectionSerial  uint64
 	madeClients      []*gateway.Client // closed with the server
-	stalls           int               // StallStreams calls not lifted
+	stalls           int               // active StallStreams calls
 }
 
 // New starts a server for a test and closes it when the test ends. A mistake in
-// cfg, and later in the arguments of methods without an error result, fails the
+// cfg, or later in the arguments of methods without an error result, fails the
 // test.
 func New(tb TB, cfg Config) *Server {
 	tb.Helper()
@@ -83,8 +83,8 @@ func New(tb TB, cfg Config) *Server {
 	return s
 }
 
-// Start starts a server for a program, which ends it with [Server.Close].
-// Methods without an error result log a mistake in their arguments and do
+// Start starts a server for a program, which must call [Server.Close].
+// Methods without an error result log mistakes in their arguments and do
 // nothing.
 func Start(cfg Config) (*Server, error) { return start(cfg, nil) }
 
@@ -111,7 +111,11 @@ func start(cfg Config, tb TB) (*Server, error) {
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
 	if cfg.TLS {
 		var err error
-		if s.tls, err = newAuthority(cfg.Certificate, cfg.Listen, cfg.PayloadListen); err != nil {
+		protocols := []string{"http/1.1"}
+		if cfg.HTTP2 {
+			protocols = []string{"h2", "http/1.1"}
+		}
+		if s.tls, err = newAuthority(protocols, cfg.Certificate, cfg.Listen, cfg.PayloadListen); err != nil {
 			return nil, fmt.Errorf("certificate: %w", err)
 		}
 	}
@@ -133,17 +137,17 @@ func start(cfg Config, tb TB) (*Server, error) {
 	return s, nil
 }
 
-// BaseURL is {base_url}: scheme, host and port of the service.
+// BaseURL returns {base_url}: scheme, host and port of the service.
 func (s *Server) BaseURL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.scheme() + s.apiAddr
 }
 
-// TokenURL is the full address of the token endpoint, {auth_url}/token.
+// TokenURL returns the full URL of the token endpoint, {auth_url}/token.
 func (s *Server) TokenURL() string { return s.BaseURL() + tokenPath }
 
-// PayloadURL is the base address of the second listener, which serves payloads
+// PayloadURL returns the base URL of the second listener, which serves payloads
 // without authorization.
 func (s *Server) PayloadURL() string {
 	s.mu.Lock()
@@ -151,10 +155,10 @@ func (s *Server) PayloadURL() string {
 	return s.scheme() + s.payloadAddr
 }
 
-// ServiceName is the name used in the request headers.
+// ServiceName returns the name used in the request headers.
 func (s *Server) ServiceName() string { return s.cfg.ServiceName }
 
-// Tenant is the ID of the default tenant, which exists from the start.
+// Tenant returns the ID of the default tenant, which exists from the start.
 func (s *Server) Tenant() string { return s.defaultTenant }
 
 func (s *Server) scheme() string {
@@ -164,8 +168,8 @@ func (s *Server) scheme() string {
 	return "http://"
 }
 
-// Close stops the server for good and ends all waits. It is idempotent and
-// returns when no goroutine of the server is left.
+// Close stops the server permanently and ends all waits. It is idempotent and
+// returns when all goroutines of the server have ended.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.isClosed {
@@ -187,7 +191,7 @@ func (s *Server) helper() {
 	}
 }
 
-// fail reports a mistake of the caller of a method without an error result.
+// fail reports a mistake by the caller of a method without an error result.
 func (s *Server) fail(format string, args ...any) {
 	s.helper()
 	if s.tb != nil {
@@ -197,7 +201,7 @@ func (s *Server) fail(format string, args ...any) {
 	s.log.Error("gatewaytest: " + fmt.Sprintf(format, args...))
 }
 
-// run is one life of the two listeners, from listen to Stop.
+// run is one lifetime of the two listeners, from listen to Stop.
 type run struct {
 	api, payload *http.Server
 	cancel       context.CancelFunc
@@ -205,11 +209,11 @@ type run struct {
 
 	mu      sync.Mutex
 	ended   bool
-	active  int           // handlers at work
+	active  int           // running handlers
 	drained chan struct{} // closed when ended and active is 0
 }
 
-// enter registers a handler; false when the run is over.
+// enter registers a handler; it returns false if the run is over.
 func (r *run) enter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,13 +244,13 @@ func (r *run) end() {
 
 type connKey struct{}
 
-// connOf is the network connection a request came on.
+// connOf returns the network connection of a request.
 func connOf(r *http.Request) net.Conn {
 	conn, _ := r.Context().Value(connKey{}).(net.Conn)
 	return conn
 }
 
-// listen opens both listeners: on the addresses of the Config the first time, on
+// listen opens both listeners: on the configured addresses the first time, on
 // the same ports after that.
 func (s *Server) listen() error {
 	s.mu.Lock()
@@ -299,7 +303,7 @@ func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc
 	}
 }
 
-// reachable turns an unspecified listening address into one a client can dial.
+// reachable converts an unspecified listening address into one that clients can dial.
 func reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {
@@ -308,9 +312,9 @@ func reachable(addr net.Addr) string {
 	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 }
 
-// Stop closes both listeners and drops every connection, as a crash of the
-// service would: what was accepted and not confirmed is kept. It returns when
-// no handler is left. On a stopped server it does nothing.
+// Stop closes both listeners and drops every connection, like a crash of the
+// service: accepted, unconfirmed messages are kept. It returns when
+// no handler is running. On a stopped server it does nothing.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	r := s.run
@@ -327,7 +331,7 @@ func (s *Server) Stop() {
 	r.serving.Wait()
 }
 
-// Restart stops the server if it runs and starts it again on the same ports,
+// Restart stops the server if it is running and starts it again on the same ports,
 // with all its state.
 func (s *Server) Restart() error {
 	s.Stop()

@@ -76,6 +76,55 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// HTTP/2 is offered on both listeners, and faults work there, too.
+func TestHTTP2(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{TLS: true, HTTP2: true, InlineLimit: gatewaytest.NoInline})
+	sender, _ := pairOf(s)
+	want(t, c.post(sender.ID, []byte("payload"), nil), http.StatusOK)
+	l := c.listen("")
+	e := l.next(gateway.EventMessageReceived)
+	for name, res := range map[string]func() (*http.Response, error){
+		"service": func() (*http.Response, error) { return c.http.Do(c.request("GET", "/tenants", nil, nil)) },
+		"payloads": func() (*http.Response, error) {
+			return c.http.Do(c.request("GET", e.text("payload_uri"), nil, map[string]string{"Authorization": ""}))
+		},
+	} {
+		res, err := res()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.Proto != "HTTP/2.0" || res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s, status %d", name, res.Proto, res.StatusCode)
+		}
+	}
+	if stats := s.Stats(gatewaytest.OpAny); stats.Requests == 0 || stats.HTTP2 != stats.Requests {
+		t.Errorf("%d of %d requests came by HTTP/2", stats.HTTP2, stats.Requests)
+	}
+	if s.CutStreams() != 1 {
+		t.Error("nothing to cut")
+	}
+	if _, err := l.read(); err == nil {
+		t.Error("the stream was not cut")
+	}
+	c.http.CloseIdleConnections()
+	for name, fault := range map[string]gatewaytest.Fault{
+		"refused": {Refuse: true, Times: 1}, "answer dropped": {DropAnswer: true, Cut: gatewaytest.CutReset, Times: 1}, "cut": {CutAfter: 3, Times: 1},
+	} {
+		s.Inject(gatewaytest.OpListTenants, fault)
+		if r, err := c.send(c.request("GET", "/tenants", nil, nil)); err == nil && r.err == nil {
+			t.Errorf("%s: status %d, %d bytes", name, r.status, len(r.body))
+		}
+		c.http.CloseIdleConnections() // it may not have seen the cut yet
+		want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	c.http.CloseIdleConnections()
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+}
+
 // A certificate that is expired, or for another host, is refused by a client
 // that trusts the CA.
 func TestBadCertificate(t *testing.T) {
@@ -97,7 +146,7 @@ func TestClientConfig(t *testing.T) {
 	other := s.AddApplication(gatewaytest.ApplicationConfig{})
 	for _, app := range []*gatewaytest.Application{s.Application(), other} {
 		cfg := app.ClientConfig()
-		if cfg.BaseURL != s.BaseURL() || cfg.TokenURL != s.TokenURL() || cfg.ClientID != app.ClientID || cfg.ClientSecret != app.ClientSecret ||
+		if cfg.BaseURL != s.BaseURL() || cfg.TokenURL != s.TokenURL() || cfg.ClientID != app.ClientID || string(cfg.ClientSecret) != app.ClientSecret ||
 			cfg.ServiceName != "mill" || cfg.AuthStyle != gateway.AuthStyleParams || cfg.EventTypesEncoding != gateway.EventTypesComma {
 			t.Errorf("config of %s: %+v", app.ID, cfg)
 		}
@@ -119,6 +168,8 @@ func TestConfigValidate(t *testing.T) {
 		"TokenAuth":            {TokenAuth: -1},
 		"Streams":              {Streams: 7},
 		"FileOrder":            {FileOrder: 7},
+		"StreamHead":           {StreamHead: 2},
+		"HTTP2":                {HTTP2: true},
 		"TokenLifetime":        {TokenLifetime: -time.Second},
 		"KeepAlive":            {KeepAlive: -time.Second},
 		"ConfirmationLag":      {ConfirmationLag: -1},

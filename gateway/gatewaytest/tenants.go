@@ -11,10 +11,10 @@ import (
 // GET /tenants (listAuthorizedTenants) and GET /tenants/{tenantId}/endpoints
 // (listTenantEndpoints).
 //
-// Honours: every tenant with an authorization of any scope, once; an empty
+// Implements: every tenant with an authorization of any scope, once; an empty
 // `endpoints` array until the application owns an endpoint in the tenant, the
 // full set after that; external_id and routed_endpoints only for the
-// application's own endpoints; 400 for a tenant ID that is no UUID, 403 for a
+// application's own endpoints; 400 for a tenant ID that is not a UUID, 403 for a
 // tenant without authorization, known or not.
 
 func (s *Server) handleListTenants(w http.ResponseWriter, r *request) error {
@@ -55,8 +55,8 @@ func tenantInfo(app *Application, t *tenant) gateway.TenantInfo {
 	return gateway.TenantInfo{TenantID: t.id, Endpoints: visible(app, t)}
 }
 
-// visible is what the application sees of a tenant: nothing before its first own
-// endpoint.
+// visible returns the endpoints of a tenant that the application can see: none until it
+// owns one there.
 func visible(app *Application, t *tenant) []gateway.TenantEndpointInfo {
 	list := []gateway.TenantEndpointInfo{} // never null on the wire
 	owns := false
@@ -94,12 +94,12 @@ func routesOf(e *endpoint) *gateway.RoutedEndpoints {
 	return routes
 }
 
-// changeLocked carries out a change in a tenant and then tells every application
-// whose view of it changed, with ENDPOINTS_LIST_CHANGED and the complete new
-// list. An application that owns no endpoint there sees an empty list before
-// and after, so it is told nothing; one that loses its last endpoint is told
-// the empty list. A new name alone is not a change of the set, of capabilities
-// or of routes.
+// changeLocked performs a change in a tenant and then sends ENDPOINTS_LIST_CHANGED,
+// with the complete new list, to every application whose view of it changed.
+// An application that owns no endpoint there sees an empty list before
+// and after, so it receives nothing; one that loses its last endpoint receives
+// the empty list. A new name alone does not change the set, its capabilities
+// or routes.
 func (s *Server) changeLocked(t *tenant, change func()) {
 	before := map[*Application][]gateway.TenantEndpointInfo{}
 	for _, app := range s.applicationOrder {
@@ -137,11 +137,11 @@ func sameButNames(a, b []gateway.TenantEndpointInfo) bool {
 	return true
 }
 
-// emitLocked puts a lifecycle event into the feed of an application.
+// emitLocked appends a lifecycle event to the feed of an application.
 func (s *Server) emitLocked(app *Application, name gateway.EventType, body any) {
 	data, err := json.Marshal(body)
-	if err != nil { // all our shapes are marshalable
-		s.log.Error("gatewaytest: event can not be encoded", "type", name, "error", err)
+	if err != nil { // cannot happen with the types used
+		s.log.Error("gatewaytest: encoding an event failed", "type", name, "error", err)
 		return
 	}
 	s.appendLocked(&app.feed, &item{name: name, data: data})

@@ -20,7 +20,7 @@ type authority struct {
 	pem    []byte
 }
 
-func newAuthority(change func(*x509.Certificate), addrs ...string) (*authority, error) {
+func newAuthority(protocols []string, change func(*x509.Certificate), addrs ...string) (*authority, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -66,15 +66,14 @@ func newAuthority(change func(*x509.Certificate), addrs ...string) (*authority, 
 		server: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
 			Certificates: []tls.Certificate{{Certificate: [][]byte{leafDER}, PrivateKey: key}},
-			// HTTP/1.1 only: faults work on connections.
-			NextProtos: []string{"http/1.1"},
+			NextProtos:   protocols,
 		},
 	}
 	a.pool.AppendCertsFromPEM(a.pem)
 	return a, nil
 }
 
-// ClientTLS is a TLS configuration for clients that trusts the server; nil
+// ClientTLS returns a TLS configuration for clients that trusts the server; nil
 // without Config.TLS. Every call returns a new one.
 func (s *Server) ClientTLS() *tls.Config {
 	if s.tls == nil {
@@ -83,7 +82,7 @@ func (s *Server) ClientTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.tls.pool.Clone()}
 }
 
-// CertPool holds the server's CA; nil without Config.TLS.
+// CertPool returns a pool with the server's CA; nil without Config.TLS.
 func (s *Server) CertPool() *x509.CertPool {
 	if s.tls == nil {
 		return nil
@@ -91,7 +90,7 @@ func (s *Server) CertPool() *x509.CertPool {
 	return s.tls.pool.Clone()
 }
 
-// CACertPEM is the certificate of the server's CA, for curl --cacert; nil
+// CACertPEM returns the certificate of the server's CA, for curl --cacert; nil
 // without Config.TLS.
 func (s *Server) CACertPEM() []byte {
 	if s.tls == nil {

@@ -9,18 +9,18 @@ import (
 
 // POST /token: OAuth 2.0 client credentials (RFC 6749, 4.4).
 //
-// Honours: grant_type=client_credentials in a form body; credentials by HTTP
+// Implements: grant_type=client_credentials in a form body; credentials by HTTP
 // Basic (form-urlencoded first, RFC 6749, 2.3.1) or in the form, or only one of
 // the two (Config.TokenAuth); expires_in (Config.TokenLifetime). Errors have
 // the OAuth shape {"error": …}: 400 invalid_request and unsupported_grant_type,
 // 401 invalid_client.
-// Ignores: scope, because the scope list of the flow is empty.
+// Ignores scope, because the scope list of the flow is empty.
 
 const tokenPath = "/oauth/token"
 
 type token struct {
 	app     *Application
-	expires time.Time // zero: never
+	expires time.Time // zero means never
 }
 
 func (t token) expired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
@@ -35,7 +35,7 @@ func (s *Server) handleToken(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	if err := r.ParseForm(); err != nil {
-		refuse(http.StatusBadRequest, "invalid_request", "the form can not be parsed")
+		refuse(http.StatusBadRequest, "invalid_request", "the form cannot be parsed")
 		return
 	}
 	switch r.PostForm.Get("grant_type") {
@@ -60,7 +60,7 @@ func (s *Server) handleToken(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-// client is the application whose credentials the token request presents.
+// client returns the application whose credentials the token request presents.
 func (s *Server) client(r *http.Request) *Application {
 	id, secret, basic := r.BasicAuth()
 	if basic {
@@ -76,8 +76,12 @@ func (s *Server) client(r *http.Request) *Application {
 	}
 	s.mu.Lock()
 	app := s.clients[id]
+	want := ""
+	if app != nil {
+		want = app.secret
+	}
 	s.mu.Unlock()
-	if app == nil || subtle.ConstantTimeCompare([]byte(app.ClientSecret), []byte(secret)) != 1 {
+	if app == nil || subtle.ConstantTimeCompare([]byte(want), []byte(secret)) != 1 {
 		return nil
 	}
 	return app
@@ -99,7 +103,7 @@ func (s *Server) issue(app *Application) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tokens)%1024 == 1023 { // a long-lived program must not keep all it ever issued
+	if len(s.tokens)%1024 == 1023 { // drop expired tokens, for long-lived programs
 		for old, t := range s.tokens {
 			if t.expired(now) {
 				delete(s.tokens, old)
@@ -111,11 +115,11 @@ func (s *Server) issue(app *Application) string {
 }
 
 // IssueToken returns a valid access token of the application without a token
-// request, for tests that speak HTTP themselves or fake the token response.
+// request, for tests that use HTTP directly or fake the token response.
 func (s *Server) IssueToken(app *Application) string { return s.issue(app) }
 
-// ExpireTokens makes every access token issued so far invalid: the next request
-// that carries one is answered 401. Streams that are open stay open.
+// ExpireTokens invalidates every access token issued so far: the next request
+// with one is answered 401. Open streams stay open.
 func (s *Server) ExpireTokens() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

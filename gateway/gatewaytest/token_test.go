@@ -97,6 +97,14 @@ func TestTokenExpiryOmitted(t *testing.T) {
 	want(t, c.do("GET", "/tenants", nil, nil), http.StatusUnauthorized)
 }
 
+func TestRotatedSecret(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	secret := s.RotateClientSecret(c.app)
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK) // the token stays valid
+	want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), http.StatusUnauthorized)
+	want(t, c.tokenRequest(true, secret, "client_credentials"), http.StatusOK)
+}
+
 // Every operation of the service wants a token; the answer is the same 401.
 func TestUnauthorized(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})

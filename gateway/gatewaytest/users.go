@@ -7,12 +7,12 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// What the user (the farmer) does: authorizations, deletion, names, routes
-// (SetRoute, in routing.go). And what the administration does: new tenants.
+// Actions of the user (the farmer): authorizations, deletion, names, routes
+// (SetRoute, in routing.go). And of the administration: new tenants.
 
 const defaultScope = gateway.ScopeEndpointsManage
 
-// AddTenant makes a new tenant and returns its ID. No application is authorized
+// AddTenant creates a tenant and returns its ID. No application is authorized
 // for it yet.
 func (s *Server) AddTenant() string {
 	t := &tenant{id: newID(), rules: map[routeKey]routeRule{}}
@@ -23,9 +23,9 @@ func (s *Server) AddTenant() string {
 	return t.id
 }
 
-// Authorize is the user of the tenant granting the application an authorization
-// with scope endpoints:manage. The application gets AUTHORIZATION_ADDED, unless
-// it held the authorization already.
+// Authorize acts as the user of the tenant who grants the application an authorization
+// with scope endpoints:manage. The application receives AUTHORIZATION_ADDED, unless
+// it already had the authorization.
 func (s *Server) Authorize(app *Application, tenant string) {
 	s.helper()
 	s.AuthorizeScope(app, tenant, defaultScope)
@@ -45,7 +45,7 @@ func (s *Server) authorize(app *Application, tenant, scope string) error {
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]
 	if t == nil {
-		return badRequest("there is no tenant %s", tenant)
+		return badRequest("no such tenant: %s", tenant)
 	}
 	if app.authorized(t, scope) {
 		return nil
@@ -59,9 +59,9 @@ func (s *Server) authorize(app *Application, tenant, scope string) error {
 	return nil
 }
 
-// Revoke is the user revoking the authorization with the scope. The application
-// gets AUTHORIZATION_REVOKED and then one ENDPOINT_DELETED for each of its
-// endpoints in the tenant that the authorization gave it. Endpoints come with
+// Revoke acts as the user who revokes the authorization with the scope. The application
+// receives AUTHORIZATION_REVOKED and then one ENDPOINT_DELETED for each of its
+// endpoints in the tenant that depended on the authorization. Endpoints depend on
 // scope endpoints:manage: revoking another scope removes none, and other scopes
 // stay in effect.
 func (s *Server) Revoke(app *Application, tenant, scope string) {
@@ -76,7 +76,7 @@ func (s *Server) revoke(app *Application, tenant, scope string) error {
 	defer s.mu.Unlock()
 	t := s.tenants[tenant]
 	if t == nil || !app.authorized(t, scope) {
-		return badRequest("there is no authorization with scope %s of tenant %s", scope, tenant)
+		return badRequest("no authorization with scope %s of tenant %s", scope, tenant)
 	}
 	s.changeLocked(t, func() {
 		app.authorizations = slices.DeleteFunc(app.authorizations, func(a authorization) bool { return a.tenant == t && a.scope == scope })
@@ -98,8 +98,8 @@ func (s *Server) revoke(app *Application, tenant, scope string) error {
 	return nil
 }
 
-// DeleteEndpointByUser is the user deleting the endpoint with the (service) ID.
-// The deletion is forced when the endpoint does not allow it.
+// DeleteEndpointByUser acts as the user who deletes the endpoint with the (service) ID.
+// The deletion is forced if the endpoint does not allow it.
 func (s *Server) DeleteEndpointByUser(id string) {
 	s.helper()
 	if err := s.deleteEndpointByUser(id); err != nil {
@@ -112,15 +112,15 @@ func (s *Server) deleteEndpointByUser(id string) error {
 	defer s.mu.Unlock()
 	e := s.endpoints[id]
 	if e == nil {
-		return statusError(http.StatusNotFound, "there is no endpoint %s", id)
+		return statusError(http.StatusNotFound, "no such endpoint: %s", id)
 	}
 	s.changeLocked(e.tenant, func() { s.removeLocked(e) })
 	s.changedLocked()
 	return nil
 }
 
-// SetUserName is the user naming the endpoint in the web interface. The name
-// wins over the one that the application sets, until it is set to "".
+// SetUserName acts as the user who names the endpoint in the web interface. The name
+// takes precedence over the one set by the application, until it is set to "".
 func (s *Server) SetUserName(id, name string) {
 	s.helper()
 	if err := s.setUserName(id, name); err != nil {
@@ -133,14 +133,14 @@ func (s *Server) setUserName(id, name string) error {
 	defer s.mu.Unlock()
 	e := s.endpoints[id]
 	if e == nil {
-		return statusError(http.StatusNotFound, "there is no endpoint %s", id)
+		return statusError(http.StatusNotFound, "no such endpoint: %s", id)
 	}
 	e.userName = name
 	return nil
 }
 
-// VisibleEndpoints is what the application sees of the tenant now, as GET
-// /tenants/{tenantId}/endpoints would list it.
+// VisibleEndpoints returns what the application can currently see of the tenant, as
+// listed by GET /tenants/{tenantId}/endpoints.
 func (s *Server) VisibleEndpoints(app *Application, tenant string) []gateway.TenantEndpointInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()

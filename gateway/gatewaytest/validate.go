@@ -19,7 +19,7 @@ func isUUID(s string) bool {
 	return err == nil
 }
 
-// canonicalUUID is the form IDs are compared in.
+// canonicalUUID returns the form in which IDs are compared.
 func canonicalUUID(s string) (string, bool) {
 	if !isUUID(s) {
 		return "", false
@@ -46,35 +46,30 @@ func isHeaderToken(s string) bool {
 	return s != ""
 }
 
-// withinCharacters counts characters, not bytes: the limits of the
-// specification are in characters.
+// withinCharacters counts characters rather than bytes, as the specification does.
 func withinCharacters(s string, minimum, maximum int) bool {
 	n := utf8.RuneCountInString(s)
 	return utf8.ValidString(s) && n >= minimum && n <= maximum
 }
 
-// externalID is the shape of PUT /endpoints/{externalId} without its optional
-// prefix: the namespace identifier, a colon and the namespace-specific string.
-var externalID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
+// externalID is the format of PUT /endpoints/{externalId}: an optional prefix, the
+// namespace identifier, a colon and the namespace-specific string. A leading urn:
+// may be either the prefix or the namespace identifier.
+var externalID = regexp.MustCompile(`^(?i:urn:)?[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
 
-// isExternalID takes a leading urn: in any case for the prefix, never for the
-// namespace identifier; else the rules of the latter would not hold behind it.
 func isExternalID(s string) bool {
-	rest := s
-	if len(s) >= 4 && strings.EqualFold(s[:4], "urn:") {
-		rest = s[4:]
-	}
-	return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(rest)
+	return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(s)
 }
 
-// isEndpointName holds the rule for `name`: 1 to 200 letters of any script,
-// digits, spaces and - _ . , : and something that is not whitespace.
+// isEndpointName checks the rule for `name`: 1 to 200 letters of any script with
+// their marks, digits and other numbers, spaces and - _ . , : and not only
+// whitespace.
 func isEndpointName(s string) bool {
 	if !withinCharacters(s, 1, 200) || strings.TrimSpace(s) == "" {
 		return false
 	}
 	for _, r := range s {
-		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(" -_.,:", r) {
+		if !unicode.IsLetter(r) && !unicode.IsMark(r) && !unicode.IsNumber(r) && !strings.ContainsRune(" -_.,:", r) {
 			return false
 		}
 	}

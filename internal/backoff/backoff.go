@@ -1,4 +1,4 @@
-// Package backoff computes jittered, capped, exponential waiting times.
+// Package backoff computes capped exponential backoff with jitter.
 package backoff
 
 import (
@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Policy says how long to wait between tries. The wait before the n-th retry
-// (n from 0) is drawn evenly from the upper half of min(Max, Min·2ⁿ), so that
-// many waiters spread without any of them coming back at once.
+// Policy determines how long to wait between attempts. The wait before retry n
+// (from 0) is chosen uniformly from the upper half of min(Max, Initial·2ⁿ), which spreads
+// concurrent waiters without any of them retrying immediately.
 type Policy struct {
-	// Min is the first, unjittered wait. It must be above zero.
-	Min time.Duration
-	// Max caps every wait. It must not be below Min.
+	// Initial is the first wait before jitter. It must be positive.
+	Initial time.Duration
+	// Max caps every wait. It must not be less than Initial.
 	Max time.Duration
 }
 
 // Delay returns the wait before retry n, counted from 0. Negative n counts as 0.
 func (p Policy) Delay(n int) time.Duration {
-	d := p.Min
+	d := p.Initial
 	for range n {
 		if d >= p.Max/2 {
 			d = p.Max

@@ -11,7 +11,7 @@ import (
 )
 
 func TestDelayGrowsAndIsCapped(t *testing.T) {
-	p := backoff.Policy{Min: 100 * time.Millisecond, Max: time.Second}
+	p := backoff.Policy{Initial: 100 * time.Millisecond, Max: time.Second}
 	want := []time.Duration{100, 200, 400, 800, 1000, 1000}
 	for n, ms := range want {
 		full := ms * time.Millisecond
@@ -26,13 +26,13 @@ func TestDelayGrowsAndIsCapped(t *testing.T) {
 			t.Fatalf("Delay(%d) = %v, want at most %v", n, got, p.Max)
 		}
 	}
-	if got := p.Delay(-5); got > p.Min {
-		t.Fatalf("Delay(-5) = %v, want at most %v", got, p.Min)
+	if got := p.Delay(-5); got > p.Initial {
+		t.Fatalf("Delay(-5) = %v, want at most %v", got, p.Initial)
 	}
 }
 
 func TestDelaySurvivesOverflow(t *testing.T) {
-	p := backoff.Policy{Min: time.Hour, Max: 2 * time.Hour}
+	p := backoff.Policy{Initial: time.Hour, Max: 2 * time.Hour}
 	for n := range 40 {
 		if got := p.Delay(n); got < time.Hour/2 || got > 2*time.Hour {
 			t.Fatalf("Delay(%d) = %v", n, got)
@@ -44,11 +44,11 @@ func TestWaitEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		p := backoff.Policy{Min: time.Hour, Max: time.Hour}
+		p := backoff.Policy{Initial: time.Hour, Max: time.Hour}
 		if err := p.Wait(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Wait = %v, want deadline exceeded", err)
 		}
-		if err := (backoff.Policy{Min: time.Second, Max: time.Second}).Wait(t.Context(), 0); err != nil {
+		if err := (backoff.Policy{Initial: time.Second, Max: time.Second}).Wait(t.Context(), 0); err != nil {
 			t.Fatalf("Wait = %v, want nil", err)
 		}
 	})

@@ -1,5 +1,5 @@
-// Package emulator runs the gateway service in memory (package gatewaytest) as a
-// program: what examples/emulator and the bridge's emulator command share.
+// Package emulator runs the in-memory gateway service (package gatewaytest) as a
+// program. It implements the command agrimill emulator.
 package emulator
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
-// ControlPrefix is the path below which the control API answers.
+// ControlPrefix is the path below which the control API is served.
 const ControlPrefix = "/_control"
 
 // Defaults of the flags that set [Options].
@@ -20,28 +20,28 @@ const (
 	DefaultListen            = "127.0.0.1:8081"
 	DefaultService           = "router"
 	DefaultChunkSize   int64 = 1 << 20
-	DefaultInlineLimit int64 = 64 << 10
+	DefaultInlineLimit int64 = 32 << 10
 )
 
-// Options are what a person may choose. There are no defaults here: the flags
-// have them.
+// Options are the user's choices. They have no defaults here: the flags
+// define them.
 type Options struct {
 	// Listen is the address of the service; port 0 picks a free one.
 	Listen string
-	// Service is the service's own name, as it stands in header names.
+	// Service is the name of the service, as it appears in header names.
 	Service string
-	// ChunkSize is the largest payload in bytes that is delivered as one message,
+	// ChunkSize is the largest payload, in bytes, that is delivered as one message;
 	// at least 1.
 	ChunkSize int64
-	// InlineLimit is the largest payload in bytes that is embedded in its event;
+	// InlineLimit is the largest payload, in bytes, that is embedded in its event;
 	// 0 embeds none.
 	InlineLimit int64
-	// Application are the IDs and credentials of the application. What is empty
-	// is generated.
+	// Application contains the IDs and credentials of the application. Empty ones
+	// are generated.
 	Application gatewaytest.ApplicationConfig
 }
 
-// Variables of the environment that [ApplicationFrom] reads.
+// Environment variables that [ApplicationFrom] reads.
 const (
 	EnvClientID          = "EMULATOR_CLIENT_ID"
 	EnvClientSecret      = "EMULATOR_CLIENT_SECRET"
@@ -49,8 +49,8 @@ const (
 	EnvSoftwareVersionID = "EMULATOR_SOFTWARE_VERSION_ID"
 )
 
-// ApplicationFrom returns the application that the environment describes, for a
-// program that has to know the credentials before the emulator runs.
+// ApplicationFrom returns the application described by the environment, for
+// programs that need to know the credentials before the emulator runs.
 func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 	return gatewaytest.ApplicationConfig{
 		ClientID: env(EnvClientID), ClientSecret: env(EnvClientSecret),
@@ -58,8 +58,8 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 	}
 }
 
-// Config returns the configuration of the server, or says which option makes no
-// sense, under the name of its flag: dashes are what stands before that.
+// Config returns the configuration of the server, or an error that names the flag of an
+// invalid option, prefixed with dashes.
 func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
@@ -88,9 +88,9 @@ type Description struct {
 	Service           string `json:"service"`
 }
 
-// Serve runs the service until ctx ends; that is no error. It writes one line to
-// stdout, a [Description] in JSON, when the service can be reached. logs gets a
-// line a request, without secrets and payloads.
+// Serve runs the service until ctx ends, which is not an error. When the service is
+// reachable, it writes one line to stdout, a [Description] in JSON. logs receives one
+// line per request, without secrets and payloads.
 func Serve(ctx context.Context, cfg gatewaytest.Config, stdout, logs io.Writer) error {
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	cfg.Logger = logger
@@ -110,8 +110,8 @@ func Serve(ctx context.Context, cfg gatewaytest.Config, stdout, logs io.Writer) 
 	if _, err := fmt.Fprintf(stdout, "%s\n", line); err != nil {
 		return err
 	}
-	logger.Info("the emulator is ready", "base_url", s.BaseURL(), "control_api", s.BaseURL()+ControlPrefix)
+	logger.Info("emulator ready", "base_url", s.BaseURL(), "control_api", s.BaseURL()+ControlPrefix)
 	<-ctx.Done()
-	logger.Info("the emulator ends")
+	logger.Info("emulator stopping")
 	return nil
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Who has to know the credentials before the emulator runs gives them to it.
 func TestApplicationFromTheEnvironment(t *testing.T) {
 	env := map[string]string{
-		emulator.EnvClientID: "bridge", emulator.EnvClientSecret: "known before",
+		emulator.EnvClientID: "agrimill", emulator.EnvClientSecret: "known before",
 		emulator.EnvApplicationID:     "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01",
 		emulator.EnvSoftwareVersionID: "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02",
 	}
@@ -46,7 +46,7 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 	if d.ClientID != env[emulator.EnvClientID] || d.ApplicationID != env[emulator.EnvApplicationID] || d.SoftwareVersionID != env[emulator.EnvSoftwareVersionID] {
 		t.Errorf("the emulator says %+v", d)
 	}
-	client, err := gateway.New(gateway.Config{BaseURL: d.BaseURL, TokenURL: d.TokenURL, ClientID: "bridge", ClientSecret: "known before"})
+	client, err := gateway.New(gateway.Config{BaseURL: d.BaseURL, TokenURL: d.TokenURL, ClientID: "agrimill", ClientSecret: "known before"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,17 +1,17 @@
-// Package envelope packs a whole Watermill message, UUID and metadata included,
+// Package envelope packs a complete Watermill message, including UUID and metadata,
 // into one payload, for senders and receivers that both use it: the gateway
-// itself carries no free metadata.
+// itself does not transmit arbitrary metadata.
 //
-// The form is the magic "AGM1", the UUID, the number of metadata entries, the
-// entries as key and value in the order of their keys, and the payload as it is.
-// Numbers are four bytes, most significant first; UUID, keys and values are a
-// number, their length in bytes, and the bytes, whatever they are. The same
-// message always gives the same bytes, so that receivers recognise a copy.
+// The format is the magic "AGM1", the UUID, the number of metadata entries, the
+// entries as key and value sorted by key, and the unmodified payload.
+// Numbers are four bytes, big-endian; UUID, keys and values are a
+// number, their length in bytes, followed by the bytes. The same
+// message always yields the same bytes, so that receivers recognize a copy.
 //
-// Keys that begin with [reserved] are left out by Pack and dropped by Unpack.
-// What the receiver is to know of them the service tells; and one that a sender
-// could choose freely would decide, at the receiver, where a message goes on to
-// or which stored payload it refers to.
+// Keys that begin with [reserved] are omitted by Pack and dropped by Unpack.
+// The service provides what the receiver needs of them. If a sender could choose
+// them, it would decide where the receiver forwards a message or
+// which stored payload the message refers to.
 package envelope
 
 import (
@@ -30,14 +30,14 @@ import (
 const (
 	magic    = "AGM1"
 	reserved = "x-router-"
-	// maxHead bounds what comes before the payload, in bytes.
+	// maxHead bounds everything before the payload, in bytes.
 	maxHead = 16 << 20
 )
 
 var (
-	// ErrNotEnvelope says that a payload does not begin like an envelope.
+	// ErrNotEnvelope means that a payload does not begin with the magic.
 	ErrNotEnvelope = errors.New("not an envelope")
-	// ErrMalformed says that a payload begins like an envelope and is none.
+	// ErrMalformed means that a payload begins with the magic but is not an envelope.
 	ErrMalformed = errors.New("envelope: malformed")
 )
 
@@ -62,9 +62,9 @@ func Pack(msg *message.Message) ([]byte, error) {
 	return append(out, msg.Payload...), nil
 }
 
-// Unpack is the reverse of Pack. The returned payload is a part of data. It
-// returns [ErrNotEnvelope] when data does not begin with the magic, and
-// [ErrMalformed] when what follows is not what Pack writes.
+// Unpack reverses Pack. The returned payload is a subslice of data. It
+// returns [ErrNotEnvelope] if data does not begin with the magic, and
+// [ErrMalformed] if the rest is not in the format that Pack writes.
 func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte, err error) {
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok {
@@ -91,12 +91,12 @@ func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte
 	return uuid, metadata, d.rest, nil
 }
 
-// isReserved ignores case, because header names do.
+// isReserved is case-insensitive, because header names are.
 func isReserved(key string) bool {
 	return len(key) >= len(reserved) && strings.EqualFold(key[:len(reserved)], reserved)
 }
 
-// appendNumber appends n, which maxHead bounds.
+// appendNumber appends n; maxHead ensures that it fits.
 func appendNumber(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
@@ -105,7 +105,7 @@ func appendString(b []byte, s string) []byte {
 	return append(appendNumber(b, len(s)), s...)
 }
 
-// decoder takes fields off a payload. After a failure it gives zero values.
+// decoder reads fields from a payload. After a failure it returns zero values.
 type decoder struct {
 	rest   []byte
 	failed bool

@@ -1,3 +1,3 @@
-// Package farmfile says how files of farm data are sent: which message type a
-// file has, and under which name.
+// Package farmfile determines how farm data files are sent: the message type and
+// the name of a file.
 package farmfile

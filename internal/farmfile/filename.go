@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxFilename is the most characters that the gateway takes as a file name.
+// MaxFilename is the maximum length of a file name in the gateway, in characters.
 const MaxFilename = 100
 
-// WireFilename makes a name fit for the gateway: valid UTF-8 without control
-// characters and without spaces at its ends, and shortened to what it takes,
-// keeping the ending. What nothing is left of is empty.
+// WireFilename converts a name to one that the gateway accepts: valid UTF-8 without
+// control characters and without leading or trailing spaces, truncated to MaxFilename
+// but with its extension kept. The result may be empty.
 func WireFilename(name string) string {
 	name = strings.Trim(Printable(name), " ")
 	if utf8.RuneCountInString(name) <= MaxFilename {
@@ -25,7 +25,7 @@ func WireFilename(name string) string {
 	return strings.TrimRight(string([]rune(name)[:MaxFilename-len(ending)])+string(ending), " ")
 }
 
-// Printable replaces what would break a header or a table.
+// Printable replaces characters that would break a header or a table.
 func Printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// DefaultMessageType is given to files whose kind is not known. A message type
-// is a free string to the gateway, so such files are routed like any other.
+// DefaultMessageType is the type of unknown files. A message type
+// is an arbitrary string to the gateway, so such files are routed like any other.
 const DefaultMessageType = "application:octet-stream"
 
-// byEnding are the message types that follow from the ending alone.
+// byEnding maps the extensions that determine the message type.
 var byEnding = map[string]string{
 	".avi":  "vid:avi",
 	".bmp":  "img:bmp",
@@ -22,9 +22,9 @@ var byEnding = map[string]string{
 	".wmv":  "vid:wmv",
 }
 
-// byName are the message types of endings that several kinds share: the first
-// row whose ending and one of whose words occur in the name decides. A row
-// without words takes every name.
+// byName lists the message types of extensions that several kinds of files share: the
+// first row whose extension matches and one of whose words occurs in the name decides. A
+// row without words matches every name.
 var byName = []struct {
 	ending      string
 	words       []string
@@ -37,8 +37,8 @@ var byName = []struct {
 	{".pb", []string{"gps"}, "gps:info"},
 }
 
-// MessageType guesses the message type of a file from its name; letter case
-// does not matter.
+// MessageType guesses the message type of a file from its name, ignoring
+// case.
 func MessageType(name string) string {
 	name = strings.ToLower(filepath.Base(name))
 	ending := filepath.Ext(name)

@@ -1,24 +1,23 @@
-// Package payloadref carries, in a message's context, the way to open a payload
-// that is not in the message.
+// Package payloadref finds, opens and verifies payloads that are stored outside their
+// message.
 package payloadref
 
 import (
 	"context"
 	"io"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// Opener opens a payload. size is -1 when it is not known.
-type Opener func(ctx context.Context) (payload io.ReadCloser, size int64, err error)
-
-type key struct{}
-
-// NewContext returns a context that carries open.
-func NewContext(ctx context.Context, open Opener) context.Context {
-	return context.WithValue(ctx, key{}, open)
-}
-
-// FromContext returns the opener that ctx carries, or nil.
-func FromContext(ctx context.Context) Opener {
-	open, _ := ctx.Value(key{}).(Opener)
-	return open
+// Find returns how to open the payload that metadata refers to: from store, which may
+// be nil, if it is in a claim check; otherwise with the opener in ctx, the message's
+// context. It returns nil if there is none.
+func Find(ctx context.Context, metadata map[string]string, store gateway.PayloadOpener) msgctx.Opener {
+	if store != nil && metadata[gateway.KeyPayloadMode] == gateway.PayloadModeClaimCheck {
+		return func(ctx context.Context) (io.ReadCloser, int64, error) {
+			return store.Open(ctx, metadata[gateway.KeyPayloadReference])
+		}
+	}
+	return msgctx.PayloadOpener(ctx)
 }

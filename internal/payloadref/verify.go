@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// ParseDigest reads a SHA-256 in hexadecimal.
+// ParseDigest parses a hexadecimal SHA-256.
 func ParseDigest(text string) (digest [sha256.Size]byte, ok bool) {
 	if len(text) != hex.EncodedLen(sha256.Size) {
 		return digest, false
@@ -17,8 +17,8 @@ func ParseDigest(text string) (digest [sha256.Size]byte, ok bool) {
 	return digest, err == nil
 }
 
-// Verify returns a reader that gives the bytes of payload, and err in place of
-// io.EOF when they have another SHA-256 than digest.
+// Verify returns a reader that yields the bytes of payload, and err instead of
+// io.EOF if their SHA-256 is not digest.
 func Verify(payload io.ReadCloser, digest [sha256.Size]byte, err error) io.ReadCloser {
 	return &verifier{ReadCloser: payload, hash: sha256.New(), want: digest, err: err}
 }

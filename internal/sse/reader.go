@@ -1,9 +1,9 @@
-// Package sse reads a stream of Server-Sent Events by the rules of the WHATWG
+// Package sse reads a stream of Server-Sent Events according to the WHATWG
 // HTML Living Standard, section 9.2.6 ("Interpreting an event stream").
 //
-// It is pull-based and knows nothing of HTTP: reconnecting, watchdogs and what
-// an event means are the caller's business. Memory is bounded by an explicit
-// limit; an event above it is skipped and reported, and the stream goes on.
+// It is pull-based and independent of HTTP: reconnecting, watchdogs and the
+// meaning of events are up to the caller. Memory is bounded by an explicit
+// limit; a larger event is skipped and reported, and the stream continues.
 package sse
 
 import (
@@ -15,78 +15,78 @@ import (
 )
 
 const (
-	// baseSize is what a Reader holds while events are small.
+	// baseSize is the buffer size of a Reader while events are small.
 	baseSize = 64 << 10
-	// keepSize is the largest buffer kept once the event that needed it has
-	// been consumed. Growing anew for every event of a stream of 1 MiB payloads
+	// keepSize is the largest buffer that is kept after the event that needed it was
+	// consumed. Growing again for every event of a stream of 1 MiB payloads
 	// would cost more than it saves.
 	keepSize = 2 << 20
-	// minRead is the least room worth a call of Read.
+	// minRead is the least free space worth a call of Read.
 	minRead = 4 << 10
 	// headSize bounds TooLargeError.Head.
 	headSize = 1 << 10
-	// maxEmptyReads is how often the source may return nothing and no error.
+	// maxEmptyReads is how often the source may return neither data nor an error.
 	maxEmptyReads = 100
-	// nameLen is the length of the longest field name with its colon. What a
-	// longer line is can be told from its first nameLen bytes.
+	// nameLen is the length of the longest field name with its colon. The first
+	// nameLen bytes of a longer line determine its field.
 	nameLen = len("event:")
 )
 
 // Event is one dispatched event. Name and Data point into the buffer of the
 // Reader and are valid until the next call of Next.
 type Event struct {
-	// Name is the value of the last `event:` line, empty when there was none:
-	// the default "message" is left to the caller.
+	// Name is the value of the last `event:` line; empty if there was none:
+	// applying the default "message" is up to the caller.
 	Name []byte
-	// Data is the values of the `data:` lines, joined by LF. It is never nil,
+	// Data contains the values of the `data:` lines, joined by LF. It is never nil,
 	// but may be empty.
 	Data []byte
-	// LastEventID is the last event ID of the stream, which persists from event
-	// to event.
+	// LastEventID is the last event ID of the stream, which persists across
+	// events.
 	LastEventID string
 }
 
-// TooLargeError says that an event was skipped because it is larger than the
-// limit. It is returned as soon as that is known, not when the event ends; the
-// stream goes on with the next call of Next.
+// TooLargeError reports that an event was skipped because it exceeds the
+// limit. It is returned as soon as that is known, not at the end of the event; the
+// stream continues with the next call of Next.
 type TooLargeError struct {
 	// Limit is the limit in bytes.
 	Limit int
-	// Name is the event name as far as it was known, at most 1 KiB of it.
+	// Name is the event name as far as it was read, at most 1 KiB of it.
 	Name string
-	// Head is a copy of the first bytes of the data, at most 1 KiB, to find out
-	// what was skipped. It may hold payload: keep it out of logs.
+	// Head is a copy of the first bytes of the data, at most 1 KiB, to identify
+	// the skipped event. It may contain payload data: keep it out of logs.
 	Head []byte
 }
 
-// Error names the limit, and nothing that came from the stream.
+// Error reports the limit, and nothing from the stream.
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("sse: event skipped: larger than %d bytes", e.Limit)
 }
 
 // Reader reads events from a stream. It is not safe for concurrent use.
 //
-// Lines are found by searching for LF and CR separately, each search going on
+// Lines are found by searching for LF and CR separately, each search continuing
 // where it last ended. So no byte is searched twice, however long a line is and
-// however it is cut into reads. Data is joined in place; an event with one
-// data line is not moved at all unless the buffer has to make room.
+// however it is split into reads. Data is joined in place; an event with one
+// data line is not moved at all unless the buffer has to be compacted.
 type Reader struct {
 	src    io.Reader
-	srcErr error // kept until the bytes that came with it are used up
+	srcErr error // kept until the bytes read along with it are consumed
 
 	limit int // of an event, in bytes
 	buf   []byte
 	pos   int // start of the current line
-	end   int // end of what was read
-	lf    int // first LF at or after pos; end when none was found up to there
-	cr    int // first CR at or after pos; end when none was found up to there
+	end   int // end of the data read
+	lf    int // first LF at or after pos; end if none was found so far
+	cr    int // first CR at or after pos; end if none was found so far
 
-	started bool // the byte order mark has been dealt with
+	started bool // the byte order mark has been handled
 	afterCR bool // an LF at pos belongs to the CR before it
-	skip    bool // the rest of the current event is thrown away
+	skip    bool // the rest of the current event is discarded
 
-	// The event so far. The spans lie in this order before pos. A name that
-	// comes after data would be in the way of more data: it goes to lateName.
+	// The event so far. The spans lie before pos, in this order. A name that
+	// follows data would be in the way of more data, so it goes to lateName.
 	name, data span
 	lateName   []byte
 	hasData    bool
@@ -101,9 +101,9 @@ type span struct{ from, to int }
 
 func (s span) len() int { return s.to - s.from }
 
-// NewReader returns a Reader of r. maxEventSize is the most bytes that the
-// name and the data of one event may have together; less than 1 means 16 MiB.
-// The buffer never grows above that by more than 64 KiB.
+// NewReader returns a Reader of r. maxEventSize is the maximum size, in bytes, of the
+// name and the data of one event together; less than 1 means 16 MiB.
+// The buffer never exceeds it by more than 64 KiB.
 func NewReader(r io.Reader, maxEventSize int) *Reader {
 	if maxEventSize < 1 {
 		maxEventSize = 16 << 20
@@ -112,19 +112,19 @@ func NewReader(r io.Reader, maxEventSize int) *Reader {
 	return &Reader{src: r, limit: maxEventSize, buf: make([]byte, baseSize)}
 }
 
-// Retry returns the reconnection time that the stream asked for last, and
-// whether it did. It is as long as the stream said: capping it is up to the
+// Retry returns the latest reconnection time requested by the stream, and
+// whether there was one. It is not capped; that is up to the
 // caller.
 func (r *Reader) Retry() (time.Duration, bool) { return r.retry, r.hasRetry }
 
-// LastEventID returns the last event ID of the stream, empty when there is none.
+// LastEventID returns the last event ID of the stream; empty if there is none.
 func (r *Reader) LastEventID() string { return r.lastID }
 
 // Next returns the next event. It blocks as long as the source blocks.
 //
 // The error is io.EOF at the end of the stream (an unfinished event is
-// dropped, as the standard says), a *TooLargeError when an event was skipped
-// (the only error after which Next may be called again), io.ErrNoProgress when
+// dropped, as the standard requires), a *TooLargeError if an event was skipped
+// (the only error after which Next may be called again), io.ErrNoProgress if
 // the source keeps returning nothing, and otherwise the error of the source.
 func (r *Reader) Next() (Event, error) {
 	r.forget()
@@ -175,7 +175,7 @@ func (r *Reader) eventName() []byte {
 	return r.buf[r.name.from:r.name.to:r.name.to]
 }
 
-// line takes the next whole line off the buffer.
+// line removes the next complete line from the buffer.
 func (r *Reader) line() (span, bool) {
 	if !r.started && !r.start() {
 		return span{}, false
@@ -186,7 +186,7 @@ func (r *Reader) line() (span, bool) {
 			r.pos++
 		}
 	}
-	// lf and cr can only be behind pos by what has just been consumed.
+	// lf and cr can only be before pos because of what was just consumed.
 	if r.lf < r.pos {
 		r.lf = r.pos + index(r.buf[r.pos:r.end], '\n')
 	}
@@ -205,7 +205,7 @@ func (r *Reader) line() (span, bool) {
 	return s, true
 }
 
-// index is bytes.IndexByte, with len(b) for "not there".
+// index is bytes.IndexByte, with len(b) for "not found".
 func index(b []byte, c byte) int {
 	if i := bytes.IndexByte(b, c); i >= 0 {
 		return i
@@ -213,7 +213,7 @@ func index(b []byte, c byte) int {
 	return len(b)
 }
 
-// start drops one byte order mark. It reports whether enough was read to tell.
+// start drops one byte order mark. It reports whether enough was read to decide.
 func (r *Reader) start() bool {
 	const bom = "\xEF\xBB\xBF"
 	b := r.buf[r.pos:r.end]
@@ -238,8 +238,8 @@ const (
 	fieldRetry
 )
 
-// parse splits a line into field and value, relative to the buffer. Of a line
-// that is not complete it tells the field when the colon is there.
+// parse splits a line into field and value, relative to the buffer. For an
+// incomplete line, it returns the field once the colon has been read.
 func (r *Reader) parse(line span) (field, span) {
 	b := r.buf[line.from:line.to]
 	var f field
@@ -262,7 +262,7 @@ func (r *Reader) parse(line span) (field, span) {
 	return f, span{line.from + n, line.to}
 }
 
-// field takes a complete line that is not empty into the event.
+// field adds a complete, non-empty line to the event.
 func (r *Reader) field(line span) error {
 	f, v := r.parse(line)
 	if f == fieldNone {
@@ -280,7 +280,7 @@ func (r *Reader) field(line span) error {
 		return nil
 	}
 	if r.over(f, v) {
-		// Here the line is complete: what follows of the event is skipped.
+		// The line is complete here: the rest of the event is skipped.
 		return r.tooLarge(f, v)
 	}
 	value := r.buf[v.from:v.to]
@@ -290,7 +290,7 @@ func (r *Reader) field(line span) error {
 			r.hasData, r.data = true, v
 			break
 		}
-		// In place: the name of this field has left more than enough room.
+		// In place: the name of this field has left enough room.
 		r.buf[r.data.to] = '\n'
 		n := copy(r.buf[r.data.to+1:], value)
 		r.data.to += 1 + n
@@ -326,8 +326,8 @@ func (r *Reader) setRetry(value []byte) {
 	}
 }
 
-// over reports whether the event is too large with one more value. It depends
-// on the bytes of the event alone, not on how they were cut into reads: it
+// over reports whether one more value makes the event too large. It depends
+// only on the bytes of the event, not on how they were split into reads: it
 // holds for a part of a line only if it holds for the line.
 func (r *Reader) over(f field, v span) bool {
 	n := len(r.eventName()) + r.data.len() + v.len()
@@ -353,27 +353,27 @@ func (r *Reader) tooLarge(f field, v span) error {
 		Head:  head,
 	}
 	r.forget()
-	// An event that is not dispatched does not change the ID either.
+	// An event that is not dispatched must not change the ID either.
 	r.id = r.lastID
 	return err
 }
 
-// partial looks at the line that has no end yet, so that memory stays bounded
-// even when it never ends.
+// partial handles the unfinished line, so that memory stays bounded
+// even if it never ends.
 func (r *Reader) partial() error {
 	if !r.started {
 		return nil
 	}
 	line := span{r.pos, r.end}
 	if r.skip {
-		// All that matters is that the line is not empty.
+		// It only matters that the line is not empty.
 		r.cut(1)
 		return nil
 	}
 	f, v := r.parse(line)
 	switch {
 	case f == fieldNone:
-		// A comment, or a field that is ignored; or too short to tell.
+		// A comment or an ignored field, or too short to decide.
 		r.cut(nameLen)
 	case r.over(f, v):
 		err := r.tooLarge(f, v)
@@ -383,7 +383,7 @@ func (r *Reader) partial() error {
 	return nil
 }
 
-// cut forgets all but the first n bytes of the unfinished line.
+// cut drops all but the first n bytes of the unfinished line.
 func (r *Reader) cut(n int) {
 	if r.end-r.pos > n {
 		r.end = r.pos + n
@@ -420,7 +420,7 @@ func (r *Reader) fill() error {
 	return r.srcErr
 }
 
-// room makes at least minRead bytes of room, by moving what is still needed to
+// room frees at least minRead bytes, by moving what is still needed to
 // the front or by growing.
 func (r *Reader) room() {
 	live := r.name.len() + r.data.len() + r.end - r.pos
@@ -436,7 +436,7 @@ func (r *Reader) room() {
 }
 
 // move copies name, data and the current line to the front of dst, which may be
-// the buffer itself. What lies between them (ends of lines, ignored fields) goes.
+// the buffer itself. What lies between them (line ends, ignored fields) is dropped.
 func (r *Reader) move(dst []byte) {
 	n := copy(dst, r.buf[r.name.from:r.name.to])
 	r.name = span{0, n}
@@ -450,7 +450,7 @@ func (r *Reader) move(dst []byte) {
 	r.buf = dst
 }
 
-// shrink gives back the memory of a very large event.
+// shrink releases the memory of a very large event.
 func (r *Reader) shrink() {
 	if len(r.buf) > keepSize && r.end-r.pos <= baseSize-minRead {
 		r.move(make([]byte, baseSize))

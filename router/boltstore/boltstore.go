@@ -1,7 +1,6 @@
-// Package boltstore remembers handled messages in a file (bbolt), so that they
-// are recognised after a crash or a restart of the process. One process at a
-// time has the file open; for several processes see package
-// sinks/nats/kvstore.
+// Package boltstore is a dedup store in a file (bbolt): handled messages are recognized
+// after a crash or a restart of the process. Only one process at a time can have the file
+// open; for several processes see package sinks/nats/kvstore.
 package boltstore
 
 import (
@@ -9,12 +8,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -24,25 +30,38 @@ const (
 	DefaultOpenTimeout = 5 * time.Second
 )
 
-// ErrConfig is matched by the errors of [Config.Validate].
-var ErrConfig = errors.New("boltstore: invalid configuration")
-
-// ErrLocked says that another process has the file open.
-var ErrLocked = errors.New("boltstore: the file is open in another process")
+var (
+	// ErrConfig is matched by the errors of [Config.Validate], and by the error of [New]
+	// for a path that cannot be a file.
+	ErrConfig = errors.New("boltstore: invalid configuration")
+	// ErrLocked says that another process has the file open.
+	ErrLocked = errors.New("boltstore: the file is open in another process")
+	// ErrDamaged says that the file can no longer be read, for example because the disk
+	// failed or the file was overwritten. It cannot be repaired: restore it, or move it
+	// away and start with an empty one, which recognizes no earlier messages.
+	ErrDamaged = errors.New("boltstore: the file is damaged")
+	// ErrClosed says that the store was closed.
+	ErrClosed = errors.New("boltstore: the store is closed")
+)
 
 // Config configures a [Store].
 type Config struct {
-	// Path is the file. It is created when it is missing, readable by its owner
-	// only; its directory has to exist. Required.
-	Path string
-	// MaxEntries is how many handled messages are remembered at most; the one
-	// that would be forgotten first anyway is forgotten first. The file grows to
-	// about 200 bytes per entry and does not shrink. 0 means
-	// [DefaultMaxEntries]; negative is an error.
-	MaxEntries int
+	// Path is the file. It is created if missing, readable only by its owner; its directory
+	// must exist. Required.
+	Path string `yaml:"path" required:"true" file:"true"`
+	// MaxEntries is the maximum number of handled messages that are remembered; beyond it,
+	// those closest to expiry are forgotten first. The file grows to about 200 bytes per
+	// entry and does not shrink. 0 means [DefaultMaxEntries]; negative is an error.
+	MaxEntries int `yaml:"max_entries"`
 	// OpenTimeout is how long New waits for another process to close the file.
 	// 0 means [DefaultOpenTimeout]; negative is an error.
-	OpenTimeout time.Duration
+	OpenTimeout time.Duration `yaml:"open_timeout"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -54,18 +73,14 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	switch {
-	case c.Path == "":
-		return fmt.Errorf("%w: Path is required", ErrConfig)
-	case c.MaxEntries < 0:
-		return fmt.Errorf("%w: MaxEntries is negative", ErrConfig)
-	case c.OpenTimeout < 0:
-		return fmt.Errorf("%w: OpenTimeout is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.Path != "", "Path", "is required")
+	validate.NotNegative(&e, "MaxEntries", c.MaxEntries)
+	validate.NotNegative(&e, "OpenTimeout", c.OpenTimeout)
+	return e.Err(ErrConfig)
 }
 
 // The buckets. commits maps a key to the time until which it is remembered;
@@ -75,112 +90,405 @@ var (
 	expiry  = []byte("expiry")
 )
 
-// sweepLimit is how many expired or surplus entries one commit removes at most.
-// It is more than it adds, so the store shrinks back in steps.
-const sweepLimit = 8
+const (
+	// sweepLimit is the maximum number of expired or surplus entries that one commit
+	// removes. It is more than a commit adds, so the store shrinks back step by step.
+	sweepLimit = 8
+	// batchLimit is the maximum number of lookups or commits in one transaction.
+	batchLimit = 1000
+	timeSize   = 8 // of a time in the file
+)
 
-// Store is a [router.DedupStore] in a file. Commit returns after the file is
-// synced; commits that come at the same time share one sync.
+// Store is a [router.DedupStore] in a file. Commit returns after the file is synced;
+// concurrent commits share one sync. Each call is atomic for both keys of a message, a
+// commit even if the process or the machine crashes.
 //
-// Reservations are kept in memory: the file belongs to one process, so they have
-// nobody to tell when it has died. All methods are safe for concurrent use.
+// Reservations are kept in memory: the file belongs to one process, so no one needs them
+// after it has died. What could not be written, for example because the disk is full, is
+// also kept in memory as long as the store is open.
+//
+// No method panics because of the contents of the file: once it turns out to be damaged,
+// all of them return an error that matches [ErrDamaged], until the file is replaced and
+// reopened. All methods are safe for concurrent use.
 type Store struct {
 	db         *bbolt.DB
+	file       *os.File // of db
+	path       string
 	maxEntries int
-	reserved   *router.MemoryStore
+	memory     *router.MemoryStore
+
+	// One goroutine reads the file and one writes it. After a panic bbolt may hold its
+	// locks forever, so that goroutine may never return; callers therefore wait for
+	// damaged, too.
+	lookups chan *lookup
+	writes  chan *commit
+	closing chan struct{} // closed by Close
+	running sync.WaitGroup
+	damaged chan struct{} // closed once damage is set
+	damage  atomic.Pointer[error]
+	failing atomic.Bool // commits have failed and not been retried successfully by Health
+	failed  []*commit   // those commits; owned by the writing goroutine
+
+	closeOnce sync.Once
+	closeErr  error
 }
 
 var _ router.DedupStore = (*Store)(nil)
 
-// New opens the file. The error matches [ErrConfig], [ErrLocked], or is that of
-// the file system.
+// lookup asks which of the keys is committed, the first one if both are; 0 for none.
+type lookup struct {
+	keys  router.Keys
+	known router.KeyKind
+	done  chan error
+}
+
+// commit holds keys to be written, or requests a retry of those that failed.
+type commit struct {
+	keys  router.Keys
+	until int64
+	retry bool
+	done  chan error
+}
+
+// New opens the file after reading all of it: a gigabyte takes about a second. The error
+// matches [ErrConfig], [ErrLocked] or [ErrDamaged], or is that of the file system, e.g.
+// [fs.ErrPermission].
 func New(config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config.setDefaults()
-	reserved, err := router.NewMemoryStore(router.MemoryStoreConfig{})
+	memory, err := router.NewMemoryStore(router.MemoryStoreConfig{})
 	if err != nil {
 		return nil, err
 	}
-	db, err := bbolt.Open(config.Path, 0o600, &bbolt.Options{
-		Timeout:      config.OpenTimeout,
-		FreelistType: bbolt.FreelistMapType,
-		OpenFile:     os.OpenFile,
-	})
-	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("%w: %s", ErrLocked, config.Path)
+	s := &Store{
+		path: config.Path, maxEntries: config.MaxEntries, memory: memory,
+		lookups: make(chan *lookup), writes: make(chan *commit),
+		closing: make(chan struct{}), damaged: make(chan struct{}),
 	}
-	if err != nil {
-		return nil, fmt.Errorf("boltstore: %w", err)
+	if err := inspect(config); err != nil {
+		return nil, openError(config.Path, err)
 	}
-	// The wait for company before a sync; more than a sync takes is a loss.
-	db.MaxBatchDelay = time.Millisecond
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{commits, expiry} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
+	if s.db, s.file, err = open(config, false); err != nil {
+		return nil, openError(config.Path, err)
+	}
+	err = guarded(func() error {
+		return update(s.db, func(tx *bbolt.Tx) error {
+			for _, name := range [][]byte{commits, expiry} {
+				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("boltstore: %w", err), db.Close())
+		return nil, errors.Join(openError(config.Path, err), s.file.Close())
 	}
-	return &Store{db: db, maxEntries: config.MaxEntries, reserved: reserved}, nil
+	// Both end with Close.
+	s.running.Go(func() { serve(s, s.lookups, s.read) })
+	s.running.Go(func() { serve(s, s.writes, s.write) })
+	return s, nil
 }
 
-// Close closes the file, after waiting for calls that are under way. It is
-// idempotent; the other methods fail afterwards.
-func (s *Store) Close() error { return s.db.Close() }
+// inspect checks the file for damage, if it exists. It only reads.
+func inspect(config Config) error {
+	info, err := os.Stat(config.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return &fs.PathError{Op: "open", Path: config.Path, Err: syscall.EISDIR}
+	}
+	db, file, err := open(config, true)
+	if err != nil {
+		return err
+	}
+	if info, err = file.Stat(); err == nil {
+		err = check(file, info.Size(), db.Info().PageSize)
+	}
+	return errors.Join(err, db.Close())
+}
+
+// open opens the database and also returns the underlying file.
+func open(config Config, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
+	err = guarded(func() (err error) {
+		db, err = bbolt.Open(config.Path, 0o600, &bbolt.Options{
+			Timeout:      config.OpenTimeout,
+			ReadOnly:     readOnly,
+			FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				var err error
+				file, err = os.OpenFile(name, flag, mode)
+				return file, err
+			},
+		})
+		return err
+	})
+	if err != nil && file != nil {
+		_ = file.Close() // in case bbolt has panicked
+	}
+	return db, file, err
+}
+
+// openError classifies an error of opening the file. What is not an error of the system is
+// caused by its contents.
+func openError(path string, err error) error {
+	var system syscall.Errno
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%w: %s", ErrLocked, path)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%w: Path: %w", ErrConfig, err)
+	case errors.Is(err, ErrDamaged):
+		return fmt.Errorf("%w (%s)", err, path)
+	case !errors.As(err, &system):
+		return fmt.Errorf("%w: %w (%s)", ErrDamaged, err, path)
+	}
+	return fmt.Errorf("boltstore: %w", err)
+}
+
+// guarded calls bbolt. Damage makes it panic, or read beyond the end of the file or where
+// the disk fails.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if value := recover(); value != nil {
+			// It may list every page of the file.
+			err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(value))
+		}
+	}()
+	return f()
+}
+
+// update is bbolt's Update, except that it leaves the transaction alone after a panic.
+// Rolling it back would read the file again and panic or hang in turn.
+func update(db *bbolt.DB, f func(*bbolt.Tx) error) error {
+	tx, err := db.Begin(true)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// Close closes the file after waiting for calls in progress. It is idempotent; the other
+// methods then fail with [ErrClosed]. A damaged file stays locked until the process ends.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		idle := make(chan struct{})
+		// Ends with the goroutines of the store: in a damaged file they may not.
+		go func() {
+			defer close(idle)
+			s.running.Wait()
+		}()
+		select {
+		case <-idle:
+		case <-s.damaged:
+		}
+		if s.damage.Load() != nil {
+			s.closeErr = s.file.Close() // bbolt's Close might not return
+			return
+		}
+		s.closeErr = s.db.Close()
+	})
+	return s.closeErr
+}
+
+// Health returns nil if the file can be read and all commits were written. It retries those
+// that failed. It returns at the latest when ctx ends.
+func (s *Store) Health(ctx context.Context) error {
+	if _, err := s.known(ctx, router.Keys{Delivery: router.KeyOf("health")}); err != nil {
+		return err
+	}
+	if !s.failing.Load() {
+		return nil
+	}
+	return s.put(ctx, &commit{retry: true})
+}
 
 // Reserve implements [router.DedupStore].
-func (s *Store) Reserve(ctx context.Context, key router.Key, lease time.Duration) (router.ReserveResult, router.Token, error) {
-	// The reservation comes first: Commit writes before it lets go of it, so
-	// whoever gets it afterwards sees what was written.
-	result, token, err := s.reserved.Reserve(ctx, key, lease)
-	if err != nil {
-		return 0, 0, err
+func (s *Store) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
+	// The reservation comes first: Commit writes before it releases the reservation, so the
+	// next holder sees what was written.
+	reservation, err := s.memory.Reserve(ctx, claim, lease)
+	if err != nil || reservation.State == router.Committed {
+		return reservation, err
 	}
-	known := false
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		until := tx.Bucket(commits).Get(key[:])
-		known = until != nil && time.Now().UnixNano() < decodeTime(until)
-		return nil
-	})
-	if err == nil && !known {
-		return result, token, nil
+	known, err := s.known(ctx, claim.Keys)
+	if err == nil && known == 0 {
+		return reservation, nil
 	}
-	if result == router.Reserved {
-		err = errors.Join(err, s.reserved.Release(ctx, key, token))
+	if reservation.State == router.Reserved {
+		err = errors.Join(err, s.memory.Release(ctx, claim, reservation.Token))
 	}
 	if err != nil {
-		return 0, 0, err
+		return router.Reservation{}, err
 	}
-	return router.Committed, 0, nil
+	return router.Reservation{State: router.Committed, Key: known}, nil
 }
 
-// Commit implements [router.DedupStore]. It does not look at ctx once the
-// writing has begun.
-func (s *Store) Commit(ctx context.Context, key router.Key, token router.Token, ttl time.Duration) error {
-	if err := ctx.Err(); err != nil {
+// Commit implements [router.DedupStore]. When ctx ends first, the keys may be
+// written or not, both of them.
+func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
+	if err := errors.Join(ctx.Err(), claim.Keys.Valid()); err != nil {
 		return err
 	}
-	until := time.Now().Add(ttl).UnixNano()
-	err := s.db.Batch(func(tx *bbolt.Tx) error { return s.put(tx, key, until) })
-	if err != nil {
-		return err
+	if err := s.put(ctx, &commit{keys: claim.Keys, until: time.Now().Add(ttl).UnixNano()}); err != nil {
+		return errors.Join(err, s.memory.Commit(ctx, claim, token, ttl))
 	}
-	return s.reserved.Release(ctx, key, token)
+	return s.memory.Release(ctx, claim, token)
 }
 
 // Release implements [router.DedupStore].
-func (s *Store) Release(ctx context.Context, key router.Key, token router.Token) error {
-	return s.reserved.Release(ctx, key, token)
+func (s *Store) Release(ctx context.Context, claim router.Claim, token router.Token) error {
+	return s.memory.Release(ctx, claim, token)
 }
 
-// put records a commit and removes what is to be forgotten.
-func (s *Store) put(tx *bbolt.Tx, key router.Key, until int64) error {
+// known looks keys up in the file.
+func (s *Store) known(ctx context.Context, keys router.Keys) (router.KeyKind, error) {
+	l := &lookup{keys: keys, done: make(chan error, 1)}
+	if err := ask(ctx, s, s.lookups, l, l.done); err != nil {
+		return 0, err
+	}
+	return l.known, nil
+}
+
+// put writes a commit to the file.
+func (s *Store) put(ctx context.Context, c *commit) error {
+	c.done = make(chan error, 1)
+	return ask(ctx, s, s.writes, c, c.done)
+}
+
+// ask passes a request to its goroutine and waits for the result.
+func ask[T any](ctx context.Context, s *Store, to chan<- T, request T, answer <-chan error) error {
+	select {
+	case to <- request:
+	case <-s.closing:
+		return ErrClosed
+	case <-s.damaged:
+		return *s.damage.Load()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-s.damaged:
+		return *s.damage.Load()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serve handles requests until Close, or until the file is damaged. Waiting requests are
+// handled in one batch.
+func serve[T any](s *Store, requests <-chan T, handle func([]T)) {
+	batch := make([]T, 0, batchLimit)
+	for s.damage.Load() == nil {
+		select {
+		case <-s.damaged:
+			return
+		case <-s.closing:
+			return
+		case request := <-requests:
+			batch = append(batch[:0], request)
+		}
+	company:
+		for len(batch) < batchLimit {
+			select {
+			case request := <-requests:
+				batch = append(batch, request)
+			default:
+				break company
+			}
+		}
+		handle(batch)
+		clear(batch)
+	}
+}
+
+// read looks keys up.
+func (s *Store) read(batch []*lookup) {
+	err := s.guarded(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			bucket, now := tx.Bucket(commits), time.Now().UnixNano()
+			for _, l := range batch {
+				for kind, key := range l.keys.All() {
+					if until := bucket.Get(key[:]); until != nil && now < decodeTime(until) {
+						l.known = kind
+						break
+					}
+				}
+			}
+			return nil
+		})
+	})
+	for _, l := range batch {
+		l.done <- err
+	}
+}
+
+// write records commits and syncs the file. With a retry among them it also records those
+// that failed before: a successful write alone would not prove anything, because the file
+// may have room for the next commit but not for a thousand.
+func (s *Store) write(batch []*commit) {
+	isRetry := func(c *commit) bool { return c.retry }
+	retry := slices.ContainsFunc(batch, isRetry)
+	all := slices.DeleteFunc(slices.Clone(batch), isRetry)
+	if retry {
+		all = append(all, s.failed...)
+	}
+	err := s.guarded(func() error {
+		return update(s.db, func(tx *bbolt.Tx) error {
+			for _, c := range all {
+				for _, key := range c.keys.All() {
+					if err := s.record(tx, key, c.until); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	})
+	switch {
+	case err == nil && retry:
+		s.failed = nil
+		s.failing.Store(false)
+	case err != nil && !errors.Is(err, ErrDamaged):
+		err = fmt.Errorf("boltstore: %w", err)
+		s.failed = all[:min(len(all), batchLimit)]
+		s.failing.Store(true)
+	}
+	for _, c := range batch {
+		c.done <- err
+	}
+}
+
+// guarded calls the function of the same name. Once the file is damaged, bbolt is not
+// called again.
+func (s *Store) guarded(f func() error) error {
+	if damage := s.damage.Load(); damage != nil {
+		return *damage
+	}
+	err := guarded(f)
+	if errors.Is(err, ErrDamaged) {
+		err = fmt.Errorf("%w (%s)", err, s.path)
+		if s.damage.CompareAndSwap(nil, &err) {
+			close(s.damaged)
+		}
+	}
+	return err
+}
+
+// record writes a commit and removes expired and surplus entries.
+func (s *Store) record(tx *bbolt.Tx, key router.Key, until int64) error {
 	byKey, byTime := tx.Bucket(commits), tx.Bucket(expiry)
 	if old := byKey.Get(key[:]); old != nil {
 		if err := byTime.Delete(timeKey(decodeTime(old), key)); err != nil {
@@ -203,7 +511,7 @@ func (s *Store) put(tx *bbolt.Tx, key router.Key, until int64) error {
 		if oldest == nil || decodeTime(oldest) > now && byTime.Sequence() <= uint64(s.maxEntries) {
 			return nil
 		}
-		// Deleting invalidates what the cursor gave.
+		// Deleting invalidates what the cursor returned.
 		forgotten := append([]byte(nil), oldest[8:]...)
 		if err := cursor.Delete(); err != nil {
 			return err

@@ -67,32 +67,36 @@ func TestStore(t *testing.T) {
 
 func key(n int) (k router.Key) {
 	binary.BigEndian.PutUint64(k[:], uint64(n))
+	k[15] = 1 // the zero key is none
 	return k
 }
 
+// claim is one with a delivery key alone.
+func claim(k router.Key) router.Claim { return router.Claim{Keys: router.Keys{Delivery: k}} }
+
 func commit(t testing.TB, store *boltstore.Store, k router.Key, ttl time.Duration) {
 	t.Helper()
-	result, token, err := store.Reserve(context.Background(), k, time.Hour)
-	if err != nil || result != router.Reserved {
-		t.Fatal(result, err)
+	reservation, err := store.Reserve(context.Background(), claim(k), time.Hour)
+	if err != nil || reservation.State != router.Reserved {
+		t.Fatal(reservation.State, err)
 	}
-	if err := store.Commit(context.Background(), k, token, ttl); err != nil {
+	if err := store.Commit(context.Background(), claim(k), reservation.Token, ttl); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func known(t testing.TB, store *boltstore.Store, k router.Key) bool {
 	t.Helper()
-	result, token, err := store.Reserve(context.Background(), k, time.Hour)
+	reservation, err := store.Reserve(context.Background(), claim(k), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result == router.Reserved {
-		if err := store.Release(context.Background(), k, token); err != nil {
+	if reservation.State == router.Reserved {
+		if err := store.Release(context.Background(), claim(k), reservation.Token); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return result == router.Committed
+	return reservation.State == router.Committed
 }
 
 func TestBounded(t *testing.T) {
@@ -148,12 +152,14 @@ func TestClosed(t *testing.T) {
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := store.Reserve(t.Context(), key(1), time.Hour)
-	if err == nil {
-		t.Fatal("Reserve after Close succeeded")
+	if _, err := store.Reserve(t.Context(), claim(key(1)), time.Hour); !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("Reserve: %v", err)
 	}
-	if err := store.Commit(t.Context(), key(1), 1, time.Hour); err == nil {
-		t.Fatal("Commit after Close succeeded")
+	if err := store.Commit(t.Context(), claim(key(1)), router.Token{1}, time.Hour); !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("Commit: %v", err)
+	}
+	if err := store.Health(t.Context()); !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("Health: %v", err)
 	}
 }
 
@@ -167,8 +173,12 @@ func TestConfig(t *testing.T) {
 			}
 		})
 	}
-	if _, err := boltstore.New(boltstore.Config{Path: filepath.Join(t.TempDir(), "missing", "x")}); err == nil {
-		t.Fatal("no error for a directory that is missing")
+	for name, path := range map[string]string{
+		"missing directory": filepath.Join(t.TempDir(), "missing", "x"), "directory": t.TempDir(), "below a file": os.Args[0] + "/x",
+	} {
+		if _, err := boltstore.New(boltstore.Config{Path: path}); !errors.Is(err, boltstore.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -180,7 +190,7 @@ func child(path string) {
 		fmt.Println("error", err)
 		return
 	}
-	dedup, err := router.NewDedup(router.DedupConfig{Store: store, Scope: "s", KeyFunc: testKey}, nil)
+	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}, Scope: "s"}, nil)
 	if err != nil {
 		fmt.Println("error", err)
 		return
@@ -235,7 +245,7 @@ func TestKilledProcess(t *testing.T) {
 
 	store := open(t, boltstore.Config{Path: file})
 	handled := map[string]bool{}
-	dedup, err := router.NewDedup(router.DedupConfig{Store: store, Scope: "s", KeyFunc: testKey}, nil)
+	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}, Scope: "s"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +295,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	config := router.DedupConfig{Store: store} // for router.Config.Dedup; the Router closes the store
+	config := router.DedupSettings{Store: store} // for router.Config.Dedup; the Router closes the store
 	fmt.Println(config.Validate(), store.Close())
 	// Output: <nil> <nil>
 }

@@ -4,6 +4,7 @@ package dedupstoretest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,129 +49,170 @@ func Run(t *testing.T, s Suite) {
 	t.Run("OneOfMany", s.oneOfMany)
 	t.Run("Context", s.context)
 	t.Run("Reopen", s.reopen)
+
+	t.Run("EitherKeyIsEnough", s.eitherKeyIsEnough)
+	t.Run("BothKeysOrNone", s.bothKeysOrNone)
+	t.Run("CommittedCountsForMore", s.committedCountsForMore)
+	t.Run("ReleaseEndsBoth", s.releaseEndsBoth)
+	t.Run("OneNamespace", s.oneNamespace)
+	t.Run("Holder", s.holder)
+	t.Run("NoTakeover", s.noTakeover)
+	t.Run("OneOfManyPairs", s.oneOfManyPairs)
+	t.Run("NoKeys", s.noKeys)
+	t.Run("ReopenWithBothKeys", s.reopenWithBothKeys)
 }
 
-func key(name string) router.Key { return router.KeyOf("dedupstoretest", name) }
+// owner is who makes all claims but those of [claimOf].
+var owner = router.Owner{Instance: "mill", Session: "1"}
+
+// claim is one with a delivery key alone.
+func claim(delivery string) router.Claim { return claimOf(owner, delivery, "") }
+
+// pair is a claim with two keys, or one if the other is empty.
+func pair(delivery, content string) router.Claim { return claimOf(owner, delivery, content) }
+
+func claimOf(owner router.Owner, delivery, content string) router.Claim {
+	c := router.Claim{Owner: owner}
+	if delivery != "" {
+		c.Keys.Delivery = router.KeyOf("dedupstoretest", delivery)
+	}
+	if content != "" {
+		c.Keys.Content = router.KeyOf("dedupstoretest", content)
+	}
+	return c
+}
 
 // reserve reserves and checks the answer.
-func reserve(t *testing.T, store router.DedupStore, k router.Key, lease time.Duration, want router.ReserveResult) router.Token {
+func reserve(t *testing.T, store router.DedupStore, c router.Claim, lease time.Duration, want router.ReserveState) router.Token {
 	t.Helper()
-	got, token, err := store.Reserve(t.Context(), k, lease)
+	return answer(t, store, c, lease, want, 0).Token
+}
+
+// answer is reserve that checks also which key was found, unless want is 0.
+func answer(
+	t *testing.T, store router.DedupStore, c router.Claim, lease time.Duration, want router.ReserveState, key router.KeyKind,
+) router.Reservation {
+	t.Helper()
+	got, err := store.Reserve(t.Context(), c, lease)
 	if err != nil {
 		t.Fatalf("Reserve: %v", err)
 	}
-	if got != want {
-		t.Fatalf("Reserve = %d, want %d", got, want)
+	if got.State != want || key != 0 && got.Key != key {
+		t.Fatalf("Reserve = state %d by key %d, want %d by %d", got.State, got.Key, want, key)
 	}
-	return token
+	return got
 }
 
 // eventually reserves until it gets the reservation.
-func eventually(t *testing.T, store router.DedupStore, k router.Key, limit time.Duration) router.Token {
+func eventually(t *testing.T, store router.DedupStore, c router.Claim, limit time.Duration) router.Token {
 	t.Helper()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	tick := time.NewTicker(limit / 200)
 	defer tick.Stop()
 	for {
-		got, token, err := store.Reserve(t.Context(), k, long)
+		got, err := store.Reserve(t.Context(), c, long)
 		if err != nil {
 			t.Fatalf("Reserve: %v", err)
 		}
-		if got == router.Reserved {
-			return token
+		if got.State == router.Reserved {
+			return got.Token
 		}
 		select {
 		case <-tick.C:
 		case <-timeout.C:
-			t.Fatalf("Reserve = %d after %v", got, limit)
+			t.Fatalf("Reserve = %d after %v", got.State, limit)
 		}
 	}
 }
 
-func commit(t *testing.T, store router.DedupStore, k router.Key, token router.Token, ttl time.Duration) {
+func commit(t *testing.T, store router.DedupStore, c router.Claim, token router.Token, ttl time.Duration) {
 	t.Helper()
-	if err := store.Commit(t.Context(), k, token, ttl); err != nil {
+	if err := store.Commit(t.Context(), c, token, ttl); err != nil {
 		t.Fatalf("Commit: %v", err)
 	}
 }
 
-func release(t *testing.T, store router.DedupStore, k router.Key, token router.Token) {
+func release(t *testing.T, store router.DedupStore, c router.Claim, token router.Token) {
 	t.Helper()
-	if err := store.Release(t.Context(), k, token); err != nil {
+	if err := store.Release(t.Context(), c, token); err != nil {
 		t.Fatalf("Release: %v", err)
 	}
 }
 
 func (s Suite) reserveCommit(t *testing.T) {
-	store, k := s.New(t), key("a")
-	token := reserve(t, store, k, long, router.Reserved)
-	reserve(t, store, k, long, router.Busy)
-	commit(t, store, k, token, long)
-	reserve(t, store, k, long, router.Committed)
-	reserve(t, store, k, long, router.Committed)
+	store, c := s.New(t), claim("a")
+	token := reserve(t, store, c, long, router.Reserved)
+	reserve(t, store, c, long, router.Busy)
+	commit(t, store, c, token, long)
+	reserve(t, store, c, long, router.Committed)
+	reserve(t, store, c, long, router.Committed)
 }
 
 func (s Suite) reserveRelease(t *testing.T) {
-	store, k := s.New(t), key("a")
-	token := reserve(t, store, k, long, router.Reserved)
-	release(t, store, k, token)
-	token = reserve(t, store, k, long, router.Reserved)
-	commit(t, store, k, token, long)
+	store, c := s.New(t), claim("a")
+	token := reserve(t, store, c, long, router.Reserved)
+	release(t, store, c, token)
+	token = reserve(t, store, c, long, router.Reserved)
+	commit(t, store, c, token, long)
 	// Too late: what is committed stays so.
-	release(t, store, k, token)
-	reserve(t, store, k, long, router.Committed)
+	release(t, store, c, token)
+	reserve(t, store, c, long, router.Committed)
 	// Never reserved: nothing to do.
-	release(t, store, key("b"), token)
+	release(t, store, claim("b"), token)
 }
 
 func (s Suite) keysAreIndependent(t *testing.T) {
 	store := s.New(t)
-	tokenA := reserve(t, store, key("a"), long, router.Reserved)
-	tokenB := reserve(t, store, key("b"), long, router.Reserved)
-	commit(t, store, key("a"), tokenA, long)
-	reserve(t, store, key("b"), long, router.Busy)
-	release(t, store, key("b"), tokenB)
-	reserve(t, store, key("b"), long, router.Reserved)
-	reserve(t, store, key("a"), long, router.Committed)
+	tokenA := reserve(t, store, claim("a"), long, router.Reserved)
+	tokenB := reserve(t, store, claim("b"), long, router.Reserved)
+	commit(t, store, claim("a"), tokenA, long)
+	reserve(t, store, claim("b"), long, router.Busy)
+	release(t, store, claim("b"), tokenB)
+	reserve(t, store, claim("b"), long, router.Reserved)
+	reserve(t, store, claim("a"), long, router.Committed)
 }
 
 func (s Suite) leaseExpires(t *testing.T) {
-	store, k := s.New(t), key("a")
-	reserve(t, store, k, s.Lease, router.Reserved)
-	reserve(t, store, k, s.Lease, router.Busy)
-	eventually(t, store, k, 50*s.Lease)
-	reserve(t, store, k, s.Lease, router.Busy)
+	store, c := s.New(t), claim("a")
+	reserve(t, store, c, s.Lease, router.Reserved)
+	reserve(t, store, c, s.Lease, router.Busy)
+	eventually(t, store, c, 50*s.Lease)
+	reserve(t, store, c, s.Lease, router.Busy)
 }
 
 // lateHolder: who has lost the reservation cannot release that of the next one.
 func (s Suite) lateHolder(t *testing.T) {
-	store, k := s.New(t), key("a")
-	old := reserve(t, store, k, s.Lease, router.Reserved)
-	token := eventually(t, store, k, 50*s.Lease)
-	release(t, store, k, old)
-	reserve(t, store, k, long, router.Busy)
-	commit(t, store, k, token, long)
-	reserve(t, store, k, long, router.Committed)
+	store := s.New(t)
+	for _, c := range []router.Claim{claim("a"), pair("b", "c")} {
+		old := reserve(t, store, c, s.Lease, router.Reserved)
+		token := eventually(t, store, c, 50*s.Lease)
+		release(t, store, c, old)
+		reserve(t, store, c, long, router.Busy)
+		commit(t, store, c, token, long)
+		reserve(t, store, c, long, router.Committed)
+	}
 }
 
 // lateCommit: a message is handled, whoever holds the reservation now.
 func (s Suite) lateCommit(t *testing.T) {
-	store, k := s.New(t), key("a")
-	old := reserve(t, store, k, s.Lease, router.Reserved)
-	token := eventually(t, store, k, 50*s.Lease)
-	commit(t, store, k, old, long)
-	reserve(t, store, k, long, router.Committed)
-	release(t, store, k, token)
-	reserve(t, store, k, long, router.Committed)
+	store := s.New(t)
+	for _, c := range []router.Claim{claim("a"), pair("b", "c")} {
+		old := reserve(t, store, c, s.Lease, router.Reserved)
+		token := eventually(t, store, c, 50*s.Lease)
+		commit(t, store, c, old, long)
+		reserve(t, store, c, long, router.Committed)
+		release(t, store, c, token)
+		reserve(t, store, c, long, router.Committed)
+	}
 }
 
 func (s Suite) commitAfterCommit(t *testing.T) {
-	store, k := s.New(t), key("a")
-	token := reserve(t, store, k, long, router.Reserved)
-	commit(t, store, k, token, long)
-	commit(t, store, k, token, long)
-	reserve(t, store, k, long, router.Committed)
+	store, c := s.New(t), claim("a")
+	token := reserve(t, store, c, long, router.Reserved)
+	commit(t, store, c, token, long)
+	commit(t, store, c, token, long)
+	reserve(t, store, c, long, router.Committed)
 }
 
 func (s Suite) ttl(t *testing.T) {
@@ -178,46 +220,52 @@ func (s Suite) ttl(t *testing.T) {
 		t.Log("the TTL is a setting of the store")
 		return
 	}
-	store, k := s.New(t), key("a")
-	commit(t, store, k, reserve(t, store, k, long, router.Reserved), s.Lease)
-	eventually(t, store, k, 50*s.Lease)
+	store, c := s.New(t), pair("a", "b")
+	commit(t, store, c, reserve(t, store, c, long, router.Reserved), s.Lease)
+	eventually(t, store, c, 50*s.Lease)
 }
 
 // oneOfMany: of all that reserve at the same time, one gets the reservation.
 func (s Suite) oneOfMany(t *testing.T) {
 	store := s.New(t)
 	for round := range 5 {
-		k := router.KeyOf("round", string(rune('a'+round)))
-		var winners atomic.Int64
-		var group sync.WaitGroup
-		for range 16 {
-			group.Go(func() {
-				result, _, err := store.Reserve(t.Context(), k, long)
-				switch {
-				case err != nil:
-					t.Errorf("Reserve: %v", err)
-				case result == router.Reserved:
-					winners.Add(1)
-				case result != router.Busy:
-					t.Errorf("Reserve = %d", result)
-				}
-			})
-		}
-		group.Wait()
-		if n := winners.Load(); n != 1 {
+		c := claim("round " + string(rune('a'+round)))
+		if n := winners(t, store, 16, func(int) router.Claim { return c }); n != 1 {
 			t.Fatalf("%d reservations of one key", n)
 		}
 	}
+}
+
+// winners reserves n claims at the same time and returns how many of them succeed.
+func winners(t *testing.T, store router.DedupStore, n int, claim func(int) router.Claim) int64 {
+	t.Helper()
+	var won atomic.Int64
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			got, err := store.Reserve(t.Context(), claim(i), long)
+			switch {
+			case err != nil:
+				t.Errorf("Reserve: %v", err)
+			case got.State == router.Reserved:
+				won.Add(1)
+			case got.State != router.Busy:
+				t.Errorf("Reserve = %d", got.State)
+			}
+		})
+	}
+	group.Wait()
+	return won.Load()
 }
 
 func (s Suite) context(t *testing.T) {
 	store := s.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := store.Reserve(ctx, key("a"), long); err == nil {
-		t.Fatal("Reserve with a cancelled context succeeded")
+	if _, err := store.Reserve(ctx, claim("a"), long); err == nil {
+		t.Fatal("Reserve with a canceled context succeeded")
 	}
-	reserve(t, store, key("a"), long, router.Reserved)
+	reserve(t, store, claim("a"), long, router.Reserved)
 }
 
 // reopen: after a crash, what was committed is known, and what was reserved is
@@ -228,9 +276,159 @@ func (s Suite) reopen(t *testing.T) {
 		return
 	}
 	store := s.New(t)
-	commit(t, store, key("done"), reserve(t, store, key("done"), long, router.Reserved), long)
-	reserve(t, store, key("begun"), s.Lease, router.Reserved)
+	commit(t, store, claim("done"), reserve(t, store, claim("done"), long, router.Reserved), long)
+	reserve(t, store, claim("begun"), s.Lease, router.Reserved)
 	store = s.Reopen(t, store)
-	reserve(t, store, key("done"), long, router.Committed)
-	eventually(t, store, key("begun"), 50*s.Lease)
+	reserve(t, store, claim("done"), long, router.Committed)
+	eventually(t, store, claim("begun"), 50*s.Lease)
+}
+
+// eitherKeyIsEnough: a message is recognized by the key that it has in common with
+// another one, and the answer names that key.
+func (s Suite) eitherKeyIsEnough(t *testing.T) {
+	store := s.New(t)
+	token := reserve(t, store, pair("d", "c"), long, router.Reserved)
+	for _, want := range []router.ReserveState{router.Busy, router.Committed} {
+		answer(t, store, pair("d", "c"), long, want, router.DeliveryKey)
+		answer(t, store, pair("d", ""), long, want, router.DeliveryKey)
+		answer(t, store, pair("d", "other"), long, want, router.DeliveryKey)
+		answer(t, store, pair("", "c"), long, want, router.ContentKey)
+		answer(t, store, pair("other", "c"), long, want, router.ContentKey)
+		if want == router.Busy {
+			commit(t, store, pair("d", "c"), token, long)
+		}
+	}
+	// A content key alone goes the same way.
+	token = reserve(t, store, pair("", "alone"), long, router.Reserved)
+	release(t, store, pair("", "alone"), token)
+	token = reserve(t, store, pair("", "alone"), long, router.Reserved)
+	commit(t, store, pair("", "alone"), token, long)
+	answer(t, store, pair("new", "alone"), long, router.Committed, router.ContentKey)
+}
+
+// bothKeysOrNone: who does not get one of the keys does not keep the other one.
+func (s Suite) bothKeysOrNone(t *testing.T) {
+	store := s.New(t)
+	content := reserve(t, store, pair("first", "shared"), long, router.Reserved)
+	answer(t, store, pair("second", "shared"), long, router.Busy, router.ContentKey)
+	release(t, store, claim("second"), reserve(t, store, claim("second"), long, router.Reserved))
+	commit(t, store, pair("first", "shared"), content, long)
+	answer(t, store, pair("second", "shared"), long, router.Committed, router.ContentKey)
+	reserve(t, store, claim("second"), long, router.Reserved)
+	answer(t, store, pair("second", "free"), long, router.Busy, router.DeliveryKey)
+	reserve(t, store, pair("", "free"), long, router.Reserved)
+}
+
+func (s Suite) committedCountsForMore(t *testing.T) {
+	store := s.New(t)
+	reserve(t, store, claim("busy"), long, router.Reserved)
+	commit(t, store, claim("done"), reserve(t, store, claim("done"), long, router.Reserved), long)
+	answer(t, store, pair("busy", "done"), long, router.Committed, router.ContentKey)
+	answer(t, store, pair("done", "busy"), long, router.Committed, router.DeliveryKey)
+}
+
+func (s Suite) releaseEndsBoth(t *testing.T) {
+	store := s.New(t)
+	token := reserve(t, store, pair("d", "c"), long, router.Reserved)
+	release(t, store, pair("d", "c"), token)
+	reserve(t, store, claim("d"), long, router.Reserved)
+	reserve(t, store, pair("", "c"), long, router.Reserved)
+}
+
+// oneNamespace: it does not matter as which of the two a key was recorded, and a claim
+// whose keys are equal has one.
+func (s Suite) oneNamespace(t *testing.T) {
+	store := s.New(t)
+	token := reserve(t, store, pair("k", "k"), long, router.Reserved)
+	answer(t, store, pair("", "k"), long, router.Busy, router.ContentKey)
+	commit(t, store, pair("k", "k"), token, long)
+	answer(t, store, pair("", "k"), long, router.Committed, router.ContentKey)
+	answer(t, store, pair("k", "k"), long, router.Committed, router.DeliveryKey)
+}
+
+// holder: the answer says who handles the message, and until when at the latest.
+func (s Suite) holder(t *testing.T) {
+	store := s.New(t)
+	other := router.Owner{Instance: "barn", Session: "2"}
+	reserve(t, store, claim("a"), long, router.Reserved)
+	reserve(t, store, claimOf(other, "b", "c"), 2*long, router.Reserved)
+	reserve(t, store, claimOf(router.Owner{}, "d", ""), long, router.Reserved)
+	for _, check := range []struct {
+		claim router.Claim
+		owner router.Owner
+		lease time.Duration
+	}{
+		{claimOf(other, "a", ""), owner, long},
+		{pair("x", "c"), other, 2 * long},
+		{claim("d"), router.Owner{}, long},
+	} {
+		got := answer(t, store, check.claim, long, router.Busy, 0)
+		if got.Holder != check.owner {
+			t.Errorf("Holder = %+v, want %+v", got.Holder, check.owner)
+		}
+		if left := time.Until(got.Until); left < check.lease-time.Minute || left > check.lease+time.Minute {
+			t.Errorf("Until is in %v, want about %v", left, check.lease)
+		}
+	}
+}
+
+// noTakeover: a reservation not released; it expires with its lease, also for its own owner and for
+// the next session of the same instance.
+func (s Suite) noTakeover(t *testing.T) {
+	store := s.New(t)
+	reserve(t, store, claim("a"), long, router.Reserved)
+	reserve(t, store, claim("a"), long, router.Busy)
+	reserve(t, store, claimOf(router.Owner{Instance: owner.Instance, Session: "next"}, "a", ""), long, router.Busy)
+}
+
+// oneOfManyPairs: of messages that have one key in common, one at most is handled at
+// the same time, and those that are not leave nothing reserved behind.
+func (s Suite) oneOfManyPairs(t *testing.T) {
+	const n = 16
+	store := s.New(t)
+	deliveries := func(i int) string { return "delivery " + string(rune('a'+i)) }
+	if won := winners(t, store, n, func(i int) router.Claim { return pair(deliveries(i), "content") }); won > 1 {
+		t.Fatalf("%d reservations of one content key", won)
+	}
+	left := int64(0)
+	for i := range n {
+		got, err := store.Reserve(t.Context(), claim(deliveries(i)), long)
+		if err != nil {
+			t.Fatalf("Reserve: %v", err)
+		}
+		if got.State == router.Busy {
+			left++
+		}
+	}
+	if left > 1 {
+		t.Fatalf("%d delivery keys are still reserved", left)
+	}
+}
+
+func (s Suite) noKeys(t *testing.T) {
+	store := s.New(t)
+	if _, err := store.Reserve(t.Context(), router.Claim{Owner: owner}, long); !errors.Is(err, router.ErrNoKeys) {
+		t.Errorf("Reserve: %v", err)
+	}
+	if err := store.Commit(t.Context(), router.Claim{Owner: owner}, router.Token{}, long); !errors.Is(err, router.ErrNoKeys) {
+		t.Errorf("Commit: %v", err)
+	}
+	if err := store.Release(t.Context(), router.Claim{Owner: owner}, router.Token{}); !errors.Is(err, router.ErrNoKeys) {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// reopenWithBothKeys is reopen with two keys: a commit has recorded both.
+func (s Suite) reopenWithBothKeys(t *testing.T) {
+	if s.Reopen == nil {
+		t.Log("the store forgets with its process")
+		return
+	}
+	store := s.New(t)
+	commit(t, store, pair("d", "c"), reserve(t, store, pair("d", "c"), long, router.Reserved), long)
+	reserve(t, store, pair("begun", "begun too"), s.Lease, router.Reserved)
+	store = s.Reopen(t, store)
+	answer(t, store, claim("d"), long, router.Committed, router.DeliveryKey)
+	answer(t, store, pair("other", "c"), long, router.Committed, router.ContentKey)
+	eventually(t, store, pair("begun", "begun too"), 50*s.Lease)
 }

@@ -8,33 +8,52 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// RateLimitSource is what a *gateway.Client is to a [ClientCollector]. RateLimit
-// is called once per scrape, from any goroutine.
-type RateLimitSource interface {
+// ClientSource is the part of *gateway.Client that a [ClientCollector] uses. Each method is
+// called once per scrape, from any goroutine.
+type ClientSource interface {
 	RateLimit() gateway.RateLimitState
+	Intermediaries() gateway.IntermediaryState
 }
 
-// ClientCollector exports the state of the limiter of one client of the gateway:
-// whether the service said that there were too many requests, and what the
-// client makes of it. It is safe for concurrent use, and may outlive the client.
+// ClientCollector exports the state of one client of the gateway: its rate limit, and
+// whether something in between answers instead of the service. It is safe for concurrent
+// use and may outlive the client.
 type ClientCollector struct {
-	source RateLimitSource
+	source ClientSource
 }
 
 // NewClientCollector returns a collector for source, which must not be nil.
-func NewClientCollector(source RateLimitSource) *ClientCollector {
+func NewClientCollector(source ClientSource) *ClientCollector {
 	return &ClientCollector{source: source}
+}
+
+var intermediarySeries = []series[gateway.IntermediaryState]{
+	counter("agrimill_gateway_intermediary_answers_total",
+		"Responses that came from something in between, such as an ingress or a proxy, instead of the service.",
+		func(s gateway.IntermediaryState) float64 { return float64(s.Answers) }),
+	gauge("agrimill_gateway_intermediary_operations",
+		"Operations that something in between currently answers instead of the service.",
+		func(s gateway.IntermediaryState) float64 { return float64(len(s.Now)) }),
+	gauge("agrimill_gateway_intermediary_age_seconds",
+		"How long something in between has been answering an operation, at most; 0 if the service answers all of them.",
+		func(s gateway.IntermediaryState) float64 {
+			oldest := 0.0
+			for _, answer := range s.Now {
+				oldest = max(oldest, age(answer.Since))
+			}
+			return oldest
+		}),
 }
 
 var clientSeries = []series[gateway.RateLimitState]{
 	gauge("agrimill_gateway_rate_limited",
-		"1 from the first answer of status 429 until the limit has been lifted, else 0.",
+		"1 from the first response with status 429 until the limit is lifted, else 0.",
 		func(s gateway.RateLimitState) float64 { return truth(s.Limited) }),
 	gauge("agrimill_gateway_rate_limit_requests_per_second",
-		"The rate that the client keeps to while it is limited; 0 while it is not.",
+		"The request rate that the client keeps to while it is limited; 0 while it is not.",
 		func(s gateway.RateLimitState) float64 { return s.Rate }),
 	gauge("agrimill_gateway_rate_limit_pause_seconds",
-		"How long the client still sends nothing at all; 0 when it does not pause.",
+		"How much longer the client pauses all requests; 0 if it does not.",
 		func(s gateway.RateLimitState) float64 {
 			if s.PausedUntil.IsZero() {
 				return 0
@@ -42,17 +61,21 @@ var clientSeries = []series[gateway.RateLimitState]{
 			return max(0, time.Until(s.PausedUntil).Seconds())
 		}),
 	counter("agrimill_gateway_rate_limited_responses_total",
-		"Answers of status 429.",
+		"Responses with status 429.",
 		func(s gateway.RateLimitState) float64 { return float64(s.Rejected) }),
 	gauge("agrimill_gateway_last_rate_limited_timestamp_seconds",
-		"Unix time of the last answer of status 429; 0 for never.",
+		"Unix time of the last response with status 429; 0 if never.",
 		func(s gateway.RateLimitState) float64 { return unix(s.LastRejected) }),
 }
 
 // Describe implements prometheus.Collector.
-func (c *ClientCollector) Describe(ch chan<- *prometheus.Desc) { describe(clientSeries, ch) }
+func (c *ClientCollector) Describe(ch chan<- *prometheus.Desc) {
+	describe(clientSeries, ch)
+	describe(intermediarySeries, ch)
+}
 
 // Collect implements prometheus.Collector.
 func (c *ClientCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(clientSeries, c.source.RateLimit(), ch)
+	collect(intermediarySeries, c.source.Intermediaries(), ch)
 }

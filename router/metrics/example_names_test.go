@@ -29,5 +29,5 @@ func ExampleMetrics() {
 	}
 	// Output:
 	// counter [route class]
-	// Attempts that failed and were followed by another one, by the class of the error.
+	// Failed attempts that were retried, by error class.
 }

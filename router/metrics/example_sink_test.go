@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/router/metrics"
@@ -21,7 +22,7 @@ func ExampleSinks_Wrap() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(measured)
 
-	sink := measured.Wrap("farm", sinks.FromPublisher("memory", &memory{}))
+	sink := measured.Wrap("farm", sinks.FromPublisher("memory", gochannel.NewGoChannel(gochannel.Config{}, nil)))
 	if err := sink.Publish("fields", message.NewMessage("1", []byte("a boundary"))); err != nil {
 		log.Fatal(err)
 	}

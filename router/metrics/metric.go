@@ -8,7 +8,7 @@ import (
 
 // Metric describes one metric that this package exports.
 type Metric struct {
-	// Name is the name, of a histogram without the endings of its series.
+	// Name is the name; for a histogram, without the suffixes of its series.
 	Name string
 	// Type is "counter", "gauge" or "histogram".
 	Type string
@@ -36,6 +36,9 @@ func Metrics() []Metric {
 		all = append(all, s.Metric)
 	}
 	for _, s := range clientSeries {
+		all = append(all, s.Metric)
+	}
+	for _, s := range intermediarySeries {
 		all = append(all, s.Metric)
 	}
 	all = append(all, routeMetrics()...)
@@ -93,7 +96,7 @@ func gaugeFamily(name, help string, labels ...string) family {
 	return newFamily(prometheus.GaugeValue, name, help, labels...)
 }
 
-// with makes one value of the family.
+// with returns one value of the family.
 func (f family) with(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(f.desc, f.kind, v, labels...)
 }

@@ -67,7 +67,7 @@ func TestSubscriberCollector(t *testing.T) {
 
 		stats = subscriber.Stats{}
 		compare(t, c, `
-# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has waited since its ack; 0 when none waits.
+# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has been waiting since its ack; 0 if none is.
 # TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
 agrimill_subscriber_oldest_pending_confirmation_age_seconds 0
 # HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
@@ -82,52 +82,52 @@ agrimill_subscriber_stream_state_since_timestamp_seconds 0
 }
 
 const subscriberExposition = `
-# HELP agrimill_subscriber_confirm_request_failures_total Requests with confirmations that failed and are repeated.
+# HELP agrimill_subscriber_confirm_request_failures_total Requests with confirmations that failed and are retried.
 # TYPE agrimill_subscriber_confirm_request_failures_total counter
 agrimill_subscriber_confirm_request_failures_total 114
 # HELP agrimill_subscriber_confirm_requests_total Requests that carried confirmations.
 # TYPE agrimill_subscriber_confirm_requests_total counter
 agrimill_subscriber_confirm_requests_total 113
-# HELP agrimill_subscriber_confirmations_rejected_total Confirmations that the service will never take. They were dropped.
+# HELP agrimill_subscriber_confirmations_rejected_total Confirmations that the service will never accept. They were dropped.
 # TYPE agrimill_subscriber_confirmations_rejected_total counter
 agrimill_subscriber_confirmations_rejected_total 112
-# HELP agrimill_subscriber_confirmations_total Confirmations that the service took.
+# HELP agrimill_subscriber_confirmations_total Confirmations that the service accepted.
 # TYPE agrimill_subscriber_confirmations_total counter
 agrimill_subscriber_confirmations_total 111
-# HELP agrimill_subscriber_delivered_bytes_total Payload bytes in the messages taken from output channels, also repeated ones.
+# HELP agrimill_subscriber_delivered_bytes_total Payload bytes in the messages taken from output channels, including redelivered ones.
 # TYPE agrimill_subscriber_delivered_bytes_total counter
 agrimill_subscriber_delivered_bytes_total 121
-# HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload could not be had.
+# HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload was unavailable.
 # TYPE agrimill_subscriber_events_abandoned_total counter
 agrimill_subscriber_events_abandoned_total 106
-# HELP agrimill_subscriber_events_joined_total Events that came again and were joined to their first copy.
+# HELP agrimill_subscriber_events_joined_total Redelivered events that were joined to their first copy.
 # TYPE agrimill_subscriber_events_joined_total counter
 agrimill_subscriber_events_joined_total 104
 # HELP agrimill_subscriber_events_malformed_total Events that could not be decoded.
 # TYPE agrimill_subscriber_events_malformed_total counter
 agrimill_subscriber_events_malformed_total 107
-# HELP agrimill_subscriber_events_quarantined_total Events that the quarantine holds.
+# HELP agrimill_subscriber_events_quarantined_total Events that were stored in the quarantine.
 # TYPE agrimill_subscriber_events_quarantined_total counter
 agrimill_subscriber_events_quarantined_total 122
-# HELP agrimill_subscriber_events_received_total Events that were decoded, also those that came again.
+# HELP agrimill_subscriber_events_received_total Events that were decoded, including redelivered ones.
 # TYPE agrimill_subscriber_events_received_total counter
 agrimill_subscriber_events_received_total 101
-# HELP agrimill_subscriber_events_too_large_total Events that were skipped on account of their size.
+# HELP agrimill_subscriber_events_too_large_total Events that were skipped because of their size.
 # TYPE agrimill_subscriber_events_too_large_total counter
 agrimill_subscriber_events_too_large_total 108
 # HELP agrimill_subscriber_events_untaken_total Events that no subscription took. They stay unconfirmed.
 # TYPE agrimill_subscriber_events_untaken_total counter
 agrimill_subscriber_events_untaken_total 105
-# HELP agrimill_subscriber_held_messages Messages that are held back for their file now.
+# HELP agrimill_subscriber_held_messages Messages that are currently held back for their file.
 # TYPE agrimill_subscriber_held_messages gauge
 agrimill_subscriber_held_messages 118
 # HELP agrimill_subscriber_in_flight_bytes Payload bytes of the events in flight.
 # TYPE agrimill_subscriber_in_flight_bytes gauge
 agrimill_subscriber_in_flight_bytes 117
-# HELP agrimill_subscriber_in_flight_events Events that arrived and are not yet acked by everyone.
+# HELP agrimill_subscriber_in_flight_events Events that arrived and are not yet acked by every subscription.
 # TYPE agrimill_subscriber_in_flight_events gauge
 agrimill_subscriber_in_flight_events 116
-# HELP agrimill_subscriber_messages_delivered_total Messages taken from output channels, also repeated ones.
+# HELP agrimill_subscriber_messages_delivered_total Messages taken from output channels, including redelivered ones.
 # TYPE agrimill_subscriber_messages_delivered_total counter
 agrimill_subscriber_messages_delivered_total 102
 # HELP agrimill_subscriber_messages_held_total Messages that were held back for their file.
@@ -136,40 +136,40 @@ agrimill_subscriber_messages_held_total 110
 # HELP agrimill_subscriber_messages_nacked_total Messages that were nacked.
 # TYPE agrimill_subscriber_messages_nacked_total counter
 agrimill_subscriber_messages_nacked_total 103
-# HELP agrimill_subscriber_messages_set_aside_total Messages that not even the poison queue takes. They stay unconfirmed.
+# HELP agrimill_subscriber_messages_set_aside_total Messages that not even the poison queue accepts. They stay unconfirmed.
 # TYPE agrimill_subscriber_messages_set_aside_total counter
 agrimill_subscriber_messages_set_aside_total 119
-# HELP agrimill_subscriber_oldest_in_flight_age_seconds How long ago the oldest event in flight arrived; 0 when none is in flight.
+# HELP agrimill_subscriber_oldest_in_flight_age_seconds How long ago the oldest event in flight arrived; 0 if none is in flight.
 # TYPE agrimill_subscriber_oldest_in_flight_age_seconds gauge
 agrimill_subscriber_oldest_in_flight_age_seconds 80
-# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has waited since its ack; 0 when none waits.
+# HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has been waiting since its ack; 0 if none is.
 # TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
 agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
-# HELP agrimill_subscriber_oldest_unconfirmed_age_seconds How long the oldest unconfirmed event has waited: in flight since it arrived, or for its confirmation since its ack; 0 when none waits.
+# HELP agrimill_subscriber_oldest_unconfirmed_age_seconds Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.
 # TYPE agrimill_subscriber_oldest_unconfirmed_age_seconds gauge
 agrimill_subscriber_oldest_unconfirmed_age_seconds 90
 # HELP agrimill_subscriber_payloads_expired_total Payloads whose address had expired.
 # TYPE agrimill_subscriber_payloads_expired_total counter
 agrimill_subscriber_payloads_expired_total 109
-# HELP agrimill_subscriber_pending_confirmations Confirmations that wait or are under way.
+# HELP agrimill_subscriber_pending_confirmations Confirmations that are waiting or in flight.
 # TYPE agrimill_subscriber_pending_confirmations gauge
 agrimill_subscriber_pending_confirmations 115
 # HELP agrimill_subscriber_quarantine_failures_total Failed attempts to put an event into the quarantine.
 # TYPE agrimill_subscriber_quarantine_failures_total counter
 agrimill_subscriber_quarantine_failures_total 123
-# HELP agrimill_subscriber_quarantine_waiting Events that wait for the quarantine.
+# HELP agrimill_subscriber_quarantine_waiting Events that are waiting for the quarantine.
 # TYPE agrimill_subscriber_quarantine_waiting gauge
 agrimill_subscriber_quarantine_waiting 124
-# HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, also those that came again.
+# HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, including redeliveries.
 # TYPE agrimill_subscriber_received_bytes_total counter
 agrimill_subscriber_received_bytes_total 120
 # HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
 # TYPE agrimill_subscriber_stream_connected gauge
 agrimill_subscriber_stream_connected 1
-# HELP agrimill_subscriber_stream_connects_total Successful connects of the event stream.
+# HELP agrimill_subscriber_stream_connects_total Successful connections of the event stream.
 # TYPE agrimill_subscriber_stream_connects_total counter
 agrimill_subscriber_stream_connects_total 3
-# HELP agrimill_subscriber_stream_reconnects_total Successful connects of the event stream after the first one.
+# HELP agrimill_subscriber_stream_reconnects_total Successful connections of the event stream after the first one.
 # TYPE agrimill_subscriber_stream_reconnects_total counter
 agrimill_subscriber_stream_reconnects_total 2
 # HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
@@ -177,40 +177,59 @@ agrimill_subscriber_stream_reconnects_total 2
 agrimill_subscriber_stream_state_since_timestamp_seconds 1000.25
 `
 
-type rateLimitFunc func() gateway.RateLimitState
+// clientState is a client of the gateway to a collector.
+type clientState struct {
+	limit          gateway.RateLimitState
+	intermediaries gateway.IntermediaryState
+}
 
-func (f rateLimitFunc) RateLimit() gateway.RateLimitState { return f() }
+func (s *clientState) RateLimit() gateway.RateLimitState         { return s.limit }
+func (s *clientState) Intermediaries() gateway.IntermediaryState { return s.intermediaries }
 
 func TestClientCollector(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		state := gateway.RateLimitState{
-			Limited: true, Rate: 2.5, PausedUntil: time.Now().Add(30 * time.Second), Rejected: 7, LastRejected: time.Unix(1000, 0),
+		state := &clientState{
+			limit: gateway.RateLimitState{
+				Limited: true, Rate: 2.5, PausedUntil: time.Now().Add(30 * time.Second), Rejected: 7, LastRejected: time.Unix(1000, 0),
+			},
+			intermediaries: gateway.IntermediaryState{Answers: 9, Now: []gateway.IntermediaryAnswer{
+				{Operation: "confirm messages", Since: time.Now().Add(-time.Minute)}, {Operation: "send message", Since: time.Now()},
+			}},
 		}
-		c := metrics.NewClientCollector(rateLimitFunc(func() gateway.RateLimitState { return state }))
+		c := metrics.NewClientCollector(state)
 		lint(t, c)
 		exposition := `
-# HELP agrimill_gateway_last_rate_limited_timestamp_seconds Unix time of the last answer of status 429; 0 for never.
+# HELP agrimill_gateway_intermediary_age_seconds How long something in between has been answering an operation, at most; 0 if the service answers all of them.
+# TYPE agrimill_gateway_intermediary_age_seconds gauge
+agrimill_gateway_intermediary_age_seconds %d
+# HELP agrimill_gateway_intermediary_answers_total Responses that came from something in between, such as an ingress or a proxy, instead of the service.
+# TYPE agrimill_gateway_intermediary_answers_total counter
+agrimill_gateway_intermediary_answers_total %d
+# HELP agrimill_gateway_intermediary_operations Operations that something in between currently answers instead of the service.
+# TYPE agrimill_gateway_intermediary_operations gauge
+agrimill_gateway_intermediary_operations %d
+# HELP agrimill_gateway_last_rate_limited_timestamp_seconds Unix time of the last response with status 429; 0 if never.
 # TYPE agrimill_gateway_last_rate_limited_timestamp_seconds gauge
 agrimill_gateway_last_rate_limited_timestamp_seconds %d
-# HELP agrimill_gateway_rate_limit_pause_seconds How long the client still sends nothing at all; 0 when it does not pause.
+# HELP agrimill_gateway_rate_limit_pause_seconds How much longer the client pauses all requests; 0 if it does not.
 # TYPE agrimill_gateway_rate_limit_pause_seconds gauge
 agrimill_gateway_rate_limit_pause_seconds %d
-# HELP agrimill_gateway_rate_limit_requests_per_second The rate that the client keeps to while it is limited; 0 while it is not.
+# HELP agrimill_gateway_rate_limit_requests_per_second The request rate that the client keeps to while it is limited; 0 while it is not.
 # TYPE agrimill_gateway_rate_limit_requests_per_second gauge
 agrimill_gateway_rate_limit_requests_per_second %v
-# HELP agrimill_gateway_rate_limited 1 from the first answer of status 429 until the limit has been lifted, else 0.
+# HELP agrimill_gateway_rate_limited 1 from the first response with status 429 until the limit is lifted, else 0.
 # TYPE agrimill_gateway_rate_limited gauge
 agrimill_gateway_rate_limited %d
-# HELP agrimill_gateway_rate_limited_responses_total Answers of status 429.
+# HELP agrimill_gateway_rate_limited_responses_total Responses with status 429.
 # TYPE agrimill_gateway_rate_limited_responses_total counter
 agrimill_gateway_rate_limited_responses_total %d
 `
-		compare(t, c, fmt.Sprintf(exposition, 1000, 30, 2.5, 1, 7))
+		compare(t, c, fmt.Sprintf(exposition, 60, 9, 2, 1000, 30, 2.5, 1, 7))
 		time.Sleep(time.Minute) // the pause is over, and nobody has asked the limiter since
-		compare(t, c, fmt.Sprintf(exposition, 1000, 0, 2.5, 1, 7))
-		state = gateway.RateLimitState{}
-		compare(t, c, fmt.Sprintf(exposition, 0, 0, 0, 0, 0))
+		compare(t, c, fmt.Sprintf(exposition, 120, 9, 2, 1000, 0, 2.5, 1, 7))
+		*state = clientState{}
+		compare(t, c, fmt.Sprintf(exposition, 0, 0, 0, 0, 0, 0, 0, 0))
 	})
 }
 
@@ -225,36 +244,37 @@ func TestRouterCollector(t *testing.T) {
 		}}
 	}))
 	compare(t, c, `
-# HELP agrimill_route_in_flight_messages Messages that the route has taken and not finished.
+# HELP agrimill_route_in_flight_messages Messages that the route has taken but not finished.
 # TYPE agrimill_route_in_flight_messages gauge
 agrimill_route_in_flight_messages{route="farm data"} 7
-# HELP agrimill_route_last_success_timestamp_seconds Unix time at which the sink last took a message; 0 for never.
+# HELP agrimill_route_last_success_timestamp_seconds Unix time at which the sink last accepted a message; 0 if never.
 # TYPE agrimill_route_last_success_timestamp_seconds gauge
 agrimill_route_last_success_timestamp_seconds{route="farm data"} 1999
-# HELP agrimill_route_messages_total Messages of the route by what they have come to.
+# HELP agrimill_route_messages_total Messages of the route by outcome.
 # TYPE agrimill_route_messages_total counter
 agrimill_route_messages_total{outcome="delivered",route="farm data"} 1
 agrimill_route_messages_total{outcome="duplicate",route="farm data"} 3
 agrimill_route_messages_total{outcome="filtered",route="farm data"} 2
 agrimill_route_messages_total{outcome="poisoned",route="farm data"} 4
 agrimill_route_messages_total{outcome="returned",route="farm data"} 5
-# HELP agrimill_route_retries_total Attempts that failed and were followed by another one, by the class of the error.
+# HELP agrimill_route_retries_total Failed attempts that were retried, by error class.
 # TYPE agrimill_route_retries_total counter
 agrimill_route_retries_total{class="handler",route="farm data"} 2
 agrimill_route_retries_total{class="outage",route="farm data"} 3
 agrimill_route_retries_total{class="shutdown",route="farm data"} 4
-# HELP agrimill_route_state 1 for the state that the route is in, 0 for the others.
+# HELP agrimill_route_state 1 for the current state of the route, 0 for the others.
 # TYPE agrimill_route_state gauge
 agrimill_route_state{route="farm data",state="ended"} 0
 agrimill_route_state{route="farm data",state="failed"} 0
+agrimill_route_state{route="farm data",state="failing"} 0
 agrimill_route_state{route="farm data",state="outage"} 1
 agrimill_route_state{route="farm data",state="running"} 0
 agrimill_route_state{route="farm data",state="starting"} 0
 agrimill_route_state{route="farm data",state="stopped"} 0
-# HELP agrimill_route_state_since_timestamp_seconds Unix time at which the route came into its state.
+# HELP agrimill_route_state_since_timestamp_seconds Unix time at which the route entered its state.
 # TYPE agrimill_route_state_since_timestamp_seconds gauge
 agrimill_route_state_since_timestamp_seconds{route="farm data"} 2000
-# HELP agrimill_route_waiting_messages Messages in flight that wait for another attempt.
+# HELP agrimill_route_waiting_messages Messages in flight that are waiting for a retry.
 # TYPE agrimill_route_waiting_messages gauge
 agrimill_route_waiting_messages{route="farm data"} 6
 `)
@@ -285,7 +305,7 @@ func TestObserver(t *testing.T) {
 		o.Observe(e)
 	}
 	compare(t, o, `
-# HELP agrimill_route_events_total What happened to the route's messages apart from success, by the class of the error.
+# HELP agrimill_route_events_total Events of the route's messages other than success, by error class.
 # TYPE agrimill_route_events_total counter
 agrimill_route_events_total{class="handler",event="retry",route="farm data"} 1
 agrimill_route_events_total{class="none",event="outage_ended",route="farm data"} 1
@@ -295,7 +315,7 @@ agrimill_route_events_total{class="outage",event="poison_failed",route="farm dat
 agrimill_route_events_total{class="outage",event="retry",route="farm data"} 2
 agrimill_route_events_total{class="permanent",event="poisoned",route="farm data"} 1
 agrimill_route_events_total{class="shutdown",event="returned",route="farm data"} 1
-# HELP agrimill_route_outage_seconds_total How long the outages lasted that are over.
+# HELP agrimill_route_outage_seconds_total Duration of past outages.
 # TYPE agrimill_route_outage_seconds_total counter
 agrimill_route_outage_seconds_total{route="farm data"} 90
 `)
@@ -326,7 +346,7 @@ func TestTogether(t *testing.T) {
 			metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return subscriber.Stats{} })),
 			metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth { return []router.RouteHealth{{Name: "a"}, {Name: "b"}} })),
 			metrics.NewObserver(nil),
-			metrics.NewClientCollector(rateLimitFunc(func() gateway.RateLimitState { return gateway.RateLimitState{} })),
+			metrics.NewClientCollector(&clientState{}),
 			newSinks(t),
 		)
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// Observer counts what a router tells but does not keep in its health: why
-// messages were tried again, poisoned or returned, and outages. It is a
-// router.Observer for router.Config.Observer and a prometheus.Collector. The
-// messages that succeed cost one comparison. It is safe for concurrent use, and
-// one Observer may serve several routers whose routes have different names.
+// Observer counts what a router reports but does not keep in its health: why messages were
+// retried, poisoned or returned, and outages. It is a router.Observer for
+// router.Config.Observer and a prometheus.Collector. A successful message costs one
+// comparison. It is safe for concurrent use, and one Observer may serve several routers
+// whose routes have different names.
 type Observer struct {
 	next    router.Observer
 	events  *prometheus.CounterVec
@@ -22,8 +22,7 @@ var (
 	_ prometheus.Collector = (*Observer)(nil)
 )
 
-// NewObserver returns an Observer that hands every event on to next; nil means
-// nobody.
+// NewObserver returns an Observer that passes every event on to next; nil means none.
 func NewObserver(next router.Observer) *Observer {
 	return &Observer{
 		next:    next,
@@ -35,11 +34,11 @@ func NewObserver(next router.Observer) *Observer {
 var (
 	routeEvents = Metric{
 		Name: "agrimill_route_events_total", Type: typeCounter, Labels: []string{"route", "event", "class"},
-		Help: "What happened to the route's messages apart from success, by the class of the error.",
+		Help: "Events of the route's messages other than success, by error class.",
 	}
 	routeOutages = Metric{
 		Name: "agrimill_route_outage_seconds_total", Type: typeCounter, Labels: []string{"route"},
-		Help: "How long the outages lasted that are over.",
+		Help: "Duration of past outages.",
 	}
 )
 
@@ -62,8 +61,8 @@ func (o *Observer) Observe(e router.Event) {
 	}
 }
 
-// eventName is the label of an event, empty for those that the router's health
-// counts and that no error belongs to.
+// eventName is the label of an event, empty for those that have no error and are counted in
+// the router's health.
 func eventName(kind router.EventKind) string {
 	switch kind {
 	case router.EventPoisoned:

@@ -6,7 +6,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// HealthSource is what a *router.Router is to a [RouterCollector]. Health is
+// HealthSource is the part of *router.Router that a [RouterCollector] uses. Health is
 // called once per scrape, from any goroutine.
 type HealthSource interface {
 	Health() []router.RouteHealth
@@ -15,7 +15,7 @@ type HealthSource interface {
 // RouterCollector exports the health of all routes of one router. It is safe for
 // concurrent use, and may outlive the router: its last values stay.
 //
-// An [Observer] adds what the health does not tell.
+// An [Observer] adds what the health does not include.
 type RouterCollector struct {
 	source HealthSource
 }
@@ -27,26 +27,26 @@ func NewRouterCollector(source HealthSource) *RouterCollector {
 
 var (
 	routeMessages = counterFamily("agrimill_route_messages_total",
-		"Messages of the route by what they have come to.", "route", "outcome")
+		"Messages of the route by outcome.", "route", "outcome")
 	routeRetries = counterFamily("agrimill_route_retries_total",
-		"Attempts that failed and were followed by another one, by the class of the error.", "route", "class")
+		"Failed attempts that were retried, by error class.", "route", "class")
 	routeInFlight = gaugeFamily("agrimill_route_in_flight_messages",
-		"Messages that the route has taken and not finished.", "route")
+		"Messages that the route has taken but not finished.", "route")
 	routeWaiting = gaugeFamily("agrimill_route_waiting_messages",
-		"Messages in flight that wait for another attempt.", "route")
+		"Messages in flight that are waiting for a retry.", "route")
 	routeState = gaugeFamily("agrimill_route_state",
-		"1 for the state that the route is in, 0 for the others.", "route", "state")
+		"1 for the current state of the route, 0 for the others.", "route", "state")
 	routeSince = gaugeFamily("agrimill_route_state_since_timestamp_seconds",
-		"Unix time at which the route came into its state.", "route")
+		"Unix time at which the route entered its state.", "route")
 	routeSuccess = gaugeFamily("agrimill_route_last_success_timestamp_seconds",
-		"Unix time at which the sink last took a message; 0 for never.", "route")
+		"Unix time at which the sink last accepted a message; 0 if never.", "route")
 
 	routeFamilies = []family{
 		routeMessages, routeRetries, routeInFlight, routeWaiting, routeState, routeSince, routeSuccess,
 	}
 
 	routeStates = []router.RouteState{
-		router.StateStarting, router.StateRunning, router.StateOutage,
+		router.StateStarting, router.StateRunning, router.StateOutage, router.StateFailing,
 		router.StateEnded, router.StateFailed, router.StateStopped,
 	}
 )

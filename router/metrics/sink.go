@@ -11,14 +11,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
 
 // ErrConfig is matched by the errors of [SinksConfig.Validate].
 var ErrConfig = errors.New("metrics: invalid configuration")
 
-// DefaultBuckets returns the bounds in seconds of the latency histogram: from
-// half a millisecond, a broker next door, to 30 seconds, where sinks give up.
+// DefaultBuckets returns the bounds in seconds of the latency histogram: from half a
+// millisecond, for a nearby broker, to 30 seconds, when sinks give up.
 func DefaultBuckets() []float64 {
 	return []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 }
@@ -37,20 +38,19 @@ func (c *SinksConfig) setDefaults() {
 	c.Buckets = slices.Clone(c.Buckets)
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c SinksConfig) Validate() error {
+	var e validate.Errors
 	for i, bound := range c.Buckets {
-		if !(bound > 0) || i > 0 && !(bound > c.Buckets[i-1]) {
-			return fmt.Errorf("%w: Buckets must be positive and ascending", ErrConfig)
-		}
+		e.Check(bound > 0 && (i == 0 || bound > c.Buckets[i-1]), fmt.Sprintf("Buckets[%d]", i), "must be positive and above the one before")
 	}
-	return nil
+	return e.Err(ErrConfig)
 }
 
-// Sinks measures what sinks do. It is one prometheus.Collector for any number of
-// sinks, told apart by the label sink. Wrap them with [Sinks.Wrap]. Its methods
-// are safe for concurrent use.
+// Sinks measures sinks. It is one prometheus.Collector for any number of sinks,
+// distinguished by the label sink. Wrap them with [Sinks.Wrap]. Its methods are safe for
+// concurrent use.
 type Sinks struct {
 	duration *prometheus.HistogramVec
 	messages *prometheus.CounterVec
@@ -61,11 +61,11 @@ type Sinks struct {
 var (
 	sinkDuration = Metric{
 		Name: "agrimill_sink_publish_duration_seconds", Type: typeHistogram, Labels: []string{"sink", "outcome"},
-		Help: "How long calls of the sink took, by what they came to.",
+		Help: "Duration of calls of the sink, by outcome.",
 	}
 	sinkMessages = Metric{
 		Name: "agrimill_sink_messages_total", Type: typeCounter, Labels: []string{"sink", "outcome"},
-		Help: "Messages that were given to the sink, by what the call came to.",
+		Help: "Messages passed to the sink, by outcome of the call.",
 	}
 	sinkBytes = Metric{
 		Name: "agrimill_sink_stored_bytes_total", Type: typeCounter, Labels: []string{"sink"},
@@ -73,7 +73,7 @@ var (
 	}
 	sinkOpen = Metric{
 		Name: "agrimill_sink_publishing_messages", Type: typeGauge, Labels: []string{"sink"},
-		Help: "Messages that the sink has been given and has not answered for.",
+		Help: "Messages passed to the sink whose outcome is not known yet.",
 	}
 )
 
@@ -96,7 +96,7 @@ func NewSinks(config SinksConfig) (*Sinks, error) {
 	}, nil
 }
 
-// outcome is the label of what a call of Publish has come to.
+// outcome is the outcome of a call of Publish, as a label.
 type outcome int
 
 const (
@@ -115,7 +115,7 @@ func (o outcome) name() string {
 	return [outcomes]string{"stored", "too_large", "rejected", "unavailable", "closed", "interrupted", "failed"}[o]
 }
 
-// outcomeOf classes an error as the contract of sinks.Sink does.
+// outcomeOf classifies an error as the contract of sinks.Sink does.
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
@@ -131,14 +131,13 @@ func outcomeOf(err error) outcome {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return interrupted
 	default:
-		return failed // not a sink of the contract
+		return failed // the sink breaks the contract
 	}
 }
 
-// Wrap returns sink, measured under name; an empty name means the Name of its
-// Description. Several sinks of one name count together: so they go on counting
-// when one replaces the other. Calls without messages are not counted. One
-// publish costs some 150 ns more.
+// Wrap returns sink, measured under name; an empty name means the Name of its Description.
+// Sinks of the same name are counted together, so that counts continue when one replaces
+// another. Calls without messages are not counted. It adds about 150 ns per call.
 //
 // The result does all that sink does, and closes it. It has a method
 // Unwrap() sinks.Sink that returns sink, for methods beyond the contract.
@@ -151,12 +150,12 @@ func (s *Sinks) Wrap(name string, sink sinks.Sink) sinks.Sink {
 		m.messages[o] = s.messages.WithLabelValues(name, o.name())
 	}
 	m.lookUp = func(o outcome) prometheus.Observer { return s.duration.WithLabelValues(name, o.name()) }
-	m.latency(stored) // a sink that nothing went to yet is there, too
+	m.latency(stored) // so that an unused sink shows up, too
 	return m
 }
 
-// Forget removes the series of a sink that is no longer there. One that is still
-// in use must not be forgotten: it would count unseen.
+// Forget removes the series of a sink that no longer exists. It must not be called for a
+// sink in use, whose counts would no longer be exported.
 func (s *Sinks) Forget(name string) {
 	labels := prometheus.Labels{"sink": name}
 	s.duration.DeletePartialMatch(labels)
@@ -191,8 +190,7 @@ type measuredSink struct {
 	bytes    prometheus.Counter
 	open     prometheus.Gauge
 
-	// A histogram is a score of series, so those of failures are made when the
-	// first one comes.
+	// A histogram has about 20 series, so those of failures are created on first use.
 	latencies [outcomes]atomic.Pointer[prometheus.Observer]
 	lookUp    func(outcome) prometheus.Observer
 }
@@ -217,17 +215,39 @@ func (m *measuredSink) Publish(topic string, messages ...*message.Message) error
 	}
 	n := float64(len(messages))
 	m.open.Add(n)
-	defer m.open.Sub(n) // also when the sink panics
+	defer m.open.Sub(n) // even if the sink panics
 	start := time.Now()
 	err := m.Sink.Publish(topic, messages...)
-	took := time.Since(start)
+	m.count(len(messages), size, time.Since(start), err)
+	return err
+}
+
+// PublishAsync implements sinks.Sink. The publication counts until it is resolved.
+func (m *measuredSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	size := len(msg.Payload)
+	m.open.Inc()
+	start := time.Now()
+	ended := func(_ sinks.Receipt, err error) {
+		m.open.Dec()
+		m.count(1, size, time.Since(start), err)
+	}
+	p, err := m.Sink.PublishAsync(topic, msg)
+	if err != nil {
+		ended(sinks.Receipt{}, err)
+		return nil, err
+	}
+	p.Then(ended)
+	return p, nil
+}
+
+// count counts n messages and their duration.
+func (m *measuredSink) count(n, size int, took time.Duration, err error) {
 	o := outcomeOf(err)
 	m.latency(o).Observe(took.Seconds())
-	m.messages[o].Add(n)
+	m.messages[o].Add(float64(n))
 	if o == stored {
 		m.bytes.Add(float64(size))
 	}
-	return err
 }
 
 // Unwrap returns the sink that is measured.

@@ -3,7 +3,7 @@ package metrics_test
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -26,61 +27,27 @@ func newSinks(t testing.TB) *metrics.Sinks {
 	return s
 }
 
-// memory is a broker of which a publisher is made. It fails with err.
-type memory struct {
-	sinktest.NoFaults
-	mu     sync.Mutex
-	topics map[string][]*message.Message
-	err    error
-}
-
-func (m *memory) Publish(topic string, messages ...*message.Message) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil {
-		return m.err
-	}
-	if m.topics == nil {
-		m.topics = make(map[string][]*message.Message)
-	}
-	for _, msg := range messages {
-		kept := msg.Copy()
-		kept.Payload = slices.Clone(msg.Payload)
-		m.topics[topic] = append(m.topics[topic], kept)
-	}
-	return nil
-}
-
-func (*memory) Close() error { return nil }
-
-func (m *memory) fail(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.err = err
-}
-
-func (m *memory) Read(_ *testing.T, topic string) []*message.Message {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.topics[topic]
-}
-
 // measured is a broker behind a sink that is measured.
 type measured struct {
-	*memory
+	sinktest.NoFaults
+	broker   *testkit.Publisher
 	settings sinktest.Settings
 }
 
 func (m measured) NewSink(t *testing.T) sinks.Sink {
-	return newSinks(t).Wrap("", sinks.FromPublisher("memory", m.memory,
+	return newSinks(t).Wrap("", sinks.FromPublisher("memory", m.broker,
 		sinks.WithDescription(sinks.Description{MaxMessageSize: m.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map"})))
+}
+
+func (m measured) Read(_ *testing.T, topic string) []*message.Message {
+	return m.broker.Messages(topic)
 }
 
 // TestWrappedSinkKeepsTheContract runs the conformance suite.
 func TestWrappedSinkKeepsTheContract(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
-			return measured{memory: &memory{}, settings: settings}
+			return measured{broker: &testkit.Publisher{}, settings: settings}
 		},
 		Features: sinktest.Features{
 			UUID: true, Metadata: true, MaxMessageSize: true,
@@ -98,7 +65,7 @@ func (other) Publish(string, ...*message.Message) error { return errors.New("not
 func TestSinksMeasure(t *testing.T) {
 	t.Parallel()
 	m := newSinks(t)
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	inner := sinks.FromPublisher("broker", broker, sinks.WithDescription(sinks.Description{MaxMessageSize: 1000}))
 	sink := m.Wrap("farm", inner)
 	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
@@ -114,7 +81,7 @@ func TestSinksMeasure(t *testing.T) {
 	publish(sink, nil, message.NewMessage("1", []byte("abc")), message.NewMessage("2", []byte("de")))
 	publish(sink, sinks.ErrTooLarge, message.NewMessage("3", make([]byte, 2000)))
 	for _, kind := range []error{sinks.ErrRejected, sinks.ErrUnavailable} {
-		broker.fail(kind)
+		broker.Fail(kind)
 		publish(sink, kind, message.NewMessage("4", []byte("x")))
 	}
 	ended := message.NewMessage("5", nil)
@@ -131,7 +98,7 @@ func TestSinksMeasure(t *testing.T) {
 	}
 
 	compare(t, m, `
-# HELP agrimill_sink_messages_total Messages that were given to the sink, by what the call came to.
+# HELP agrimill_sink_messages_total Messages passed to the sink, by outcome of the call.
 # TYPE agrimill_sink_messages_total counter
 agrimill_sink_messages_total{outcome="closed",sink="farm"} 1
 agrimill_sink_messages_total{outcome="failed",sink="farm"} 1
@@ -140,7 +107,7 @@ agrimill_sink_messages_total{outcome="rejected",sink="farm"} 1
 agrimill_sink_messages_total{outcome="stored",sink="farm"} 2
 agrimill_sink_messages_total{outcome="too_large",sink="farm"} 1
 agrimill_sink_messages_total{outcome="unavailable",sink="farm"} 1
-# HELP agrimill_sink_publishing_messages Messages that the sink has been given and has not answered for.
+# HELP agrimill_sink_publishing_messages Messages passed to the sink whose outcome is not known yet.
 # TYPE agrimill_sink_publishing_messages gauge
 agrimill_sink_publishing_messages{sink="farm"} 0
 # HELP agrimill_sink_stored_bytes_total Payload bytes of the messages that the sink has stored.
@@ -169,7 +136,7 @@ func TestSinksShowWhatIsUnderWay(t *testing.T) {
 	wg.Go(func() { _ = sink.Publish("topic", message.NewMessage("1", nil), message.NewMessage("2", nil)) })
 	<-entered
 	compare(t, m, `
-# HELP agrimill_sink_publishing_messages Messages that the sink has been given and has not answered for.
+# HELP agrimill_sink_publishing_messages Messages passed to the sink whose outcome is not known yet.
 # TYPE agrimill_sink_publishing_messages gauge
 agrimill_sink_publishing_messages{sink="farm"} 2
 `, "agrimill_sink_publishing_messages")
@@ -178,6 +145,52 @@ agrimill_sink_publishing_messages{sink="farm"} 2
 	if err := sink.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestSinksMeasurePublications: a publication counts when it is resolved.
+func TestSinksMeasurePublications(t *testing.T) {
+	t.Parallel()
+	m := newSinks(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	sink := m.Wrap("farm", sinks.FromPublisher("hanging", hanging{entered, leave}))
+	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("abc")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	state := func(open, stored, closed, bytes int) {
+		t.Helper()
+		compare(t, m, fmt.Sprintf(`
+# HELP agrimill_sink_messages_total Messages passed to the sink, by outcome of the call.
+# TYPE agrimill_sink_messages_total counter
+agrimill_sink_messages_total{outcome="closed",sink="farm"} %d
+agrimill_sink_messages_total{outcome="failed",sink="farm"} 0
+agrimill_sink_messages_total{outcome="interrupted",sink="farm"} 0
+agrimill_sink_messages_total{outcome="rejected",sink="farm"} 0
+agrimill_sink_messages_total{outcome="stored",sink="farm"} %d
+agrimill_sink_messages_total{outcome="too_large",sink="farm"} 0
+agrimill_sink_messages_total{outcome="unavailable",sink="farm"} 0
+# HELP agrimill_sink_publishing_messages Messages passed to the sink whose outcome is not known yet.
+# TYPE agrimill_sink_publishing_messages gauge
+agrimill_sink_publishing_messages{sink="farm"} %d
+# HELP agrimill_sink_stored_bytes_total Payload bytes of the messages that the sink has stored.
+# TYPE agrimill_sink_stored_bytes_total counter
+agrimill_sink_stored_bytes_total{sink="farm"} %d
+`, closed, stored, open, bytes), "agrimill_sink_messages_total", "agrimill_sink_publishing_messages", "agrimill_sink_stored_bytes_total")
+	}
+	state(1, 0, 0, 0)
+	close(leave)
+	if _, err := p.Result(); err != nil {
+		t.Fatal(err)
+	}
+	state(0, 1, 0, 3)
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := sink.PublishAsync("topic", message.NewMessage("2", nil)); !errors.Is(err, sinks.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	state(0, 1, 1, 3)
 }
 
 type hanging struct{ entered, leave chan struct{} }
@@ -201,9 +214,9 @@ func TestSinksConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Wrap("farm", sinks.FromPublisher("broker", &memory{}))
+	m.Wrap("farm", sinks.FromPublisher("broker", &testkit.Publisher{}))
 	if err := testutil.CollectAndCompare(m, strings.NewReader(`
-# HELP agrimill_sink_publish_duration_seconds How long calls of the sink took, by what they came to.
+# HELP agrimill_sink_publish_duration_seconds Duration of calls of the sink, by outcome.
 # TYPE agrimill_sink_publish_duration_seconds histogram
 agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="1"} 0
 agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="2"} 0

@@ -8,7 +8,7 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// StatsSource is what a *subscriber.Subscriber is to a [SubscriberCollector].
+// StatsSource is the part of *subscriber.Subscriber that a [SubscriberCollector] uses.
 // Stats is called once per scrape, from any goroutine.
 type StatsSource interface {
 	Stats() subscriber.Stats
@@ -27,37 +27,37 @@ func NewSubscriberCollector(source StatsSource) *SubscriberCollector {
 
 var subscriberSeries = []series[subscriber.Stats]{
 	counter("agrimill_subscriber_events_received_total",
-		"Events that were decoded, also those that came again.",
+		"Events that were decoded, including redelivered ones.",
 		func(s subscriber.Stats) float64 { return float64(s.Received) }),
 	counter("agrimill_subscriber_messages_delivered_total",
-		"Messages taken from output channels, also repeated ones.",
+		"Messages taken from output channels, including redelivered ones.",
 		func(s subscriber.Stats) float64 { return float64(s.Delivered) }),
 	counter("agrimill_subscriber_messages_nacked_total",
 		"Messages that were nacked.",
 		func(s subscriber.Stats) float64 { return float64(s.Nacked) }),
 	counter("agrimill_subscriber_events_joined_total",
-		"Events that came again and were joined to their first copy.",
+		"Redelivered events that were joined to their first copy.",
 		func(s subscriber.Stats) float64 { return float64(s.Joined) }),
 	counter("agrimill_subscriber_events_untaken_total",
 		"Events that no subscription took. They stay unconfirmed.",
 		func(s subscriber.Stats) float64 { return float64(s.Untaken) }),
 	counter("agrimill_subscriber_events_abandoned_total",
-		"Events that were given up unconfirmed: their subscription ended, or their payload could not be had.",
+		"Events that were given up unconfirmed: their subscription ended, or their payload was unavailable.",
 		func(s subscriber.Stats) float64 { return float64(s.Abandoned) }),
 	counter("agrimill_subscriber_events_malformed_total",
 		"Events that could not be decoded.",
 		func(s subscriber.Stats) float64 { return float64(s.Malformed) }),
 	counter("agrimill_subscriber_events_too_large_total",
-		"Events that were skipped on account of their size.",
+		"Events that were skipped because of their size.",
 		func(s subscriber.Stats) float64 { return float64(s.TooLarge) }),
 	counter("agrimill_subscriber_events_quarantined_total",
-		"Events that the quarantine holds.",
+		"Events that were stored in the quarantine.",
 		func(s subscriber.Stats) float64 { return float64(s.Quarantined) }),
 	counter("agrimill_subscriber_quarantine_failures_total",
 		"Failed attempts to put an event into the quarantine.",
 		func(s subscriber.Stats) float64 { return float64(s.QuarantineFailures) }),
 	gauge("agrimill_subscriber_quarantine_waiting",
-		"Events that wait for the quarantine.",
+		"Events that are waiting for the quarantine.",
 		func(s subscriber.Stats) float64 { return float64(s.QuarantineWaiting) }),
 	counter("agrimill_subscriber_payloads_expired_total",
 		"Payloads whose address had expired.",
@@ -66,47 +66,47 @@ var subscriberSeries = []series[subscriber.Stats]{
 		"Messages that were held back for their file.",
 		func(s subscriber.Stats) float64 { return float64(s.Held) }),
 	counter("agrimill_subscriber_messages_set_aside_total",
-		"Messages that not even the poison queue takes. They stay unconfirmed.",
+		"Messages that not even the poison queue accepts. They stay unconfirmed.",
 		func(s subscriber.Stats) float64 { return float64(s.SetAside) }),
 	counter("agrimill_subscriber_received_bytes_total",
-		"Payload bytes that arrived, embedded in events or downloaded, also those that came again.",
+		"Payload bytes that arrived, embedded in events or downloaded, including redeliveries.",
 		func(s subscriber.Stats) float64 { return float64(s.ReceivedBytes) }),
 	counter("agrimill_subscriber_delivered_bytes_total",
-		"Payload bytes in the messages taken from output channels, also repeated ones.",
+		"Payload bytes in the messages taken from output channels, including redelivered ones.",
 		func(s subscriber.Stats) float64 { return float64(s.DeliveredBytes) }),
 	gauge("agrimill_subscriber_held_messages",
-		"Messages that are held back for their file now.",
+		"Messages that are currently held back for their file.",
 		func(s subscriber.Stats) float64 { return float64(s.HeldNow) }),
 	gauge("agrimill_subscriber_in_flight_events",
-		"Events that arrived and are not yet acked by everyone.",
+		"Events that arrived and are not yet acked by every subscription.",
 		func(s subscriber.Stats) float64 { return float64(s.InFlight) }),
 	gauge("agrimill_subscriber_in_flight_bytes",
 		"Payload bytes of the events in flight.",
 		func(s subscriber.Stats) float64 { return float64(s.InFlightBytes) }),
 
 	counter("agrimill_subscriber_confirmations_total",
-		"Confirmations that the service took.",
+		"Confirmations that the service accepted.",
 		func(s subscriber.Stats) float64 { return float64(s.Confirmed) }),
 	counter("agrimill_subscriber_confirmations_rejected_total",
-		"Confirmations that the service will never take. They were dropped.",
+		"Confirmations that the service will never accept. They were dropped.",
 		func(s subscriber.Stats) float64 { return float64(s.Rejected) }),
 	counter("agrimill_subscriber_confirm_requests_total",
 		"Requests that carried confirmations.",
 		func(s subscriber.Stats) float64 { return float64(s.ConfirmRequests) }),
 	counter("agrimill_subscriber_confirm_request_failures_total",
-		"Requests with confirmations that failed and are repeated.",
+		"Requests with confirmations that failed and are retried.",
 		func(s subscriber.Stats) float64 { return float64(s.ConfirmFailures) }),
 	gauge("agrimill_subscriber_pending_confirmations",
-		"Confirmations that wait or are under way.",
+		"Confirmations that are waiting or in flight.",
 		func(s subscriber.Stats) float64 { return float64(s.PendingConfirmations) }),
 	gauge("agrimill_subscriber_oldest_pending_confirmation_age_seconds",
-		"How long the oldest pending confirmation has waited since its ack; 0 when none waits.",
+		"How long the oldest pending confirmation has been waiting since its ack; 0 if none is.",
 		func(s subscriber.Stats) float64 { return age(s.OldestPending) }),
 	gauge("agrimill_subscriber_oldest_in_flight_age_seconds",
-		"How long ago the oldest event in flight arrived; 0 when none is in flight.",
+		"How long ago the oldest event in flight arrived; 0 if none is in flight.",
 		func(s subscriber.Stats) float64 { return age(s.OldestInFlight) }),
 	gauge("agrimill_subscriber_oldest_unconfirmed_age_seconds",
-		"How long the oldest unconfirmed event has waited: in flight since it arrived, or for its confirmation since its ack; 0 when none waits.",
+		"Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.",
 		func(s subscriber.Stats) float64 { return max(age(s.OldestInFlight), age(s.OldestPending)) }),
 
 	gauge("agrimill_subscriber_stream_connected",
@@ -116,10 +116,10 @@ var subscriberSeries = []series[subscriber.Stats]{
 		"Unix time at which the event stream was last opened or lost; 0 before the first attempt.",
 		func(s subscriber.Stats) float64 { return unix(s.Stream.Since) }),
 	counter("agrimill_subscriber_stream_connects_total",
-		"Successful connects of the event stream.",
+		"Successful connections of the event stream.",
 		func(s subscriber.Stats) float64 { return float64(s.Stream.Connects) }),
 	counter("agrimill_subscriber_stream_reconnects_total",
-		"Successful connects of the event stream after the first one.",
+		"Successful connections of the event stream after the first one.",
 		func(s subscriber.Stats) float64 { return float64(max(0, s.Stream.Connects-1)) }),
 }
 
@@ -131,7 +131,7 @@ func (c *SubscriberCollector) Collect(ch chan<- prometheus.Metric) {
 	collect(subscriberSeries, c.source.Stats(), ch)
 }
 
-// age is how long t is over in seconds, 0 for no time.
+// age returns the seconds since t, 0 for the zero time.
 func age(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -146,7 +146,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// unix is the Unix time in seconds, 0 for no time.
+// unix returns the Unix time in seconds, 0 for the zero time.
 func unix(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

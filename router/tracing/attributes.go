@@ -35,8 +35,8 @@ const (
 	// KeyAttempt counts attempts, the first one is 1. On an event "retry" it
 	// counts the failures so far.
 	KeyAttempt = attribute.Key("agrimill.attempt")
-	// KeyOutcome is what a message has come to on a route: "delivered",
-	// "filtered", "duplicate", "poisoned" or "returned".
+	// KeyOutcome is the outcome of a message on a route: "delivered", "filtered",
+	// "duplicate", "poisoned" or "returned".
 	KeyOutcome = attribute.Key("agrimill.outcome")
 	// KeySettled is "ack" or "nack", or "open" when the message was neither.
 	KeySettled = attribute.Key("agrimill.settled")
@@ -47,8 +47,8 @@ const (
 // maxText caps texts that a sender can choose, in bytes.
 const maxText = 256
 
-// text makes s fit for an attribute: exporters refuse a whole batch for one byte
-// that is not UTF-8.
+// text makes s suitable for an attribute: exporters reject a whole batch because of one
+// invalid UTF-8 byte.
 func text(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) > maxText {
@@ -57,7 +57,7 @@ func text(s string) string {
 	return s
 }
 
-// messageAttributes are those of a message, whatever is done with it.
+// messageAttributes returns the attributes common to all spans of a message.
 func (t *Tracing) messageAttributes(msg *message.Message) []attribute.KeyValue {
 	m := msg.Metadata
 	all := make([]attribute.KeyValue, 0, 8)
@@ -70,7 +70,7 @@ func (t *Tracing) messageAttributes(msg *message.Message) []attribute.KeyValue {
 		}
 	}
 	add(semconv.MessagingMessageIDKey, m[gateway.KeyMessageID], msg.UUID)
-	// Legacy senders put anything here, so only an ID counts.
+	// Legacy senders put anything here, so only a valid ID is used.
 	if id := m[gateway.KeyContextID]; uuid.Validate(id) == nil {
 		add(semconv.MessagingMessageConversationIDKey, id)
 	}

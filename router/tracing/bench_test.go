@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
@@ -53,13 +54,13 @@ func benchmarkRoute(b *testing.B, provider trace.TracerProvider) {
 	}
 	from := newSource()
 	r, err := router.New(router.Config{
-		Poison: &memory{}, Dedup: router.DedupConfig{Off: true}, Chain: t.Chain(nil), Observer: t.Observer(nil),
+		Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: router.NoKey}, Chain: t.Chain(nil), Observer: t.Observer(nil),
 	}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	err = r.Add(router.Route{
-		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{sinks.FromPublisher("broker", &memory{})}),
+		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{sinks.FromPublisher("broker", &testkit.Publisher{})}),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -10,13 +10,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// carrier is a message's metadata as the place of a trace context.
+// carrier adapts a message's metadata to carry a trace context.
 type carrier message.Metadata
 
 var _ propagation.TextMapCarrier = carrier(nil)
 
-// Get finds the name in any case: the names of headers are written in lower case
-// here, and as Traceparent by others.
+// Get ignores case: header names are lower case here, but others write Traceparent.
 func (c carrier) Get(name string) string {
 	if value, ok := c[name]; ok {
 		return value
@@ -29,7 +28,7 @@ func (c carrier) Get(name string) string {
 	return ""
 }
 
-// Set writes the name, and removes what has it in another case.
+// Set writes the name and removes variants in another case.
 func (c carrier) Set(name, value string) {
 	c.remove(name)
 	c[name] = value

@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // ErrConfig is matched by the errors of [Config.Validate].
@@ -22,16 +24,16 @@ const DefaultMaxUnconfirmed = 65_536
 
 // Config configures [Tracing]. The zero value is ready for use.
 type Config struct {
-	// TracerProvider makes the spans. The caller shuts it down, after the
-	// router has closed. Nil means the global one, otel.GetTracerProvider().
+	// TracerProvider creates the spans. The caller shuts it down after the router has
+	// closed. Nil means the global one, otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
 	// Propagator writes the trace context into metadata and reads it. Nil means
 	// propagation.TraceContext, the W3C headers traceparent and tracestate.
 	Propagator propagation.TextMapPropagator
 	// Filename puts the filename of a message into its spans.
 	Filename bool
-	// MaxUnconfirmed is how many recorded messages are remembered for the span of
-	// their confirmation; beyond it the ones longest remembered have none. 0 means
+	// MaxUnconfirmed is how many recorded messages are remembered for the span of their
+	// confirmation; beyond it, the oldest ones get no such span. 0 means
 	// [DefaultMaxUnconfirmed]; negative is an error.
 	MaxUnconfirmed int
 }
@@ -48,17 +50,16 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	if c.MaxUnconfirmed < 0 {
-		return fmt.Errorf("%w: MaxUnconfirmed is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	validate.NotNegative(&e, "MaxUnconfirmed", c.MaxUnconfirmed)
+	return e.Err(ErrConfig)
 }
 
-// Tracing makes the wrappers and hooks of one program. Its methods are safe for
-// concurrent use, and so is what they return, as far as what is wrapped is.
+// Tracing creates the wrappers and hooks of one program. Its methods are safe for
+// concurrent use, and so is what they return, as far as the wrapped value is.
 type Tracing struct {
 	config      Config
 	tracer      trace.Tracer

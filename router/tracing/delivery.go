@@ -6,12 +6,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// delivery is what the parts of the tracing tell each other about one delivered
-// message that is recorded. It hangs in the message's context.
+// delivery is shared between the parts of the tracing for one recorded delivery of a
+// message. It is in the message's context.
 type delivery struct {
 	span trace.Span
-	// attempts counts those of the route. The attempts of a message come one
-	// after the other.
+	// attempts counts the attempts of the route, which happen one after another.
 	attempts int
 }
 
@@ -21,15 +20,14 @@ func newContext(ctx context.Context, d *delivery) context.Context {
 	return context.WithValue(ctx, deliveryKey{}, d)
 }
 
-// deliveryOf returns nil when the message is not recorded, or does not come from
-// a subscriber that was wrapped.
+// deliveryOf returns nil if the message is not recorded, or does not come from a wrapped
+// subscriber.
 func deliveryOf(ctx context.Context) *delivery {
 	d, _ := ctx.Value(deliveryKey{}).(*delivery)
 	return d
 }
 
-// spanOf returns the span of the message's delivery, else the one that is under
-// way.
+// spanOf returns the span of the message's delivery, else the current one.
 func spanOf(ctx context.Context) trace.Span {
 	if d := deliveryOf(ctx); d != nil {
 		return d.span

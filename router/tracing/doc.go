@@ -1,9 +1,9 @@
-// Package tracing follows messages with OpenTelemetry: from the event of the
-// gateway, over every attempt and the sink, to the confirmation, and on through
-// the broker by the W3C trace context in the message's headers. A program that
-// does not import it compiles no OpenTelemetry.
+// Package tracing follows messages with OpenTelemetry: from the gateway's event, through
+// every attempt and the sink, to the confirmation, and on through the broker by the W3C
+// trace context in the message's headers. A program that does not import it does not
+// compile OpenTelemetry.
 //
-// Everything is a wrapper or a hook of something that exists:
+// Everything is a wrapper or a hook of an existing component:
 //
 //	t, err := tracing.New(tracing.Config{TracerProvider: provider})
 //
@@ -18,10 +18,10 @@
 //	}, nil)
 //	err = r.Add(router.Route{From: from, To: to, …})
 //
-// The way back has the same parts: t.Subscriber("kafka", …) and t.Sink around the
-// sink of the gateway's publisher; t.Publisher is for programs that publish
-// without a router. Where metrics wrap a sink as well, tracing goes outside:
-// t.Sink("nats", measured.Wrap("nats", sink)).
+// Routes to the gateway have the same parts: t.Subscriber("kafka", …) and t.Sink around the
+// gateway's publisher; t.Publisher is for programs that publish without a router. If
+// metrics wrap a sink as well, tracing goes outside: t.Sink("nats", measured.Wrap("nats",
+// sink)).
 //
 // These are the spans of one message:
 //
@@ -31,14 +31,14 @@
 //	│     └─ process farm.>       consumer of whoever reads the broker
 //	└─ confirm                    from the ack to the service's answer
 //
-// The first span begins a trace, or continues the one whose traceparent is in the
-// message's metadata. What happens on the way is an event of the first span:
-// retry, duplicate, poisoned, returned.
+// The first span starts a trace, or continues the one whose traceparent is in the message's
+// metadata. What happens on the way becomes an event of the first span: retry, duplicate,
+// poisoned, returned.
 //
 // Spans carry IDs, types, sizes and names of topics. They never carry payloads,
 // and filenames only when [Config.Filename] says so; texts of errors are those of
 // router.RedactError.
 //
-// All methods of a nil *Tracing return what they are given, so that a program
-// with tracing as an option has one path only.
+// All methods of a nil *Tracing return what they are given, so that a program with optional
+// tracing needs only one code path.
 package tracing

@@ -69,7 +69,7 @@ func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subsc
 	w.Helper()
 	cfg := subscriber.Config{
 		Client: w.client, Hooks: w.Hooks(subscriber.Hooks{}),
-		Nack:    subscriber.Backoff{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond},
+		Nack:    subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 50 * time.Millisecond},
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
 	}
 	for _, f := range change {

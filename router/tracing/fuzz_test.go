@@ -10,6 +10,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -26,7 +27,7 @@ func FuzzMetadata(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(tt *testing.T, name1, value1, name2, value2 string) {
-		broker := &memory{}
+		broker := &testkit.Publisher{}
 		sink := t.Sink("", sinks.FromPublisher("broker", broker))
 		msg := message.NewMessage("1", nil)
 		msg.Metadata = message.Metadata{name1: value1, name2: value2}
@@ -34,7 +35,7 @@ func FuzzMetadata(f *testing.F) {
 			tt.Fatal(err)
 		}
 		found := 0
-		stored := broker.all("topic")[0].Metadata
+		stored := broker.Messages("topic")[0].Metadata
 		for name, value := range stored {
 			switch {
 			case strings.EqualFold(name, "traceparent"):

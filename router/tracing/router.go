@@ -10,9 +10,8 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// Chain returns a function for router.Config.Chain: the chain that next
-// assembles, or the standard one when next is nil, with [Tracing.Attempt] right
-// inside of Retry.
+// Chain returns a function for router.Config.Chain: the chain that next assembles, or the
+// standard one if next is nil, with [Tracing.Attempt] directly inside Retry.
 func (t *Tracing) Chain(next func(route string, standard router.Chain) []message.HandlerMiddleware) func(string, router.Chain) []message.HandlerMiddleware {
 	if t == nil {
 		return next
@@ -31,9 +30,9 @@ func (t *Tracing) Chain(next func(route string, standard router.Chain) []message
 	}
 }
 
-// Attempt returns the middleware that makes a span of one attempt of a route. An
-// error is the span's status. It belongs inside of Retry; [Tracing.Chain] puts it
-// there. Of a nil *Tracing it is nil, which the Router skips.
+// Attempt returns the middleware that creates a span for each attempt of a route. An error
+// becomes the span's status. It belongs inside Retry; [Tracing.Chain] puts it there. For a
+// nil *Tracing it is nil, which the Router skips.
 func (t *Tracing) Attempt(route string) message.HandlerMiddleware {
 	if t == nil {
 		return nil
@@ -45,8 +44,8 @@ func (t *Tracing) Attempt(route string) message.HandlerMiddleware {
 			ctx := msg.Context()
 			parent := ctx
 			if !trace.SpanContextFromContext(ctx).IsValid() {
-				// Not from a subscriber that was wrapped, such as a message
-				// that is replayed from the poison queue.
+				// Not from a wrapped subscriber, for example a message replayed from the
+				// poison queue.
 				parent = t.extract(ctx, msg.Metadata)
 			}
 			spanCtx, span := t.tracer.Start(parent, name, start...)
@@ -68,11 +67,10 @@ func (t *Tracing) Attempt(route string) message.HandlerMiddleware {
 	}
 }
 
-// Observer returns an Observer for router.Config.Observer that writes what
-// happens to a message into its consumer span, and hands everything on to next;
-// nil means nobody. What the message has come to becomes an attribute, see
-// [KeyOutcome], everything else an event. A message that was poisoned or given
-// back has the status of an error.
+// Observer returns an Observer for router.Config.Observer that records what happens to a
+// message in its consumer span and passes everything on to next; nil means none. The
+// outcome of the message becomes an attribute, see [KeyOutcome], everything else an event.
+// A message that was poisoned or given back has an error status.
 func (t *Tracing) Observer(next router.Observer) router.Observer {
 	if t == nil {
 		return next

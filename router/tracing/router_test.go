@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
@@ -20,7 +21,7 @@ import (
 )
 
 // route is one from the gateway into a broker.
-func (w *world) route(broker *memory, transform message.HandlerFunc) router.Route {
+func (w *world) route(broker *testkit.Publisher, transform message.HandlerFunc) router.Route {
 	w.Helper()
 	return router.Route{
 		Name: "farm", From: w.Subscriber(tracing.SystemGateway, w.subscriber()), Topic: typeIn,
@@ -35,10 +36,10 @@ func pass(msg *message.Message) ([]*message.Message, error) {
 func TestRetriesAndPoison(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	const payload = "seven tons of barley from the north field"
-	poison := &memory{}
+	poison := &testkit.Publisher{}
 	stop := w.start(router.Config{
-		Poison: w.Sink("", sinks.FromPublisher("poison", poison)), Retry: router.RetryConfig{MaxAttempts: 2},
-	}, w.route(&memory{}, func(msg *message.Message) ([]*message.Message, error) {
+		Poison: w.Sink("", sinks.FromPublisher("poison", poison)), Retry: router.RetrySettings{MaxAttempts: 2},
+	}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		return nil, errors.New("no field for " + string(msg.Payload) + " at http://host/x?token=abcdef")
 	}))
 	w.send(typeIn, payload, "north.json")
@@ -72,7 +73,7 @@ func TestRetriesAndPoison(t *testing.T) {
 	if all := w.everything(); containsAny(all, "barley", "north", "abcdef") {
 		t.Errorf("a span says too much:\n%s", all)
 	}
-	if poison.all(router.DefaultPoisonTopic)[0].Metadata["traceparent"] == "" {
+	if poison.Messages(router.DefaultPoisonTopic)[0].Metadata["traceparent"] == "" {
 		t.Error("the poisoned message does not know its trace")
 	}
 }
@@ -81,9 +82,9 @@ func TestRetriesAndPoison(t *testing.T) {
 // belongs to the trace in which it was poisoned.
 func TestReplayContinuesTheTrace(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	poison, broken := &memory{}, true
+	poison, broken := &testkit.Publisher{}, true
 	queue := newSource()
-	route := w.route(&memory{}, func(msg *message.Message) ([]*message.Message, error) {
+	route := w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		if broken {
 			return nil, router.Permanent(errors.New("not now"))
 		}
@@ -105,7 +106,7 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	w.waitConfirmed(1)
 
 	broken = false
-	poisoned := poison.all(router.DefaultPoisonTopic)[0].Copy()
+	poisoned := poison.Messages(router.DefaultPoisonTopic)[0].Copy()
 	go func() { queue.messages <- poisoned }()
 	report, err := r.Replay(t.Context(), router.ReplayConfig{
 		From: queue, Idle: 200 * time.Millisecond, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
@@ -132,10 +133,10 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 
 func TestDuplicateAndFiltered(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	route := w.route(broker, pass)
 	route.Filter = func(msg *message.Message) bool { return string(msg.Payload) != "filtered" }
-	stop := w.start(router.Config{Poison: &memory{}}, route)
+	stop := w.start(router.Config{Poison: &testkit.Publisher{}}, route)
 	send := func(contextID, payload string) {
 		if _, err := w.server.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: typeIn, ContextID: contextID, Payload: []byte(payload)}); err != nil {
 			t.Fatal(err)
@@ -170,7 +171,7 @@ func TestDuplicateAndFiltered(t *testing.T) {
 func TestReturned(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	failures := 1
-	stop := w.start(router.Config{Poison: &memory{}}, w.route(&memory{}, func(msg *message.Message) ([]*message.Message, error) {
+	stop := w.start(router.Config{Poison: &testkit.Publisher{}}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		if failures > 0 {
 			failures--
 			return nil, router.WithClass(errors.New("stale"), router.ClassRedeliver)
@@ -210,14 +211,14 @@ func TestPanicEndsTheSpan(t *testing.T) {
 	}
 }
 
-// TestOwnChain holds that attempts are seen in a chain that somebody assembled.
+// TestOwnChain holds that attempts are seen in a chain that someone assembled.
 func TestOwnChain(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	var routes []string
-	stop := w.start(router.Config{Poison: &memory{}, Chain: func(route string, c router.Chain) []message.HandlerMiddleware {
+	stop := w.start(router.Config{Poison: &testkit.Publisher{}, Chain: func(route string, c router.Chain) []message.HandlerMiddleware {
 		routes = append(routes, route)
 		return []message.HandlerMiddleware{c.Retry, c.Recoverer}
-	}}, w.route(&memory{}, pass))
+	}}, w.route(&testkit.Publisher{}, pass))
 	w.send(typeIn, "x", "")
 	w.waitConfirmed(1)
 	stop()
@@ -232,7 +233,7 @@ func TestOwnChain(t *testing.T) {
 func TestSeveralRoutes(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	from := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Files = []string{typeFile} }))
-	sink := w.Sink("", sinks.FromPublisher("broker", &memory{}))
+	sink := w.Sink("", sinks.FromPublisher("broker", &testkit.Publisher{}))
 	stop := w.start(router.Config{Poison: sink},
 		router.Route{Name: "one", From: from, Topic: subscriber.AllData, To: sink, ToTopic: "{type}"},
 		router.Route{Name: "two", From: from, Topic: subscriber.AllData, To: sink, ToTopic: "{type}"},
@@ -264,7 +265,7 @@ func TestRejectedConfirmation(t *testing.T) {
 			ConfirmationRejected: func(string, gateway.MessageConfirmation, error) { rejected++ },
 		})
 	})
-	w.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 403})
+	w.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 400})
 	from := w.Subscriber(tracing.SystemGateway, sub)
 	messages, err := from.Subscribe(t.Context(), subscriber.AllData)
 	if err != nil {

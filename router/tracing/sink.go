@@ -47,15 +47,23 @@ func (s *tracedSink) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
+// PublishAsync implements sinks.Sink. The span ends with the publication.
+func (s *tracedSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	calls := s.begin(topic, []*message.Message{msg}, nil)
+	p, err := s.Sink.PublishAsync(topic, calls[0].copied)
+	if err != nil {
+		end(calls, err)
+		return nil, err
+	}
+	p.Then(func(_ sinks.Receipt, err error) { end(calls, err) })
+	return p, nil
+}
+
 // Unwrap returns the sink that is traced.
 func (s *tracedSink) Unwrap() sinks.Sink { return s.Sink }
 
-// Publisher is [Tracing.Sink] for publishers that are no sinks. What the
-// publisher writes into the metadata is written back, the trace context aside: the
-// gateway's publisher fixes the context ID there.
-//
-// The result has the method OpensPayloads of the gateway's publisher. It owns pub
-// and closes it.
+// Publisher is [Tracing.Sink] for publishers that are not sinks. The result owns pub and
+// closes it.
 func (t *Tracing) Publisher(system string, pub message.Publisher) message.Publisher {
 	if t == nil {
 		return pub
@@ -77,46 +85,14 @@ func (p *tracedPublisher) Publish(topic string, messages ...*message.Message) er
 		own[i] = calls[i].copied
 	}
 	err := p.Publisher.Publish(topic, own...)
-	for i := range calls {
-		p.writeBack(&calls[i])
-	}
 	end(calls, err)
 	return err
-}
-
-// writeBack takes over what the publisher has changed in the metadata.
-func (p *tracedPublisher) writeBack(c *sent) {
-	if c.copied == nil || c.copied == c.original {
-		return
-	}
-	fields := carrier(make(message.Metadata, 2))
-	for _, name := range p.t.config.Propagator.Fields() {
-		fields[name] = ""
-	}
-	for name, value := range c.copied.Metadata {
-		if _, ours := fields[name]; ours {
-			continue
-		}
-		if have, ok := c.original.Metadata[name]; ok && have == value {
-			continue
-		}
-		if c.original.Metadata == nil {
-			c.original.Metadata = make(message.Metadata, 2)
-		}
-		c.original.Metadata[name] = value
-	}
-}
-
-// OpensPayloads says what the publisher says.
-func (p *tracedPublisher) OpensPayloads() bool {
-	opener, ok := p.Publisher.(interface{ OpensPayloads() bool })
-	return ok && opener.OpensPayloads()
 }
 
 // Unwrap returns the publisher that is traced.
 func (p *tracedPublisher) Unwrap() message.Publisher { return p.Publisher }
 
-// producer makes the spans of messages that are sent.
+// producer creates the spans of messages that are sent.
 type producer struct {
 	t      *Tracing
 	system string
@@ -129,7 +105,7 @@ type sent struct {
 	span             trace.Span // nil when nothing is recorded
 }
 
-// begin starts the spans and makes the copies.
+// begin starts the spans and creates the copies.
 func (p *producer) begin(topic string, messages []*message.Message, calls []sent) []sent {
 	start := startOptions(trace.SpanKindProducer, p.system, "publish", semconv.MessagingOperationTypeSend, topic)
 	for _, msg := range messages {
@@ -140,7 +116,7 @@ func (p *producer) begin(topic string, messages []*message.Message, calls []sent
 
 func (p *producer) beginOne(start []trace.SpanStartOption, msg *message.Message) sent {
 	if msg == nil {
-		return sent{} // the publisher's to refuse
+		return sent{} // left to the publisher to reject
 	}
 	parent := msg.Context()
 	if !trace.SpanContextFromContext(parent).IsValid() {
@@ -157,8 +133,8 @@ func (p *producer) beginOne(start []trace.SpanStartOption, msg *message.Message)
 	return c
 }
 
-// end ends the spans. One error stands for all: of the messages of one call it
-// is not known which ones are stored.
+// end ends the spans. One error applies to all: it is not known which messages of a call
+// were stored.
 func end(calls []sent, err error) {
 	for i := range calls {
 		c := &calls[i]
@@ -172,7 +148,7 @@ func end(calls []sent, err error) {
 	}
 }
 
-// startOptions are what a sampler may want to see.
+// startOptions has the attributes that a sampler may want to see.
 func startOptions(kind trace.SpanKind, system, operation string, operationType attribute.KeyValue, topic string) []trace.SpanStartOption {
 	return []trace.SpanStartOption{trace.WithSpanKind(kind), trace.WithAttributes(
 		semconv.MessagingSystemKey.String(system), semconv.MessagingOperationName(operation), operationType,

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,61 +16,16 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
-// memory is a broker of which a publisher is made. It fails with err.
-type memory struct {
-	sinktest.NoFaults
-	mu     sync.Mutex
-	topics map[string][]*message.Message
-	err    error
-}
-
-func (m *memory) Publish(topic string, messages ...*message.Message) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil {
-		return m.err
-	}
-	if m.topics == nil {
-		m.topics = make(map[string][]*message.Message)
-	}
-	for _, msg := range messages {
-		kept := msg.Copy()
-		kept.Payload = slices.Clone(msg.Payload)
-		m.topics[topic] = append(m.topics[topic], kept)
-	}
-	return nil
-}
-
-func (*memory) Close() error { return nil }
-
-func (m *memory) all(topic string) []*message.Message {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.topics[topic]
-}
-
-// Read returns what was stored, apart from the trace context: everything else has
-// to be as it was published.
-func (m *memory) Read(_ *testing.T, topic string) []*message.Message {
-	var all []*message.Message
-	for _, msg := range m.all(topic) {
-		plain := msg.Copy()
-		for _, name := range (propagation.TraceContext{}).Fields() {
-			delete(plain.Metadata, name)
-		}
-		all = append(all, plain)
-	}
-	return all
-}
-
 // traced is a broker behind a sink that is traced.
 type traced struct {
-	*memory
+	sinktest.NoFaults
+	broker   *testkit.Publisher
 	provider trace.TracerProvider
 	settings sinktest.Settings
 }
@@ -80,9 +35,23 @@ func (b traced) NewSink(t *testing.T) sinks.Sink {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tr.Sink("", sinks.FromPublisher("memory", b.memory, sinks.WithDescription(sinks.Description{
+	return tr.Sink("", sinks.FromPublisher("memory", b.broker, sinks.WithDescription(sinks.Description{
 		MaxMessageSize: b.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map",
 	})))
+}
+
+// Read returns what was stored, apart from the trace context: everything else has
+// to be as it was published.
+func (b traced) Read(_ *testing.T, topic string) []*message.Message {
+	var all []*message.Message
+	for _, msg := range b.broker.Messages(topic) {
+		plain := msg.Copy()
+		for _, name := range (propagation.TraceContext{}).Fields() {
+			delete(plain.Metadata, name)
+		}
+		all = append(all, plain)
+	}
+	return all
 }
 
 // TestWrappedSinkKeepsTheContract runs the conformance suite, with spans that are
@@ -95,7 +64,7 @@ func TestWrappedSinkKeepsTheContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sinktest.Run(t, sinktest.Harness{
 				New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
-					return traced{memory: &memory{}, provider: provider, settings: settings}
+					return traced{broker: &testkit.Publisher{}, provider: provider, settings: settings}
 				},
 				Features: sinktest.Features{
 					// The trace context counts as well, so the exact limit is the
@@ -111,7 +80,7 @@ func TestWrappedSinkKeepsTheContract(t *testing.T) {
 
 func TestSinkLeavesTheMessageAlone(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	inner := sinks.FromPublisher("broker", broker)
 	sink := w.Sink("", inner)
 	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
@@ -128,7 +97,7 @@ func TestSinkLeavesTheMessageAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	span.End()
-	for i, stored := range broker.all("topic") {
+	for i, stored := range broker.Messages("topic") {
 		if !maps.Equal(messages[i].Metadata, stale) || messages[i].Context() != ctx {
 			t.Errorf("message %d was changed: %v", i, messages[i].Metadata)
 		}
@@ -143,9 +112,50 @@ func TestSinkLeavesTheMessageAlone(t *testing.T) {
 	}
 }
 
+// TestSpanOfAPublication: it ends with the publication, and has its error.
+func TestSpanOfAPublication(t *testing.T) {
+	w := newWorld(t, tracing.Config{})
+	broker := &testkit.Publisher{}
+	sink := w.Sink("", sinks.FromPublisher("broker", broker))
+	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Result(); err != nil {
+		t.Fatal(err)
+	}
+	span := w.named("publish broker")
+	w.wantStatus(span, codes.Unset)
+	if got := broker.Messages("topic")[0].Metadata["traceparent"]; !strings.Contains(got, span.SpanContext().SpanID().String()) {
+		t.Errorf("stored with the traceparent %q", got)
+	}
+
+	refusing := &testkit.Publisher{}
+	refusing.Fail(sinks.ErrRejected)
+	failing := w.Sink("", sinks.FromPublisher("failing", refusing))
+	if p, err = failing.PublishAsync("topic", message.NewMessage("2", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Result(); err == nil {
+		t.Error("no error")
+	}
+	w.wantStatus(w.named("publish failing"), codes.Error)
+
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := w.Sink("closed", sink)
+	if _, err := closed.PublishAsync("topic", message.NewMessage("3", nil)); err == nil {
+		t.Error("no error after Close")
+	}
+	for _, span := range w.allNamed("publish broker")[1:] {
+		w.wantStatus(span, codes.Error)
+	}
+}
+
 func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	sink := w.Sink("", sinks.FromPublisher("broker", broker))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata["Traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // as written by others
@@ -157,7 +167,7 @@ func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 	if got := span.Parent().SpanID().String(); got != "b7ad6b7169203331" {
 		t.Errorf("the parent is %s", got)
 	}
-	if got := broker.all("topic")[0].Metadata["tracestate"]; got != "vendor=1" {
+	if got := broker.Messages("topic")[0].Metadata["tracestate"]; got != "vendor=1" {
 		t.Errorf("tracestate is %q", got)
 	}
 }
@@ -166,12 +176,12 @@ func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 // span.
 func TestNotSampled(t *testing.T) {
 	w := newWorld(t, tracing.Config{}, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	sink := w.Sink("", sinks.FromPublisher("broker", broker))
 	if err := sink.Publish("topic", message.NewMessage("1", nil)); err != nil {
 		t.Fatal(err)
 	}
-	header := broker.all("topic")[0].Metadata["traceparent"]
+	header := broker.Messages("topic")[0].Metadata["traceparent"]
 	if len(w.spans()) != 0 || len(header) != 55 || header[53:] != "00" {
 		t.Errorf("%d spans, traceparent %q", len(w.spans()), header)
 	}
@@ -183,7 +193,7 @@ func TestPassThrough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	sink := off.Sink("", sinks.FromPublisher("broker", broker))
 	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, value := range []string{header, "", "nonsense"} {
@@ -194,7 +204,7 @@ func TestPassThrough(t *testing.T) {
 		if err := sink.Publish("topic"+value, msg); err != nil {
 			t.Fatal(err)
 		}
-		if got := broker.all("topic" + value)[0].Metadata["traceparent"]; got != value {
+		if got := broker.Messages("topic" + value)[0].Metadata["traceparent"]; got != value {
 			t.Errorf("%q became %q", value, got)
 		}
 	}
@@ -202,7 +212,7 @@ func TestPassThrough(t *testing.T) {
 
 func TestOtherPropagators(t *testing.T) {
 	w := newWorld(t, tracing.Config{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
-	broker := &memory{}
+	broker := &testkit.Publisher{}
 	sink := w.Sink("", sinks.FromPublisher("broker", broker))
 	member, err := baggage.NewMember("season", "2026")
 	if err != nil {
@@ -217,7 +227,7 @@ func TestOtherPropagators(t *testing.T) {
 	if err := sink.Publish("topic", msg); err != nil {
 		t.Fatal(err)
 	}
-	if stored := broker.all("topic")[0].Metadata; stored["baggage"] != "season=2026" || stored["traceparent"] == "" {
+	if stored := broker.Messages("topic")[0].Metadata; stored["baggage"] != "season=2026" || stored["traceparent"] == "" {
 		t.Errorf("stored with %v", stored)
 	}
 }
@@ -234,7 +244,9 @@ func TestSinkErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, tracing.Config{})
-			sink := w.Sink("somewhere", sinks.FromPublisher("broker", &memory{err: test.err}))
+			broker := &testkit.Publisher{}
+			broker.Fail(test.err)
+			sink := w.Sink("somewhere", sinks.FromPublisher("broker", broker))
 			err := sink.Publish("topic", message.NewMessage("1", []byte(payload)), message.NewMessage("2", []byte(payload)))
 			if !errors.Is(err, test.err) {
 				t.Fatalf("got %v", err)
@@ -258,7 +270,7 @@ func TestSinkErrors(t *testing.T) {
 // the batch, nor fill it.
 func TestHostileText(t *testing.T) {
 	w := newWorld(t, tracing.Config{Filename: true})
-	sink := w.Sink("", sinks.FromPublisher("broker", &memory{}))
+	sink := w.Sink("", sinks.FromPublisher("broker", &testkit.Publisher{}))
 	msg := message.NewMessage("\xff\xfe", nil)
 	long := make([]byte, 100_000)
 	for i := range long {
@@ -286,7 +298,7 @@ func TestHostileText(t *testing.T) {
 
 func TestPayloadElsewhere(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	sink := w.Sink("", sinks.FromPublisher("broker", &memory{}))
+	sink := w.Sink("", sinks.FromPublisher("broker", &testkit.Publisher{}))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSize: "12345", gateway.KeyPayloadReference: "bucket/secret"}
 	if err := sink.Publish("topic", msg); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
@@ -39,12 +40,12 @@ func TestEverythingEnds(t *testing.T) {
 		}
 		return pass(msg)
 	}
-	route := w.route(&memory{}, transform)
+	route := w.route(&testkit.Publisher{}, transform)
 	route.From = w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) {
 		c.Order, c.MaxInFlight = subscriber.Unordered, 50
-		c.Reconnect = subscriber.Backoff{Min: 1, Max: 10}
+		c.Reconnect = subscriber.Backoff{Initial: 1, Max: 10}
 	}))
-	stop := w.start(router.Config{Poison: w.Sink("", sinks.FromPublisher("poison", &memory{}))}, route)
+	stop := w.start(router.Config{Poison: w.Sink("", sinks.FromPublisher("poison", &testkit.Publisher{}))}, route)
 	for i := range messages {
 		w.send(typeIn, fmt.Sprintf("%c%c%d", i%100+1, i/100+1, i), "")
 		if i%100 == 50 {

@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,27 +9,28 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/agrimill/agrimill/internal/final"
 )
 
 // ErrClosed is returned by Subscribe of a wrapped subscriber after Close.
-var ErrClosed = errors.New("tracing: the subscriber is closed")
+var ErrClosed = final.New("tracing: the subscriber is closed")
 
 // SubscriberOption changes what [Tracing.Subscriber] returns.
 type SubscriberOption func(*tracedSubscriber)
 
-// NewTraces begins a new trace for each message, linked to the one that the
-// message's metadata names. It is for sources whose senders are not to decide
-// which trace a message belongs to and whether it is recorded. By default that
-// trace is continued.
+// NewTraces starts a new trace for each message, linked to the one in the message's
+// metadata. It is for sources whose senders should not decide which trace a message belongs
+// to and whether it is recorded. By default that trace is continued.
 func NewTraces() SubscriberOption { return func(s *tracedSubscriber) { s.newTraces = true } }
 
-// Subscriber returns sub with a consumer span around each message, from the
-// moment at which it is offered until it is acked or nacked; a nack gives it the
-// status of an error. The message's context carries the span. system is the
-// messaging.system: [SystemGateway], "kafka", "nats".
+// Subscriber returns sub with a consumer span around each message, from the moment it is
+// offered until it is acked or nacked; a nack gives it an error status. The message's
+// context carries the span. system is the messaging.system: [SystemGateway], "kafka",
+// "nats".
 //
-// The result has the method Hold if sub has it. It owns sub and closes it. A
-// message that is not taken when its subscription ends is nacked.
+// The result owns sub and closes it. A message that has not been taken when its
+// subscription ends is nacked.
 func (t *Tracing) Subscriber(system string, sub message.Subscriber, options ...SubscriberOption) message.Subscriber {
 	if t == nil {
 		return sub
@@ -42,20 +42,7 @@ func (t *Tracing) Subscriber(system string, sub message.Subscriber, options ...S
 	for _, option := range options {
 		option(s)
 	}
-	if h, ok := sub.(holder); ok {
-		return &heldSubscriber{s, h}
-	}
 	return s
-}
-
-// holder is what the router looks for in subscribers whose subscriptions share
-// one source.
-type holder interface{ Hold() (release func()) }
-
-// heldSubscriber is a tracedSubscriber that can be held.
-type heldSubscriber struct {
-	*tracedSubscriber
-	holder
 }
 
 type tracedSubscriber struct {
@@ -64,8 +51,8 @@ type tracedSubscriber struct {
 	system    string
 	newTraces bool
 
-	stop chan struct{} // closed when Close begins: nothing more is offered
-	done chan struct{} // closed when sub is closed: nothing more is waited for
+	stop chan struct{} // closed when Close begins: no more messages are offered
+	done chan struct{} // closed when sub is closed: stop waiting
 
 	closeOnce sync.Once
 	closeErr  error
@@ -130,7 +117,7 @@ func (s *tracedSubscriber) forward(ctx context.Context, topic string, in <-chan 
 	}
 }
 
-// over reports whether nothing more is to be offered.
+// over reports whether to stop offering messages.
 func (s *tracedSubscriber) over(ctx context.Context) bool {
 	select {
 	case <-s.stop:
@@ -165,7 +152,7 @@ func (s *tracedSubscriber) begin(name string, start []trace.SpanStartOption, msg
 	s.running.Go(func() { s.await(ctx, msg, span, open) })
 }
 
-// await ends the span when the message is settled. ctx is the context that the
+// await ends the span when the message is acked or nacked. ctx is the context that the
 // subscriber gave to the message.
 func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span trace.Span, open *openSpan) {
 	select {

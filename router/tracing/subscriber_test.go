@@ -215,18 +215,9 @@ func TestClose(t *testing.T) {
 	}
 }
 
-func TestHold(t *testing.T) {
+func TestUnwrap(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	type holder interface{ Hold() (release func()) }
-	if _, ok := w.Subscriber("test", newSource()).(holder); ok {
-		t.Error("a subscriber without Hold has got one")
-	}
 	sub := w.Subscriber(tracing.SystemGateway, w.subscriber())
-	held, ok := sub.(holder)
-	if !ok {
-		t.Fatal("Hold is gone")
-	}
-	held.Hold()()
 	if unwrapped, ok := sub.(interface{ Unwrap() message.Subscriber }); !ok {
 		t.Error("Unwrap is missing")
 	} else if _, ok := unwrapped.Unwrap().(*subscriber.Subscriber); !ok {

@@ -18,14 +18,12 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Hooks returns hooks with the spans of confirmations: each begins when the
-// message was acked, ends when the service has taken the confirmation, and is a
-// child of the message's consumer span. A confirmation that the service refuses
-// for good is an error.
+// Hooks returns hooks that create the spans of confirmations: each starts with the ack of
+// the message, ends when the service has accepted the confirmation, and is a child of the
+// message's consumer span. A confirmation that the service permanently refuses is an error.
 //
-// The subscriber has to be the one that [Tracing.Subscriber] wraps as
-// [SystemGateway]. A message of which several routes have a copy has one such
-// span in the trace of each.
+// The subscriber must be the one that [Tracing.Subscriber] wraps as [SystemGateway]. If
+// several routes have a copy of a message, the trace of each has such a span.
 func (t *Tracing) Hooks(hooks subscriber.Hooks) subscriber.Hooks {
 	if t == nil {
 		return hooks
@@ -66,7 +64,7 @@ func (t *Tracing) confirmed(tenantID string, c gateway.MessageConfirmation, batc
 	}
 }
 
-// messageKey is what a confirmation names.
+// messageKey identifies the message of a confirmation.
 type messageKey struct{ endpoint, message string }
 
 // openSpan is a consumer span whose message is not confirmed yet.
@@ -88,8 +86,8 @@ func (o *openSpan) noteAck(at time.Time) {
 	o.ackedAt = at
 }
 
-// wasAcked tells the delivery that is confirmed from one that was nacked before,
-// and that nobody has come to forget yet.
+// wasAcked distinguishes the delivery that is confirmed from one that was nacked before and
+// not removed yet.
 func (o *openSpan) wasAcked() bool {
 	select {
 	case <-o.acked:
@@ -99,8 +97,8 @@ func (o *openSpan) wasAcked() bool {
 	}
 }
 
-// since is when the wait for the confirmation began: the ack, unless the
-// confirmation was faster than we were.
+// since is when the wait for the confirmation began: the ack, unless the confirmation was
+// faster.
 func (o *openSpan) since() time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,8 +108,8 @@ func (o *openSpan) since() time.Time {
 	return o.ackedAt
 }
 
-// unconfirmed remembers the recorded messages that are not confirmed yet. One
-// message may be with several subscriptions.
+// unconfirmed remembers the recorded messages that are not confirmed yet. Several
+// subscriptions may have the same message.
 type unconfirmed struct {
 	mu    sync.Mutex
 	spans *simplelru.LRU[messageKey, []*openSpan]
@@ -148,8 +146,8 @@ func (u *unconfirmed) add(span trace.SpanContext, msg *message.Message) *openSpa
 	return o
 }
 
-// take forgets the deliveries of the message that were acked, and returns the
-// spans of which it was the last message to be confirmed.
+// take removes the acked deliveries of the message and returns the spans whose last message
+// to be confirmed it was.
 func (u *unconfirmed) take(key messageKey) []*openSpan {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -190,7 +188,7 @@ func (u *unconfirmed) waits(o *openSpan) bool {
 	return false
 }
 
-// remove forgets the span; its message comes again.
+// remove forgets the span; its message is redelivered.
 func (u *unconfirmed) remove(o *openSpan) {
 	if o == nil {
 		return

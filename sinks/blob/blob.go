@@ -2,8 +2,11 @@
 // gocloud.dev/blob: a directory, S3, Google Cloud Storage, Azure.
 //
 // Each message becomes two objects: its payload, and beside it, with the suffix
-// ".metadata.json", a [Sidecar] with topic, UUID and metadata. The sidecar is
-// written last: a payload without one is a message that was not acknowledged.
+// ".metadata.json", a [Sidecar] with topic, UUID, checksum and metadata. The sidecar
+// is written last: a payload without one is a message that was not acknowledged,
+// and gives way to the next attempt. Open buckets of files with metadata=skip, or
+// fileblob.MetadataDontWrite: else each of the two has a file with attributes of its
+// own, which nobody needs. Files are forced to the disk before the acknowledgement.
 //
 // A payload that is not in its message (claim check, lazy) is opened and streamed
 // into the bucket, so that the file is always the payload; see Config.ClaimCheck.
@@ -15,6 +18,7 @@ package blob
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,8 +27,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -34,7 +40,9 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -58,12 +66,12 @@ const (
 var ErrConfig = errors.New("sinks/blob: bad configuration")
 
 // errBadKey is the cause of sinks.ErrRejected for messages without a legal key.
-var errBadKey = errors.New("no legal object key")
+var errBadKey = errors.New("invalid object key")
 
 // Config configures the sink.
 type Config struct {
 	// Bucket holds the objects. Required. It is not closed.
-	Bucket *blob.Bucket
+	Bucket *blob.Bucket `yaml:"-"`
 
 	// Path is the template of the key of a payload, in the language of
 	// sinks.ParseTopicTemplate, whose variables it has and three more: {topic},
@@ -74,28 +82,22 @@ type Config struct {
 	//
 	// Values are escaped to one path element each: `../x` becomes `%2E%2E%2Fx`.
 	// What is longer than 200 bytes then is cut and ends with a digest.
-	Path string
+	Path string `yaml:"path"`
 
 	// ClaimCheck opens payloads that messages refer to (gateway.KeyPayloadReference).
 	// What a subscriber of this process delivered is opened without it. A message
-	// whose payload cannot be opened for want of it is sinks.ErrRejected.
-	ClaimCheck ClaimCheck
+	// whose payload cannot be opened without it fails with sinks.ErrRejected.
+	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
 	// MaxMessageSize is the largest message in bytes, metadata included, payloads
 	// that are not in the message aside. Default, and 0: no limit.
-	MaxMessageSize int64
+	MaxMessageSize int64 `yaml:"max_message_size" unit:"bytes"`
 
-	// Durability and DurabilityNote are what the bucket promises; they appear in
-	// Describe. Default: unknown.
-	Durability     sinks.Durability
-	DurabilityNote string
-}
-
-// ClaimCheck opens payloads that are stored outside of the messages. Package
-// sinks/claimcheck has one.
-type ClaimCheck interface {
-	// Open returns the payload and its size in bytes, -1 when it is not known.
-	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
+	// Durability is what the bucket promises of what is stored; it appears in Describe.
+	// Default: synced for buckets of files, else unknown.
+	Durability sinks.Durability `yaml:"durability" enum:"unknown,memory,disk,synced,replicated"`
+	// DurabilityNote explains Durability.
+	DurabilityNote string `yaml:"-"`
 }
 
 // Sidecar is the content of the object beside a payload, as JSON.
@@ -136,35 +138,67 @@ const (
 	dateVariable  = "\x00date"
 )
 
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	if c.Path == "" {
+		c.Path = DefaultPath
+	}
+}
+
+func (c Config) template() (*sinks.TopicTemplate, error) {
+	variables := sinks.TopicVariables()
+	variables["topic"], variables["id"], variables["date"] = topicVariable, idVariable, dateVariable
+	return sinks.ParseTemplate(c.Path, variables)
+}
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
+func (c Config) Validate() error {
+	c.setDefaults()
+	var e validate.Errors
+	e.Check(c.Bucket != nil, "Bucket", "is required")
+	var bad *sinks.TemplateError
+	if _, err := c.template(); errors.As(err, &bad) {
+		e.AddCause(bad, "Path", "%s", bad.Reason)
+	}
+	for _, needed := range []string{"{topic}", "{id}"} {
+		e.Check(strings.Contains(c.Path, needed), "Path", "must contain %s, or messages would overwrite each other", needed)
+	}
+	validate.NotNegative(&e, "MaxMessageSize", c.MaxMessageSize)
+	return e.Err(ErrConfig)
+}
+
 // New returns the sink. Errors wrap [ErrConfig].
 //
 // Topics are dots and segments of the sink's TopicSegment; others are
 // sinks.ErrRejected. Whatever the bucket answers counts as
 // sinks.ErrUnavailable.
 func New(config Config) (sinks.Sink, error) {
-	if config.Bucket == nil {
-		return nil, fmt.Errorf("%w: Bucket is missing", ErrConfig)
+	if err := config.Validate(); err != nil {
+		return nil, err
 	}
-	if config.MaxMessageSize < 0 {
-		return nil, fmt.Errorf("%w: MaxMessageSize must not be negative", ErrConfig)
-	}
-	if config.Path == "" {
-		config.Path = DefaultPath
-	}
-	variables := sinks.TopicVariables()
-	variables["topic"], variables["id"], variables["date"] = topicVariable, idVariable, dateVariable
-	path, err := sinks.ParseTemplate(config.Path, variables)
+	config.setDefaults()
+	path, err := config.template()
 	if err != nil {
-		return nil, fmt.Errorf("%w: Path: %w", ErrConfig, err)
+		return nil, err
 	}
-	for _, needed := range []string{"{topic}", "{id}"} {
-		if !strings.Contains(config.Path, needed) {
-			return nil, fmt.Errorf("%w: Path must contain %s, or messages would overwrite each other", ErrConfig, needed)
-		}
+	if config.Durability == sinks.DurabilityUnknown {
+		config.Durability, config.DurabilityNote = durability(config.Bucket, config.DurabilityNote)
 	}
-	return sinks.FromPublisher("blob", &publisher{bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck},
+	pub := &publisher{
+		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, files: filesync.IsFiles(config.Bucket),
+		writing: make(map[string]chan struct{}),
+	}
+	return sinks.FromPublisher("blob", pub,
+		sinks.WithStore(pub.publish),
 		sinks.WithDescription(sinks.Description{
 			MaxMessageSize: config.MaxMessageSize,
+			OpensPayloads:  true,
 			Durability:     config.Durability,
 			DurabilityNote: config.DurabilityNote,
 		}),
@@ -177,16 +211,28 @@ func New(config Config) (sinks.Sink, error) {
 		})), nil
 }
 
+// durability returns what is known of a bucket; note is the caller's own.
+func durability(bucket *blob.Bucket, note string) (sinks.Durability, string) {
+	switch {
+	case !filesync.IsFiles(bucket):
+		return sinks.DurabilityUnknown, note
+	case runtime.GOOS == "windows": // has no way to force names to the disk
+		return sinks.DurabilityDisk, cmp.Or(note, "files, forced to the disk before the acknowledgement; their names are not")
+	}
+	return sinks.DurabilitySynced, cmp.Or(note, "files, forced to the disk before the acknowledgement")
+}
+
 type publisher struct {
 	bucket     *blob.Bucket
 	path       *sinks.TopicTemplate
-	claimCheck ClaimCheck
+	claimCheck gateway.PayloadOpener
+	files      bool
+
+	mu      sync.Mutex
+	writing map[string]chan struct{} // by key; closed when the message is written
 }
 
 func (p *publisher) Close() error { return nil }
-
-// OpensPayloads tells the router to leave payloads where they are.
-func (p *publisher) OpensPayloads() bool { return true }
 
 func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 	keys := make([]string, len(messages))
@@ -198,57 +244,165 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 		keys[i] = key
 	}
 	for i, msg := range messages {
-		if err := p.store(topic, keys[i], msg); err != nil {
+		if _, err := p.store(topic, keys[i], msg); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *publisher) store(topic, key string, msg *message.Message) error {
+// publish is Publish of one message.
+func (p *publisher) publish(topic string, msg *message.Message) (sinks.Receipt, error) {
+	key, err := p.key(topic, msg)
+	if err != nil {
+		return sinks.Receipt{}, fmt.Errorf("%w: %w", sinks.ErrRejected, err)
+	}
+	there, err := p.store(topic, key, msg)
+	return sinks.Receipt{Key: key, Duplicate: there}, err
+}
+
+// maxRewrites bounds how often writers of one message in different processes may
+// undo each other's work.
+const maxRewrites = 4
+
+// store writes payload and sidecar so that they belong together, whatever earlier
+// and other attempts with the same key have left: those need not carry the same
+// bytes. duplicate says that both were there.
+func (p *publisher) store(topic, key string, msg *message.Message) (duplicate bool, err error) {
 	ctx := msg.Context()
+	unlock, err := p.lock(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	replace := false
+	for range maxRewrites {
+		about, there, err := p.storePayload(ctx, topic, key, msg, replace)
+		if err != nil {
+			return false, err
+		}
+		if there {
+			if there, err = p.bucket.Exists(ctx, key+SidecarSuffix); err != nil {
+				return false, err
+			}
+			if there { // this is a copy
+				return true, p.syncDirectories(ctx, key) // which the first one may not have come to
+			}
+			replace = true // that one was never acknowledged
+			continue
+		}
+		if there, err = p.storeSidecar(ctx, key, about); err != nil {
+			return false, err
+		}
+		if there {
+			other, err := p.readSidecar(ctx, key)
+			if err != nil {
+				return false, err
+			}
+			if other.SHA256 != about.SHA256 {
+				// Another process has stored the message meanwhile, or a power cut
+				// has left the sidecar alone. Either payload will do, but with its
+				// own sidecar.
+				if err := p.bucket.Delete(ctx, key+SidecarSuffix); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+					return false, err
+				}
+				replace = true
+				continue
+			}
+		}
+		return false, p.syncDirectories(ctx, key)
+	}
+	return false, errors.New("another process keeps writing the same message with another payload")
+}
+
+// lock makes attempts to write one message follow each other: one whose caller has
+// left may still be at it.
+func (p *publisher) lock(ctx context.Context, key string) (unlock func(), err error) {
+	done := make(chan struct{})
+	for {
+		p.mu.Lock()
+		other, busy := p.writing[key]
+		if !busy {
+			p.writing[key] = done
+		}
+		p.mu.Unlock()
+		if !busy {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return func() {
+		p.mu.Lock()
+		delete(p.writing, key)
+		p.mu.Unlock()
+		close(done)
+	}, nil
+}
+
+// storePayload writes the payload and returns what goes into the sidecar. there says
+// that there is a payload already, which stays unless it is to be replaced.
+func (p *publisher) storePayload(ctx context.Context, topic, key string, msg *message.Message, replace bool) (about Sidecar, there bool, err error) {
 	payload, err := p.open(ctx, msg)
 	if err != nil {
-		return err
+		return Sidecar{}, false, err
 	}
 	digest, size := sha256.New(), int64(0)
-	err = p.write(ctx, key, "application/octet-stream", func(w io.Writer) error {
+	there, err = p.write(ctx, key, "application/octet-stream", replace, func(w io.Writer) error {
 		size, err = io.Copy(io.MultiWriter(w, digest), payload)
 		return err
 	})
 	if closeErr := payload.Close(); err == nil {
 		err = closeErr
 	}
+	return sidecar(topic, msg, size, digest.Sum(nil)), there, err
+}
+
+// storeSidecar writes the sidecar unless there is one.
+func (p *publisher) storeSidecar(ctx context.Context, key string, about Sidecar) (there bool, err error) {
+	text, err := json.Marshal(about)
 	if err != nil {
-		return err
+		return false, fmt.Errorf("%w: %w", sinks.ErrRejected, err)
 	}
-	text, err := json.Marshal(sidecar(topic, msg, size, digest.Sum(nil)))
-	if err != nil {
-		return fmt.Errorf("%w: %w", sinks.ErrRejected, err)
-	}
-	return p.write(ctx, key+SidecarSuffix, "application/json", func(w io.Writer) error {
+	return p.write(ctx, key+SidecarSuffix, "application/json", false, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
 }
 
+func (p *publisher) readSidecar(ctx context.Context, key string) (about Sidecar, err error) {
+	text, err := p.bucket.ReadAll(ctx, key+SidecarSuffix)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return about, nil // gone again, with whatever it said
+	}
+	if err == nil && json.Unmarshal(text, &about) != nil {
+		about = Sidecar{} // fits nothing
+	}
+	return about, err
+}
+
+// syncDirectories makes the names of payload and sidecar durable.
+func (p *publisher) syncDirectories(ctx context.Context, key string) error {
+	if !p.files {
+		return nil
+	}
+	return filesync.Directories(ctx, p.bucket, key)
+}
+
 var (
 	errNoOpener = fmt.Errorf("%w: the payload is not in the message and there is nothing to open it with: set blob.Config.ClaimCheck", sinks.ErrRejected)
-	errChanged  = fmt.Errorf("%w: the stored payload has another SHA-256 than the message tells", sinks.ErrRejected)
+	errChanged  = fmt.Errorf("%w: the SHA-256 of the stored payload differs from that in the message", sinks.ErrRejected)
 )
 
 // open opens the payload of a message, wherever it is.
 func (p *publisher) open(ctx context.Context, msg *message.Message) (io.ReadCloser, error) {
-	mode := msg.Metadata[gateway.KeyPayloadMode]
-	if mode == "" || len(msg.Payload) > 0 {
+	if msg.Metadata[gateway.KeyPayloadMode] == "" || len(msg.Payload) > 0 {
 		return io.NopCloser(bytes.NewReader(msg.Payload)), nil
 	}
-	open := payloadref.FromContext(ctx)
-	if mode == gateway.PayloadModeClaimCheck && p.claimCheck != nil {
-		open = func(ctx context.Context) (io.ReadCloser, int64, error) {
-			return p.claimCheck.Open(ctx, msg.Metadata[gateway.KeyPayloadReference])
-		}
-	}
+	open := payloadref.Find(ctx, msg.Metadata, p.claimCheck)
 	if open == nil {
 		return nil, errNoOpener
 	}
@@ -281,25 +435,29 @@ func sidecar(topic string, msg *message.Message, size int64, digest []byte) Side
 	return s
 }
 
-// write writes an object unless it exists: then this is a copy, or the first
-// attempt came this far. Nothing is there after a failure.
-func (p *publisher) write(ctx context.Context, key, contentType string, fill func(io.Writer) error) error {
+// write writes an object, as a whole or not at all. there says that there is one
+// already, which stays unless it is to be replaced.
+func (p *publisher) write(ctx context.Context, key, contentType string, replace bool, fill func(io.Writer) error) (there bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := p.bucket.NewWriter(ctx, key, &blob.WriterOptions{ContentType: contentType, IfNotExist: true})
+	var file filesync.Object
+	w, err := p.bucket.NewWriter(ctx, key, &blob.WriterOptions{ContentType: contentType, IfNotExist: !replace, BeforeWrite: file.BeforeWrite})
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err = fill(w); err != nil {
+	if err = fill(w); err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
 		cancel() // Close would make what has come so far the object
 	}
 	if closeErr := w.Close(); err == nil {
 		err = closeErr
 	}
 	if gcerrors.Code(err) == gcerrors.FailedPrecondition {
-		return nil
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
 // key returns the key of a message's payload.

@@ -111,6 +111,16 @@ func (b backend) Read(t *testing.T, topic string) []*message.Message {
 	return messages
 }
 
+// atReceipt reads the object of a key.
+func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Receipt) *message.Message {
+	t.Helper()
+	payload, err := b.(backend).bucket.ReadAll(t.Context(), receipt.Key)
+	if err != nil || !strings.HasPrefix(receipt.Key, strings.ReplaceAll(topic, ".", "/")+"/") {
+		t.Fatalf("key %q: %v", receipt.Key, err)
+	}
+	return message.NewMessage("", payload)
+}
+
 func openDirectory(t *testing.T) (*gcblob.Bucket, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -134,7 +144,7 @@ func TestConformance(t *testing.T) {
 					return backend{bucket: open(t), config: blob.Config{MaxMessageSize: settings.MaxMessageSize}}
 				},
 				Features: sinktest.Features{
-					UUID: true, Metadata: true, MaxMessageSize: true,
+					UUID: true, Metadata: true, MaxMessageSize: true, AtReceipt: atReceipt,
 					ReservedNames:        []string{"x-router-filename", "Content-Type"},
 					RejectedTopics:       []string{"", ".", "a..b", "../x", "a/b", "a b", "%41", strings.Repeat("a", 300), strings.Repeat("abc.", 300) + "a"},
 					UnescapeTopicSegment: sinks.DefaultSegments.Unescape,

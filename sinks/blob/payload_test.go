@@ -15,7 +15,7 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -73,9 +73,9 @@ func TestPayloadFromTheMessagesContext(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
 	defer func() { _ = bucket.Close() }()
 	msg := referring(gateway.PayloadModeLazy, "", []byte("lazy"))
-	msg.SetContext(payloadref.NewContext(t.Context(), func(context.Context) (io.ReadCloser, int64, error) {
+	msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Open: func(context.Context) (io.ReadCloser, int64, error) {
 		return io.NopCloser(bytes.NewReader([]byte("lazy"))), 4, nil
-	}))
+	}}))
 	if err := (backend{bucket: bucket}).NewSink(t).Publish("topic", msg); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestPayloadFromTheMessagesContext(t *testing.T) {
 func TestPayloadThatIsNotThere(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
-		open payloadref.Opener
+		open msgctx.Opener
 		want error
 	}{
 		"nothing to open it with": {nil, sinks.ErrRejected},
@@ -103,7 +103,7 @@ func TestPayloadThatIsNotThere(t *testing.T) {
 			defer func() { _ = bucket.Close() }()
 			msg := referring(gateway.PayloadModeClaimCheck, "reference", []byte("payload"))
 			if c.open != nil {
-				msg.SetContext(payloadref.NewContext(t.Context(), c.open))
+				msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Open: c.open}))
 			}
 			if err := (backend{bucket: bucket}).NewSink(t).Publish("topic", msg); !errors.Is(err, c.want) {
 				t.Errorf("Publish = %v, want %v", err, c.want)

@@ -1,8 +1,8 @@
 // Package claimcheck keeps large payloads out of messages: a payload is stored
 // as an object in a bucket, and the message carries the reference.
 //
-// A [Store] is what subscriber.PayloadConfig.ClaimCheck and
-// publisher.Config.ClaimCheck take. Where its bucket is, gocloud.dev/blob
+// A [Store] is a [gateway.ClaimCheck], which subscriber, router, publisher and
+// sinks/blob take. Where its bucket is, gocloud.dev/blob
 // decides; the program imports the drivers that it needs:
 //
 //	_ "gocloud.dev/blob/fileblob"  // file:///var/lib/agrimill/payloads?create_dir=true

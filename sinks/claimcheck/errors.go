@@ -6,6 +6,7 @@ import (
 	"regexp"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/redact"
 )
 
 // Error is the error type of a [Store].
@@ -23,7 +24,7 @@ type Error struct {
 func (e *Error) Error() string {
 	text := "claim check: " + e.Op + ": " + e.Kind.Error()
 	if e.Cause != nil {
-		text += ": " + redact(e.Cause.Error())
+		text += ": " + redacted(e.Cause.Error())
 	}
 	return text
 }
@@ -52,9 +53,8 @@ func kindError(ctx context.Context, op string, kind, err error) error {
 	return &Error{Op: op, Kind: kind, Cause: err}
 }
 
-// redact takes out of a driver's error text the parts of addresses that may hold
-// a secret: user and password, and what follows a question mark.
-func redact(text string) string {
-	text = regexp.MustCompile(`://[^/\s"'?]*@`).ReplaceAllString(text, "://…@")
-	return regexp.MustCompile(`\?[^\s"']*`).ReplaceAllString(text, "?…")
-}
+// query is what follows a question mark, also in what is no address.
+var query = regexp.MustCompile(`\?[^\s"']*`)
+
+// redacted is text without what may be secret in addresses.
+func redacted(text string) string { return query.ReplaceAllString(redact.Addresses(text), "?…") }

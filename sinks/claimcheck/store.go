@@ -15,44 +15,42 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // Config configures a [Store]. Either Bucket or URL is required.
 type Config struct {
 	// Bucket is an open bucket. The caller closes it, after the Store.
-	Bucket *blob.Bucket
+	Bucket *blob.Bucket `yaml:"-"`
 	// URL opens a bucket, which the Store closes. Its scheme names a driver that
 	// the program has imported; its query may hold secrets and is told in no
 	// error. For file:// buckets no_tmp_dir=true and metadata=skip are set unless
 	// the URL says otherwise: temporary files are made in the bucket, which may
 	// be on another disk than others, and a payload is one file.
-	URL string
+	URL string `yaml:"url"`
 	// Prefix begins the name of every object, e.g. "payloads/". It follows the
 	// rules for keys, and may end with a slash. Default: none.
-	Prefix string
+	Prefix string `yaml:"prefix"`
 }
 
-// Validate reports everything that is wrong with the configuration in one error.
+// ErrConfig is matched by the errors of [Config.Validate] and [New].
+var ErrConfig = errors.New("claim check: invalid configuration")
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
 func (c Config) Validate() error {
-	var errs []error
-	if (c.Bucket == nil) == (c.URL == "") {
-		errs = append(errs, errors.New("either Bucket or URL is required"))
-	}
-	if u, err := url.Parse(c.URL); c.URL != "" && (err != nil || u.Scheme == "") {
-		errs = append(errs, errors.New("URL must be an absolute URL such as file:///var/lib/payloads"))
-	}
-	if c.Prefix != "" && !validKey(strings.TrimSuffix(c.Prefix, "/")) {
-		errs = append(errs, errors.New("Prefix must follow the rules for keys"))
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("claim check: invalid configuration: %w", errors.Join(errs...))
+	var e validate.Errors
+	e.Check((c.Bucket == nil) != (c.URL == ""), "", "needs either %s or %s", validate.Field("Bucket"), validate.Field("URL"))
+	u, err := url.Parse(c.URL)
+	e.Check(c.URL == "" || err == nil && u.Scheme != "", "URL", "must be an absolute URL such as file:///var/lib/payloads")
+	e.Check(c.Prefix == "" || validKey(strings.TrimSuffix(c.Prefix, "/")), "Prefix", "must follow the rules for keys")
+	return e.Err(ErrConfig)
 }
 
 // String formats the configuration without what may be secret.
 func (c Config) String() string {
-	return fmt.Sprintf("{Bucket:%t URL:%s Prefix:%s}", c.Bucket != nil, redact(c.URL), c.Prefix)
+	return fmt.Sprintf("{Bucket:%t URL:%s Prefix:%s}", c.Bucket != nil, redacted(c.URL), c.Prefix)
 }
 
 // GoString formats the configuration without what may be secret.
@@ -69,6 +67,8 @@ type Store struct {
 	closed bool
 }
 
+var _ gateway.ClaimCheck = (*Store)(nil)
+
 // New returns a Store. ctx bounds the opening of a bucket by its URL, which does
 // not tell yet whether the bucket exists and may be written to: see
 // [Store.Check].
@@ -78,32 +78,14 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{bucket: cfg.Bucket, prefix: cfg.Prefix, owned: cfg.Bucket == nil}
 	if s.owned {
-		bucket, err := blob.OpenBucket(ctx, bucketURL(cfg.URL))
+		bucket, err := blob.OpenBucket(ctx, filesync.URL(cfg.URL))
 		if err != nil {
 			return nil, bucketError(ctx, "open bucket", err)
 		}
 		s.bucket = bucket
 	}
-	var dir os.FileInfo
-	s.files = s.bucket.As(&dir)
+	s.files = filesync.IsFiles(s.bucket)
 	return s, nil
-}
-
-// bucketURL sets what a file bucket needs.
-func bucketURL(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "file" {
-		return text
-	}
-	q := u.Query()
-	if !q.Has("no_tmp_dir") {
-		q.Set("no_tmp_dir", "true")
-	}
-	if !q.Has("metadata") {
-		q.Set("metadata", "skip")
-	}
-	u.RawQuery = q.Encode()
-	return u.String()
 }
 
 // Check returns nil when the bucket is there and can be listed. It asks the
@@ -156,12 +138,12 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference str
 	// Ending this context is what makes a writer forget what it has got.
 	writing, abandon := context.WithCancel(ctx)
 	defer abandon()
-	var file fileSync
+	var file filesync.Object
 	w, err := s.bucket.NewWriter(writing, s.prefix+key, &blob.WriterOptions{
 		// Given, so that nobody guesses it from the content.
 		ContentType: "application/octet-stream",
 		BufferSize:  partSize, MaxConcurrency: maxParts,
-		BeforeWrite: file.beforeWrite,
+		BeforeWrite: file.BeforeWrite,
 	})
 	if err != nil {
 		return "", bucketError(ctx, "put", err)
@@ -169,7 +151,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference str
 	source := &source{r: r}
 	_, err = w.ReadFrom(source)
 	if err == nil {
-		err = file.sync()
+		err = file.Sync()
 	}
 	if err != nil {
 		abandon()
@@ -183,8 +165,10 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference str
 		return "", bucketError(ctx, "put", err)
 	}
 	// It is there now: the end of ctx comes too late.
-	if err := file.syncDirectories(context.WithoutCancel(ctx), s.bucket, s.prefix+key); err != nil {
-		return "", bucketError(context.WithoutCancel(ctx), "put", err)
+	if s.files {
+		if err := filesync.Directories(context.WithoutCancel(ctx), s.bucket, s.prefix+key); err != nil {
+			return "", bucketError(context.WithoutCancel(ctx), "put", err)
+		}
 	}
 	return key, nil
 }

@@ -19,14 +19,7 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
-	"github.com/agrimill/agrimill/subscriber"
-)
-
-var (
-	_ subscriber.ClaimCheck = (*claimcheck.Store)(nil)
-	_ publisher.ClaimCheck  = (*claimcheck.Store)(nil)
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

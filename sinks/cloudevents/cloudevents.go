@@ -30,6 +30,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -52,15 +53,21 @@ type Config struct {
 	// [sinks.ParseTopicTemplate]; values are escaped as path segments. A message
 	// that lacks one of its values, when the template names no stand-in for it,
 	// gets [DefaultSource]. Empty means [DefaultSource].
-	Source string
+	Source string `yaml:"source"`
 	// TypePrefix comes before the type, e.g. "com.example.". Empty means none.
-	TypePrefix string
+	TypePrefix string `yaml:"type_prefix"`
 	// Subject is the template of the subject. Empty means [DefaultSubject].
-	Subject string
+	Subject string `yaml:"subject"`
 	// ContentTypes gives the media types of message types, e.g.
 	// "iso:11783:-10:taskdata:zip": "application/zip". Others are
 	// [ContentTypeBinary].
-	ContentTypes map[string]string
+	ContentTypes map[string]string `yaml:"content_types"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -73,10 +80,24 @@ func (c *Config) setDefaults() {
 	c.ContentTypes = maps.Clone(c.ContentTypes)
 }
 
-// Validate reports what is not allowed; the error matches [ErrConfig].
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
 func (c Config) Validate() error {
-	_, err := New(c)
-	return err
+	c.setDefaults()
+	var e validate.Errors
+	template := func(path, text string) {
+		var bad *sinks.TemplateError
+		if _, err := sinks.ParseTopicTemplate(text); errors.As(err, &bad) {
+			e.AddCause(bad, path, "%s", bad.Reason)
+		}
+	}
+	template("Source", c.Source)
+	template("Subject", c.Subject)
+	for messageType, contentType := range c.ContentTypes {
+		e.Check(strings.Count(contentType, "/") == 1 && !strings.ContainsAny(contentType, "\r\n"),
+			fmt.Sprintf("ContentTypes[%q]", messageType), "must be a media type, not %q", contentType)
+	}
+	return e.Err(ErrConfig)
 }
 
 // Mapping gives the attributes of messages. It is safe for concurrent use.
@@ -89,10 +110,13 @@ type Mapping struct {
 
 // New returns a Mapping, or an error that matches [ErrConfig].
 func New(config Config) (*Mapping, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
 	config.setDefaults()
 	source, err := sinks.ParseTopicTemplate(config.Source)
 	if err != nil {
-		return nil, fmt.Errorf("%w: Source: %w", ErrConfig, err)
+		return nil, err
 	}
 	standIn, err := sinks.ParseTopicTemplate(DefaultSource)
 	if err != nil {
@@ -100,12 +124,7 @@ func New(config Config) (*Mapping, error) {
 	}
 	subject, err := sinks.ParseTopicTemplate(config.Subject)
 	if err != nil {
-		return nil, fmt.Errorf("%w: Subject: %w", ErrConfig, err)
-	}
-	for messageType, contentType := range config.ContentTypes {
-		if strings.Count(contentType, "/") != 1 || strings.ContainsAny(contentType, "\r\n") {
-			return nil, fmt.Errorf("%w: ContentTypes: %q of %q is not a media type", ErrConfig, contentType, messageType)
-		}
+		return nil, err
 	}
 	return &Mapping{config: config, source: source, standIn: standIn, subject: subject}, nil
 }

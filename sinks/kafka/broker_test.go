@@ -4,13 +4,11 @@ package kafka_test
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,8 +19,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
-	"github.com/agrimill/agrimill/internal/kafkatest"
-	"github.com/agrimill/agrimill/internal/kafkatest/broker"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest/broker"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -45,10 +44,10 @@ func TestBroker(t *testing.T) {
 	addr, real := os.Getenv("KAFKA_BROKERS"), (*kafkatest.Real)(nil)
 	has := features()
 	if addr == "" {
-		cert, pool := certificate(t)
-		real = kafkatest.StartReal(t, secured(t, cert))
+		certificate := testkit.NewCertificate(t)
+		real = kafkatest.StartReal(t, secured(certificate))
 		addr = real.Addr()
-		t.Run("Secure", func(t *testing.T) { testSecure(t, real, pool) })
+		t.Run("Secure", func(t *testing.T) { testSecure(t, real, certificate.Client()) })
 		t.Run("Killed", func(t *testing.T) { testKilled(t, real) })
 	} else {
 		addr, _, _ = strings.Cut(addr, ",")
@@ -67,6 +66,7 @@ func TestBroker(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
 		}
 	})
+	t.Run("Roundtrip", func(t *testing.T) { testRoundtrip(t, addr) })
 	t.Run("Conformance", func(t *testing.T) {
 		sinktest.Run(t, sinktest.Harness{
 			New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
@@ -81,6 +81,28 @@ func TestBroker(t *testing.T) {
 			Features: has,
 		})
 	})
+}
+
+// testRoundtrip runs examples/kafka-roundtrip, which has a cluster of its own otherwise.
+func testRoundtrip(t *testing.T, addr string) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const topic = "example.tasks"
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "github.com/agrimill/agrimill/examples/kafka-roundtrip")
+	cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+addr)
+	out, runErr := cmd.CombinedOutput()
+	if _, err := kadm.NewClient(client).DeleteTopics(t.Context(), topic); err != nil {
+		t.Error(err)
+	}
+	if runErr != nil || !strings.HasPrefix(string(out), "OK: 100 task files ") {
+		t.Errorf("%v: %s", runErr, out)
+	}
 }
 
 // deleteTopics deletes the topics of a test.
@@ -112,22 +134,16 @@ func deleteTopics(t *testing.T, addr, prefix string) {
 }
 
 // secured configures a broker with a listener for two users.
-func secured(t *testing.T, cert tls.Certificate) broker.Config {
-	t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		t.Fatal(err)
-	}
+func secured(certificate testkit.Certificate) broker.Config {
 	return broker.Config{
 		Users:       map[string]string{"farmer": "barn;door=7", "reader": "read"},
-		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})),
-		Key:         string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
+		Certificate: string(certificate.Cert),
+		Key:         string(certificate.Key),
 	}
 }
 
 // testSecure: TLS together with each mechanism of SASL.
-func testSecure(t *testing.T, real *kafkatest.Real, pool *x509.CertPool) {
-	trusting := &tls.Config{RootCAs: pool}
+func testSecure(t *testing.T, real *kafkatest.Real, trusting *tls.Config) {
 	reader := []kgo.Opt{kgo.DialTLSConfig(trusting), kgo.SASL(plain.Auth{User: "reader", Pass: "read"}.AsMechanism())}
 	for _, mechanism := range []kafka.Mechanism{kafka.MechanismPlain, kafka.MechanismSCRAMSHA256, kafka.MechanismSCRAMSHA512} {
 		t.Run(string(mechanism), func(t *testing.T) {
@@ -188,7 +204,7 @@ func testKilled(t *testing.T, real *kafkatest.Real) {
 	more := func(n int64) {
 		t.Helper()
 		want := published.Load() + n
-		eventually(t, func() error {
+		testkit.EventuallyNil(t, func() error {
 			if got := published.Load(); got < want {
 				return fmt.Errorf("%d messages, want %d", got, want)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -120,6 +120,7 @@ func unmarshalWith(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) 
 
 // The promises of a sink hold with CloudEvents too.
 func TestCloudEventsConformance(t *testing.T) {
+	t.Parallel()
 	f := features()
 	f.ReservedNames = append(f.ReservedNames, "ce_", "ce_type", "content-type", "Content-Type", "agrimill-key-ce_id")
 	sinktest.Run(t, sinktest.Harness{

@@ -241,6 +241,33 @@ func (c *cluster) topic(name string) (settings, error) {
 	return s, nil
 }
 
+// depth returns how many records a topic has.
+func (c *cluster) depth(name string) (int64, error) {
+	switch err := c.refresh(name); {
+	case errors.Is(err, errNoTopic):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	partitions, err := c.client.Partitions(name)
+	if err != nil {
+		return 0, err
+	}
+	var depth int64
+	for _, partition := range partitions {
+		oldest, err := c.client.GetOffset(name, partition, sarama.OffsetOldest)
+		if err != nil {
+			return 0, err
+		}
+		newest, err := c.client.GetOffset(name, partition, sarama.OffsetNewest)
+		if err != nil {
+			return 0, err
+		}
+		depth += newest - oldest
+	}
+	return depth, nil
+}
+
 // refreshAll asks for the metadata of topics in one request.
 func (c *cluster) refreshAll(topics []*topic) error {
 	if len(topics) == 0 {

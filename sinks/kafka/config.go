@@ -2,17 +2,17 @@ package kafka
 
 import (
 	"crypto/tls"
-	"errors"
-	"fmt"
-	"net"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/enum"
 
 	"github.com/IBM/sarama"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/xdg-go/scram"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
@@ -35,7 +35,7 @@ const NoTopicPrefix = "."
 const minMessageSize = 1024
 
 // ErrConfig is wrapped by every error about a [Config] that cannot work.
-var ErrConfig = errors.New("sinks/kafka: bad configuration")
+var ErrConfig = final.New("sinks/kafka: bad configuration")
 
 // Provision is what the sink does about a topic that does not exist.
 type Provision int
@@ -49,6 +49,14 @@ const (
 	// until somebody has created it.
 	ProvisionNone
 )
+
+var provisions = []string{"create", "none"}
+
+// String returns create or none.
+func (p Provision) String() string { return enum.Text(p, provisions) }
+
+// UnmarshalText reads what String returns.
+func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
 // Mechanism is a way to authenticate.
 type Mechanism string
@@ -65,44 +73,46 @@ const (
 // mechanisms use Config.Configure.
 type SASL struct {
 	// Mechanism to use. Default, when User is set: MechanismPlain.
-	Mechanism Mechanism
-	// User and Password are required with a mechanism.
-	User, Password string
+	Mechanism Mechanism `yaml:"mechanism" enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"`
+	// User is the name to log in with. Required with a mechanism.
+	User string `yaml:"user" required:"true"`
+	// Password is that of User. Required with a mechanism.
+	Password gateway.Secret `yaml:"password"`
 }
 
 // Config configures a [Sink]. Only Brokers is required.
 type Config struct {
 	// Brokers are the addresses (host:port) to find the cluster by. Required.
-	Brokers []string
+	Brokers []string `yaml:"brokers" required:"true"`
 	// Name names the sink in errors and logs. Default "kafka".
-	Name string
+	Name string `yaml:"-"`
 	// ClientID is what the brokers know the client by, in quotas and logs.
 	// Default [DefaultClientID].
-	ClientID string
+	ClientID string `yaml:"client_id"`
 	// TLS is the configuration for TLS; nil = without TLS.
-	TLS *tls.Config
+	TLS *tls.Config `yaml:"-"`
 	// SASL authenticates. Default: not at all.
-	SASL SASL
+	SASL SASL `yaml:"sasl"`
 	// Version is the newest version of Kafka whose requests are used; brokers
 	// that are older are recognised. Default 2.8.
-	Version sarama.KafkaVersion
+	Version sarama.KafkaVersion `yaml:"version"`
 
 	// TopicPrefix comes before each topic: a message of topic T goes to the
 	// Kafka topic TopicPrefix.T. Default [DefaultTopicPrefix]; [NoTopicPrefix]
 	// for none.
-	TopicPrefix string
+	TopicPrefix string `yaml:"topic_prefix"`
 	// Provision says what happens to a topic that does not exist. Default
 	// ProvisionCreate.
-	Provision Provision
+	Provision Provision `yaml:"provision" enum:"create,none"`
 	// Partitions of topics that the sink creates. Default, and 0: what the
 	// brokers are configured for (num.partitions).
-	Partitions int32
+	Partitions int32 `yaml:"partitions"`
 	// ReplicationFactor of topics that the sink creates. Default, and 0: what
 	// the brokers are configured for (default.replication.factor).
-	ReplicationFactor int16
+	ReplicationFactor int16 `yaml:"replication_factor"`
 	// TopicConfig are further settings of topics that the sink creates, e.g.
 	// min.insync.replicas or retention.ms. The map is not kept.
-	TopicConfig map[string]string
+	TopicConfig map[string]string `yaml:"topic_config"`
 
 	// PartitionKey gives the key of a message. Messages with the same key go to
 	// the same partition of a topic, and so keep their order for consumers; the
@@ -110,38 +120,38 @@ type Config struct {
 	// partition. Has to be safe for concurrent use. Default: the receiving
 	// endpoint ([MetadataKey] of gateway.KeyReceivingEndpointID), like the
 	// subscriber's order key.
-	PartitionKey func(msg *message.Message) string
+	PartitionKey func(msg *message.Message) string `yaml:"-"`
 	// Compression of the batches. Default none: farm files are compressed
 	// already.
-	Compression sarama.CompressionCodec
+	Compression sarama.CompressionCodec `yaml:"compression" enum:"none,gzip,snappy,lz4,zstd"`
 	// MaxMessageSize is the largest message the sink takes in bytes, headers
 	// included. It also sets max.message.bytes of topics that the sink creates,
 	// when it is more than the brokers are configured for. The limit of the
 	// topic counts as well. Default, and 0: the topic's limit. At least 1024.
-	MaxMessageSize int
+	MaxMessageSize int `yaml:"max_message_size" unit:"bytes"`
 	// Marshaler makes the records; it is given the Kafka topic. Default
 	// [Marshaler], the only one that promises to keep any metadata.
-	Marshaler wmkafka.Marshaler
+	Marshaler wmkafka.Marshaler `yaml:"-"`
 	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
 	// attributes as headers ce_…; see [Marshaler]. Not together with Marshaler.
 	// Nil means no.
-	CloudEvents *cloudevents.Config
+	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
 	// ConnectTimeout bounds connecting in New, and the look-up or creation of
 	// one topic. Default [DefaultConnectTimeout].
-	ConnectTimeout time.Duration
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// PublishTimeout bounds one call of Publish. Default
 	// [DefaultPublishTimeout].
-	PublishTimeout time.Duration
+	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].
-	CloseTimeout time.Duration
-	// MaxPending and MaxPendingBytes are how many messages, and how many bytes
-	// of them, may wait for their acknowledgement; further calls of Publish wait.
-	// A larger message waits until it is the only one. Defaults
-	// [DefaultMaxPending], [DefaultMaxPendingBytes].
-	MaxPending      int
-	MaxPendingBytes int64
+	CloseTimeout time.Duration `yaml:"-"`
+	// MaxPending is how many messages may wait for their acknowledgement; further calls
+	// of Publish wait. Default [DefaultMaxPending].
+	MaxPending int `yaml:"max_pending"`
+	// MaxPendingBytes is how many bytes of them may wait; a larger message waits until it
+	// is the only one. Default [DefaultMaxPendingBytes].
+	MaxPendingBytes int64 `yaml:"max_pending_bytes" unit:"bytes"`
 
 	// Configure changes the configuration of the Kafka client, e.g. to set
 	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last,
@@ -149,7 +159,7 @@ type Config struct {
 	// What the promises of the sink rest on is set again after it:
 	// acknowledgement by all replicas in sync, idempotence, one request at a
 	// time, no creation of topics by the brokers.
-	Configure func(*sarama.Config)
+	Configure func(*sarama.Config) `yaml:"-"`
 }
 
 // MetadataKey returns a Config.PartitionKey that takes the metadata value of
@@ -162,19 +172,19 @@ func MetadataKey(name string) func(*message.Message) string {
 // order is not kept in topics with several partitions.
 func NoPartitionKey(*message.Message) string { return "" }
 
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
+
 func (c *Config) setDefaults() {
 	if c.Name == "" {
 		c.Name = "kafka"
 	}
-	if c.ClientID == "" {
-		c.ClientID = DefaultClientID
-	}
-	if c.SASL.Mechanism == "" && c.SASL.User != "" {
-		c.SASL.Mechanism = MechanismPlain
-	}
-	if c.Version == (sarama.KafkaVersion{}) {
-		c.Version = sarama.V2_8_0_0
-	}
+	connection := c.connection()
+	connection.setDefaults()
+	c.ClientID, c.SASL, c.Version, c.ConnectTimeout = connection.ClientID, connection.SASL, connection.Version, connection.ConnectTimeout
 	if c.TopicPrefix == "" {
 		c.TopicPrefix = DefaultTopicPrefix
 	}
@@ -183,9 +193,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.Marshaler == nil {
 		c.Marshaler = Marshaler{}
-	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = DefaultConnectTimeout
 	}
 	if c.PublishTimeout == 0 {
 		c.PublishTimeout = DefaultPublishTimeout
@@ -201,54 +208,46 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate returns an error that wraps [ErrConfig] and names the field when the
-// configuration cannot work. New calls it after it set the defaults; zero
-// values, Brokers aside, are fine here too.
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig]. Zero values stand for the defaults; only Brokers is required.
 func (c Config) Validate() error {
 	c.setDefaults()
-	bad := func(field, rule string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, rule) }
-
-	if len(c.Brokers) == 0 {
-		return bad("Brokers", "must not be empty")
+	var e validate.Errors
+	e.Join("", c.connection().Validate())
+	e.Check(c.TopicPrefix == NoTopicPrefix || ValidTopic(c.TopicPrefix), "TopicPrefix", TopicRule)
+	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
+	validate.NotNegative(&e, "Partitions", c.Partitions)
+	validate.NotNegative(&e, "ReplicationFactor", c.ReplicationFactor)
+	if c.Provision == ProvisionCreate && !c.Version.IsAtLeast(sarama.V2_4_0_0) {
+		e.Check(c.Partitions != 0, "Partitions", "must be set with %s before 2.4", validate.Field("Version"))
+		e.Check(c.ReplicationFactor != 0, "ReplicationFactor", "must be set with %s before 2.4", validate.Field("Version"))
 	}
-	for _, broker := range c.Brokers {
-		if _, _, err := net.SplitHostPort(broker); err != nil {
-			return bad("Brokers", "must be host:port each")
-		}
-	}
-	switch {
-	case c.SASL.Mechanism != "" && c.SASL.Mechanism != MechanismPlain && c.SASL.Mechanism != MechanismSCRAMSHA256 && c.SASL.Mechanism != MechanismSCRAMSHA512:
-		return bad("SASL.Mechanism", "must be one of the named constants")
-	case c.SASL.Mechanism != "" && (c.SASL.User == "" || c.SASL.Password == ""), c.SASL.Mechanism == "" && c.SASL.Password != "":
-		return bad("SASL", "needs User and Password")
-	case !c.Version.IsAtLeast(sarama.V2_1_0_0):
-		return bad("Version", "must be at least 2.1")
-	case c.TopicPrefix != NoTopicPrefix && checkTopic(c.TopicPrefix) != nil:
-		return bad("TopicPrefix", "must be a Kafka topic of letters, digits, '-', '_' and single dots")
-	case c.Provision != ProvisionCreate && c.Provision != ProvisionNone:
-		return bad("Provision", "must be one of the named constants")
-	case c.Partitions < 0, c.ReplicationFactor < 0:
-		return bad("Partitions, ReplicationFactor", "must not be negative")
-	case (c.Partitions == 0 || c.ReplicationFactor == 0) && c.Provision == ProvisionCreate && !c.Version.IsAtLeast(sarama.V2_4_0_0):
-		return bad("Partitions, ReplicationFactor", "must be set with a Version before 2.4")
-	case c.Compression < sarama.CompressionNone || c.Compression > sarama.CompressionZSTD:
-		return bad("Compression", "must be a constant of sarama")
-	case c.MaxMessageSize != 0 && (c.MaxMessageSize < minMessageSize || c.MaxMessageSize > int(maxRequestSize())):
-		return bad("MaxMessageSize", fmt.Sprintf("must be 0, or %d to %d", minMessageSize, maxRequestSize()))
-	case c.ConnectTimeout < 0, c.PublishTimeout < 0, c.CloseTimeout < 0:
-		return bad("ConnectTimeout, PublishTimeout, CloseTimeout", "must not be negative")
-	case c.MaxPending < 0, c.MaxPendingBytes < 0:
-		return bad("MaxPending, MaxPendingBytes", "must not be negative")
-	case c.CloudEvents != nil && c.Marshaler != Marshaler{}:
-		return bad("CloudEvents", "excludes Marshaler")
-	}
+	e.Check(c.Compression >= sarama.CompressionNone && c.Compression <= sarama.CompressionZSTD, "Compression", "must be a constant of sarama")
+	e.Check(c.MaxMessageSize == 0 || c.MaxMessageSize >= minMessageSize && c.MaxMessageSize <= int(maxRequestSize()),
+		"MaxMessageSize", "must be 0, or %d to %d", minMessageSize, maxRequestSize())
+	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	validate.NotNegative(&e, "MaxPending", c.MaxPending)
+	validate.NotNegative(&e, "MaxPendingBytes", c.MaxPendingBytes)
 	if c.CloudEvents != nil {
-		if err := c.CloudEvents.Validate(); err != nil {
-			return fmt.Errorf("%w: CloudEvents: %w", ErrConfig, err)
-		}
+		e.Check(c.Marshaler == Marshaler{}, "CloudEvents", "excludes %s", validate.Field("Marshaler"))
+		e.Join("CloudEvents", c.CloudEvents.Validate())
 	}
-	return nil
+	return e.Err(ErrConfig)
 }
+
+// connection returns the part that says how to connect.
+func (c *Config) connection() Connection {
+	return Connection{
+		Brokers: c.Brokers, ClientID: c.ClientID, TLS: c.TLS, SASL: c.SASL, Version: c.Version, ConnectTimeout: c.ConnectTimeout,
+	}
+}
+
+// TopicRule says in an error what [ValidTopic] holds.
+const TopicRule = "must be a Kafka topic of letters, digits, '-', '_' and single dots"
+
+// ValidTopic reports whether the sink and Kafka take the name of a topic.
+func ValidTopic(name string) bool { return checkTopic(name) == nil }
 
 // topic returns the Kafka topic for a topic of the sink.
 func (c *Config) topic(topic string) string {
@@ -262,36 +261,9 @@ func (c *Config) topic(topic string) string {
 // everything beside the message.
 func maxRequestSize() int32 { return sarama.MaxRequestSize - 64<<10 }
 
-// ClientConfig returns the configuration of another Kafka client, such as a
-// consumer, that connects as the sink does: ClientID, Version, TLS, SASL and
-// ConnectTimeout. The rest is sarama's default; Configure is not called.
-func (c Config) ClientConfig() *sarama.Config {
-	c.setDefaults()
-	k := sarama.NewConfig()
-	k.ClientID = c.ClientID
-	k.Version = c.Version
-	k.MetricRegistry = noMetrics{}
-	k.Net.DialTimeout = c.ConnectTimeout
-	if c.TLS != nil {
-		k.Net.TLS.Enable = true
-		k.Net.TLS.Config = c.TLS.Clone()
-	}
-	if c.SASL.Mechanism != "" {
-		k.Net.SASL.Enable = true
-		k.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
-		k.Net.SASL.User, k.Net.SASL.Password = c.SASL.User, c.SASL.Password
-		hash := scram.SHA256
-		if c.SASL.Mechanism == MechanismSCRAMSHA512 {
-			hash = scram.SHA512
-		}
-		k.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: hash} }
-	}
-	return k
-}
-
 // sarama returns the configuration of a Kafka client whose connections d makes.
 func (c *Config) sarama(d *dialer) *sarama.Config {
-	k := c.ClientConfig()
+	k := c.connection().ClientConfig()
 	k.Net.ReadTimeout = c.PublishTimeout
 	k.Net.WriteTimeout = c.PublishTimeout
 	// Only what is asked for. A few attempts, since brokers learn of a new topic

@@ -3,8 +3,11 @@ package kafka
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 const (
@@ -32,13 +35,31 @@ type producer struct {
 
 // delivery is what a message in flight carries.
 type delivery struct {
-	call  *call
-	index int
-	size  int64
+	sinks.Publication
+	sink  *Sink
+	topic string // of the call
+	known *topic
+	size  int // of the record
+	timer *time.Timer
+}
+
+// room is what the message takes of Config.MaxPendingBytes.
+func (d *delivery) room() int64 { return min(int64(d.size), d.sink.config.MaxPendingBytes) }
+
+// expire ends the wait for a result. The producer may still be at work.
+func (d *delivery) expire() {
+	d.end(sinks.Receipt{}, d.sink.noteFailure(d.sink.classed(d.topic, errTimeout)))
+}
+
+// end resolves the publication. Only the first result counts.
+func (d *delivery) end(receipt sinks.Receipt, err error) {
+	if d.Resolve(receipt, err) {
+		d.sink.life.Leave()
+	}
 }
 
 // newProducer connects.
-func newProducer(brokers []string, config *sarama.Config, key producerKey, finish func(*delivery, error)) (*producer, error) {
+func newProducer(brokers []string, config *sarama.Config, key producerKey, finish func(*sarama.ProducerMessage, error)) (*producer, error) {
 	config.Producer.MaxMessageBytes = key.limit
 	if key.alone {
 		config.Producer.Flush.MaxMessages = 1
@@ -56,12 +77,12 @@ func newProducer(brokers []string, config *sarama.Config, key producerKey, finis
 	// Both end when the producer is closed and has no message left.
 	p.done.Go(func() {
 		for msg := range async.Successes() {
-			finish(msg.Metadata.(*delivery), nil)
+			finish(msg, nil)
 		}
 	})
 	p.done.Go(func() {
 		for failed := range async.Errors() {
-			finish(failed.Msg.Metadata.(*delivery), failed.Err)
+			finish(failed.Msg, failed.Err)
 		}
 	})
 	return p, nil

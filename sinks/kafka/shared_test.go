@@ -19,7 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -89,24 +90,6 @@ func wantClass(t *testing.T, err, class error) {
 		if errors.Is(err, other) != (other == class) {
 			t.Fatalf("got %v, want class %q alone", err, class)
 		}
-	}
-}
-
-// eventually calls f until it returns nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %v", patience, err)
-		}
-		<-pause.C
 	}
 }
 
@@ -310,7 +293,7 @@ func testMissingTopic(t *testing.T, addr, prefix string) {
 		t.Error("the topic exists")
 	}
 	createTopic(t, addr, prefix+".missing", 1, nil)
-	eventually(t, func() error { return sink.Publish("missing", newMessage("x")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("missing", newMessage("x")) })
 }
 
 // testCollidingTopic: Kafka refuses a name that differs from another one's in
@@ -332,7 +315,7 @@ func testDeletedTopic(t *testing.T, addr, prefix string) {
 	if _, err := kadm.NewClient(client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error { return sink.Publish("deleted", newMessage("after")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("deleted", newMessage("after")) })
 	if records := kafkatest.Read(t, addr, prefix+".deleted"); len(records) == 0 || string(records[len(records)-1].Value) != "after" {
 		t.Errorf("%d records", len(records))
 	}
@@ -398,13 +381,13 @@ func testLimitOfTopic(t *testing.T, addr, prefix string) {
 	// the sink learns why.
 	mustPublish(t, sink, "lowered", newMessage(large))
 	alter(t, addr, prefix+".lowered", "max.message.bytes", "5000")
-	eventually(t, func() error {
+	testkit.EventuallyNil(t, func() error {
 		if err := sink.Publish("lowered", newMessage(large)); !errors.Is(err, sinks.ErrTooLarge) {
 			return fmt.Errorf("got %w, want ErrTooLarge", err)
 		}
 		return nil
 	})
-	eventually(t, func() error { return sink.Publish("lowered", newMessage("small")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("lowered", newMessage("small")) })
 }
 
 func alter(t *testing.T, addr, topic, name, value string) {

@@ -16,12 +16,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 var (
 	_ sinks.Sink        = (*Sink)(nil)
+	_ sinks.Recovering  = (*Sink)(nil)
 	_ message.Publisher = (*Sink)(nil)
 
 	// errTimeout is the cause of ErrUnavailable when PublishTimeout is over.
@@ -52,24 +55,16 @@ type Sink struct {
 	weakest      *sinks.Description // durability of the weakest topic so far
 	warned       map[string]bool
 
-	mu       sync.Mutex // guards isClosed against calls.Add
-	isClosed bool
-	calls    sync.WaitGroup
-	closed   chan struct{} // closed when Close is done
+	recovered wakeup.Signal
+	watching  atomic.Bool  // a goroutine looks whether the cluster is back
+	told      atomic.Int32 // how often it was told since the last success
+	watchers  sync.WaitGroup
+
+	life *lifecycle.Life
 
 	// background ends when Close stops waiting: calls under way give up.
 	background context.Context
 	stop       context.CancelFunc
-}
-
-// call is one call of Publish whose messages are with a producer.
-type call struct {
-	left atomic.Int32  // deliveries that are not finished
-	done chan struct{} // closed when there are none
-
-	mu    sync.Mutex
-	index int // of the first message that failed
-	err   error
 }
 
 // New connects and returns the sink. It logs warnings where the brokers'
@@ -107,7 +102,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		alone:        map[string]time.Time{},
 		producers:    map[producerKey]*producer{},
 		warned:       map[string]bool{},
-		closed:       make(chan struct{}),
+		life:         lifecycle.New(),
 	}
 	_, s.copies = config.Marshaler.(Marshaler)
 	s.background, s.stop = context.WithCancel(context.Background())
@@ -146,7 +141,7 @@ func (s *Sink) start() error {
 		s.warnSettings(s.newTopics(), nil)
 	}
 	if have.autoCreate {
-		s.warn("auto.create.topics.enable: other clients create topics with the brokers' settings by a slip of the pen; set it to false", nil)
+		s.warn("auto.create.topics.enable: other clients create topics with the brokers' settings by mistake; set it to false", nil)
 	}
 	return nil
 }
@@ -167,7 +162,7 @@ func (s *Sink) newTopics() *settings {
 // by default, and the durability of the weakest topic written to so far; before
 // the first message, that of topics to be created.
 func (s *Sink) Describe() sinks.Description {
-	d := sinks.Description{Name: s.config.Name, MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load()))}
+	d := sinks.Description{Name: s.config.Name, Ordered: true, MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load()))}
 	s.durabilityMu.Lock()
 	weakest := s.weakest
 	s.durabilityMu.Unlock()
@@ -183,17 +178,6 @@ func (s *Sink) Describe() sinks.Description {
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
-// enter reports whether a call may start, and counts it if so.
-func (s *Sink) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isClosed {
-		return false
-	}
-	s.calls.Add(1)
-	return true
-}
-
 // Publish stores the messages in the topic TopicPrefix.topic, in their order as
 // far as they go to the same partition, and returns nil when every replica in
 // sync has each of them. They are sent without waiting for each other's
@@ -207,64 +191,149 @@ func (s *Sink) enter() bool {
 // topic's limit is sinks.ErrTooLarge. Names and sizes of all messages of the
 // call are checked before the first is sent. See [sinks.Sink] for the rest.
 func (s *Sink) Publish(topic string, messages ...*message.Message) error {
-	if !s.enter() {
+	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
 	}
-	defer s.calls.Done()
+	defer s.life.Leave()
 	if len(messages) == 0 {
 		return nil
 	}
-	w, err := s.newWait(topic, messages)
-	if err != nil {
-		return err
-	}
-	defer w.end()
-	if err := s.publish(w, s.config.topic(topic), messages); err != nil {
-		return w.err(err)
-	}
-	return nil
+	var room [1]*sinks.Publication
+	publications, err := s.begin(topic, messages, room[:0])
+	return sinks.Await(messages, publications, err)
 }
 
-// publish does it. Errors are as they came; wait.err makes those of Publish.
-func (s *Sink) publish(w *wait, name string, messages []*message.Message) error {
+// PublishAsync gives the message its place behind all others of its partition, and
+// blocks while as many are under way as Config.MaxPending and Config.MaxPendingBytes
+// allow, until the topic is known, and for Config.PublishTimeout at most. The receipt
+// has topic, partition and offset. After a batch was refused, and when the topic's
+// limit has changed, messages go through another producer, and may overtake those that
+// are under way; see [sinks.Description].Ordered for what holds after a failure.
+func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	if !s.life.Enter() {
+		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
+	}
+	defer s.life.Leave()
+	var room [1]*sinks.Publication
+	publications, err := s.begin(topic, []*message.Message{msg}, room[:0])
+	if err != nil {
+		return nil, err
+	}
+	return publications[0], nil
+}
+
+// begin checks all messages before it gives the first its place. Its error is the
+// reason why there are fewer publications than messages.
+func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
+	w, err := s.newWait(topic, messages)
+	if err != nil {
+		return nil, err
+	}
+	defer w.end()
+	name := s.config.topic(topic)
+	records, t, err := s.prepare(w, name, messages)
+	for _, record := range records {
+		if err != nil {
+			break
+		}
+		d := &delivery{sink: s, topic: topic, known: t, size: recordSize(record)}
+		if err = s.send(w, d, record); err == nil {
+			publications = append(publications, &d.Publication)
+		}
+	}
+	if err != nil {
+		err = s.noteFailure(w.err(err))
+	}
+	return publications, err
+}
+
+// noteFailure has the cluster watched when err is an outage.
+func (s *Sink) noteFailure(err error) error {
+	if errors.Is(err, sinks.ErrUnavailable) {
+		s.watch()
+	}
+	return err
+}
+
+const (
+	// watchEvery is how often the sink looks in an outage whether the cluster is back.
+	watchEvery = time.Second
+	// maxTold is how often it tells that it is, when messages still cannot be stored:
+	// a broker that has just started is not ready for everything at once.
+	maxTold = 10
+)
+
+// Recovered implements [sinks.Recovering]: after a Publish that failed with
+// [sinks.ErrUnavailable], the sink asks the cluster once a second whether messages
+// can be stored, as Health does, until they can.
+func (s *Sink) Recovered() <-chan struct{} { return s.recovered.Next() }
+
+// watch looks until the cluster is back, in the background. If it has been there all
+// the time, it signals nothing: something else fails.
+func (s *Sink) watch() {
+	if !s.watching.CompareAndSwap(false, true) {
+		return
+	}
+	s.watchers.Go(func() { // ends with background, and a look that is under way
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		pause := func() bool {
+			select {
+			case <-tick.C:
+				return true
+			case <-s.background.Done():
+				return false
+			}
+		}
+		told := s.told.Load()
+		away := told > 0 // a moment ago, and it may not be all there yet
+		if away && !pause() {
+			return
+		}
+		for s.look() != nil {
+			away = true
+			if !pause() {
+				return
+			}
+		}
+		s.watching.Store(false) // first: who is woken and fails starts another one
+		if away && told < maxTold {
+			s.told.Add(1)
+			s.recovered.Raise()
+		}
+	})
+}
+
+// prepare makes the records and looks whether the topic takes them. Errors are as they
+// came; wait.err makes those of Publish.
+func (s *Sink) prepare(w *wait, name string, messages []*message.Message) ([]*sarama.ProducerMessage, *topic, error) {
 	if err := checkTopic(name); err != nil {
-		return err
+		return nil, nil, err
 	}
 	records := make([]*sarama.ProducerMessage, len(messages))
 	largest := 0
 	for i, msg := range messages {
 		record, err := s.marshal(name, msg)
 		if err != nil {
-			return fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
+			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
 		}
 		records[i] = record
 		largest = max(largest, recordSize(record))
 	}
 	t, err := s.waitForTopic(w, name)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if largest > t.limits.limit && time.Since(t.looked) > staleAfter {
 		s.forget(t) // the limit may have been raised
 		if t, err = s.waitForTopic(w, name); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
 	if largest > t.limits.limit {
-		return sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
+		return nil, nil, sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
 	}
-	c := &call{done: make(chan struct{}), index: len(records)}
-	c.left.Store(int32(len(records)))
-	if err := s.send(w, t, c, records); err != nil {
-		return err
-	}
-	if err := w.until(c.done); err != nil {
-		return err
-	}
-	if c.err != nil {
-		return s.judge(t, recordSize(records[c.index]), c.err)
-	}
-	return nil
+	return records, t, nil
 }
 
 // marshal makes the record of a message. It shares nothing with the message: the
@@ -317,44 +386,43 @@ func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
 	return f.topic, f.err
 }
 
-// send hands the records to the producer.
-func (s *Sink) send(w *wait, t *topic, c *call, records []*sarama.ProducerMessage) error {
-	deliveries := make([]delivery, len(records))
-	for i, record := range records {
-		size := min(int64(recordSize(record)), s.config.MaxPendingBytes)
-		if err := w.acquire(s.pending, 1); err != nil {
-			return err
-		}
-		if err := w.acquire(s.pendingBytes, size); err != nil {
-			s.pending.Release(1)
-			return err
-		}
-		deliveries[i] = delivery{call: c, index: i, size: size}
-		record.Metadata = &deliveries[i]
-		if err := w.put(t.producer.async.Input(), record); err != nil {
-			s.pendingBytes.Release(size)
-			s.pending.Release(1)
-			return err
-		}
+// send hands a record to the producer.
+func (s *Sink) send(w *wait, d *delivery, record *sarama.ProducerMessage) error {
+	room := d.room()
+	if err := w.acquire(s.pending, 1); err != nil {
+		return err
+	}
+	if err := w.acquire(s.pendingBytes, room); err != nil {
+		s.pending.Release(1)
+		return err
+	}
+	s.life.Fork() // until it is resolved
+	d.timer = time.AfterFunc(time.Until(w.deadline), d.expire)
+	record.Metadata = d
+	if err := w.put(d.known.producer.async.Input(), record); err != nil {
+		s.pendingBytes.Release(room)
+		s.pending.Release(1)
+		d.timer.Stop()
+		d.end(sinks.Receipt{}, err) // it was not returned
+		return err
 	}
 	return nil
 }
 
 // finish is called by the producers for each message they are done with.
-func (s *Sink) finish(d *delivery, err error) {
-	s.pendingBytes.Release(d.size)
+func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
+	d := record.Metadata.(*delivery)
+	d.timer.Stop()
+	s.pendingBytes.Release(d.room())
 	s.pending.Release(1)
-	c := d.call
-	if err != nil {
-		c.mu.Lock()
-		if d.index < c.index {
-			c.index, c.err = d.index, err
+	if err == nil {
+		if s.told.Load() != 0 {
+			s.told.Store(0)
 		}
-		c.mu.Unlock()
+		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)
+		return
 	}
-	if c.left.Add(-1) == 0 {
-		close(c.done)
-	}
+	d.end(sinks.Receipt{}, s.noteFailure(s.classed(d.topic, s.judge(d.known, d.size, err))))
 }
 
 // judge looks at what a producer said about a message of this size.
@@ -365,7 +433,7 @@ func (s *Sink) judge(t *topic, size int, err error) error {
 		// was lowered shows then too, before anything is sent.
 		s.sendAlone(t)
 		return sinks.NewError(s.config.Name, t.name, sinks.ErrUnavailable,
-			fmt.Errorf("a batch was refused, its messages have to go alone: %v", err)) //nolint:errorlint // has to match one class only
+			fmt.Errorf("batch refused; its messages are sent individually: %v", err)) //nolint:errorlint // has to match one class only
 	}
 	if isTooLarge(err) {
 		s.forget(t)
@@ -381,15 +449,18 @@ func (s *Sink) judge(t *topic, size int, err error) error {
 // all their partitions have a leader and enough replicas in sync, or a broker
 // answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
 // after Close.
-func (s *Sink) Health(ctx context.Context) error {
-	if !s.enter() {
+func (s *Sink) Health(ctx context.Context) error { return s.ask(ctx, s.look) }
+
+// ask calls f, which asks the cluster, and returns at the latest when ctx ends.
+func (s *Sink) ask(ctx context.Context, f func() error) error {
+	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
 	}
 	result := make(chan error, 1)
 	// sarama knows no contexts; it ends by its time-outs or by Close.
 	go func() {
-		defer s.calls.Done()
-		result <- s.look()
+		defer s.life.Leave()
+		result <- f()
 	}()
 	select {
 	case err := <-result:
@@ -405,6 +476,22 @@ func (s *Sink) Health(ctx context.Context) error {
 	case <-s.background.Done():
 		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
 	}
+}
+
+// Depth returns how many messages the brokers keep of a topic: of each partition the
+// high watermark less the oldest offset. A topic that does not exist has none. In a
+// compacted topic, and in one with transactions, there are fewer. It returns at the
+// latest when ctx ends; errors are those of Health.
+func (s *Sink) Depth(ctx context.Context, topic string) (int64, error) {
+	var depth int64
+	err := s.ask(ctx, func() (err error) {
+		depth, err = s.cluster.depth(s.config.topic(topic))
+		return err
+	})
+	if err != nil {
+		return 0, err // depth may still be written
+	}
+	return depth, nil
 }
 
 func (s *Sink) look() error {
@@ -438,29 +525,25 @@ func (s *Sink) look() error {
 
 // Close waits up to Config.CloseTimeout for calls that are under way; those that
 // are not done then return sinks.ErrClosed, and their messages may or may not be
-// stored. It always returns nil; all calls wait for the first one.
+// stored. It always returns nil; all calls wait for the first one. A nil Sink has
+// nothing to close.
 func (s *Sink) Close() error {
-	s.mu.Lock()
-	first := !s.isClosed
-	s.isClosed = true
-	s.mu.Unlock()
-	if !first {
-		<-s.closed
+	if s == nil {
 		return nil
 	}
+	s.life.Close(s.end)
+	return nil
+}
 
+// end is Close, once.
+func (s *Sink) end() {
 	timer := time.NewTimer(s.config.CloseTimeout)
 	defer timer.Stop()
-	idle := make(chan struct{})
-	// Ends with the last call, which closing makes give up.
-	go func() {
-		defer close(idle)
-		s.calls.Wait()
-	}()
+	idle := s.life.Idle() // stop makes the last call give up
 	select {
 	case <-idle:
 	case <-timer.C:
-		s.logger.Info("Kafka sink closes with publishes under way", nil)
+		s.logger.Info("Kafka sink closing with publishes in flight", nil)
 		s.stop()
 		s.dialer.shut()
 		<-idle
@@ -489,8 +572,7 @@ func (s *Sink) Close() error {
 		s.dialer.shut()
 		<-drained
 	}
+	s.dialer.shut() // ends a look that is under way
+	s.watchers.Wait()
 	_ = s.cluster.client.Close()
-	s.dialer.shut()
-	close(s.closed)
-	return nil
 }

@@ -2,16 +2,9 @@ package kafka_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -23,13 +16,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
-	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -46,6 +41,7 @@ func TestShared(t *testing.T) {
 // TestErrorsOfBrokers: each answer of a broker has its class, and what is to be
 // repeated is.
 func TestErrorsOfBrokers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		code  *kerr.Error
 		count int // of answers; -1 = always
@@ -95,7 +91,7 @@ func TestErrorsOfBrokers(t *testing.T) {
 			} else {
 				wantClass(t, err, c.want)
 			}
-			eventually(t, func() error { return sink.Publish("topic", newMessage("after")) })
+			testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
 			got := map[string]int{}
 			for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
 				got[string(record.Value)]++
@@ -250,36 +246,10 @@ func TestSASL(t *testing.T) {
 	}
 }
 
-// certificate returns a certificate for 127.0.0.1 and the pool that trusts it.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
-}
-
 func TestTLS(t *testing.T) {
-	cert, pool := certificate(t)
-	cluster := kafkatest.Start(t, kfake.TLS(&tls.Config{Certificates: []tls.Certificate{cert}}))
-	trusting := &tls.Config{RootCAs: pool}
+	certificate := testkit.NewCertificate(t)
+	cluster := kafkatest.Start(t, kfake.TLS(certificate.Server(t)))
+	trusting := certificate.Client()
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, TLS: trusting})
 	mustPublish(t, sink, "topic", newMessage("x"))
 	if records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.DialTLSConfig(trusting)); len(records) != 1 {
@@ -303,7 +273,7 @@ func TestNotAllowedToDescribe(t *testing.T) {
 			allow(kmsg.ACLResourceTypeTopic, "*", kmsg.ACLOperationCreate),
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationCreate),
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationIdempotentWrite)))
-	logger := watermill.NewCaptureLogger()
+	logger := testkit.NewLog()
 	sink, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}, logger)
 	if err != nil {
 		t.Fatal(err)
@@ -336,9 +306,9 @@ func TestNotAllowedToDescribe(t *testing.T) {
 }
 
 // warnings returns what was logged as such.
-func warnings(logger *watermill.CaptureLoggerAdapter) string {
+func warnings(logger *testkit.Log) string {
 	var b strings.Builder
-	for _, line := range logger.Captured()[watermill.InfoLogLevel] {
+	for _, line := range logger.Lines(watermill.InfoLogLevel) {
 		if strings.HasPrefix(line.Msg, "Warning: ") {
 			fmt.Fprintln(&b, line.Msg, line.Fields)
 		}
@@ -389,7 +359,7 @@ func TestWarnings(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer cluster.Close()
-			logger := watermill.NewCaptureLogger()
+			logger := testkit.NewLog()
 			c.config.Brokers = cluster.ListenAddrs()
 			sink, err := kafka.New(c.config, logger)
 			if err != nil {
@@ -400,7 +370,7 @@ func TestWarnings(t *testing.T) {
 				msg := forEndpoint("e", "x")
 				mustPublish(t, sink, topic, msg)
 			}
-			eventually(t, func() error { // the look at a topic ends after its first message
+			testkit.EventuallyNil(t, func() error { // the look at a topic ends after its first message
 				if got := sink.Describe(); got.Durability != c.durability || got.DurabilityNote == "" {
 					return fmt.Errorf("durability %v, want %v: %s", got.Durability, c.durability, got.DurabilityNote)
 				}
@@ -448,7 +418,7 @@ func TestSeveralBrokers(t *testing.T) {
 		})
 	}
 	published := func(payload string) {
-		eventually(t, func() error { return sink.Publish("topic", newMessage(payload)) })
+		testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage(payload)) })
 		acked.Store(payload, true)
 	}
 	for i := range 5 {
@@ -491,8 +461,54 @@ func TestHealthWithoutLeader(t *testing.T) {
 	}
 }
 
+// The sink tells when a broker is back, after a Publish has failed without one. Close
+// does not wait for that.
+func TestRecovered(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	back := sinks.RecoveredFunc(sink)()
+	cluster.Stop()
+	wantClass(t, sink.Publish("topic", newMessage("y")), sinks.ErrUnavailable)
+	select {
+	case <-back:
+		t.Fatal("told while the broker is away")
+	default:
+	}
+	cluster.Restart()
+	select {
+	case <-back:
+	case <-time.After(patience):
+		t.Fatal("not told")
+	}
+	// Should it not be all there yet, it is told again.
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	again := sink.Recovered()
+	wantClass(t, sink.Publish("topic", newMessage("z")), sinks.ErrUnavailable)
+	select {
+	case <-again:
+	case <-time.After(patience):
+		t.Fatal("not told again")
+	}
+	fault.Remove()
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("z")) })
+
+	cluster.Proxy.Hang()
+	wantClass(t, sink.Publish("topic", newMessage("y")), sinks.ErrUnavailable)
+	began := time.Now()
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("Close took %v", d)
+	}
+	cluster.Proxy.Resume()
+}
+
 // TestUnreachable: New tells, and does not wait for ever.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	cluster.Stop()
 	_, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}, nil)
@@ -507,6 +523,7 @@ func TestUnreachable(t *testing.T) {
 // TestPending: more than MaxPending messages and bytes wait for room, which a
 // context may end.
 func TestPending(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
 		Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000,
@@ -538,7 +555,7 @@ func TestPending(t *testing.T) {
 	group.Wait()
 	wantClass(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable) // no room
 	cluster.Proxy.Resume()
-	eventually(t, func() error { return sink.Publish("topic", newMessage("x")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 }
 
 // TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.
@@ -615,6 +632,7 @@ func TestNoTopicPrefix(t *testing.T) {
 // TestStuckPartition: one partition that takes nothing holds up no other one, of
 // its own topic or of another.
 func TestStuckPartition(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
 		Brokers: []string{cluster.Addr()}, Partitions: 4,
@@ -669,7 +687,7 @@ func TestStuckPartition(t *testing.T) {
 		}
 	}
 	fault.Remove()
-	eventually(t, func() error { return sink.Publish("topic", message("stuck")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", message("stuck")) })
 }
 
 // TestTroubledConnections: acknowledgements are lost and connections cut again
@@ -741,4 +759,43 @@ func TestTroubledConnections(t *testing.T) {
 	if copies > failures.Load() {
 		t.Errorf("%d copies, but %d calls failed", copies, failures.Load())
 	}
+}
+
+// The depth of a topic is what its partitions keep, and nothing is created by asking.
+func TestDepth(t *testing.T) {
+	cluster := kafkatest.Start(t, kfake.SeedTopics(3, "agrimill.topic"))
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	depth := func(topic string, want int64) {
+		t.Helper()
+		if got, err := sink.Depth(t.Context(), topic); err != nil || got != want {
+			t.Errorf("%s: depth %d, %v; want %d", topic, got, err, want)
+		}
+	}
+	depth("missing", 0)
+	depth("missing", 0)
+	depth("topic", 0)
+	for i := range 20 {
+		mustPublish(t, sink, "topic", forEndpoint(fmt.Sprint(i), "x"))
+	}
+	depth("topic", 20)
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	ends, err := admin.ListEndOffsets(t.Context(), "agrimill.topic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.DeleteRecords(t.Context(), ends.Offsets()); err != nil {
+		t.Fatal(err)
+	}
+	mustPublish(t, sink, "topic", newMessage("y"))
+	depth("topic", 1)
+
+	cluster.Stop()
+	_, err = sink.Depth(t.Context(), "topic")
+	wantClass(t, err, sinks.ErrUnavailable)
 }

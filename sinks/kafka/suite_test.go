@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
-	"github.com/agrimill/agrimill/internal/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -54,15 +55,17 @@ func (b *backend) NewSink(t *testing.T) sinks.Sink {
 
 func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 	t.Helper()
-	prefix := b.config.TopicPrefix
-	if prefix == "" {
-		prefix = kafka.DefaultTopicPrefix
-	}
+	addr, name := b.place(topic)
 	var messages []*message.Message
-	for _, record := range kafkatest.Read(t, b.addr, prefix+"."+topic) {
+	for _, record := range kafkatest.Read(t, addr, name) {
 		messages = append(messages, unmarshal(t, record))
 	}
 	return messages
+}
+
+// place is where a topic of the sink is.
+func (b *backend) place(topic string) (addr, name string) {
+	return b.addr, cmp.Or(b.config.TopicPrefix, kafka.DefaultTopicPrefix) + "." + topic
 }
 
 // unmarshal hands a record read by franz-go to the marshaler, which takes those
@@ -110,6 +113,7 @@ func features() sinktest.Features {
 			"_watermill_message_uuid", "agrimill-key-", "agrimill-key-a", "agrimill-key-%FF", "agrimill-key-_watermill_message_uuid",
 			"\xff", "ce_id", "",
 		},
+		AtReceipt:            atReceipt,
 		MaxMessageSize:       true,
 		Outage:               true,
 		Hang:                 true,
@@ -121,7 +125,25 @@ func features() sinktest.Features {
 	}
 }
 
+// atReceipt looks for the record of an offset.
+func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Receipt) *message.Message {
+	t.Helper()
+	addr, name := b.(interface {
+		place(topic string) (addr, name string)
+	}).place(topic)
+	if receipt.Topic != name || receipt.Partition != 0 {
+		return nil
+	}
+	for _, record := range kafkatest.Read(t, addr, name) {
+		if record.Offset == receipt.Offset {
+			return unmarshal(t, record)
+		}
+	}
+	return nil
+}
+
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -49,9 +50,9 @@ func (s *Sink) lookUp(name string) (*topic, *flight) {
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
 		s.flights[name] = f
-		s.calls.Add(1) // no race with Wait: the call of Publish is counted
-		go func() {    // ends by its time-out or by Close
-			defer s.calls.Done()
+		s.life.Fork()
+		go func() { // ends by its time-out or by Close
+			defer s.life.Leave()
 			s.fly(name, f)
 		}()
 	}
@@ -207,7 +208,7 @@ func (s *Sink) warn(text string, fields watermill.LogFields) {
 		s.logger.Debug("Warning, as before: "+text, fields)
 		return
 	}
-	s.logger.Info("Warning: "+text, fields)
+	warnlog.Warn(s.logger, text, fields)
 }
 
 // durability returns what the settings of a topic promise.

@@ -15,15 +15,16 @@ import (
 // errClosed ends a wait when Close has stopped waiting.
 var errClosed = errors.New("closed")
 
-// wait ends the waiting of one call of Publish: by its messages' contexts, by
-// PublishTimeout, or by Close.
+// wait ends the waiting of one call until its messages are with a producer: by their
+// contexts, by PublishTimeout, or by Close.
 type wait struct {
-	sink  *Sink
-	topic string
-	timer *time.Timer
-	ended <-chan struct{} // closed when a context of a message ends; nil = never
-	cause func() error    // the context's error, nil while none has ended
-	stops []func() bool
+	sink     *Sink
+	topic    string
+	timer    *time.Timer     // nil before it is needed
+	deadline time.Time       // for the result as well
+	ended    <-chan struct{} // closed when a context of a message ends; nil = never
+	cause    func() error    // the context's error, nil while none has ended
+	stops    []func() bool
 }
 
 // newWait returns the error of a context that has ended already.
@@ -43,7 +44,7 @@ func (s *Sink) newWait(topic string, messages []*message.Message) (*wait, error)
 	} else {
 		w.watch(messages)
 	}
-	w.timer = time.NewTimer(s.config.PublishTimeout)
+	w.deadline = time.Now().Add(s.config.PublishTimeout)
 	return w, nil
 }
 
@@ -64,13 +65,24 @@ func (w *wait) watch(messages []*message.Message) {
 
 // end releases what the wait holds.
 func (w *wait) end() {
-	w.timer.Stop()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 	for _, stop := range w.stops {
 		stop()
 	}
 }
 
-// expire puts the time-out back, for whoever waits next.
+// timeout is where the end of the time comes. Few messages have to wait, so the timer
+// is made when one does.
+func (w *wait) timeout() <-chan time.Time {
+	if w.timer == nil {
+		w.timer = time.NewTimer(time.Until(w.deadline))
+	}
+	return w.timer.C
+}
+
+// expire resets the timeout for the next waiter.
 func (w *wait) expire() error {
 	w.timer.Reset(0)
 	return errTimeout
@@ -83,7 +95,7 @@ func (w *wait) until(done <-chan struct{}) error {
 		return nil
 	case <-w.ended:
 		return w.cause()
-	case <-w.timer.C:
+	case <-w.timeout():
 		return w.expire()
 	case <-w.sink.background.Done():
 		return errClosed
@@ -95,9 +107,14 @@ func (w *wait) put(input chan<- *sarama.ProducerMessage, record *sarama.Producer
 	select {
 	case input <- record:
 		return nil
+	default:
+	}
+	select {
+	case input <- record:
+		return nil
 	case <-w.ended:
 		return w.cause()
-	case <-w.timer.C:
+	case <-w.timeout():
 		return w.expire()
 	case <-w.sink.background.Done():
 		return errClosed
@@ -118,7 +135,7 @@ func (w *wait) acquire(room *semaphore.Weighted, n int64) error {
 		cancel()
 		return err
 	case <-w.ended:
-	case <-w.timer.C:
+	case <-w.timeout():
 		_ = w.expire()
 	case <-w.sink.background.Done():
 	}
@@ -131,19 +148,22 @@ func (w *wait) acquire(room *semaphore.Weighted, n int64) error {
 
 // err makes the error of Publish.
 func (w *wait) err(err error) error {
-	name := w.sink.config.Name
-	switch {
-	case errors.Is(err, errClosed), w.sink.background.Err() != nil:
-		return sinks.NewError(name, w.topic, sinks.ErrClosed, nil)
+	// A context of a message, and not one inside the client: that is a
+	// time-out of its own.
+	if ctxErr := w.cause(); ctxErr != nil && errors.Is(err, ctxErr) && w.sink.background.Err() == nil {
+		return ctxErr
+	}
+	return w.sink.classed(w.topic, err)
+}
+
+// classed gives an error its class.
+func (s *Sink) classed(topic string, err error) error {
+	if errors.Is(err, errClosed) || s.background.Err() != nil {
+		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
 	}
 	var typed *sinks.Error
 	if errors.As(err, &typed) {
-		return &sinks.Error{Sink: name, Topic: w.topic, Kind: typed.Kind, Cause: typed.Cause}
+		return &sinks.Error{Sink: s.config.Name, Topic: topic, Kind: typed.Kind, Cause: typed.Cause}
 	}
-	// A context of a message, and not one inside the client: that is a
-	// time-out of its own.
-	if ctxErr := w.cause(); ctxErr != nil && errors.Is(err, ctxErr) {
-		return ctxErr
-	}
-	return sinks.NewError(name, w.topic, classify(err), err)
+	return sinks.NewError(s.config.Name, topic, classify(err), err)
 }

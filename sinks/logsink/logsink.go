@@ -32,10 +32,10 @@ type Line struct {
 type Config struct {
 	// Writer gets the lines, each in one call of Write, never two at a time.
 	// Required. It is not closed.
-	Writer io.Writer
+	Writer io.Writer `yaml:"-"`
 	// PayloadBytes is how many bytes of each payload are shown. Default, and for
 	// negative values: none, since payloads are other people's data.
-	PayloadBytes int
+	PayloadBytes int `yaml:"payload_bytes" unit:"bytes"`
 }
 
 // New returns the sink. A failing Write is sinks.ErrUnavailable.

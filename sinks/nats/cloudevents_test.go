@@ -19,7 +19,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -112,6 +112,7 @@ func readEvent(t *testing.T, msg *natsgo.Msg) *event.Event {
 
 // The promises of a sink hold with CloudEvents too.
 func TestCloudEventsConformance(t *testing.T) {
+	t.Parallel()
 	f := features()
 	f.ReservedNames = append(f.ReservedNames, "ce-id", "ce-", "Ce-Type", "content-type", "Content-Type", "agrimill-key-ce-id")
 	sinktest.Run(t, sinktest.Harness{

@@ -2,16 +2,20 @@ package nats
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"net/url"
+	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/enum"
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
@@ -32,7 +36,7 @@ const (
 const shortDedupWindow = 5 * time.Minute
 
 // ErrConfig is wrapped by every error about a [Config] that cannot work.
-var ErrConfig = errors.New("sinks/nats: bad configuration")
+var ErrConfig = final.New("sinks/nats: bad configuration")
 
 // Provision is what New does about the stream.
 type Provision int
@@ -52,98 +56,118 @@ const (
 	ProvisionNone
 )
 
+var provisions = []string{"create", "update", "none"}
+
+// String returns create, update or none.
+func (p Provision) String() string { return enum.Text(p, provisions) }
+
+// UnmarshalText reads what String returns.
+func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
+
 // Config configures a [Sink]. The zero value writes to a server at
 // nats://127.0.0.1:4222 without authentication.
 type Config struct {
 	// URL is the address of the server, or several separated by commas. Default
 	// nats://127.0.0.1:4222.
-	URL string
+	URL string `yaml:"url" address:"true"`
 	// Conn is a connection to use instead of an own one. It is not closed by
 	// Close. URL, Name, credentials, TLS and Options must be empty then. The
 	// connection's own options decide about reconnecting; for endless
 	// reconnecting give it MaxReconnects(-1), IgnoreAuthErrorAbort() and
 	// ReconnectBufSize(-1).
-	Conn *natsgo.Conn
+	Conn *natsgo.Conn `yaml:"-"`
 	// Name names the connection on the server and the sink in errors and logs.
 	// Default [DefaultName] for the connection, "nats" for the sink.
-	Name string
+	Name string `yaml:"-"`
 
-	// User and Password, or Token, or CredentialsFile (a JWT with its NKey
-	// seed), or NKeySeedFile authenticate the connection; at most one of them.
-	// The files are read again at every reconnect.
-	User, Password  string
-	Token           string
-	CredentialsFile string
-	NKeySeedFile    string
+	// User authenticates the connection, together with Password. Of User, Token,
+	// CredentialsFile and NKeySeedFile at most one may be set.
+	User string `yaml:"user"`
+	// Password is that of User.
+	Password gateway.Secret `yaml:"password"`
+	// Token authenticates the connection.
+	Token gateway.Secret `yaml:"token"`
+	// CredentialsFile holds a JWT with its NKey seed. It is read again at every
+	// reconnect.
+	CredentialsFile string `yaml:"credentials_file" file:"true"`
+	// NKeySeedFile holds an NKey seed. It is read again at every reconnect.
+	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
 	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
-	TLS *tls.Config
+	TLS *tls.Config `yaml:"-"`
 	// Options are further options of the connection, e.g. an inbox prefix or a
 	// proxy. They are applied last and may replace the sink's own, handlers
 	// included.
-	Options []natsgo.Option
+	Options []natsgo.Option `yaml:"-"`
 	// ConnectTimeout bounds connecting and the provisioning of the stream in
 	// New, each. Default [DefaultConnectTimeout].
-	ConnectTimeout time.Duration
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 
 	// Stream is the name of the stream. Default [DefaultStream].
-	Stream string
+	Stream string `yaml:"stream"`
 	// SubjectPrefix comes before each topic: a message of topic T has the
 	// subject SubjectPrefix.T, and the stream has the subject SubjectPrefix.>.
 	// Default [DefaultSubjectPrefix].
-	SubjectPrefix string
+	SubjectPrefix string `yaml:"subject_prefix"`
 	// Provision says what New does about the stream. Default ProvisionCreate.
-	Provision Provision
+	Provision Provision `yaml:"provision" enum:"create,update,none"`
 
 	// Storage of the stream. Default file.
-	Storage jetstream.StorageType
+	Storage jetstream.StorageType `yaml:"storage" enum:"file,memory"`
 	// Replicas of the stream, 1 to 5. Default 1. Three in a cluster of three
 	// keep acknowledged messages when a server is lost.
-	Replicas int
+	Replicas int `yaml:"replicas"`
 	// SyncAlways says that the servers run with `sync_interval: always`, which
 	// a client cannot see. It changes only Describe and the warnings: without
 	// it, a single replica may lose up to two minutes (the servers' default) of
 	// acknowledged messages in a power cut.
-	SyncAlways bool
+	SyncAlways bool `yaml:"sync_always"`
 	// Retention of the stream. Default limits. Interest deletes what nobody
 	// subscribed to, at once.
-	Retention jetstream.RetentionPolicy
+	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,interest,workqueue"`
 	// MaxAge is how long messages are kept. Default, and 0: without limit.
-	MaxAge time.Duration
+	MaxAge time.Duration `yaml:"max_age"`
 	// MaxBytes is how large the stream may become. Default, and 0: no limit.
-	MaxBytes int64
+	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// MaxMessages is how many messages the stream may hold. Default, and 0: no
 	// limit.
-	MaxMessages int64
-	// DiscardOld makes a full stream delete its oldest messages. Default: a
-	// full stream refuses new ones, which is sinks.ErrUnavailable until there is
-	// room.
-	DiscardOld bool
+	MaxMessages int64 `yaml:"max_messages"`
+	// DiscardOld makes a full stream delete its oldest messages, acknowledged or
+	// not: together with MaxBytes or MaxMessages, Describe says
+	// sinks.DurabilityNone. Default: a full stream refuses new ones, which is
+	// sinks.ErrUnavailable until there is room.
+	DiscardOld bool `yaml:"discard_old"`
 	// MaxMessageSize is the largest message the stream takes in bytes, headers
 	// included. Default, and 0: what the server takes (max_payload).
-	MaxMessageSize int32
+	MaxMessageSize int32 `yaml:"max_message_size" unit:"bytes"`
 	// DedupWindow is how long the stream remembers IDs to recognise a repeated
 	// message. It costs server memory per message in the window. Default
 	// [DefaultDedupWindow], or MaxAge when that is shorter.
-	DedupWindow time.Duration
+	DedupWindow time.Duration `yaml:"dedup_window"`
 
 	// Marshaler makes the NATS messages; it is given the subject as topic.
 	// Default [Marshaler], the only one that promises to keep any metadata and
 	// that sets Nats-Msg-Id.
-	Marshaler wmnats.Marshaler
+	Marshaler wmnats.Marshaler `yaml:"-"`
 	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
 	// attributes as headers ce-…; see [Marshaler]. Not together with Marshaler.
 	// Nil means no.
-	CloudEvents *cloudevents.Config
+	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
 	// PublishTimeout bounds the wait for the acknowledgement of one message,
 	// and each write to the network. Default [DefaultPublishTimeout].
-	PublishTimeout time.Duration
+	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].
-	CloseTimeout time.Duration
+	CloseTimeout time.Duration `yaml:"-"`
 	// MaxPending is how many messages may wait for their acknowledgement;
 	// further calls of Publish wait. Default [DefaultMaxPending].
-	MaxPending int
+	MaxPending int `yaml:"max_pending"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -182,98 +206,65 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate returns an error that wraps [ErrConfig] and names the field when the
-// configuration cannot work. New calls it after it set the defaults; zero
-// values are fine here too.
-func (c Config) Validate() error {
-	c.setDefaults()
-	bad := func(field, rule string) error { return fmt.Errorf("%w: %s %s", ErrConfig, field, rule) }
+// plainConfig has the fields of Config and none of its methods.
+type plainConfig Config
 
-	credentials := 0
-	for _, set := range []bool{c.User != "" || c.Password != "", c.Token != "", c.CredentialsFile != "", c.NKeySeedFile != ""} {
-		if set {
-			credentials++
-		}
-	}
-	switch {
-	case c.Conn != nil && (c.URL != "" || credentials > 0 || c.TLS != nil || len(c.Options) > 0):
-		return bad("Conn", "excludes URL, credentials, TLS and Options")
-	case credentials > 1:
-		return bad("User/Password, Token, CredentialsFile, NKeySeedFile", "exclude each other")
-	case strings.ContainsAny(c.Stream, " \t\r\n.*>/\\"):
-		return bad("Stream", "must not contain white space, '.', '*', '>', '/' or '\\'")
-	case checkSubject(c.SubjectPrefix) != nil:
-		return bad("SubjectPrefix", "must be a NATS subject without wildcards")
-	case strings.HasPrefix(c.SubjectPrefix, "$"):
-		return bad("SubjectPrefix", "must not begin with '$', which is the server's")
-	case c.Provision < ProvisionCreate || c.Provision > ProvisionNone:
-		return bad("Provision", "must be one of the named constants")
-	case c.Storage != jetstream.FileStorage && c.Storage != jetstream.MemoryStorage:
-		return bad("Storage", "must be file or memory")
-	case c.Replicas < 1 || c.Replicas > 5:
-		return bad("Replicas", "must be 1 to 5")
-	case c.MaxAge < 0, c.MaxBytes < 0, c.MaxMessages < 0, c.MaxMessageSize < 0:
-		return bad("MaxAge, MaxBytes, MaxMessages, MaxMessageSize", "must not be negative")
-	case c.DedupWindow < 100*time.Millisecond:
-		return bad("DedupWindow", "must be at least 100ms")
-	case c.MaxAge > 0 && c.DedupWindow > c.MaxAge:
-		return bad("DedupWindow", "must not be longer than MaxAge")
-	case c.ConnectTimeout < 0, c.PublishTimeout < 0, c.CloseTimeout < 0:
-		return bad("ConnectTimeout, PublishTimeout, CloseTimeout", "must not be negative")
-	case c.MaxPending < 0:
-		return bad("MaxPending", "must not be negative")
-	case c.CloudEvents != nil && c.Marshaler != Marshaler{}:
-		return bad("CloudEvents", "excludes Marshaler")
-	}
-	if c.CloudEvents != nil {
-		if err := c.CloudEvents.Validate(); err != nil {
-			return fmt.Errorf("%w: CloudEvents: %w", ErrConfig, err)
-		}
-	}
-	for address := range strings.SplitSeq(c.URL, ",") {
-		// The error of url.Parse would repeat the address, with its password.
-		if _, err := url.Parse(strings.TrimSpace(address)); err != nil {
-			return bad("URL", "is not a URL")
-		}
-	}
-	return nil
+// String formats the configuration without what is secret.
+func (c Config) String() string {
+	c.URL = redactURL(c.URL)
+	return fmt.Sprintf("%+v", plainConfig(c))
 }
 
-// connectOptions returns the options of an own connection, without handlers.
-func (c Config) connectOptions() ([]natsgo.Option, error) {
-	name := c.Name
-	if name == "" {
-		name = DefaultName
+// LogValue returns String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// GoString formats the configuration without what is secret.
+func (c Config) GoString() string { return "nats.Config" + c.String() }
+
+// connection returns the part that says how to connect.
+func (c *Config) connection() Connection {
+	return Connection{
+		URL: c.URL, User: c.User, Password: c.Password, Token: c.Token, CredentialsFile: c.CredentialsFile, NKeySeedFile: c.NKeySeedFile,
+		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout,
 	}
-	options := []natsgo.Option{
-		natsgo.Name(name),
-		natsgo.Timeout(c.ConnectTimeout),
-		// An outage of the server ends when the server is back, be it in a week
-		// and even if it refuses the credentials meanwhile.
-		natsgo.MaxReconnects(-1),
-		natsgo.IgnoreAuthErrorAbort(),
-		// What is published without a connection must fail, not be kept in
-		// memory where nobody waits for it.
-		natsgo.ReconnectBufSize(-1),
-		// A server that reads nothing more must not block writers for ever.
-		natsgo.FlusherTimeout(c.PublishTimeout),
+}
+
+// NameRule says in an error what [ValidName] holds.
+const NameRule = "must not contain white space, '.', '*', '>', '/' or '\\'"
+
+// ValidName reports whether a stream or a consumer can have the name.
+func ValidName(name string) bool { return !strings.ContainsAny(name, " \t\r\n.*>/\\") }
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig]. Zero values stand for the defaults.
+func (c Config) Validate() error {
+	c.setDefaults()
+	var e validate.Errors
+
+	e.Check(c.Conn == nil || c.URL == "" && c.connection().credentials() == 0 && c.TLS == nil && len(c.Options) == 0,
+		"Conn", "excludes URL, credentials, TLS and Options")
+	e.Join("", c.connection().Validate())
+	e.Check(ValidName(c.Stream), "Stream", NameRule)
+	if checkSubject(c.SubjectPrefix) != nil {
+		e.Add("SubjectPrefix", "must be a NATS subject without wildcards")
+	} else {
+		e.Check(!strings.HasPrefix(c.SubjectPrefix, "$"), "SubjectPrefix", "must not begin with '$', which is reserved for the server")
 	}
-	switch {
-	case c.User != "" || c.Password != "":
-		options = append(options, natsgo.UserInfo(c.User, c.Password))
-	case c.Token != "":
-		options = append(options, natsgo.Token(c.Token))
-	case c.CredentialsFile != "":
-		options = append(options, natsgo.UserCredentials(c.CredentialsFile))
-	case c.NKeySeedFile != "":
-		option, err := natsgo.NkeyOptionFromSeed(c.NKeySeedFile)
-		if err != nil {
-			return nil, fmt.Errorf("%w: NKeySeedFile: %w", ErrConfig, err)
-		}
-		options = append(options, option)
+	e.Check(c.Provision >= ProvisionCreate && c.Provision <= ProvisionNone, "Provision", "must be one of the named constants")
+	e.Check(c.Storage == jetstream.FileStorage || c.Storage == jetstream.MemoryStorage, "Storage", "must be file or memory")
+	e.Check(c.Replicas >= 1 && c.Replicas <= 5, "Replicas", "must be 1 to 5")
+	validate.NotNegative(&e, "MaxAge", c.MaxAge)
+	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
+	validate.NotNegative(&e, "MaxMessages", c.MaxMessages)
+	validate.NotNegative(&e, "MaxMessageSize", c.MaxMessageSize)
+	e.Check(c.DedupWindow >= 100*time.Millisecond || c.MaxAge < 0, "DedupWindow", "must be at least 100ms")
+	e.Check(c.MaxAge <= 0 || c.DedupWindow <= c.MaxAge, "DedupWindow", "must not be longer than %s", validate.Field("MaxAge"))
+	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	validate.NotNegative(&e, "MaxPending", c.MaxPending)
+	if c.CloudEvents != nil {
+		e.Check(c.Marshaler == Marshaler{}, "CloudEvents", "excludes %s", validate.Field("Marshaler"))
+		e.Join("CloudEvents", c.CloudEvents.Validate())
 	}
-	if c.TLS != nil {
-		options = append(options, natsgo.Secure(c.TLS))
-	}
-	return options, nil
+	return e.Err(ErrConfig)
 }

@@ -32,7 +32,7 @@
 // # Reading back
 //
 // [Marshaler] says how messages are written and reverses it. [Subscriber] reads
-// any stream by way of a durable consumer, survives outages and closes during one.
+// any stream through a durable consumer, survives outages and closes during one.
 // For the subscriber of watermill-nats give it Marshaler and [SubjectCalculator].
 //
 // # Errors

@@ -121,37 +121,3 @@ func ExampleUnescapeTopicSegment() {
 
 // A source of messages for a route to the gateway, or for anything else that takes
 // a Watermill subscriber.
-func ExampleNewSubscriber() {
-	url, stop, err := startServer()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stop()
-	sink, err := nats.New(nats.Config{URL: url}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = sink.Close() }()
-	if err := sink.Publish("reports", message.NewMessage("1", []byte("a report"))); err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	subscriber, err := nats.NewSubscriber(nats.SubscriberConfig{URL: url, Durable: "to-the-gateway"}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = subscriber.Close() }()
-	messages, err := subscriber.Subscribe(context.Background(), "agrimill.reports")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	msg := <-messages
-	fmt.Printf("%s %s\n", msg.UUID, msg.Payload)
-	msg.Ack() // it does not come again
-	// Output: 1 a report
-}

@@ -3,57 +3,58 @@ package nats
 import (
 	"context"
 	"sync"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
-// request is one call of Publish. The fields below the line are guarded by
-// pending.mu until done is closed.
-type request struct {
-	messages []*natsgo.Msg
-	contexts []context.Context
-	done     chan struct{} // closed when every message is settled
-	// ----
-	left int   // messages that are not settled
-	err  error // of the first message that failed
+// flight is one message on its way.
+type flight struct {
+	sinks.Publication
+	topic string
+	msg   *natsgo.Msg
+	ctx   context.Context
+	start time.Time
 }
 
-// pending knows the messages that were handed to nats.go and are not settled. One
-// channel for each call is cheaper than the two that the future of each message
-// would make.
+// pending knows the messages that were handed to nats.go and are not resolved. One
+// publication for each is cheaper than the two channels that nats.go's future would
+// make.
 type pending struct {
-	mu       sync.Mutex
-	requests map[*natsgo.Msg]*request
+	mu      sync.Mutex
+	flights map[*natsgo.Msg]*flight
 }
 
-// add adds the messages of r, before the first of them is sent.
-func (p *pending) add(r *request) {
+// add adds f, before it is sent.
+func (p *pending) add(f *flight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.requests == nil {
-		p.requests = make(map[*natsgo.Msg]*request)
+	if p.flights == nil {
+		p.flights = make(map[*natsgo.Msg]*flight)
 	}
-	r.left = len(r.messages)
-	for _, msg := range r.messages {
-		p.requests[msg] = r
-	}
+	p.flights[f.msg] = f
 }
 
-// settle records that msg is acknowledged, or why it is not. Only the first call
-// for a message counts: one that could not be sent may be reported as lost with its
-// connection as well.
-func (p *pending) settle(msg *natsgo.Msg, err error) {
+// take removes the flight of msg, nil when that was done already: a message that could
+// not be sent may be reported as lost with its connection as well.
+func (p *pending) take(msg *natsgo.Msg) *flight {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.requests[msg]
-	if r == nil {
-		return
+	f := p.flights[msg]
+	delete(p.flights, msg)
+	return f
+}
+
+// takeAll removes all flights.
+func (p *pending) takeAll() []*flight {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*flight, 0, len(p.flights))
+	for _, f := range p.flights {
+		all = append(all, f)
 	}
-	delete(p.requests, msg)
-	if r.err == nil {
-		r.err = err
-	}
-	if r.left--; r.left == 0 {
-		close(r.done)
-	}
+	clear(p.flights)
+	return all
 }

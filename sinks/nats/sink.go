@@ -14,6 +14,9 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/wakeup"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -27,12 +30,13 @@ const maxHeaderSize = 1<<16 - 1
 // as if the store had failed.
 const maxFileStoreSize = 32<<20 - maxSubjectLength - 64
 
-// queueLength is how many calls of Publish may wait for the sender without
-// blocking on it. It only saves context switches.
+// queueLength is how many messages may wait for the sender without blocking their
+// callers on it. It only saves context switches.
 const queueLength = 256
 
 var (
 	_ sinks.Sink        = (*Sink)(nil)
+	_ sinks.Recovering  = (*Sink)(nil)
 	_ message.Publisher = (*Sink)(nil)
 )
 
@@ -49,21 +53,23 @@ type Sink struct {
 	violation  atomic.Pointer[asyncError]             // last permissions violation
 	logged     atomic.Pointer[string]                 // last such error since the connection came
 
-	requests     chan *request
+	requests     chan *flight
 	pending      pending
 	provisioning chan struct{} // holds one token while the stream is looked at again
 	status       chan natsgo.Status
+	recovered    wakeup.Signal
 
-	mu       sync.Mutex // guards isClosed against calls.Add
-	isClosed bool
-	calls    sync.WaitGroup
-	closed   chan struct{} // closed when Close is done
-	workers  sync.WaitGroup
+	life    *lifecycle.Life
+	workers sync.WaitGroup
 
 	// background ends when Close stops waiting: calls under way give up.
 	background context.Context
 	stop       context.CancelFunc
 }
+
+// errClosed is why a publication that was under way when the sink closed has no
+// result.
+var errClosed = errors.New("closed")
 
 // asyncError is an error that the server reported outside of any call.
 type asyncError struct {
@@ -98,23 +104,28 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		name:         config.Name,
 		logger:       logger,
 		conn:         config.Conn,
-		requests:     make(chan *request, queueLength),
+		requests:     make(chan *flight, queueLength),
 		provisioning: make(chan struct{}, 1),
-		closed:       make(chan struct{}),
+		life:         lifecycle.New(),
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if s.name == "" {
 		s.name = "nats"
 	}
 	if s.conn == nil {
-		options, err := config.connectOptions()
-		if err != nil {
+		name := config.Name
+		if name == "" {
+			name = DefaultName
+		}
+		var err error
+		s.conn, err = config.connection().Connect(name, natsgo.ErrorHandler(s.onAsyncError),
+			// A server that reads nothing more must not block writers for ever.
+			natsgo.FlusherTimeout(config.PublishTimeout))
+		switch {
+		case errors.Is(err, ErrConfig):
 			s.stop()
 			return nil, err
-		}
-		options = append(options, natsgo.ErrorHandler(s.onAsyncError))
-		s.conn, err = natsgo.Connect(config.URL, append(options, config.Options...)...)
-		if err != nil {
+		case err != nil:
 			s.stop()
 			return nil, sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 		}
@@ -155,8 +166,11 @@ func (s *Sink) start() error {
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config.SyncAlways)
-	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Durability: level, DurabilityNote: note}
+	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true, Durability: level, DurabilityNote: note}
 }
+
+// Recovered implements [sinks.Recovering]: the connection is there again.
+func (s *Sink) Recovered() <-chan struct{} { return s.recovered.Next() }
 
 // Conn returns the connection, for what else is kept on the same server, such as
 // packages kvstore and poisonqueue. Close closes it, unless it was given by
@@ -177,17 +191,6 @@ func (s *Sink) maxMessageSize() int64 {
 	return limit
 }
 
-// enter reports whether a call may start, and counts it if so.
-func (s *Sink) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isClosed {
-		return false
-	}
-	s.calls.Add(1)
-	return true
-}
-
 // Publish stores the messages under the subject SubjectPrefix.topic, in their
 // order, and returns nil when the stream has acknowledged each of them. They
 // are sent without waiting for each other's acknowledgement, like those of
@@ -200,115 +203,146 @@ func (s *Sink) enter() bool {
 // 65535 bytes of headers, sinks.ErrTooLarge. All messages of the call are
 // checked before the first is sent. See [sinks.Sink] for the rest.
 func (s *Sink) Publish(topic string, messages ...*message.Message) error {
-	if !s.enter() {
+	if !s.life.Enter() {
 		return sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
 	}
-	defer s.calls.Done()
-	if len(messages) == 0 {
-		return nil
+	defer s.life.Leave()
+	var one [1]*flight
+	flights := one[:0]
+	for _, msg := range messages {
+		// When its context ends, the caller has its payload back while the sender may
+		// still be writing it.
+		f, err := s.prepare(topic, msg, msg.Context().Done() != nil)
+		if err != nil {
+			return err
+		}
+		flights = append(flights, f)
 	}
-	r, err := s.prepare(topic, messages)
-	if err != nil {
-		return err
+	var room [1]*sinks.Publication
+	publications := room[:0]
+	var err error
+	for _, f := range flights {
+		if err = s.enqueue(f); err != nil {
+			break
+		}
+		publications = append(publications, &f.Publication)
 	}
-	return s.publish(topic, r)
+	return sinks.Await(messages, publications, err)
 }
 
-// prepare marshals and checks the messages.
-func (s *Sink) prepare(topic string, messages []*message.Message) (*request, error) {
+// PublishAsync gives the message its place behind all others that were published, of
+// whatever topic, and blocks while as many are under way as Config.MaxPending allows.
+// The receipt has stream, subject and sequence. A message that the stream does not
+// take, or that is lost with the connection, does not hold up those behind it, see
+// [sinks.Description].Ordered.
+func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	if !s.life.Enter() {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
+	}
+	defer s.life.Leave()
+	f, err := s.prepare(topic, msg, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.enqueue(f); err != nil {
+		return nil, err
+	}
+	return &f.Publication, nil
+}
+
+// prepare marshals and checks a message. With copied, what is sent shares no payload
+// with it.
+func (s *Sink) prepare(topic string, msg *message.Message, copied bool) (*flight, error) {
 	subject := s.config.SubjectPrefix + "." + topic
 	if err := checkSubject(subject); err != nil {
 		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 	}
-	r := &request{
-		messages: make([]*natsgo.Msg, len(messages)),
-		contexts: make([]context.Context, len(messages)),
-		done:     make(chan struct{}),
+	ctx := msg.Context()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	natsMsg, err := s.config.Marshaler.Marshal(subject, msg)
+	if err != nil {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 	}
 	limit := s.maxMessageSize()
-	for i, msg := range messages {
-		ctx := msg.Context()
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		natsMsg, err := s.config.Marshaler.Marshal(subject, msg)
-		if err != nil {
-			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
-		}
-		header := headerSize(natsMsg.Header)
-		size := int64(header + len(natsMsg.Data))
-		if header > maxHeaderSize || limit > 0 && size > limit {
-			return nil, sinks.NewError(s.name, topic, sinks.ErrTooLarge,
-				fmt.Errorf("%d bytes, %d of them headers; the limits are %d and %d", size, header, limit, maxHeaderSize))
-		}
-		if ctx.Done() != nil {
-			// When the context ends, the caller has its payload back while the
-			// sender may still be writing it.
-			natsMsg.Data = bytes.Clone(natsMsg.Data)
-		}
-		r.messages[i], r.contexts[i] = natsMsg, ctx
+	header := headerSize(natsMsg.Header)
+	size := int64(header + len(natsMsg.Data))
+	if header > maxHeaderSize || limit > 0 && size > limit {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrTooLarge,
+			fmt.Errorf("%d bytes, %d of them headers; the limits are %d and %d", size, header, limit, maxHeaderSize))
 	}
-	return r, nil
+	if copied {
+		natsMsg.Data = bytes.Clone(natsMsg.Data)
+	}
+	return &flight{topic: topic, msg: natsMsg, ctx: ctx, start: time.Now()}, nil
 }
 
-// publish hands a request to the sender and waits for the acknowledgements.
-func (s *Sink) publish(topic string, r *request) error {
-	ended, stop := firstEnd(r.contexts)
-	defer stop()
-	start := time.Now()
-
-	closed := func() error { return sinks.NewError(s.name, topic, sinks.ErrClosed, nil) }
+// enqueue hands a message to the sender. It ends with the message's context.
+func (s *Sink) enqueue(f *flight) error {
+	s.life.Fork() // until it is resolved
 	select {
-	case s.requests <- r:
-	case <-ended:
-		return endOf(r.contexts)
-	case <-s.background.Done():
-		return closed()
-	}
-	// Every message that was sent is waited for, so that no error returns while
-	// another message of the call is still on its way.
-	select {
-	case <-r.done:
-	case <-ended:
-		return endOf(r.contexts)
-	case <-s.background.Done():
-		return closed()
-	}
-	if r.err == nil {
+	case s.requests <- f:
 		return nil
+	default:
 	}
-	// The sender stops at an ended context.
-	if err := endOf(r.contexts); err != nil && errors.Is(r.err, err) {
-		return err
+	select {
+	case s.requests <- f:
+		return nil
+	case <-f.ctx.Done():
+		s.life.Leave()
+		return f.ctx.Err()
+	case <-s.background.Done():
+		s.life.Leave()
+		return sinks.NewError(s.name, f.topic, sinks.ErrClosed, nil)
 	}
-	return s.fail(topic, start, r.err)
 }
 
-// onAck is told that the server acknowledged a message.
+// onAck is called when the server has acknowledged a message.
 func (s *Sink) onAck(_ jetstream.JetStream, msg *natsgo.Msg, ack *jetstream.PubAck) {
-	if ack.Stream != s.config.Stream {
-		s.pending.settle(msg, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
-		return
+	f := s.pending.take(msg)
+	switch {
+	case f == nil:
+	case ack.Stream != s.config.Stream:
+		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
+	default:
+		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: msg.Subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}
-	s.pending.settle(msg, nil)
 }
 
-// onFailure is told that a message that was sent is not acknowledged.
+// onFailure is called when a message that was sent will not be acknowledged.
 func (s *Sink) onFailure(_ jetstream.JetStream, msg *natsgo.Msg, err error) {
-	s.pending.settle(msg, err)
+	if f := s.pending.take(msg); f != nil {
+		s.resolve(f, sinks.Receipt{}, err)
+	}
+}
+
+// resolve resolves a publication that pending does not know any more.
+func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
+	defer s.life.Leave()
+	switch {
+	case err == nil:
+	case s.background.Err() != nil:
+		err = sinks.NewError(s.name, f.topic, sinks.ErrClosed, nil)
+	case f.ctx.Err() != nil && errors.Is(err, f.ctx.Err()): // the sender stops at an ended context
+		err = f.ctx.Err()
+	default:
+		err = s.fail(f, err)
+	}
+	f.Resolve(receipt, err)
 }
 
 // fail classifies a failure, and has the stream provisioned when it is gone.
-func (s *Sink) fail(topic string, start time.Time, failure error) error {
+func (s *Sink) fail(f *flight, failure error) error {
 	if errors.Is(failure, jetstream.ErrNoStreamResponse) && s.config.Provision != ProvisionNone {
 		select {
 		case s.provisioning <- struct{}{}:
-			s.calls.Add(1) // no race with Wait: this call is counted
+			s.life.Fork()
 			// Ends by its timeout or by Close.
 			go func() {
-				defer s.calls.Done()
+				defer s.life.Leave()
 				if err := s.provision(s.background, s.config.ConnectTimeout); err != nil {
-					s.logger.Error("NATS stream cannot be provisioned", err, nil)
+					s.logger.Error("NATS stream provisioning failed", err, nil)
 				}
 				<-s.provisioning
 			}()
@@ -318,41 +352,11 @@ func (s *Sink) fail(topic string, start time.Time, failure error) error {
 	if errors.Is(failure, jetstream.ErrAsyncPublishTimeout) {
 		// A server does not answer a publish that it does not allow; it says so
 		// on the side.
-		if v := s.violation.Load(); v != nil && !v.at.Before(start) {
+		if v := s.violation.Load(); v != nil && !v.at.Before(f.start) {
 			failure = fmt.Errorf("%w; %w", failure, v.err)
 		}
 	}
-	return sinks.NewError(s.name, topic, classify(failure), failure)
-}
-
-// firstEnd returns a channel that is closed when one of the contexts ends, and a
-// function that releases it.
-func firstEnd(contexts []context.Context) (<-chan struct{}, func()) {
-	if len(contexts) == 1 {
-		return contexts[0].Done(), func() {}
-	}
-	ended, end := context.WithCancel(context.Background())
-	stops := make([]func() bool, len(contexts))
-	for i, ctx := range contexts {
-		stops[i] = context.AfterFunc(ctx, end)
-	}
-	return ended.Done(), func() {
-		for _, stop := range stops {
-			stop()
-		}
-		end()
-	}
-}
-
-// endOf returns the error of the first of the contexts that has ended, nil when
-// none has.
-func endOf(contexts []context.Context) error {
-	for _, ctx := range contexts {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sinks.NewError(s.name, f.topic, classify(failure), failure)
 }
 
 // send is the one goroutine that writes to the connection. A write blocks when
@@ -367,31 +371,26 @@ func (s *Sink) send() {
 	}
 	for {
 		select {
-		case r := <-s.requests:
-			s.sendRequest(r, options)
+		case f := <-s.requests:
+			s.sendOne(f, options)
 		case <-s.background.Done():
 			return
 		}
 	}
 }
 
-func (s *Sink) sendRequest(r *request, options []jetstream.PublishOpt) {
-	s.pending.add(r)
-	for i, msg := range r.messages {
-		err := r.contexts[i].Err()
-		// A connection that was given to us may buffer while it reconnects.
-		if err == nil && !s.conn.IsConnected() {
-			err = natsgo.ErrDisconnected
-		}
-		if err == nil {
-			_, err = s.js.PublishMsgAsync(msg, options...)
-		}
-		if err != nil {
-			for _, unsent := range r.messages[i:] {
-				s.pending.settle(unsent, err)
-			}
-			return
-		}
+func (s *Sink) sendOne(f *flight, options []jetstream.PublishOpt) {
+	s.pending.add(f)
+	err := f.ctx.Err()
+	// A connection that was given to us may buffer while it reconnects.
+	if err == nil && !s.conn.IsConnected() {
+		err = natsgo.ErrDisconnected
+	}
+	if err == nil {
+		_, err = s.js.PublishMsgAsync(f.msg, options...)
+	}
+	if err != nil {
+		s.onFailure(nil, f.msg, err)
 	}
 }
 
@@ -418,7 +417,7 @@ func (s *Sink) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	// attempt to reconnect. It is logged once.
 	text := err.Error()
 	if last := s.logged.Swap(&text); last == nil || *last != text {
-		s.logger.Error("NATS connection reports an error", err, nil)
+		s.logger.Error("NATS connection error", err, nil)
 	}
 }
 
@@ -429,11 +428,12 @@ func (s *Sink) watch() {
 		case natsgo.CONNECTED:
 			s.maxPayload.Store(s.conn.MaxPayload())
 			s.logged.Store(nil)
-			s.logger.Info("NATS connection is back", nil)
+			s.logger.Info("NATS connection restored", nil)
+			s.recovered.Raise()
 		case natsgo.RECONNECTING:
-			s.logger.Info("NATS connection is lost, reconnecting", nil)
+			s.logger.Info("NATS connection lost; reconnecting", nil)
 		case natsgo.CLOSED:
-			s.logger.Debug("NATS connection is closed", nil)
+			s.logger.Debug("NATS connection closed", nil)
 		}
 	}
 }
@@ -441,14 +441,14 @@ func (s *Sink) watch() {
 // Health asks the server for the stream. It returns nil when the stream
 // answers, sinks.ErrUnavailable when not, sinks.ErrClosed after Close.
 func (s *Sink) Health(ctx context.Context) error {
-	if !s.enter() {
+	if !s.life.Enter() {
 		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
 	}
 	result := make(chan error, 1)
 	// A request may block in a write to a server that does not read, longer
 	// than ctx; it ends by the connection's write timeout.
 	go func() {
-		defer s.calls.Done()
+		defer s.life.Leave()
 		result <- s.lookAtStream(ctx)
 	}()
 	select {
@@ -476,43 +476,53 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 		return err
 	}
 	have := stream.CachedInfo().Config
-	s.stream.Store(&have)
+	last := s.stream.Swap(&have)
+	// Somebody has changed the stream under us.
+	if how := deletes(have); how != "" && how != deletes(*last) {
+		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
+	}
 	return nil
 }
 
 // Close waits up to Config.CloseTimeout for calls that are under way; those that
 // are not done then return sinks.ErrClosed. It closes the connection unless it
 // was given by Config.Conn. It always returns nil; all calls wait for the first
-// one.
+// one. A nil Sink has nothing to close.
 func (s *Sink) Close() error {
-	s.mu.Lock()
-	first := !s.isClosed
-	s.isClosed = true
-	s.mu.Unlock()
-	if !first {
-		<-s.closed
+	if s == nil {
 		return nil
 	}
-
-	idle := make(chan struct{})
-	// Ends with the last call, which closing makes give up.
-	go func() {
-		defer close(idle)
-		s.calls.Wait()
-	}()
-	timer := time.NewTimer(s.config.CloseTimeout)
-	defer timer.Stop()
-	select {
-	case <-idle:
-	case <-timer.C:
-		s.logger.Info("NATS sink closes with publishes under way", nil)
-	}
-	s.stop()
-	s.release()
-	<-idle
-	s.workers.Wait()
-	close(s.closed)
+	s.life.Close(func() {
+		idle := s.life.Idle() // stop makes the last call give up
+		timer := time.NewTimer(s.config.CloseTimeout)
+		defer timer.Stop()
+		select {
+		case <-idle:
+		case <-timer.C:
+			s.logger.Info("NATS sink closing with publishes in flight", nil)
+		}
+		s.stop()
+		s.release()
+		s.workers.Wait() // the sender takes nothing any more
+		s.abandon(idle)
+	})
 	return nil
+}
+
+// abandon resolves what is still queued or pending, until idle is closed: calls that
+// were about to hand over a message may still do so.
+func (s *Sink) abandon(idle <-chan struct{}) {
+	for _, f := range s.pending.takeAll() {
+		s.resolve(f, sinks.Receipt{}, errClosed)
+	}
+	for {
+		select {
+		case f := <-s.requests:
+			s.resolve(f, sinks.Receipt{}, errClosed)
+		case <-idle:
+			return
+		}
+	}
 }
 
 // release gives back what the sink has of the connection.
@@ -520,10 +530,13 @@ func (s *Sink) release() {
 	if s.status != nil {
 		s.conn.RemoveStatusListener(s.status)
 	}
+	if s.config.Conn == nil {
+		// Ends the goroutine of the asynchronous publisher as well. CleanupPublisher would not
+		// when that goroutine has only just been started: it then waits on a nil channel for ever.
+		s.conn.Close()
+		return
+	}
 	if s.js != nil {
 		s.js.CleanupPublisher()
-	}
-	if s.config.Conn == nil {
-		s.conn.Close()
 	}
 }

@@ -2,15 +2,9 @@ package nats_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,41 +23,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
-	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
 const patience = 30 * time.Second
-
-// recorder is a logger that keeps what it is told.
-type recorder struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (r *recorder) add(level, text string, err error, fields watermill.LogFields) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, fmt.Sprint(level, " ", text, " ", err, " ", fields))
-}
-
-func (r *recorder) Error(text string, err error, fields watermill.LogFields) {
-	r.add("error", text, err, fields)
-}
-func (r *recorder) Info(text string, fields watermill.LogFields)  { r.add("info", text, nil, fields) }
-func (r *recorder) Debug(text string, fields watermill.LogFields) { r.add("debug", text, nil, fields) }
-func (r *recorder) Trace(text string, fields watermill.LogFields) { r.add("trace", text, nil, fields) }
-func (r *recorder) With(watermill.LogFields) watermill.LoggerAdapter {
-	return r
-}
-
-func (r *recorder) all() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return strings.Join(r.lines, "\n")
-}
 
 func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
 	t.Helper()
@@ -91,20 +58,6 @@ func connect(t *testing.T, url string, options ...natsgo.Option) (*natsgo.Conn, 
 
 func newMessage(payload string) *message.Message {
 	return message.NewMessage(watermill.NewUUID(), []byte(payload))
-}
-
-// eventually calls f until it is true.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	pause := time.NewTicker(10 * time.Millisecond)
-	defer pause.Stop()
-	for !f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-		<-pause.C
-	}
 }
 
 func storedCount(t *testing.T, js jetstream.JetStream, name string) uint64 {
@@ -135,12 +88,12 @@ func TestProvisionCreates(t *testing.T) {
 		t.Errorf("got %+v", have)
 	}
 	// The same again is no difference.
-	var log recorder
+	log := testkit.NewLog()
 	newSink(t, nats.Config{
 		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
 		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy, SyncAlways: true,
-	}, &log)
-	if text := log.all(); text != "" {
+	}, log)
+	if text := log.String(); text != "" {
 		t.Errorf("logged %s", text)
 	}
 }
@@ -157,11 +110,11 @@ func withStream(t *testing.T, cfg jetstream.StreamConfig) (url string, js jetstr
 	return s.URL(), js
 }
 
-func wantLogged(t *testing.T, log *recorder, texts ...string) {
+func wantLogged(t *testing.T, log *testkit.Log, texts ...string) {
 	t.Helper()
 	for _, want := range texts {
-		if !strings.Contains(log.all(), want) {
-			t.Errorf("no %q in the log:\n%s", want, log.all())
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, log.String())
 		}
 	}
 }
@@ -180,9 +133,9 @@ func TestProvisionOtherSettings(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{
 		Subjects: []string{"agrimill.>", "more"}, MaxAge: time.Hour, Metadata: map[string]string{"owner": "ops"},
 	})
-	var log recorder
-	newSink(t, nats.Config{URL: url}, &log)
-	wantLogged(t, &log, "max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)",
+	log := testkit.NewLog()
+	newSink(t, nats.Config{URL: url}, log)
+	wantLogged(t, log, "max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)",
 		"the dedup window of 2m0s is short", "ProvisionUpdate")
 
 	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
@@ -220,9 +173,81 @@ func TestProvisionWithoutAcks(t *testing.T) {
 // TestProvisionLossySettings: settings that delete what was acknowledged.
 func TestProvisionLossySettings(t *testing.T) {
 	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>", "more.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20})
-	var log recorder
-	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionNone}, &log)
-	wantLogged(t, &log, "retention interest", "discard old")
+	log := testkit.NewLog()
+	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionNone}, log)
+	wantLogged(t, log, "retention interest", "discard old")
+}
+
+// TestStreamThatDeletesAcknowledgedMessages: whatever an existing stream deletes
+// to make room for later messages is told at the start, by Describe, and when the
+// stream is changed while the sink runs.
+func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
+	for name, c := range map[string]struct {
+		stream jetstream.StreamConfig
+		kept   uint64 // of ten messages; 0: fewer, by sizes that are the server's affair
+		want   string // empty: the stream keeps them, or does not acknowledge
+	}{
+		"messages per subject": {jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1}, 1, "max_msgs_per_subject"},
+		"messages":             {jetstream.StreamConfig{MaxMsgs: 3}, 3, "discard old"},
+		"bytes":                {jetstream.StreamConfig{MaxBytes: 300}, 0, "discard old"},
+		"age":                  {jetstream.StreamConfig{MaxAge: 30 * time.Minute, Duplicates: time.Minute}, 10, "deleted after 30m0s"},
+		"refuses per subject":  {jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 1, DiscardNewPerSubject: true}, 1, ""},
+		"refuses":              {jetstream.StreamConfig{Discard: jetstream.DiscardNew, MaxMsgs: 3}, 3, ""},
+		"discard old, no end":  {jetstream.StreamConfig{Discard: jetstream.DiscardOld}, 10, ""},
+		"a long age":           {jetstream.StreamConfig{MaxAge: 48 * time.Hour}, 10, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.stream.Subjects = []string{"agrimill.>"}
+			url, js := withStream(t, c.stream)
+			log := testkit.NewLog()
+			sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+			acked := 0
+			for i := range 10 {
+				if sink.Publish("topic", newMessage(fmt.Sprint(i))) == nil {
+					acked++
+				}
+			}
+			if got := storedCount(t, js, nats.DefaultStream); got != c.kept && (c.kept > 0 || got >= uint64(acked)) {
+				t.Errorf("the stream keeps %d messages, want %d", got, c.kept)
+			}
+			d := sink.Describe()
+			if c.want == "" {
+				if d.Durability != sinks.DurabilitySynced || strings.Contains(log.String(), "durability") || uint64(acked) != c.kept {
+					t.Errorf("%d acknowledged, %d kept; Describe: %+v\nlogged:\n%s", acked, c.kept, d, log.String())
+				}
+				if c.stream.MaxAge > 0 && !strings.Contains(d.DurabilityNote, "48h") {
+					t.Errorf("Describe does not tell the age: %+v", d)
+				}
+				return
+			}
+			if d.Durability != sinks.DurabilityNone || !strings.Contains(d.DurabilityNote, c.want) {
+				t.Errorf("Describe: %+v, want none and %q", d, c.want)
+			}
+			wantLogged(t, log, "durability none: ", c.want)
+		})
+	}
+}
+
+func TestStreamChangedToDelete(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
+	log := testkit.NewLog()
+	sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := sink.Health(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sink.Describe().Durability; got != sinks.DurabilityNone {
+		t.Errorf("durability %v", got)
+	}
+	if n := strings.Count(log.String(), "the last 5 messages of each subject"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
 }
 
 func TestWarnsAboutDurability(t *testing.T) {
@@ -239,13 +264,13 @@ func TestWarnsAboutDurability(t *testing.T) {
 		{"short window", nats.Config{Stream: "D", SubjectPrefix: "d", SyncAlways: true, DedupWindow: time.Minute}, sinks.DurabilitySynced, "dedup window of 1m0s is short"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var log recorder
+			log := testkit.NewLog()
 			c.config.URL = s.URL()
-			d := newSink(t, c.config, &log).Describe()
+			d := newSink(t, c.config, log).Describe()
 			if d.Durability != c.level || d.DurabilityNote == "" || d.Name != "nats" || d.MaxMessageSize != 1<<20 {
 				t.Errorf("Describe: %+v", d)
 			}
-			if text := log.all(); (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
+			if text := log.String(); (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
 				t.Errorf("logged:\n%s\nwant %q", text, c.want)
 			}
 		})
@@ -268,30 +293,30 @@ func TestReplicated(t *testing.T) {
 			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
 		}))
 	}
-	eventually(t, "a leader", func() bool {
+	testkit.Eventually(t, "a leader", func() bool {
 		return slices.ContainsFunc(servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
 	})
 	urls := servers[0].URL() + "," + servers[1].URL() + "," + servers[2].URL()
-	var log recorder
+	log := testkit.NewLog()
 	var sink *nats.Sink
-	eventually(t, "a stream of three replicas", func() bool { // the leader learns of its peers bit by bit
+	testkit.Eventually(t, "a stream of three replicas", func() bool { // the leader learns of its peers bit by bit
 		var err error
-		sink, err = nats.New(nats.Config{URL: urls, Replicas: 3, PublishTimeout: 2 * time.Second}, &log)
+		sink, err = nats.New(nats.Config{URL: urls, Replicas: 3, PublishTimeout: 2 * time.Second}, log)
 		return err == nil
 	})
 	defer sink.Close()
 	if got := sink.Describe().Durability; got != sinks.DurabilityReplicated {
 		t.Errorf("durability %v", got)
 	}
-	if strings.Contains(log.all(), "durability") {
-		t.Errorf("logged:\n%s", log.all())
+	if strings.Contains(log.String(), "durability") {
+		t.Errorf("logged:\n%s", log.String())
 	}
 	var acked []string
 	send := func(i int) {
 		payload := fmt.Sprint(i)
 		msg := newMessage(payload)
 		msg.Metadata[sinks.KeyDedupID] = payload
-		eventually(t, "publish", func() bool {
+		testkit.Eventually(t, "publish", func() bool {
 			err := sink.Publish("topic", msg)
 			if err != nil && !errors.Is(err, sinks.ErrUnavailable) {
 				t.Fatalf("Publish: %v", err)
@@ -385,7 +410,7 @@ func TestAcknowledgementLost(t *testing.T) {
 		t.Fatalf("%d messages are stored, want 10: the test tests nothing", got)
 	}
 	proxy.Cut()
-	eventually(t, "publish after the cut", func() bool { return sink.Publish("topic", messages...) == nil })
+	testkit.Eventually(t, "publish after the cut", func() bool { return sink.Publish("topic", messages...) == nil })
 	if got := storedCount(t, js, nats.DefaultStream); got != 10 {
 		t.Errorf("%d messages are stored, want 10", got)
 	}
@@ -435,10 +460,14 @@ func TestStreamGone(t *testing.T) {
 				}
 				return
 			}
-			eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
-			if err := sink.Health(t.Context()); err != nil {
-				t.Errorf("Health: %v", err)
-			}
+			// The server removes the files of a deleted stream in the background, and the new
+			// stream with them if it comes too early: then the sink makes it once more.
+			testkit.EventuallyNil(t, func() error {
+				if err := sink.Publish("topic", newMessage("x")); err != nil {
+					return err
+				}
+				return sink.Health(t.Context())
+			})
 		})
 	}
 }
@@ -455,7 +484,31 @@ func TestMemoryServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Restart()
-	eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+}
+
+// The sink tells when its server is back.
+func TestRecovered(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	sink := newSink(t, nats.Config{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, nil)
+	back := sinks.RecoveredFunc(sink)()
+	s.Stop()
+	testkit.Eventually(t, "the connection is lost", func() bool { return sink.Health(t.Context()) != nil })
+	select {
+	case <-back:
+		t.Fatal("told while the server is away")
+	default:
+	}
+	s.Restart()
+	select {
+	case <-back:
+	case <-time.After(patience):
+		t.Fatal("not told")
+	}
+	if err := sink.Publish("topic", newMessage("x")); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSizeLimits(t *testing.T) {
@@ -504,7 +557,7 @@ func TestSizeLimits(t *testing.T) {
 		t.Errorf("after a look at the stream MaxMessageSize is %d", got)
 	}
 	s.Restart(func(o *server.Options) { o.MaxPayload = 500 })
-	eventually(t, "publish", func() bool { return sink.Publish("topic", sized(10, 0)) == nil })
+	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", sized(10, 0)) == nil })
 	if err := sink.Publish("topic", sized(600, 0)); !errors.Is(err, sinks.ErrTooLarge) {
 		t.Errorf("server with a lower limit: got %v, want ErrTooLarge", err)
 	}
@@ -579,7 +632,7 @@ func TestGivenConnection(t *testing.T) {
 	// Disconnected, it may buffer; the sink does not let it.
 	sink = newSink(t, nats.Config{Conn: conn}, nil)
 	s.Stop()
-	eventually(t, "the loss of the connection", func() bool { return !conn.IsConnected() })
+	testkit.Eventually(t, "the loss of the connection", func() bool { return !conn.IsConnected() })
 	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, natsgo.ErrDisconnected) {
 		t.Errorf("Publish: %v", err)
 	}
@@ -753,7 +806,7 @@ func encode(t *testing.T, claims *jwt.AccountClaims, signer nkeys.KeyPair) strin
 // reconnect, twice and more, does not end the reconnecting.
 func TestCredentialsRefusedForAWhile(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "farm", "s3cret" })
-	var log recorder
+	log := testkit.NewLog()
 	var refused atomic.Int32
 	sink := newSink(t, nats.Config{
 		URL: s.URL(), User: "farm", Password: "s3cret",
@@ -765,15 +818,15 @@ func TestCredentialsRefusedForAWhile(t *testing.T) {
 				}
 			}),
 		},
-	}, &log)
+	}, log)
 	s.Restart(func(o *server.Options) { o.Password = "other" })
-	eventually(t, "five refusals", func() bool { return refused.Load() >= 5 })
+	testkit.Eventually(t, "five refusals", func() bool { return refused.Load() >= 5 })
 	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Publish: got %v, want ErrUnavailable", err)
 	}
 	s.Restart(func(o *server.Options) { o.Password = "s3cret" })
-	eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
-	if strings.Contains(log.all(), "s3cret") {
+	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
+	if strings.Contains(log.String(), "s3cret") {
 		t.Error("the log holds the password")
 	}
 }
@@ -797,32 +850,9 @@ func TestNotAuthorised(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "nats"},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		IsCA:         true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(certificate)
-	s := natstest.Start(t, func(o *server.Options) {
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	})
-	sink := newSink(t, nats.Config{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}}, nil)
+	certificate := testkit.NewCertificate(t)
+	s := natstest.Start(t, func(o *server.Options) { o.TLSConfig = certificate.Server(t) })
+	sink := newSink(t, nats.Config{URL: s.URL(), TLS: certificate.Client()}, nil)
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
 		t.Errorf("Publish: %v", err)
 	}
@@ -841,6 +871,31 @@ func TestHealthHonoursContext(t *testing.T) {
 	defer cancel()
 	if err := sink.Health(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Health: %v", err)
+	}
+}
+
+// TestErrorsWithoutPassword: a password that is not percent-encoded, or in a URL
+// without a scheme, is in no error and no line of the log.
+func TestErrorsWithoutPassword(t *testing.T) {
+	for _, url := range []string{
+		"farmer:s3cr%zzet@127.0.0.1:1", "farmer:s3crzzet@[::1:1", "127.0.0.1:1,farmer:s3crzzet@127.0.0.1:2:3",
+		"nats://farmer:s3cr/zzet@127.0.0.1:1", "nats://farmer:s3cr#zzet@127.0.0.1:1", "nats://farmer:s3cr?zzet@127.0.0.1:1",
+		"nats://farmer:s3cr zzet@127.0.0.1:1", "nats://farmer:s3cr@zzet@127.0.0.1:1", "nats://s3cr/zzet@127.0.0.1:1",
+		"tls://farmer:s3crzzet@127.0.0.1:1", "ws://farmer:s3crzzet@127.0.0.1:1,nats://127.0.0.1:2", "farmer:s3crzzet@127.0.0.1:1",
+	} {
+		t.Run(url, func(t *testing.T) {
+			log := testkit.NewLog()
+			_, err := nats.New(nats.Config{URL: url, ConnectTimeout: time.Second}, log)
+			if err == nil {
+				t.Fatal("connected to nobody")
+			}
+			_, err2 := nats.Connection{URL: url, ConnectTimeout: time.Second}.Connect("test")
+			for _, text := range []string{err.Error(), fmt.Sprint(err2), log.String()} {
+				if strings.Contains(text, "s3cr") || strings.Contains(text, "zzet") {
+					t.Errorf("tells the password: %s", text)
+				}
+			}
+		})
 	}
 }
 
@@ -880,6 +935,9 @@ func TestConfigValidate(t *testing.T) {
 		if strings.Contains(fmt.Sprint(err), "hunter2") {
 			t.Errorf("%s: the error holds the password", name)
 		}
+	}
+	if err := (nats.Config{URL: "127.0.0.1:4222, farm:secret@localhost"}).Validate(); err != nil {
+		t.Errorf("URLs without a scheme: %v", err)
 	}
 	if err := (nats.Config{MaxAge: time.Minute}).Validate(); err != nil {
 		t.Errorf("the default window does not follow a short MaxAge: %v", err)

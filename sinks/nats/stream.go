@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -114,8 +115,42 @@ func diffStream(have, want jetstream.StreamConfig) []string {
 	return differences
 }
 
+// shortMaxAge is the age below which messages count as not kept: a consumer that
+// is away for that long is nothing unusual.
+const shortMaxAge = time.Hour
+
+// deletes tells how the stream deletes messages that it has acknowledged and that
+// nobody may have read yet; empty when it does not.
+func deletes(have jetstream.StreamConfig) string {
+	switch {
+	case have.MaxMsgsPerSubject > 0 && !have.DiscardNewPerSubject:
+		messages := fmt.Sprintf("%d messages", have.MaxMsgsPerSubject)
+		if have.MaxMsgsPerSubject == 1 {
+			messages = "message"
+		}
+		return fmt.Sprintf("only the last %s of each subject stay, older ones are deleted (max_msgs_per_subject): remove that limit, or set discard_new_per_subject to hold the intake instead", messages)
+	case have.Discard == jetstream.DiscardOld && (have.MaxBytes > 0 || have.MaxMsgs > 0):
+		return "a full stream deletes its oldest messages (discard old): use discard new to hold the intake instead"
+	case have.MaxAge > 0 && have.MaxAge < shortMaxAge:
+		return fmt.Sprintf("messages are deleted after %v (max age): a consumer that is away for longer misses them", have.MaxAge)
+	}
+	return ""
+}
+
 // durability returns what the stream's settings promise.
 func durability(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, string) {
+	if how := deletes(have); how != "" {
+		return sinks.DurabilityNone, how
+	}
+	level, note := storage(have, syncAlways)
+	if have.MaxAge > 0 {
+		note += fmt.Sprintf("; deleted after %v (max age)", have.MaxAge)
+	}
+	return level, note
+}
+
+// storage returns what messages survive as long as they are not deleted.
+func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, string) {
 	switch {
 	case have.Storage == jetstream.MemoryStorage && have.Replicas < 3:
 		return sinks.DurabilityMemory, "memory storage: acknowledged messages are lost when the server ends; use file storage"
@@ -136,7 +171,7 @@ func durability(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability,
 // "nothing is lost" needs.
 func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string, syncAlways bool) {
 	fields := watermill.LogFields{"stream": have.Name}
-	warning := func(text string) { logger.Info("Warning: "+text, fields) }
+	warning := func(text string) { warnlog.Warn(logger, text, fields) }
 	if level, note := durability(have, syncAlways); level < sinks.DurabilitySynced {
 		warning("durability " + level.String() + ": " + note)
 	}
@@ -145,9 +180,6 @@ func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differenc
 	}
 	if have.Retention == jetstream.InterestPolicy {
 		warning("retention interest: messages without a consumer are deleted at once; use limits or work queue")
-	}
-	if have.Discard == jetstream.DiscardOld && (have.MaxBytes > 0 || have.MaxMsgs > 0) {
-		warning("a full stream deletes its oldest messages (discard old); use discard new to hold the intake instead")
 	}
 	if len(differences) > 0 {
 		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; use ProvisionUpdate to change them")

@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -83,7 +84,7 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	// A cluster that elects a leader does not answer for a while.
 	ask := func(request func(context.Context) error) {
 		t.Helper()
-		eventually(t, "reader", func() bool {
+		testkit.Eventually(t, "reader", func() bool {
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			return request(short) == nil
@@ -124,6 +125,8 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	return messages
 }
 
+func (b *backend) url() string { return b.server.URL() }
+
 func (b *backend) Break(*testing.T)    { b.server.Stop() }
 func (b *backend) Repair(t *testing.T) { t.Helper(); b.server.Restart() }
 func (b *backend) Hang(*testing.T)     { b.proxy.Hang() }
@@ -146,6 +149,7 @@ func features() sinktest.Features {
 			"agrimill-key-Nats-Msg-Id", "agrimill-key-%0D", "_watermill_message_uuid",
 		},
 		Dedup:                true,
+		AtReceipt:            atReceipt,
 		MaxMessageSize:       true,
 		Outage:               true,
 		Hang:                 true,
@@ -157,7 +161,38 @@ func features() sinktest.Features {
 	}
 }
 
+// atReceipt asks the stream for the message of a sequence.
+func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Receipt) *message.Message {
+	t.Helper()
+	if receipt.Stream != nats.DefaultStream || receipt.Subject != nats.DefaultSubjectPrefix+"."+topic {
+		return nil
+	}
+	conn, err := natsgo.Connect(b.(interface{ url() string }).url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), receipt.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := stream.GetMsg(t.Context(), receipt.Sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
+	if err != nil || raw.Subject != receipt.Subject {
+		t.Fatalf("%v, subject %s", err, raw.Subject)
+	}
+	return msg
+}
+
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()

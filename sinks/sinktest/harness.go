@@ -67,6 +67,10 @@ type Features struct {
 	ReservedNames []string
 	// Dedup: the broker recognises copies by sinks.KeyDedupID.
 	Dedup bool
+	// AtReceipt returns the message that the broker holds in a topic of the sink at the
+	// place of a receipt, nil when there is none. It does not use the sink. nil = the
+	// sink gives no receipts.
+	AtReceipt func(t *testing.T, b Backend, topic string, receipt sinks.Receipt) *message.Message
 	// MaxMessageSize: Settings.MaxMessageSize is heeded.
 	MaxMessageSize bool
 	// Outage: the backend can Break and Repair.
@@ -79,6 +83,10 @@ type Features struct {
 	// UnescapeTopicSegment reverses TopicSegment; nil = the sink has no such
 	// function.
 	UnescapeTopicSegment func(string) (string, error)
+	// TopicIsValue: the topic is no name in the broker but a value that receivers
+	// read, such as a message type. TopicSegment returns every string as it is then,
+	// and Publish refuses with sinks.ErrRejected what is not legal.
+	TopicIsValue bool
 	// LegalSegment says whether the broker takes a string as one segment of a
 	// topic.
 	LegalSegment func(string) bool

@@ -3,8 +3,11 @@ package sinktest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // plainSegments are values that have to stay as they are, as far as the broker
@@ -121,5 +124,31 @@ func testSegmentsAsTopics(t *testing.T, h Harness) {
 	}
 	for i, topic := range topics {
 		wantPayloads(t, b, topic, fmt.Sprint(i))
+	}
+}
+
+// testSegmentsAreValues finds each message under its value alone, or nowhere when the
+// value was rejected.
+func testSegmentsAreValues(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	stored := map[string]string{}
+	for i, value := range segmentValues() {
+		if got := sink.TopicSegment(value); got != value {
+			t.Fatalf("%q becomes %q", value, got)
+		}
+		if _, again := stored[value]; again || i%5 != 0 { // some of them: a topic may be expensive
+			continue
+		}
+		switch err := sink.Publish(value, newMessage(fmt.Sprint(i))); {
+		case err == nil:
+			stored[value] = fmt.Sprint(i)
+		case slices.Contains(plainSegments, value):
+			t.Errorf("Publish to %q: %v", value, err)
+		default:
+			wantKind(t, fmt.Sprintf("Publish to %q", value), err, sinks.ErrRejected)
+		}
+	}
+	for value, payload := range stored {
+		wantPayloads(t, b, value, payload)
 	}
 }

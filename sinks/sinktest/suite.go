@@ -41,11 +41,13 @@ func Run(t *testing.T, h Harness) {
 		{"MessagesUntouched", testMessagesUntouched},
 		{"MessagesNotKept", testMessagesNotKept},
 		{"ContextEndedBefore", testContextEndedBefore},
+		{"AsyncStores", testAsyncStores},
+		{"AsyncAndPublish", testAsyncAndPublish},
+		{"AsyncErrors", testAsyncErrors},
+		{"AsyncClose", testAsyncClose},
 		{"CloseRepeated", testCloseRepeated},
 		{"ClosedErrors", testClosedErrors},
 		{"CloseWhilePublishing", testCloseWhilePublishing},
-		{"SegmentsInjective", testSegmentsInjective},
-		{"SegmentsAsTopics", testSegmentsAsTopics},
 	}
 	for _, c := range always {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })
@@ -62,11 +64,19 @@ func Run(t *testing.T, h Harness) {
 		{"TooLarge", f.MaxMessageSize, testTooLarge},
 		{"TooLargeByMetadata", f.MaxMessageSize && f.Metadata, testTooLargeByMetadata},
 		{"Rejected", len(f.RejectedTopics) > 0, testRejected},
+		{"AsyncReceipts", f.AtReceipt != nil, testAsyncReceipts},
+		{"AsyncDuplicate", f.AtReceipt != nil && f.Dedup, testAsyncDuplicate},
+		{"AsyncTooLarge", f.MaxMessageSize, testAsyncTooLarge},
+		{"AsyncOutage", f.Outage, testAsyncOutage},
+		{"AsyncWhileHanging", f.Hang, testAsyncWhileHanging},
 		{"Outage", f.Outage, testOutage},
 		{"OutageWhilePublishing", f.Outage, testOutageWhilePublishing},
 		{"ContextEndsWhileHanging", f.Hang, testContextEndsWhileHanging},
 		{"CloseWhileHanging", f.Hang, testCloseWhileHanging},
 		{"HangIsAnOutage", f.Hang, testHangIsAnOutage},
+		{"SegmentsInjective", !f.TopicIsValue, testSegmentsInjective},
+		{"SegmentsAsTopics", !f.TopicIsValue, testSegmentsAsTopics},
+		{"SegmentsAreValues", f.TopicIsValue, testSegmentsAreValues},
 		{"SegmentsComeBack", f.UnescapeTopicSegment != nil, testSegmentsComeBack},
 	}
 	for _, c := range featured {

@@ -3,14 +3,18 @@
 package kvstore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -28,22 +32,28 @@ var ErrConfig = errors.New("kvstore: invalid configuration")
 type Config struct {
 	// Conn is the connection. Required. It should reconnect without end. It is
 	// not closed by the store.
-	Conn *natsgo.Conn
+	Conn *natsgo.Conn `yaml:"-"`
 	// Bucket is the name of the bucket. It is created when it is missing, and
 	// left as it is when it exists. Empty means [DefaultBucket].
-	Bucket string
+	Bucket string `yaml:"bucket"`
 	// TTL is how long a bucket that is created keeps what was handled; the time
 	// that Commit is given does not count. 0 means [router.DefaultDedupTTL];
 	// negative is an error.
-	TTL time.Duration
+	TTL time.Duration `yaml:"-"`
 	// Replicas of a bucket that is created, 1 to 5. 0 means 1.
-	Replicas int
+	Replicas int `yaml:"replicas"`
 	// MaxBytes bounds a bucket that is created; a full one takes no more, which
 	// is an outage. 0 means no limit; negative is an error.
-	MaxBytes int64
+	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// Timeout bounds each request to the server. 0 means [DefaultTimeout];
 	// negative is an error.
-	Timeout time.Duration
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
 }
 
 func (c *Config) setDefaults() {
@@ -61,22 +71,16 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	switch {
-	case c.Conn == nil:
-		return fmt.Errorf("%w: Conn is required", ErrConfig)
-	case c.TTL < 0:
-		return fmt.Errorf("%w: TTL is negative", ErrConfig)
-	case c.Replicas < 0 || c.Replicas > 5:
-		return fmt.Errorf("%w: Replicas is not between 0 and 5", ErrConfig)
-	case c.MaxBytes < 0:
-		return fmt.Errorf("%w: MaxBytes is negative", ErrConfig)
-	case c.Timeout < 0:
-		return fmt.Errorf("%w: Timeout is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.Conn != nil, "Conn", "is required")
+	validate.NotNegative(&e, "TTL", c.TTL)
+	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
+	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	return e.Err(ErrConfig)
 }
 
 const (
@@ -87,17 +91,33 @@ const (
 	leaseStep = time.Second
 )
 
+// The values of keys. That of a reservation is followed by JSON; versions that do not
+// know of it take whatever is not a commit for a reservation.
 var (
 	valueReserved  = []byte("r")
 	valueCommitted = []byte("c")
 )
+
+// reservation is who has reserved a key, and for how long since the entry was made.
+type reservation struct {
+	Instance string        `json:"instance,omitempty"`
+	Session  string        `json:"session,omitempty"`
+	Lease    time.Duration `json:"lease"`
+}
+
+// reserved returns the value of a reserved key.
+func reserved(owner router.Owner, lease time.Duration) ([]byte, error) {
+	data, err := json.Marshal(reservation{Instance: owner.Instance, Session: owner.Session, Lease: lease})
+	return append(slices.Clone(valueReserved), data...), err
+}
 
 // Store is a [router.DedupStore] in a NATS key-value bucket. It needs a server of
 // version 2.11 or later, because the server ends the leases: the clocks of the
 // processes do not matter.
 //
 // A commit is as durable as the bucket's stream. One that is lost by a power cut
-// of the server means a duplicate, never a loss. All methods are safe for
+// of the server means a duplicate, never a loss. The two keys of a message are two
+// entries, and [router.DedupStore] says what may happen between them. All methods are safe for
 // concurrent use.
 type Store struct {
 	kv      jetstream.KeyValue
@@ -146,34 +166,112 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	return &Store{kv: kv, timeout: config.Timeout}, nil
 }
 
-// Reserve implements [router.DedupStore]. The lease is rounded up to a second.
-func (s *Store) Reserve(ctx context.Context, key router.Key, lease time.Duration) (router.ReserveResult, router.Token, error) {
+// Health asks the server for the bucket. It returns at the latest when ctx ends, or
+// after Config.Timeout.
+func (s *Store) Health(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	lease = max(leaseStep, (lease+leaseStep-1)/leaseStep*leaseStep)
-	revision, err := s.kv.Create(ctx, key.String(), valueReserved, jetstream.KeyTTL(lease))
-	if err == nil {
-		return router.Reserved, router.Token(revision), nil
+	_, err := s.kv.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("kvstore: bucket %q: %w", s.kv.Bucket(), err)
 	}
-	if !errors.Is(err, jetstream.ErrKeyExists) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-		return 0, 0, err
+	return nil
+}
+
+// Reserve implements [router.DedupStore]. The lease is rounded up to a second. The keys
+// are reserved one after the other, so that two processes with a key in common may both
+// find it busy once.
+func (s *Store) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
+	if err := claim.Keys.Valid(); err != nil {
+		return router.Reservation{}, err
+	}
+	lease = max(leaseStep, (lease+leaseStep-1)/leaseStep*leaseStep)
+	value, err := reserved(claim.Owner, lease)
+	if err != nil {
+		return router.Reservation{}, err
+	}
+	var busy router.Reservation
+	var token router.Token
+	for kind, key := range claim.Keys.All() {
+		one, err := s.reserve(ctx, key, value, lease, busy.State == 0)
+		if err != nil {
+			s.giveUp(ctx, claim, token)
+			return router.Reservation{}, err
+		}
+		one.Key = kind
+		switch {
+		case one.State == router.Reserved:
+			token[kind-1] = one.Token[0]
+		case one.State == router.Committed:
+			s.giveUp(ctx, claim, token)
+			return one, nil
+		case one.State == router.Busy && busy.State == 0:
+			busy = one
+		}
+	}
+	if busy.State != 0 {
+		s.giveUp(ctx, claim, token)
+		return busy, nil
+	}
+	return router.Reservation{State: router.Reserved, Token: token}, nil
+}
+
+// reserve is Reserve for one key. Unless take, it only looks at it, and returns no state
+// if the key is free.
+func (s *Store) reserve(ctx context.Context, key router.Key, value []byte, lease time.Duration, take bool) (router.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if take {
+		revision, err := s.kv.Create(ctx, key.String(), value, jetstream.KeyTTL(lease))
+		if err == nil {
+			return router.Reservation{State: router.Reserved, Token: router.Token{revision}}, nil
+		}
+		if !isConflict(err) {
+			return router.Reservation{}, err
+		}
 	}
 	entry, err := s.kv.Get(ctx, key.String())
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
-		return router.Busy, 0, nil // it was there a moment ago; the next try gets it
+		if !take {
+			return router.Reservation{}, nil
+		}
+		return router.Reservation{State: router.Busy}, nil // it was there a moment ago; the next try gets it
 	case err != nil:
-		return 0, 0, err
+		return router.Reservation{}, err
 	case string(entry.Value()) == string(valueCommitted):
-		return router.Committed, 0, nil
-	default:
-		return router.Busy, 0, nil
+		return router.Reservation{State: router.Committed}, nil
 	}
+	var r reservation
+	busy := router.Reservation{State: router.Busy}
+	if json.Unmarshal(bytes.TrimPrefix(entry.Value(), valueReserved), &r) == nil {
+		busy.Holder = router.Owner{Instance: r.Instance, Session: r.Session}
+		busy.Until = entry.Created().Add(r.Lease)
+	} // else it was written before reservations named their holders
+	return busy, nil
+}
+
+// giveUp releases the key that Reserve has got before it could not get the other one,
+// also when ctx has ended. What cannot be released ends with its lease.
+func (s *Store) giveUp(ctx context.Context, claim router.Claim, token router.Token) {
+	_ = s.Release(context.WithoutCancel(ctx), claim, token)
 }
 
 // Commit implements [router.DedupStore]. How long the message is remembered is
-// the bucket's TTL.
-func (s *Store) Commit(ctx context.Context, key router.Key, _ router.Token, _ time.Duration) error {
+// the bucket's TTL. The keys are written one after the other, the delivery key first.
+func (s *Store) Commit(ctx context.Context, claim router.Claim, _ router.Token, _ time.Duration) error {
+	if err := claim.Keys.Valid(); err != nil {
+		return err
+	}
+	for _, key := range claim.Keys.All() {
+		if err := s.commit(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) commit(ctx context.Context, key router.Key) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	_, err := s.kv.Put(ctx, key.String(), valueCommitted)
@@ -181,12 +279,31 @@ func (s *Store) Commit(ctx context.Context, key router.Key, _ router.Token, _ ti
 }
 
 // Release implements [router.DedupStore].
-func (s *Store) Release(ctx context.Context, key router.Key, token router.Token) error {
+func (s *Store) Release(ctx context.Context, claim router.Claim, token router.Token) error {
+	if err := claim.Keys.Valid(); err != nil {
+		return err
+	}
+	var errs []error
+	for kind, key := range claim.Keys.All() {
+		// Without a revision it would be deleted whatever it is.
+		if revision := token[kind-1]; revision != 0 {
+			errs = append(errs, s.release(ctx, key, revision))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) release(ctx context.Context, key router.Key, revision uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	err := s.kv.Purge(ctx, key.String(), jetstream.LastRevision(uint64(token)), jetstream.PurgeTTL(markerTTL))
-	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+	err := s.kv.Purge(ctx, key.String(), jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
+	if isConflict(err) {
 		return nil // the reservation is not ours any more
 	}
 	return err
+}
+
+// isConflict reports whether err says that the key is there, or is another revision.
+func isConflict(err error) bool {
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/dedupstoretest"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
@@ -38,6 +39,11 @@ func open(t testing.TB, config kvstore.Config) *kvstore.Store {
 	return store
 }
 
+// deliveryOf is a claim with a delivery key alone.
+func deliveryOf(name string) router.Claim {
+	return router.Claim{Keys: router.Keys{Delivery: router.KeyOf(name)}}
+}
+
 func TestStore(t *testing.T) {
 	var server *natstest.Server
 	dedupstoretest.Run(t, dedupstoretest.Suite{
@@ -57,40 +63,38 @@ func TestStore(t *testing.T) {
 func TestTTLOfTheBucket(t *testing.T) {
 	server := natstest.Start(t)
 	store := open(t, kvstore.Config{Conn: connect(t, server.URL()), TTL: time.Second})
-	key := router.KeyOf("a")
-	_, token, err := store.Reserve(t.Context(), key, time.Minute)
+	claim := deliveryOf("a")
+	reservation, err := store.Reserve(t.Context(), claim, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Commit(t.Context(), key, token, time.Hour); err != nil {
+	if err := store.Commit(t.Context(), claim, reservation.Token, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(30 * time.Second)
-	for {
-		result, _, err := store.Reserve(t.Context(), key, time.Minute)
+	testkit.Eventually(t, "the key is forgotten", func() bool {
+		reservation, err := store.Reserve(t.Context(), claim, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result == router.Reserved {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatal("still known")
-		}
-	}
+		return reservation.State == router.Reserved
+	})
 }
 
 func TestServerDown(t *testing.T) {
 	server := natstest.Start(t)
-	store := open(t, kvstore.Config{Conn: connect(t, server.URL()), Timeout: 100 * time.Millisecond})
+	store := open(t, kvstore.Config{Conn: connect(t, server.URL())})
+	if err := store.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
 	server.Stop()
-	_, _, err := store.Reserve(t.Context(), router.KeyOf("a"), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := store.Reserve(ctx, deliveryOf("a"), time.Minute)
 	if err == nil {
 		t.Fatal("no error")
+	}
+	if err := store.Health(ctx); err == nil {
+		t.Error("Health tells nothing")
 	}
 	if class := router.Classify(&router.DedupError{Op: "reserve", Err: err}); class != router.ClassOutage {
 		t.Fatalf("%v: %v", class, err)
@@ -130,12 +134,12 @@ func BenchmarkReserveCommit(b *testing.B) {
 	server := natstest.Start(b)
 	store := open(b, kvstore.Config{Conn: connect(b, server.URL())})
 	for i := 0; b.Loop(); i++ {
-		key := router.KeyOf(fmt.Sprint(i))
-		_, token, err := store.Reserve(b.Context(), key, time.Minute)
+		claim := deliveryOf(fmt.Sprint(i))
+		reservation, err := store.Reserve(b.Context(), claim, time.Minute)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := store.Commit(b.Context(), key, token, 0); err != nil {
+		if err := store.Commit(b.Context(), claim, reservation.Token, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -62,16 +63,13 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Validate reports the first field whose value is not allowed; the error matches
+// Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	switch {
-	case c.Conn == nil:
-		return fmt.Errorf("%w: Conn is required", ErrConfig)
-	case c.Timeout < 0:
-		return fmt.Errorf("%w: Timeout is negative", ErrConfig)
-	}
-	return nil
+	var e validate.Errors
+	e.Check(c.Conn != nil, "Conn", "is required")
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	return e.Err(ErrConfig)
 }
 
 // Queue is a [router.PoisonStore]. The ID of a message is its sequence number in
@@ -95,6 +93,21 @@ func New(config Config) (*Queue, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return &Queue{js: js, config: config, subject: config.SubjectPrefix + "." + config.Topic}, nil
+}
+
+// Depth returns how many messages are in the queue. It asks the server once.
+func (q *Queue) Depth(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.config.Timeout)
+	defer cancel()
+	stream, err := q.js.Stream(ctx, q.config.Stream)
+	if err != nil {
+		return 0, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.subject))
+	if err != nil {
+		return 0, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+	}
+	return int64(info.State.Subjects[q.subject]), nil
 }
 
 // Messages implements [router.PoisonStore]. It asks the server once per message.

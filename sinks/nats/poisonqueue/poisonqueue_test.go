@@ -20,7 +20,7 @@ import (
 	_ "gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/natstest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -141,6 +141,10 @@ func (b *bench) stored() []*message.Message {
 func (b *bench) replay(selection router.PoisonSelection, want router.ReplayReport) {
 	b.Helper()
 	got, err := b.router.ReplaySelected(b.Context(), b.queue, selection)
+	if reason := got.Reason; (reason != "") != (got.Poisoned > 0) {
+		b.Errorf("%d poisoned again, reason %q", got.Poisoned, reason)
+	}
+	got.Reason = ""
 	if err != nil || got != want {
 		b.Errorf("replay: %+v, %v; want %+v", got, err, want)
 	}
@@ -246,7 +250,7 @@ func (undeletable) Delete(context.Context, string) error { return errKept }
 
 // What is poisoned while a replay runs is not part of it.
 func TestReplayEndsAlthoughMessagesCome(t *testing.T) {
-	b := newBench(t, router.Config{Dedup: router.DedupConfig{Off: true}})
+	b := newBench(t, router.Config{Dedup: router.DedupSettings{KeyFunc: router.NoKey}})
 	b.send("one", "two")
 	n := 0
 	b.nested = func() {
@@ -444,4 +448,22 @@ func Example() {
 		return err
 	}
 	_ = repair
+}
+
+// The depth is what the stream holds of the queue, whoever asks.
+func TestDepth(t *testing.T) {
+	b := newBench(t, router.Config{})
+	depth := func(want int64) {
+		t.Helper()
+		if got, err := b.queue.Depth(t.Context()); err != nil || got != want {
+			t.Errorf("depth %d, %v; want %d", got, err, want)
+		}
+	}
+	depth(0)
+	b.send("one", "two", "three")
+	depth(3)
+	if err := b.queue.Delete(t.Context(), b.list()[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	depth(2)
 }

@@ -1,0 +1,98 @@
+package admin
+
+import "time"
+
+// Status is the response to GET /api/status.
+type Status struct {
+	Snapshot
+	// Browsable says that GET /api/poison can list the poison queue, Replay that a token is
+	// configured, so that messages can be replayed.
+	Browsable bool `json:"poison_browsable"`
+	Replay    bool `json:"replay"`
+	// Metrics says that GET /metrics is served.
+	Metrics bool `json:"metrics"`
+	// Error is why the pipeline ended; empty if it has not.
+	Error string `json:"error,omitempty"`
+}
+
+// Readiness is the response to GET /readyz.
+type Readiness struct {
+	Ready  bool    `json:"ready"`
+	Checks []Check `json:"checks"`
+	// CheckedAt is the time of the checks; a response may be up to a second old.
+	CheckedAt time.Time `json:"checked_at"`
+}
+
+// TenantList is the response to GET /api/tenants.
+type TenantList struct {
+	Tenants []Tenant `json:"tenants"`
+}
+
+// PoisonPage is the response to GET /api/poison: a page of the queue, oldest first.
+type PoisonPage struct {
+	Offset   int              `json:"offset"`
+	Messages []PoisonedRecord `json:"messages"`
+	// More says that there are more messages after these.
+	More bool `json:"more"`
+}
+
+// PoisonedRecord describes a poisoned message, without its payload.
+type PoisonedRecord struct {
+	ID    string `json:"id"`
+	Route string `json:"route,omitempty"`
+	Topic string `json:"topic,omitempty"`
+	// Reason is redacted. Class is a [router.Class].
+	Reason string `json:"reason,omitempty"`
+	Class  string `json:"class,omitempty"`
+	// MessageType, Tenant, Endpoint (the receiving one) and Filename are those of
+	// the message.
+	MessageType string `json:"message_type,omitempty"`
+	Tenant      string `json:"tenant,omitempty"`
+	Endpoint    string `json:"endpoint,omitempty"`
+	Filename    string `json:"filename,omitempty"`
+	// Size is the size of the payload in bytes, -1 if unknown.
+	Size     int64     `json:"size"`
+	Attempts int       `json:"attempts"`
+	Count    int       `json:"count"`
+	First    time.Time `json:"first,omitzero"`
+	Last     time.Time `json:"last,omitzero"`
+	// Foreign says that no router wrote the message, so it cannot be replayed.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// ReplayRequest is the body of POST /api/poison/replay.
+type ReplayRequest struct {
+	// IDs are those of the records, 1 to 100 distinct ones.
+	IDs []string `json:"ids"`
+}
+
+// ReplayResponse is the response to POST /api/poison/replay.
+type ReplayResponse struct {
+	Results []ReplayResult `json:"results"`
+	// Error is why it ended before all were tried; empty if all were.
+	Error string `json:"error,omitempty"`
+}
+
+// ReplayResult is what became of one message.
+type ReplayResult struct {
+	ID      string        `json:"id"`
+	Outcome ReplayOutcome `json:"outcome"`
+	Reason  string        `json:"reason,omitempty"`
+}
+
+// ReplayOutcome is what became of a message to be replayed.
+type ReplayOutcome string
+
+// The outcomes of a replay.
+const (
+	// ReplayDelivered: the sink stored it. It was removed from the queue.
+	ReplayDelivered ReplayOutcome = "delivered"
+	// ReplayDuplicate: it was already handled. It was removed from the queue.
+	ReplayDuplicate ReplayOutcome = "duplicate"
+	// ReplayPoisoned: it failed again and is in the queue under another ID.
+	ReplayPoisoned ReplayOutcome = "poisoned"
+	// ReplayKept: it stayed in the queue as it was; Reason says why.
+	ReplayKept ReplayOutcome = "kept"
+	// ReplayGone: it was no longer in the queue.
+	ReplayGone ReplayOutcome = "gone"
+)

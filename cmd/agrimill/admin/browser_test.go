@@ -1,0 +1,415 @@
+//go:build browser
+
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit/browsertest"
+	"github.com/agrimill/agrimill/router"
+)
+
+// The page's own words for what a test waits for.
+const (
+	running = `document.querySelector("#state").dataset.state === "running"`
+	rows    = `document.querySelectorAll("#poison-rows tr").length`
+	result  = `document.querySelector("#replay-result").textContent`
+)
+
+// node is a node of the picture, found by its label.
+func node(label string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".node")].find(n => n.getAttribute("aria-label") === %q)`, label)
+}
+
+// state is what a node shows as its state: the one behind the colour, and the word.
+func state(label, name, word string) string {
+	return fmt.Sprintf(`(%[1]s?.dataset.state === %[2]q && %[1]s.querySelector(".word").textContent === %[3]q)`, node(label), name, word)
+}
+
+// fact is what a node tells under a term.
+func fact(label, term string) string {
+	return fmt.Sprintf(`[...(%s?.querySelectorAll("dt") ?? [])].find(d => d.textContent === %q)?.nextElementSibling.textContent`, node(label), term)
+}
+
+func origin(server *admin.Server) string { return "http://" + server.Addr() }
+
+// look takes the pictures of a state of the page.
+func look(page *browsertest.Tab, name string) {
+	page.Helper()
+	page.Picture(name + "-light")
+	page.Dark(true)
+	page.Picture(name + "-dark")
+	page.Resize(390, 844, true)
+	page.Picture(name + "-phone-dark")
+	page.Dark(false)
+	page.Picture(name + "-phone")
+	page.Resize(1360, 1000, false)
+}
+
+func TestBrowserPage(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, Gatherer: b.registry}, b)
+	b.run()
+	b.send(4, taskData, "")
+	b.send(3, shapes, hostileFilename)
+	b.waitConfirmed(7)
+
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(state("Gateway", "connected", "connected"))
+	page.Wait(state("Subscriber", "running", "running"))
+	page.Wait(state("Route task data", "running", "running"))
+	page.Wait(state("Route back", "running", "running"))
+	page.Wait(state("Sink farm", "up", "up"))
+	page.Wait(fact("Route task data", "delivered") + ` === "4"`)
+	page.Wait(rows + ` === 3`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 2`)
+	page.Wait(`document.querySelectorAll("#wires g").length === 7`)
+
+	// Numbers change with the messages, and there is a rate.
+	b.send(20, taskData, "")
+	page.Wait(fact("Route task data", "delivered") + ` === "24"`)
+	page.Wait(`document.querySelector("#t-confirmed").textContent === "27"`)
+	page.Wait(`parseFloat(` + node("Route task data") + `.querySelector(".rate b").textContent) > 0`)
+	page.Wait(`document.querySelector("#wires .pulse.on") !== null`)
+
+	// What would be HTML is text.
+	page.Wait(`document.querySelector("#poison-rows .reason").textContent.includes('<img src=x onerror="window.pwned=3">')`)
+	page.Wait(`document.querySelector("#poison-rows .file").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
+	page.Wait(fmt.Sprintf(`document.querySelector("#poison-rows .route").textContent === %q`, hostileRoute))
+	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === %q)`, hostileEndpoint))
+	page.Wait(fmt.Sprintf(`[...document.querySelectorAll(".node h3")].some(n => n.textContent === %q)`, hostileRoute))
+	if got := page.Eval(`document.querySelectorAll("main img, main b:not(.rate b), main svg:not(#chart, #wires)").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+	for _, text := range []string{page.Eval("document.documentElement.outerHTML")} {
+		if strings.Contains(text, secret) || strings.Contains(text, testToken) {
+			t.Error("the page shows a secret")
+		}
+	}
+	look(page, "page")
+	page.Clean(origin(server))
+}
+
+// TestBrowserIngress has an ingress answer for the gateway, sees what the page says of
+// it, and that it says so no more when it is over.
+func TestBrowserIngress(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	web := []byte("<html>default backend</html>")
+	faults := []*gatewaytest.Injection{
+		b.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 404, Body: web, ContentType: "text/html"}),
+		b.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Body: web, ContentType: "text/html"}),
+	}
+	b.send(3, taskData, "")
+	page.Wait(fact("Gateway", "confirm messages") + ` === "not the gateway: 404 text/html"`)
+	page.Wait(`document.querySelector("#state").dataset.state === "degraded"`)
+	b.gate.CutStreams()
+	page.Wait(state("Gateway", "disconnected", "disconnected"))
+	page.Wait(fact("Gateway", "refused for") + ` !== undefined`)
+	page.Wait(`/^4\sm/.test(` + fact("Gateway", "ends in") + `)`)
+	look(page, "ingress")
+	for _, fault := range faults {
+		fault.Lift()
+	}
+	page.Wait(running)
+	page.Wait(fact("Gateway", "refused for") + ` === undefined && ` + fact("Gateway", "confirm messages") + ` === undefined`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserSinkBreaks breaks the broker, sees it, repairs it, and sees everything
+// arrive.
+func TestBrowserSinkBreaks(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	b.send(3, taskData, "")
+	page.Wait(running)
+	page.Wait(fact("Route task data", "delivered") + ` === "3"`)
+
+	b.nats.Stop()
+	b.send(5, taskData, "")
+	page.Wait(state("Sink farm", "down", "down"))
+	page.Wait(state("Route task data", "outage", "outage, waiting"))
+	page.Wait(`document.querySelector("#state").dataset.state === "degraded" && document.querySelector("#state").textContent === "degraded"`)
+	page.Wait(`document.querySelector("#t-open").textContent === "5"`)
+	page.Wait(node("Route task data") + `.querySelector(".error").hidden === false`)
+	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
+	page.Wait(`document.title.startsWith("(degraded)")`)
+	look(page, "broken")
+
+	b.nats.Restart()
+	page.Wait(running)
+	page.Wait(state("Sink farm", "up", "up"))
+	page.Wait(fact("Route task data", "delivered") + ` === "8"`)
+	page.Wait(`document.querySelector("#t-open").textContent === "0"`)
+	page.Picture("repaired-light")
+	b.waitConfirmed(8)
+	if n := b.stored(); n != 8 {
+		t.Errorf("%d messages are stored, want 8", n)
+	}
+	page.Clean(origin(server))
+}
+
+func TestBrowserReplay(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.send(4, shapes, "field.zip")
+	b.waitConfirmed(4)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 4`)
+
+	// Nothing can be pressed without a token.
+	page.Wait(`[...document.querySelectorAll("#poison-rows button, #replay-selected")].every(b => b.disabled)`)
+	page.Click("#poison-rows input")
+	page.Wait(`document.querySelector("#replay-selected").disabled`)
+
+	// The wrong one is refused.
+	page.Type("#token", "wrong-"+testToken)
+	page.Click("#replay-selected")
+	page.Wait(result + ` === "Refused: the token is missing or wrong."`)
+	page.Wait(rows + ` === 4`)
+	page.Picture("replay-refused")
+
+	// The right one, with the route as it was: the message is back, and says so.
+	page.Clear("#token")
+	page.Type("#token", testToken)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + `.startsWith("1 failed again, back in the queue")`)
+	page.Wait(result + `.includes("Message 4: no shape <img src=x")`)
+	page.Wait(`[...document.querySelectorAll("#poison-rows .attempts")].some(n => n.textContent === "2 in 2 rounds")`)
+
+	// Repaired: one by its button, the others by selection, with the keyboard.
+	b.repaired.Store(true)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + ` === "1 delivered"`)
+	page.Wait(rows + ` === 3`)
+	page.Eval(`document.querySelector("#pick-all").focus()`)
+	page.Keys(" ")
+	page.Wait(`document.querySelector("#replay-selected").textContent === "Replay selected (3)"`)
+	page.Picture("replay-selected")
+	page.Eval(`document.querySelector("#replay-selected").focus()`)
+	page.Keys("\r")
+	page.Wait(result + ` === "3 delivered"`)
+	page.Wait(rows + ` === 0`)
+	page.Wait(`document.querySelector("#poison-empty").textContent.startsWith("Empty.")`)
+	page.Picture("replay-done")
+	if n := b.stored(); n != 4 {
+		t.Errorf("%d messages are stored, want 4", n)
+	}
+
+	// The token went into a header and stays nowhere.
+	if got := page.Eval(`JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])`); strings.Contains(got, testToken) || !strings.HasPrefix(got, `["",{},{},`) {
+		t.Errorf("the browser keeps %s", got)
+	}
+	for _, url := range page.Requests() {
+		if strings.Contains(url, testToken) {
+			t.Errorf("the token is in the address %s", url)
+		}
+	}
+	page.Clean(origin(server), "401 (Unauthorized)")
+}
+
+// TestBrowserBehindProxy: the page works below a path of a reverse proxy that has its users
+// log in and knows them by a cookie.
+func TestBrowserBehindProxy(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, Hosts: []string{"farm.localhost"}}, b)
+	b.run()
+	target := must(url.Parse(origin(server) + "/"))(t)
+	page := http.StripPrefix("/agrimill", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+	}})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch cookie, err := r.Cookie("login"); {
+		case r.URL.Path == "/login":
+			http.SetCookie(w, &http.Cookie{Name: "login", Value: "farmer", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+			http.Redirect(w, r, "/agrimill/", http.StatusFound)
+		case err != nil || cookie.Value != "farmer":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		default:
+			page.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(proxy.URL, "http://"), ":")
+	front := "http://farm.localhost:" + port
+
+	tab := browsertest.Open(t, front+"/agrimill/")
+	tab.Wait(running)
+	b.send(1, shapes, "field.zip")
+	b.waitConfirmed(1)
+	tab.Wait(rows + ` === 1`)
+	b.repaired.Store(true)
+	tab.Type("#token", testToken)
+	tab.Click("#poison-rows tr:last-child button")
+	tab.Wait(result + ` === "1 delivered"`)
+	tab.Clean(front)
+}
+
+func TestBrowserWithoutToken(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queueOf(60)})
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 25`)
+	page.Wait(`document.querySelector("#replay-form").hidden && !document.querySelector("#replay-off").hidden`)
+	page.Wait(`[...document.querySelectorAll("#poison button, #poison input")].every(b => b.hidden)`)
+	page.Wait(`document.querySelector("#poison-range").textContent === "1 to 25" && document.querySelector("#poison-prev").disabled`)
+	page.Click("#poison-next")
+	page.Wait(`document.querySelector("#poison-range").textContent === "26 to 50"`)
+	page.Click("#poison-next")
+	page.Wait(`document.querySelector("#poison-range").textContent === "51 to 60" && document.querySelector("#poison-next").disabled`)
+	page.Wait(rows + ` === 10`)
+	page.Click("#poison-prev")
+	page.Wait(`document.querySelector("#poison-range").textContent === "26 to 50"`)
+	page.Clean(origin(server))
+}
+
+func TestBrowserWithoutQueue(t *testing.T) {
+	server := serve(t, admin.Config{Token: testToken}, &plainSource{snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}})
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.querySelector("#poison-empty").textContent.includes("cannot be listed")`)
+	page.Wait(`document.querySelector("#tenants-empty").textContent.startsWith("No tenant")`)
+	page.Clean(origin(server))
+
+	// Were the script to make HTML out of a text, the browser would refuse it.
+	for _, attempt := range []string{
+		`document.body.innerHTML = "<i>x</i>"`, `document.body.insertAdjacentHTML("beforeend", "<i>x</i>")`,
+		`document.body.append(Object.assign(document.createElement("script"), {text: "1"}))`,
+	} {
+		if got := page.Eval(`(() => { try { ` + attempt + `; return "done"; } catch (e) { return "refused"; } })()`); got != "refused" {
+			t.Errorf("%s is %s", attempt, got)
+		}
+	}
+}
+
+// TestBrowserServerGoes holds that the page says so when the server is gone, and
+// continues when it is back.
+func TestBrowserServerGoes(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Name: "first"}}
+	server := must(admin.New(admin.Config{Address: "127.0.0.1:0"}, source))(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx) }()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelector("#gone").hidden`)
+
+	stop()
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	page.Wait(`!document.querySelector("#gone").hidden && document.querySelector("#gone").textContent.includes("No response from agrimill since")`)
+	page.Wait(`document.querySelector("#state").textContent === "no response" && document.querySelector("main").classList.contains("stale")`)
+	page.Wait(`document.title.startsWith("(no response)")`)
+	page.Picture("gone")
+
+	again := serve(t, admin.Config{Address: server.Addr()}, &plainSource{
+		snapshot: admin.Snapshot{
+			State: admin.StateDraining, Name: "second",
+			Dedup: admin.Dedup{Store: "bbolt", Error: "the disk is full", Since: time.Now().Add(-time.Hour)},
+		},
+		live: errors.New("the subscription was refused"),
+	})
+	page.Wait(`document.querySelector("#gone").hidden && !document.querySelector("main").classList.contains("stale")`)
+	page.Wait(`document.querySelector("#name").textContent === "second" && document.querySelector("#state").textContent === "stopped"`)
+	page.Wait(`document.querySelector("#trouble").textContent.includes("The pipeline stopped: the subscription was refused")`)
+	page.Wait(`/The dedup store \(bbolt\) has been failing for 1.*: the disk is full/.test(document.querySelector("#trouble").textContent)`)
+	page.Clean(origin(again), "ERR_CONNECTION_REFUSED")
+}
+
+// unlabelled lists the fields and buttons unnamed for a screen reader.
+const unlabelled = `[...document.querySelectorAll("button, input, table, section, article, nav")].filter(n => !(
+	n.getAttribute("aria-label") || n.getAttribute("aria-labelledby") || n.labels?.length || n.querySelector("caption") ||
+	n.closest("details")?.querySelector("summary") || (n.matches("button") && n.textContent.trim()))).map(n => n.outerHTML)`
+
+// pale lists the texts whose contrast with what is behind them is below 4.5 to 1
+// (WCAG 2, level AA).
+const pale = `(() => {
+	const channels = (color) => color.match(/[\d.]+/g).map(Number);
+	const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => sum + w * ((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)(c[i] / 255), 0);
+	const behind = (n) => { for (; n; n = n.parentElement) { const c = channels(getComputedStyle(n).backgroundColor); if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+	return [...document.querySelectorAll("body *")].filter(n => n.checkVisibility() && !n.disabled && !n.closest("#wires, #chart") &&
+		[...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim())).map(n => {
+		const [a, b] = [light(channels(getComputedStyle(n).color)), light(behind(n))].sort((x, y) => y - x);
+		return [(a + 0.05) / (b + 0.05), n];
+	}).filter(([ratio]) => ratio < 4.5).map(([ratio, n]) => ratio.toFixed(2) + " " + n.outerHTML.slice(0, 120));
+})()`
+
+// TestBrowserIsAccessible looks at a page with every tone on it.
+func TestBrowserIsAccessible(t *testing.T) {
+	route := func(name string, state router.RouteState) admin.Route {
+		return admin.Route{RouteHealth: router.RouteHealth{Name: name, State: state, Poisoned: 1, Waiting: 2, LastError: "it failed", LastErrorAt: time.Now()}, To: admin.Place{Sink: "up"}}
+	}
+	source := &plainSource{
+		queue: queueOf(2), live: nil,
+		tenants: func(context.Context) ([]admin.Tenant, error) {
+			return []admin.Tenant{{ID: strings.Repeat("long", 30), Endpoints: []admin.Endpoint{{ID: "1", Name: strings.Repeat("name", 50), Mine: true, Sends: []string{taskData, shapes}}}}}, nil
+		},
+		snapshot: admin.Snapshot{
+			Config:  admin.ConfigState{Error: "line 3: no such key"},
+			Gateway: admin.Gateway{Host: strings.Repeat("gateway.", 20), State: admin.GatewayDisconnected, LastError: "refused", RateLimited: true},
+			Routes: []admin.Route{
+				route("runs", router.StateRunning), route("waits", router.StateOutage), route("failed", router.StateFailed),
+				route("starts", router.StateStarting), route(strings.Repeat("x", 200), router.StateEnded),
+			},
+			Sinks: []admin.Sink{{Name: "up", Up: true, CheckedAt: time.Now()}, {Name: "down", CheckedAt: time.Now(), Error: "no route to host"}, {Name: "new"}},
+		},
+	}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 2`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 1`)
+	page.Eval(`document.querySelectorAll(".meter i").forEach(n => n.style.transition = "none")`)
+	for _, width := range []int64{320, 390, 700, 900, 1030, 1100, 1200, 1360, 1920} {
+		page.Resize(width, 900, width < 500)
+		for _, dark := range []bool{false, true} {
+			page.Dark(dark)
+			if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+				t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+			}
+		}
+		if got := page.Eval(`[...document.querySelectorAll(".node, .tile")].filter(n => n.scrollWidth > n.clientWidth).map(n => n.textContent)`); got != "" {
+			t.Errorf("%d pixels wide: what is in a box is wider than that: %s", width, got)
+		}
+		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Resize(900, 900, false)
+	page.Dark(false)
+	page.Picture("tones-900")
+	page.Resize(1030, 900, false)
+	page.Picture("tones-1030")
+	page.Resize(1360, 1000, false)
+	page.Picture("tones")
+	// Every state has a word beside its colour.
+	for label, word := range map[string]string{
+		"Gateway": "disconnected", "Subscriber": "waiting", "Route runs": "running", "Route waits": "outage, waiting", "Route failed": "failed",
+		"Route starts": "starting", "Sink up": "up", "Sink down": "down", "Sink new": "not checked yet",
+	} {
+		if got := page.Eval(node(label) + `.querySelector(".word").textContent`); got != word {
+			t.Errorf("%s: %q, want %q", label, got, word)
+		}
+	}
+	page.Clean(origin(server))
+}

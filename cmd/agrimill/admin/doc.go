@@ -1,0 +1,21 @@
+// Package admin is the HTTP server of agrimill: probes, metrics, a status page and the
+// poison queue, for people and for programs.
+//
+//	GET  /                    the status page: one page, served from the binary
+//	GET  /healthz             200 while the pipeline runs or drains; 503 after it
+//	                          ended with an error
+//	GET  /readyz              200 when every check passes, else 503; JSON with
+//	                          each check
+//	GET  /metrics             Prometheus, when Config.Gatherer is set
+//	GET  /debug/pprof/        profiles, when Config.PProf is set
+//	GET  /api/status          a [Status] as JSON
+//	GET  /api/tenants         a [TenantList] as JSON
+//	GET  /api/poison          a [PoisonPage] as JSON; ?offset= and ?limit=
+//	POST /api/poison/replay   a [ReplayRequest], answered by a [ReplayResponse];
+//	                          only with Authorization: Bearer and Config.Token
+//
+// What the pages show comes from a [Source]. None of it is secret, and no payload is ever
+// shown. But names of farms and machines are: the address is on loopback by default, and
+// there requests are only served if their Host header names loopback, too, so that no web
+// site can read them through DNS rebinding.
+package admin

@@ -1,0 +1,57 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/router"
+)
+
+// loader is a pipeline that carries nothing: it has one sink, which answers.
+type loader struct{}
+
+func (loader) Snapshot() admin.Snapshot {
+	return admin.Snapshot{State: admin.StateRunning, Name: "loader", Sinks: []admin.Sink{{Name: "farm", Kind: "log", Up: true}}}
+}
+func (loader) Live() error { return nil }
+func (loader) Ready(context.Context) []admin.Check {
+	return []admin.Check{{Name: "sink farm", OK: true}}
+}
+func (loader) Tenants(context.Context) ([]admin.Tenant, error) { return nil, nil }
+func (loader) PoisonStore() router.PoisonStore                 { return nil }
+func (loader) Replay(context.Context, []string) (router.ReplayReport, error) {
+	return router.ReplayReport{}, errors.New("there is no poison queue")
+}
+
+func Example() {
+	server, err := admin.New(admin.Config{Address: "127.0.0.1:0"}, loader{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx) }()
+
+	// A client that keeps no connection open.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get("http://" + server.Addr() + "/healthz")
+	if err != nil {
+		log.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d %s", response.StatusCode, body)
+
+	stop()
+	fmt.Println(<-served)
+	// Output:
+	// 200 ok
+	// <nil>
+}

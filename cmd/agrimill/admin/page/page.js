@@ -1,0 +1,813 @@
+// The status page. It polls the API once a second and writes the results into the
+// page as text, never as HTML: names, reasons and file names are untrusted.
+"use strict";
+
+const POLL_MS = 1000;          // between two polls of the status
+const POLL_HIDDEN_MS = 15000;  // while the page is hidden
+const TIMEOUT_MS = 5000;       // of one request
+const RATE_WINDOW_MS = 5000;   // over which a rate is taken
+const KEEP_MS = 120000;        // of the chart, at most
+const CHART_MS = 20000;        // and at least
+const PAGE_SIZE = 25;          // of the poison queue
+const QUEUE_MS = 15000;        // between polls of the poison queue when nothing happens
+const TENANTS_MS = 5000;       // between polls of the tenants
+
+// ---------------------------------------------------------------- elements
+
+const byId = (id) => document.getElementById(id);
+
+// Invisible characters, and those that change the text direction, are escaped.
+const UNSEEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const seen = (text) => String(text).replace(UNSEEN, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+function setText(node, text) {
+  text = seen(text);
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function setHidden(node, hidden) {
+  if (node.hidden !== hidden) node.hidden = hidden;
+}
+
+// make("p", {class: "ext", text: "..."}, children). Attribute names are ours.
+function make(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "text") setText(node, value);
+    else if (value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+// keyed keeps one child of parent for each item, in their order, so that what is
+// there stays there: focus, selection and open details survive an update.
+function keyed(parent, items, keyOf, create, update) {
+  const known = parent.keyed ?? (parent.keyed = new Map());
+  const wanted = new Set();
+  items.forEach((item, place) => {
+    const key = keyOf(item);
+    wanted.add(key);
+    let node = known.get(key);
+    if (!node) {
+      node = create(item);
+      known.set(key, node);
+    }
+    update(node, item);
+    if (parent.children[place] !== node) parent.insertBefore(node, parent.children[place] ?? null);
+  });
+  for (const [key, node] of known) {
+    if (!wanted.has(key)) {
+      node.remove();
+      known.delete(key);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- texts
+
+const numbers = new Intl.NumberFormat("en");
+const count = (n) => numbers.format(n ?? 0);
+
+function rateText(perSecond) {
+  if (perSecond === null) return "–";
+  if (perSecond === 0) return "0";
+  if (perSecond < 10) return perSecond.toFixed(1);
+  return numbers.format(Math.round(perSecond));
+}
+
+function bytes(n) {
+  if (n < 0) return "unknown";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (n >= 1024 && unit < units.length - 1) {
+    n /= 1024;
+    unit++;
+  }
+  return `${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+}
+
+function duration(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
+}
+
+const short = (ms) => duration(ms).split(" ").slice(0, 2).join("\u00a0");
+
+// time reads a time of the API; null when it is absent or Go's zero time.
+function time(text) {
+  if (!text || text.startsWith("0001-")) return null;
+  const ms = Date.parse(text);
+  return Number.isNaN(ms) ? null : ms;
+}
+
+function stamp(ms) {
+  return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+// States have a tone (color and shape) and a word.
+const TONES = {
+  running: "good", connected: "good", "awaiting head": "good", up: "good",
+  degraded: "warn", outage: "warn", draining: "warn",
+  disconnected: "bad", down: "bad", failed: "bad", failing: "bad", ended: "bad", stopped: "bad", gone: "bad",
+  starting: "idle", connecting: "idle", unused: "idle", unknown: "idle",
+};
+const toneOf = (state) => (Object.hasOwn(TONES, state) ? TONES[state] : "idle");
+
+function setState(node, state, word = state) {
+  if (!state) state = word = "unknown";
+  const tone = toneOf(state);
+  if (node.dataset.tone !== tone) node.dataset.tone = tone;
+  if (node.dataset.state !== state) node.dataset.state = state;
+  setText(node.querySelector(".word"), word);
+}
+
+const stateBadge = () => make("span", { class: "state" },
+  make("span", { class: "mark", "aria-hidden": "true" }), make("span", { class: "word" }));
+
+// ---------------------------------------------------------------- requests
+
+class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}, timeout = TIMEOUT_MS) {
+  const response = await fetch(path, {
+    cache: "no-store", credentials: "same-origin", redirect: "error", signal: AbortSignal.timeout(timeout), ...options,
+  });
+  const body = await response.json().catch(() => null);
+  if (!response.ok) throw new Refused(response.status, body?.error ?? `the response was ${response.status}`);
+  if (body === null) throw new Error("the response was not JSON");
+  return body;
+}
+
+// ---------------------------------------------------------------- history
+
+// Samples of the counters, for rates and the chart: {at, values: Map}.
+let samples = [];
+let started = "";
+
+function countersOf(status) {
+  const values = new Map([
+    ["received", status.subscriber.received],
+    ["confirmed", status.subscriber.confirmed],
+    ["delivered", total(status, "delivered")],
+  ]);
+  for (const route of status.routes) values.set(`route ${route.name}`, route.delivered);
+  return values;
+}
+
+const total = (status, field) => status.routes.reduce((sum, route) => sum + (route[field] ?? 0), 0);
+
+function remember(status) {
+  if (status.started !== started) samples = [];
+  started = status.started;
+  const at = time(status.time);
+  const last = samples.at(-1);
+  if (last && at <= last.at) return;
+  samples.push({ at, values: countersOf(status) });
+  while (samples.length > 2 && at - samples[0].at > KEEP_MS) samples.shift();
+}
+
+// rateOf is per second over the last few seconds; null when it is not known yet.
+function rateOf(name) {
+  const last = samples.at(-1);
+  if (!last) return null;
+  const from = samples.find((s) => last.at - s.at <= RATE_WINDOW_MS);
+  return between(from, last, name);
+}
+
+function between(from, to, name) {
+  if (!from || from === to || !from.values.has(name) || !to.values.has(name)) return null;
+  return Math.max(0, ((to.values.get(name) - from.values.get(name)) * 1000) / (to.at - from.at));
+}
+
+function drawChart() {
+  const svg = byId("chart");
+  const points = [];
+  const now = samples.at(-1)?.at ?? 0;
+  const span = Math.min(KEEP_MS, Math.max(CHART_MS, now - (samples[0]?.at ?? now)));
+  for (let i = 1; i < samples.length; i++) {
+    const rate = between(samples[i - 1], samples[i], "delivered");
+    if (rate !== null) points.push([240 - ((now - samples[i].at) / span) * 240, rate]);
+  }
+  if (points.length < 2) return;
+  const top = Math.max(1, ...points.map((p) => p[1])) * 1.15;
+  const line = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${(47 - (y / top) * 44).toFixed(1)}`).join("");
+  svg.querySelector(".line").setAttribute("d", line);
+  svg.querySelector(".area").setAttribute("d", `${line}L240 48L${points[0][0].toFixed(1)} 48Z`);
+}
+
+// ---------------------------------------------------------------- figures
+
+function setTile(id, value, note = "", tone = "") {
+  setText(byId(id), value);
+  const noteNode = byId(`${id}-note`);
+  if (noteNode) setText(noteNode, note);
+  const tile = byId(id).closest(".tile");
+  if (tone) tile.dataset.tone = tone;
+  else delete tile.dataset.tone;
+}
+
+const perSecond = (name) => `${rateText(rateOf(name))}/s`;
+
+function showTiles(status) {
+  const sub = status.subscriber;
+  const now = time(status.time);
+  setText(byId("t-rate"), rateText(rateOf("delivered")));
+  setTile("t-received", count(sub.received), `${perSecond("received")}${sub.received_bytes ? `, ${bytes(sub.received_bytes)}` : ""}`);
+  const duplicates = total(status, "duplicates");
+  setTile("t-delivered", count(total(status, "delivered")), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
+  setTile("t-confirmed", count(sub.confirmed), perSecond("confirmed"));
+  const oldest = time(sub.oldest_unconfirmed);
+  const open = sub.in_flight + sub.pending_confirmations;
+  setTile("t-open", count(open), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
+  // What the queue holds outlives the process; what was poisoned since startup does not.
+  const poisoned = total(status, "poisoned");
+  const depth = status.poison.depth;
+  const since = `${count(poisoned)} since startup`;
+  if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
+  else setTile("t-poisoned", count(depth), ["in the queue", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");
+  drawChart();
+}
+
+// ---------------------------------------------------------------- the picture
+
+function newNode(role, label) {
+  const error = make("p", { class: "error", hidden: "" },
+    make("span", { class: "when" }), " ", make("span", { class: "ext" }));
+  const node = make("article", { class: "node" },
+    make("header", {}, make("p", { class: "role", text: role }), stateBadge(), make("h3", { class: "ext", dir: "auto" })),
+    make("p", { class: "kind ext" }),
+    make("p", { class: "rate", hidden: "" }, make("b"), make("span", { class: "small muted" })),
+    make("div", { class: "meter", hidden: "" }, make("i")),
+    make("dl"),
+    error);
+  node.setAttribute("aria-label", seen(label));
+  return node;
+}
+
+// showNode fills a node: {title, state, word, kind, rate, unit, fill, facts: [[term, text, tone]], error, errorAt}.
+function showNode(node, what) {
+  setText(node.querySelector("h3"), what.title);
+  setState(node.querySelector(".state"), what.state, what.word);
+  const tone = toneOf(what.state);
+  if (node.dataset.tone !== tone) node.dataset.tone = tone;
+  if (node.dataset.state !== what.state) node.dataset.state = what.state;
+  const kind = node.querySelector(".kind");
+  setText(kind, what.kind ?? "");
+  setHidden(kind, !what.kind);
+  const rate = node.querySelector(".rate");
+  setHidden(rate, what.rate === undefined);
+  if (what.rate !== undefined) {
+    setText(rate.children[0], what.rate);
+    setText(rate.children[1], what.unit);
+  }
+  const meter = node.querySelector(".meter");
+  setHidden(meter, what.fill === undefined);
+  if (what.fill !== undefined) meter.firstElementChild.style.width = `${Math.round(Math.min(1, what.fill) * 100)}%`;
+  showFacts(node.querySelector("dl"), what.facts);
+  const error = node.querySelector(".error");
+  setHidden(error, !what.error);
+  if (what.error) {
+    setText(error.children[0], what.errorAt ?? "");
+    setText(error.children[1], what.error);
+  }
+}
+
+// showFacts keeps a pair of elements for each term.
+function showFacts(list, facts) {
+  const rows = facts.filter(Boolean).flatMap(([term, text, tone]) => [
+    { key: `t ${term}`, tag: "dt", text: term }, { key: `d ${term}`, tag: "dd", text, tone },
+  ]);
+  keyed(list, rows, (row) => row.key, (row) => make(row.tag, row.tag === "dd" ? { class: "ext" } : {}), (node, row) => {
+    setText(node, row.text);
+    if (row.tone) node.dataset.tone = row.tone;
+    else delete node.dataset.tone;
+  });
+}
+
+// unless leaves a fact out while it is 0.
+const unless0 = (term, n, tone) => (n ? [term, count(n), tone] : null);
+
+const agoText = (now, at) => (at ? `${short(now - at)} ago` : "never");
+
+function showGateway(status, now) {
+  const g = status.gateway;
+  const limited = g.rate_limited;
+  const until = time(g.rate_limited_until);
+  const since = time(g.since);
+  const refused = time(g.refused_since), ends = time(g.ends_at);
+  const between = g.intermediaries ?? [];
+  return {
+    title: g.host || "gateway", state: g.state, kind: "sends events, accepts messages",
+    facts: [
+      since && ["for", short(now - since)],
+      ["reconnects", count(g.reconnects)],
+      refused && ["refused for", short(now - refused), "warn"],
+      ends && ["ends in", ends > now ? short(ends - now) : "a moment", "bad"],
+      ...between.map((b) => [b.operation, `not the gateway: ${b.status} ${b.content_type ?? ""}`, "bad"]),
+      limited && ["rate limit", until && until > now ? `waiting ${short(until - now)}` : "slowed down", "warn"],
+    ],
+    error: g.last_error, errorAt: g.state === "connected" || g.state === "awaiting head" ? "before:" : "",
+  };
+}
+
+function showSubscriber(status, now) {
+  const s = status.subscriber;
+  const oldest = time(s.oldest_unconfirmed);
+  const stopped = status.state === "stopped" || status.state === "draining";
+  let state = stopped ? status.state : { connected: "running", "awaiting head": "running", disconnected: "outage" }[status.gateway.state] ?? status.gateway.state;
+  const full = s.max_in_flight > 0 && s.in_flight >= s.max_in_flight;
+  return {
+    title: "event stream", state, word: full && state === "running" ? "full, waiting" : state === "outage" ? "waiting" : state,
+    kind: "receives and confirms", rate: rateText(rateOf("received")), unit: "events/s in",
+    fill: s.max_in_flight > 0 ? s.in_flight / s.max_in_flight : undefined,
+    facts: [
+      ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)}\u00a0/\u00a0${count(s.max_in_flight)}` : count(s.in_flight)],
+      ["bytes in flight", bytes(s.in_flight_bytes)],
+      ["backlog to confirm", count(s.pending_confirmations)],
+      ["oldest unconfirmed", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""],
+      unless0("held for files", s.held),
+      unless0("redelivered", s.joined),
+      unless0("confirm retries", s.confirm_failures, "warn"),
+      unless0("nacked", s.nacked),
+      unless0("for no route", s.untaken),
+      unless0("given up", s.abandoned, "warn"),
+      unless0("set aside", s.set_aside, "bad"),
+      unless0("malformed", s.malformed, "bad"),
+      unless0("in quarantine", s.quarantined, "bad"),
+      unless0("waiting for quarantine", s.quarantine_waiting, "warn"),
+      unless0("too large", s.too_large, "bad"),
+      unless0("confirm rejected", s.rejected, "bad"),
+    ],
+  };
+}
+
+function placeText(place) {
+  return [place.sink || place.kind, place.detail].filter(Boolean).join(" ");
+}
+
+function showRoute(route, now) {
+  const failedAt = time(route.last_error_at);
+  const passing = failedAt && time(route.last_success) > failedAt;
+  return {
+    title: route.name, state: route.state, word: { outage: "outage, waiting", failing: "failing, poisoning all" }[route.state] ?? route.state,
+    kind: `${placeText(route.from)} → ${placeText(route.to)}`,
+    rate: rateText(rateOf(`route ${route.name}`)), unit: "messages/s",
+    facts: [
+      ["delivered", count(route.delivered)],
+      ["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""],
+      route.backlog !== undefined && ["backlog", count(route.backlog)],
+      unless0("filtered", route.filtered),
+      unless0("duplicates", route.duplicates),
+      unless0("retries", route.retries),
+      unless0("given back", route.returned),
+      unless0("poisoned", route.poisoned, "bad"),
+      route.state === "failing" && ["poisoned in a row", count(route.poisoned_in_a_row), "bad"],
+      ["last success", agoText(now, time(route.last_success))],
+    ],
+    error: route.last_error, errorAt: failedAt ? `${agoText(now, failedAt)}${passing ? ", recovered since" : ""}:` : "",
+  };
+}
+
+function showSink(sink, now) {
+  const checked = time(sink.checked_at);
+  const state = !checked ? "unknown" : sink.up ? "up" : "down";
+  return {
+    title: sink.name, state, word: state === "unknown" ? "not checked yet" : state,
+    kind: [sink.kind, sink.target].filter(Boolean).join(" · "),
+    facts: [
+      sink.durability && sink.durability !== "unknown" && ["stored", sink.durability],
+      checked && ["asked", agoText(now, checked)],
+    ],
+    error: sink.up ? "" : sink.error,
+  };
+}
+
+// besideRoutes orders the sinks like the routes that lead to them, so that few lines
+// cross. Those that no route leads to come last.
+function besideRoutes(sinks, routes) {
+  const place = (sink) => {
+    const places = routes.flatMap((r, i) => (r.to.sink === sink.name ? [i] : []));
+    return places.length ? places.reduce((a, b) => a + b) / places.length : routes.length;
+  };
+  return sinks.map((sink) => ({ sink, place: place(sink) })).sort((a, b) => a.place - b.place).map((s) => s.sink);
+}
+
+let wires = [];
+
+function showFlow(status) {
+  const now = time(status.time);
+  const forward = status.routes.filter((r) => r.direction !== "to_gateway");
+  const back = status.routes.filter((r) => r.direction === "to_gateway");
+  const list = (column, role, items, keyOf, show) => keyed(byId(column), items, keyOf,
+    (item) => newNode(role, `${role} ${keyOf(item)}`.trim()), (node, item) => showNode(node, show(item, now)));
+  const name = (item) => item.name;
+  list("c-gateway", "Gateway", [status], () => "", showGateway);
+  list("c-subscriber", "Subscriber", status.gateway.state === "unused" ? [] : [status], () => "", showSubscriber);
+  list("c-routes", "Route", forward, name, showRoute);
+  list("c-sinks", "Sink", besideRoutes(status.sinks, forward), name, showSink);
+  list("c-back", "Route", back, name, showRoute);
+  // Where the messages of the way back come from, when that is no sink of its own.
+  const sources = new Map();
+  for (const route of back) {
+    if (!status.sinks.some((s) => s.name === route.from.sink)) sources.set(placeText(route.from), route.from);
+  }
+  list("c-sources", "Source", [...sources.values()], placeText, (place) => (
+    { title: place.sink || place.kind, state: "unknown", word: "read", kind: place.detail, facts: [] }));
+  setHidden(byId("way-back"), back.length === 0);
+
+  const node = (column, key) => byId(column).keyed?.get(key);
+  const next = [];
+  const wire = (from, to, state, rate) => from && to && next.push({ from, to, tone: toneOf(state), rate });
+  const gateway = node("c-gateway", "");
+  const subscriber = node("c-subscriber", "");
+  wire(gateway, subscriber, status.gateway.state, rateOf("received"));
+  for (const route of forward) {
+    const rate = rateOf(`route ${route.name}`);
+    const here = node("c-routes", route.name);
+    wire(subscriber ?? gateway, here, route.state === "outage" ? "running" : route.state, rate);
+    wire(here, node("c-sinks", route.to.sink), route.state, rate);
+  }
+  for (const route of back) {
+    const rate = rateOf(`route ${route.name}`);
+    const here = node("c-back", route.name);
+    wire(node("c-sinks", route.from.sink) ?? node("c-sources", placeText(route.from)), here, route.state === "outage" ? "running" : route.state, rate);
+    wire(here, gateway, route.state, rate);
+  }
+  wires = next;
+  drawWires();
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// drawWires draws a curve from node to node, and dots that run along it while
+// messages do.
+function drawWires() {
+  const svg = byId("wires");
+  const base = svg.getBoundingClientRect();
+  if (base.width === 0) return;
+  const box = (node) => {
+    const r = node.getBoundingClientRect();
+    return { left: r.left - base.left, right: r.right - base.left, top: r.top - base.top, height: r.height };
+  };
+  // Ends at one side of one node are spread over its height.
+  const ports = new Map();
+  const shapes = wires.map((wire) => {
+    const from = box(wire.from);
+    const to = box(wire.to);
+    const rightward = from.left < to.left;
+    const port = (node, side) => {
+      const key = side;
+      const list = ports.get(node) ?? ports.set(node, {}).get(node);
+      const mine = { order: 0, place: 0 };
+      (list[key] ??= []).push(mine);
+      return mine;
+    };
+    const a = port(wire.from, rightward ? "right" : "left");
+    const b = port(wire.to, rightward ? "left" : "right");
+    a.order = to.top + to.height / 2;
+    b.order = from.top + from.height / 2;
+    return { wire, from, to, rightward, a, b };
+  });
+  for (const sides of ports.values()) {
+    for (const list of Object.values(sides)) {
+      list.sort((x, y) => x.order - y.order);
+      list.forEach((p, i) => { p.place = (i + 1) / (list.length + 1); });
+    }
+  }
+  keyed(svg, shapes.map((shape, i) => ({ ...shape, i })), (s) => s.i, () => {
+    const group = document.createElementNS(SVG, "g");
+    for (const name of ["base", "pulse", "tip"]) {
+      const path = document.createElementNS(SVG, "path");
+      path.setAttribute("class", name);
+      group.append(path);
+    }
+    return group;
+  }, (group, s) => {
+    const tip = s.rightward ? 7 : -7;
+    const x1 = s.rightward ? s.from.right : s.from.left;
+    const x2 = (s.rightward ? s.to.left : s.to.right) - tip;
+    const y1 = s.from.top + s.from.height * s.a.place;
+    const y2 = s.to.top + s.to.height * s.b.place;
+    const bend = Math.min(36, Math.abs(x2 - x1) / 2) * (s.rightward ? 1 : -1);
+    // Straight on until shortly before the end: what lies between is passed by.
+    const straight = Math.abs(x2 - x1) > 200 ? x2 + (s.rightward ? -60 : 60) : x1;
+    const d = `M${x1.toFixed(1)} ${y1.toFixed(1)}H${straight.toFixed(1)}C${(straight + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2.toFixed(1)} ${y2.toFixed(1)}`;
+    const [line, pulse, head] = group.children;
+    for (const path of [line, pulse]) if (path.getAttribute("d") !== d) path.setAttribute("d", d);
+    head.setAttribute("d", `M${(x2 + tip).toFixed(1)} ${y2.toFixed(1)}l${-1.3 * tip} -5v10z`);
+    group.setAttribute("data-tone", s.wire.tone);
+    pulse.classList.toggle("on", s.wire.rate > 0 && s.wire.tone === "good");
+    pulse.classList.toggle("fast", s.wire.rate > 50);
+  });
+}
+
+// ---------------------------------------------------------------- poison queue
+
+const poison = { offset: 0, shown: [], picked: new Set(), busy: false, seen: null, at: 0, loading: false };
+let latest = null;
+
+async function loadPoison() {
+  if (poison.loading || !latest) return;
+  poison.loading = true;
+  poison.at = performance.now();
+  try {
+    if (!latest.poison_browsable) {
+      showPoison(null);
+      return;
+    }
+    const page = await ask(`api/poison?offset=${poison.offset}&limit=${PAGE_SIZE}`, {}, 3 * TIMEOUT_MS);
+    if (page.messages.length === 0 && poison.offset > 0) {
+      poison.offset = Math.max(0, poison.offset - PAGE_SIZE);
+      poison.at = 0; // again, with the next poll of the status
+      return;
+    }
+    showPoison(page);
+  } catch (err) {
+    setText(byId("poison-empty"), `The poison queue cannot be read: ${err.message}`);
+    setHidden(byId("poison-empty"), false);
+  } finally {
+    poison.loading = false;
+  }
+}
+
+function showPoison(page) {
+  const empty = byId("poison-empty");
+  const messages = page?.messages ?? [];
+  poison.shown = messages;
+  setHidden(empty, messages.length > 0);
+  if (!page) {
+    setText(empty, latest.poison.sink
+      ? "The messages in this queue cannot be listed: its sink is not connected yet, or does not support reading single messages."
+      : "No poison queue is configured.");
+  } else if (messages.length === 0) {
+    setText(empty, "Empty. No message has been poisoned.");
+  }
+  setHidden(byId("poison-scroll"), messages.length === 0);
+  keyed(byId("poison-rows"), messages, (m) => m.id, newPoisonRow, showPoisonRow);
+  const there = new Set(messages.map((m) => m.id));
+  for (const id of poison.picked) if (!there.has(id)) poison.picked.delete(id);
+  const paged = poison.offset > 0 || Boolean(page?.more);
+  setHidden(byId("poison-pager"), !paged);
+  if (paged) {
+    setText(byId("poison-range"), `${count(poison.offset + 1)} to ${count(poison.offset + messages.length)}`);
+    byId("poison-prev").disabled = poison.offset === 0;
+    byId("poison-next").disabled = !page.more;
+  }
+  showActions();
+}
+
+function newPoisonRow(m) {
+  const cell = (name, label, ...children) => make("td", { class: name, role: "cell", ...(label ? { "data-label": label } : {}) }, ...children);
+  const pick = make("input", { type: "checkbox" });
+  pick.setAttribute("aria-label", `Select message ${m.id}`);
+  pick.addEventListener("change", () => {
+    if (pick.checked) poison.picked.add(m.id);
+    else poison.picked.delete(m.id);
+    showActions();
+  });
+  const button = make("button", { type: "button", text: "Replay" });
+  button.setAttribute("aria-label", `Replay message ${m.id}`);
+  button.addEventListener("click", () => replay([m.id]));
+  const row = make("tr", { role: "row" },
+    cell("pick", "", pick),
+    cell("", "", make("strong", { class: "ext type", dir: "auto" }), make("span", { class: "sub ext file", dir: "auto" }), make("span", { class: "sub ext where" })),
+    cell("reason", "", make("span", { class: "class" }), make("span", { class: "sub ext text", dir: "auto" })),
+    cell("by", "Route", make("span", { class: "ext route", dir: "auto" })),
+    cell("num", "Size", make("span", { class: "size" })),
+    cell("num", "Attempts", make("span", { class: "attempts" })),
+    cell("when", "First, last", make("span", { class: "first" }), make("span", { class: "sub last" })),
+    cell("act", "", button));
+  row.dataset.id = m.id;
+  return row;
+}
+
+function showPoisonRow(row, m) {
+  const part = (name) => row.querySelector(`.${name}`);
+  setText(part("type"), m.message_type || "no message type");
+  setText(part("file"), m.filename ?? "");
+  setHidden(part("file"), !m.filename);
+  setText(part("where"), [`ID ${m.id}`, m.tenant && `tenant ${m.tenant}`].filter(Boolean).join(", "));
+  setText(part("class"), m.foreign ? "foreign" : m.class || "unknown");
+  setText(part("text"), m.foreign ? "No router wrote this message; it cannot be replayed." : m.reason || "no reason given");
+  setText(part("route"), m.route || "unknown");
+  setText(part("size"), bytes(m.size));
+  setText(part("attempts"), m.count > 1 ? `${count(m.attempts)} in ${count(m.count)} rounds` : count(m.attempts));
+  const [first, last] = [time(m.first), time(m.last)];
+  setText(part("first"), first ? stamp(first) : "unknown");
+  setText(part("last"), last && last !== first ? stamp(last) : "");
+}
+
+function showActions() {
+  if (!latest) return;
+  const can = latest.replay && latest.poison_browsable;
+  setHidden(byId("replay-form"), !can);
+  setHidden(byId("replay-off"), latest.replay || !latest.poison_browsable);
+  const token = byId("token").value !== "";
+  for (const row of byId("poison-rows").children) {
+    const message = poison.shown.find((m) => m.id === row.dataset.id);
+    const allowed = can && !message?.foreign;
+    setHidden(row.querySelector("button"), !allowed);
+    row.querySelector("button").disabled = !token || poison.busy;
+    const pick = row.querySelector(".pick input");
+    setHidden(pick, !allowed);
+    pick.checked = poison.picked.has(row.dataset.id);
+  }
+  setHidden(byId("pick-all"), !can);
+  const pickable = poison.shown.filter((m) => !m.foreign).length;
+  byId("pick-all").checked = pickable > 0 && poison.picked.size === pickable;
+  byId("pick-all").indeterminate = poison.picked.size > 0 && poison.picked.size < pickable;
+  const button = byId("replay-selected");
+  button.disabled = !token || poison.busy || poison.picked.size === 0;
+  setText(button, poison.busy ? "Replaying …" : poison.picked.size ? `Replay selected (${poison.picked.size})` : "Replay selected");
+}
+
+function showResult(tone, text) {
+  const result = byId("replay-result");
+  result.dataset.tone = tone;
+  setHidden(result, !text);
+  setText(result, text);
+}
+
+const OUTCOMES = {
+  delivered: "delivered", duplicate: "already handled", poisoned: "failed again, back in the queue", kept: "stayed in the queue", gone: "no longer in the queue",
+};
+
+async function replay(ids) {
+  if (poison.busy || ids.length === 0) return;
+  poison.busy = true;
+  showResult("idle", `Replaying ${ids.length === 1 ? `message ${ids[0]}` : `${ids.length} messages`} …`);
+  showActions();
+  try {
+    const answer = await ask("api/poison/replay", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${byId("token").value}` },
+      body: JSON.stringify({ ids }),
+    }, 120000);
+    const sums = new Map();
+    for (const r of answer.results) sums.set(r.outcome, (sums.get(r.outcome) ?? 0) + 1);
+    const lines = [[...sums].map(([outcome, n]) => `${n} ${OUTCOMES[outcome] ?? outcome}`).join("; ")];
+    for (const r of answer.results) if (r.reason) lines.push(`Message ${r.id}: ${r.reason}`);
+    if (answer.error) lines.push(`Ended early: ${answer.error}. ${ids.length - answer.results.length} not tried.`);
+    const well = !answer.error && answer.results.every((r) => r.outcome === "delivered" || r.outcome === "duplicate");
+    showResult(well ? "good" : "warn", lines.filter(Boolean).join("\n"));
+    for (const r of answer.results) poison.picked.delete(r.id);
+  } catch (err) {
+    showResult("bad", err instanceof Refused ? `Refused: ${err.message}.` : `No response: ${err.message}. Messages in progress may have been replayed.`);
+  } finally {
+    poison.busy = false;
+    showActions();
+    loadPoison();
+  }
+}
+
+byId("replay-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  replay([...poison.picked]);
+});
+byId("token").addEventListener("input", showActions);
+byId("pick-all").addEventListener("change", (event) => {
+  poison.picked = new Set(event.target.checked ? poison.shown.filter((m) => !m.foreign).map((m) => m.id) : []);
+  showActions();
+});
+function turnPage(by) {
+  poison.offset = Math.max(0, poison.offset + by);
+  poison.picked.clear();
+  loadPoison();
+}
+byId("poison-prev").addEventListener("click", () => turnPage(-PAGE_SIZE));
+byId("poison-next").addEventListener("click", () => turnPage(PAGE_SIZE));
+
+// ---------------------------------------------------------------- tenants
+
+const tenants = { at: 0, seen: "" };
+
+async function loadTenants() {
+  tenants.at = performance.now();
+  const empty = byId("tenants-empty");
+  try {
+    const list = (await ask("api/tenants")).tenants;
+    const endpoints = list.reduce((sum, t) => sum + t.endpoints.length, 0);
+    setText(byId("tenants-count"), list.length ? `${count(list.length)} ${list.length === 1 ? "tenant" : "tenants"}, ${count(endpoints)} ${endpoints === 1 ? "endpoint" : "endpoints"}` : "");
+    setHidden(empty, list.length > 0);
+    setText(empty, "No tenant has authorized the application yet.");
+    keyed(byId("tenants"), list, (t) => t.id, newTenant, showTenant);
+  } catch (err) {
+    setText(empty, `Tenants unavailable: ${err.message}`);
+    setHidden(empty, false);
+  }
+}
+
+function newTenant() {
+  const head = make("tr", { role: "row" }, ...["Endpoint", "Type", "Sends", "Receives", "Connected now"].map((text) => make("th", { scope: "col", role: "columnheader", text })));
+  return make("div", { class: "panel tenant" },
+    make("details", { open: "" },
+      make("summary", {}, make("span", { class: "ext id" }), make("span", { class: "muted small ext scopes" })),
+      make("div", { class: "scroll" }, make("table", { role: "table", class: "cards" }, make("thead", { role: "rowgroup" }, head), make("tbody", { role: "rowgroup" })))));
+}
+
+function showTenant(node, tenant) {
+  setText(node.querySelector(".id"), `Tenant ${tenant.id}`);
+  setText(node.querySelector(".scopes"), (tenant.scopes ?? []).join(", "));
+  keyed(node.querySelector("tbody"), tenant.endpoints, (e) => e.id, () => make("tr", { role: "row" },
+    make("td", { role: "cell" }, make("strong", { class: "ext name", dir: "auto" }), make("span", { class: "tag", text: "ours" }), make("span", { class: "sub ext external" })),
+    make("td", { role: "cell", "data-label": "Type" }, make("span", { class: "ext kind" })),
+    make("td", { role: "cell", "data-label": "Sends" }, make("ul", { class: "types sends" })),
+    make("td", { role: "cell", "data-label": "Receives" }, make("ul", { class: "types receives" })),
+    make("td", { role: "cell", "data-label": "Connected now" }, make("span", { class: "routed" }))), showEndpoint);
+}
+
+function showEndpoint(row, e) {
+  setText(row.querySelector(".name"), e.name || "unnamed");
+  setHidden(row.querySelector(".tag"), !e.mine);
+  setText(row.querySelector(".external"), e.external_id || e.id);
+  setText(row.querySelector(".kind"), e.type.replaceAll("_", " "));
+  for (const [name, list] of [["sends", e.sends], ["receives", e.receives]]) {
+    keyed(row.querySelector(`.${name}`), [...new Set(list ?? [])], (t) => t, (t) => make("li", { class: "ext", text: t }), () => {});
+  }
+  const routed = e.routed_to === undefined ? "" : `sends to ${count(e.routed_to)}, receives from ${count(e.routed_from)}`;
+  setText(row.querySelector(".routed"), routed || "–");
+}
+
+// ---------------------------------------------------------------- the loop
+
+let lastAnswer = 0;
+let timer = 0;
+let looking = false;
+
+function showStatus(status) {
+  latest = status;
+  remember(status);
+  setText(byId("name"), status.name ?? "");
+  document.title = `${status.state === "running" ? "" : `(${status.state}) `}${status.name || "agrimill"}`;
+  const up = time(status.started);
+  setText(byId("subtitle"), [`agrimill ${status.version ?? ""}`.trim(), up && `up for ${short(time(status.time) - up)}`].filter(Boolean).join(" · "));
+  setState(byId("state"), status.state, status.state);
+  const trouble = [status.error && `The pipeline stopped: ${status.error}`, status.config?.error && `The configuration was not reloaded: ${status.config.error}`,
+    status.dedup && !status.dedup.up && `The dedup store (${status.dedup.store}) has been failing for ${short(time(status.time) - time(status.dedup.since))}: ${status.dedup.error}`].filter(Boolean).join(" — ");
+  setText(byId("trouble").querySelector("p"), trouble);
+  setHidden(byId("trouble"), !trouble);
+  setHidden(byId("metrics"), !status.metrics);
+  setText(byId("poison-where"), status.poison.sink ? `topic ${status.poison.topic} in ${status.poison.sink}` : "");
+  showTiles(status);
+  showFlow(status);
+  showActions();
+}
+
+async function look() {
+  if (looking) return;
+  looking = true;
+  clearTimeout(timer);
+  try {
+    const status = await ask("api/status");
+    lastAnswer = Date.now();
+    setHidden(byId("gone"), true);
+    byId("main").classList.remove("stale");
+    setText(byId("updated"), `updated ${new Date(lastAnswer).toLocaleTimeString()}`);
+    showStatus(status);
+    lookAround(status);
+  } catch (err) {
+    showGone(err);
+  }
+  looking = false;
+  timer = setTimeout(look, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
+}
+
+// lookAround reads what costs more, when something happened and now and then.
+function lookAround(status) {
+  const now = performance.now();
+  const happened = `${status.started} ${total(status, "poisoned")} ${status.poison_browsable}`;
+  if (happened !== poison.seen || now - poison.at > QUEUE_MS) {
+    poison.seen = happened;
+    loadPoison();
+  }
+  const stream = `${status.started} ${status.gateway.state} ${status.gateway.reconnects}`;
+  if (stream !== tenants.seen || now - tenants.at > TENANTS_MS) {
+    tenants.seen = stream;
+    loadTenants();
+  }
+}
+
+function showGone(err) {
+  const since = lastAnswer ? ` since ${new Date(lastAnswer).toLocaleTimeString()}` : "";
+  const why = err instanceof Refused ? ` (${err.message})` : "";
+  setText(byId("gone").querySelector("p"), `No response from agrimill${since}${why}. The data shown is out of date. Retrying every second.`);
+  setHidden(byId("gone"), false);
+  byId("main").classList.add("stale");
+  setState(byId("state"), "gone", "no response");
+  document.title = "(no response) agrimill";
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) look();
+});
+new ResizeObserver(drawWires).observe(byId("flow"));
+look();

@@ -1,0 +1,229 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+)
+
+const (
+	defaultPageSize = 25
+	maxPageSize     = 100
+	maxReplayIDs    = 100
+	// listTimeout bounds reading the queue, which takes a request per message. maxListings
+	// bounds the number of concurrent readers.
+	listTimeout = 10 * time.Second
+	maxListings = 2
+)
+
+// errStopping is why a replay is interrupted.
+var errStopping = errors.New("agrimill is stopping")
+
+func (s *Server) servePoison(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	offset, err1 := number(query.Get("offset"), 0, 0, 1<<31-1)
+	limit, err2 := number(query.Get("limit"), defaultPageSize, 1, maxPageSize)
+	if err1 != nil || err2 != nil {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("offset must be a number from 0, limit a number from 1 to %d", maxPageSize))
+		return
+	}
+	store := s.source.PoisonStore()
+	if store == nil {
+		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
+	defer cancel()
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
+		return
+	}
+	page, err := poisonPage(ctx, store, offset, limit)
+	if err != nil {
+		writeProblem(w, http.StatusBadGateway, redact(err))
+		return
+	}
+	writeJSON(w, http.StatusOK, page)
+}
+
+func number(text string, whenEmpty, least, most int) (int, error) {
+	if text == "" {
+		return whenEmpty, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err == nil && (n < least || n > most) {
+		err = strconv.ErrRange
+	}
+	return n, err
+}
+
+func poisonPage(ctx context.Context, store router.PoisonStore, offset, limit int) (PoisonPage, error) {
+	page := PoisonPage{Offset: offset, Messages: []PoisonedRecord{}}
+	place := 0
+	for poisoned, err := range store.Messages(ctx) {
+		switch {
+		case err != nil:
+			return page, err
+		case place < offset:
+		case len(page.Messages) == limit:
+			page.More = true
+			return page, nil
+		default:
+			page.Messages = append(page.Messages, newRecord(poisoned))
+		}
+		place++
+	}
+	return page, nil
+}
+
+func newRecord(p router.Poisoned) PoisonedRecord {
+	meta := p.Message.Metadata
+	_, ours := router.ParsePoisoned(p.Message)
+	record := PoisonedRecord{
+		ID: p.ID, Route: p.Route, Topic: p.Topic, Reason: p.Reason, Class: p.Class,
+		MessageType: meta[gateway.KeyMessageType], Tenant: meta[gateway.KeyTenantID],
+		Endpoint: meta[gateway.KeyReceivingEndpointID], Filename: meta[gateway.KeyFilename],
+		Size: int64(len(p.Message.Payload)), Attempts: p.Attempts, Count: p.Count, First: p.First, Last: p.Last,
+		Foreign: !ours,
+	}
+	if meta[gateway.KeyPayloadMode] != "" {
+		record.Size = -1
+		if size, err := strconv.ParseInt(meta[gateway.KeyPayloadSize], 10, 64); err == nil && size >= 0 {
+			record.Size = size
+		}
+	}
+	return record
+}
+
+func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
+	if !s.token.configured() {
+		writeProblem(w, http.StatusForbidden, "replay is disabled: no token is configured")
+		return
+	}
+	switch s.token.check(r) {
+	case limited:
+		w.Header().Set("Retry-After", strconv.Itoa(int(tokenInterval/time.Second)))
+		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens; try again later")
+		return
+	case refused:
+		// Only wrong tokens are logged, so that requests without one cannot flood the log.
+		s.log.Warn("admin: rejected a replay with a wrong token", "remote", r.RemoteAddr)
+		fallthrough
+	case missing:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
+		writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
+		return
+	case accepted:
+	}
+	ids, status, err := replayIDs(r)
+	if err != nil {
+		writeProblem(w, status, err.Error())
+		return
+	}
+	store := s.source.PoisonStore()
+	if store == nil {
+		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
+		return
+	}
+	select {
+	case s.replaying <- struct{}{}:
+		defer func() { <-s.replaying }()
+	default:
+		writeProblem(w, http.StatusConflict, "another replay is in progress")
+		return
+	}
+	// The response may take as long as the replay. A writer without deadlines has none to
+	// extend.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.config.ReplayTimeout + writeTimeout))
+	ctx, interrupt := context.WithCancelCause(r.Context())
+	defer interrupt(nil)
+	defer context.AfterFunc(s.background, func() { interrupt(errStopping) })()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.config.ReplayTimeout,
+		fmt.Errorf("not finished within %s", s.config.ReplayTimeout))
+	defer cancel()
+	response := s.replay(ctx, ids)
+	s.log.Info("admin: poisoned messages replayed", "asked", len(ids), "tried", len(response.Results), "error", response.Error)
+	writeJSON(w, http.StatusOK, response)
+}
+
+// replayIDs reads the body. The error is suitable for the client.
+func replayIDs(r *http.Request) (ids []string, status int, err error) {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		return nil, http.StatusUnsupportedMediaType, errors.New("the body must be application/json")
+	}
+	var request ReplayRequest
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the body exceeds %d bytes", tooLarge.Limit)
+		}
+		return nil, http.StatusBadRequest, errors.New(`the body must look like {"ids": ["1", "2"]}`)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, http.StatusBadRequest, errors.New("the body must be a single JSON object")
+	}
+	seen := make(map[string]bool)
+	for _, id := range request.IDs {
+		if id == "" || seen[id] {
+			return nil, http.StatusBadRequest, errors.New("the IDs must be unique and not empty")
+		}
+		seen[id] = true
+	}
+	if len(request.IDs) == 0 || len(request.IDs) > maxReplayIDs {
+		return nil, http.StatusBadRequest, fmt.Errorf("between 1 and %d IDs are required", maxReplayIDs)
+	}
+	return request.IDs, http.StatusOK, nil
+}
+
+func (s *Server) replay(ctx context.Context, ids []string) ReplayResponse {
+	response := ReplayResponse{Results: []ReplayResult{}}
+	err := ReplayEach(ctx, s.source, ids, func(result ReplayResult) { response.Results = append(response.Results, result) })
+	response.Error = redact(err)
+	return response
+}
+
+// ReplayEach replays messages one by one, so that each has its own outcome, and passes the
+// outcomes to report. It stops at the first error that would affect further messages, too,
+// and returns it; that message and those after it stay in the queue. If ctx has ended, the
+// error is its cause.
+func ReplayEach(ctx context.Context, replayer Replayer, ids []string, report func(ReplayResult)) error {
+	for _, id := range ids {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		replayed, err := replayer.Replay(ctx, []string{id})
+		result := ReplayResult{ID: id, Outcome: ReplayDelivered}
+		switch {
+		case errors.Is(err, router.ErrNotInQueue):
+			result.Outcome = ReplayGone
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && router.Classify(err) == router.ClassPermanent:
+			result.Outcome, result.Reason = ReplayKept, redact(err)
+		case err != nil:
+			return err
+		case replayed.Kept > 0:
+			result.Outcome, result.Reason = ReplayKept, "no router wrote this message"
+		case replayed.Poisoned > 0:
+			result.Outcome, result.Reason = ReplayPoisoned, replayed.Reason
+		case replayed.Duplicates > 0:
+			result.Outcome = ReplayDuplicate
+		}
+		report(result)
+	}
+	return nil
+}

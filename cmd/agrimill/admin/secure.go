@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// contentSecurityPolicy restricts the page to this server. Trusted types make the browser
+// reject every way to turn text into HTML.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// secureHeaders sets the headers of every response.
+func secureHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", contentSecurityPolicy)
+		header.Set("Cache-Control", "no-store")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// checkHost rejects requests for other hosts. Otherwise a web site whose name resolves to
+// this machine (DNS rebinding) could read everything through the browser of someone on this
+// machine.
+func (s *Server) checkHost(next http.Handler) http.Handler {
+	hosts := make(map[string]bool)
+	for _, host := range s.config.Hosts {
+		hosts[normalHost(host)] = true
+	}
+	loopback := s.onLoopback()
+	if !loopback && len(hosts) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := hostOf(r.Host)
+		if !hosts[host] && !(loopback && isLoopback(host)) {
+			http.Error(w, "This server does not serve the requested host.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostOf returns the host of a Host header without its port.
+func hostOf(header string) string {
+	if host, _, err := net.SplitHostPort(header); err == nil {
+		header = host
+	}
+	return normalHost(header)
+}
+
+func normalHost(host string) string {
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().WithZone("").String()
+	}
+	host = strings.ToLower(host)
+	if name := strings.TrimSuffix(host, "."); !isLoopback(name) || name == "localhost" {
+		return name
+	}
+	return host // an address has no trailing dot
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// writeJSON responds with a value. A write error means that the client is gone, so there is
+// no one to report it to.
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// problem is the API's error response.
+type problem struct {
+	Error string `json:"error"`
+}
+
+func writeProblem(w http.ResponseWriter, status int, text string) {
+	writeJSON(w, status, problem{Error: text})
+}

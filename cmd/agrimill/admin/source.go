@@ -1,0 +1,371 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Source is the pipeline as the pages and probes see it. All methods are safe for
+// concurrent use.
+type Source interface {
+	// Snapshot returns the state of everything. Each open page requests it once a second,
+	// so it must not wait for the network.
+	Snapshot() Snapshot
+	// Live returns nil unless the pipeline has ended with an error, and then that error. It
+	// does not block. Its text is displayed and must be redacted.
+	Live() error
+	// Ready checks what the pipeline needs (the stream, each route, each sink, the dedup
+	// store) and returns one Check for each, including those that passed. It returns when
+	// ctx ends, with unfinished checks as failed. The server adds a check "pipeline" of
+	// State and Live if there is none.
+	Ready(ctx context.Context) []Check
+	// Tenants returns the tenants that the application is authorized for, as currently
+	// known to the pipeline. An error is displayed, redacted.
+	Tenants(ctx context.Context) ([]Tenant, error)
+	// PoisonStore returns the poison queue, nil if there is none or if its messages cannot
+	// be listed (Kafka).
+	PoisonStore() router.PoisonStore
+	Replayer
+}
+
+// Replayer handles poisoned messages again. It is safe for concurrent use.
+type Replayer interface {
+	// Replay handles messages again, see [router.Router.ReplaySelected]. The IDs
+	// are those of [Source.PoisonStore]. It ends with ctx.
+	Replay(ctx context.Context, ids []string) (router.ReplayReport, error)
+}
+
+// State is what the pipeline as a whole is doing.
+type State string
+
+// The states of the pipeline.
+const (
+	// StateStarting: not everything is set up yet.
+	StateStarting State = "starting"
+	// StateRunning: everything runs.
+	StateRunning State = "running"
+	// StateDegraded: it runs, but something is down. Messages wait.
+	StateDegraded State = "degraded"
+	// StateDraining: it is stopping and finishes the messages in flight.
+	StateDraining State = "draining"
+	// StateStopped: it has ended, or could not continue.
+	StateStopped State = "stopped"
+)
+
+// Snapshot is the state of a pipeline at one moment. It can be marshaled to JSON and
+// contains nothing secret: no credentials, no payloads, no query of an address.
+type Snapshot struct {
+	// Name is the operator's name for this agrimill, e.g. the host name.
+	Name string `json:"name"`
+	// Version is the version of the program.
+	Version string `json:"version"`
+	// Started is when the pipeline was started.
+	Started time.Time `json:"started"`
+	// Time is when the snapshot was taken. If zero, the server fills it in.
+	Time time.Time `json:"time"`
+	// State is the overall state. If empty, the server derives it from the parts.
+	State State `json:"state"`
+	// Config is the result of the last reload; zero if there was none.
+	Config ConfigState `json:"config,omitzero"`
+
+	// Gateway, Subscriber, Routes, Sinks, Dedup and Poison are the parts.
+	Gateway    Gateway    `json:"gateway"`
+	Subscriber Subscriber `json:"subscriber"`
+	Routes     []Route    `json:"routes"`
+	Sinks      []Sink     `json:"sinks"`
+	Dedup      Dedup      `json:"dedup,omitzero"`
+	Poison     Poison     `json:"poison"`
+}
+
+// ConfigState describes the last reload of the configuration.
+type ConfigState struct {
+	// LoadedAt is when a configuration was last applied.
+	LoadedAt time.Time `json:"loaded_at,omitzero"`
+	// Error is why the latest one was not applied; empty if it was.
+	Error string `json:"error,omitempty"`
+}
+
+// GatewayState is the state of the event stream.
+type GatewayState string
+
+// The states of the event stream.
+const (
+	// GatewayConnecting: not connected yet, without a known error.
+	GatewayConnecting GatewayState = "connecting"
+	// GatewayConnected: the stream is open.
+	GatewayConnected GatewayState = "connected"
+	// GatewayAwaitingHead: the stream is open, but the service has not sent anything yet,
+	// not even the response header.
+	GatewayAwaitingHead GatewayState = "awaiting head"
+	// GatewayDisconnected: the stream is closed; LastError says why.
+	GatewayDisconnected GatewayState = "disconnected"
+	// GatewayUnused: no route receives from the gateway.
+	GatewayUnused GatewayState = "unused"
+)
+
+// Gateway is the connection to the gateway.
+type Gateway struct {
+	// Host is host and port of the gateway.
+	Host string `json:"host"`
+	// State is the state of the event stream, and Since is when it began.
+	State GatewayState `json:"state"`
+	Since time.Time    `json:"since,omitzero"`
+	// Reconnects counts connections after the first one.
+	Reconnects int64 `json:"reconnects"`
+	// LastError is why the stream last ended or could not be opened, redacted.
+	LastError string `json:"last_error,omitempty"`
+	// RefusedSince is when the gateway started to refuse the stream with 400 or 403, and
+	// EndsAt is when the pipeline will end if that continues; zero if it does not refuse.
+	RefusedSince time.Time `json:"refused_since,omitzero"`
+	EndsAt       time.Time `json:"ends_at,omitzero"`
+	// Intermediaries are the operations that something in between, such as an ingress,
+	// answers instead of the gateway.
+	Intermediaries []Intermediary `json:"intermediaries,omitempty"`
+	// RateLimited says that requests wait because the service asked for it;
+	// RateLimitedUntil is until when, zero if unknown.
+	RateLimited      bool      `json:"rate_limited"`
+	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
+}
+
+// Intermediary is an operation that something in between answers.
+type Intermediary struct {
+	// Operation is the operation that was called, e.g. "send message".
+	Operation string `json:"operation"`
+	// Since is the time of the first such response, Status and ContentType are those of the
+	// latest.
+	Since       time.Time `json:"since"`
+	Status      int       `json:"status"`
+	ContentType string    `json:"content_type,omitempty"`
+}
+
+// IntermediariesFrom converts what a client of the gateway reports.
+func IntermediariesFrom(state gateway.IntermediaryState) []Intermediary {
+	var list []Intermediary
+	for _, a := range state.Now {
+		list = append(list, Intermediary{Operation: a.Operation, Since: a.Since, Status: a.StatusCode, ContentType: a.ContentType})
+	}
+	return list
+}
+
+// GatewayFrom fills a Gateway, except for Host, Intermediaries and the rate limit.
+func GatewayFrom(stream subscriber.StreamState) Gateway {
+	g := Gateway{
+		State: GatewayConnecting, Since: stream.Since,
+		Reconnects: max(stream.Connects-1, 0), LastError: router.RedactError(stream.LastError, nil),
+		RefusedSince: stream.RefusedSince, EndsAt: stream.EndsAt,
+	}
+	switch {
+	case stream.AwaitingHead:
+		g.State = GatewayAwaitingHead
+	case stream.Connected:
+		g.State = GatewayConnected
+	case stream.LastError != nil:
+		g.State = GatewayDisconnected
+	}
+	return g
+}
+
+// Subscriber is [subscriber.Stats] as JSON. Counters count from startup.
+type Subscriber struct {
+	Received  int64 `json:"received"`
+	Delivered int64 `json:"delivered"`
+	Confirmed int64 `json:"confirmed"`
+	// Joined counts events that were redelivered while they were open or confirmed.
+	Joined    int64 `json:"joined"`
+	Nacked    int64 `json:"nacked"`
+	Untaken   int64 `json:"untaken"`
+	Abandoned int64 `json:"abandoned"`
+	SetAside  int64 `json:"set_aside"`
+	Malformed int64 `json:"malformed"`
+	TooLarge  int64 `json:"too_large"`
+	// Quarantined counts events that went to the quarantine instead of a route, and
+	// QuarantineWaiting is how many are waiting for it now.
+	Quarantined       int64 `json:"quarantined"`
+	QuarantineWaiting int   `json:"quarantine_waiting"`
+	// Payload bytes, including redeliveries.
+	ReceivedBytes  int64 `json:"received_bytes"`
+	DeliveredBytes int64 `json:"delivered_bytes"`
+	// Rejected counts confirmations that the service will never accept, ConfirmFailures
+	// requests that are retried.
+	Rejected        int64 `json:"rejected"`
+	ConfirmFailures int64 `json:"confirm_failures"`
+
+	// What is open now: received but not yet acked, and acked but not yet accepted by the
+	// service. Max… are the limits, 0 if unknown.
+	InFlight             int   `json:"in_flight"`
+	InFlightBytes        int64 `json:"in_flight_bytes"`
+	Held                 int   `json:"held"`
+	PendingConfirmations int   `json:"pending_confirmations"`
+	MaxInFlight          int   `json:"max_in_flight,omitempty"`
+	MaxInFlightBytes     int64 `json:"max_in_flight_bytes,omitempty"`
+	// OldestUnconfirmed is when the oldest unconfirmed message arrived, zero if there is
+	// none.
+	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
+}
+
+// SubscriberFrom fills a Subscriber, except for the limits.
+func SubscriberFrom(stats subscriber.Stats) Subscriber {
+	oldest := stats.OldestInFlight
+	if !stats.OldestPending.IsZero() && (oldest.IsZero() || stats.OldestPending.Before(oldest)) {
+		oldest = stats.OldestPending
+	}
+	return Subscriber{
+		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
+		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
+		SetAside: stats.SetAside, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
+		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
+		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
+		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
+		PendingConfirmations: stats.PendingConfirmations, OldestUnconfirmed: oldest,
+	}
+}
+
+// Direction is the direction of a route.
+type Direction string
+
+// The directions of a route.
+const (
+	// FromGateway: from the gateway, through the subscriber, to a sink.
+	FromGateway Direction = "from_gateway"
+	// ToGateway: from a broker to the gateway.
+	ToGateway Direction = "to_gateway"
+)
+
+// Route is one route. Its JSON also has the fields of [router.RouteHealth].
+type Route struct {
+	router.RouteHealth
+	Direction Direction `json:"direction"`
+	From      Place     `json:"from"`
+	To        Place     `json:"to"`
+	// Backlog is how many messages are waiting in the source of the route (a consumer's
+	// lag); nil if unknown.
+	Backlog *int64 `json:"backlog,omitempty"`
+}
+
+// Place is one end of a route.
+type Place struct {
+	// Kind is gateway, nats, kafka, blob or log.
+	Kind string `json:"kind"`
+	// Sink is the name of the sink ([Sink].Name), empty if it is not a sink.
+	Sink string `json:"sink,omitempty"`
+	// Detail is the part of it, e.g. an event type, a topic or its template, a subject, an
+	// endpoint.
+	Detail string `json:"detail,omitempty"`
+}
+
+// Sink is one sink, as of its last check.
+type Sink struct {
+	// Name is the name in the configuration; Kind is nats, kafka, blob or log.
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// Target is where it is, e.g. host and port or a bucket.
+	Target string `json:"target,omitempty"`
+	// Up says whether it passed the check at CheckedAt. Before the first check CheckedAt is
+	// zero.
+	Up        bool      `json:"up"`
+	CheckedAt time.Time `json:"checked_at,omitzero"`
+	// Error is why it is not up, redacted.
+	Error string `json:"error,omitempty"`
+	// Durability is what a stored message survives ([sinks.Durability]).
+	Durability     string `json:"durability,omitempty"`
+	DurabilityNote string `json:"durability_note,omitempty"`
+}
+
+// Dedup is the dedup store, as of its last check; zero if there is none, or it was not
+// checked yet.
+type Dedup struct {
+	// Store is memory, bbolt or nats_kv, and Target is where it is, empty for memory.
+	Store  string `json:"store"`
+	Target string `json:"target,omitempty"`
+	// Up says whether it works. If it cannot be read, the routes wait for it; if it cannot
+	// be written, redelivered messages may be stored again.
+	Up bool `json:"up"`
+	// Since is when it went down, and Error is why, redacted.
+	Since time.Time `json:"since,omitzero"`
+	Error string    `json:"error,omitempty"`
+}
+
+// Poison describes the poison queue.
+type Poison struct {
+	// Sink is the name of its sink, empty if there is no queue.
+	Sink  string `json:"sink,omitempty"`
+	Kind  string `json:"kind,omitempty"` // of the sink
+	Topic string `json:"topic,omitempty"`
+	// Depth is how many messages are in the queue, as reported by the broker, so that it
+	// outlives the process; nil if unknown. DepthNote explains its meaning, or why it is
+	// unknown, where that is not obvious.
+	Depth     *int64 `json:"depth,omitempty"`
+	DepthNote string `json:"depth_note,omitempty"`
+}
+
+// Check is one thing that the pipeline needs.
+type Check struct {
+	// Name is unique among the checks, e.g. "gateway", "sink farm" or "route orders".
+	Name string `json:"name"`
+	// OK is also true for a failure that is too recent to count.
+	OK bool `json:"ok"`
+	// Message says what is wrong, redacted, or what was found.
+	Message string `json:"message,omitempty"`
+	// Since is when it started to fail; zero if it does not fail.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Tenant is a tenant with the endpoints that the application can see in it.
+type Tenant struct {
+	ID string `json:"id"`
+	// Scopes of the authorizations, if known.
+	Scopes    []string   `json:"scopes,omitempty"`
+	Endpoints []Endpoint `json:"endpoints"`
+}
+
+// Endpoint is one endpoint of a tenant.
+type Endpoint struct {
+	ID         string `json:"id"`
+	ExternalID string `json:"external_id,omitempty"`
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	// Mine says that it belongs to this application.
+	Mine bool `json:"mine"`
+	// Sends and Receives are message types of its capabilities.
+	Sends    []string `json:"sends"`
+	Receives []string `json:"receives"`
+	// RoutedTo and RoutedFrom count the endpoints that it can currently send to and receive
+	// from; nil for endpoints of other applications, for which that is unknown.
+	RoutedTo   *int `json:"routed_to,omitempty"`
+	RoutedFrom *int `json:"routed_from,omitempty"`
+}
+
+// TenantsFrom converts the gateway's list. scopes may be nil; [gateway.Directory.Scopes]
+// provides it.
+func TenantsFrom(list []gateway.TenantInfo, scopes func(tenantID string) []string) []Tenant {
+	tenants := make([]Tenant, 0, len(list))
+	for _, info := range list {
+		tenant := Tenant{ID: info.TenantID, Endpoints: make([]Endpoint, 0, len(info.Endpoints))}
+		if scopes != nil {
+			tenant.Scopes = scopes(info.TenantID)
+		}
+		for _, endpoint := range info.Endpoints {
+			tenant.Endpoints = append(tenant.Endpoints, endpointFrom(endpoint))
+		}
+		tenants = append(tenants, tenant)
+	}
+	return tenants
+}
+
+func endpointFrom(info gateway.TenantEndpointInfo) Endpoint {
+	endpoint := Endpoint{
+		ID: info.ID, ExternalID: info.ExternalID, Name: info.Name, Type: string(info.EndpointType),
+		Mine:  info.OwnedByYourApplication,
+		Sends: info.Capabilities.CanSend, Receives: info.Capabilities.CanReceive,
+	}
+	if info.RoutedEndpoints != nil {
+		to, from := len(info.RoutedEndpoints.CanSendTo), len(info.RoutedEndpoints.CanReceiveFrom)
+		endpoint.RoutedTo, endpoint.RoutedFrom = &to, &from
+	}
+	return endpoint
+}

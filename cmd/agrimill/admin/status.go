@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+func redact(err error) string { return router.RedactError(err, nil) }
+
+func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, s.status())
+}
+
+func (s *Server) status() Status {
+	snapshot := s.source.Snapshot()
+	err := s.source.Live()
+	if snapshot.Time.IsZero() {
+		snapshot.Time = s.config.Now()
+	}
+	switch {
+	case err != nil:
+		snapshot.State = StateStopped
+	case snapshot.State == "":
+		snapshot.State = deriveState(snapshot)
+	}
+	// Lists are never null in JSON.
+	if snapshot.Routes == nil {
+		snapshot.Routes = []Route{}
+	}
+	if snapshot.Sinks == nil {
+		snapshot.Sinks = []Sink{}
+	}
+	return Status{
+		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.token.configured(),
+		Metrics: s.config.Gatherer != nil, Error: redact(err),
+	}
+}
+
+// deriveState derives the overall state from the parts.
+func deriveState(snapshot Snapshot) State {
+	switch {
+	case len(snapshot.Routes) > 0 && !slices.ContainsFunc(snapshot.Routes, func(r Route) bool { return r.State != router.StateStopped }):
+		return StateStopped
+	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool {
+		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded || r.State == router.StateStopped
+	}),
+		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
+		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up,
+		snapshot.Gateway.State == GatewayDisconnected, len(snapshot.Gateway.Intermediaries) > 0,
+		snapshot.Config.Error != "":
+		return StateDegraded
+	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool { return r.State == router.StateStarting }),
+		snapshot.Gateway.State == GatewayConnecting:
+		return StateStarting
+	}
+	return StateRunning
+}
+
+func (s *Server) serveTenants(w http.ResponseWriter, r *http.Request) {
+	tenants, err := s.source.Tenants(r.Context())
+	if err != nil {
+		writeProblem(w, http.StatusBadGateway, redact(err))
+		return
+	}
+	if tenants == nil {
+		tenants = []Tenant{}
+	}
+	writeJSON(w, http.StatusOK, TenantList{Tenants: tenants})
+}

@@ -1,0 +1,100 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+)
+
+// noArguments accepts only flags.
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+// exactly accepts one argument besides flags.
+func exactly(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("expected exactly one %s, got %d", what, len(args))
+		}
+		return nil
+	}
+}
+
+// choice defines a flag that accepts only certain values.
+func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
+	cmd.Flags().Func(name, usage, func(given string) error {
+		if !slices.Contains(allowed, given) {
+			return fmt.Errorf("must be %s", strings.Join(allowed, " or "))
+		}
+		*value = given
+		return nil
+	})
+	completeFlag(cmd, name, cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeFlag sets what the shell offers as the value of a flag.
+func completeFlag(cmd *cobra.Command, name string, values cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(name, values) // fails only for an undefined flag
+}
+
+// wildcards compiles a pattern in which * matches any characters and ? exactly one.
+func wildcards(text string) *regexp.Regexp {
+	pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
+	return regexp.MustCompile("(?s)^" + pattern + "$")
+}
+
+// maxDays fits into a time.Duration.
+const maxDays = 100_000
+
+// parseSince parses a time, a day (in UTC), or a duration before now; d is 24 hours.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		if !(n >= 0 && n <= maxDays) { // rejects NaN, too
+			n = -1
+		}
+		d = time.Duration(n * 24 * float64(time.Hour))
+	}
+	if err != nil || d < 0 {
+		return time.Time{}, errors.New("must be a duration such as 90m or 2d, a day such as 2026-11-20, or a time such as 2026-11-20T08:00:00Z")
+	}
+	return now.Add(-d), nil
+}
+
+// limited returns a context that ends after --timeout; 0 means never.
+func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished within %s (--timeout)", timeout))
+}
+
+// checkUUID checks an ID before any request is made.
+func checkUUID(flag, value string) error {
+	if !isUUID(value) {
+		return usagef("%s must be a UUID", flag)
+	}
+	return nil
+}
+
+// isUUID accepts only the usual form: urn:uuid:… is an external ID.
+func isUUID(text string) bool { return len(text) == 36 && uuid.Validate(text) == nil }

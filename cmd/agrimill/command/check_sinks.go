@@ -1,0 +1,385 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"gocloud.dev/blob"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// sinkProbes returns the checks of the sinks.
+func (c *checker) sinkProbes() []probe {
+	var list []probe
+	for _, name := range slices.Sorted(maps.Keys(c.cfg.Sinks)) {
+		sink := c.cfg.Sinks[name]
+		var run func(ctx context.Context) (finding, error)
+		switch {
+		case sink.NATS != nil:
+			run = func(ctx context.Context) (finding, error) { return c.nats(ctx, name, *sink.NATS) }
+		case sink.Kafka != nil:
+			run = func(ctx context.Context) (finding, error) { return c.kafka(ctx, name, *sink.Kafka) }
+		case sink.Blob != nil:
+			run = func(ctx context.Context) (finding, error) { return bucket(ctx, string(sink.Blob.URL)) }
+		default:
+			run = func(context.Context) (finding, error) { return finding{detail: "writes to standard output"}, nil }
+		}
+		list = append(list, probe{"sinks", name, run})
+	}
+	return list
+}
+
+// nats connects a sink and looks at its stream without creating or changing it.
+func (c *checker) nats(ctx context.Context, name string, cfg config.NATS) (finding, error) {
+	settings, err := cfg.SinkConfig(name)
+	if err != nil {
+		return finding{}, err
+	}
+	settings.Provision = nats.ProvisionNone
+	settings.ConnectTimeout = min(settings.ConnectTimeout, c.timeout)
+	sink, err := nats.New(settings, nil)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != nats.ProvisionNone:
+		return finding{detail: "stream " + cfg.Stream + " will be created"}, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return finding{}, advise(err, "create stream %s with the subject %s.>, or set provision: create", cfg.Stream, cfg.SubjectPrefix)
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	defer func() { _ = sink.Close() }() // only read
+	if err := sink.Health(ctx); err != nil {
+		return finding{}, natsAdvice(err)
+	}
+	return durable(sink.Describe(), "stream "+cfg.Stream+" exists"), nil
+}
+
+// durable adds the durability that a sink reports.
+func durable(d sinks.Description, detail string) finding {
+	found := finding{detail: detail + "; durability: " + d.Durability.String()}
+	if d.Durability == sinks.DurabilityMemory || d.Durability == sinks.DurabilityNone {
+		found.warn = d.DurabilityNote
+	}
+	return found
+}
+
+// natsAdvice adds advice to an error of a NATS server.
+func natsAdvice(err error) error {
+	switch {
+	case errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired), errors.Is(err, natsgo.ErrPermissionViolation):
+		return advise(err, "the server rejects the credentials: check user and password, token, credentials_file or nkey_seed_file, and their permissions")
+	case errors.Is(err, natsgo.ErrNoServers), errors.Is(err, natsgo.ErrTimeout), unreachable(err):
+		return advise(err, "is the server running, and is it reachable from here?")
+	case errors.Is(err, natsgo.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return advise(err, "the server runs without JetStream: start it with --jetstream")
+	case errors.Is(err, nats.ErrStream):
+		return advise(err, "correct stream or subject_prefix, or the stream")
+	}
+	return err
+}
+
+func unreachable(err error) bool {
+	var network net.Error
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &network)
+}
+
+// kafka connects a sink and looks for the topics that it does not create.
+func (c *checker) kafka(ctx context.Context, name string, cfg config.Kafka) (finding, error) {
+	settings, err := cfg.SinkConfig(name)
+	if err != nil {
+		return finding{}, err
+	}
+	settings.ConnectTimeout = min(settings.ConnectTimeout, c.timeout)
+	sink, err := kafka.New(settings, nil)
+	if err != nil {
+		return finding{}, kafkaAdvice(err)
+	}
+	defer func() { _ = sink.Close() }() // nothing was written
+	if err := sink.Health(ctx); err != nil {
+		return finding{}, kafkaAdvice(err)
+	}
+	topics := c.fixedTopics(name, cfg)
+	if cfg.Provision != kafka.ProvisionNone || len(topics) == 0 {
+		return durable(sink.Describe(), "the cluster responds"), nil
+	}
+	connection, err := cfg.Connection()
+	if err != nil {
+		return finding{}, err
+	}
+	if err := topicsExist(connection, topics, settings.ConnectTimeout); err != nil {
+		return finding{}, err
+	}
+	return durable(sink.Describe(), "the cluster has the "+plural(len(topics), "topic")+" whose names are fixed"), nil
+}
+
+// fixedTopics returns the Kafka topics whose names do not depend on a message.
+func (c *checker) fixedTopics(name string, cfg config.Kafka) []string {
+	var topics []string
+	add := func(topic string) {
+		if cfg.TopicPrefix != kafka.NoTopicPrefix {
+			topic = cfg.TopicPrefix + "." + topic
+		}
+		if !strings.ContainsAny(topic, "{}") && !slices.Contains(topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	for _, route := range c.cfg.Routes {
+		if route.To.Sink == name {
+			add(route.To.Topic)
+		}
+	}
+	if c.cfg.Poison.Sink == name {
+		add(c.cfg.Poison.Topic)
+	}
+	return topics
+}
+
+// topicsExist checks that a cluster has the topics.
+func topicsExist(connection kafka.Connection, topics []string, timeout time.Duration) error {
+	settings := connection.ClientConfig()
+	settings.Net.DialTimeout, settings.Net.ReadTimeout, settings.Net.WriteTimeout = timeout, timeout, timeout
+	settings.Metadata.Full = false
+	settings.Metadata.AllowAutoTopicCreation = false
+	settings.Metadata.Retry.Max = 0
+	client, err := sarama.NewClient(connection.Brokers, settings)
+	if err != nil {
+		return kafkaAdvice(err)
+	}
+	defer func() { _ = client.Close() }() // nothing is under way
+	var missing []string
+	for _, topic := range topics {
+		switch _, err := client.Partitions(topic); {
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+			missing = append(missing, topic)
+		case err != nil:
+			return kafkaAdvice(fmt.Errorf("topic %s: %w", topic, err))
+		}
+	}
+	if len(missing) > 0 {
+		return advise(fmt.Errorf("no topic %s", strings.Join(missing, ", ")), "create it")
+	}
+	return nil
+}
+
+// kafkaAdvice adds advice to an error of a Kafka cluster.
+func kafkaAdvice(err error) error {
+	switch {
+	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
+		return advise(err, "the brokers reject the credentials: check sasl.mechanism, sasl.user and sasl.password")
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
+		return advise(err, "the user is not allowed to: check the ACLs of the cluster")
+	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sinks.ErrUnavailable), unreachable(err):
+		return advise(err, "are the brokers running, and are they reachable from here under the names in advertised.listeners, too? Do they require tls or sasl, and are the credentials right?")
+	}
+	return err
+}
+
+// bucket checks a bucket without creating a directory.
+func bucket(ctx context.Context, address string) (finding, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return finding{}, errors.New("the bucket address is not a URL")
+	}
+	if u.Scheme == "file" {
+		query := u.Query()
+		create := query.Get("create_dir") == "true"
+		query.Del("create_dir")
+		u.RawQuery = query.Encode()
+		if _, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
+			if create {
+				return finding{detail: "the directory will be created"}, nil
+			}
+			return finding{}, advise(err, "create the directory, or add ?create_dir=true to the URL")
+		}
+	}
+	opened, err := blob.OpenBucket(ctx, u.String())
+	if err != nil {
+		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+	}
+	defer func() { _ = opened.Close() }() // nothing was written
+	switch there, err := opened.IsAccessible(ctx); {
+	case err != nil:
+		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+	case !there:
+		return finding{}, advise(errors.New("no such bucket"), "create it")
+	}
+	return finding{detail: "the bucket exists"}, nil
+}
+
+// routeProbes returns the checks of the sources of routes and of the endpoints that they
+// send from.
+func (c *checker) routeProbes(gate *gatewayChecks) []probe {
+	var list []probe
+	for _, route := range c.cfg.Routes {
+		switch {
+		case route.From.NATS != nil:
+			list = append(list, probe{"routes", route.Name + " from", func(ctx context.Context) (finding, error) { return c.natsSource(ctx, *route.From.NATS) }})
+		case route.From.Kafka != nil:
+			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) {
+				source, err := route.From.Kafka.SourceConfig()
+				if err != nil {
+					return finding{}, err
+				}
+				if err := topicsExist(source.Connection, source.Topics, min(source.ConnectTimeout, c.timeout)); err != nil {
+					return finding{}, err
+				}
+				return finding{detail: plural(len(source.Topics), "topic") + " found"}, nil
+			}})
+		}
+		if route.To.Gateway != nil {
+			list = append(list, probe{"routes", route.Name + " to", func(context.Context) (finding, error) {
+				return gate.sender(config.ToGateway{Config: c.cfg.PublisherConfig(*route.To.Gateway), Type: route.To.Gateway.Type})
+			}})
+		}
+	}
+	return list
+}
+
+// connect connects to NATS without retrying.
+func (c *checker) connect(connect func(name string, options ...natsgo.Option) (*natsgo.Conn, error)) (*natsgo.Conn, jetstream.JetStream, error) {
+	conn, err := connect("agrimill check", natsgo.NoReconnect(), natsgo.Timeout(c.timeout))
+	if err != nil {
+		return nil, nil, natsAdvice(err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, js, nil
+}
+
+// natsSource looks up the stream that a route consumes.
+func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (finding, error) {
+	conn, js, err := c.connect(source.Connect)
+	if err != nil {
+		return finding{}, err
+	}
+	defer conn.Close()
+	name := source.Stream
+	if name == "" {
+		name, err = js.StreamNameBySubject(ctx, source.Subject)
+	} else {
+		_, err = js.Stream(ctx, name)
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && source.Stream == "":
+		return finding{}, advise(err, "no stream has the subject %s: create one, or correct the subject", source.Subject)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return finding{}, advise(err, "create stream %s, or correct its name", source.Stream)
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	return finding{detail: "stream " + name + " exists"}, nil
+}
+
+// storeProbes returns the remaining checks: dedup store, claim check, addresses.
+func (c *checker) storeProbes() []probe {
+	cfg := c.cfg
+	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
+	if cfg.ClaimCheck != nil {
+		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
+	}
+	if cfg.Admin.Address != config.AdminOff {
+		list = append(list, probe{"admin", cfg.Admin.Address, c.admin})
+	}
+	if cfg.Tracing.OTLPEndpoint != "" {
+		list = append(list, probe{"tracing", "", c.collector})
+	}
+	return list
+}
+
+func (c *checker) dedup(ctx context.Context) (finding, error) {
+	d := c.cfg.Dedup
+	switch {
+	case d.Store == config.DedupBBolt && d.BBolt != nil:
+		return c.dedupFile(*d.BBolt)
+	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
+		conn, js, err := c.connect(d.NATSKV.Connect)
+		if err != nil {
+			return finding{}, err
+		}
+		defer conn.Close()
+		switch _, err := js.KeyValue(ctx, d.NATSKV.Bucket); {
+		case errors.Is(err, jetstream.ErrBucketNotFound):
+			return finding{detail: "the bucket " + d.NATSKV.Bucket + " will be created"}, nil
+		case err != nil:
+			return finding{}, natsAdvice(err)
+		}
+		return finding{detail: "bucket " + d.NATSKV.Bucket + " exists"}, nil
+	case d.Store == config.DedupOff:
+		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
+	}
+	return finding{detail: "kept in memory until agrimill exits"}, nil
+}
+
+// dedupFile checks the file without creating it.
+func (c *checker) dedupFile(cfg boltstore.Config) (finding, error) {
+	if _, err := os.Stat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(cfg.Path)); err != nil {
+			return finding{}, advise(err, "create the directory and let this user write there")
+		}
+		return finding{detail: "the file will be created"}, nil
+	}
+	settings := cfg
+	settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
+	store, err := boltstore.New(settings)
+	switch {
+	case errors.Is(err, boltstore.ErrLocked):
+		return finding{detail: "is in use", warn: "another process has the file open; that is fine if it is this agrimill"}, nil
+	case errors.Is(err, boltstore.ErrDamaged):
+		return finding{}, advise(err, "restore the file, or move it away: agrimill then starts with an empty store and recognizes no earlier messages")
+	case err != nil:
+		return finding{}, advise(err, "may this user read and write the file, and is there disk space?")
+	}
+	return finding{detail: "the file exists"}, store.Close()
+}
+
+// admin checks that the address is free.
+func (c *checker) admin(ctx context.Context) (finding, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", c.cfg.Admin.Address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return finding{detail: "is in use", warn: "something is listening there; that is fine if it is this agrimill"}, nil
+	case err != nil:
+		return finding{}, advise(err, "admin.address must be an address of this machine")
+	}
+	return finding{detail: "the address is free"}, listener.Close()
+}
+
+// collector checks that something is listening at the collector's address.
+func (c *checker) collector(ctx context.Context) (finding, error) {
+	u, err := url.Parse(string(c.cfg.Tracing.OTLPEndpoint))
+	if err != nil {
+		return finding{}, errors.New("the collector address is not a URL")
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), u.Scheme)
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return finding{}, advise(err, "is the collector running, and is it reachable from here? agrimill works without it")
+	}
+	return finding{detail: "something is listening"}, conn.Close()
+}

@@ -1,0 +1,73 @@
+// Package command has the commands of agrimill, one file per command. Each command
+// gets what it needs of the outside world from a program value, so that tests run it
+// without a process.
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// Main runs the command that args name, without the program's own name, and returns
+// the exit status. It uses the standard streams, the environment and the signals of the
+// process. release is the version that the linker was given; empty for the one that the
+// toolchain recorded.
+//
+// SIGINT and SIGTERM ask the command to finish: run drains first, the others stop. A
+// second signal ends the process at once.
+func Main(args []string, release string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from here on signals have their default effect again
+	p := &program{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv, now: time.Now, isTerminal: isTerminal, release: release,
+	}
+	return p.run(ctx, args)
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// program is what the commands see of the outside world.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	now            func() time.Time
+	// isTerminal reports whether a person is at the other end of stdin, stdout or
+	// stderr.
+	isTerminal func(stream any) bool
+	release    string
+}
+
+// run executes the command line and returns the exit status.
+func (p *program) run(ctx context.Context, args []string) int {
+	root := newRootCommand(p)
+	began := false
+	watch(root, &began)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	return p.report(cmd, began, err)
+}
+
+// watch makes every command below cmd set began once its arguments were accepted.
+func watch(cmd *cobra.Command, began *bool) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		watch(sub, began)
+	}
+}

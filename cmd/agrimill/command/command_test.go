@@ -1,0 +1,197 @@
+package command
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Wrong usage ends with status 2, says what is wrong and where to read on, and
+// writes nothing to stdout. No server is needed to find out.
+func TestWrongUsage(t *testing.T) {
+	w := &world{T: t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
+	for _, test := range []struct{ args, says, see string }{
+		{"", "a command is required: ", "agrimill"},
+		{"queue", `unknown command "queue"; available: `, "agrimill"},
+		{"poisn list", `unknown command "poisn"; did you mean poison?`, "agrimill"},
+		{"poison", "drop, list, replay, show", "agrimill poison"},
+		{"poison lst", `unknown command "lst"; did you mean list?`, "agrimill poison"},
+		{"poison zzz", `unknown command "zzz"; available: drop, list, replay, show`, "agrimill poison"},
+		{"help poison lst", `unknown command "lst"; did you mean list?`, "agrimill help"},
+		{"help poison list queue", `unknown command "queue"`, "agrimill help"},
+		{"version now", `unexpected argument "now"`, "agrimill version"},
+		{"poison list 17", `unexpected argument "17"`, "agrimill poison list"},
+		{"poison list --nonsense", "--nonsense", "agrimill poison list"},
+		{"poison list -json", "flags have two dashes: --json", "agrimill poison list"},
+		{"poison list --limit", "needs an argument", "agrimill poison list"},
+		{"poison list --limit many", "invalid argument", "agrimill poison list"},
+		{"poison list --class fatal", "must be permanent or handler", "agrimill poison list"},
+		{"poison list --since yesterday", "must be a duration", "agrimill poison list"},
+		{"poison list --since -1h", "must be a duration", "agrimill poison list"},
+		{"poison list --limit -1", "--limit must not be negative", "agrimill poison list"},
+		{"poison list --stream a.b", "Stream", "agrimill poison list"},
+		{"poison list --subject-prefix a.*", "SubjectPrefix", "agrimill poison list"},
+		{"poison list --nats nats://" + user + ":" + password + "@127.0.0.1:1", "--nats must not contain credentials", "agrimill poison list"},
+		{"poison show", "exactly one ID", "agrimill poison show"},
+		{"poison show 1 2", "exactly one ID", "agrimill poison show"},
+		{"poison show seventeen", `"seventeen" is not an ID`, "agrimill poison show"},
+		{"poison show 1 --json --payload -", "--json cannot be combined with --payload -", "agrimill poison show"},
+		{"poison show 1 --claim-check payloads", "claim check", "agrimill poison show"},
+		{"poison replay", "select messages by ID", "agrimill poison replay"},
+		{"poison replay --limit 1", "select messages by ID", "agrimill poison replay"},
+		{"poison replay 17 --all", "select messages by ID", "agrimill poison replay"},
+		{"poison replay 17 --route farm", "select messages by ID", "agrimill poison replay"},
+		{"poison replay 0", "is not an ID", "agrimill poison replay"},
+		{"poison replay --all --to-topic {nonsense}", "--to-topic", "agrimill poison replay"},
+		{"poison replay --all", "choose how to replay: --config FILE", "agrimill poison replay"},
+		{"poison replay --all --to-stream OTHER", "choose how to replay: --config FILE", "agrimill poison replay"},
+		{"poison replay --all --config agrimill.yaml --to-topic farm", "config to-topic", "agrimill poison replay"},
+		{"poison replay --all --config agrimill.yaml --claim-check file:///payloads", "claim-check config", "agrimill poison replay"},
+		{"poison replay --all --timeout -1s", "--timeout", "agrimill poison replay"},
+		{"poison drop", "select messages by ID", "agrimill poison drop"},
+		{"poison drop --all", "add --yes", "agrimill poison drop"},
+		{"poison drop -- --all", `"--all" is not an ID`, "agrimill poison drop"},
+	} {
+		status, stdout, stderr := w.agrimill(strings.Fields(test.args)...)
+		if status != statusUsage || stdout != "" || !strings.Contains(stderr, test.says) ||
+			!strings.Contains(stderr, "\nUsage: agrimill") || !strings.HasSuffix(stderr, "\nSee: "+test.see+" --help\n") {
+			t.Errorf("%s: status %d, stdout %q, stderr:\n%s", test.args, status, stdout, stderr)
+		}
+	}
+}
+
+// Help is on stdout, wherever it is asked for, and names everything there is.
+func TestHelp(t *testing.T) {
+	w := &world{T: t}
+	for _, test := range []struct{ a, b, says string }{
+		{"help", "--help", "Exit status: 0 success, 1 something failed, 2 wrong usage or an invalid"},
+		{"help poison", "poison -h", "permanently delete poisoned messages"},
+		{"help poison list", "poison list --help", "NATS_PASSWORD"},
+		{"help poison list", "poison list -h", "--since TIME"},
+		{"help poison show", "poison show 17 -h", "--payload FILE"},
+		{"help poison replay", "poison replay -h", "--to-topic TEMPLATE"},
+		{"help poison drop", "poison drop -h", "required with --all"},
+		{"help version", "version -h", "--json"},
+	} {
+		a := w.want(statusOK, strings.Fields(test.a)...)
+		b := w.want(statusOK, strings.Fields(test.b)...)
+		if a != b || !strings.Contains(a, test.says) {
+			t.Errorf("%s:\n%s\n%s:\n%s", test.a, a, test.b, b)
+		}
+	}
+}
+
+// What a person sees first.
+func TestRootHelp(t *testing.T) {
+	w := &world{T: t}
+	text := w.want(statusOK, "help")
+	_, text, _ = strings.Cut(text, "Usage:\n")
+	const want = `  agrimill COMMAND
+
+The pipeline:
+  check       test the connections of a configuration
+  run         run the pipeline until it is stopped
+  validate    report every mistake in a configuration
+
+The gateway:
+  endpoints   create, update and delete the application's endpoints
+  send        send files through the gateway
+  tail        show events as they arrive
+  tenants     list tenants, their endpoints and routes
+
+The poison queue:
+  poison      manage the poison queue in NATS JetStream
+
+Other:
+  completion  generate shell completion for commands, flags and values
+  emulator    run an in-memory gateway to try things out
+  help        show the help of a command
+  schema      print the JSON Schema of the configuration
+  version     print the version
+
+Flags:
+  -h, --help      help for agrimill
+      --version   print the version
+
+"agrimill COMMAND --help" shows the help of a command.
+`
+	if text != want {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	w := &world{T: t}
+	text := w.want(statusOK, "version")
+	if !strings.HasPrefix(text, "agrimill ") || !strings.HasSuffix(text, " "+runtime.Version()+"\n") {
+		t.Errorf("%q", text)
+	}
+	if flag := w.want(statusOK, "--version"); flag != text {
+		t.Errorf("--version says %q, version %q", flag, text)
+	}
+	if info := decode[versionInfo](w, w.want(statusOK, "version", "--json")); info.Version == "" || info.Go == "" {
+		t.Errorf("%+v", info)
+	}
+}
+
+// A server that is not there, a wrong password and a stream that does not exist
+// are failures, told without secrets.
+func TestConnection(t *testing.T) {
+	w := &world{T: t, env: map[string]string{"NATS_URL": "nats://" + user + ":" + password + "@127.0.0.1:1"}}
+	w.want(statusFailed, "poison", "list")
+	w.env = map[string]string{"NATS_URL": "nats://" + user + ":" + password + "@[::1"}
+	w.want(statusUsage, "poison", "list")
+
+	w = newWorld(t, 0)
+	address := w.env["NATS_URL"]
+	// What is missing is named, and so is what to do.
+	for _, test := range [][]string{
+		{"list --stream NOTHING", "has no stream NOTHING"}, {"show 1 --stream NOTHING", "has no stream NOTHING"},
+		{"list --subject-prefix other", "other"},
+	} {
+		status, _, stderr := w.agrimill(append([]string{"poison"}, strings.Fields(test[0])...)...)
+		if status != statusFailed || !strings.Contains(stderr, test[1]) || !strings.Contains(stderr, "see --stream and --subject-prefix") ||
+			strings.Contains(stderr, "unavailable") || strings.Contains(stderr, "404") {
+			t.Errorf("%q: status %d, stderr %q", test[0], status, stderr)
+		}
+	}
+	w.env = map[string]string{"NATS_URL": strings.Replace(address, "nats://", "nats://"+user+":"+password+"@", 1)}
+	w.want(statusOK, "poison", "list")
+	w.env = map[string]string{"NATS_USER": user, "NATS_PASSWORD": password + "!"}
+	w.want(statusFailed, "poison", "list", "--nats", address)
+	w.env["NATS_TOKEN"] = password
+	w.want(statusUsage, "poison", "list", "--nats", address) // two kinds of credentials
+	// Files that are named by flags come before the environment.
+	status, _, stderr := w.agrimill("poison", "list", "--nats", address, "--creds", filepath.Join(t.TempDir(), "none.creds"))
+	if status != statusFailed || !strings.Contains(stderr, "none.creds") {
+		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+	nkey := filepath.Join(t.TempDir(), "seed")
+	if err := os.WriteFile(nkey, []byte(password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.want(statusFailed, "poison", "list", "--nats", address, "--nkey", nkey)
+}
+
+func TestParseSince(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"90m":                       now.Add(-90 * time.Minute),
+		"2d":                        now.AddDate(0, 0, -2),
+		"0s":                        now,
+		"2026-11-19":                time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC),
+		"2026-11-20T09:00:00+01:00": time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseSince(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "d", "-2d", "NaNd", "1e30d", "20.11.2026", "12"} {
+		if got, err := parseSince(text, now); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package command
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/internal/emulator"
+)
+
+func newEmulatorCommand(p *program) *cobra.Command {
+	var options emulator.Options
+	cmd := &cobra.Command{
+		Use:     "emulator",
+		GroupID: groupOther,
+		Short:   "run an in-memory gateway to try things out",
+		Long: `Runs the gateway service in memory until SIGINT or SIGTERM: the token endpoint, all
+operations and the event stream, with one application and one tenant that has
+authorized it. Nothing survives the process.
+
+The application's IDs and credentials are random unless set in the environment:
+EMULATOR_CLIENT_ID, EMULATOR_CLIENT_SECRET, EMULATOR_APPLICATION_ID and
+EMULATOR_SOFTWARE_VERSION_ID.
+
+The first line on stdout is a JSON object with base_url, token_url, client_id,
+client_secret, application_id, software_version_id, tenant_id and service; nothing
+else goes to stdout. Logs go to stderr, one line per request. {base_url}/_control is an
+API, on loopback only, for more tenants, routes, faults and the clock: see
+docs/emulator.md.`,
+		Example: `  agrimill emulator | tee emulator.json
+  agrimill emulator --listen 127.0.0.1:0 --chunk-size 65536`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Application = emulator.ApplicationFrom(p.env)
+			config, err := options.Config("--")
+			if err != nil {
+				return usagef("%s", err)
+			}
+			return emulator.Serve(cmd.Context(), config, p.stdout, p.stderr)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.Listen, "listen", emulator.DefaultListen, "`ADDRESS` of the service; port 0 picks a free one")
+	flags.StringVar(&options.Service, "service", emulator.DefaultService, "`NAME` of the service, as it appears in header names")
+	flags.Int64Var(&options.ChunkSize, "chunk-size", emulator.DefaultChunkSize, "largest payload in `BYTES` that is delivered as one message")
+	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
+	return cmd
+}

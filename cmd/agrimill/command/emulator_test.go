@@ -1,0 +1,60 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/emulator"
+)
+
+// What the emulator says of itself is all that the other commands need.
+func TestEmulator(t *testing.T) {
+	w := &world{T: t}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, in := io.Pipe()
+	var logs bytes.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- w.program(in, &logs).run(ctx, []string{"emulator", "--listen", "127.0.0.1:0", "--service", "mill"})
+		_ = in.Close()
+	}()
+	stdout := bufio.NewReader(out)
+	line, err := stdout.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d emulator.Description
+	if err := json.Unmarshal([]byte(line), &d); err != nil {
+		t.Fatal(err)
+	}
+	w.env = map[string]string{
+		"AGRIMILL_BASE_URL": d.BaseURL, "AGRIMILL_TOKEN_URL": d.TokenURL, "AGRIMILL_CLIENT_ID": d.ClientID,
+		"AGRIMILL_CLIENT_SECRET": d.ClientSecret, "AGRIMILL_SERVICE": d.Service, "AGRIMILL_APPLICATION_ID": d.ApplicationID,
+		"AGRIMILL_SOFTWARE_VERSION_ID": d.SoftwareVersionID,
+	}
+	w.want(statusOK, "endpoints", "put", "urn:example:farm", "--receive", "doc:pdf", "--subscribe", "doc:pdf")
+	if text := w.want(statusOK, "tenants"); !strings.Contains(text, d.TenantID) {
+		t.Errorf("tenants:\n%s", text)
+	}
+
+	cancel()
+	if rest, err := io.ReadAll(stdout); err != nil || len(rest) > 0 {
+		t.Errorf("more on stdout: %q, %v", rest, err)
+	}
+	if got := <-status; got != statusOK {
+		t.Errorf("status %d", got)
+	}
+	if !strings.Contains(logs.String(), d.BaseURL+emulator.ControlPrefix) || strings.Contains(logs.String(), d.ClientSecret) {
+		t.Errorf("log: %s", logs.String())
+	}
+	for _, args := range []string{"--chunk-size 0", "--inline-limit -1", "--service a/b", "--listen nonsense", "now"} {
+		w.want(statusUsage, append([]string{"emulator"}, strings.Fields(args)...)...)
+	}
+	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:99999")
+}

@@ -1,0 +1,218 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// serviceHelp is the part of the help about the gateway.
+const serviceHelp = `The gateway is taken from --config FILE, agrimill's configuration, or else from
+--base-url, --token-url and --client-id or the environment variables
+AGRIMILL_BASE_URL, AGRIMILL_TOKEN_URL and AGRIMILL_CLIENT_ID. The client secret is
+AGRIMILL_CLIENT_SECRET or the file of --client-secret-file, never an argument,
+which other users of the machine could see. Set SSL_CERT_FILE to trust a private
+certificate authority.`
+
+// service is the gateway and how to talk to it.
+type service struct {
+	configPath           string
+	baseURL, tokenURL    string
+	clientID, secretFile string
+	name, authStyle      string
+	verbose              bool
+}
+
+func (s *service) define(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.baseURL, "base-url", "", "`URL` of the gateway (default AGRIMILL_BASE_URL)")
+	flags.StringVar(&s.tokenURL, "token-url", "", "`URL` of the token endpoint (default AGRIMILL_TOKEN_URL)")
+	flags.StringVar(&s.clientID, "client-id", "", "`ID` of the application at the token endpoint (default AGRIMILL_CLIENT_ID)")
+	flags.StringVar(&s.secretFile, "client-secret-file", "", "`FILE` with the client secret (default: the secret is AGRIMILL_CLIENT_SECRET)")
+	choice(cmd, &s.authStyle, "auth-style", "`STYLE` of the token request: basic (default) or params", "basic", "params")
+	flags.StringVar(&s.name, "service", "", "`NAME` of the service, as it appears in header names (default AGRIMILL_SERVICE, or \""+gateway.DefaultServiceName+"\")")
+	configFlag(cmd, &s.configPath, "base-url", "token-url", "client-id", "client-secret-file", "auth-style", "service")
+	flags.BoolVar(&s.verbose, "verbose", false, "log failed requests and retries")
+}
+
+// application has the IDs that only the configuration or the environment can provide.
+type application struct{ id, softwareVersionID string }
+
+// use calls f with a client and closes it afterwards.
+func (s *service) use(p *program, f func(client *gateway.Client) error) error {
+	settings, _, err := s.settings(p)
+	if err != nil {
+		return err
+	}
+	return s.useWith(p, settings, f)
+}
+
+func (s *service) useWith(p *program, settings gateway.Config, f func(client *gateway.Client) error) (err error) {
+	level := slog.LevelWarn
+	if s.verbose {
+		level = slog.LevelDebug
+	}
+	settings.Logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+	client, err := gateway.New(settings)
+	if err != nil {
+		return usagef("%s", err)
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return f(client)
+}
+
+// settings returns the settings from the configuration file, or else from flags and the
+// environment.
+func (s *service) settings(p *program) (gateway.Config, application, error) {
+	if s.configPath != "" {
+		loaded, err := p.loadConfig(s.configPath)
+		if err != nil {
+			return gateway.Config{}, application{}, err
+		}
+		settings, err := loaded.Gateway.ClientConfig()
+		if err != nil {
+			return gateway.Config{}, application{}, invalid(err)
+		}
+		return settings, application{loaded.Gateway.ApplicationID, loaded.Gateway.SoftwareVersionID}, nil
+	}
+	settings, err := s.given(p)
+	return settings, application{p.env("AGRIMILL_APPLICATION_ID"), p.env("AGRIMILL_SOFTWARE_VERSION_ID")}, err
+}
+
+// given returns the settings from flags and the environment.
+func (s *service) given(p *program) (gateway.Config, error) {
+	or := func(value, variable string) string {
+		if value == "" {
+			return p.env(variable)
+		}
+		return value
+	}
+	config := gateway.Config{
+		BaseURL: or(s.baseURL, "AGRIMILL_BASE_URL"), TokenURL: or(s.tokenURL, "AGRIMILL_TOKEN_URL"),
+		ClientID: or(s.clientID, "AGRIMILL_CLIENT_ID"), ServiceName: or(s.name, "AGRIMILL_SERVICE"),
+		ClientSecret: gateway.Secret(p.env("AGRIMILL_CLIENT_SECRET")),
+	}
+	if s.authStyle == "params" {
+		config.AuthStyle = gateway.AuthStyleParams
+	}
+	if s.secretFile != "" {
+		secret, err := readSecret(s.secretFile)
+		if err != nil {
+			return config, err
+		}
+		config.ClientSecret = gateway.Secret(secret)
+	}
+	var missing []string
+	for _, given := range []struct{ value, flag, variable string }{
+		{config.BaseURL, "--base-url", "AGRIMILL_BASE_URL"},
+		{config.TokenURL, "--token-url", "AGRIMILL_TOKEN_URL"},
+		{config.ClientID, "--client-id", "AGRIMILL_CLIENT_ID"},
+		{string(config.ClientSecret), "--client-secret-file", "AGRIMILL_CLIENT_SECRET"},
+	} {
+		if given.value == "" {
+			missing = append(missing, given.flag+" (or "+given.variable+")")
+		}
+	}
+	if len(missing) > 0 {
+		return config, usagef("the gateway is not specified: missing %s", strings.Join(missing, ", "))
+	}
+	return config, nil
+}
+
+// maxSecret bounds a file with a secret, in bytes.
+const maxSecret = 64 << 10
+
+// readSecret reads a file that contains a single secret.
+func readSecret(name string) (secret string, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
+	if err != nil {
+		return "", err
+	}
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 || len(text) > maxSecret {
+		return "", fmt.Errorf("%s must hold a secret of 1 to %d bytes", name, maxSecret)
+	}
+	return string(text), nil
+}
+
+// lookup resolves tenants and endpoints as users name them. It calls the gateway at most
+// once, and not at all if everything is given by ID.
+type lookup struct {
+	lister  gateway.TenantLister
+	tenants []gateway.TenantInfo
+	asked   bool
+}
+
+func (l *lookup) list(ctx context.Context) ([]gateway.TenantInfo, error) {
+	if l.asked {
+		return l.tenants, nil
+	}
+	tenants, err := l.lister.ListAuthorizedTenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.tenants, l.asked = tenants, true
+	return tenants, nil
+}
+
+// tenant returns the given tenant, or the only one there is.
+func (l *lookup) tenant(ctx context.Context, given string) (string, error) {
+	if given != "" {
+		return given, checkUUID("--tenant", given)
+	}
+	tenants, err := l.list(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case len(tenants) == 0:
+		return "", errors.New("no tenant has authorized the application")
+	case len(tenants) > 1:
+		return "", usagef("choose a tenant with --tenant: there are %s", plural(len(tenants), "tenant"))
+	}
+	return tenants[0].TenantID, nil
+}
+
+// endpoint resolves an endpoint given by ID or external ID; only the application's own
+// endpoints are sure to show the latter. The endpoint has to be in the tenant, unless that
+// is empty.
+func (l *lookup) endpoint(ctx context.Context, flag, tenant, given string) (id, tenantID string, err error) {
+	if isUUID(given) && tenant != "" {
+		return given, tenant, nil
+	}
+	tenants, err := l.list(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	var found []gateway.TenantEndpointInfo
+	for _, t := range tenants {
+		if tenant == "" || strings.EqualFold(t.TenantID, tenant) {
+			for _, e := range t.Endpoints {
+				if strings.EqualFold(e.ID, given) || e.ExternalID == given {
+					e.TenantID = t.TenantID
+					found = append(found, e)
+				}
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", "", usagef("%s: no endpoint has the ID or external ID %q; see agrimill tenants", flag, given)
+	case 1:
+		return found[0].ID, found[0].TenantID, nil
+	}
+	return "", "", usagef("%s: %d endpoints have the external ID %q; use the ID, or add --tenant", flag, len(found), given)
+}

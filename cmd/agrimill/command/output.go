@@ -1,0 +1,67 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// notef writes a line to stderr. There is nowhere to report that writing failed.
+func (p *program) notef(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.stderr, format+"\n", args...)
+}
+
+// writeJSON writes a value to stdout as JSON.
+func (p *program) writeJSON(value any) error {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// cell makes a text safe for a terminal and a table.
+func cell(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// shorten cuts a text to a number of characters.
+func shorten(text string, limit int) string {
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
+	}
+	return string(runes[:limit-1]) + "…"
+}
+
+func timeCell(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// quote quotes a text unless it is a plain word.
+func quote(text string) string {
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || r == '\uFFFD' || !strconv.IsPrint(r) }) {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,96 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+func newPoisonDropCommand(p *program) *cobra.Command {
+	var drop poisonDrop
+	cmd := &cobra.Command{
+		Use:   "drop (ID... | filters | --all)",
+		Short: "permanently delete poisoned messages",
+		Long: `Dropped messages exist nowhere else: first save what you may need, with
+"agrimill poison show --payload FILE ID". If one of the IDs is not in the queue,
+nothing is deleted. Payloads in a claim check are kept.
+
+` + environmentHelp,
+		Example: `  agrimill poison drop 17 18
+  agrimill poison drop --type 'shp:*' --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
+	}
+	flags := cmd.Flags()
+	drop.connection.define(cmd)
+	drop.wanted.define(cmd)
+	flags.BoolVar(&drop.yes, "yes", false, "really delete everything; required with --all")
+	flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, without deleting it")
+	flags.BoolVar(&drop.asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+type poisonDrop struct {
+	connection          connection
+	wanted              selection
+	yes, dryRun, asJSON bool
+}
+
+// dropReport is the result as JSON.
+type dropReport struct {
+	Selected int `json:"selected"`
+	// Deleted are the IDs of the messages that were deleted.
+	Deleted []string `json:"deleted"`
+	// Gone counts messages that someone else removed in the meantime.
+	Gone int `json:"gone"`
+}
+
+func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
+	if err := c.wanted.prepare(args, p.now()); err != nil {
+		return err
+	}
+	if c.wanted.all && !c.yes && !c.dryRun {
+		return usagef("--all permanently deletes every message in the poison queue: add --yes, or check first with --dry-run")
+	}
+	return c.connection.use(ctx, p, false, func(at opened) error {
+		records, err := c.wanted.records(ctx, at.queue)
+		if err != nil {
+			return err
+		}
+		if c.dryRun {
+			return p.writeRecords(records, c.asJSON)
+		}
+		report, err := drop(ctx, at.queue, records)
+		return errors.Join(err, p.writeDropReport(report, c.asJSON))
+	})
+}
+
+func drop(ctx context.Context, queue router.PoisonStore, records []record) (dropReport, error) {
+	report := dropReport{Selected: len(records), Deleted: []string{}}
+	for _, r := range records {
+		switch err := queue.Delete(ctx, r.ID); {
+		case errors.Is(err, router.ErrNotInQueue):
+			report.Gone++
+		case err != nil:
+			return report, fmt.Errorf("poisoned message %q: %w", r.ID, err)
+		default:
+			report.Deleted = append(report.Deleted, r.ID)
+		}
+	}
+	return report, nil
+}
+
+func (p *program) writeDropReport(report dropReport, asJSON bool) error {
+	if asJSON {
+		return p.writeJSON(report)
+	}
+	text := fmt.Sprintf("%s selected: %d deleted", plural(report.Selected, "message"), len(report.Deleted))
+	if report.Gone > 0 {
+		text += fmt.Sprintf(", %d gone in the meantime", report.Gone)
+	}
+	_, err := fmt.Fprintln(p.stdout, text)
+	return err
+}

@@ -1,0 +1,148 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+)
+
+func newPoisonShowCommand(p *program) *cobra.Command {
+	var show poisonShow
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "show one poisoned message: reason, history, metadata and, on request, its payload",
+		Long: `With --payload - only the payload is written to stdout, unchanged. A payload in a
+claim check requires --claim-check.
+
+` + environmentHelp,
+		Example: `  agrimill poison show 17
+  agrimill poison show 17 --payload 17.zip`,
+		Args: exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error { return show.run(cmd.Context(), p, args) },
+	}
+	flags := cmd.Flags()
+	show.connection.define(cmd)
+	show.connection.claimCheck.define(flags)
+	flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`; - means stdout")
+	flags.BoolVar(&show.asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+type poisonShow struct {
+	connection connection
+	payload    string
+	asJSON     bool
+}
+
+func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
+	if c.payload == "-" && c.asJSON {
+		return usagef("--json cannot be combined with --payload -")
+	}
+	if err := checkID(args[0]); err != nil {
+		return err
+	}
+	return c.connection.use(ctx, p, true, func(at opened) error { return c.show(ctx, p, at, args[0]) })
+}
+
+func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string) error {
+	poisoned, err := at.queue.Get(ctx, id)
+	if err != nil {
+		return fmt.Errorf("poisoned message %q: %w", id, err)
+	}
+	if c.payload == "-" {
+		return copyPayload(ctx, p.stdout, at.payloads, poisoned.Message)
+	}
+	if c.payload != "" {
+		if err := savePayload(ctx, c.payload, at.payloads, poisoned.Message); err != nil {
+			return err
+		}
+	}
+	r := newRecord(poisoned)
+	r.Metadata = poisoned.Message.Metadata
+	if c.asJSON {
+		return p.writeJSON(r)
+	}
+	return p.writeRecord(r)
+}
+
+// writeRecord prints everything about a message.
+func (p *program) writeRecord(r record) error {
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	line := func(name, value string) { _, _ = fmt.Fprintf(table, "%s:\t%s\n", name, value) }
+	line("ID", r.ID)
+	if r.Foreign {
+		line("Note", "no router wrote this message; it cannot be replayed")
+	}
+	line("Route", cell(r.Route))
+	line("Received from", cell(r.Topic))
+	line("Class", cell(r.Class))
+	line("Reason", cell(r.Reason))
+	line("History", fmt.Sprintf("%s, poisoned %s", plural(r.Attempts, "failed attempt"), plural(r.Count, "time")))
+	line("First failure", timeCell(r.First))
+	line("Last failure", timeCell(r.Last))
+	line("Message UUID", cell(r.UUID))
+	where := "in the record"
+	if r.PayloadMode != "" {
+		where = "elsewhere: " + cell(r.PayloadMode)
+	}
+	line("Payload", fmt.Sprintf("%s, %s", plural(int(r.PayloadSize), "byte"), where))
+	line("Metadata", "")
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
+		if !strings.HasPrefix(key, "x-router-poison-") {
+			line("  "+cell(key), cell(r.Metadata[key]))
+		}
+	}
+	return table.Flush()
+}
+
+// errNoClaimCheck: the place of the payload is unknown.
+var errNoClaimCheck = errors.New("the payload is in a claim check: specify the bucket with --claim-check")
+
+// copyPayload writes the payload of a message.
+func copyPayload(ctx context.Context, to io.Writer, store *claimcheck.Store, msg *message.Message) error {
+	switch mode := msg.Metadata[gateway.KeyPayloadMode]; {
+	case mode == "":
+		_, err := to.Write(msg.Payload)
+		return err
+	case mode == gateway.PayloadModeLazy:
+		return router.ErrPayloadElsewhere
+	case store == nil:
+		return errNoClaimCheck
+	}
+	msg.SetContext(ctx)
+	payload, _, err := store.OpenMessage(msg)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, payload)
+	return errors.Join(err, payload.Close())
+}
+
+// savePayload writes the payload to a new file, or leaves none behind.
+func savePayload(ctx context.Context, name string, store *claimcheck.Store, msg *message.Message) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = copyPayload(ctx, file, store, msg)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}

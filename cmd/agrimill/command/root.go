@@ -1,0 +1,115 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Command groups in the help.
+const (
+	groupPipeline = "pipeline"
+	groupGateway  = "gateway"
+	groupPoison   = "poison"
+	groupOther    = "other"
+)
+
+// newRootCommand returns the tree of all commands.
+func newRootCommand(p *program) *cobra.Command {
+	root := group(&cobra.Command{
+		Use:   "agrimill",
+		Short: "move farm data between the gateway and brokers",
+		Long: `agrimill moves farm data between the gateway and Kafka or NATS.
+
+Results go to stdout, progress and errors to stderr. Flags may come before or
+after other arguments.
+
+Exit status: 0 success, 1 something failed, 2 wrong usage or an invalid
+configuration, 3 (run only) stopped with messages left open, which are redelivered.`,
+		SilenceErrors: true, // program.report prints them
+		SilenceUsage:  true,
+	})
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(flagError)
+	root.Version = readVersion(p.release).String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version") // without cobra's -v, which many read as verbose
+	root.AddGroup(
+		&cobra.Group{ID: groupPipeline, Title: "The pipeline:"},
+		&cobra.Group{ID: groupGateway, Title: "The gateway:"},
+		&cobra.Group{ID: groupPoison, Title: "The poison queue:"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	root.SetHelpCommand(newHelpCommand())
+	root.SetCompletionCommandGroupID(groupOther)
+	root.AddCommand(
+		newRunCommand(p),
+		newValidateCommand(p),
+		newCheckCommand(p),
+		newTenantsCommand(p),
+		newEndpointsCommand(p),
+		newSendCommand(p),
+		newTailCommand(p),
+		newPoisonCommand(p),
+		newEmulatorCommand(p),
+		newSchemaCommand(p),
+		newVersionCommand(p),
+	)
+	// Cobra's own command, described like the others.
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Short = "generate shell completion for commands, flags and values"
+			cmd.Long = completionHelp
+		}
+	}
+	return root
+}
+
+// group turns a command into one that only has subcommands.
+func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("a command is required: %s", strings.Join(names(cmd), ", "))
+		}
+		return unknownCommand(cmd, args[0])
+	}
+	// Without it, cobra would print the help and succeed.
+	cmd.RunE = func(*cobra.Command, []string) error { return nil }
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func names(cmd *cobra.Command) (list []string) {
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			list = append(list, sub.Name())
+		}
+	}
+	return list
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	text := fmt.Sprintf("unknown command %q", name)
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		slices.Sort(near)
+		return usagef("%s; did you mean %s?", text, strings.Join(near, " or "))
+	}
+	return usagef("%s; available: %s", text, strings.Join(names(cmd), ", "))
+}
+
+// flagError adds a hint to an error about flags.
+func flagError(_ *cobra.Command, err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 1 {
+		return usagef("%s; flags have two dashes: --%s", err, unknown.GetSpecifiedShortnames())
+	}
+	return err
+}

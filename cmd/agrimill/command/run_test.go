@@ -1,0 +1,550 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+)
+
+// childArgs is the environment variable with which the binary of the tests is the
+// program itself: its arguments, as JSON.
+const childArgs = "AGRIMILL_TEST_ARGS"
+
+// TestChild is agrimill when a test has started this binary as such.
+func TestChild(t *testing.T) {
+	text := os.Getenv(childArgs)
+	if text == "" {
+		return
+	}
+	var args []string
+	if err := json.Unmarshal([]byte(text), &args); err != nil {
+		t.Fatal(err)
+	}
+	os.Exit(Main(args, ""))
+}
+
+// child is the program, in a process of its own.
+type child struct {
+	*testing.T
+	cmd    *exec.Cmd
+	stderr *testkit.Output
+	ended  chan struct{}
+}
+
+// startChild runs the program with these arguments and this environment. It is
+// killed when the test ends, if it has not ended before.
+func startChild(t *testing.T, env []string, args ...string) *child {
+	t.Helper()
+	text, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{T: t, cmd: exec.Command(os.Args[0], "-test.run=^TestChild$"), stderr: &testkit.Output{}, ended: make(chan struct{})}
+	c.cmd.Env = append(append(os.Environ(), childArgs+"="+string(text)), env...)
+	c.cmd.Stdout, c.cmd.Stderr = c.stderr, c.stderr
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the process
+		defer close(c.ended)
+		_ = c.cmd.Wait() // its state is looked at by status
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // it may have ended
+		<-c.ended
+		if t.Failed() {
+			t.Log(c.stderr.String())
+		}
+	})
+	return c
+}
+
+func (c *child) signal(s os.Signal) {
+	c.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// status waits for the end and returns the exit status, -1 when a signal was the
+// end.
+func (c *child) status() int {
+	c.Helper()
+	select {
+	case <-c.ended:
+	case <-time.After(time.Minute):
+		c.Fatal("the program does not end")
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
+// waitFor waits for a line of the log.
+func (c *child) waitFor(text string) {
+	c.Helper()
+	testkit.Eventually(c.T, "the log says "+text, func() bool {
+		select {
+		case <-c.ended:
+			c.Fatalf("the program has ended before it says %q", text)
+		default:
+		}
+		return strings.Contains(c.stderr.String(), text)
+	})
+}
+
+// url returns the address of a page of the status server.
+func (c *child) url(path string) string {
+	c.Helper()
+	c.waitFor("admin: serving")
+	_, rest, _ := strings.Cut(c.stderr.String(), `msg="admin: serving" address=`)
+	address, _, _ := strings.Cut(rest, " ")
+	return "http://" + address + path
+}
+
+func (c *child) get(path string) (status int, body string) {
+	c.Helper()
+	response, err := http.Get(c.url(path))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	var text bytes.Buffer
+	_, _ = text.ReadFrom(response.Body) // what is there will do
+	return response.StatusCode, text.String()
+}
+
+// runWorld is a gateway, a NATS server, and a configuration between them.
+type runWorld struct {
+	*testing.T
+	gate   *gatewaytest.Server
+	sender gateway.Endpoint
+	server *natstest.Server
+	file   string
+	sent   int
+}
+
+func newRunWorld(t *testing.T) *runWorld {
+	t.Helper()
+	types := []string{taskData, shapes}
+	w := &runWorld{T: t, gate: gatewaytest.New(t, gatewaytest.Config{}), server: natstest.Start(t), file: filepath.Join(t.TempDir(), "agrimill.yaml")}
+	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Send: types})
+	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Receive: types, Subscribe: types})
+	w.write(w.routes("from-farm", "farm.{type|none}"))
+	return w
+}
+
+// routes is a configuration with one route.
+func (w *runWorld) routes(name, topic string) string {
+	c := w.gate.ClientConfig()
+	return fmt.Sprintf(`
+gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${SECRET}"}
+sinks:
+  farm: {nats: {url: %q}}
+routes:
+  - {name: %s, from: {gateway: all}, to: {sink: farm, topic: %q}}
+poison: {sink: farm}
+shutdown: {timeout: 20s}
+`, c.BaseURL, c.TokenURL, c.ClientID, w.server.URL(), name, topic)
+}
+
+// write replaces the configuration in one step.
+func (w *runWorld) write(text string) {
+	w.Helper()
+	next := w.file + ".new"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(next, w.file); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// start runs the program with a status page.
+func (w *runWorld) start(args ...string) *child {
+	w.Helper()
+	env := []string{"SECRET=" + w.gate.Application().ClientSecret}
+	c := startChild(w.T, env, append([]string{"run", w.file, "--address", "127.0.0.1:0", "--watch", "50ms"}, args...)...)
+	w.Cleanup(func() {
+		for _, secret := range []string{mark, w.gate.Application().ClientSecret} {
+			if strings.Contains(c.stderr.String(), secret) {
+				w.Errorf("the log holds %q", secret)
+			}
+		}
+	})
+	return c
+}
+
+func (w *runWorld) send(n int) {
+	w.Helper()
+	for range n {
+		w.sent++
+		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: fmt.Appendf(nil, "%s%d", mark, w.sent)}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// stored counts the payloads in the stream.
+func (w *runWorld) stored() map[string]int {
+	w.Helper()
+	conn, err := natsgo.Connect(w.server.URL())
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		w.Fatal(err)
+	}
+	stream, err := js.Stream(w.Context(), "AGRIMILL")
+	if err != nil {
+		w.Fatal(err)
+	}
+	payloads := map[string]int{}
+	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
+		raw, err := stream.GetMsg(w.Context(), seq)
+		if err != nil {
+			w.Fatal(err)
+		}
+		payloads[string(raw.Data)]++
+	}
+	return payloads
+}
+
+// check holds that everything that is confirmed is in the stream, and everything in
+// the stream is there once.
+func (w *runWorld) check() {
+	w.Helper()
+	stored := w.stored()
+	for payload, n := range stored {
+		if n != 1 {
+			w.Errorf("%s is there %d times", payload, n)
+		}
+	}
+	confirmed := 0
+	for i, e := range w.gate.Ledger() {
+		if e.Confirmed() {
+			confirmed++
+			if payload := fmt.Sprintf("%s%d", mark, i+1); stored[payload] == 0 {
+				w.Errorf("%s is confirmed and not stored", payload)
+			}
+		}
+	}
+	w.Logf("sent %d, stored %d, confirmed %d", w.sent, len(stored), confirmed)
+}
+
+func (w *runWorld) waitConfirmed() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	if err := w.gate.WaitConfirmed(ctx, w.sent); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// SIGTERM under load: everything that was taken is finished, what is confirmed is
+// held, and the rest comes with the next start.
+func TestRunStopsUnderLoad(t *testing.T) {
+	w := newRunWorld(t)
+	w.send(2000)
+	first := w.start()
+	testkit.Eventually(t, "messages flow", func() bool { return w.confirmedSome() })
+	w.send(2000)
+	first.signal(syscall.SIGTERM)
+	if status := first.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+	second := w.start()
+	w.waitConfirmed()
+	second.signal(syscall.SIGINT)
+	if status := second.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+	if n := len(w.stored()); n != w.sent {
+		t.Errorf("%d of %d messages are stored", n, w.sent)
+	}
+}
+
+func (w *runWorld) confirmedSome() bool {
+	for _, e := range w.gate.Ledger() {
+		if e.Confirmed() {
+			return true
+		}
+	}
+	return false
+}
+
+// Stopped in an outage, it has a status of its own, and one line says what was left
+// open. A store of handled messages that cannot be opened is an outage like others.
+func TestRunStopsInAnOutage(t *testing.T) {
+	w := newRunWorld(t)
+	w.send(5)
+	w.server.Stop()
+	first := w.start()
+	first.waitFor("what=route name=from-farm state=outage")
+	first.signal(syscall.SIGTERM)
+	if status := first.status(); status != statusUnfinished {
+		t.Errorf("status %d, want %d", status, statusUnfinished)
+	}
+	const line = `msg="agrimill stopped with unfinished messages; they will be redelivered" received=5 confirmed=0 given_back=1 in_flight=0 unconfirmed=0 quarantine=0`
+	if text := first.stderr.String(); strings.Count(text, line) != 1 || !strings.HasSuffix(text, line+"\n") {
+		t.Errorf("it does not end with %q:\n%s", line, text)
+	}
+	w.server.Restart()
+
+	file := filepath.Join(t.TempDir(), "dedup.db")
+	w.write(w.routes("from-farm", "farm.{type|none}") + fmt.Sprintf("dedup: {bbolt: {path: %q, open_timeout: 100ms}}\n", file))
+	holder := w.start()
+	w.waitConfirmed()
+	w.send(5)
+	w.waitConfirmed()
+	locked := w.start()
+	locked.waitFor("open in another process")
+	locked.signal(syscall.SIGTERM)
+	if status := locked.status(); status == statusUsage || status == statusFailed {
+		t.Errorf("with a file that another process has open: status %d", status)
+	}
+	holder.signal(syscall.SIGTERM)
+	if status := holder.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+// A second signal ends it at once.
+func TestRunSecondSignal(t *testing.T) {
+	w := newRunWorld(t)
+	fault := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true})
+	defer fault.Lift()
+	c := w.start()
+	w.send(10)
+	testkit.Eventually(t, "a confirmation hangs", func() bool { return fault.Hits() > 0 })
+	c.signal(syscall.SIGTERM)
+	testkit.Eventually(t, "it drains", func() bool {
+		status, body := c.get("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "not running")
+	})
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status == statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestRunServesPages(t *testing.T) {
+	w := newRunWorld(t)
+	c := w.start()
+	w.send(5)
+	w.waitConfirmed()
+	testkit.Eventually(t, "it is ready", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK })
+	for path, want := range map[string]string{
+		"/healthz": "", "/": "<html", "/api/status": `"from-farm"`, "/api/tenants": w.gate.Tenant(),
+		"/metrics": "agrimill_sink_up{kind=\"nats\",sink=\"farm\"} 1",
+	} {
+		if status, body := c.get(path); status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if _, body := c.get("/metrics"); !strings.Contains(body, "go_goroutines") || !strings.Contains(body, "agrimill_subscriber_confirmations_total") {
+		t.Errorf("metrics: %s", body)
+	}
+	w.server.Stop()
+	failing := func() bool {
+		_, body := c.get("/readyz")
+		return strings.Contains(body, `"since"`) && strings.Contains(body, "failing, within the grace period")
+	}
+	testkit.Eventually(t, "the sink that is down is told", failing)
+	w.server.Restart()
+	testkit.Eventually(t, "it is well again", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK && !failing() })
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+// A change of the file, SIGHUP, and a file with mistakes.
+func TestRunReloads(t *testing.T) {
+	w := newRunWorld(t)
+	c := w.start()
+	w.send(5)
+	w.waitConfirmed()
+
+	w.write(w.routes("from-farm", "other.{type|none}"))
+	c.waitFor("configuration: reloaded")
+	w.send(5)
+	w.waitConfirmed()
+
+	w.write(strings.Replace(w.routes("from-farm", "other.{type|none}"), "poison: {sink: farm}", "poison: {sink: nowhere}\nnonsense: 1", 1))
+	c.waitFor("rejected, keeping the current one")
+	c.waitFor("nonsense")
+	c.waitFor("nowhere")
+	w.send(5)
+	w.waitConfirmed()
+	if _, body := c.get("/metrics"); !strings.Contains(body, "agrimill_config_last_reload_successful 0") {
+		t.Error("the metrics do not tell that a configuration was refused")
+	}
+
+	w.write(strings.Replace(w.routes("from-farm", "third.{type|none}"), "timeout: 20s", "timeout: 21s", 1))
+	c.signal(syscall.SIGHUP)
+	c.waitFor("sections=[shutdown]")
+	w.send(5)
+	w.waitConfirmed()
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	w.check()
+}
+
+// What machines read in the log: numbers are numbers, lists are never null, a warning has
+// its level, and a poisoned message is named.
+func TestRunLogsForMachines(t *testing.T) {
+	w := newRunWorld(t)
+	w.write(w.routes("from-farm", "{filename}") + "log: {format: json, level: debug}\n") // a message without a name is poisoned
+	c := w.start()
+	w.send(1)
+	w.waitConfirmed()
+	c.signal(syscall.SIGHUP)
+	c.waitFor("configuration: reloaded")
+	w.write(strings.Replace(w.routes("from-farm", "{type}"), "timeout: 20s", "timeout: 21s", 1) + "log: {format: json, level: debug}\n")
+	c.waitFor("take effect after a restart")
+	c.waitFor("changed")
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+	seen := map[string]map[string]any{}
+	digits := regexp.MustCompile(`^-?[0-9.]+$`)
+	for line := range strings.Lines(c.stderr.String()) {
+		fields := map[string]any{}
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("not a line of JSON: %s", line)
+			continue
+		}
+		for name, value := range fields {
+			if text, ok := value.(string); value == nil || ok && digits.MatchString(text) {
+				t.Errorf("%s is %#v in %s", name, value, line)
+			}
+		}
+		text, _ := fields["msg"].(string)
+		if strings.Contains(text, "Warning") {
+			t.Errorf("a warning in disguise: %s", line)
+		}
+		seen[text] = fields
+	}
+	poisoned := seen["message moved to the poison queue"]
+	if poisoned["level"] != "ERROR" || poisoned["attempts"] != 1.0 || poisoned["context_id"] != w.gate.Ledger()[0].ContextID {
+		t.Errorf("the poisoned message: %v", poisoned)
+	}
+	for text, fields := range seen {
+		if strings.HasPrefix(text, "durability disk: ") && fields["level"] != "WARN" {
+			t.Errorf("the warning of the sink: %v", fields)
+		}
+	}
+}
+
+// A volume of Kubernetes: FILE leads to ..data/FILE, and ..data to a directory, which
+// is swapped.
+func TestRunFollowsSymlinks(t *testing.T) {
+	w := newRunWorld(t)
+	dir := t.TempDir()
+	volume := func(name, text string) {
+		t.Helper()
+		err := os.Mkdir(filepath.Join(dir, name), 0o700)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name, "agrimill.yaml"), []byte(text), 0o600)
+		}
+		next := filepath.Join(dir, "..data_tmp")
+		if err = errors.Join(err, os.Symlink(name, next), os.Rename(next, filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	volume("..1", w.routes("from-farm", "one.{type|none}"))
+	w.file = filepath.Join(dir, "agrimill.yaml")
+	if err := os.Symlink("..data/agrimill.yaml", w.file); err != nil {
+		t.Fatal(err)
+	}
+	c := w.start("--log-level", "info")
+	c.waitFor("agrimill is running")
+	volume("..2", w.routes("from-farm", "two.{type|none}"))
+	if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
+		t.Fatal(err)
+	}
+	c.waitFor(`configuration: reloaded`)
+	c.waitFor(`from-farm\" changed`)
+	c.signal(syscall.SIGTERM)
+	if status := c.status(); status != statusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	w := newRunWorld(t)
+	if status := startChild(t, nil, "run", w.file+".missing").status(); status != statusUsage {
+		t.Errorf("without a file: status %d", status)
+	}
+	if status := startChild(t, nil, "run").status(); status != statusUsage {
+		t.Errorf("without an argument: status %d", status)
+	}
+	if status := startChild(t, []string{"SECRET=x"}, "run", w.file, "--log-level", "loud").status(); status != statusUsage {
+		t.Errorf("wrong level: status %d", status)
+	}
+	if status := startChild(t, []string{"SECRET=x"}, "run", w.file, "--address", "nonsense").status(); status != statusUsage {
+		t.Errorf("wrong address: status %d", status)
+	}
+	c := startChild(t, []string{"SECRET=wrong"}, "run", w.file, "--address", "off")
+	if status := c.status(); status != statusFailed || !strings.Contains(c.stderr.String(), "the gateway refuses the credentials") {
+		t.Errorf("wrong secret: status %d\n%s", status, c.stderr)
+	}
+	w.write("gateway: {}\nnonsense: 1\n")
+	c = startChild(t, nil, "run", w.file)
+	if status := c.status(); status != statusUsage || !strings.Contains(c.stderr.String(), "nonsense") || !strings.Contains(c.stderr.String(), "base_url") {
+		t.Errorf("invalid: status %d\n%s", status, c.stderr)
+	}
+}
+
+// While something in between answers, agrimill runs. It ends when the gateway refuses
+// the stream for long enough, and never with the status that its supervisor takes for
+// final: nothing in the configuration is wrong.
+func TestRunBehindAnIngress(t *testing.T) {
+	page := []byte("<html>default backend</html>")
+	for _, status := range []int{404, 403, 400, 200} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			w := newRunWorld(t)
+			ingress := w.gate.Inject(gatewaytest.OpAny, gatewaytest.Fault{Status: status, Body: page, ContentType: "text/html"})
+			c := w.start()
+			c.waitFor("state=disconnected")
+			ingress.Lift()
+			c.waitFor("state=connected")
+			c.signal(syscall.SIGTERM)
+			if status := c.status(); status != statusOK {
+				t.Errorf("status %d\n%s", status, c.stderr)
+			}
+		})
+	}
+	w := newRunWorld(t)
+	w.write(w.routes("from-farm", "farm") + "subscriber: {stream_refused_for: 1s}\n")
+	w.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Body: page, ContentType: "text/html"})
+	c := w.start()
+	if status := c.status(); status != statusFailed || !strings.Contains(c.stderr.String(), "refuses the event stream") || !strings.Contains(c.stderr.String(), "status 403") {
+		t.Errorf("refused: status %d\n%s", status, c.stderr)
+	}
+}

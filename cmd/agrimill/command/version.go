@@ -1,0 +1,66 @@
+package command
+
+import (
+	"cmp"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// versionInfo identifies the build. Revision is empty if it was not built in a clone.
+type versionInfo struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+}
+
+// String is the line that version and --version print.
+func (i versionInfo) String() string {
+	text := "agrimill " + i.Version
+	if i.Revision != "" {
+		text += " (" + i.Revision + ")"
+	}
+	return strings.TrimSpace(text + " " + i.Go)
+}
+
+func newVersionCommand(p *program) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "version",
+		GroupID: groupOther,
+		Short:   "print the version",
+		Example: "  agrimill version --json",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			info := readVersion(p.release)
+			if asJSON {
+				return p.writeJSON(info)
+			}
+			_, err := fmt.Fprintln(p.stdout, info)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+// readVersion returns what the build recorded; release, unless empty, is the version.
+func readVersion(release string) versionInfo {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return versionInfo{Version: cmp.Or(release, "unknown")}
+	}
+	info := versionInfo{Version: cmp.Or(release, build.Main.Version, "(devel)"), Go: build.GoVersion}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			info.Revision = setting.Value
+		case "vcs.modified":
+			info.Modified = setting.Value == "true"
+		}
+	}
+	return info
+}

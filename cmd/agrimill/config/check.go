@@ -1,0 +1,803 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	cloudblob "gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // the driver of file:// buckets
+	"gocloud.dev/blob/memblob"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// This file checks how values fit together. What a single value may be is decided by the
+// package that it configures: check calls its Validate and translates field names into
+// keys.
+
+type checker struct {
+	*decoder
+	c *Config
+	// rules is a client that only validates messages; it never makes a request.
+	rules *gateway.Client
+}
+
+func (d *decoder) check(c *Config) {
+	rules, err := gateway.New(gateway.Config{BaseURL: "http://localhost", TokenURL: "http://localhost", ClientID: "rules", ClientSecret: "rules"})
+	if err != nil {
+		d.add(SeverityError, place{}, "", err.Error(), "")
+		return
+	}
+	defer func() { _ = rules.Close() }() // nothing is open
+	k := &checker{decoder: d, c: c, rules: rules}
+	k.gateway()
+	k.endpoints()
+	k.subscriber()
+	k.sinks()
+	k.routes()
+	k.poison()
+	k.dedup()
+	k.rest()
+}
+
+// at returns the position of a path, or else of the nearest parent.
+func (d *decoder) at(path string) place {
+	for path != "" {
+		if at, ok := d.values[path]; ok {
+			return at
+		}
+		if at, ok := d.places[path]; ok {
+			return at
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			break
+		}
+		path = path[:cut]
+	}
+	return d.values[""]
+}
+
+func (d *decoder) has(path string) bool {
+	_, ok := d.places[path]
+	return ok
+}
+
+func (d *decoder) fail(path, message, suggestion string) {
+	// A value that is wrong by itself was reported when it was decoded.
+	reported := func(p Problem) bool { return p.Severity == SeverityError && p.Path == path }
+	if !d.excused[path] && !slices.ContainsFunc(d.problems, reported) {
+		d.add(SeverityError, d.at(path), path, message, suggestion)
+	}
+}
+
+func (d *decoder) warn(path, message, suggestion string) {
+	d.add(SeverityWarning, d.at(path), path, message, suggestion)
+}
+
+// report adds the mistakes that a package found in its configuration, which is the section
+// at path.
+func (d *decoder) report(path string, section any, err error) {
+	t := reflect.TypeOf(section)
+	key := func(field string) string {
+		if key, ok := keyOf(t, field); ok {
+			return key
+		}
+		return field // one that agrimill sets itself
+	}
+	for _, one := range validate.Fields(err) {
+		at := strings.TrimSuffix(path+"."+key(one.Path), ".")
+		section := at[:strings.LastIndexByte(at, '.')+1]
+		d.fail(at, one.Rule(func(field string) string { return strings.TrimPrefix(path+"."+key(field), section) }), "")
+	}
+}
+
+// keyOf returns the key of a field of a section, such as retry.max_attempts for
+// Retry.MaxAttempts, including the index of an item; false if there is none.
+func keyOf(t reflect.Type, name string) (string, bool) {
+	name, index, found := strings.Cut(name, "[")
+	if found {
+		index = "[" + index
+	}
+	var keys []string
+	for part := range strings.SplitSeq(name, ".") {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return "", false
+		}
+		f, ok := t.FieldByName(part)
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case ok && options == "inline":
+		case !ok || key == "" || key == "-":
+			return "", false
+		default:
+			keys = append(keys, key)
+		}
+		t = f.Type
+	}
+	return strings.Join(keys, ".") + index, true
+}
+
+// rule reports what the gateway's client says about a value that messages carry.
+func (k *checker) rule(path string, set func(*gateway.SendMessageRequest)) {
+	const id = "00000000-0000-4000-8000-000000000000"
+	request := gateway.SendMessageRequest{TenantID: id, EndpointID: id, MessageType: "any"}
+	set(&request)
+	var invalid *gateway.ValidationError
+	if errors.As(k.rules.ValidateMessage(request), &invalid) {
+		k.fail(path, invalid.Rule, "")
+	}
+}
+
+func (k *checker) uuid(path, value string) {
+	k.rule(path, func(r *gateway.SendMessageRequest) { r.TenantID = value })
+}
+
+func (k *checker) messageType(path, value string) {
+	k.rule(path, func(r *gateway.SendMessageRequest) { r.MessageType = value })
+}
+
+func (k *checker) gateway() {
+	const section = "gateway"
+	g := k.c.Gateway
+	if !k.has(section) {
+		return
+	}
+	switch {
+	case k.has("gateway.client_secret_file"):
+		k.excused["gateway.client_secret"] = true // what is wrong was reported for the file
+	case g.ClientSecret == "" && !k.has("gateway.client_secret"):
+		k.fail("gateway.client_secret", "is required", "set client_secret: ${NAME} or client_secret_file")
+	}
+	config, err := g.ClientConfig()
+	k.report(section, g, err)
+	k.report(section, g, config.Validate())
+	for _, key := range []string{"application_id", "software_version_id"} {
+		value := g.ApplicationID
+		if key == "software_version_id" {
+			value = g.SoftwareVersionID
+		}
+		if value != "" {
+			k.uuid(join(section, key), value)
+		}
+	}
+	for _, key := range []string{"base_url", "token_url"} {
+		value := g.BaseURL
+		if key == "token_url" {
+			value = g.TokenURL
+		}
+		if u, err := url.Parse(value); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
+			k.warn(join(section, key), "is not encrypted: the client secret, tokens and data can be read in transit", "use https")
+		}
+	}
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (k *checker) endpoints() {
+	seen := map[[2]string]string{}
+	for i, e := range k.c.Endpoints {
+		path := fmt.Sprintf("endpoints[%d]", i)
+		if e.Tenant != "" {
+			k.uuid(path+".tenant", e.Tenant)
+		}
+		if e.ExternalID != "" {
+			id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, "00000000-0000-4000-8000-000000000000")
+			k.invalid(path+".external_id", gateway.ValidateExternalID(id))
+		}
+		for key, value := range map[string]string{"application_id": e.ApplicationID, "software_version_id": e.SoftwareVersionID} {
+			if value == "" && e.ExternalID != "" && !k.excused["gateway."+key] {
+				k.fail(path+"."+key, "is required", "set it here, or once as gateway."+key)
+			}
+		}
+		for _, mistake := range validate.Fields(e.Request().Validate()) {
+			field := strings.NewReplacer("endpoint_type", "type", ".message_type", ".type").Replace(mistake.Path)
+			if strings.HasPrefix(field, "subscriptions") {
+				field = strings.TrimSuffix(field, ".type")
+			}
+			if (field != "application_id" && field != "software_version_id") || k.has(path+"."+field) {
+				k.fail(path+"."+field, mistake.Rule(func(field string) string { return field }), "")
+			}
+		}
+		if e.Type == deprecatedType {
+			k.warn(path+".type", "is deprecated; the service will reject it in the future", "write "+string(gateway.EndpointTypeCloudSoftware))
+		}
+		key := [2]string{e.Tenant, e.ExternalID}
+		if before, twice := seen[key]; twice && e.ExternalID != "" {
+			k.fail(path+".external_id", "duplicates that of "+before, "give each endpoint of a tenant its own external ID")
+		}
+		seen[key] = path
+		for j, messageType := range e.Subscriptions {
+			received := func(c Capability) bool { return c.Type == messageType && gateway.Direction(c.Direction).CanReceive() }
+			if messageType != "" && !slices.ContainsFunc(e.Capabilities, received) {
+				k.fail(fmt.Sprintf("%s.subscriptions[%d]", path, j), "has no effect: the endpoint has no capability to receive "+messageType,
+					"add {type: \""+messageType+"\", direction: RECEIVE} to its capabilities")
+			}
+		}
+		if len(e.Capabilities) == 0 && e.ExternalID != "" {
+			k.warn(path, "has no capabilities: it can neither send nor receive", "add capabilities: [{type: …, direction: SEND_RECEIVE}]")
+		}
+	}
+}
+
+// deprecatedType is the old name of cloud_software, which the service still accepts.
+const deprecatedType = "farming_software"
+
+func (d *decoder) invalid(path string, err error) {
+	var invalid *gateway.ValidationError
+	if errors.As(err, &invalid) {
+		d.fail(path, invalid.Rule, "")
+	}
+}
+
+func (k *checker) subscriber() {
+	config := k.c.SubscriberConfig()
+	config.Client = k.rules
+	if config.Payload.Mode == subscriber.PayloadClaimCheck {
+		if k.c.ClaimCheck == nil {
+			k.fail("subscriber.payload", "is claim_check, but there is no section claim_check", "add claim_check: {url: …}")
+		}
+		config.Payload.ClaimCheck = new(claimcheck.Store) // only its presence is checked
+	}
+	for i, t := range config.EventTypes {
+		if !t.Known() {
+			var known []string
+			for _, t := range gateway.EventTypes() {
+				known = append(known, string(t))
+			}
+			k.fail(k.item("subscriber.event_types", i, len(config.EventTypes)), fmt.Sprintf("must be an event type, not %q", string(t)), didYouMean(string(t), known))
+		}
+	}
+	config.EventTypes = nil
+	k.report("subscriber", k.c.Subscriber, config.Validate())
+
+	publisher := k.c.Publisher
+	publisher.Client = k.rules
+	k.report("publisher", k.c.Publisher, publisher.Validate())
+	for i, t := range k.c.Subscriber.Files {
+		k.messageType(k.item("subscriber.files", i, len(k.c.Subscriber.Files)), t)
+	}
+}
+
+// item returns the path of an item of a list, which is the path of the list if it was
+// written as a single value.
+func (d *decoder) item(path string, i, n int) string {
+	at := fmt.Sprintf("%s[%d]", path, i)
+	if _, ok := d.values[at]; !ok && n == 1 {
+		return path
+	}
+	return at
+}
+
+// exactlyOne checks that exactly one of several sections is present.
+func (d *decoder) exactlyOne(path string, keys ...string) bool {
+	var there []string
+	for _, key := range keys {
+		if d.has(join(path, key)) {
+			there = append(there, key)
+		}
+	}
+	switch {
+	case len(there) == 0:
+		d.fail(path, "requires one of "+oneOf(keys), "")
+	case len(there) > 1:
+		d.fail(join(path, there[1]), "cannot be combined with "+there[0], "remove one")
+	}
+	return len(there) == 1
+}
+
+func (k *checker) sinks() {
+	used := map[string]bool{k.c.Poison.Sink: true}
+	for _, r := range k.c.Routes {
+		used[r.To.Sink] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
+		s, path := k.c.Sinks[name], join("sinks", name)
+		if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			k.fail(path, "must have a name of 1 to 64 letters, digits, - or _", "")
+		}
+		if !used[name] {
+			k.warn(path, "is not used by any route", "remove it, or name it in a route's to.sink")
+		}
+		if !k.exactlyOne(path, "nats", "kafka", "blob", "log") {
+			continue
+		}
+		switch path = join(path, s.Kind()); {
+		case s.NATS != nil:
+			config, err := s.NATS.SinkConfig(name)
+			k.report(path, *s.NATS, err)
+			k.report(path, *s.NATS, config.Validate())
+		case s.Kafka != nil:
+			config, err := s.Kafka.SinkConfig(name)
+			k.report(path, *s.Kafka, err)
+			k.report(path, *s.Kafka, config.Validate())
+		case s.Blob != nil:
+			k.bucket(path, s.Blob.URL)
+			config := s.Blob.Config
+			config.Bucket = new(cloudblob.Bucket) // only its presence is checked
+			k.report(path, *s.Blob, config.Validate())
+		}
+	}
+}
+
+// bucket checks the URL of a bucket.
+func (k *checker) bucket(path string, address URL) {
+	at, mux := join(path, "url"), cloudblob.DefaultURLMux()
+	if address == "" {
+		if !k.has(at) && !k.has(at+"_file") {
+			k.fail(at, "is required", "e.g. file:///var/lib/agrimill/payloads?create_dir=true")
+		}
+		return
+	}
+	u, err := url.Parse(string(address))
+	switch {
+	case err != nil || u.Scheme == "":
+		k.fail(at, "must be an absolute URL", "e.g. file:///var/lib/agrimill/payloads?create_dir=true")
+	case !mux.ValidBucketScheme(u.Scheme):
+		k.fail(at, "has a scheme that this build does not support: "+u.Scheme, "use "+oneOf(mux.BucketSchemes()))
+	case u.Scheme == memblob.Scheme:
+		k.warn(at, "is in memory: its contents are lost when agrimill exits", "use file:///… or another persistent bucket")
+	}
+}
+
+func (k *checker) routes() {
+	if k.has("routes") && len(k.c.Routes) == 0 {
+		k.fail("routes", "is empty", "add a route: - {name: …, from: {gateway: all}, to: {sink: …}}")
+	}
+	seen := map[string]int{}
+	for i, r := range k.c.Routes {
+		path := fmt.Sprintf("routes[%d]", i)
+		if first, twice := seen[r.Name]; twice && r.Name != "" {
+			k.fail(path+".name", fmt.Sprintf("duplicates the name of routes[%d]", first), "give each route its own name")
+		} else {
+			seen[r.Name] = i
+		}
+		switch {
+		case r.Name == "" && k.has(path+".name"):
+			k.fail(path+".name", "must not be empty", "")
+		case len(r.Name) > 64 || strings.Trim(r.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") != "":
+			k.fail(path+".name", "must be 1 to 64 letters, digits, -, _ or .", "")
+		}
+		if k.has(path + ".from") {
+			k.from(path+".from", r)
+		}
+		k.filter(path+".filter", r)
+		if k.has(path + ".to") {
+			k.to(path+".to", r)
+		}
+	}
+	k.shared()
+}
+
+// shared finds routes that would take each other's messages, and sinks with conflicting
+// settings for one stream.
+func (k *checker) shared() {
+	takers := map[string]int{}
+	takes := func(path string, i int, what ...string) {
+		key := strings.Join(what, "\x00")
+		if first, twice := takers[key]; twice {
+			k.fail(path, fmt.Sprintf("is shared with routes[%d]: each would get only some of the messages", first), "use a different one for each route")
+			return
+		}
+		takers[key] = i
+	}
+	for i, r := range k.c.Routes {
+		path := fmt.Sprintf("routes[%d].from.", i)
+		if s := r.From.NATS; s != nil && k.has(path+"nats.durable") {
+			takes(path+"nats.durable", i, "nats", s.URL, s.Stream, s.Durable)
+		}
+		if s := r.From.Kafka; s != nil && k.has(path+"kafka.group") {
+			for _, topic := range s.Topics {
+				takes(path+"kafka.group", i, "kafka", strings.Join(s.Brokers, ","), topic, s.Group)
+			}
+		}
+	}
+	streams := map[[2]string]string{}
+	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
+		s := k.c.Sinks[name].NATS
+		if s == nil {
+			continue
+		}
+		key := [2]string{s.URL, s.Stream}
+		if first, twice := streams[key]; !twice {
+			streams[key] = name
+		} else if s.SubjectPrefix != k.c.Sinks[first].NATS.SubjectPrefix {
+			k.fail(join("sinks", name)+".nats.stream", fmt.Sprintf("is also used by %s, which has a different subject_prefix", join("sinks", first)), "use different streams, or the same subject_prefix for both")
+		}
+	}
+}
+
+func (k *checker) from(path string, r Route) {
+	if !k.exactlyOne(path, "gateway", "nats", "kafka") {
+		return
+	}
+	switch {
+	case r.From.NATS != nil:
+		s, at := r.From.NATS, join(path, "nats")
+		config, err := s.SourceConfig()
+		k.report(at, *s, err)
+		k.report(at, *s, config.Validate())
+		if s.Subject != "" && !validSubject(s.Subject) {
+			k.fail(at+".subject", "must be a NATS subject: tokens without white space, separated by dots; * matches one token, > at the end the rest", "")
+		}
+	case r.From.Kafka != nil:
+		s, at := r.From.Kafka, join(path, "kafka")
+		config, err := s.SourceConfig()
+		k.report(at, *s, err)
+		k.report(at, *s, config.Validate())
+	default:
+		k.fromGateway(join(path, "gateway"), r)
+	}
+}
+
+func validSubject(subject string) bool {
+	parts := strings.Split(subject, ".")
+	for i, part := range parts {
+		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") || part == ">" && i < len(parts)-1 {
+			return false
+		}
+	}
+	return true
+}
+
+// fromGateway checks that the route can receive anything at all.
+func (k *checker) fromGateway(path string, r Route) {
+	topic := r.From.Gateway
+	if topic == "" {
+		k.fail(path, "must not be empty", "use all, everything, an event type or a message type")
+		return
+	}
+	data := []string{string(gateway.EventMessageReceived), string(gateway.EventFileReceived)}
+	needs, isType := data, false
+	switch {
+	case topic == FromAll:
+	case topic == FromEverything:
+		return
+	case topic == subscriber.AllData || topic == subscriber.Everything:
+		k.fail(path, "must be "+map[string]string{subscriber.AllData: FromAll, subscriber.Everything: FromEverything}[topic], "")
+		return
+	case gateway.EventType(topic).Known():
+		needs = []string{topic}
+	default:
+		isType = true
+		var known []string
+		for _, t := range gateway.EventTypes() {
+			known = append(known, string(t))
+		}
+		if near := nearest(topic, append(known, FromAll, FromEverything)); near != "" && !strings.Contains(topic, ":") {
+			k.warn(path, fmt.Sprintf("is treated as a message type: %q", topic), "did you mean "+near+"?")
+		}
+		k.messageType(path, topic)
+	}
+	if types := k.c.Subscriber.EventTypes; len(types) > 0 && !slices.ContainsFunc(needs, func(t string) bool { return slices.Contains(types, gateway.EventType(t)) }) {
+		k.fail(path, "receives nothing: subscriber.event_types does not include "+oneOf(needs), "add it there")
+	}
+	if isType && !k.received(topic) {
+		k.warn(path, "may receive nothing: none of the endpoints receives message type "+topic, "add it to an endpoint's capabilities")
+	}
+}
+
+// received reports whether a configured endpoint receives the type. Without any, endpoints
+// are managed elsewhere, and one may.
+func (k *checker) received(messageType string) bool {
+	for _, e := range k.c.Endpoints {
+		for _, c := range e.Capabilities {
+			if c.Type == messageType && gateway.Direction(c.Direction).CanReceive() {
+				return true
+			}
+		}
+	}
+	return len(k.c.Endpoints) == 0
+}
+
+func (k *checker) filter(path string, r Route) {
+	f := r.Filter
+	for key, values := range map[string][]string{"tenant": f.Tenant, "endpoint": f.Endpoint} {
+		for i, value := range values {
+			k.uuid(k.item(join(path, key), i, len(values)), value)
+		}
+	}
+	for key, values := range map[string][]string{"type": f.Type, "filename": f.Filename} {
+		for i, value := range values {
+			at := k.item(join(path, key), i, len(values))
+			if value == "" {
+				k.fail(at, "must not be empty", "")
+			} else if plain := strings.ReplaceAll(value, "*", ""); key == "type" && plain != "" {
+				k.messageType(at, plain)
+			}
+		}
+	}
+	topic := r.From.Gateway
+	isType := topic != "" && topic != FromAll && topic != FromEverything && !gateway.EventType(topic).Known()
+	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, topic) }) {
+		k.fail(join(path, "type"), "matches nothing: the route receives only "+topic, "remove the filter, or use from: {gateway: all}")
+	}
+}
+
+// match reports whether all of text matches a filter pattern, in which * matches any
+// characters, including none, and ? exactly one. Unlike path.Match it has no other special
+// characters: brackets and slashes are legal in message types and file names.
+func match(pattern, text string) bool {
+	p, t := []rune(pattern), []rune(text)
+	star, resume := -1, 0 // the last *, and where to try next what follows it
+	i, j := 0, 0
+	for j < len(t) {
+		switch {
+		case i < len(p) && p[i] == '*':
+			star, resume = i, j
+			i++
+		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
+			i, j = i+1, j+1
+		case star >= 0: // let the * match one more character
+			resume++
+			i, j = star+1, resume
+		default:
+			return false
+		}
+	}
+	for i < len(p) && p[i] == '*' {
+		i++
+	}
+	return i == len(p)
+}
+
+func (k *checker) to(path string, r Route) {
+	if !k.exactlyOne(path, "sink", "gateway") {
+		return
+	}
+	if g := r.To.Gateway; g != nil {
+		at := join(path, "gateway")
+		if k.has(path + ".topic") {
+			k.fail(path+".topic", "applies only to sinks", "remove it, or set gateway.type for the message type")
+		}
+		config := g.Config
+		config.Client = k.rules
+		k.report(at, *g, config.Validate())
+		effective := k.c.PublisherConfig(*g)
+		k.template(at+".type", g.Type)
+		if r.From.Kind() == "gateway" && effective.EndpointID == "" {
+			k.fail(at+".endpoint", "is required: messages from the gateway do not name a sending endpoint", "set it to the ID of your endpoint")
+		}
+		if r.From.Kind() != "gateway" && effective.EndpointID != "" && effective.TenantID == "" {
+			k.warn(at, "names the sending endpoint but not its tenant: messages without the header "+gateway.KeyTenantID+" go to the poison queue",
+				"set tenant to the ID of the endpoint's tenant")
+		}
+		return
+	}
+	k.reference(path+".sink", r.To.Sink)
+	if !k.template(path+".topic", r.To.Topic) {
+		return
+	}
+	k.topic(path+".topic", r.To.Sink, withoutVariables(r.To.Topic))
+	if r.To.Sink == k.c.Poison.Sink && r.To.Topic == k.c.Poison.Topic {
+		k.fail(path+".topic", "is the topic of the poison queue", "choose a different one here or in poison.topic")
+	}
+	if s, ok := k.c.Sinks[r.To.Sink]; ok && s.Log != nil {
+		k.warn(path+".sink", "stores nothing: messages sent there are confirmed and lost", "use a log sink only to inspect messages")
+	}
+	k.circle(path+".topic", r)
+}
+
+// reference checks the name of a sink.
+func (k *checker) reference(path, name string) bool {
+	if _, ok := k.c.Sinks[name]; ok || !k.has(path) {
+		return ok
+	}
+	names := slices.Sorted(maps.Keys(k.c.Sinks))
+	suggestion := didYouMean(name, names)
+	if len(names) == 0 {
+		suggestion = "add it to the section sinks"
+	}
+	k.fail(path, fmt.Sprintf("names an unknown sink: %q", name), suggestion)
+	return false
+}
+
+// template checks a template of topics or message types.
+func (k *checker) template(path, text string) bool {
+	_, err := sinks.ParseTopicTemplate(text)
+	var bad *sinks.TemplateError
+	if !errors.As(err, &bad) {
+		return true // parsing returns no other error
+	}
+	suggestion := ""
+	if bad.Variable != "" {
+		if near := nearest(bad.Variable, slices.Sorted(maps.Keys(sinks.TopicVariables()))); near != "" {
+			suggestion = "did you mean {" + near + "}?"
+		}
+	}
+	k.fail(path, bad.Reason, suggestion)
+	return false
+}
+
+// withoutVariables replaces each variable of a template with a letter.
+func withoutVariables(template string) string {
+	return regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(template, "x")
+}
+
+// topic checks the fixed parts of a topic against the sink.
+func (k *checker) topic(path, sink, topic string) {
+	s, ok := k.c.Sinks[sink]
+	switch {
+	case !ok:
+	case s.NATS != nil && (nats.Config{SubjectPrefix: s.NATS.SubjectPrefix + "." + topic}).Validate() != nil && (nats.Config{SubjectPrefix: s.NATS.SubjectPrefix}).Validate() == nil:
+		k.fail(path, "is not a valid topic for NATS: use parts without white space, '*' and '>', separated by single dots", "")
+	case s.Kafka != nil && !kafka.ValidTopic(topic):
+		k.fail(path, "is not a valid topic for Kafka: use letters, digits, '-', '_' and single dots", "")
+	case strings.Contains("."+topic+".", ".."):
+		k.fail(path, "has an empty part", "separate parts with single dots")
+	}
+}
+
+// circle warns about a route that feeds a route back to the gateway.
+func (k *checker) circle(path string, r Route) {
+	s := k.c.Sinks[r.To.Sink].NATS
+	if s == nil || r.From.Kind() != "gateway" {
+		return
+	}
+	for _, back := range k.c.Routes {
+		source := back.From.NATS
+		if source == nil || back.To.Gateway == nil || source.URL != s.URL {
+			continue
+		}
+		if subject := s.SubjectPrefix + "." + withoutVariables(r.To.Topic); natsCovers(source.Subject, subject) {
+			k.warn(path, "publishes to subjects that route "+back.Name+" sends back to the gateway", "use a separate subject for the way back")
+		}
+	}
+}
+
+// natsCovers reports whether a subject, of which x may be anything, matches a pattern.
+func natsCovers(pattern, subject string) bool {
+	want := strings.Split(subject, ".")
+	for i, part := range strings.Split(pattern, ".") {
+		switch {
+		case part == ">":
+			return i < len(want)
+		case i >= len(want) || part != "*" && part != want[i] && want[i] != "x":
+			return false
+		case i == len(want)-1:
+			return strings.Count(pattern, ".") == i
+		}
+	}
+	return false
+}
+
+func (k *checker) poison() {
+	p := k.c.Poison
+	if !k.has("poison") {
+		return
+	}
+	known := k.reference("poison.sink", p.Sink)
+	if known && k.c.Sinks[p.Sink].Log != nil {
+		k.warn("poison.sink", "stores nothing: messages that cannot be handled are confirmed and lost", "use a nats, kafka or blob sink")
+	}
+	switch {
+	case strings.ContainsAny(p.Topic, "{}"):
+		k.fail("poison.topic", "must not be a template", "use a plain topic such as poison")
+	default:
+		k.topic("poison.topic", p.Sink, p.Topic)
+	}
+	k.report("retry", k.c.Retry, k.c.Retry.Validate())
+	poison := p.PoisonConfig
+	poison.Publisher = discard{}
+	k.report("poison", p, poison.Validate())
+}
+
+func (k *checker) dedup() {
+	d := k.c.Dedup
+	k.report("dedup", d, d.DedupSettings.Validate())
+	for _, section := range []string{DedupMemory, DedupBBolt, DedupNATSKV} {
+		at := join("dedup", section)
+		switch {
+		case k.has(at) && d.Store != section:
+			k.fail(at, "does not apply: dedup.store is "+d.Store, "remove one")
+		case !k.has(at) && d.Store == section && section == DedupBBolt:
+			k.fail(at, "is required by dedup.store", "add bbolt: {path: /var/lib/agrimill/dedup.db}")
+		case !k.has(at) && d.Store == section && section == DedupNATSKV:
+			k.fail(at, "is required by dedup.store", "add nats_kv: {url: …}")
+		}
+	}
+	switch {
+	case d.Store == DedupMemory && d.Memory != nil:
+		k.report("dedup.memory", *d.Memory, d.Memory.Validate())
+	case d.Store == DedupBBolt && d.BBolt != nil && d.BBolt.Path != "":
+		k.report("dedup.bbolt", *d.BBolt, d.BBolt.Validate())
+	case d.Store == DedupNATSKV && d.NATSKV != nil:
+		config := d.NATSKV.StoreConfig(d)
+		config.Conn = new(natsgo.Conn) // only its presence is checked
+		k.report("dedup.nats_kv", *d.NATSKV, config.Validate())
+		_, err := d.NATSKV.TLS.Config()
+		k.report("dedup.nats_kv", *d.NATSKV, err)
+		k.report("dedup.nats_kv", *d.NATSKV, d.NATSKV.Connection.Validate())
+	}
+}
+
+// discard is a placeholder for a publisher: only its presence is checked.
+type discard struct{}
+
+// Publish does nothing.
+func (discard) Publish(string, ...*message.Message) error { return nil }
+
+// Close does nothing.
+func (discard) Close() error { return nil }
+
+// tracingFromEnvironment applies OpenTelemetry's own variables. They may be set for every
+// program on a machine, so a mistake in them is only a warning.
+func (d *decoder) tracingFromEnvironment(c *Config) {
+	const path = "tracing.otlp_endpoint"
+	env, t := d.options.Env, &c.Tracing
+	if name := env("OTEL_SERVICE_NAME"); name != "" && !d.has("tracing.service_name") {
+		t.ServiceName = name
+	}
+	first := func(names ...string) (name, value string) {
+		for _, name = range names {
+			if value = strings.TrimSpace(env(name)); value != "" {
+				break
+			}
+		}
+		return name, value
+	}
+	name, address := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	exporters := strings.Split(env("OTEL_TRACES_EXPORTER"), ",")
+	wanted := exporters[0] == "" || slices.ContainsFunc(exporters, func(e string) bool { return strings.TrimSpace(e) == "otlp" })
+	if address == "" || !wanted || d.has(path) || strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
+		return
+	}
+	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		d.warn(path, "tracing is off: "+name+" must be an absolute http or https address", "e.g. http://127.0.0.1:4318")
+		return
+	}
+	if name, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && !strings.HasPrefix(protocol, "http/") {
+		d.warn(path, "uses http/protobuf: "+name+" is "+protocol+", which agrimill does not support", "set the collector's address for OTLP over HTTP")
+	}
+	t.Environment = URL(address)
+}
+
+func (k *checker) rest() {
+	c := k.c
+	if c.ClaimCheck != nil {
+		k.bucket("claim_check", URL(c.ClaimCheck.URL))
+		if c.ClaimCheck.URL != "" {
+			k.report("claim_check", *c.ClaimCheck, c.ClaimCheck.Validate())
+		}
+	}
+	a := c.Admin
+	if a.Address != AdminOff {
+		k.report("admin", a, a.Config.Validate())
+		if host, _, err := net.SplitHostPort(a.Address); err == nil && !loopback(host) && a.PProf {
+			k.warn("admin.pprof", "is accessible to everyone who can reach "+a.Address, "listen on 127.0.0.1, or turn it off")
+		}
+	}
+	t := c.Tracing
+	if t.OTLPEndpoint != "" {
+		u, err := url.Parse(string(t.OTLPEndpoint))
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			k.fail("tracing.otlp_endpoint", "must be an absolute http or https address", "e.g. http://127.0.0.1:4318")
+		}
+		_, err = t.TLS.Config()
+		k.report("tracing", t, err)
+	}
+	if t.SampleRatio < 0 || t.SampleRatio > 1 {
+		k.fail("tracing.sample_ratio", "must be 0 to 1", "")
+	}
+}

@@ -1,0 +1,233 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// This file turns the sections into the configurations of the packages. Nothing connects.
+
+// ErrTLS is matched by the errors of [TLS.Config].
+var ErrTLS = errors.New("unusable certificates")
+
+// Config reads the files and returns the configuration; nil for nil. The error matches
+// [ErrTLS] and has a mistake under TLS for each unusable file.
+func (t *TLS) Config() (*tls.Config, error) {
+	if t == nil {
+		return nil, nil
+	}
+	var e validate.Errors
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			e.AddCause(err, "TLS.CAFile", "%s", fileError(err))
+		}
+		config.RootCAs = x509.NewCertPool()
+		if err == nil && !config.RootCAs.AppendCertsFromPEM(pem) {
+			e.Add("TLS.CAFile", "contains no PEM certificate")
+		}
+	}
+	switch {
+	case t.CertFile == "" && t.KeyFile == "":
+	case t.KeyFile == "":
+		e.Add("TLS.CertFile", "needs %s", validate.Field("TLS.KeyFile"))
+	case t.CertFile == "":
+		e.Add("TLS.KeyFile", "needs %s", validate.Field("TLS.CertFile"))
+	default:
+		certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			e.AddCause(err, "TLS.CertFile", "%s", err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	if err := e.Err(ErrTLS); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// ClientConfig returns the configuration of the gateway's client. Logger is left to
+// the caller. It reads the files of TLS.
+func (g Gateway) ClientConfig() (gateway.Config, error) {
+	config := g.Config
+	var err error
+	config.TLS, err = g.TLS.Config()
+	return config, err
+}
+
+// ReadClientSecret returns the current client secret: the one in its file, or else the one
+// in the configuration. The error does not contain it.
+func (c *Config) ReadClientSecret() (Secret, error) {
+	file := c.SecretFile("gateway.client_secret")
+	if file == "" {
+		return c.Gateway.ClientSecret, nil
+	}
+	secret, err := readSecret(file)
+	if err != nil {
+		return "", fmt.Errorf("client_secret_file: %w", err)
+	}
+	return Secret(secret), nil
+}
+
+// Request returns the request that creates the endpoint.
+func (e Endpoint) Request() gateway.PutEndpointRequest {
+	request := gateway.PutEndpointRequest{
+		Name: e.Name, ApplicationID: e.ApplicationID, SoftwareVersionID: e.SoftwareVersionID, EndpointType: gateway.EndpointType(e.Type),
+		AllowDeleteByUser: e.AllowDeleteByUser, ConnectionsURI: e.ConnectionsURI,
+	}
+	for _, c := range e.Capabilities {
+		request.Capabilities = append(request.Capabilities, gateway.EndpointCapability{MessageType: c.Type, Direction: gateway.Direction(c.Direction)})
+	}
+	for _, t := range e.Subscriptions {
+		request.Subscriptions = append(request.Subscriptions, gateway.EndpointSubscription{MessageType: t})
+	}
+	return request
+}
+
+// SubscriberConfig returns the configuration of the gateway's subscriber. Client,
+// Tenants, Hooks and, for PayloadClaimCheck, the claim check are left to the caller.
+func (c *Config) SubscriberConfig() subscriber.Config {
+	config := c.Subscriber.Config
+	config.CloseTimeout = c.Shutdown.Timeout
+	if c.Subscriber.Envelope {
+		config.Unmarshaler = subscriber.EnvelopeUnmarshaler{}
+	}
+	if c.ClaimCheck != nil {
+		config.Payload.ClaimCheckFrom = c.ClaimCheck.From
+	}
+	return config
+}
+
+// PublisherConfig returns the configuration of the publisher of one route. The section
+// publisher provides what the route does not set. Client and ClaimCheck are left to the
+// caller.
+func (c *Config) PublisherConfig(to ToGateway) publisher.Config {
+	config := to.Config
+	defaults := reflect.ValueOf(c.Publisher)
+	for i, v := 0, reflect.ValueOf(&config).Elem(); i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			v.Field(i).Set(defaults.Field(i))
+		}
+	}
+	config.CloseTimeout = c.Shutdown.Timeout
+	if to.Envelope {
+		config.Marshaler = publisher.EnvelopeMarshaler{}
+	}
+	return config
+}
+
+// RouterConfig returns the configuration of a router. Poison, Dedup.Store, ClaimCheck and
+// Observer are left to the caller.
+func (c *Config) RouterConfig() router.Config {
+	config := router.Config{
+		PoisonTopic: c.Poison.Topic, PoisonTimeout: c.Poison.Timeout, FailingAfter: c.Poison.FailingAfter,
+		Retry: c.Retry, Dedup: c.Dedup.DedupSettings, CloseTimeout: c.Shutdown.Timeout,
+	}
+	if c.Dedup.Store == DedupOff {
+		config.Dedup.KeyFunc = router.NoKey
+	}
+	return config
+}
+
+// StoreConfig returns the configuration of the store in a bucket. Conn is left to the
+// caller.
+func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
+	config := d.Config
+	config.TTL = dedup.TTL
+	return config
+}
+
+// Connect connects under a client name. It reads the files of TLS.
+func (d DedupInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(d.Connection, d.TLS, name, options...)
+}
+
+// Connect opens a connection of its own, beside the source's, under a client name. It reads
+// the files of TLS.
+func (s NATSSource) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(s.Connection, s.TLS, name, options...)
+}
+
+func connect(connection nats.Connection, files *TLS, name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	var err error
+	if connection.TLS, err = files.Config(); err != nil {
+		return nil, err
+	}
+	return connection.Connect(name, options...)
+}
+
+// SinkConfig returns the configuration of the sink, whose name is the one it has in
+// the file. It reads the files of TLS.
+func (n NATS) SinkConfig(name string) (nats.Config, error) {
+	config := n.Config
+	config.Name = name
+	var err error
+	config.TLS, err = n.TLS.Config()
+	return config, err
+}
+
+// SinkConfig returns the configuration of the sink, whose name is the one it has in
+// the file. It reads the files of TLS.
+func (k Kafka) SinkConfig(name string) (kafka.Config, error) {
+	config := k.Config
+	config.Name, config.PartitionKey = name, kafka.MetadataKey(k.PartitionKey)
+	if k.PartitionKey == NoPartitionKey {
+		config.PartitionKey = kafka.NoPartitionKey
+	}
+	var err error
+	config.TLS, err = k.TLS.Config()
+	return config, err
+}
+
+// Connection returns how to connect to the cluster of the sink.
+func (k Kafka) Connection() (kafka.Connection, error) {
+	secured, err := k.TLS.Config()
+	return kafka.Connection{
+		Brokers: k.Brokers, ClientID: k.ClientID, TLS: secured, SASL: k.SASL, Version: k.Version, ConnectTimeout: k.ConnectTimeout,
+	}, err
+}
+
+// SourceConfig returns the configuration of the source. Name and CloseTimeout are left to
+// the caller. It reads the files of TLS.
+func (s NATSSource) SourceConfig() (sourcenats.Config, error) {
+	config := s.Config
+	var err error
+	config.TLS, err = s.TLS.Config()
+	return config, err
+}
+
+// SourceConfig returns the configuration of the source. It reads the files of TLS.
+func (s KafkaSource) SourceConfig() (sourcekafka.Config, error) {
+	config := s.Config
+	var err error
+	config.TLS, err = s.TLS.Config()
+	return config, err
+}
+
+// SlogLevel returns the level of the log.
+func (l Log) SlogLevel() slog.Level {
+	var level slog.Level
+	if level.UnmarshalText([]byte(l.Level)) != nil {
+		return slog.LevelInfo
+	}
+	return level
+}

@@ -1,0 +1,206 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// own are the keys that no package has: what the program puts together out of packages.
+var own = []string{
+	"gateway.tls", "gateway.application_id", "gateway.software_version_id", "endpoints", "subscriber.envelope", "publisher", "retry",
+	"sinks.<name>.nats.tls", "sinks.<name>.kafka.tls", "sinks.<name>.kafka.partition_key", "sinks.<name>.blob.url",
+	"routes[].name", "routes[].from", "routes[].filter", "routes[].to", "poison.sink",
+	"dedup.store", "dedup.memory", "dedup.bbolt", "dedup.nats_kv", "claim_check.from", "shutdown.timeout", "tracing", "log",
+}
+
+// Every key is a field of a package's own configuration, so that a setting is declared,
+// documented and validated in one place; and every one can be read.
+func TestKeysAreFieldsOfPackages(t *testing.T) {
+	here := reflect.TypeFor[Config]().PkgPath()
+	var visit func(section reflect.Type, path string)
+	visit = func(section reflect.Type, path string) {
+		for _, f := range fields(section) {
+			at := join(path, f.name)
+			owner := section
+			for i := range f.index[:len(f.index)-1] {
+				owner = owner.Field(f.index[i]).Type
+			}
+			inner := f.typ
+			for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+				switch inner.Kind() {
+				case reflect.Slice:
+					at += "[]"
+				case reflect.Map:
+					at += ".<name>"
+				}
+				inner = inner.Elem()
+			}
+			section := inner.Kind() == reflect.Struct && !isScalar(inner)
+			allowed := slices.ContainsFunc(own, func(prefix string) bool {
+				return at == prefix || strings.HasPrefix(at, prefix+".") || strings.HasPrefix(at, prefix+"[")
+			})
+			if !section && owner.PkgPath() == here && !allowed && f.base == "" {
+				t.Errorf("%s is a field of %s: it belongs into a package's configuration", at, owner)
+			}
+			if section {
+				visit(inner, at)
+				continue
+			}
+			switch inner.Kind() {
+			case reflect.String, reflect.Bool, reflect.Int, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float64:
+			default:
+				if !isScalar(inner) {
+					t.Errorf("%s: values of type %s cannot be read", at, inner)
+				}
+			}
+		}
+	}
+	visit(reflect.TypeFor[Config](), "")
+}
+
+// Every value that a key names can be read, and means something different.
+func TestEveryValueCounts(t *testing.T) {
+	walk(reflect.TypeFor[Config](), "", func(path string, f field) {
+		allowed := f.tag.Get("enum")
+		if allowed == "" {
+			return
+		}
+		made := map[any]string{}
+		for text := range strings.SplitSeq(allowed, ",") {
+			d := &decoder{places: map[string]place{}, values: map[string]place{}, excused: map[string]bool{}}
+			v := reflect.New(f.typ).Elem()
+			d.value(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, v, path, f.tag)
+			if len(d.problems) > 0 {
+				t.Errorf("%s: %s: %v", path, text, d.problems)
+			}
+			if before, ok := made[v.Interface()]; ok {
+				t.Errorf("%s: %s is the same as %s", path, text, before)
+			}
+			made[v.Interface()] = text
+		}
+	})
+	for name, want := range map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} {
+		if got := (Log{Level: name}).SlogLevel(); got != want {
+			t.Fatalf("SlogLevel = %v, want %v", got, want)
+		}
+	}
+	c := &Config{ClaimCheck: &ClaimCheck{From: 5}}
+	if got := c.SubscriberConfig().Payload.ClaimCheckFrom; got != 5 {
+		t.Fatalf("ClaimCheckFrom = %d, want 5", got)
+	}
+}
+
+// A route says what differs from the section publisher.
+func TestPublisherOfARoute(t *testing.T) {
+	c := &Config{Publisher: publisher.Config{MaxRequests: 3, TenantID: "a"}}
+	config := c.PublisherConfig(ToGateway{Config: publisher.Config{TenantID: "b", PartialDelivery: publisher.PartialDeliveryIsSent}})
+	if config.MaxRequests != 3 {
+		t.Fatalf("config.MaxRequests = %d, want 3", config.MaxRequests)
+	}
+	if config.TenantID != "b" {
+		t.Fatalf("config.TenantID = %q, want b", config.TenantID)
+	}
+	if config.PartialDelivery != publisher.PartialDeliveryIsSent {
+		t.Fatalf("config.PartialDelivery = %v, want %v", config.PartialDelivery, publisher.PartialDeliveryIsSent)
+	}
+}
+
+// Certificates come from files, for every kind of connection.
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	testkit.NewCertificate(t).Write(t, dir)
+	file := filepath.Join(dir, "agrimill.yaml")
+	tls := "tls: {ca_file: ca.pem, cert_file: cert.pem, key_file: key.pem, server_name: other.example}"
+	text := strings.Replace(small, "  client_id:", "  "+tls+"\n  client_id:", 1)
+	text = strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {"+tls+"}\n  lake: {kafka: {brokers: \"b:1\", "+tls+", sasl: {user: u, mechanism: SCRAM-SHA-256, password: \"${SECRET}\"}}}", 1)
+	text = strings.Replace(text, "poison:", "  - {name: back, from: {kafka: {brokers: \"b:1\", topics: t, "+tls+"}}, to: {gateway: {}}}\npoison:", 1) +
+		"dedup: {nats_kv: {" + tls + "}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(file, smallEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	client, err := c.Gateway.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	farm, err := c.Sinks["farm"].NATS.SinkConfig("farm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lake, err := c.Sinks["lake"].Kafka.SinkConfig("lake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range []any{client.TLS, farm.TLS, lake.TLS} {
+		if config == nil {
+			t.Fatal("config is nil")
+		}
+	}
+	if len(client.TLS.Certificates) != 1 {
+		t.Fatalf("client.TLS.Certificates has %d elements, want 1", len(client.TLS.Certificates))
+	}
+	if client.TLS.RootCAs == nil {
+		t.Fatal("client.TLS.RootCAs is nil")
+	}
+	if lake.TLS.ServerName != "other.example" {
+		t.Fatalf("lake.TLS.ServerName = %q, want other.example", lake.TLS.ServerName)
+	}
+
+	source, err := c.Routes[1].From.Kafka.SourceConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !source.ClientConfig().Net.TLS.Enable {
+		t.Fatal("source.ClientConfig().Net.TLS.Enable = false, want true")
+	}
+	connection, err := c.Sinks["lake"].Kafka.Connection()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := connection.ClientConfig()
+	if !reader.Net.SASL.Enable {
+		t.Fatal("reader.Net.SASL.Enable = false, want true")
+	}
+	if reader.Net.SASL.SCRAMClientGeneratorFunc == nil {
+		t.Fatal("SCRAMClientGeneratorFunc is nil")
+	}
+	if err := reader.Validate(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
+		t.Fatal(err)
+	}
+	for _, use := range []func() error{
+		func() error { _, err := c.Gateway.ClientConfig(); return err },
+		func() error { _, err := c.Sinks["farm"].NATS.SinkConfig(""); return err },
+		func() error { _, err := c.Sinks["lake"].Kafka.SinkConfig(""); return err },
+		func() error { _, err := c.Sinks["lake"].Kafka.Connection(); return err },
+		func() error { _, err := c.Routes[1].From.Kafka.SourceConfig(); return err },
+		func() error { _, err := c.Dedup.NATSKV.Connect(""); return err },
+	} {
+		if err := use(); !errors.Is(err, ErrTLS) {
+			t.Fatalf("use() = %v, want ErrTLS", err)
+		}
+	}
+	_, err = nats.Connection{NKeySeedFile: filepath.Join(dir, "none")}.Connect("x")
+	if err == nil {
+		t.Fatal("no error")
+	}
+}

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"github.com/agrimill/agrimill/publisher"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Route moves messages from one place to another.
+type Route struct {
+	// Name identifies the route in logs, metrics, the poison queue and the dedup store: a
+	// renamed route does not recognize what it handled before.
+	Name string `yaml:"name" required:"true"`
+	// From is where messages come from.
+	From From `yaml:"from" required:"true"`
+	// Filter selects the messages to move. Others are confirmed and dropped.
+	Filter Filter `yaml:"filter"`
+	// To is where they go.
+	To To `yaml:"to" required:"true"`
+}
+
+// From is where messages come from: exactly one of gateway, nats and kafka.
+type From struct {
+	// Gateway receives from the gateway: all for messages and files, everything for events
+	// of any kind, an event type such as ENDPOINT_DELETED, or a message type.
+	Gateway string `yaml:"gateway"`
+	// NATS consumes a stream of NATS JetStream.
+	NATS *NATSSource `yaml:"nats"`
+	// Kafka consumes topics of Apache Kafka.
+	Kafka *KafkaSource `yaml:"kafka"`
+}
+
+// Values of [From.Gateway] beside event types and message types.
+const (
+	FromAll        = "all"
+	FromEverything = "everything"
+)
+
+// GatewayTopic returns what a subscriber of the gateway is subscribed to for From.Gateway.
+func (f From) GatewayTopic() string {
+	switch f.Gateway {
+	case FromAll:
+		return subscriber.AllData
+	case FromEverything:
+		return subscriber.Everything
+	}
+	return f.Gateway
+}
+
+// Kind returns the name of the section that is present: gateway, nats or kafka.
+func (f From) Kind() string {
+	switch {
+	case f.Gateway != "":
+		return "gateway"
+	case f.NATS != nil:
+		return "nats"
+	case f.Kafka != nil:
+		return "kafka"
+	}
+	return ""
+}
+
+// NATSSource consumes a stream of NATS JetStream.
+type NATSSource struct {
+	sourcenats.Config `yaml:",inline"`
+	// TLS secures the connection beyond what the address and the server require.
+	TLS *TLS `yaml:"tls"`
+	// Subject selects messages of the stream; * matches one token and > the rest.
+	Subject string `yaml:"subject" required:"true"`
+}
+
+// KafkaSource consumes topics of Apache Kafka.
+type KafkaSource struct {
+	sourcekafka.Config `yaml:",inline"`
+	// TLS secures the connections; tls: {} is enough with a public certificate.
+	TLS *TLS `yaml:"tls"`
+}
+
+// Filter selects messages: those that match every key that is set. A key with several
+// values matches if one of them does. In type and filename, * matches any characters,
+// including none, and ? exactly one.
+type Filter struct {
+	// Type lists message types, e.g. iso:*.
+	Type []string `yaml:"type"`
+	// Tenant lists IDs (UUIDs) of tenants.
+	Tenant []string `yaml:"tenant"`
+	// Endpoint lists IDs (UUIDs) of receiving endpoints; on routes to the gateway, of
+	// sending ones.
+	Endpoint []string `yaml:"endpoint"`
+	// Filename lists file names, e.g. *.zip; case does not matter.
+	Filename []string `yaml:"filename"`
+}
+
+// Empty reports whether every message matches.
+func (f Filter) Empty() bool {
+	return len(f.Type)+len(f.Tenant)+len(f.Endpoint)+len(f.Filename) == 0
+}
+
+// To is where messages go: a sink or the gateway.
+type To struct {
+	// Sink is the name of a sink.
+	Sink string `yaml:"sink"`
+	// Topic is the template of the topic in the sink: variables in braces, with an optional
+	// default after a bar.
+	Topic string `yaml:"topic"`
+	// Gateway sends through the gateway.
+	Gateway *ToGateway `yaml:"gateway"`
+}
+
+// ToGateway sends messages through the gateway. The metadata of a message (x-router-…)
+// overrides these settings, which override the section publisher.
+type ToGateway struct {
+	publisher.Config `yaml:",inline"`
+	// Type is the template of the message type.
+	Type string `yaml:"type"`
+	// Envelope sends ID and metadata inside the payload, for a receiver with
+	// subscriber.envelope. Other receivers cannot read such a payload.
+	Envelope bool `yaml:"envelope"`
+}

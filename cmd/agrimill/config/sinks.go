@@ -1,0 +1,67 @@
+package config
+
+import (
+	"github.com/agrimill/agrimill/sinks/blob"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/logsink"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// Sink is a destination of messages: exactly one of nats, kafka, blob and log.
+type Sink struct {
+	// NATS stores messages in a stream of NATS JetStream.
+	NATS *NATS `yaml:"nats"`
+	// Kafka stores messages in topics of Apache Kafka.
+	Kafka *Kafka `yaml:"kafka"`
+	// Blob stores messages as files in a directory or bucket.
+	Blob *Blob `yaml:"blob"`
+	// Log writes a line for each message to standard output and stores nothing.
+	Log *LogSink `yaml:"log"`
+}
+
+// Kind returns the name of the section that is present: nats, kafka, blob or log.
+func (s Sink) Kind() string {
+	switch {
+	case s.NATS != nil:
+		return "nats"
+	case s.Kafka != nil:
+		return "kafka"
+	case s.Blob != nil:
+		return "blob"
+	case s.Log != nil:
+		return "log"
+	}
+	return ""
+}
+
+// NATS stores messages in a stream of NATS JetStream.
+type NATS struct {
+	nats.Config `yaml:",inline"`
+	// TLS secures the connection beyond what the address and the server require.
+	TLS *TLS `yaml:"tls"`
+}
+
+// Kafka stores messages in topics of Apache Kafka.
+type Kafka struct {
+	kafka.Config `yaml:",inline"`
+	// TLS secures the connections; tls: {} is enough with a public certificate.
+	TLS *TLS `yaml:"tls"`
+	// PartitionKey is the metadata key whose value selects the partition; messages with the
+	// same value keep their order. none means no key.
+	PartitionKey string `yaml:"partition_key"`
+}
+
+// NoPartitionKey is the value of [Kafka.PartitionKey] for messages without a key.
+const NoPartitionKey = "none"
+
+// Blob stores messages as files in a directory or bucket.
+type Blob struct {
+	// URL is the bucket, e.g. file:///var/lib/agrimill/archive?create_dir=true.
+	URL         URL `yaml:"url" twin:"true"`
+	blob.Config `yaml:",inline"`
+}
+
+// LogSink writes a line of JSON for each message and stores nothing.
+type LogSink struct {
+	logsink.Config `yaml:",inline"`
+}

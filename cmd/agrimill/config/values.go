@@ -1,0 +1,58 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+const redacted = "[redacted]"
+
+// Secret is a value that is never printed.
+type Secret = gateway.Secret
+
+// URL is an address, or several separated by commas. It may contain secrets, so it is
+// printed without user, password, query and fragment. string(u) has everything.
+type URL string
+
+// String returns the address without anything that may be secret.
+func (u URL) String() string {
+	parts := strings.Split(string(u), ",")
+	for i, part := range parts {
+		part = strings.TrimSpace(part)
+		bare := !strings.Contains(part, "://")
+		if bare {
+			part = "//" + part // otherwise the user name would be parsed as the scheme
+		}
+		parsed, err := url.Parse(part)
+		if err != nil || strings.Contains(parsed.Path+parsed.RawQuery+parsed.Fragment, "@") {
+			parts[i] = redacted // perhaps with a password that is not percent-encoded
+			continue
+		}
+		if parsed.User != nil {
+			parsed.User = url.User("redacted")
+		}
+		if parsed.RawQuery != "" {
+			parsed.RawQuery = "redacted"
+		}
+		parsed.Fragment, parsed.RawFragment = "", ""
+		parts[i] = parsed.String()
+		if bare {
+			parts[i] = strings.TrimPrefix(parts[i], "//")
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// Format writes String, whatever the verb.
+func (u URL) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, u.String()) }
+
+// MarshalText returns String.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// LogValue returns String.
+func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }

@@ -1,0 +1,151 @@
+// Package deploy has no code: its tests hold the files for deployment against
+// agrimill itself. What the programs that read them say is tested in linttest.
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/internal/emulator"
+)
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.FromSlash(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// secretFiles is a directory with the secrets that a deployment gives as files.
+func secretFiles(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"client-secret", "admin-token"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("content-of-"+name+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// environment gives what the deployment gives: variables, and files of secrets.
+func environment(t *testing.T, compose bool) func(string) string {
+	t.Helper()
+	secrets := secretFiles(t)
+	variables := map[string]string{"CREDENTIALS_DIRECTORY": secrets}
+	if compose {
+		var file struct {
+			Services map[string]struct {
+				Environment map[string]string `yaml:"environment"`
+			} `yaml:"services"`
+		}
+		if err := yaml.Unmarshal(read(t, "docker-compose.yaml"), &file); err != nil {
+			t.Fatal(err)
+		}
+		variables = file.Services["agrimill"].Environment
+		// What the machine has to give, without a default.
+		given := regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`)
+		for name, value := range variables {
+			variables[name] = given.ReplaceAllString(value, "given-from-outside-as-$1")
+		}
+	}
+	return func(name string) string { return variables[name] }
+}
+
+// Every configuration of an instance is one, without a mistake and without a warning.
+func TestConfigurationsLoad(t *testing.T) {
+	var configMap struct {
+		Data map[string]string `yaml:"data"`
+	}
+	if err := yaml.Unmarshal(read(t, "kubernetes/configmap.yaml"), &configMap); err != nil {
+		t.Fatal(err)
+	}
+	inPod := configMap.Data["agrimill.yaml"]
+	const mounted = "/etc/agrimill/secrets"
+	if !strings.Contains(inPod, mounted) {
+		t.Errorf("the configuration does not read %s", mounted)
+	}
+	for name, tt := range map[string]struct {
+		text    string
+		compose bool
+	}{
+		"compose/agrimill.yaml":     {string(read(t, "compose/agrimill.yaml")), true},
+		"systemd/agrimill.yaml":     {string(read(t, "systemd/agrimill.yaml")), false},
+		"kubernetes/configmap.yaml": {strings.ReplaceAll(inPod, mounted, secretFiles(t)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, warning := range c.Warnings {
+				// The emulator is another container on the same machine.
+				if plain := strings.Contains(warning.Message, "is not encrypted"); !plain || !tt.compose {
+					t.Error(warning)
+				}
+			}
+			if c.Dedup.BBolt == nil || c.ClaimCheck == nil || c.Poison.Sink == "" {
+				t.Error("an instance in production has a memory that outlives it, a claim check and a poison queue")
+			}
+			if token := string(c.Admin.Token); !strings.Contains(token, "admin-token") && !strings.Contains(token, "ADMIN_TOKEN") {
+				t.Error("the token of the status page does not come from outside")
+			}
+		})
+	}
+}
+
+// The NATS server takes its file, and keeps what agrimill's configuration says of it.
+func TestNATSConfiguration(t *testing.T) {
+	options, err := natsserver.ProcessConfigFile(filepath.Join("compose", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !options.JetStream || !options.SyncAlways || options.StoreDir != "/data" || options.Port != 4222 {
+		t.Errorf("JetStream %t, sync always %t, store %s, port %d", options.JetStream, options.SyncAlways, options.StoreDir, options.Port)
+	}
+}
+
+// A dashboard that someone edited by hand is still JSON that a diff can show.
+func TestDashboardIsFormatted(t *testing.T) {
+	data := read(t, "grafana/dashboards/agrimill.json")
+	if !json.Valid(data) {
+		t.Fatal("not JSON")
+	}
+	if lines := strings.Count(string(data), "\n"); lines < 500 {
+		t.Errorf("%d lines: write it indented", lines)
+	}
+}
+
+// What README.md exports to talk to the emulator is what docker-compose.yaml and the
+// agrimill's configuration say.
+func TestReadmeKnowsTheEmulator(t *testing.T) {
+	env := environment(t, true)
+	cfg, err := config.Parse("agrimill.yaml", read(t, "compose/agrimill.yaml"), config.Options{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := strings.NewReplacer("emulator:8081", "127.0.0.1:8081")
+	readme := string(read(t, "README.md"))
+	for name, value := range map[string]string{
+		"BASE_URL":            outside.Replace(string(cfg.Gateway.BaseURL)),
+		"TOKEN_URL":           outside.Replace(string(cfg.Gateway.TokenURL)),
+		"CLIENT_ID":           env(emulator.EnvClientID),
+		"CLIENT_SECRET":       env(emulator.EnvClientSecret),
+		"APPLICATION_ID":      env(emulator.EnvApplicationID),
+		"SOFTWARE_VERSION_ID": env(emulator.EnvSoftwareVersionID),
+	} {
+		if line := "export AGRIMILL_" + name + "=" + value + "\n"; !strings.Contains(readme, line) {
+			t.Errorf("README.md does not say %s", line)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+var (
+	// ErrConfig is matched by the errors of New and Reload for an invalid configuration.
+	ErrConfig = errors.New("invalid configuration")
+	// ErrRefused is matched by the error of Run if the gateway refuses this application for
+	// good. It is a *RefusedError.
+	ErrRefused = errors.New("the gateway refuses")
+	// ErrUnfinished is matched by the error of Run if it was stopped and left something
+	// open. It is an *UnfinishedError.
+	ErrUnfinished = errors.New("stopped with unfinished messages")
+	// ErrNotRunning: Reload was called before Run, or after it.
+	ErrNotRunning = errors.New("the pipeline is not running")
+	// ErrStarted: Run was called before.
+	ErrStarted = errors.New("the pipeline was already started")
+)
+
+// UnfinishedError says what was left open when a pipeline was stopped, for example in an
+// outage or because the time was up. Nothing is lost: it is redelivered. It matches
+// [ErrUnfinished].
+type UnfinishedError struct {
+	// GivenBack is how many messages the routes had taken and gave back.
+	GivenBack int
+	// InFlight is how many messages were still being handled when the time was up.
+	InFlight int
+	// Unconfirmed is how many messages are stored but not confirmed.
+	Unconfirmed int
+	// Quarantine is how many events were waiting for the quarantine.
+	Quarantine int
+	// Err is the error of closing; nil if everything closed in time and without an error.
+	Err error
+}
+
+// Error returns the counts and the text of Err.
+func (e *UnfinishedError) Error() string {
+	text := fmt.Sprintf("%s: %d given back, %d in flight, %d stored but not confirmed, %d not quarantined",
+		ErrUnfinished, e.GivenBack, e.InFlight, e.Unconfirmed, e.Quarantine)
+	if e.Err != nil {
+		text += ": " + router.RedactError(e.Err, nil)
+	}
+	return text
+}
+
+// Is matches [ErrUnfinished].
+func (e *UnfinishedError) Is(target error) bool { return target == ErrUnfinished }
+
+// Unwrap returns Err.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// RefusedError says what the gateway refuses and why. It matches [ErrRefused].
+type RefusedError struct {
+	// What is "the credentials" or "the event stream".
+	What string
+	// Err is the gateway's response.
+	Err error
+}
+
+// Error returns both.
+func (e *RefusedError) Error() string {
+	return "the gateway refuses " + e.What + ": " + router.RedactError(e.Err, nil)
+}
+
+// Is matches [ErrRefused].
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Unwrap returns the response.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// configError marks an error as caused by the configuration.
+type configError struct{ error }
+
+// Is makes errors.Is(err, ErrConfig) true and leaves the text as it is.
+func (e configError) Is(target error) bool { return target == ErrConfig }
+
+// Unwrap returns the marked error.
+func (e configError) Unwrap() error { return e.error }
+
+// mayPass reports whether an error is caused by the system rather than the configuration,
+// and so may be temporary.
+func mayPass(err error) bool {
+	for _, passing := range []error{
+		fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}

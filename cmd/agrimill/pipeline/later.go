@@ -1,0 +1,164 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+// Waits between attempts to open what is unreachable.
+const (
+	minOpenWait = 250 * time.Millisecond
+	maxOpenWait = 15 * time.Second
+)
+
+// overdue is how long opening something may take before it is logged as an error:
+// everything may be starting at the same time.
+const overdue = time.Minute
+
+// notOpen says that something has not been opened since the start, and why. It hides the
+// cause, which may be a context error that would be taken for the end of the message's own
+// context.
+type notOpen struct{ cause error }
+
+// errNotTried is the error until the first attempt has ended.
+var errNotTried = notOpen{}
+
+// Error implements error.
+func (e notOpen) Error() string {
+	if e.cause == nil {
+		return router.ErrNotConnected.Error()
+	}
+	return router.ErrNotConnected.Error() + ": " + router.RedactError(e.cause, nil)
+}
+
+// Unwrap returns router.ErrNotConnected, which tells routes that they only have to wait.
+func (e notOpen) Unwrap() error { return router.ErrNotConnected }
+
+// later is something that may be unavailable when agrimill starts. It is opened as soon as
+// that works.
+type later[T any] struct {
+	attempt func(context.Context) (T, error)
+	discard func(T) error // closes a value that was opened too late
+	logger  *slog.Logger
+
+	stop  context.CancelFunc // stops what start began; nil before
+	done  chan struct{}      // closed when that has ended
+	tried chan struct{}      // closed after the first attempt
+
+	value atomic.Pointer[T] // nil: not open; read for every message
+	mu    sync.Mutex
+	err   error // why it is not open, a notOpen
+}
+
+func newLater[T any](attempt func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
+	return &later[T]{attempt: attempt, discard: discard, logger: logger, done: make(chan struct{}), tried: make(chan struct{}), err: errNotTried}
+}
+
+// get returns the value, or why it is not open.
+func (l *later[T]) get() (value T, err error) {
+	if opened := l.value.Load(); opened != nil {
+		return *opened, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if opened := l.value.Load(); opened != nil {
+		return *opened, nil
+	}
+	return value, l.err
+}
+
+// try opens it at once, or returns why that failed. It may be called once, before start.
+func (l *later[T]) try(ctx context.Context) error {
+	value, err := l.attempt(ctx)
+	if err == nil {
+		l.value.Store(&value)
+		close(l.tried)
+	}
+	return err
+}
+
+// start opens it in the background, until that succeeds, ctx ends, or shut is called. It
+// calls opened on success.
+func (l *later[T]) start(ctx context.Context, opened func(T)) {
+	ctx, l.stop = context.WithCancel(ctx)
+	go func() { // ends with ctx, and an attempt that is under way
+		defer close(l.done)
+		if l.value.Load() == nil {
+			l.run(ctx)
+		}
+		if value, err := l.get(); err == nil {
+			opened(value)
+		}
+	}()
+}
+
+// shut stops what start began and returns the value to be closed; false if there is none.
+// It waits for an attempt in progress until ctx ends. What that opens later is discarded.
+func (l *later[T]) shut(ctx context.Context) (value T, ok bool) {
+	if l.stop != nil {
+		l.stop()
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+	}
+	value, err := l.get()
+	return value, err == nil
+}
+
+// run retries until it is open.
+func (l *later[T]) run(ctx context.Context) {
+	wait := minOpenWait
+	began, reported := time.Now(), false
+	for ctx.Err() == nil {
+		value, err := l.attempt(ctx)
+		first, kept := l.set(ctx, value, err)
+		if first {
+			close(l.tried)
+		}
+		if err == nil {
+			if !kept {
+				_ = l.discard(value) // nobody is left to report it to
+			}
+			return
+		}
+		switch {
+		case ctx.Err() != nil:
+		case first:
+			l.logger.Warn("unavailable; retrying", "error", router.RedactError(err, nil))
+		case !reported && time.Since(began) >= overdue:
+			reported = true
+			l.logger.Error("still unavailable; retrying", "error", router.RedactError(err, nil), "since", began)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		wait = min(2*wait, maxOpenWait)
+	}
+}
+
+// set stores the result of an attempt, unless ctx has ended: shut may have read it already.
+func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = errors.Is(l.err, errNotTried)
+	if ctx.Err() != nil {
+		return false, false
+	}
+	if err == nil {
+		l.value.Store(&value)
+		l.err = nil
+	} else {
+		l.err = notOpen{err}
+	}
+	return first, true
+}

@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agrimill/agrimill/router/metrics"
+)
+
+// register registers all collectors.
+func (p *Pipeline) register(registry prometheus.Registerer) error {
+	collectors := []prometheus.Collector{
+		metrics.NewSubscriberCollector(p.subscriber),
+		metrics.NewRouterCollector(p),
+		metrics.NewClientCollector(p.client),
+		p.observer,
+		p.sinkMetrics,
+		newStateCollector(p),
+	}
+	var errs []error
+	for _, c := range collectors {
+		errs = append(errs, registry.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+// stateCollector exports what only the pipeline knows: its sinks and its configuration.
+type stateCollector struct {
+	pipeline                       *Pipeline
+	sinkUp, reloadOK, reloadedSecs *prometheus.Desc
+	build, dedupUp, poisonDepth    *prometheus.Desc
+}
+
+func newStateCollector(p *Pipeline) *stateCollector {
+	return &stateCollector{
+		pipeline: p,
+		build: prometheus.NewDesc("agrimill_build_info",
+			"Always 1; labeled with the version and source revision of the program and the Go version that built it.",
+			[]string{"version", "revision", "goversion"}, nil),
+		sinkUp: prometheus.NewDesc("agrimill_sink_up",
+			"1 if the sink responded to the last check, else 0.", []string{"sink", "kind"}, nil),
+		dedupUp: prometheus.NewDesc("agrimill_dedup_up",
+			"1 if the dedup store passed the last check, else 0.", []string{"store"}, nil),
+		poisonDepth: prometheus.NewDesc("agrimill_poison_queue_messages",
+			"Messages in the poison queue, as reported by the broker; with Kafka including replayed ones.", []string{"sink", "kind"}, nil),
+		reloadOK: prometheus.NewDesc("agrimill_config_last_reload_successful",
+			"1 if the latest configuration was applied, 0 if it was rejected.", nil, nil),
+		reloadedSecs: prometheus.NewDesc("agrimill_config_last_reload_success_timestamp_seconds",
+			"Unix time at which a configuration was last applied.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- c.build
+	descs <- c.sinkUp
+	descs <- c.dedupUp
+	descs <- c.poisonDepth
+	descs <- c.reloadOK
+	descs <- c.reloadedSecs
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	number := func(yes bool) float64 {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	options := c.pipeline.options
+	out <- prometheus.MustNewConstMetric(c.build, prometheus.GaugeValue, 1, options.Version, options.Revision, runtime.Version())
+	snapshot := c.pipeline.Snapshot()
+	for _, s := range snapshot.Sinks {
+		out <- prometheus.MustNewConstMetric(c.sinkUp, prometheus.GaugeValue, number(s.Up), s.Name, s.Kind)
+	}
+	if d := snapshot.Dedup; d.Store != "" {
+		out <- prometheus.MustNewConstMetric(c.dedupUp, prometheus.GaugeValue, number(d.Up), d.Store)
+	}
+	if q := snapshot.Poison; q.Depth != nil {
+		out <- prometheus.MustNewConstMetric(c.poisonDepth, prometheus.GaugeValue, float64(*q.Depth), q.Sink, q.Kind)
+	}
+	out <- prometheus.MustNewConstMetric(c.reloadOK, prometheus.GaugeValue, number(snapshot.Config.Error == ""))
+	out <- prometheus.MustNewConstMetric(c.reloadedSecs, prometheus.GaugeValue, float64(snapshot.Config.LoadedAt.UnixMilli())/1000)
+}

@@ -1,0 +1,129 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+)
+
+// outRoute is a route from the stream OUT to the gateway, to be added to others.
+func (w *world) outRoute() string {
+	w.Helper()
+	if _, err := w.js.CreateOrUpdateStream(w.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}); err != nil {
+		w.Fatal(err)
+	}
+	return fmt.Sprintf(`
+  - name: back
+    from: {nats: {url: %q, subject: "out.>"}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s]}}
+`, w.proxy.URL(), w.gate.Tenant(), w.sender.ID, w.receiver.ID)
+}
+
+// arrived counts what has come to the receiver by its context ID.
+func (w *world) arrived() map[string]int {
+	count := map[string]int{}
+	for _, e := range w.gate.Ledger() {
+		count[e.ContextID]++
+	}
+	return count
+}
+
+func TestBothWays(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	var ids []string
+	for range 50 {
+		ids = append(ids, w.put("out.task", taskData))
+	}
+	testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(ids) })
+	w.waitConfirmed()
+	testkit.Eventually(w, "nothing waits", func() bool {
+		waiting := b.Snapshot().Routes[1].Backlog
+		return waiting != nil && *waiting == 0
+	})
+	// What went to the gateway came back from it: it is one of our endpoints.
+	b.mustStop()
+	w.checkStored()
+	for _, id := range ids {
+		if n := w.arrived()[id]; n != 1 {
+			t.Errorf("message %s arrived %d times", id, n)
+		}
+	}
+}
+
+// It can be stopped while the brokers that it reads from are down, and finds them
+// again when they are back.
+func TestSourceDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
+	routes := w.outRoute() + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports], connect_timeout: 1s}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, taskData)
+	b := w.start(w.head() + w.natsSink() + allRoute + routes)
+	b.waitReady()
+	w.server.Stop()
+	w.server.Restart()
+	w.put("out.task", taskData)
+	testkit.Eventually(w, "the message has arrived", func() bool { return len(w.arrived()) == 1 })
+	w.server.Stop()
+	cluster.Stop()
+	began := time.Now()
+	_ = b.stop() // it may tell that it could not end the consumer well
+	if d := time.Since(began); d > 20*time.Second {
+		t.Errorf("stopping took %v", d)
+	}
+	// And it starts while they are down.
+	again := w.start(w.head() + w.natsSink() + allRoute + routes)
+	again.logs.contains("level=WARN", "source unavailable", "route=back")
+	again.logs.contains("level=WARN", "source unavailable", "route=reports")
+	if again.isReady() {
+		t.Error("ready without its sources")
+	}
+	w.server.Restart()
+	cluster.Restart()
+	again.waitReady()
+	id := w.put("out.task", taskData)
+	testkit.Eventually(w, "the message has arrived", func() bool { return w.arrived()[id] == 1 })
+
+	// A record of someone who knows nothing of us has the type that the route says.
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	before := len(w.arrived())
+	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
+	again.mustStop()
+}
+
+// A message that the gateway will never take goes to the poison queue.
+func TestPoisonOnTheWayBack(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	msg := natsgo.NewMsg("out.data") // without a type
+	msg.Data = []byte(mark)
+	if _, err := w.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(w, "it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
+	b.mustStop()
+	if h := b.Snapshot().Routes[1]; h.Poisoned != 1 || h.Name != "back" {
+		t.Errorf("route: %s", w.asJSON(h))
+	}
+}

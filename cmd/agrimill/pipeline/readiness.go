@@ -1,0 +1,161 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/router"
+)
+
+// dedupCheck is the name of the check of the dedup store.
+const dedupCheck = "dedup"
+
+// finding is a check, and whether a failure cannot recover by itself.
+type finding struct {
+	admin.Check
+	final bool
+}
+
+// found returns the finding of a check that returned err.
+func found(name string, err error) finding {
+	return finding{Check: admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}}
+}
+
+// readiness decides when a failure counts. What recovers within the grace period is not
+// worth waking someone up or stopping a deployment: reconnects, reloads and broker restarts
+// are routine. So a failing check says so at once, but counts only once it has failed for
+// that long. There is no grace period for what cannot recover by itself, nor before
+// everything has been well for the first time.
+type readiness struct {
+	grace time.Duration
+
+	mu      sync.Mutex
+	well    bool // all checks have passed at least once
+	looked  bool
+	failing map[string]admin.Check
+}
+
+// checks records the findings and returns what counts.
+func (r *readiness) checks(findings []finding, now time.Time) []admin.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failing := map[string]admin.Check{}
+	checks := make([]admin.Check, len(findings))
+	for i, f := range findings {
+		if !f.OK {
+			if before, ok := r.failing[f.Name]; ok && f.Since.IsZero() {
+				f.Since = before.Since
+			}
+			if f.Since.IsZero() {
+				f.Since = now
+			}
+			failing[f.Name] = f.Check
+			if r.well && !f.final && now.Sub(f.Since) < r.grace {
+				f.OK, f.Message = true, "failing, within the grace period: "+f.Message
+			}
+		}
+		checks[i] = f.Check
+	}
+	r.failing, r.looked = failing, true
+	r.well = r.well || len(failing) == 0
+	return checks
+}
+
+// last returns the last finding for a check; false if there is none yet.
+func (r *readiness) last(name string) (admin.Check, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, failing := r.failing[name]; failing {
+		return c, true
+	}
+	return admin.Check{Name: name, OK: true}, r.looked
+}
+
+// Ready implements [admin.Source]. It checks the sinks, the stores and, unless its state is
+// known anyway, the gateway; the rest is known.
+func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
+	p.mu.Lock()
+	g, phase := p.generation, p.phase
+	p.mu.Unlock()
+	if phase != phaseRunning {
+		return []admin.Check{{Name: "pipeline", Message: "not running"}}
+	}
+	return p.readiness.checks(p.look(ctx, g), time.Now())
+}
+
+// look checks everything that the routes of g need. It returns when ctx ends.
+func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
+	names := slices.Sorted(maps.Keys(g.sinks))
+	asked := make([]finding, len(names)+4)
+	var open sync.WaitGroup // all of it ends with ctx
+	for i, name := range names {
+		open.Go(func() { asked[i] = found("sink "+name, g.sinks[name].Health(ctx)) })
+	}
+	gateway, dedup, claimCheck := &asked[len(names)], &asked[len(names)+1], &asked[len(names)+2]
+	open.Go(func() { *gateway = finding{Check: p.checkGateway(ctx, g)} })
+	asked[len(names)+3] = p.checkIntermediaries()
+	if p.memory.store != nil {
+		open.Go(func() {
+			err := p.memory.health(ctx)
+			*dedup = found(dedupCheck, err)
+			dedup.final = isFinal(err)
+		})
+	}
+	if p.claimCheck != nil {
+		open.Go(func() { *claimCheck = found("claim check", p.claimCheck.Check(ctx)) })
+	}
+	open.Wait()
+	var findings []finding
+	for i, h := range g.router.Health() {
+		findings = append(findings, checkRoute(g.routes[i].Direction, h))
+	}
+	return append(findings, slices.DeleteFunc(asked, func(f finding) bool { return f.Name == "" })...)
+}
+
+// checkIntermediaries reports whether something in between, such as an ingress, answers
+// calls meant for the gateway. The event stream may be open at the same time.
+func (p *Pipeline) checkIntermediaries() finding {
+	f := finding{Check: admin.Check{Name: "gateway answers", OK: true}}
+	for _, answer := range p.client.Intermediaries().Now {
+		if f.OK {
+			f.OK, f.Since, f.Message = false, answer.Since, "something other than the gateway answers: "
+		} else {
+			f.Message += ", "
+		}
+		if answer.Since.Before(f.Since) {
+			f.Since = answer.Since
+		}
+		f.Message += fmt.Sprintf("%s: status %d", answer.Operation, answer.StatusCode)
+		if answer.ContentType != "" {
+			f.Message += " (" + answer.ContentType + ")"
+		}
+	}
+	return f
+}
+
+// checkRoute reports whether a route receives messages and delivers them.
+func checkRoute(direction admin.Direction, h router.RouteHealth) finding {
+	f := finding{Check: admin.Check{Name: "route " + h.Name, OK: true}}
+	switch h.State {
+	case router.StateRunning:
+		return f
+	case router.StateStarting:
+		// A route from the gateway has no connection of its own: what it waits for has its
+		// own check.
+		if direction == admin.FromGateway {
+			return f
+		}
+	case router.StateEnded, router.StateFailed:
+		f.final = true
+	}
+	f.OK, f.Since, f.Message = false, h.Since, string(h.State)
+	if h.LastError != "" {
+		f.Message += ": " + h.LastError
+	}
+	return f
+}

@@ -1,0 +1,50 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/sources/kafka"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+// newNATSSource creates the subscriber of a route from JetStream. It connects when the
+// router subscribes, which the router retries until it succeeds.
+func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (*nats.Subscriber, error) {
+	settings, err := cfg.SourceConfig()
+	if err != nil {
+		return nil, err
+	}
+	settings.Name, settings.CloseTimeout = "agrimill "+route, timeouts.router/20
+	return nats.New(settings, logger)
+}
+
+// newKafkaSource creates the subscriber of a route from Kafka. It connects when the router
+// subscribes, which the router retries until it succeeds.
+func newKafkaSource(cfg config.KafkaSource, logger watermill.LoggerAdapter) (*kafka.Subscriber, error) {
+	settings, err := cfg.SourceConfig()
+	if err != nil {
+		return nil, err
+	}
+	return kafka.New(settings, logger)
+}
+
+// backlog is how many messages are waiting, in the source of a route or in the poison
+// queue.
+type backlog struct {
+	ask  func(context.Context) (int64, error)
+	last atomic.Pointer[int64] // nil: unknown
+}
+
+// look queries it. It returns at the latest when ctx ends.
+func (b *backlog) look(ctx context.Context) {
+	n, err := b.ask(ctx)
+	if err != nil {
+		b.last.Store(nil)
+		return
+	}
+	b.last.Store(&n)
+}

@@ -1,0 +1,199 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+)
+
+var _ admin.Source = (*Pipeline)(nil)
+
+// Snapshot implements [admin.Source].
+func (p *Pipeline) Snapshot() admin.Snapshot {
+	p.mu.Lock()
+	g, phase, loaded := p.generation, p.phase, p.loaded
+	p.mu.Unlock()
+	stats := p.subscriber.Stats()
+	s := admin.Snapshot{
+		Name: p.options.Name, Version: p.options.Version, Started: p.started,
+		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure},
+		Gateway:    admin.GatewayFrom(stats.Stream),
+		Subscriber: admin.SubscriberFrom(stats),
+		Poison: admin.Poison{
+			Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
+			Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
+		},
+	}
+	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
+		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
+	}
+	s.Subscriber.MaxInFlight = g.config.Subscriber.MaxInFlight
+	s.Subscriber.MaxInFlightBytes = g.config.Subscriber.MaxInFlightBytes
+	switch phase {
+	case phaseNew:
+		s.State = admin.StateStarting
+	case phaseDraining:
+		s.State = admin.StateDraining
+	case phaseStopped:
+		s.State = admin.StateStopped
+	}
+	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
+		s.Gateway.Host = u.Host
+	}
+	if !g.receives() {
+		s.Gateway.State = admin.GatewayUnused
+	}
+	s.Gateway.Intermediaries = admin.IntermediariesFrom(p.client.Intermediaries())
+	limit := p.client.RateLimit()
+	s.Gateway.RateLimited, s.Gateway.RateLimitedUntil = limit.Limited, limit.PausedUntil
+	for i, h := range p.Health() {
+		if i >= len(g.routes) || g.routes[i].Name != h.Name {
+			break // a reload happened in between; the next snapshot is consistent
+		}
+		route := g.routes[i]
+		route.RouteHealth = h
+		if waiting := g.backlogs[h.Name]; waiting != nil {
+			route.Backlog = waiting.last.Load()
+		}
+		s.Routes = append(s.Routes, route)
+	}
+	for _, sink := range g.sinks {
+		s.Sinks = append(s.Sinks, sink.status())
+	}
+	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// receives reports whether a route receives from the gateway.
+func (g *generation) receives() bool {
+	return slices.ContainsFunc(g.routes, func(r admin.Route) bool { return r.Direction == admin.FromGateway })
+}
+
+// status returns the sink as of its last check.
+func (s *sink) status() admin.Sink {
+	status := admin.Sink{Name: s.name, Kind: s.kind, Target: s.target}
+	status.Up, status.Error, status.CheckedAt = s.last()
+	if inner, err := s.get(); err == nil {
+		d := inner.Describe()
+		status.Durability, status.DurabilityNote = d.Durability.String(), d.DurabilityNote
+	}
+	return status
+}
+
+// Live implements [admin.Source].
+func (p *Pipeline) Live() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		return nil
+	}
+	return errors.New(router.RedactError(p.err, nil))
+}
+
+// checkGateway reports whether the event stream is open or, if no route receives from the
+// gateway, whether it has accepted the credentials.
+func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check {
+	c := admin.Check{Name: "gateway"}
+	stream := p.subscriber.Stats().Stream
+	switch {
+	case !g.receives():
+		c.OK, c.Message = p.isAuthorized(), "no route receives from it"
+		if !c.OK {
+			c.Message = "has not responded yet"
+		}
+	case stream.AwaitingHead && stream.RefusedSince.IsZero():
+		// The stream itself proves nothing yet. What proves that the service is up is the
+		// list of tenants, requested when the stream was opened, and every later call.
+		last := p.client.LastCall()
+		if last.Err != nil || last.At.Before(stream.Since) {
+			if err := p.directory.Sync(ctx); err != nil {
+				return found("gateway", cmp.Or(last.Err, err)).Check
+			}
+		}
+		c.OK, c.Message = true, "the event stream is awaiting its header; other calls succeed"
+	case stream.Connected && !stream.AwaitingHead:
+		c.OK = true
+	case stream.LastError != nil:
+		c.Message = router.RedactError(stream.LastError, nil)
+	default:
+		c.Message = "the event stream is not open yet"
+	}
+	return c
+}
+
+// Tenants implements [admin.Source]. It returns those in the directory, which the event
+// stream keeps up to date, and requests a refresh for the next call.
+func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
+	if !p.isAuthorized() {
+		return nil, errors.New("the gateway has not responded yet")
+	}
+	select {
+	case p.looked <- struct{}{}:
+	default: // a refresh is already pending
+	}
+	return admin.TenantsFrom(p.directory.Tenants(), p.directory.Scopes), nil
+}
+
+// PoisonStore implements [admin.Source]. The queue can be read if it is in NATS, once that
+// has been reached.
+func (p *Pipeline) PoisonStore() router.PoisonStore {
+	if queue := p.now().poisonQueue(); queue != nil {
+		return queue
+	}
+	return nil
+}
+
+// poisonQueue returns the queue in NATS, nil if it is elsewhere or not open yet.
+func (g *generation) poisonQueue() *poisonqueue.Queue {
+	cfg := g.config.Sinks[g.config.Poison.Sink].NATS
+	opened, err := g.poison.get()
+	sink, isNATS := opened.(*nats.Sink)
+	if cfg == nil || err != nil || !isNATS {
+		return nil
+	}
+	queue, err := poisonqueue.New(poisonqueue.Config{
+		Conn: sink.Conn(), Stream: cfg.Stream, SubjectPrefix: cfg.SubjectPrefix, Topic: g.config.Poison.Topic,
+	})
+	if err != nil {
+		return nil
+	}
+	return queue
+}
+
+// errNoDepth: the depth of the poison queue is unknown.
+var errNoDepth = errors.New("the sink does not report how many messages it holds")
+
+// poisonDepth asks the broker how many messages are in the poison queue.
+func (g *generation) poisonDepth(ctx context.Context) (int64, error) {
+	if queue := g.poisonQueue(); queue != nil {
+		return queue.Depth(ctx)
+	}
+	opened, err := g.poison.get()
+	if err != nil {
+		return 0, err
+	}
+	if sink, ok := opened.(*kafka.Sink); ok {
+		return sink.Depth(ctx, g.config.Poison.Topic)
+	}
+	return 0, errNoDepth
+}
+
+// depthNote explains the depth of a poison queue where its meaning is not obvious.
+func depthNote(kind string) string {
+	switch kind {
+	case "nats":
+		return ""
+	case "kafka":
+		return "all messages that the topic still retains, including replayed ones"
+	}
+	return "a sink of kind " + kind + " does not report the number of messages"
+}

@@ -1,0 +1,182 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/router"
+)
+
+// checkTimeout bounds one round of checks.
+const checkTimeout = 3 * time.Second
+
+// part is one thing whose state is watched.
+type part struct{ kind, name string }
+
+// condition is the state of a part.
+type condition struct {
+	state  string
+	bad    bool   // logged as a warning
+	reason string // why, when it is bad
+}
+
+// watch logs every change of state once, and ends the pipeline if the gateway refuses the
+// event stream for good. It returns when ctx ends.
+func (p *Pipeline) watch(ctx context.Context) {
+	tick := time.NewTicker(p.options.WatchInterval)
+	defer tick.Stop()
+	known := map[part]condition{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := p.conditions()
+		for part, is := range now {
+			was := known[part]
+			switch {
+			case was.state == is.state:
+			case is.bad && is.reason == "":
+				now[part] = was // the reason is not recorded yet
+			default:
+				p.logChange(part, was, is)
+			}
+		}
+		known = now
+		p.endIfRefused()
+	}
+}
+
+// logChange logs that the state of a part has changed. The first state is logged only if it
+// is bad: that all is well is logged at startup.
+func (p *Pipeline) logChange(part part, was, is condition) {
+	level := slog.LevelInfo
+	switch {
+	case is.bad:
+		level = slog.LevelWarn
+	case was.state == "":
+		level = slog.LevelDebug
+	}
+	args := []any{"what", part.kind, "name", part.name, "state", is.state}
+	if was.state != "" {
+		args = append(args, "was", was.state)
+	}
+	if is.reason != "" {
+		args = append(args, "reason", is.reason)
+	}
+	p.logger.Log(context.Background(), level, "state", args...)
+}
+
+// conditions returns the current states of all parts.
+func (p *Pipeline) conditions() map[part]condition {
+	now := map[part]condition{}
+	snapshot := p.Snapshot()
+	if g := snapshot.Gateway; g.State != admin.GatewayUnused {
+		now[part{"gateway", g.Host}] = condition{string(g.State), g.State == admin.GatewayDisconnected, g.LastError}
+	}
+	for _, s := range snapshot.Sinks {
+		if s.CheckedAt.IsZero() {
+			continue
+		}
+		is := condition{state: "up"}
+		if !s.Up {
+			is = condition{"down", true, s.Error}
+		}
+		now[part{"sink", s.Name}] = is
+	}
+	if d := snapshot.Dedup; d.Store != "" {
+		is := condition{state: "up"}
+		if !d.Up {
+			is = condition{"down", true, d.Error}
+		}
+		now[part{"dedup", d.Store}] = is
+	}
+	for _, r := range snapshot.Routes {
+		if r.State == router.StateStopped {
+			continue // a reload or the shutdown, which are logged elsewhere
+		}
+		bad := r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateEnded || r.State == router.StateFailed
+		reason := ""
+		if bad || r.State == router.StateStarting {
+			reason = r.LastError
+		}
+		now[part{"route", r.Name}] = condition{string(r.State), bad, reason}
+	}
+	return now
+}
+
+// endIfRefused ends the pipeline if routes from the gateway ended because it refuses the
+// event stream. While the pipeline is stopping, routes end anyway.
+func (p *Pipeline) endIfRefused() {
+	p.mu.Lock()
+	g, running := p.generation, p.phase == phaseRunning
+	p.mu.Unlock()
+	if !running {
+		return
+	}
+	for i, h := range g.router.Health() {
+		reason := p.subscriber.Err()
+		if h.State == router.StateEnded && g.routes[i].Direction == admin.FromGateway && reason != nil {
+			p.fail(&RefusedError{What: "the event stream", Err: reason})
+			return
+		}
+	}
+}
+
+// poll checks everything periodically, so that it is known since when something fails, and
+// queries the backlogs of the sources and the poison queue. It returns when ctx ends.
+func (p *Pipeline) poll(ctx context.Context) {
+	tick := time.NewTicker(p.options.CheckInterval)
+	defer tick.Stop()
+	for {
+		checks, cancel := context.WithTimeout(ctx, checkTimeout)
+		var open sync.WaitGroup
+		g := p.now() // all of this ends with checks
+		open.Go(func() { p.readiness.checks(p.look(checks, g), time.Now()) })
+		open.Go(func() { g.depth.look(checks) })
+		for _, waiting := range g.backlogs {
+			open.Go(func() { waiting.look(checks) })
+		}
+		open.Wait()
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// logStart logs what is running.
+func (p *Pipeline) logStart(g *generation) {
+	routes := make([]string, len(g.routes))
+	for i, r := range g.routes {
+		routes[i] = r.Name
+	}
+	p.logger.Info("agrimill is running", "gateway", g.config.Gateway.BaseURL, "routes", routes, "sinks", len(g.sinks),
+		"endpoints", len(g.endpoints), "dedup", g.config.Dedup.Store, "poison", g.poison.name, "version", p.options.Version)
+}
+
+// logStop logs how it ended.
+func (p *Pipeline) logStop(err error) {
+	stats := p.subscriber.Stats()
+	counts := []any{"received", stats.Received, "confirmed", stats.Confirmed}
+	var open *UnfinishedError
+	switch {
+	case errors.As(err, &open):
+		if open.Err != nil {
+			counts = append(counts, "error", router.RedactError(open.Err, nil))
+		}
+		p.logger.Warn("agrimill stopped with unfinished messages; they will be redelivered", append(counts,
+			"given_back", open.GivenBack, "in_flight", open.InFlight, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine)...)
+	case err != nil:
+		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
+	default:
+		p.logger.Info("agrimill stopped", counts...)
+	}
+}

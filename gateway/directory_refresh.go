@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+// Bounds of [Directory.KeepFresh].
+const (
+	refreshConcurrency    = 4
+	refreshTimeout        = 10 * time.Second
+	initialRefreshBackoff = time.Second
+	maxRefreshBackoff     = 5 * time.Minute
+)
+
+// endpointLister lists the endpoints of one tenant. [*Client] is one.
+type endpointLister interface {
+	TenantEndpoints(ctx context.Context, tenantID string) (TenantInfo, error)
+}
+
+// staleTenant is a tenant whose list has to be fetched. It is guarded by Directory.mu.
+type staleTenant struct {
+	id       string
+	due      time.Time
+	failures int
+	busy     bool
+	// version counts the events for the tenant since it became stale. A list
+	// requested before the latest of them may be older than it.
+	version int
+}
+
+// markStale causes the list of the tenant to be fetched. d.mu is held.
+func (d *Directory) markStale(tenantID string) {
+	s := d.stale[fold(tenantID)]
+	if s == nil {
+		s = &staleTenant{id: tenantID}
+		d.stale[fold(tenantID)] = s
+	}
+	s.version++
+	s.failures, s.due = 0, time.Time{}
+	d.wakeRefresh()
+}
+
+func (d *Directory) wakeRefresh() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// KeepFresh fetches the endpoints of each tenant whose list an
+// ENDPOINTS_LIST_CHANGED left out, several at a time, and retries with increasing
+// backoff until there is an answer; until then, the tenant keeps what was known. A
+// failing tenant does not delay the others. KeepFresh blocks until ctx ends and may
+// run more than once at a time. A Subscriber whose Config.Tenants is the Directory
+// runs it as long as its stream is needed.
+//
+// Failed, if not nil, is called after each failed attempt, possibly concurrently and
+// without a lock held.
+func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, err error)) {
+	slots := make(chan struct{}, refreshConcurrency)
+	// If another KeepFresh is running, leave to it what this one was woken for.
+	defer d.wakeRefresh()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		s, version, wait := d.nextStale(time.Now())
+		if s != nil {
+			wg.Go(func() { // ends with its call, which ends with ctx
+				defer func() { <-slots }()
+				if err := d.refresh(ctx, s, version); err != nil && ctx.Err() == nil && failed != nil {
+					failed(s.id, err)
+				}
+			})
+			continue
+		}
+		<-slots
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-d.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// nextStale returns a tenant that is due, marked busy, or how long to wait. Tenants
+// with the fewest failures go first, so that no number of failing tenants
+// delays one that works.
+func (d *Directory) nextStale(now time.Time) (next *staleTenant, version int, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	wait = time.Hour // arbitrary: new work wakes the loop
+	for _, s := range d.stale {
+		switch left := s.due.Sub(now); {
+		case s.busy:
+		case left > 0:
+			wait = min(wait, left)
+		case next == nil || s.failures < next.failures:
+			next = s
+		}
+	}
+	if next == nil {
+		return nil, 0, wait
+	}
+	next.busy = true
+	return next, next.version, 0
+}
+
+// refresh makes one attempt for a tenant that is marked busy.
+func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) error {
+	// A call that hangs must not keep its slot from the others.
+	attempt, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	var info TenantInfo
+	var err error
+	lister, one := d.lister.(endpointLister)
+	if one {
+		info, err = lister.TenantEndpoints(attempt, s.id)
+	} else {
+		err = d.Sync(attempt) // on success it refreshes all of them
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.busy = false
+	if d.stale[fold(s.id)] != s {
+		return nil // events or a Sync have provided the list in the meantime
+	}
+	defer d.wakeRefresh()
+	switch {
+	case ctx.Err() != nil: // not a failure of the tenant
+	case err != nil:
+		policy := backoff.Policy{Initial: initialRefreshBackoff, Max: maxRefreshBackoff}
+		s.due = time.Now().Add(policy.Delay(s.failures))
+		s.failures++
+	case one && s.version == version:
+		delete(d.stale, fold(s.id))
+		if d.replaceList(s.id, info.Endpoints, info.Unreadable) {
+			d.notify()
+		}
+	}
+	return err
+}

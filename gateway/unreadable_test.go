@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// One bad tenant or endpoint in an answer hides none of the others, and is told.
+func TestABadEntryHidesNoOther(t *testing.T) {
+	s := newService(t)
+	bad := without(endpointInfoAnswer(), "capabilities")
+	bad["id"] = testRecipient
+	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, map[string]any{"tenants": []any{
+			map[string]any{"tenant_id": testTenant, "endpoints": []any{bad, nil, endpointInfoAnswer()}},
+			map[string]any{"tenant_id": "no UUID", "endpoints": []any{}},
+			nil,
+			map[string]any{"tenant_id": testContext, "endpoints": "x"},
+			map[string]any{"tenant_id": testMessage, "endpoints": nil},
+		}})
+	})
+	s.mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, map[string]any{"endpoints": []any{bad, endpointInfoAnswer()}})
+	})
+	var told []string
+	var log bytes.Buffer
+	c := s.client(t, func(c *Config) {
+		c.OnUnreadable = func(op string, err *EntryError) {
+			told = append(told, op+": "+err.Field+" "+err.Reason+" "+err.EndpointID)
+		}
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	tenants, err := c.ListAuthorizedTenants(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	leftOut := &EntryError{Field: "tenants[0].endpoints[0].capabilities", Reason: reasonMissing, EndpointID: testRecipient}
+	isNull := &EntryError{Field: "tenants[0].endpoints[1]", Reason: reasonNotObject}
+	noList := &EntryError{Field: "tenants[3].endpoints", Reason: reasonNotArray}
+	want := []TenantInfo{
+		{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut, isNull}},
+		{TenantID: testContext, Unreadable: []*EntryError{noList}},
+		{TenantID: testMessage, Endpoints: []TenantEndpointInfo{}},
+	}
+	if !reflect.DeepEqual(tenants, want) {
+		t.Errorf("got %+v, want %+v", tenants, want)
+	}
+	wantTold := []string{
+		"list authorized tenants: tenants[1].tenant_id is not a UUID ",
+		"list authorized tenants: tenants[2] is not an object ",
+		"list authorized tenants: tenants[0].endpoints[0].capabilities is missing " + testRecipient,
+		"list authorized tenants: tenants[0].endpoints[1] is not an object ",
+		"list authorized tenants: tenants[3].endpoints is not an array ",
+	}
+	if !reflect.DeepEqual(told, wantTold) {
+		t.Errorf("told %q, want %q", told, wantTold)
+	}
+	if n := strings.Count(log.String(), "skipped"); strings.Count(log.String(), "\n") != 1 || n == 0 || !strings.Contains(log.String(), "count=5") {
+		t.Errorf("log %s", log.String())
+	}
+
+	one, err := c.TenantEndpoints(t.Context(), testTenant)
+	leftOut = &EntryError{Field: "endpoints[0].capabilities", Reason: reasonMissing, EndpointID: testRecipient}
+	if err != nil || !reflect.DeepEqual(one, TenantInfo{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut}}) {
+		t.Errorf("got %+v, %v", one, err)
+	}
+	if list, err := c.ListTenantEndpoints(t.Context(), testTenant); err != nil || len(list) != 1 {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+// null for a list of an answer is an empty one.
+func TestAnswersWithNullForAList(t *testing.T) {
+	s := newService(t)
+	nulls := endpointInfoAnswer()
+	nulls["capabilities"] = map[string]any{"can_send": nil, "can_receive": nil}
+	answer := map[string]any{"tenants": nil}
+	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, answer) })
+	s.mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, map[string]any{"endpoints": nil})
+	})
+	s.mux.HandleFunc("PUT /endpoints/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		e := testEndpointAnswer()
+		e["capabilities"] = nil
+		writeJSON(w, 201, e)
+	})
+	c := s.client(t)
+	if tenants, err := c.ListAuthorizedTenants(t.Context()); err != nil || tenants == nil || len(tenants) != 0 {
+		t.Errorf("tenants %+v, %v", tenants, err)
+	}
+	answer = map[string]any{"tenants": []any{map[string]any{"tenant_id": testTenant, "endpoints": []any{nulls}}}}
+	tenants, err := c.ListAuthorizedTenants(t.Context())
+	if err != nil || len(tenants) != 1 || len(tenants[0].Endpoints) != 1 || tenants[0].Endpoints[0].Capabilities.CanSend == nil {
+		t.Errorf("tenants %+v, %v", tenants, err)
+	}
+	if list, err := c.ListTenantEndpoints(t.Context(), testTenant); err != nil || list == nil || len(list) != 0 {
+		t.Errorf("endpoints %+v, %v", list, err)
+	}
+	req := PutEndpointRequest{ApplicationID: testContext, SoftwareVersionID: testMessage, EndpointType: EndpointTypeCloudSoftware}
+	if e, _, err := c.PutEndpoint(t.Context(), testTenant, "farm:1", req); err != nil || e.Capabilities == nil {
+		t.Errorf("endpoint %+v, %v", e, err)
+	}
+}

@@ -1,0 +1,96 @@
+// Package filesync syncs what a file bucket of gocloud.dev/blob has written to
+// disk, which its driver leaves to the operating system.
+package filesync
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"gocloud.dev/blob"
+)
+
+// Object is an object being written. It does nothing for buckets that are not file
+// buckets. The zero value is ready for use with one object.
+type Object struct{ f *os.File }
+
+// BeforeWrite is a hook for blob.WriterOptions.
+func (s *Object) BeforeWrite(as func(any) bool) error {
+	as(&s.f) // leaves nil if it is not a file bucket
+	return nil
+}
+
+// Sync writes the content to disk. Call it after the last write and before
+// closing the writer, which renames the file to its final name.
+func (s *Object) Sync() error {
+	if s.f == nil {
+		return nil
+	}
+	return s.f.Sync()
+}
+
+// URL returns the URL of a bucket. For a file bucket it adds two settings unless they are
+// present: temporary files are created in the bucket, because the default directory may
+// be on another disk, and no metadata files are written.
+func URL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "file" {
+		return text
+	}
+	q := u.Query()
+	if !q.Has("no_tmp_dir") {
+		q.Set("no_tmp_dir", "true")
+	}
+	if !q.Has("metadata") {
+		q.Set("metadata", "skip")
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// IsFiles reports whether bucket is a file bucket.
+func IsFiles(bucket *blob.Bucket) bool {
+	var dir os.FileInfo
+	return bucket.As(&dir)
+}
+
+// Directories syncs the directories of an object in a file bucket. Call it after closing
+// the writer: a name is durable only once its directory is, and each segment of the key
+// may have created one.
+func Directories(ctx context.Context, bucket *blob.Bucket, key string) error {
+	if runtime.GOOS == "windows" { // cannot sync directories
+		return nil
+	}
+	var named *os.File
+	r, err := bucket.NewRangeReader(ctx, key, 0, 0, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
+		as(&named)
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }() // opened only for its name
+	if named == nil {
+		return nil
+	}
+	dir := filepath.Dir(named.Name())
+	for range strings.Count(key, "/") + 1 {
+		if err := syncDirectory(dir); err != nil {
+			return err
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
+}
+
+func syncDirectory(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }() // nothing was written to it
+	return d.Sync()
+}

@@ -1,0 +1,70 @@
+package filesync_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+
+	"github.com/agrimill/agrimill/internal/filesync"
+)
+
+func TestObject(t *testing.T) {
+	dir := t.TempDir()
+	files, err := fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
+	memory := memblob.OpenBucket(nil)
+	defer func() { _ = memory.Close() }()
+	if !filesync.IsFiles(files) || filesync.IsFiles(memory) {
+		t.Error("IsFiles takes one for the other")
+	}
+	for name, bucket := range map[string]*blob.Bucket{"files": files, "memory": memory} {
+		var object filesync.Object
+		w, err := bucket.NewWriter(t.Context(), "a/b/c", &blob.WriterOptions{ContentType: "x/y", BeforeWrite: object.BeforeWrite})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("content")); err != nil {
+			t.Fatal(err)
+		}
+		if err := object.Sync(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// What has become of the file does not go unnoticed.
+		if err := object.Sync(); (err != nil) != (bucket == files) {
+			t.Errorf("%s: Sync of a file that is closed: %v", name, err)
+		}
+	}
+	if err := filesync.Directories(t.Context(), files, "a/b/c"); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := filesync.Directories(t.Context(), files, "a/b/c"); err == nil && os.PathSeparator == '/' {
+		t.Error("the names of what is gone are durable")
+	}
+}
+
+func TestURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"file:///data":                            "file:///data?metadata=skip&no_tmp_dir=true",
+		"file:///data?create_dir=1&metadata=":     "file:///data?create_dir=1&metadata=&no_tmp_dir=true",
+		"s3://bucket?region=eu":                   "s3://bucket?region=eu",
+		"file:///data?no_tmp_dir=&metadata=skip#": "file:///data?metadata=skip&no_tmp_dir=",
+		"::": "::",
+	} {
+		if got := filesync.URL(text); got != want {
+			t.Errorf("%s became %s, want %s", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+// Package msgctx contains all values that the packages of this module pass to each other
+// in contexts, so that any middleware or wrapper in between preserves them.
+//
+// The context of a message carries one [Value]:
+//
+//	field    set by                              read by
+//	Open     subscriber; router, for a replay    router, publisher, sinks, subscriber.OpenPayload
+//	Nack     subscriber                          router: the poison queue sets the message aside
+//	SentAt   router                              publisher
+//
+// The context of Subscribe carries the signal of [WithStart], which the router sets and
+// the subscriber reads.
+package msgctx
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Opener opens a payload. size is -1 if it is unknown.
+type Opener func(ctx context.Context) (payload io.ReadCloser, size int64, err error)
+
+// Value is the data in a message's context. To set a field for others, create a new
+// Value: one that is in a context does not change, except SentAt, which the router
+// sets before it first publishes.
+type Value struct {
+	// Open opens a payload that is not in the message; nil if it is.
+	Open Opener
+	// Nack is what a nack of the message stands for; nil if its subscriber knows one
+	// meaning only.
+	Nack *Nack
+	// SentAt is when the message was first sent, so that retries send the same
+	// time; zero if it has not been sent.
+	SentAt time.Time
+}
+
+// Key is the key of the *Value, for contexts that carry it without [With].
+type Key struct{}
+
+// With returns a context that carries v.
+func With(ctx context.Context, v Value) context.Context { return context.WithValue(ctx, Key{}, &v) }
+
+// PayloadOpener returns the Value.Open of the message with context ctx.
+func PayloadOpener(ctx context.Context) Opener {
+	if v := from(ctx); v != nil {
+		return v.Open
+	}
+	return nil
+}
+
+// NackOf returns the Value.Nack of the message with context ctx.
+func NackOf(ctx context.Context) *Nack {
+	if v := from(ctx); v != nil {
+		return v.Nack
+	}
+	return nil
+}
+
+// SentAt returns the Value.SentAt of the message with context ctx.
+func SentAt(ctx context.Context) time.Time {
+	if v := from(ctx); v != nil {
+		return v.SentAt
+	}
+	return time.Time{}
+}
+
+// Received returns the fields of ctx set by the subscriber: all but SentAt, which may
+// belong to another route if messages pass from one to the next within the process.
+func Received(ctx context.Context) Value {
+	if v := from(ctx); v != nil {
+		return Value{Open: v.Open, Nack: v.Nack}
+	}
+	return Value{}
+}
+
+func from(ctx context.Context) *Value {
+	v, _ := ctx.Value(Key{}).(*Value)
+	return v
+}
+
+type startKey struct{}
+
+// WithStart returns a context for Subscribe that asks the subscriber not to read its
+// source until start is closed. A message goes only to the subscriptions that exist
+// when it arrives, so all of them have to be made first.
+func WithStart(ctx context.Context, start <-chan struct{}) context.Context {
+	return context.WithValue(ctx, startKey{}, start)
+}
+
+// Start returns the channel of [WithStart], or nil.
+func Start(ctx context.Context) <-chan struct{} {
+	start, _ := ctx.Value(startKey{}).(<-chan struct{})
+	return start
+}

@@ -1,0 +1,15 @@
+package msgctx
+
+import "testing"
+
+func TestNack(t *testing.T) {
+	var nack Nack
+	for _, step := range []struct{ want, outcome Outcome }{
+		{Acked, GivenBack}, {SetAside, SetAside}, {Acked, SetAside}, {Left, Left}, {GivenBack, GivenBack},
+	} {
+		nack.Want(step.want)
+		if got := nack.Outcome(); got != step.outcome {
+			t.Errorf("after Want(%v) a nack stands for %v, want %v", step.want, got, step.outcome)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+// Package ratelog limits how often a log line is written whose cause can repeat
+// indefinitely, such as a full disk, and counts the suppressed occurrences.
+package ratelog
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Field is the log field for the number of suppressed
+// occurrences.
+const Field = "suppressed"
+
+// Defaults of [Line].
+const (
+	DefaultEvery = time.Minute
+	DefaultBurst = 1
+)
+
+// Line limits one log line. The zero value is ready for use. Its methods are
+// safe for concurrent use and never block. It must not be copied after first use.
+type Line struct {
+	// Every is the interval in which Burst occurrences are logged. It starts with an
+	// occurrence. 0 means [DefaultEvery].
+	Every time.Duration
+	// Burst is how many occurrences are logged in each interval. 0 means
+	// [DefaultBurst].
+	Burst int
+
+	pending atomic.Bool // Over has something to report
+
+	mu         sync.Mutex
+	began      time.Time // start of the interval of Next; zero if none
+	logged     int       // in this interval
+	open       bool      // something was logged since Over last returned true
+	closed     time.Time // when Over last returned true; zero if never
+	suppressed int       // since the last line that was logged
+}
+
+// Next counts an occurrence and reports whether to log it. suppressed is the number
+// of preceding occurrences that were not logged; if it is not 0, the log line should
+// include it.
+func (l *Line) Next() (suppressed int, ok bool) {
+	burst := l.Burst
+	if burst == 0 {
+		burst = DefaultBurst
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending.Store(true)
+	if now := time.Now(); l.began.IsZero() || now.Sub(l.began) >= l.every() {
+		l.began, l.logged = now, 0
+	}
+	if l.logged >= burst {
+		l.suppressed++
+		return 0, false
+	}
+	l.logged++
+	l.open = true
+	suppressed, l.suppressed = l.suppressed, 0
+	return suppressed, true
+}
+
+// Over records that the cause is gone and reports whether to log that. suppressed is the
+// number of occurrences that were not logged. Over returns true if an occurrence was
+// logged since the last time, otherwise at most once per Every, so that a cause that
+// comes and goes does not fill the log either. It costs an atomic load if there is
+// nothing to report.
+func (l *Line) Over() (suppressed int, ok bool) {
+	if !l.pending.Load() {
+		return 0, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.pending.Load() || !l.open && now.Sub(l.closed) < l.every() {
+		return 0, false
+	}
+	l.pending.Store(false)
+	l.open, l.closed = false, now
+	suppressed, l.suppressed = l.suppressed, 0
+	return suppressed, true
+}
+
+func (l *Line) every() time.Duration {
+	if l.Every == 0 {
+		return DefaultEvery
+	}
+	return l.Every
+}

@@ -1,0 +1,202 @@
+package archtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// goBlock is a ```go block of a Markdown file.
+type goBlock struct {
+	file string
+	line int // of the opening fence
+	code string
+}
+
+func (b goBlock) lines() int { return strings.Count(strings.TrimRight(b.code, "\n"), "\n") + 1 }
+
+// program reports whether the block is a whole Go file. Others are fragments,
+// which no compiler can judge.
+func (b goBlock) program() bool { return strings.HasPrefix(strings.TrimSpace(b.code), "package ") }
+
+// TestDocumentedProgramsCompile builds every whole Go file that
+// the documentation shows.
+func TestDocumentedProgramsCompile(t *testing.T) {
+	t.Parallel()
+	// The files exist only in an overlay: the source tree stays untouched,
+	// and ./... of another command running meanwhile does not see them.
+	overlay := struct{ Replace map[string]string }{Replace: map[string]string{}}
+	temp := t.TempDir()
+	var pkgs, origins []string
+	for _, file := range markdownFiles(t) {
+		for _, block := range goBlocks(t, file) {
+			if !block.program() {
+				continue
+			}
+			n := len(pkgs)
+			source := filepath.Join(temp, fmt.Sprintf("block%d.go", n))
+			if err := os.WriteFile(source, []byte(block.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			pkg := fmt.Sprintf("internal/test/archtest/docblock%d", n)
+			overlay.Replace[filepath.Join(top(t), filepath.FromSlash(pkg), "main.go")] = source
+			pkgs = append(pkgs, "./"+pkg)
+			origins = append(origins, fmt.Sprintf("%s is %s:%d", pkg, block.file, block.line))
+		}
+	}
+	if len(pkgs) == 0 {
+		t.Fatal("the documentation shows no whole Go program; docs/tracing.md should")
+	}
+	data, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlayFile := filepath.Join(temp, "overlay.json")
+	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(strings.Join(origins, "\n"))
+	// Of several packages, build keeps no result. (vet cannot take files that
+	// are in no real folder.)
+	goCommand(t, append([]string{"build", "-overlay=" + overlayFile}, append(pkgs, "./internal/test/archtest")...)...)
+}
+
+// TestReadmeEmbedsInFewLines holds the promise of the README: all it takes is at most 25
+// lines of Go, and they are those that examples/embed runs.
+func TestReadmeEmbedsInFewLines(t *testing.T) {
+	t.Parallel()
+	const limit = 25
+	blocks := goBlocks(t, "README.md")
+	if len(blocks) == 0 {
+		t.Fatal("README.md shows no Go")
+	}
+	if got := blocks[0].lines(); got > limit {
+		t.Errorf("README.md:%d: %d lines, want at most %d", blocks[0].line, got, limit)
+	}
+	const example = "examples/embed/main.go"
+	if !strings.HasPrefix(blocks[0].code, "func run(") || !strings.Contains(readFile(t, example), "\n\n"+blocks[0].code+"\n") {
+		t.Errorf("README.md:%d: not the function run of %s", blocks[0].line, example)
+	}
+}
+
+var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// TestDocumentationLinks holds that what the documentation links to inside the
+// repository exists, headings included.
+func TestDocumentationLinks(t *testing.T) {
+	t.Parallel()
+	for _, file := range markdownFiles(t) {
+		for _, match := range markdownLink.FindAllStringSubmatch(readFile(t, file), -1) {
+			link, err := url.Parse(match[1])
+			if err != nil {
+				t.Errorf("%s: link %q: %v", file, match[1], err)
+				continue
+			}
+			if link.Scheme != "" {
+				continue
+			}
+			target := file
+			if link.Path != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(file), filepath.FromSlash(link.Path)))
+				if _, err := os.Stat(filepath.Join(top(t), filepath.FromSlash(target))); err != nil {
+					t.Errorf("%s links to %s: %v", file, match[1], err)
+					continue
+				}
+			}
+			if link.Fragment != "" && !headings(t, target)[link.Fragment] {
+				t.Errorf("%s links to %s: %s has no such heading", file, match[1], target)
+			}
+		}
+	}
+}
+
+// TestIndexNamesEveryPage holds that docs/README.md leads to every page.
+func TestIndexNamesEveryPage(t *testing.T) {
+	t.Parallel()
+	index := readFile(t, "docs/README.md")
+	for _, file := range markdownFiles(t) {
+		if page, ok := strings.CutPrefix(file, "docs/"); ok && page != "README.md" && !strings.Contains(index, "]("+page+")") {
+			t.Errorf("docs/README.md does not lead to %s", file)
+		}
+	}
+}
+
+var (
+	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// headings returns the anchors of a Markdown file as forges make them.
+func headings(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	anchors := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(readFile(t, file), -1) {
+		slug := notInSlugs.ReplaceAllString(strings.ToLower(match[1]), "")
+		anchors[strings.ReplaceAll(slug, " ", "-")] = true
+	}
+	return anchors
+}
+
+// markdownFiles lists the documentation, relative to the top with slashes.
+func markdownFiles(t *testing.T) []string {
+	t.Helper()
+	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	docs, err := filepath.Glob(filepath.Join(top(t), "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range docs {
+		files = append(files, "docs/"+filepath.Base(path))
+	}
+	for _, dir := range []string{"examples", filepath.Join("internal", "test")} {
+		err = filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ os.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".md" {
+				return err
+			}
+			name, err := filepath.Rel(top(t), path)
+			files = append(files, filepath.ToSlash(name))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+// goBlocks returns the ```go blocks of a Markdown file.
+func goBlocks(t *testing.T, file string) []goBlock {
+	t.Helper()
+	var blocks []goBlock
+	var current *goBlock
+	for i, line := range strings.SplitAfter(readFile(t, file), "\n") {
+		fence := strings.TrimSpace(line)
+		switch {
+		case current == nil && fence == "```go":
+			current = &goBlock{file: file, line: i + 1}
+		case current != nil && fence == "```":
+			blocks = append(blocks, *current)
+			current = nil
+		case current != nil:
+			current.code += line
+		}
+	}
+	if current != nil {
+		t.Fatalf("%s:%d: code block without an end", file, current.line)
+	}
+	return blocks
+}
+
+func readFile(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(top(t), filepath.FromSlash(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

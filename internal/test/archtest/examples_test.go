@@ -1,0 +1,72 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestExamplesAreShort holds that a reader gets to the end of every example: there are
+// few of them, and each is one file, beside which its test may stand.
+func TestExamplesAreShort(t *testing.T) {
+	t.Parallel()
+	const maxPrograms, maxLines = 8, 130
+	programs, err := filepath.Glob(filepath.Join(top(t), "examples", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(programs); n == 0 || n > maxPrograms {
+		t.Errorf("%d programs below examples/, want 1 to %d", n, maxPrograms)
+	}
+	for _, program := range programs {
+		name := filepath.Base(program)
+		files, err := filepath.Glob(filepath.Join(program, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sources, tests []string
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				tests = append(tests, file)
+			} else {
+				sources = append(sources, file)
+			}
+		}
+		if len(sources) == 0 { // an example of a test
+			sources, tests = tests, nil
+		}
+		if len(sources) != 1 || len(tests) > 1 {
+			t.Errorf("examples/%s has %d files and %d tests, want one file and at most one test", name, len(sources), len(tests))
+		}
+		for _, file := range sources {
+			if lines := codeLines(t, file); lines > maxLines {
+				t.Errorf("examples/%s has %d lines of code, want at most %d", name, lines, maxLines)
+			}
+		}
+		entries, err := os.ReadDir(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if entry.IsDir() {
+				t.Errorf("examples/%s has the folder %s, want one file", name, entry.Name())
+			}
+		}
+	}
+}
+
+// codeLines counts the lines of a file that are neither empty nor a comment.
+func codeLines(t *testing.T, file string) (n int) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+			n++
+		}
+	}
+	return n
+}

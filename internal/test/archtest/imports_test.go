@@ -1,0 +1,240 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/agrimill/agrimill"
+
+// brokers are the import paths by which Kafka or NATS would reach a program.
+var brokers = []string{
+	"github.com/nats-io",
+	"github.com/ThreeDotsLabs/watermill-nats",
+	"github.com/IBM/sarama",
+	"github.com/ThreeDotsLabs/watermill-kafka",
+	"github.com/twmb/franz-go",
+	"github.com/segmentio/kafka-go",
+	"github.com/confluentinc/confluent-kafka-go",
+}
+
+// heavy are what only the package that needs it may link.
+var heavy = []string{"testing", "github.com/stretchr/testify", "go.etcd.io/bbolt", "gocloud.dev", "github.com/prometheus", "go.opentelemetry.io"}
+
+// TestImportDirection holds the arrows of docs/design.md: gateway ← publisher,
+// subscriber, router; sinks ← router, publisher; nothing ← examples. It looks at everything a
+// program links when it imports the package, not only at direct imports.
+func TestImportDirection(t *testing.T) {
+	own := func(paths ...string) []string {
+		for i, p := range paths {
+			paths[i] = module + "/" + p
+		}
+		return paths
+	}
+	tests := []struct {
+		pkg    string
+		forbid []string
+	}{
+		{"gateway", append(own("publisher", "subscriber", "router", "sinks", "sources", "cmd", "examples", "gateway/gatewaytest"),
+			"github.com/ThreeDotsLabs/watermill")},
+		{"gateway/gatewaytest", append(own("publisher", "subscriber", "router", "sinks", "sources", "cmd", "examples"),
+			"github.com/ThreeDotsLabs/watermill")},
+		{"publisher", own("subscriber", "router", "sources", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats", "sinks/blob", "sinks/logsink", "sinks/claimcheck", "sinks/cloudevents")},
+		{"subscriber", own("publisher", "router", "sinks", "sources", "cmd", "examples", "gateway/gatewaytest")},
+		{"router", own("publisher", "subscriber", "sources", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats")},
+		{"sinks", own("gateway/gatewaytest", "publisher", "subscriber", "router", "sources", "cmd", "examples", "sinks/kafka", "sinks/nats")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.pkg, func(t *testing.T) {
+			t.Parallel()
+			deps := linked(t, "./"+tt.pkg)
+			for _, path := range slices.Concat(brokers, heavy, tt.forbid) {
+				for _, dep := range deps {
+					if dep == path || strings.HasPrefix(dep, path+"/") {
+						t.Errorf("%s links %s", tt.pkg, dep)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestFarmDataStandsAlone holds that whoever reads farm data compiles nothing else of
+// agrimill, and no C.
+func TestFarmDataStandsAlone(t *testing.T) {
+	t.Parallel()
+	const root = module + "/farmdata"
+	found := 0
+	for _, pkg := range packages(t) {
+		if pkg.ImportPath != root && !strings.HasPrefix(pkg.ImportPath, root+"/") {
+			continue
+		}
+		found++
+		for _, dep := range linked(t, pkg.ImportPath) {
+			if dep == module || strings.HasPrefix(dep, module+"/") && dep != root && !strings.HasPrefix(dep, root+"/") {
+				t.Errorf("%s links %s", pkg.ImportPath, dep)
+			}
+		}
+		if slices.Contains(pkg.Imports, "C") {
+			t.Errorf("%s needs C", pkg.ImportPath)
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d packages found", found)
+	}
+}
+
+// TestDesignNamesEveryPackage holds that docs/design.md shows the whole house.
+func TestDesignNamesEveryPackage(t *testing.T) {
+	t.Parallel()
+	design := readFile(t, "docs/design.md")
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		if !strings.HasPrefix(path, "internal/") && !strings.Contains(design, path) {
+			t.Errorf("docs/design.md does not mention %s", path)
+		}
+	}
+}
+
+// TestBrokersOnlyBelowSinks holds that no package outside sinks/, sources/ and examples/
+// (helpers of tests aside) imports a broker's client, also one that is added later.
+func TestBrokersOnlyBelowSinks(t *testing.T) {
+	t.Parallel()
+	allowed := []string{module + "/sinks/", module + "/sources/", module + "/examples/", module + "/cmd/", module + "/internal/quickstart", module + "/internal/test/", module + "/internal/testkit/"}
+	for _, pkg := range packages(t) {
+		path := pkg.ImportPath + "/"
+		var exempt bool
+		for _, prefix := range allowed {
+			exempt = exempt || strings.HasPrefix(path, prefix)
+		}
+		if exempt && path != module+"/sinks/" {
+			continue
+		}
+		for _, imp := range pkg.Imports {
+			for _, broker := range brokers {
+				if imp == broker || strings.HasPrefix(imp, broker+"/") {
+					t.Errorf("%s imports %s: brokers belong below sinks/ and sources/", pkg.ImportPath, imp)
+				}
+			}
+		}
+	}
+}
+
+// TestOpenTelemetryOnlyInTracing holds that nobody pays for tracing who does not
+// ask for it. Brokers' clients may link it; that is theirs to say.
+func TestOpenTelemetryOnlyInTracing(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		if path == "router/tracing" || strings.HasPrefix(path, "cmd/agrimill") {
+			continue
+		}
+		for _, imp := range pkg.Imports {
+			if imp == module+"/router/tracing" || strings.HasPrefix(imp, "go.opentelemetry.io/") {
+				t.Errorf("%s imports %s: tracing belongs into router/tracing and programs that ask for it", pkg.ImportPath, imp)
+			}
+		}
+	}
+}
+
+// TestOneAssertionDialect holds that tests compare with the operators of the language or
+// with testkit, and not with a second vocabulary. Watermill's own suite needs testify;
+// the module therefore requires it indirectly.
+func TestOneAssertionDialect(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range packages(t) {
+		for _, imp := range slices.Concat(pkg.Imports, pkg.TestImports, pkg.XTestImports) {
+			if strings.HasPrefix(imp, "github.com/stretchr/testify") {
+				t.Errorf("%s imports %s: compare got and want, or use testkit.Equal", pkg.ImportPath, imp)
+			}
+		}
+	}
+}
+
+type goPackage struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// packages lists the packages of the module with their direct imports and those of their tests.
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(goCommand(t, "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")))
+	var list []goPackage
+	for {
+		var pkg goPackage
+		if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("go list -json: %v", err)
+		}
+		list = append(list, pkg)
+	}
+	if len(list) == 0 {
+		t.Fatal("go list ./... found no package")
+	}
+	return list
+}
+
+// linked lists every package that a program links when it imports pkg.
+func linked(t *testing.T, pkg string) []string {
+	t.Helper()
+	return strings.Fields(goCommand(t, "list", "-deps", pkg))
+}
+
+// goCommand runs the go command at the top of the module and returns its stdout.
+func goCommand(t *testing.T, args ...string) string {
+	t.Helper()
+	dependOnSources(t)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = top(t)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out)
+}
+
+// dependOnSources looks at every Go file of the module. `go test` caches a
+// result until a file that the test looked at changes, and it cannot know what
+// a command run by the test looks at.
+func dependOnSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) == ".go" || entry.Name() == "go.mod" {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// top is the folder with go.mod.
+func top(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

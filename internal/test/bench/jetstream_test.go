@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// twoCores lets a benchmark have two processors, whatever -cpu says: the server
+// is in this process. Package testing sets the number for each sub-benchmark, so
+// it is called there.
+func twoCores(b *testing.B) {
+	before := runtime.GOMAXPROCS(2)
+	b.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+// windows are how many messages are in flight.
+var windows = []int{1, 16, 256}
+
+// BenchmarkJetStream is the whole way from the gateway into a stream with file
+// storage, on a server in this process: Subscriber, Router with its chain, sink.
+// ByKey has as many receiving endpoints as messages in flight; unordered has one.
+func BenchmarkJetStream(b *testing.B) {
+	base := startSource(b)
+	for _, order := range orders {
+		for _, window := range windows {
+			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
+				twoCores(b)
+				b.ReportAllocs()
+				server := natstest.Start(b)
+				sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				endpoints := 1
+				if order.order == subscriber.OrderByKey {
+					endpoints = window
+				}
+				count := newCounted(b.N)
+				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
+				route(b, base, kib, endpoints, cfg, &countedSink{sink, count}, count.done)
+				if got := streamMessages(b, server.URL()); got != uint64(b.N) {
+					b.Fatalf("stream holds %d of %d", got, b.N)
+				}
+			})
+		}
+	}
+}
+
+// countedSink tells when a sink has stored n messages.
+type countedSink struct {
+	sinks.Sink
+	count *counted
+}
+
+func (c *countedSink) Publish(topic string, messages ...*message.Message) error {
+	if err := c.Sink.Publish(topic, messages...); err != nil {
+		return err
+	}
+	return c.count.Publish(topic, messages...)
+}
+
+// BenchmarkBareJetStream is the peer of BenchmarkJetStream: a publisher of
+// nats.go with the same window that sends the same messages into the same kind
+// of stream. The messages are there already and differ only in their IDs, so it
+// does nothing but publish.
+func BenchmarkBareJetStream(b *testing.B) {
+	for _, window := range windows {
+		b.Run(fmt.Sprint(window), func(b *testing.B) {
+			twoCores(b)
+			b.ReportAllocs()
+			server := natstest.Start(b)
+			sink, err := nats.New(nats.Config{URL: server.URL()}, nil) // makes the stream
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = sink.Close() }()
+			conn, err := natsgo.Connect(server.URL())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer conn.Close()
+			js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window))
+			if err != nil {
+				b.Fatal(err)
+			}
+			msg := received(kib)
+			msg.Metadata[sinks.KeyDedupID] = fmt.Sprintf("%032x", 0)
+			template, err := nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			end := meter(b)
+			for i := range b.N {
+				// The header is written to the connection's buffer before the call
+				// returns, so it can be shared.
+				template.Header[natsgo.MsgIdHdr][0] = fmt.Sprintf("%032x", i)
+				out := &natsgo.Msg{Subject: template.Subject, Header: template.Header, Data: template.Data}
+				if _, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			select {
+			case <-js.PublishAsyncComplete():
+			case <-time.After(time.Minute):
+				b.Fatal("acknowledgements are missing")
+			}
+			end()
+			if got := streamMessages(b, server.URL()); got != uint64(b.N) {
+				b.Fatalf("stream holds %d of %d", got, b.N)
+			}
+		})
+	}
+}
+
+// received is a message with the metadata of one that the subscriber delivers.
+func received(size int) *message.Message {
+	msg := message.NewMessage("6f0e3a0c-3a5e-4a6c-9b57-000000000000", make([]byte, size))
+	msg.Metadata = message.Metadata{
+		gateway.KeyEventType:           string(gateway.EventMessageReceived),
+		gateway.KeyMessageID:           msg.UUID,
+		gateway.KeyContextID:           "0d4c1e2f-93a1-4f6e-8a44-000000000000",
+		gateway.KeySentTimestamp:       "2026-05-04T03:02:01.123Z",
+		gateway.KeyReceivedTimestamp:   "2026-05-04T03:02:01.456Z",
+		gateway.KeyReceivingEndpointID: "b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9000",
+		gateway.KeyMessageType:         "iso:11783:-10:taskdata:zip",
+		gateway.KeyTenantID:            "7a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d",
+		gateway.KeyFilename:            "TASKDATA.ZIP",
+		gateway.KeyTeamsetContextID:    "team 1",
+		gateway.KeyPayloadSize:         fmt.Sprint(size),
+	}
+	return msg
+}
+
+// streamMessages returns how many messages the default stream holds.
+func streamMessages(b *testing.B, url string) uint64 {
+	b.Helper()
+	conn, err := natsgo.Connect(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		b.Fatal(err)
+	}
+	stream, err := js.Stream(b.Context(), nats.DefaultStream)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}

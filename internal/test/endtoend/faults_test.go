@@ -1,0 +1,132 @@
+package endtoend
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+)
+
+func TestEverythingArrivesOnce(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{ChunkSize: 100_000})
+	w.start(pipelineConfig{files: []string{fileType}, closeTimeout: 10 * time.Second})
+	w.send(200)
+	file := make([]byte, 350_000)
+	for i := range file {
+		file[i] = byte(i * i >> 8)
+	}
+	w.sendPayload(fileType, file)
+	w.waitConfirmed(204)
+	w.oracle.judge(true)
+}
+
+func TestSinkStoppedMidFlow(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	w.send(300)
+	w.waitConfirmed(100)
+	w.nats.Stop()
+
+	// What is sent from now on cannot be stored, so it must not be confirmed.
+	w.send(200)
+	testkit.Eventually(w, "the outage shows", func() bool { return p.router.Health()[0].State == router.StateOutage })
+	testkit.Eventually(w, "the messages arrived", func() bool { return p.sub.Stats().Received >= 500 })
+	<-time.After(300 * time.Millisecond) // in which a wrong confirmation would come
+	ledger := w.gateway.Ledger()
+	for _, e := range ledger[300:] {
+		if e.Confirmed() {
+			t.Fatalf("message %s was confirmed while the sink was down", e.MessageID)
+		}
+	}
+	if h := p.router.Health()[0]; h.Poisoned != 0 {
+		t.Fatalf("%d messages were poisoned by the outage", h.Poisoned)
+	}
+	w.nats.Restart()
+	w.waitConfirmed(500)
+	w.oracle.judge(true)
+	if got := p.sub.Stats().Stream.Connects; got != 1 {
+		t.Errorf("the event stream was opened %d times, want one that outlived the outage", got)
+	}
+}
+
+func TestStreamCutInTheMiddleOfAnEvent(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		w.gateway.Inject(gatewaytest.OpEvents, gatewaytest.Fault{
+			CutAfter: 1 + rng.Int64N(30_000), Cut: gatewaytest.CutStyle(rng.IntN(3)), Times: 1,
+		})
+	}
+	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	w.send(300)
+	w.waitConfirmed(300)
+	w.oracle.judge(true)
+	if got := p.sub.Stats().Stream.Connects; got < 2 {
+		t.Errorf("the stream was opened %d times: it was not cut", got)
+	}
+}
+
+func TestRouterClosedWithMessagesOpen(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	proxy := natstest.NewProxy(t, w.nats.URL())
+	p := w.start(pipelineConfig{natsURL: proxy.URL(), closeTimeout: 3 * time.Second, maxInFlight: 100})
+	w.send(50)
+	w.waitConfirmed(50)
+	proxy.Hang() // publishes will be under way and get no answer
+	w.send(450)
+	testkit.Eventually(w, "messages are open", func() bool { return p.sub.Stats().InFlight == 100 })
+
+	began := time.Now()
+	err := p.stop()
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("closing took %v with a timeout of 3 s", took)
+	}
+	t.Logf("Run = %v", err)
+	proxy.Resume()
+	w.oracle.judge(false)
+	confirmed := w.confirmed()
+	if confirmed == 500 {
+		t.Fatal("everything was confirmed: nothing was open at the close")
+	}
+	// The next process gets all the rest, and stores nothing twice.
+	w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	w.waitConfirmed(500)
+	w.oracle.judge(true)
+}
+
+func TestGracefulStopConfirmsEverythingThatWasStored(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	w.send(1000)
+	w.waitConfirmed(200)
+	if err := p.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	w.oracle.judge(false)
+	count, _ := w.oracle.stored()
+	if got := w.confirmed(); got != len(count) {
+		t.Errorf("%d messages stored, %d confirmed after a graceful stop", len(count), got)
+	}
+}
+
+// Two routes from one subscriber both get every message, also those that the
+// gateway sends first: the stream is not opened before both are there.
+func TestTwoRoutesFromOneSubscriberBothGetEverything(t *testing.T) {
+	for range 10 {
+		w := newWorld(t, gatewaytest.Config{})
+		w.send(50)
+		p := w.startRoutes(pipelineConfig{closeTimeout: 10 * time.Second}, "one.", "two.")
+		w.waitConfirmed(50)
+		if err := p.stop(); err != nil {
+			t.Fatal(err)
+		}
+		count, _ := w.oracle.stored()
+		if len(count) != 100 {
+			t.Fatalf("%d messages stored by two routes, want 50 each", len(count))
+		}
+	}
+}

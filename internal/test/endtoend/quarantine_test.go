@@ -1,0 +1,78 @@
+package endtoend
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Events that cannot be decoded may go into the poison queue's topic: its tools
+// show them, and a replay leaves them alone.
+func TestQuarantineInThePoisonQueue(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
+	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := w.gateway.Client()
+	defer func() { _ = client.Close() }()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink, Topic: router.DefaultPoisonTopic},
+	}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := router.New(router.Config{Poison: sink}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := w.gateway.WaitStreams(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	w.gateway.EmitRaw(w.gateway.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\":\n\n"))
+	testkit.Eventually(w, "it is stored", func() bool { return sub.Stats().Quarantined == 1 })
+
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for p, err := range queue.Messages(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown++
+		if p.Reason == "" || p.Class != subscriber.QuarantineMalformed || string(p.Message.Payload) != `{"id":` {
+			t.Errorf("shown as %+v with payload %q", p, p.Message.Payload)
+		}
+		if _, ok := router.ParsePoisoned(p.Message); ok {
+			t.Error("it passes for a message")
+		}
+	}
+	report, err := r.ReplaySelected(ctx, queue, router.PoisonSelection{All: true})
+	if err != nil || shown != 1 || report != (router.ReplayReport{Kept: 1}) {
+		t.Errorf("%d shown, %+v, %v", shown, report, err)
+	}
+	if n, err := router.DeletePoisoned(ctx, queue, router.PoisonSelection{All: true}); err != nil || n != 1 {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+}

@@ -1,0 +1,142 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	messageType = "app:test:json"
+	fileType    = "iso:11783:-10:taskdata:zip"
+	dataTopic   = "data"
+)
+
+// parts are the configurations of a pipeline, to be changed before it is built.
+type parts struct {
+	broker address
+
+	Gateway    gateway.Config
+	Subscriber subscriber.Config
+	NATS       nats.Config
+	Kafka      kafka.Config
+	Router     router.Config
+	Route      router.Route
+	// Store is the file of a store that outlives the process. Empty: in memory.
+	Store string
+
+	// The wrappers stand between the parts. Nil: nothing does.
+	Client func(subscriber.Client) subscriber.Client
+	Sink   func(sinks.Sink) sinks.Sink
+	Dedup  func(router.DedupStore) router.DedupStore
+}
+
+// newParts has waits that are short enough for tests.
+func newParts(client gateway.Config, at address) *parts {
+	client.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, MaxRetryAfter: 300 * time.Millisecond}
+	client.RateLimit = gateway.RateLimitConfig{Pause: 20 * time.Millisecond, MinRate: 20, Growth: 2}
+	client.StreamIdleTimeout = time.Second
+	client.RequestTimeout = 2 * time.Second
+	client.TokenTimeout = time.Second
+	client.StreamConnectTimeout = 2 * time.Second
+	client.PayloadIdleTimeout = time.Second
+	short := subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	return &parts{
+		broker:  at,
+		Gateway: client,
+		Subscriber: subscriber.Config{
+			Files: []string{fileType}, Nack: short, Reconnect: short, Order: subscriber.Unordered,
+			WholeFileHold: 50 * time.Millisecond,
+			DrainTimeout:  3 * time.Second, CloseTimeout: 6 * time.Second,
+			Confirm:    subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
+			Payload:    subscriber.PayloadConfig{Retry: short},
+			Quarantine: subscriber.QuarantineConfig{Retry: short},
+		},
+		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
+		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
+		Router: router.Config{
+			CloseTimeout: 8 * time.Second,
+			Retry:        router.RetrySettings{InitialInterval: 10 * time.Millisecond, MaxInterval: 200 * time.Millisecond},
+			Dedup:        router.DedupSettings{Lease: 5 * time.Second},
+		},
+		Route: router.Route{Name: "farm data", Topic: subscriber.AllData, ToTopic: dataTopic},
+	}
+}
+
+// pipeline is one process that embeds the library.
+type pipeline struct {
+	router *router.Router
+	sub    *subscriber.Subscriber
+	client *gateway.Client
+	run    chan error
+	cancel context.CancelFunc
+}
+
+// build makes a pipeline and starts it.
+func build(p *parts, logger watermill.LoggerAdapter) (*pipeline, error) {
+	client, err := gateway.New(p.Gateway)
+	if err != nil {
+		return nil, err
+	}
+	p.Subscriber.Client = client
+	if p.Client != nil {
+		p.Subscriber.Client = p.Client(client)
+	}
+	sink, err := openSink(p, logger)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	if p.Sink != nil {
+		sink = p.Sink(sink)
+	}
+	p.Subscriber.Quarantine.Publisher = sink
+	sub, err := subscriber.New(p.Subscriber, logger)
+	if err != nil {
+		return nil, errors.Join(err, sink.Close(), client.Close())
+	}
+	if p.Store != "" {
+		store, err := boltstore.New(boltstore.Config{Path: p.Store})
+		if err != nil {
+			return nil, errors.Join(err, sink.Close(), sub.Close(), client.Close())
+		}
+		p.Router.Dedup.Store = store
+	}
+	if p.Dedup != nil {
+		p.Router.Dedup.Store = p.Dedup(p.Router.Dedup.Store)
+	}
+	p.Router.Poison = sink
+	r, err := router.New(p.Router, logger)
+	if err != nil {
+		return nil, errors.Join(err, sink.Close(), sub.Close(), client.Close())
+	}
+	p.Route.From, p.Route.To = sub, sink
+	if err := r.Add(p.Route); err != nil {
+		return nil, errors.Join(err, r.Close(), client.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	own := &pipeline{router: r, sub: sub, client: client, run: make(chan error, 1), cancel: cancel}
+	go func() { own.run <- r.Run(ctx) }() // ends with ctx
+	return own, nil
+}
+
+// stop ends the pipeline as an application would, by its context.
+func (p *pipeline) stop() error {
+	p.cancel()
+	err := <-p.run
+	p.run <- err
+	return errors.Join(err, p.client.Close())
+}
+
+func (p *pipeline) health() router.RouteHealth { return p.router.Health()[0] }

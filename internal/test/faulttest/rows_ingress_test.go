@@ -1,0 +1,91 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+// ingressAnswers are what an ingress, a firewall or a portal answers in place of the
+// service.
+func ingressAnswers() []gatewaytest.Fault {
+	faults := []gatewaytest.Fault{{Status: 404, Message: "no Route matched with those values"}, {Status: 405}}
+	for _, status := range []int{404, 403, 400, 405, 409, 413, 200} {
+		faults = append(faults, gatewaytest.Fault{
+			Status: status, Body: fmt.Appendf(nil, "<html><h1>%d</h1></html>", status), ContentType: "text/html",
+		})
+	}
+	return faults
+}
+
+// An ingress answers for every operation in turn, as while the service is being
+// deployed. Nothing is ended, dropped or poisoned because of it.
+func TestRow35IngressAnswers(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		p := w.start()
+		operations := []gatewaytest.Operation{gatewaytest.OpEvents, gatewaytest.OpConfirm, gatewaytest.OpToken, gatewaytest.OpListTenants}
+		faults := ingressAnswers()
+		n := messages / (len(faults) * (len(operations) + 1))
+		for _, fault := range faults {
+			for _, op := range append(operations, gatewaytest.OpAny) {
+				if op == gatewaytest.OpAny {
+					w.send(n)
+				}
+				ingress := w.gateway.Inject(op, fault)
+				w.gateway.CutStreams()
+				if op == gatewaytest.OpToken || op == gatewaytest.OpAny {
+					w.gateway.ExpireTokens()
+				}
+				w.send(n)
+				w.pause(100 * time.Millisecond)
+				ingress.Lift()
+			}
+		}
+		w.send(n)
+		w.waitConfirmed()
+		w.judge(expectation{})
+		if s, h := p.sub.Stats(), p.health(); s.Rejected > 0 || h.Poisoned > 0 || p.sub.Err() != nil {
+			t.Errorf("%d confirmations dropped, %d messages poisoned, %v", s.Rejected, h.Poisoned, p.sub.Err())
+		}
+		select {
+		case err := <-p.run:
+			p.run <- err
+			t.Errorf("the pipeline stopped: %v", err)
+		default:
+		}
+		if got := p.client.Intermediaries(); got.Answers == 0 || len(got.Now) > 0 {
+			t.Errorf("intermediaries: %+v", got)
+		}
+	})
+}
+
+// The same while messages go to the service: none is taken for sent that is not.
+func TestRow35IngressAnswersOutward(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		o := newOutward(t, worldConfig{kind: kind})
+		p := o.run()
+		for _, fault := range ingressAnswers() {
+			for _, op := range []gatewaytest.Operation{gatewaytest.OpSendMessage, gatewaytest.OpToken} {
+				ingress := o.gateway.Inject(op, fault)
+				if op == gatewaytest.OpToken {
+					o.gateway.ExpireTokens()
+				}
+				o.put(10)
+				o.pause(200 * time.Millisecond)
+				ingress.Lift()
+			}
+		}
+		o.put(10)
+		o.waitAll()
+		o.waitPoisoned()
+		if err := p.stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		o.judgeOutward(0)
+	})
+}

@@ -1,0 +1,184 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// The process is killed at every point of the pipeline, and started again.
+func TestRow21Killed(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind, gateway: gatewaytest.Config{InlineLimit: 1000}})
+		var prey atomic.Pointer[child]
+		w.gateway.OnConfirm(func(gatewaytest.LedgerEntry) {
+			if c := prey.Swap(nil); c != nil {
+				_ = c.cmd.Process.Kill()
+			}
+		})
+		poisoned := 0
+		const inFlight = 50
+		o := order{Store: t.TempDir() + "/dedup", InFlight: inFlight}
+		for _, at := range childPoints {
+			for i := range messages / len(childPoints) {
+				switch {
+				case i%20 == 3:
+					w.sendPayload(messageType, append([]byte(brokenPayload), w.bytes(10)...))
+					poisoned++
+				case i%10 == 5:
+					w.sendSize(1, 1500)
+				default:
+					w.send(1)
+				}
+			}
+			o.Point, o.After = at, 1+w.rng.Int64N(30)
+			switch at {
+			case pointConnected, pointConfirm, pointConfirmed:
+				o.After = 1
+			case pointDownload, pointDownloading, pointPoison, pointPoisoned:
+				o.After = 1 + w.rng.Int64N(4)
+			}
+			c := w.startChild(o)
+			if at == pointConfirmTaken {
+				prey.Store(c)
+			}
+			if code := w.waitChild(c); code != -1 {
+				t.Errorf("%s: the child ended with code %d, want it killed", at, code)
+			}
+		}
+		o.Point = ""
+		c := w.startChild(o)
+		w.waitConfirmed()
+		if err := c.terminate(); err != nil {
+			t.Error(err)
+		}
+		if code := w.waitChild(c); code != childStoppedNormal {
+			t.Errorf("the last child ended with code %d", code)
+		}
+		v := w.judge(expectation{poisoned: poisoned})
+		if v.duplicates > inFlight*len(childPoints) {
+			t.Errorf("%d raw duplicates by %d kills", v.duplicates, len(childPoints))
+		}
+	})
+}
+
+// The same on the way back: what the gateway got twice has the same context ID.
+func TestRow21KilledOutward(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		o := newOutward(t, worldConfig{kind: kind})
+		points := outPoints
+		if kind == kindKafka { // where each one has to be missed first
+			points = []point{pointHandled, pointPublish, pointAnswered, pointPublished}
+		}
+		o.killedOutward(points, messages/4/len(points), 20)
+		o.judgeOutward(outInFlight * len(points))
+	})
+}
+
+// SIGTERM with a full pipeline: what is stored is confirmed, and the process ends
+// in time. A second SIGTERM ends it at once.
+func TestRow22Terminated(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		c := w.startChild(order{})
+		w.send(messages / 2)
+		testkit.Eventually(w, "it flows", func() bool { return w.confirmed() > messages/20 })
+		w.send(messages / 4)
+		if err := c.terminate(); err != nil {
+			t.Fatal(err)
+		}
+		if code := w.waitChild(c); code != childStoppedNormal {
+			t.Errorf("SIGTERM: exit code %d", code)
+		}
+		if err := w.oracle.archive.catchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if stored, confirmed := len(w.oracle.archive.all()), w.confirmed(); stored != confirmed {
+			t.Errorf("%d messages are stored and %d confirmed after a graceful stop", stored, confirmed)
+		}
+
+		// Nothing can be stored, so there is something to wait for.
+		c = w.startChild(order{})
+		w.ready(c)
+		w.send(100)
+		w.waitConfirmed()
+		w.broker.hang()
+		w.send(messages / 4)
+		w.pause(300 * time.Millisecond)
+		if err := c.terminate(); err != nil {
+			t.Fatal(err)
+		}
+		w.pause(100 * time.Millisecond)
+		began := time.Now()
+		if err := c.terminate(); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.waitChild(c)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the second SIGTERM took %v", took)
+		}
+		w.broker.resume()
+		w.startChild(order{})
+		w.waitConfirmed()
+		w.judge(expectation{})
+	})
+}
+
+// Two processes of one application at once, and one after the other restarted.
+func TestRow33TwoProcesses(t *testing.T) {
+	protocols(t, func(t *testing.T, protocol string) {
+		for name, streams := range map[string]gatewaytest.StreamPolicy{"every stream": gatewaytest.EveryStream, "one stream": gatewaytest.OneStream} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{Streams: streams}})
+				running := []*child{w.startChild(order{}), w.startChild(order{})}
+				for i := range 4 {
+					w.flow(messages/4, 300*time.Millisecond)
+					old := i % 2
+					if err := running[old].terminate(); err != nil {
+						t.Fatal(err)
+					}
+					w.send(10)
+					if code := w.waitChild(running[old]); code != childStoppedNormal {
+						t.Errorf("exit code %d", code)
+					}
+					running[old] = w.startChild(order{})
+				}
+				w.waitConfirmed()
+				w.judge(expectation{})
+			})
+		}
+	})
+}
+
+// ready waits until a child runs its pipeline.
+func (w *world) ready(c *child) {
+	w.Helper()
+	select {
+	case line := <-c.lines:
+		if line != "ready" {
+			w.Fatalf("the child says %q", line)
+		}
+	case <-time.After(patience):
+		w.Fatal("the child does not start")
+	}
+}
+
+// waitChild waits for the end of a child, with patience.
+func (w *world) waitChild(c *child) int {
+	w.Helper()
+	done := make(chan int, 1)
+	go func() { done <- c.wait() }()
+	select {
+	case code := <-done:
+		return code
+	case <-time.After(patience):
+		w.Error("the child does not end")
+		_ = c.cmd.Process.Kill()
+		return <-done
+	}
+}

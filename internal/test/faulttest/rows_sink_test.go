@@ -1,0 +1,327 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// The sink is down, first refusing connections and then as a black hole. Nothing
+// is confirmed meanwhile, nothing is poisoned, and it recovers by itself.
+func TestRow16SinkDown(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		p := w.start()
+		w.send(messages / 4)
+		w.waitConfirmed()
+		for name, fault := range map[string][2]func(){
+			"stopped": {w.broker.stop, w.broker.restart}, "black hole": {w.broker.hang, w.broker.resume},
+		} {
+			fault[0]()
+			before := w.gateway.Ledger()
+			w.send(messages * 3 / 8)
+			testkit.Eventually(w, name+": the outage shows", func() bool { return p.health().State == router.StateOutage })
+			w.during(time.Second, name+": nothing is confirmed", func() bool { return w.confirmed() == len(before) })
+			fault[1]()
+			w.waitConfirmed()
+		}
+		w.judge(expectation{})
+		if h := p.health(); h.Poisoned > 0 {
+			t.Errorf("%d messages were poisoned by the outage", h.Poisoned)
+		}
+		if got := p.sub.Stats().Stream.Connects; got != 1 {
+			t.Errorf("the event stream was opened %d times, want one that outlived the outage", got)
+		}
+	})
+}
+
+// The sink stores, and its acknowledgements are lost, again and again.
+func TestRow17AcknowledgementsLost(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		w.start()
+		for range 5 {
+			w.send(messages / 10)
+			w.broker.loseReplies()
+			w.send(messages / 10)
+			w.pause(200 * time.Millisecond)
+			w.broker.cut()
+			w.pause(100 * time.Millisecond)
+		}
+		w.waitConfirmed()
+		w.judge(expectation{})
+	})
+}
+
+// A message in a hundred can never be handled. It is in the poison queue, whole,
+// and holds up none of the others, although they are in order.
+func TestRow18PoisonAmongGood(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		p := w.start(func(p *parts) {
+			p.Subscriber.Order = subscriber.OrderByKey
+			p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+				if isBroken(msg) {
+					return nil, router.Permanent(io.ErrUnexpectedEOF)
+				}
+				return []*message.Message{msg}, nil
+			}
+		})
+		for i := range messages {
+			if i%100 == 50 {
+				w.sendPayload(messageType, append([]byte(brokenPayload), w.bytes(10)...))
+			} else {
+				w.send(1)
+			}
+		}
+		w.waitConfirmed()
+		w.judge(expectation{poisoned: messages / 100})
+		if h := p.health(); h.Poisoned != messages/100 {
+			t.Errorf("%d poisoned", h.Poisoned)
+		}
+	})
+}
+
+// Messages that are too large for the sink go by reference.
+func TestRow18TooLarge(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind, gateway: gatewaytest.Config{ChunkSize: 8 << 20}})
+		store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		w.start(func(p *parts) { p.Router.ClaimCheck = store })
+		for range 10 {
+			w.send(messages / 10)
+			w.sendPayload(messageType, fill(w, 1<<20-100+w.rng.IntN(200))) // around the limit
+			w.sendPayload(messageType, fill(w, 3<<20))
+		}
+		w.waitConfirmed()
+		w.judge(expectation{})
+	})
+}
+
+// The stream is full: an outage, until there is room.
+func TestRow18StreamFull(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	p := w.start(func(p *parts) { p.NATS.MaxMessages = messages / 2 })
+	w.send(messages)
+	testkit.Eventually(w, "the outage shows", func() bool { return p.health().State == router.StateOutage })
+	w.during(500*time.Millisecond, "no more is confirmed than fits", func() bool { return w.confirmed() <= messages/2 })
+	conn, err := natsgo.Connect(w.broker.(*natsBroker).Server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "AGRIMILL")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.MaxMsgs = -1
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	w.waitConfirmed()
+	w.judge(expectation{})
+}
+
+// A batch is stored in part: all of it is sent again, and is there once.
+func TestRow19BatchHalfAccepted(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		const copies = 3
+		w := newWorld(t, worldConfig{kind: kind})
+		var halves, calls atomic.Int64
+		w.start(func(p *parts) {
+			p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+				return []*message.Message{msg, msg.Copy(), msg.Copy()}, nil
+			}
+			watch := p.Sink
+			p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&halfSink{Sink: s, calls: &calls, halves: &halves}) }
+		})
+		w.flow(messages/copies, 500*time.Millisecond)
+		w.waitConfirmed()
+		v := w.judge(expectation{copies: copies})
+		if halves.Load() == 0 {
+			t.Error("no batch was stored in part: nothing is shown")
+		}
+		t.Logf("%d batches stored in part, %d raw duplicates", halves.Load(), v.duplicates)
+	})
+}
+
+// halfSink stores every fifth batch in part.
+type halfSink struct {
+	sinks.Sink
+	calls, halves *atomic.Int64
+}
+
+func (s *halfSink) Publish(topic string, messages ...*message.Message) error {
+	n := s.calls.Add(1)
+	if n%5 != 0 || len(messages) < 2 {
+		return s.Sink.Publish(topic, messages...)
+	}
+	if err := s.Sink.Publish(topic, messages[:1+int(n/5)%(len(messages)-1)]...); err != nil {
+		return err
+	}
+	s.halves.Add(1)
+	return sinks.NewError("half", topic, sinks.ErrUnavailable, io.ErrUnexpectedEOF)
+}
+
+// A broker that loses what it acknowledged: the documented limit. The start-up
+// check warns of it, and the oracle sees the loss, which shows that it looks.
+func TestRow20SinkLosesAckedData(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	p := w.start(func(p *parts) { p.NATS.Storage = jetstream.MemoryStorage })
+	w.send(messages)
+	w.waitConfirmed()
+	w.judge(expectation{})
+	if !strings.Contains(w.logs.String(), "Warning") {
+		t.Error("nothing warns of a stream in memory")
+	}
+	if err := p.stop(); err != nil {
+		t.Error(err)
+	}
+	w.broker.stop()
+	w.broker.restart()
+	source, err := w.broker.source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.close()
+	fresh := &oracle{gateway: w.gateway, archive: newArchive(source), ctx: t.Context(), acked: map[identity]bool{}}
+	fresh.heard.Store(w.oracle.heard.Load())
+	lost := 0
+	for _, problem := range fresh.judge(expectation{}).problems {
+		if strings.Contains(problem, "is confirmed and lost") {
+			lost++
+		}
+	}
+	if lost == 0 {
+		t.Error("the stream was in memory, and the oracle finds nothing missing")
+	}
+}
+
+// A confirmation that comes too early is found: the oracle under test.
+func TestOracleFindsEarlyConfirmations(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	w.start(func(p *parts) {
+		// A sink that lies about one message in ten.
+		var n atomic.Int64
+		watch := p.Sink
+		p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&lyingSink{Sink: s, calls: &n}) }
+	})
+	w.send(100)
+	w.waitConfirmed()
+	problems := strings.Join(w.oracle.judge(expectation{}).problems, "\n")
+	for _, want := range []string{"was confirmed and is not stored", "is confirmed and lost"} {
+		if strings.Count(problems, want) != 10 {
+			t.Errorf("want 10 times %q in:\n%s", want, problems)
+		}
+	}
+}
+
+type lyingSink struct {
+	sinks.Sink
+	calls *atomic.Int64
+}
+
+func (s *lyingSink) Publish(topic string, messages ...*message.Message) error {
+	if s.calls.Add(1)%10 == 0 {
+		return nil
+	}
+	return s.Sink.Publish(topic, messages...)
+}
+
+// The disk of the dedup store is full, then works half of the time. Nothing that
+// it could not remember is confirmed as handled twice.
+func TestRow30LocalStoreFails(t *testing.T) {
+	both(t, func(t *testing.T, kind string) {
+		w := newWorld(t, worldConfig{kind: kind})
+		disk := &disk{}
+		p := w.start(func(p *parts) {
+			p.Store = t.TempDir() + "/dedup"
+			p.Dedup = func(s router.DedupStore) router.DedupStore { disk.DedupStore = s; return disk }
+		})
+		w.send(messages / 4)
+		w.waitConfirmed()
+		disk.state.Store(diskFull)
+		w.send(messages / 2)
+		before := w.confirmed()
+		testkit.Eventually(w, "the outage shows", func() bool { return p.health().State == router.StateOutage })
+		w.during(time.Second, "nothing is confirmed", func() bool { return w.confirmed() <= before })
+		disk.state.Store(diskFlaky)
+		w.pause(time.Second)
+		disk.state.Store(diskFine)
+		w.send(messages / 4)
+		w.waitConfirmed()
+		w.judge(expectation{})
+		if h := p.health(); h.Poisoned > 0 {
+			t.Errorf("%d messages were poisoned by a full disk", h.Poisoned)
+		}
+	})
+}
+
+const (
+	diskFine int32 = iota
+	diskFull
+	diskFlaky
+)
+
+// disk is a dedup store whose disk fails.
+type disk struct {
+	router.DedupStore
+	state, calls atomic.Int32
+}
+
+func (d *disk) fail() error {
+	switch state := d.state.Load(); {
+	case state == diskFull, state == diskFlaky && d.calls.Add(1)%2 == 0:
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+func (d *disk) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
+	if err := d.fail(); err != nil {
+		return router.Reservation{}, err
+	}
+	return d.DedupStore.Reserve(ctx, claim, lease)
+}
+
+func (d *disk) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
+	if err := d.fail(); err != nil {
+		return err
+	}
+	return d.DedupStore.Commit(ctx, claim, token, ttl)
+}
+
+// Close closes the store as the Router would.
+func (d *disk) Close() error {
+	if c, ok := d.DedupStore.(io.Closer); ok {
+		return c.Close()
+	}
+	return errors.New("the store has no Close")
+}

@@ -1,0 +1,5 @@
+// Package kafkatest contains what tests against Kafka need: an in-process cluster
+// that speaks the Kafka protocol, a proxy that injects faults, and a reader that
+// shares nothing with the code under test. A real broker is in package
+// kafkatest/broker.
+package kafkatest

@@ -1,0 +1,55 @@
+package kafkatest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest/broker"
+)
+
+// Real is a real Apache Kafka broker behind a proxy.
+type Real struct {
+	// Proxy is between the clients and the broker, except for SecureAddr.
+	Proxy *Proxy
+
+	tb     testing.TB
+	broker *broker.Broker
+}
+
+// StartReal starts a real broker and stops it when the test ends. It sets the Dir and
+// Advertise of config.
+func StartReal(tb testing.TB, config broker.Config) *Real {
+	tb.Helper()
+	r := &Real{tb: tb, Proxy: NewProxy(tb)}
+	config.Dir = tb.TempDir()
+	config.Advertise = r.Proxy.Addr()
+	b, err := broker.Start(context.Background(), config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(b.Kill) // unwritten data is not needed
+	r.broker = b
+	r.Proxy.SetTarget(b.Addr())
+	return r
+}
+
+// Addr returns the address for clients. It does not change.
+func (r *Real) Addr() string { return r.Proxy.Addr() }
+
+// SecureAddr returns the address of the listener for the configured
+// users.
+func (r *Real) SecureAddr() string { return r.broker.SecureAddr() }
+
+// Stop stops the broker cleanly.
+func (r *Real) Stop() { r.broker.Stop() }
+
+// Kill kills the broker.
+func (r *Real) Kill() { r.broker.Kill() }
+
+// Restart starts the broker again with its data.
+func (r *Real) Restart() {
+	r.tb.Helper()
+	if err := r.broker.Restart(context.Background()); err != nil {
+		r.tb.Fatal(err)
+	}
+}

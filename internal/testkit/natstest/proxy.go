@@ -1,0 +1,23 @@
+package natstest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
+)
+
+// Proxy is a proxy in front of a server that injects faults.
+type Proxy struct{ *faultproxy.Proxy }
+
+// NewProxy starts a proxy for an address (host:port, or a URL of Server). The proxy is
+// closed when the test ends.
+func NewProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
+	p := &Proxy{faultproxy.New(tb)}
+	p.SetTarget(strings.TrimPrefix(target, "nats://"))
+	return p
+}
+
+// URL returns the address of the proxy as a NATS URL.
+func (p *Proxy) URL() string { return "nats://" + p.Addr() }

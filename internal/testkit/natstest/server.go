@@ -1,0 +1,95 @@
+// Package natstest starts real NATS servers with JetStream in the test
+// process.
+package natstest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// startTimeout bounds the start of a server on a busy machine.
+const startTimeout = 30 * time.Second
+
+// Server is a nats-server with JetStream and its own file store. Its
+// methods must be called from the goroutine of the test.
+type Server struct {
+	tb      testing.TB
+	options server.Options
+	running *server.Server
+}
+
+// Start starts a server on a free loopback port, with its file
+// store in a temporary directory. The functions may first modify the server's options.
+// The server is stopped when the test ends.
+func Start(tb testing.TB, change ...func(*server.Options)) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, options: server.Options{
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		JetStream: true,
+		StoreDir:  tb.TempDir(),
+		NoLog:     true,
+		NoSigs:    true,
+	}}
+	for _, f := range change {
+		f(&s.options)
+	}
+	s.start()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+func (s *Server) start() {
+	s.tb.Helper()
+	options := s.options
+	running, err := server.NewServer(&options)
+	if err != nil {
+		s.tb.Fatalf("nats-server: %v", err)
+	}
+	if !s.options.NoLog {
+		running.ConfigureLogger()
+	}
+	running.Start()
+	if !running.ReadyForConnections(startTimeout) {
+		running.Shutdown()
+		s.tb.Fatalf("nats-server: not ready after %v", startTimeout)
+	}
+	s.running = running
+	s.options.Port = options.Port // the port that was free
+	if s.options.Port == server.RANDOM_PORT {
+		s.tb.Fatalf("nats-server: no port")
+	}
+}
+
+// URL returns the address of the server; Restart does not change it.
+func (s *Server) URL() string {
+	return fmt.Sprintf("nats://%s:%d", s.options.Host, s.options.Port)
+}
+
+// Stop stops the server and waits until it is down. Its store is kept. Stopping a
+// stopped server does nothing.
+func (s *Server) Stop() {
+	if s.running == nil {
+		return
+	}
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+	s.running = nil
+}
+
+// Restart restarts the server on the same port and with the same
+// store. The functions may first modify its options.
+func (s *Server) Restart(change ...func(*server.Options)) {
+	s.tb.Helper()
+	s.Stop()
+	for _, f := range change {
+		f(&s.options)
+	}
+	s.start()
+}
+
+// Server returns the running server; nil while it is stopped.
+func (s *Server) Server() *server.Server { return s.running }

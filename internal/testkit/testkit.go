@@ -1,0 +1,48 @@
+// Package testkit contains what tests of several packages share.
+package testkit
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience is how long [Eventually] and [EventuallyNil] wait. It is generous, because a
+// passing test waits only as long as necessary, and the machine may be busy.
+const Patience = time.Minute
+
+// interval is how often a condition is checked.
+const interval = 5 * time.Millisecond
+
+// Eventually waits until condition holds, and fails the test if it does not within
+// [Patience]. what describes the condition.
+func Eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	if !poll(condition) {
+		t.Fatalf("%s: not within %v", what, Patience)
+	}
+}
+
+// EventuallyNil calls f until it returns nil, and fails the test with its last error if
+// it does not within [Patience].
+func EventuallyNil(t testing.TB, f func() error) {
+	t.Helper()
+	var err error
+	if !poll(func() bool { err = f(); return err == nil }) {
+		t.Fatalf("not within %v: %v", Patience, err)
+	}
+}
+
+func poll(condition func() bool) bool {
+	deadline := time.NewTimer(Patience)
+	defer deadline.Stop()
+	pause := time.NewTicker(interval)
+	defer pause.Stop()
+	for !condition() {
+		select {
+		case <-deadline.C:
+			return false
+		case <-pause.C:
+		}
+	}
+	return true
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+func events(t *testing.T, list ...event) string {
+	t.Helper()
+	var b strings.Builder
+	for _, e := range list {
+		line, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Every form in which a secret can be told is found, also in a test that passes,
+// and is not told once more.
+func TestPlantedLeaks(t *testing.T) {
+	s := gatewaytest.New(t, gatewaytest.Config{})
+	secret := s.Application().ClientSecret
+	if !strings.HasPrefix(secret, gatewaytest.SecretPrefix) {
+		t.Fatal("the server's secrets have another prefix")
+	}
+	basic := func(id string) string {
+		r, err := http.NewRequest(http.MethodPost, s.TokenURL(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth(id, secret)
+		return r.Header.Get("Authorization")
+	}
+	for name, text := range map[string]string{
+		"secret": "cfg={" + secret + "}", "token": "Bearer " + gatewaytest.TokenPrefix + "00ff",
+		"signature": "GET http://127.0.0.1/payloads/x?expires=1&signature=" + gatewaytest.SignaturePrefix + "00",
+		"Basic":     basic("a"), "Basic, shifted": basic("ab"), "Basic, shifted again": basic("abc"),
+		"URL encoding": base64.URLEncoding.EncodeToString([]byte(">>>?" + secret)),
+	} {
+		for _, part := range []int{0, len(text) / 2, len(text) - 5} { // test2json cuts long lines
+			var out strings.Builder
+			status := run(strings.NewReader(events(t,
+				event{Action: "run", Package: "p", Test: "TestX"},
+				event{Action: "output", Package: "p", Test: "TestX", Output: "    x_test.go:1: level=DEBUG " + text[:part]},
+				event{Action: "output", Package: "p", Test: "TestY", Output: "in between\n"},
+				event{Action: "output", Package: "p", Test: "TestX", Output: text[part:] + "\n"},
+				event{Action: "pass", Package: "p", Test: "TestX"}, event{Action: "pass", Package: "p"},
+			)), &out)
+			if status != 1 || !strings.Contains(out.String(), "p TestX contains gatewaytest-") {
+				t.Errorf("%s, cut at %d: status %d, output %q", name, part, status, out.String())
+			}
+			if strings.Contains(out.String(), secret) {
+				t.Errorf("%s: the output contains it too", name)
+			}
+		}
+	}
+}
+
+// Nothing is made of what is no secret, and the output is that of go test.
+func TestOutput(t *testing.T) {
+	var out strings.Builder
+	status := run(strings.NewReader("go: downloading x\n"+events(t,
+		event{Action: "start", Package: "p"},
+		event{Action: "output", Package: "p", Test: "TestX", Output: "=== RUN   TestX\n"},
+		event{Action: "output", Package: "p", Test: "TestX", Output: "noise\n"},
+		event{Action: "output", Package: "p", Test: "TestX", Output: "--- PASS: TestX (0.00s)\n"},
+		event{Action: "pass", Package: "p", Test: "TestX"},
+		event{Action: "output", Package: "p", Output: "PASS\n"},
+		event{Action: "output", Package: "p", Output: "ok  \tp\t0.1s\n"},
+		event{Action: "pass", Package: "p"},
+	)), &out)
+	if want := "go: downloading x\nok  \tp\t0.1s\n"; status != 0 || out.String() != want {
+		t.Errorf("status %d, output %q, want %q", status, out.String(), want)
+	}
+	out.Reset()
+	status = run(strings.NewReader(events(t,
+		event{Action: "output", Package: "p", Test: "TestX", Output: "=== RUN   TestX\n"},
+		event{Action: "output", Package: "p", Test: "TestX", Output: "    x_test.go:1: wrong\n"},
+		event{Action: "output", Package: "p", Test: "TestX", Output: "--- FAIL: TestX (0.00s)\n"},
+		event{Action: "fail", Package: "p", Test: "TestX"},
+		event{Action: "output", Package: "p", Test: "TestHangs", Output: "panic: test timed out\n"},
+		event{Action: "output", Package: "p", Output: "FAIL\tp\t0.1s\n"},
+		event{Action: "fail", Package: "p"},
+	)), &out)
+	if want := "    x_test.go:1: wrong\n--- FAIL: TestX (0.00s)\nFAIL\tp\t0.1s\npanic: test timed out\n"; status != 1 || out.String() != want {
+		t.Errorf("status %d, output %q, want %q", status, out.String(), want)
+	}
+	if status := run(strings.NewReader("ok p\n"), &out); status != 2 {
+		t.Errorf("status %d for what is no JSON", status)
+	}
+}
+
+// A leak in a real test is found through go test itself.
+func TestRealLeak(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module leak\n\ngo 1.26\n",
+		"leak_test.go": "package leak\n\nimport \"testing\"\n\nfunc TestLeak(t *testing.T) { t.Log(\"" +
+			strings.Repeat("long ", 5000) + gatewaytest.TokenPrefix + "17\") }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("go", "test", "-json", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var out strings.Builder
+	if status := run(strings.NewReader(string(text)), &out); status != 1 || !strings.Contains(out.String(), "leak TestLeak contains "+gatewaytest.TokenPrefix) {
+		t.Errorf("status %d, output %q", status, out.String())
+	}
+}

@@ -1,0 +1,28 @@
+// Package wakeup notifies any number of waiting goroutines of an event.
+package wakeup
+
+import "sync/atomic"
+
+// Signal can be raised any number of times. The zero value is ready for use; all methods
+// are safe for concurrent use and do not block.
+type Signal struct{ next atomic.Pointer[chan struct{}] }
+
+// Next returns a channel that is closed by the next Raise.
+func (s *Signal) Next() <-chan struct{} {
+	for {
+		if next := s.next.Load(); next != nil {
+			return *next
+		}
+		next := make(chan struct{})
+		if s.next.CompareAndSwap(nil, &next) {
+			return next
+		}
+	}
+}
+
+// Raise closes the channels that Next has returned since the last Raise.
+func (s *Signal) Raise() {
+	if next := s.next.Swap(nil); next != nil {
+		close(*next)
+	}
+}

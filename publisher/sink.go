@@ -1,0 +1,109 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Name is the name of the publisher's [sinks.Description].
+const Name = "gateway"
+
+// Describe describes the publisher as a sink. It opens payloads that are not in the message
+// itself, unless there is a Marshaler, which needs them in the message. There is no
+// MaxMessageSize: a payload that is too large for the service would also be refused from a
+// claim check.
+func (p *Publisher) Describe() sinks.Description {
+	return sinks.Description{
+		Name:           Name,
+		OpensPayloads:  p.cfg.Marshaler == nil,
+		DurabilityNote: "the service has accepted the message; its specification does not say how durable that is",
+	}
+}
+
+// TopicSegment returns value unchanged: the topic is the message type, which is not a place
+// in the service but a value that receivers read. Publish rejects illegal values.
+func (p *Publisher) TopicSegment(value string) string { return value }
+
+// Health requests the tenants of the application, which needs only an access token. It
+// returns nil if the service responds, sinks.ErrUnavailable if not, and sinks.ErrClosed
+// after Close. Like every call of the client it is retried until ctx ends or the attempts
+// are used up.
+func (p *Publisher) Health(ctx context.Context) error {
+	if !p.life.Enter() {
+		return sinkError("", ErrClosed)
+	}
+	defer p.life.Leave()
+	call, cancel := p.untilClosed(ctx)
+	defer cancel()
+	_, err := p.cfg.Client.ListAuthorizedTenants(call)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case p.ctx.Err() != nil:
+		return sinkError("", ErrClosed)
+	case errors.Is(err, gateway.ErrClosed):
+		return sinkError("", err)
+	}
+	return sinks.NewError(Name, "", sinks.ErrUnavailable, err) // no message was refused
+}
+
+// sinkError classifies err. What is not known to be the message's fault counts as an
+// outage: it is retried and never dropped.
+func sinkError(topic string, err error) error {
+	kind := sinks.ErrUnavailable
+	switch {
+	case errors.Is(err, gateway.ErrClosed):
+		kind = sinks.ErrClosed
+	case gateway.Refused(err), errors.Is(err, sinks.ErrRejected):
+		kind = sinks.ErrRejected
+	}
+	return sinks.NewError(Name, topic, kind, err)
+}
+
+// fail builds the error of a call that err ended at the i-th message.
+func (e *PublishError) fail(topic string, i int, msg *message.Message, err error) error {
+	e.Index, e.Err = i, err
+	if msg != nil {
+		if ctxErr := msg.Context().Err(); ctxErr != nil && errors.Is(err, ctxErr) {
+			return ctxErr
+		}
+		e.UUID = msg.UUID
+	}
+	var rule *MetadataError
+	if errors.As(err, &rule) && rule.Key == gateway.KeyMessageType {
+		topic = "" // errors must not contain illegal values
+	}
+	return sinkError(topic, e)
+}
+
+// firstEnd returns a context that ends with the first context of several messages, so that
+// the end of any of them ends the call; nil for one message, whose own does. stop releases it.
+func firstEnd(messages []*message.Message) (ctx context.Context, stop func()) {
+	if len(messages) < 2 {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stops := make([]func() bool, 0, len(messages))
+	for _, msg := range messages {
+		if msg != nil && msg.Context().Done() != nil {
+			stops = append(stops, context.AfterFunc(msg.Context(), cancel))
+		}
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

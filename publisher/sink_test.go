@@ -1,0 +1,312 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/sinktest"
+)
+
+// backend is a gateway with a sender and a receiver for every message type that is
+// published to.
+type backend struct {
+	server *gatewaytest.Server
+	hang   *gatewaytest.Injection
+
+	mu       sync.Mutex
+	types    []string
+	endpoint gateway.Endpoint
+}
+
+func newBackend(t *testing.T, _ sinktest.Settings) sinktest.Backend {
+	t.Helper()
+	b := &backend{server: gatewaytest.New(t, gatewaytest.Config{InlineLimit: 1 << 30, ChunkSize: 1 << 30})}
+	b.learn("first")
+	return b
+}
+
+// learn lets the endpoints send and receive one more message type: capabilities have
+// no wildcard.
+func (b *backend) learn(messageType string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Contains(b.types, messageType) {
+		return
+	}
+	b.types = append(b.types, messageType)
+	b.endpoint = b.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:test:sender", Send: b.types})
+	b.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:test:receiver", Receive: b.types, Subscribe: b.types})
+}
+
+// learningClient is an application that knows each message type before it sends it.
+type learningClient struct {
+	*gateway.Client
+	*backend
+}
+
+func (c learningClient) SendMessage(ctx context.Context, req gateway.SendMessageRequest) error {
+	c.learn(req.MessageType)
+	return c.Client.SendMessage(ctx, req)
+}
+
+func (b *backend) NewSink(t *testing.T) sinks.Sink {
+	t.Helper()
+	config := b.server.ClientConfig()
+	config.RequestTimeout, config.TokenTimeout = time.Second, time.Second
+	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
+	client := b.client(t, config)
+	pub, err := publisher.New(publisher.Config{
+		Client: learningClient{client, b}, TenantID: b.server.Tenant(), EndpointID: b.endpoint.ID, CloseTimeout: time.Second,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pub.Close() })
+	return pub
+}
+
+func (b *backend) client(t *testing.T, config gateway.Config) *gateway.Client {
+	t.Helper()
+	client, err := gateway.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Read reads the stream, which begins with everything that is not confirmed, in the
+// order in which the service took it.
+func (b *backend) Read(t *testing.T, topic string) []*message.Message {
+	t.Helper()
+	left := 0
+	for _, entry := range b.server.Ledger() {
+		if entry.MessageType == topic {
+			left++
+		}
+	}
+	if left == 0 {
+		return nil
+	}
+	client := b.client(t, b.server.ClientConfig())
+	stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
+	if err != nil {
+		t.Fatalf("reader: %v", err)
+	}
+	defer func() { _ = stream.Close() }()
+	var messages []*message.Message
+	for len(messages) < left {
+		raw, err := stream.Next()
+		if err != nil {
+			t.Fatalf("reader: after %d of %d messages: %v", len(messages), left, err)
+		}
+		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
+		if err != nil {
+			t.Fatalf("reader: %v", err)
+		}
+		if m := event.(*gateway.MessageReceived); m.MessageType == topic {
+			messages = append(messages, message.NewMessage(m.AppMessageID, slices.Clone(m.Payload)))
+		}
+	}
+	return messages
+}
+
+func (b *backend) Break(*testing.T) { b.server.Stop() }
+
+func (b *backend) Repair(t *testing.T) {
+	t.Helper()
+	if err := b.server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *backend) Hang(*testing.T) {
+	b.hang = b.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true})
+}
+
+func (b *backend) Resume(*testing.T) { b.hang.Lift() }
+
+// atReceipt finds the message by its context ID, which is its UUID.
+func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Receipt) *message.Message {
+	t.Helper()
+	for _, msg := range b.Read(t, topic) {
+		if msg.UUID == receipt.ID {
+			return msg
+		}
+	}
+	return nil
+}
+
+// TestConformance: the publisher is a sink like all others.
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		New: newBackend,
+		Features: sinktest.Features{
+			UUID: true, Outage: true, Hang: true, TopicIsValue: true, AtReceipt: atReceipt,
+			RejectedTopics: []string{"", " a", "a ", "a\r\nb", "a\x00", "\xff", strings.Repeat("a", 101)},
+		},
+	})
+}
+
+// A Marshaler needs the payload in the message, and Publish refuses references
+// then; routes learn of it before.
+func TestDescribe(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	for _, marshaler := range []publisher.Marshaler{nil, publisher.EnvelopeMarshaler{}} {
+		p := f.publisher(publisher.Config{Client: f.client, Marshaler: marshaler})
+		if d := p.Describe(); d.Name != "gateway" || d.OpensPayloads != (marshaler == nil) || d.MaxMessageSize != 0 {
+			t.Errorf("with %v: %+v", marshaler, d)
+		}
+	}
+}
+
+// The classes of a sink, with the gateway's own error still to be found.
+func TestErrorClasses(t *testing.T) {
+	tests := map[string]struct {
+		fault gatewaytest.Fault
+		msg   *message.Message
+		kind  error
+		cause error
+	}{
+		"invalid":            {msg: newMessage("", gateway.KeyTenantID, "x"), kind: sinks.ErrRejected, cause: gateway.ErrInvalid},
+		"no recipients":      {msg: newMessage("", gateway.KeyDirectRecipients, someID), kind: sinks.ErrRejected, cause: gateway.ErrNoRecipients},
+		"too large to send":  {msg: newMessage(strings.Repeat("x", 1001)), kind: sinks.ErrRejected, cause: gateway.ErrTooLarge},
+		"too large, it says": {fault: gatewaytest.Fault{Status: http.StatusRequestEntityTooLarge}, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge},
+		"no marshaling":      {msg: newMessage("unmarshalable"), kind: sinks.ErrRejected, cause: errUnmarshalable},
+		"expired": {
+			msg:  newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r"),
+			kind: sinks.ErrUnavailable, cause: gateway.ErrPayloadExpired,
+		},
+		"400":              {fault: gatewaytest.Fault{Status: http.StatusBadRequest}, kind: sinks.ErrRejected, cause: gateway.ErrBadRequest},
+		"401":              {fault: gatewaytest.Fault{Status: http.StatusUnauthorized}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized},
+		"403 for everyone": {fault: gatewaytest.Fault{Status: http.StatusForbidden}, kind: sinks.ErrUnavailable, cause: gateway.ErrForbidden},
+		"429":              {fault: gatewaytest.Fault{Status: http.StatusTooManyRequests}, kind: sinks.ErrUnavailable, cause: gateway.ErrRateLimited},
+		"503":              {fault: gatewaytest.Fault{Status: http.StatusServiceUnavailable}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable},
+		"intermediary": {
+			fault: gatewaytest.Fault{Status: http.StatusBadRequest, ContentType: "text/html", Body: []byte("<html>")},
+			kind:  sinks.ErrUnavailable, cause: gateway.ErrIntermediary,
+		},
+		"refused connection": {fault: gatewaytest.Fault{Refuse: true}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			clientConfig := f.server.ClientConfig()
+			clientConfig.Retry.MaxAttempts, clientConfig.MaxPayloadSize = 1, 1000
+			cfg := f.config()
+			cfg.Client = f.newClient(clientConfig)
+			cfg.ClaimCheck = expiredClaimCheck{}
+			if test.cause == errUnmarshalable {
+				cfg.Marshaler = pickyMarshaler{}
+			}
+			if test.fault.Status != 0 || test.fault.Refuse {
+				f.server.Inject(gatewaytest.OpSendMessage, test.fault)
+			}
+			msg := test.msg
+			if msg == nil {
+				msg = newMessage("payload")
+			}
+			err := f.publisher(cfg).Publish(typeJSON, msg)
+			var typed *sinks.Error
+			if !errors.As(err, &typed) || typed.Kind != test.kind || typed.Sink != "gateway" || typed.Topic != typeJSON {
+				t.Fatalf("got %v, want kind %v", err, test.kind)
+			}
+			if !errors.Is(err, test.cause) {
+				t.Errorf("%v does not match %v", err, test.cause)
+			}
+			if e := publishError(t, err); e.UUID != msg.UUID {
+				t.Errorf("UUID %q", e.UUID)
+			}
+		})
+	}
+}
+
+var errUnmarshalable = errors.New("unmarshalable")
+
+type pickyMarshaler struct{}
+
+func (pickyMarshaler) Marshal(string, *message.Message) ([]byte, error) { return nil, errUnmarshalable }
+
+type expiredClaimCheck struct{}
+
+func (expiredClaimCheck) Open(context.Context, string) (io.ReadCloser, int64, error) {
+	return nil, 0, gateway.ErrPayloadExpired
+}
+
+// A claim check that takes too long for itself is an outage, and not the end of the
+// message's context. What became of the messages is still told.
+func TestInnerDeadlineIsAnOutage(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.ClaimCheck = slowClaimCheck{}
+	msg := newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r")
+	err := f.publisher(cfg).Publish(typeJSON, msg)
+	if !errors.Is(err, sinks.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if e := publishError(t, err); e.Outcomes[0] != publisher.NotSent {
+		t.Errorf("%v", e.Outcomes)
+	}
+}
+
+type slowClaimCheck struct{}
+
+func (slowClaimCheck) Open(context.Context, string) (io.ReadCloser, int64, error) {
+	return nil, 0, context.DeadlineExceeded
+}
+
+// Close does not wait longer than its time for a claim check that hangs.
+func TestCloseEndsTheQuestionForASize(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	asked := make(chan struct{})
+	cfg.ClaimCheck, cfg.CloseTimeout = hangingClaimCheck{asked}, 20*time.Millisecond
+	pub := f.publisher(cfg)
+	done := goPublish(pub, newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r"))
+	wait(t, "the question", asked)
+	if err := pub.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := wait(t, "the end of the call", done); !errors.Is(err, sinks.ErrClosed) || !errors.Is(err, publisher.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+type hangingClaimCheck struct{ asked chan struct{} }
+
+func (c hangingClaimCheck) Open(ctx context.Context, _ string) (io.ReadCloser, int64, error) {
+	close(c.asked)
+	<-ctx.Done()
+	return nil, 0, ctx.Err()
+}
+
+// A closed client is a closed sink: its messages are left open.
+func TestClosedClient(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	client := f.newClient(f.server.ClientConfig())
+	cfg.Client = client
+	pub := f.publisher(cfg)
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pub.Publish(typeJSON, newMessage("late")); !errors.Is(err, sinks.ErrClosed) {
+		t.Errorf("Publish: %v", err)
+	}
+	if err := pub.Health(t.Context()); !errors.Is(err, sinks.ErrClosed) {
+		t.Errorf("Health: %v", err)
+	}
+}

@@ -1,0 +1,124 @@
+package boltstore_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
+)
+
+// limitFiles has no file become larger than size.
+func limitFiles(t *testing.T, size uint64) (lift func()) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	lift = func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+			t.Error(err)
+		}
+		signal.Reset(syscall.SIGXFSZ)
+	}
+	t.Cleanup(lift)
+	return lift
+}
+
+// There is no room for more. That is no damage: what is there is found, what could
+// not be written is remembered as long as the store is open, Health tells, and writes
+// it down when there is room again.
+func TestFull(t *testing.T) {
+	file := path(t)
+	store := open(t, boltstore.Config{Path: file})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	commit(t, store, key(1), time.Hour)
+	if err := store.Health(ctx); err != nil {
+		t.Fatalf("Health: %v", err)
+	}
+	lift := limitFiles(t, 1<<20)
+	type result struct {
+		key router.Key
+		err error
+	}
+	var failed result
+	for n := 0; failed.err == nil && n < 100_000; {
+		results := make(chan result, 2000)
+		for range cap(results) {
+			n++
+			k := key(n + 10)
+			go func() { // ends with its commit
+				reservation, err := store.Reserve(ctx, claim(k), time.Nanosecond)
+				results <- result{k, errors.Join(err, store.Commit(ctx, claim(k), reservation.Token, time.Hour))}
+			}()
+		}
+		for range cap(results) {
+			if r := <-results; r.err != nil {
+				failed = r
+			}
+		}
+	}
+	if failed.err == nil || errors.Is(failed.err, boltstore.ErrDamaged) {
+		t.Fatalf("Commit: %v", failed.err)
+	}
+	// The leases are over by now.
+	if !known(t, store, key(1)) || !known(t, store, failed.key) {
+		t.Error("a commit is not known")
+	}
+	for range 3 {
+		if err := store.Health(ctx); err == nil || errors.Is(err, boltstore.ErrDamaged) {
+			t.Errorf("Health without room: %v", err)
+		}
+	}
+	lift()
+	if err := store.Health(ctx); err != nil {
+		t.Errorf("Health with room again: %v", err)
+	}
+	commit(t, store, key(2), time.Hour)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store = open(t, boltstore.Config{Path: file})
+	if !known(t, store, key(1)) || !known(t, store, failed.key) || !known(t, store, key(2)) {
+		t.Error("the file does not hold what was written")
+	}
+}
+
+// What the file system does not allow is reported as that, and not as a mistake in the
+// configuration.
+func TestForbidden(t *testing.T) {
+	dir := t.TempDir()
+	readOnly, forbidden := filepath.Join(dir, "read-only.db"), filepath.Join(dir, "forbidden.db")
+	store := open(t, boltstore.Config{Path: readOnly})
+	commit(t, store, key(1), time.Hour)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(os.WriteFile(forbidden, nil, 0), os.Chmod(readOnly, 0o444), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+	defer testkit.Unprivileged(t)()
+	for name, path := range map[string]string{
+		"read-only": readOnly, "forbidden": forbidden, "directory": filepath.Join(dir, "new.db"),
+	} {
+		_, err := boltstore.New(boltstore.Config{Path: path, OpenTimeout: time.Millisecond})
+		if !errors.Is(err, fs.ErrPermission) || errors.Is(err, boltstore.ErrConfig) || errors.Is(err, boltstore.ErrDamaged) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package nats
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
+)
+
+// Connection says how to connect to NATS. The zero value is a server on this machine.
+type Connection struct {
+	// URL is the address of the server, or several separated by commas. User and
+	// password in it have to be percent-encoded. Default nats://127.0.0.1:4222.
+	URL string `yaml:"url" address:"true"`
+	// User authenticates the connection, together with Password. Of User, Token,
+	// CredentialsFile and NKeySeedFile at most one may be set.
+	User string `yaml:"user"`
+	// Password is that of User.
+	Password gateway.Secret `yaml:"password"`
+	// Token authenticates the connection.
+	Token gateway.Secret `yaml:"token"`
+	// CredentialsFile holds a JWT with its NKey seed. It is read again at every
+	// reconnect.
+	CredentialsFile string `yaml:"credentials_file" file:"true"`
+	// NKeySeedFile holds an NKey seed. It is read again at every reconnect.
+	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
+	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
+	TLS *tls.Config `yaml:"-"`
+	// Options are further options, applied last.
+	Options []natsgo.Option `yaml:"-"`
+	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Connection) WithDefaults() Connection {
+	c.setDefaults()
+	return c
+}
+
+func (c *Connection) setDefaults() {
+	if c.URL == "" {
+		c.URL = natsgo.DefaultURL
+	}
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = DefaultConnectTimeout
+	}
+}
+
+// plainConnection has the fields of Connection and none of its methods.
+type plainConnection Connection
+
+// String formats the connection without what is secret.
+func (c Connection) String() string {
+	c.URL = redactURL(c.URL)
+	return fmt.Sprintf("%+v", plainConnection(c))
+}
+
+// LogValue returns String.
+func (c Connection) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// GoString formats the connection without what is secret.
+func (c Connection) GoString() string { return "nats.Connection" + c.String() }
+
+// redactURL returns addresses without user, password, query and fragment.
+func redactURL(text string) string {
+	addresses := strings.Split(text, ",")
+	for i, address := range addresses {
+		if !strings.Contains(address, "://") {
+			address = "nats://" + address
+		}
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil {
+			addresses[i] = "[redacted]"
+			continue
+		}
+		addresses[i] = u.Scheme + "://" + u.Host
+	}
+	return strings.Join(addresses, ",")
+}
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig] and does not hold the address.
+func (c Connection) Validate() error {
+	c.setDefaults()
+	var e validate.Errors
+	e.Check(c.credentials() <= 1, "", "%s and %s, %s, %s and %s exclude each other", validate.Field("User"), validate.Field("Password"),
+		validate.Field("Token"), validate.Field("CredentialsFile"), validate.Field("NKeySeedFile"))
+	for address := range strings.SplitSeq(c.URL, ",") {
+		rule := checkAddress(strings.TrimSpace(address))
+		e.Check(rule == "", "URL", "%s", rule)
+	}
+	validate.NotNegative(&e, "ConnectTimeout", c.ConnectTimeout)
+	return e.Err(ErrConfig)
+}
+
+// credentials counts the ways to authenticate that are set.
+func (c Connection) credentials() int {
+	n := 0
+	for _, set := range []bool{c.User != "" || c.Password != "", c.Token != "", c.CredentialsFile != "", c.NKeySeedFile != ""} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
+// checkAddress returns what is wrong with the address of a server, without
+// repeating any of it: the error of url.Parse would tell the password. It is read
+// as nats.go does, with nats:// unless there is a scheme.
+func checkAddress(address string) string {
+	if !strings.Contains(address, "://") {
+		address = "nats://" + address
+	}
+	const escape = "percent-encode what user and password have of % / ? # @ and white space"
+	u, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return "is not a URL; " + escape
+	case strings.Contains(u.Path+u.RawQuery+u.Fragment, "@"):
+		return "has an @ behind the host; " + escape
+	}
+	return ""
+}
+
+// Connect connects under a name, by which the server lists the connection; Options and
+// then options are applied last. The connection reconnects without end, also when the
+// server refuses its credentials meanwhile, and publishes nothing while it is down. An
+// error of the configuration matches [ErrConfig].
+func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	all := []natsgo.Option{
+		natsgo.Name(name),
+		natsgo.Timeout(c.ConnectTimeout),
+		// An outage of the server ends when the server is back, be it in a week
+		// and even if it refuses the credentials meanwhile.
+		natsgo.MaxReconnects(-1),
+		natsgo.IgnoreAuthErrorAbort(),
+		// What is published without a connection must fail, not be kept in
+		// memory where nobody waits for it.
+		natsgo.ReconnectBufSize(-1),
+	}
+	switch {
+	case c.User != "" || c.Password != "":
+		all = append(all, natsgo.UserInfo(c.User, string(c.Password)))
+	case c.Token != "":
+		all = append(all, natsgo.Token(string(c.Token)))
+	case c.CredentialsFile != "":
+		all = append(all, natsgo.UserCredentials(c.CredentialsFile))
+	case c.NKeySeedFile != "":
+		option, err := natsgo.NkeyOptionFromSeed(c.NKeySeedFile)
+		if err != nil {
+			return nil, fmt.Errorf("%w: NKeySeedFile: %w", ErrConfig, err)
+		}
+		all = append(all, option)
+	}
+	if c.TLS != nil {
+		all = append(all, natsgo.Secure(c.TLS))
+	}
+	return natsgo.Connect(c.URL, append(append(all, options...), c.Options...)...)
+}

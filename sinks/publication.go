@@ -1,0 +1,163 @@
+package sinks
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+)
+
+// Receipt says where a message is stored, as far as the sink knows. Zero fields are
+// unknown, and so is all of it after an error.
+type Receipt struct {
+	// Stream, Subject and Sequence are the place in JetStream. Sequences begin with 1.
+	Stream, Subject string
+	Sequence        uint64
+	// Topic, Partition and Offset are the place in Kafka. Partition and Offset are
+	// known when Topic is there: both begin with 0.
+	Topic     string
+	Partition int32
+	Offset    int64
+	// Key is that of the object with the payload.
+	Key string
+	// ID is the one by which receivers recognize copies of the message: the context ID
+	// of the gateway.
+	ID string
+	// Duplicate says that the message had been stored before, under the same
+	// [KeyDedupID], and that the receipt is that of the first copy.
+	Duplicate bool
+}
+
+// Publication is a message on its way to storage. The sink that makes it resolves it
+// exactly once. The zero value is one that is not resolved; it must not be copied. Its
+// methods are safe for concurrent use.
+type Publication struct {
+	mu       sync.Mutex
+	resolved bool
+	receipt  Receipt
+	err      error
+	done     chan struct{} // nil until somebody asks for it
+	then     []func(Receipt, error)
+}
+
+// Done returns a channel that is closed when the publication is resolved.
+func (p *Publication) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == nil {
+		p.done = make(chan struct{})
+		if p.resolved {
+			close(p.done)
+		}
+	}
+	return p.done
+}
+
+// Result waits until the publication is resolved. It returns nil when the message is
+// stored as durably as the sink's Describe says, else an error as from
+// [Sink].Publish.
+func (p *Publication) Result() (Receipt, error) {
+	<-p.Done()
+	return p.receipt, p.err // not written any more
+}
+
+// Wait is Result that returns at the latest when ctx ends, with the error of ctx. The
+// publication goes on then.
+func (p *Publication) Wait(ctx context.Context) (Receipt, error) {
+	select {
+	case <-p.Done():
+		return p.Result()
+	case <-ctx.Done():
+		return Receipt{}, ctx.Err()
+	}
+}
+
+// Then has f called with the result once it is there, at once if it is. f runs in the
+// goroutine of the sink that resolves the publication, which serves all others as
+// well: it must not block, nor call the sink.
+func (p *Publication) Then(f func(Receipt, error)) {
+	p.mu.Lock()
+	resolved := p.resolved
+	if !resolved {
+		p.then = append(p.then, f)
+	}
+	p.mu.Unlock()
+	if resolved {
+		f(p.receipt, p.err)
+	}
+}
+
+// Resolve is for sinks: it sets the result, and reports whether it did. Only the first
+// call does. What Then was given has been called before Done is closed.
+func (p *Publication) Resolve(receipt Receipt, err error) bool {
+	p.mu.Lock()
+	if p.resolved {
+		p.mu.Unlock()
+		return false
+	}
+	p.resolved, p.receipt, p.err = true, receipt, err
+	then, done := p.then, p.done
+	p.then = nil
+	p.mu.Unlock()
+	for _, f := range then {
+		f(receipt, err)
+	}
+	if done != nil {
+		close(done)
+	}
+	return true
+}
+
+// Await is the second half of Publish, for sinks whose first half is PublishAsync: it
+// waits until all publications are resolved, so that no error is returned while
+// another message of the call is on its way, or until the context of one of messages
+// ends. It returns the first error of a publication, else err, which is what kept the
+// remaining messages from being published.
+func Await(messages []*message.Message, publications []*Publication, err error) error {
+	ended, stop := firstEnd(messages)
+	defer stop()
+	var failed error
+	for _, p := range publications {
+		select {
+		case <-p.Done():
+		case <-ended:
+			return endOf(messages)
+		}
+		if _, err := p.Result(); failed == nil {
+			failed = err
+		}
+	}
+	if failed == nil {
+		failed = err
+	}
+	return failed
+}
+
+// firstEnd returns a channel that is closed when the context of one of the messages
+// ends, and a function that releases it.
+func firstEnd(messages []*message.Message) (<-chan struct{}, func()) {
+	if len(messages) == 1 {
+		return messages[0].Context().Done(), func() {}
+	}
+	ended, end := context.WithCancel(context.Background())
+	stops := make([]func() bool, len(messages))
+	for i, msg := range messages {
+		stops[i] = context.AfterFunc(msg.Context(), end)
+	}
+	return ended.Done(), func() {
+		for _, stop := range stops {
+			stop()
+		}
+		end()
+	}
+}
+
+// endOf returns the error of the first context of the messages that has ended.
+func endOf(messages []*message.Message) error {
+	for _, msg := range messages {
+		if err := msg.Context().Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

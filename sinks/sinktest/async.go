@@ -1,0 +1,297 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// result waits for a publication, from the goroutine of the test.
+func result(t *testing.T, p *sinks.Publication) (sinks.Receipt, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	receipt, err := p.Wait(ctx)
+	if ctx.Err() != nil {
+		t.Fatalf("a publication is not resolved after %v", patience)
+	}
+	return receipt, err
+}
+
+// publishAsync publishes one message for each payload, without waiting for any.
+func publishAsync(t *testing.T, sink sinks.Sink, topic string, payloads ...string) []*sinks.Publication {
+	t.Helper()
+	publications := make([]*sinks.Publication, len(payloads))
+	for i, payload := range payloads {
+		var err error
+		if publications[i], err = sink.PublishAsync(topic, newMessage(payload)); err != nil {
+			t.Fatalf("PublishAsync: %v", err)
+		}
+	}
+	return publications
+}
+
+func numbers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%04d", i) // sorted as they are
+	}
+	return all
+}
+
+// stored returns the payloads in the topic, sorted when there is no order to keep.
+func stored(t *testing.T, b Backend, sink sinks.Sink, topic string) []string {
+	t.Helper()
+	got := payloads(b.Read(t, topic))
+	if !sink.Describe().Ordered {
+		slices.Sort(got)
+	}
+	return got
+}
+
+func testAsyncStores(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	const topic = "async.stores"
+	want := numbers(400) // more than are under way at once in most sinks
+	for i, p := range publishAsync(t, sink, topic, want...) {
+		if _, err := result(t, p); err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+	}
+	if got := stored(t, b, sink, topic); !slices.Equal(got, want) {
+		t.Errorf("the topic holds %d messages %.200q, want %d in their order", len(got), got, len(want))
+	}
+}
+
+// testAsyncAndPublish: a call of Publish takes its place behind the publications.
+func testAsyncAndPublish(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	const topic = "async.publish"
+	want := numbers(40)
+	publications := publishAsync(t, sink, topic, want[:20]...)
+	publish(t, sink, topic, newMessage(want[20]), newMessage(want[21]))
+	publications = append(publications, publishAsync(t, sink, topic, want[22:]...)...)
+	for _, p := range publications {
+		if _, err := result(t, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := stored(t, b, sink, topic); !slices.Equal(got, want) {
+		t.Errorf("the topic holds %q, want %q", got, want)
+	}
+}
+
+func testAsyncReceipts(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	const topic = "async.receipts"
+	want := numbers(20)
+	publications := publishAsync(t, sink, topic, want...)
+	receipts := map[sinks.Receipt]bool{}
+	for i, p := range publications {
+		receipt, err := result(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if receipt.Duplicate {
+			t.Errorf("message %d: %+v is that of a duplicate", i, receipt)
+		}
+		receipts[receipt] = true
+		if got := h.Features.AtReceipt(t, b, topic, receipt); got == nil || string(got.Payload) != want[i] {
+			t.Errorf("message %d is not where %+v says", i, receipt)
+		}
+	}
+	if len(receipts) != len(want) {
+		t.Errorf("%d receipts of %d messages", len(receipts), len(want))
+	}
+}
+
+// testAsyncDuplicate: a copy is reported, with the receipt of the first one.
+func testAsyncDuplicate(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	var receipts [2]sinks.Receipt
+	for i := range receipts {
+		msg := newMessage(fmt.Sprint("copy ", i))
+		msg.Metadata[sinks.KeyDedupID] = "an id"
+		p, err := sink.PublishAsync("async.duplicate", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if receipts[i], err = result(t, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantPayloads(t, b, "async.duplicate", "copy 0")
+	first := receipts[0]
+	first.Duplicate = true
+	if receipts[0].Duplicate || receipts[1] != first {
+		t.Errorf("receipts %+v", receipts)
+	}
+}
+
+// asyncError returns the error of a publication, wherever it shows.
+func asyncError(t *testing.T, sink sinks.Sink, topic string, msg *message.Message) error {
+	t.Helper()
+	p, err := sink.PublishAsync(topic, msg)
+	if err != nil {
+		if p != nil {
+			t.Error("PublishAsync returned an error and a publication")
+		}
+		return err
+	}
+	_, err = result(t, p)
+	return err
+}
+
+func testAsyncErrors(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	for _, topic := range h.Features.RejectedTopics {
+		wantKind(t, fmt.Sprintf("PublishAsync to %.50q", topic), asyncError(t, sink, topic, newMessage("x")), sinks.ErrRejected)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	msg := newMessage("ended")
+	msg.SetContext(ctx)
+	if err := asyncError(t, sink, "async.errors", msg); err != ctx.Err() { //nolint:errorlint // has to be the error itself
+		t.Errorf("with an ended context: got %v, want %v", err, ctx.Err())
+	}
+	publish(t, sink, "async.errors", newMessage("after")) // the sink goes on
+	wantPayloads(t, b, "async.errors", "after")
+	if err := sink.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if _, err := sink.PublishAsync("async.errors", newMessage("late")); err == nil {
+		t.Error("PublishAsync works after Close")
+	} else {
+		wantKind(t, "PublishAsync after Close", err, sinks.ErrClosed)
+	}
+}
+
+func testAsyncTooLarge(t *testing.T, h Harness) {
+	b := h.New(t, Settings{MaxMessageSize: 10_000})
+	sink := newSink(t, b)
+	wantKind(t, "PublishAsync", asyncError(t, sink, "async.large", newMessage(strings.Repeat("x", 10_001))), sinks.ErrTooLarge)
+	if err := asyncError(t, sink, "async.large", newMessage("after")); err != nil {
+		t.Error(err)
+	}
+	wantPayloads(t, b, "async.large", "after")
+}
+
+// testAsyncClose: Close while publications are under way resolves every one, and what
+// is reported as stored is.
+func testAsyncClose(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	const topic = "async.close"
+	all := numbers(100)
+	publications := publishAsync(t, sink, topic, all...)
+	within(t, "Close", func() {
+		if err := sink.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	wantResolved(t, b, topic, all, publications, sinks.ErrClosed)
+}
+
+// wantResolved fails the test unless every publication is resolved without an error, or
+// with one of these kinds, and what is reported as stored is.
+func wantResolved(t *testing.T, b Backend, topic string, sent []string, publications []*sinks.Publication, kinds ...error) {
+	t.Helper()
+	held := payloads(b.Read(t, topic))
+	for i, p := range publications {
+		_, err := result(t, p)
+		if err == nil {
+			if !slices.Contains(held, sent[i]) {
+				t.Errorf("%s was acked and is not stored", sent[i])
+			}
+			continue
+		}
+		if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
+			t.Errorf("%s: %v", sent[i], err)
+		}
+	}
+}
+
+// testAsyncOutage: a broker that goes away while publications are under way resolves
+// every one, and those that it stored are in their order.
+func testAsyncOutage(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	const topic = "async.outage"
+	publish(t, sink, topic, newMessage("-"))
+	var sent []string
+	var publications []*sinks.Publication
+	failed := false
+	for i, payload := range numbers(300) {
+		if i == 100 {
+			b.Break(t)
+		}
+		p, err := sink.PublishAsync(topic, newMessage(payload))
+		if err != nil {
+			failed = true
+			wantKind(t, "PublishAsync", err, sinks.ErrUnavailable)
+			if i > 100 {
+				break
+			}
+			continue
+		}
+		sent, publications = append(sent, payload), append(publications, p)
+	}
+	for _, p := range publications {
+		if _, err := result(t, p); err != nil {
+			failed = true
+		}
+	}
+	if !failed {
+		t.Error("nothing failed without a broker")
+	}
+	b.Repair(t)
+	recovered(t, sink, topic, "recovered")
+	wantResolved(t, b, topic, sent, publications, sinks.ErrUnavailable)
+	got := payloads(b.Read(t, topic))
+	got = slices.DeleteFunc(got, func(payload string) bool { return payload == "-" || payload == "recovered" })
+	if sink.Describe().Ordered && !slices.IsSorted(got) {
+		t.Errorf("stored in another order: %q", got)
+	}
+}
+
+// testAsyncWhileHanging: neither a broker that does not answer nor one that is full
+// holds a caller longer than its context, and Close resolves what is under way.
+func testAsyncWhileHanging(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	const topic = "async.hang"
+	publish(t, sink, topic, newMessage("before"))
+	b.Hang(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var sent []string
+	var publications []*sinks.Publication
+	within(t, "PublishAsync", func() {
+		for _, payload := range numbers(2000) {
+			msg := newMessage(payload)
+			msg.SetContext(ctx)
+			p, err := sink.PublishAsync(topic, msg)
+			if err != nil {
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, sinks.ErrUnavailable) {
+					t.Errorf("PublishAsync: %v", err)
+				}
+				return
+			}
+			sent, publications = append(sent, payload), append(publications, p)
+		}
+	})
+	within(t, "Close", func() { _ = sink.Close() })
+	for _, p := range publications { // although the broker still hangs
+		_, _ = result(t, p)
+	}
+	b.Resume(t)
+	wantResolved(t, b, topic, sent, publications, sinks.ErrClosed, sinks.ErrUnavailable, context.DeadlineExceeded)
+}

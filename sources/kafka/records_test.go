@@ -1,0 +1,47 @@
+package kafka
+
+import (
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// Every delivery of a record is the same message.
+func TestRecords(t *testing.T) {
+	uuidOf := func(record sarama.ConsumerMessage) string {
+		t.Helper()
+		msg, err := records{kafka.Marshaler{}}.Unmarshal(&record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg.UUID
+	}
+	record := sarama.ConsumerMessage{Topic: "reports", Partition: 1, Offset: 7, Timestamp: time.Unix(1000, 0)}
+	first := uuidOf(record)
+	if first == "" || uuidOf(record) != first {
+		t.Errorf("the UUIDs of one record are %q and %q", first, uuidOf(record))
+	}
+	seen := map[string]bool{first: true}
+	for _, change := range []func(*sarama.ConsumerMessage){
+		func(r *sarama.ConsumerMessage) { r.Topic = "report" },
+		func(r *sarama.ConsumerMessage) { r.Partition++ },
+		func(r *sarama.ConsumerMessage) { r.Offset++ },
+		func(r *sarama.ConsumerMessage) { r.Timestamp = time.Unix(1001, 0) },
+	} {
+		other := record
+		change(&other)
+		if id := uuidOf(other); seen[id] {
+			t.Errorf("two records have the UUID %s", id)
+		} else {
+			seen[id] = true
+		}
+	}
+	record.Headers = []*sarama.RecordHeader{{Key: []byte(wmkafka.UUIDHeaderKey), Value: []byte("its own")}}
+	if id := uuidOf(record); id != "its own" {
+		t.Errorf("a record with a UUID has %q", id)
+	}
+}

@@ -1,0 +1,438 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	sinknats "github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+const fieldSubject = "field.data"
+
+// field is a server with a stream of raw messages, and a way to it that can break.
+type field struct {
+	*testing.T
+	server *natstest.Server
+	proxy  *natstest.Proxy
+	js     jetstream.JetStream
+}
+
+func newField(t *testing.T) *field {
+	t.Helper()
+	f := &field{T: t, server: natstest.Start(t)}
+	f.proxy = natstest.NewProxy(t, f.server.URL())
+	conn, err := natsgo.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if f.js, err = jetstream.New(conn); err != nil {
+		t.Fatal(err)
+	}
+	f.createStream()
+	return f
+}
+
+func (f *field) createStream() {
+	f.Helper()
+	// The server removes the files of a deleted stream in the background, and refuses a new
+	// one of the same name until it has.
+	testkit.EventuallyNil(f, func() error {
+		_, err := f.js.CreateStream(f.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}})
+		return err
+	})
+}
+
+// put stores n messages that say their numbers, beginning with from.
+func (f *field) put(from, n int) {
+	f.Helper()
+	for i := from; i < from+n; i++ {
+		if _, err := f.js.Publish(f.Context(), fieldSubject, fmt.Append(nil, i)); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+func (f *field) subscriber(change ...func(*nats.Config)) *nats.Subscriber {
+	f.Helper()
+	config := nats.Config{
+		Connection: sinknats.Connection{
+			URL:     f.proxy.URL(),
+			Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+		},
+		Durable: "out", CloseTimeout: time.Second,
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := nats.New(config, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (f *field) subscribe(s *nats.Subscriber) <-chan *message.Message {
+	f.Helper()
+	messages, err := s.Subscribe(context.Background(), fieldSubject)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages
+}
+
+// next waits for a message.
+func (f *field) next(messages <-chan *message.Message) *message.Message {
+	f.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			f.Fatal("the subscription has ended")
+		}
+		return msg
+	case <-time.After(20 * time.Second):
+		f.Fatal("no message came")
+	}
+	return nil
+}
+
+// takeAll acks messages until each of the numbers below n has come, and returns
+// how many came more than once.
+func (f *field) takeAll(messages <-chan *message.Message, seen map[string]bool, n int) (again int) {
+	f.Helper()
+	for len(seen) < n {
+		msg := f.next(messages)
+		if seen[string(msg.Payload)] {
+			again++
+		}
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	return again
+}
+
+// takeRest acks what is redelivered, because its ack was lost, until nothing is left.
+func (f *field) takeRest(messages <-chan *message.Message) {
+	f.Helper()
+	testkit.Eventually(f.T, "nothing is left", func() bool {
+		select {
+		case msg := <-messages:
+			msg.Ack()
+		default:
+		}
+		return f.pending() == 0
+	})
+}
+
+// pending is how many messages nobody has acknowledged.
+func (f *field) pending() int {
+	f.Helper()
+	consumer, err := f.js.Consumer(f.Context(), "FIELD", "out")
+	if err != nil {
+		f.Fatal(err)
+	}
+	info := consumer.CachedInfo()
+	return info.NumAckPending + int(info.NumPending)
+}
+
+func TestSubscriberDeliversOnce(t *testing.T) {
+	f := newField(t)
+	f.put(0, 50)
+	seen := map[string]bool{}
+	first := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
+	messages := f.subscribe(first)
+	for range 20 {
+		msg := f.next(messages)
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-messages; open {
+		t.Error("the channel is open after Close")
+	}
+	if got := f.pending(); got != 30 {
+		t.Errorf("%d messages are left, want 30", got)
+	}
+	// What the first one had been sent ahead was given back: it need not wait for
+	// AckWait, which is longer than next waits.
+	second := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
+	if again := f.takeAll(f.subscribe(second), seen, 50); again != 0 {
+		t.Errorf("%d acknowledged messages came again", again)
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberNack(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber())
+	first := f.next(messages)
+	ctx := first.Context()
+	first.Nack()
+	second := f.next(messages)
+	if first.UUID == "" || first.UUID != second.UUID {
+		t.Errorf("the deliveries of one message have the UUIDs %q and %q", first.UUID, second.UUID)
+	}
+	second.Ack()
+	<-ctx.Done()
+	<-second.Context().Done()
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberUUIDs(t *testing.T) {
+	f := newField(t)
+	f.put(0, 2)
+	messages := f.subscribe(f.subscriber())
+	one, two := f.next(messages), f.next(messages)
+	one.Ack()
+	two.Ack()
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+	// The same place in a stream that was made anew is another message.
+	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
+		t.Fatal(err)
+	}
+	f.createStream()
+	f.put(0, 1)
+	three := f.next(messages)
+	three.Ack()
+	if one.UUID == two.UUID || one.UUID == three.UUID {
+		t.Errorf("different messages have the UUIDs %s, %s, %s", one.UUID, two.UUID, three.UUID)
+	}
+}
+
+// A message that is being handled does not go to someone else.
+func TestSubscriberKeepsAlive(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = time.Second }))
+	msg := f.next(messages)
+	select {
+	case <-messages:
+		t.Error("the message came again while it was handled")
+	case <-time.After(2500 * time.Millisecond):
+	}
+	msg.Ack()
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberOutages(t *testing.T) {
+	f := newField(t)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 2 * time.Second }))
+	seen := map[string]bool{}
+	f.put(0, 20)
+	f.takeAll(messages, seen, 20)
+	f.proxy.Cut()
+	f.put(20, 20)
+	f.takeAll(messages, seen, 40)
+
+	f.takeRest(messages)
+	f.server.Stop()
+	f.server.Restart()
+	f.put(40, 20)
+	f.takeAll(messages, seen, 60)
+	f.takeRest(messages)
+
+	if err := f.js.DeleteConsumer(t.Context(), "FIELD", "out"); err != nil {
+		t.Fatal(err)
+	}
+	f.put(60, 1)
+	f.takeAll(messages, seen, 61) // from the beginning: who acknowledged what is gone with the consumer
+}
+
+// The server goes away while a message is handled. Its ack follows when the server
+// is back, and it does not are redelivered.
+func TestSubscriberAcksLater(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 6 * time.Second }))
+	msg := f.next(messages)
+	f.server.Stop()
+	msg.Ack()
+	f.server.Restart()
+	testkit.Eventually(t, "the server answers", func() bool {
+		_, err := f.js.Consumer(t.Context(), "FIELD", "out")
+		return err == nil
+	})
+	// If it came again it would stay, for nobody takes it.
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+// Close returns while the server is away, with a message open and without.
+func TestSubscriberCloseInOutage(t *testing.T) {
+	f := newField(t)
+	f.put(0, 30)
+	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
+	messages := f.subscribe(s)
+	open := f.next(messages)
+	f.server.Stop()
+	f.proxy.Cut()
+	closed := make(chan error, 2)
+	for range 2 {
+		go func() { closed <- s.Close() }() // ends with Close
+	}
+	for range 2 {
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("Close does not return")
+		}
+	}
+	<-open.Context().Done()
+	if _, err := s.Subscribe(t.Context(), fieldSubject); !errors.Is(err, nats.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	f.server.Restart()
+	seen := map[string]bool{}
+	f.takeAll(f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = time.Second })), seen, 30)
+}
+
+// Messages that are open when the context ends can still be acked.
+func TestSubscriberDrains(t *testing.T) {
+	f := newField(t)
+	f.put(0, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	messages, err := f.subscriber().Subscribe(ctx, fieldSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := f.next(messages)
+	cancel()
+	select {
+	case <-msg.Context().Done():
+		t.Error("the message's context has ended")
+	case <-messages:
+		t.Error("the channel is closed while a message is open")
+	case <-time.After(300 * time.Millisecond):
+	}
+	msg.Ack()
+	if _, open := <-messages; open {
+		t.Error("the channel is open after the end of the context")
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+func TestSubscriberErrors(t *testing.T) {
+	for name, config := range map[string]nats.Config{
+		"no durable":      {},
+		"durable":         {Durable: "a.b"},
+		"stream":          {Durable: "a", Stream: "a b"},
+		"ack wait":        {Durable: "a", AckWait: time.Millisecond},
+		"in flight":       {Durable: "a", MaxInFlight: -1},
+		"close timeout":   {Durable: "a", CloseTimeout: -1},
+		"two credentials": {Durable: "a", Connection: sinknats.Connection{User: "a", Token: "b"}},
+	} {
+		if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f := newField(t)
+	s := f.subscriber()
+	if _, err := s.Subscribe(t.Context(), "nothing.here"); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a stream: %v", err)
+	}
+	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, nats.ErrConfig) {
+		t.Errorf("without a subject: %v", err)
+	}
+	if _, err := s.Subscribe(t.Context(), fieldSubject); !errors.Is(err, nats.ErrConfig) {
+		t.Errorf("a second subject: %v", err)
+	}
+	f.server.Stop()
+	down := f.subscriber()
+	if _, err := down.Subscribe(t.Context(), fieldSubject); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a server: %v", err)
+	}
+	f.server.Restart()
+	f.put(0, 1)
+	f.next(f.subscribe(down)).Ack()
+}
+
+func TestSubscriberNewOnly(t *testing.T) {
+	f := newField(t)
+	f.put(0, 5)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.NewOnly, c.Stream = true, "FIELD" }))
+	f.put(5, 1)
+	msg := f.next(messages)
+	msg.Ack()
+	if string(msg.Payload) != "5" {
+		t.Errorf("got message %s", msg.Payload)
+	}
+}
+
+func TestSubscriberBacklog(t *testing.T) {
+	f := newField(t)
+	f.put(0, 5)
+	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 2 })
+	if _, err := s.Backlog(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("before Subscribe: %v", err)
+	}
+	messages := f.subscribe(s)
+	for want := int64(5); want > 0; want-- {
+		msg := f.next(messages)
+		testkit.Eventually(t, fmt.Sprintf("%d messages are left", want), func() bool {
+			n, err := s.Backlog(t.Context())
+			return err == nil && n == want
+		})
+		msg.Ack()
+	}
+	f.server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := s.Backlog(ctx); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a server: %v", err)
+	}
+}
+
+// A second subject for a consumer that reads one is a mistake that no retry repairs:
+// its route is refused and Run tells, while the other one carries messages.
+func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
+	f := newField(t)
+	shared := f.subscriber()
+	sink, err := sinknats.New(sinknats.Config{URL: f.server.URL()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	r, err := router.New(router.Config{Poison: sink}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"first": fieldSubject, "second": "field.other"} {
+		if err := r.Add(router.Route{Name: name, From: shared, Topic: subject, To: sink, ToTopic: "out"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }() // ends with ctx
+	<-r.Running()
+	states := map[router.RouteState]int{}
+	for _, h := range r.Health() {
+		states[h.State]++
+	}
+	if states[router.StateRunning] != 1 || states[router.StateFailed] != 1 {
+		t.Errorf("states %v, want one route that runs and one that failed", states)
+	}
+	cancel()
+	var failure *router.RouteError
+	if err := <-result; !errors.Is(err, nats.ErrConfig) || !errors.As(err, &failure) {
+		t.Errorf("Run = %v, want the error of the configuration", err)
+	}
+}

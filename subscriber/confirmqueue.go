@@ -1,0 +1,561 @@
+package subscriber
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/reminders"
+)
+
+const (
+	// lateAfter is how long a request may go unanswered before its tenant gets a second one.
+	lateAfter = 250 * time.Millisecond
+	// probeAfter is how long two of them may go unanswered before another one finds out
+	// whether the service answers again, and so on up to maxTenantFlights.
+	probeAfter       = 3 * time.Second
+	maxTenantFlights = 12
+	// closingFlights is how many requests of one tenant are under way on close.
+	closingFlights = 4
+	// A request is abandoned after a multiple of the latency that was seen last, within
+	// these bounds, and after firstPatience where none was seen yet. Confirmations are
+	// idempotent, so a request that was answered too late is merely repeated.
+	minPatience    = 500 * time.Millisecond
+	firstPatience  = 2 * time.Second
+	maxPatience    = 30 * time.Second
+	patienceFactor = 8
+	// outageAfter is how many failures in a row are the tenant's rather than those of
+	// the confirmations in the request.
+	outageAfter = 3
+	// quickRetries is how many failures in a row do not slow a tenant down yet: a service
+	// that fails most requests still takes the others.
+	quickRetries = 4
+	// okWeight is the weight of one answer in a tenant's success ratio.
+	okWeight = 0.2
+	// chance is how improbable it has to be that a batch failed as often as it did by
+	// chance alone before it is split.
+	chance = 0.05
+	// waitReported is after how long a tenant's wait is logged.
+	waitReported = 10 * time.Second
+)
+
+// confirmQueue decides which confirmations go into which request, and when. It is a
+// state machine: no goroutine, no clock, no lock, and nothing in it waits. The confirmer
+// owns it.
+//
+// What a tenant's confirmations wait for never keeps those of another waiting: a tenant
+// has one request under way, a second one while the first is late; tenants that fail, or
+// whose requests are late, share half of the slots; and a tenant that waits is in a heap,
+// not in a slot.
+type confirmQueue struct {
+	cfg     ConfirmConfig
+	tenants map[string]*tenantConfirmations
+	// healthy and failing hold the tenants that have something to send, by the time at
+	// which they may.
+	healthy, failing tenantHeap
+	flights          []*confirmFlight // under way, oldest first
+	closing          bool
+
+	patience time.Duration // of tenants that were not seen yet
+	// lastOK is when the service last took a confirmation, of whichever tenant; inARow
+	// counts the failures since. After many of them only one request at a time probes.
+	lastOK time.Time
+	inARow int
+	probe  time.Time // when the next one may
+	down   int       // tenants with outageAfter failures in a row
+}
+
+// tenantConfirmations are the confirmations of one tenant.
+type tenantConfirmations struct {
+	key, tenant string
+	fresh       []confirmation // not sent yet, oldest first
+	freshSince  time.Time
+	groups      []*confirmGroup // sent in vain
+	flights     int
+	lastFlight  time.Time // start of the newest
+	lastGroup   bool      // the newest was a group
+	size        int       // confirmations in all of these
+
+	ok       float64 // moving ratio of requests that succeeded
+	patience time.Duration
+	failures int       // in a row
+	since    time.Time // of the first of them
+	reported int
+	// refusedSince is when the service first refused it; zero after a success.
+	refusedSince time.Time
+	// notBefore is the tenant's own backoff.
+	notBefore time.Time
+
+	at    time.Time
+	index int         // in heap, -1 when in none
+	heap  *tenantHeap // nil when in none
+}
+
+// confirmGroup is what was sent in one request and failed.
+type confirmGroup struct {
+	items        []confirmation
+	since        time.Time // when the oldest was added
+	fails        int       // in a row
+	due          time.Time
+	refusedSince time.Time // zero while the service did not refuse it
+}
+
+// confirmFlight is a request under way.
+type confirmFlight struct {
+	confirmGroup
+	t       *tenantConfirmations
+	tenant  string
+	started time.Time
+	timeout time.Duration
+	failing bool // the tenant was failing when it started
+	// abandon ends the request early. The confirmer sets it.
+	abandon   func()
+	abandoned bool
+}
+
+// confirmAnswer classifies the answer to a request.
+type confirmAnswer int
+
+const (
+	answerOK        confirmAnswer = iota
+	answerFailed                  // none, or one that says nothing about the confirmations
+	answerTimeout                 // none in time
+	answerInvalid                 // one of the confirmations is to blame, and will always be
+	answerTooLarge                // fewer may pass
+	answerRefused                 // the service refuses the tenant, or knows no such message
+	answerForbidden               // the same, but it may refuse everybody
+)
+
+// waitReport is what is worth a line in the log about a tenant.
+type waitReport struct {
+	tenant    string
+	recovered bool
+	lasted    time.Duration
+	count     int
+	err       error
+}
+
+func newConfirmQueue(cfg ConfirmConfig) *confirmQueue {
+	return &confirmQueue{cfg: cfg, tenants: make(map[string]*tenantConfirmations), patience: firstPatience}
+}
+
+// add queues confirmations of a tenant; key is its ID in lower case.
+func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmation) {
+	if len(items) == 0 {
+		return
+	}
+	t := q.tenants[key]
+	if t == nil {
+		t = &tenantConfirmations{key: key, tenant: tenant, ok: 1, patience: q.patience, index: -1}
+		q.tenants[key] = t
+	}
+	if len(t.fresh) == 0 {
+		t.freshSince = now
+	}
+	t.fresh = append(t.fresh, items...)
+	t.size += len(items)
+	q.reschedule(t)
+}
+
+// next returns a request that is to be sent now, or nil. The caller reports its outcome
+// by answered.
+func (q *confirmQueue) next(now time.Time) *confirmFlight {
+	busy, troubled, inTime := q.occupied(now)
+	if q.probing() && (inTime > 0 || now.Before(q.probe)) || len(q.flights) >= 4*q.cfg.MaxRequests {
+		return nil
+	}
+	var t *tenantConfirmations
+	switch {
+	case q.healthy.due(now) && busy < q.cfg.MaxRequests:
+		t = q.healthy[0]
+	case q.failing.due(now) && troubled < max(1, q.cfg.MaxRequests/2):
+		t = q.failing[0]
+	default:
+		return nil
+	}
+	f := q.take(t, now)
+	q.flights = append(q.flights, f)
+	t.flights++
+	t.lastFlight = now
+	q.reschedule(t)
+	return f
+}
+
+// probing reports whether nothing has succeeded for so long that one request at a time
+// is enough to find out when it does again.
+func (q *confirmQueue) probing() bool { return q.inARow >= 2*q.cfg.MaxRequests }
+
+// occupied counts the requests under way that are neither late nor of a failing tenant,
+// the others, and those that are not late.
+func (q *confirmQueue) occupied(now time.Time) (busy, troubled, inTime int) {
+	for _, f := range q.flights {
+		late := now.Sub(f.started) >= lateAfter
+		if !late {
+			inTime++
+		}
+		if f.failing || late {
+			troubled++
+		} else {
+			busy++
+		}
+	}
+	return busy, troubled, inTime
+}
+
+// take removes what goes into the next request of t: in turn what failed before and what
+// is fresh, so that neither keeps the other waiting.
+func (q *confirmQueue) take(t *tenantConfirmations, now time.Time) *confirmFlight {
+	f := &confirmFlight{t: t, tenant: t.tenant, started: now, timeout: t.patience, failing: t.failures > 0}
+	i := t.firstGroup()
+	groupDue := i >= 0 && !t.groups[i].due.After(now)
+	freshDue := len(t.fresh) > 0 && !q.freshAt(t).After(now)
+	if groupDue && (!freshDue || !t.lastGroup) {
+		f.confirmGroup = *t.groups[i]
+		t.groups = slices.Delete(t.groups, i, i+1)
+		t.lastGroup = true
+		return f
+	}
+	n := min(len(t.fresh), q.cfg.MaxBatch)
+	f.confirmGroup = confirmGroup{items: t.fresh[:n:n], since: t.freshSince}
+	t.fresh = t.fresh[n:]
+	if len(t.fresh) == 0 {
+		t.fresh = nil
+	}
+	t.freshSince = now // what is left came later than what goes
+	t.lastGroup = false
+	return f
+}
+
+// answered takes in the answer to a request and returns the confirmations that need no
+// more work: confirmed ones, or rejected ones. The others are queued again.
+func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmAnswer, err error) (confirmed, rejected []confirmation, report *waitReport) {
+	t := f.t
+	q.flights = slices.DeleteFunc(q.flights, func(other *confirmFlight) bool { return other == f })
+	t.flights--
+	switch answer {
+	case answerOK:
+		confirmed = f.items
+		report = q.succeeded(now, f)
+	case answerInvalid, answerTooLarge:
+		// An answer that blames the request says that the tenant is served.
+		if len(f.items) == 1 {
+			if answer == answerInvalid {
+				rejected = f.items
+				break
+			}
+			report = q.failed(now, f, answer, err)
+			break
+		}
+		q.split(now, f)
+	case answerRefused:
+		if f.refusedSince.IsZero() {
+			f.refusedSince = now
+		}
+		if t.refusedSince.IsZero() {
+			t.refusedSince = now
+		}
+		// On close there is no time to see whether it passes.
+		if q.closing || now.Sub(f.refusedSince) >= q.cfg.RefusedFor || now.Sub(t.refusedSince) >= q.cfg.RefusedFor {
+			rejected = f.items
+			break
+		}
+		report = q.failed(now, f, answer, err)
+	case answerForbidden:
+		// It refuses everybody now, or there is nobody else.
+		if !t.refusedSince.IsZero() && (q.closing || now.Sub(t.refusedSince) >= q.cfg.RefusedFor) {
+			rejected = f.items
+			break
+		}
+		report = q.failed(now, f, answer, err)
+	case answerTimeout:
+		if f.abandoned {
+			f.due = now
+			t.groups = append(t.groups, &f.confirmGroup)
+			break
+		}
+		fallthrough
+	default:
+		f.refusedSince = time.Time{}
+		report = q.failed(now, f, answer, err)
+	}
+	t.size -= len(confirmed) + len(rejected)
+	if report != nil {
+		report.count = t.size
+	}
+	q.reschedule(t)
+	if t.size == 0 {
+		if t.failures >= outageAfter { // what failed was rejected
+			q.down--
+		}
+		delete(q.tenants, t.key)
+	}
+	return confirmed, rejected, report
+}
+
+func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
+	t := f.t
+	q.lastOK, q.inARow, q.probe = now, 0, time.Time{}
+	t.patience = min(max(patienceFactor*now.Sub(f.started), minPatience), maxPatience)
+	q.patience = max(t.patience, time.Second)
+	t.ok += (1 - t.ok) * okWeight
+	if t.failures >= outageAfter {
+		q.down--
+		// It was the tenant: what failed meanwhile is as good as what did not.
+		fresh := make([]confirmation, 0, t.size)
+		for _, g := range t.groups {
+			fresh = append(fresh, g.items...)
+			t.freshSince = now.Add(-q.cfg.MaxAge) // at once
+		}
+		t.fresh, t.groups = append(fresh, t.fresh...), nil
+	}
+	t.failures, t.notBefore, t.refusedSince = 0, time.Time{}, time.Time{}
+	// One that started before this one, and should have been answered by now, will not be.
+	for _, other := range q.flights {
+		if other.t == t && other.abandon != nil && now.Sub(other.started) > t.patience {
+			other.abandoned = true
+			other.abandon()
+		}
+	}
+	var report *waitReport
+	if t.reported > 0 {
+		report = &waitReport{tenant: t.tenant, recovered: true, lasted: now.Sub(t.since)}
+		t.reported = 0
+	}
+	t.since = time.Time{}
+	return report
+}
+
+func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAnswer, err error) *waitReport {
+	t := f.t
+	if q.inARow++; q.probing() && !q.probe.After(now) {
+		q.probe = now.Add(q.retry(q.inARow - 2*q.cfg.MaxRequests))
+	}
+	if t.failures++; t.failures == 1 {
+		t.since = f.started
+	}
+	if t.failures == outageAfter {
+		q.down++
+	}
+	if answer == answerTimeout {
+		t.patience = min(max(2*f.timeout, t.patience), maxPatience)
+	}
+	ok := t.ok
+	t.ok -= t.ok * okWeight
+	f.fails++
+	if len(f.items) > 1 && f.fails > 1 && math.Pow(1-ok, float64(f.fails)) < chance {
+		// Others of the tenant pass: something in this batch does not.
+		q.split(now, f)
+	} else {
+		g := f.confirmGroup
+		g.due = now.Add(q.retry(f.fails - 1))
+		t.groups = append(t.groups, &g)
+	}
+	quick := backoff.Policy{Initial: max(q.cfg.Retry.Initial/16, 1), Max: q.cfg.Retry.Max}
+	t.notBefore = now.Add(quick.Delay(t.failures - quickRetries))
+	lasted := now.Sub(t.since)
+	if lasted < waitReported || t.reported > reminders.Due(lasted) {
+		return nil
+	}
+	t.reported = 1 + reminders.Due(lasted)
+	return &waitReport{tenant: t.tenant, lasted: lasted, err: err}
+}
+
+// split queues both halves of a request.
+func (q *confirmQueue) split(now time.Time, f *confirmFlight) {
+	half := len(f.items) / 2
+	for _, items := range [][]confirmation{f.items[:half:half], f.items[half:]} {
+		f.t.groups = append(f.t.groups, &confirmGroup{items: items, since: f.since, due: now, refusedSince: f.refusedSince})
+	}
+}
+
+func (q *confirmQueue) retry(n int) time.Duration {
+	return backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(n)
+}
+
+// drain makes everything due: there is no time to wait for batches to fill.
+func (q *confirmQueue) drain(now time.Time) {
+	q.closing = true
+	q.probe = time.Time{}
+	for _, t := range q.tenants {
+		t.notBefore = time.Time{}
+		for _, g := range t.groups {
+			g.due = now
+		}
+		q.reschedule(t)
+	}
+}
+
+// freshAt is when what is fresh is to be sent.
+func (q *confirmQueue) freshAt(t *tenantConfirmations) time.Time {
+	if q.closing || len(t.fresh) >= q.cfg.MaxBatch {
+		return t.freshSince
+	}
+	return t.freshSince.Add(q.cfg.MaxAge)
+}
+
+// firstGroup is the index of the group that is due first, -1 without one.
+func (t *tenantConfirmations) firstGroup() int {
+	first := -1
+	for i, g := range t.groups {
+		if first < 0 || g.due.Before(t.groups[first].due) {
+			first = i
+		}
+	}
+	return first
+}
+
+// reschedule brings t's place in the heaps up to date.
+func (q *confirmQueue) reschedule(t *tenantConfirmations) {
+	at, some := time.Time{}, false
+	if t.flights < maxTenantFlights {
+		if len(t.fresh) > 0 {
+			at, some = q.freshAt(t), true
+		}
+		if i := t.firstGroup(); i >= 0 && (!some || t.groups[i].due.Before(at)) {
+			at, some = t.groups[i].due, true
+		}
+	}
+	if t.notBefore.After(at) {
+		at = t.notBefore
+	}
+	// On close there is no time for one after the other.
+	crowded := t.flights > 0 && (!q.closing || t.failures > 0 || t.flights >= closingFlights)
+	if crowded {
+		patience := lateAfter
+		if t.flights > 1 {
+			patience = probeAfter
+		}
+		if late := t.lastFlight.Add(patience); late.After(at) {
+			at = late
+		}
+	}
+	var into *tenantHeap
+	if some {
+		into = &q.healthy
+		if t.failures > 0 || crowded {
+			into = &q.failing
+		}
+	}
+	if t.heap != nil && t.heap != into {
+		heap.Remove(t.heap, t.index)
+		t.heap = nil
+	}
+	t.at = at
+	switch {
+	case into == nil:
+	case t.heap == nil:
+		t.heap = into
+		heap.Push(into, t)
+	default:
+		heap.Fix(into, t.index)
+	}
+}
+
+// wake returns when next is to be called again although nothing was added or answered;
+// zero for never.
+func (q *confirmQueue) wake(now time.Time) time.Time {
+	var at time.Time
+	earliest := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	for _, h := range []tenantHeap{q.healthy, q.failing} {
+		if len(h) > 0 && h[0].at.After(now) {
+			earliest(h[0].at)
+		}
+	}
+	// What is due has to wait for a slot. One becomes free by an answer, or when a
+	// request turns out to be late.
+	for _, f := range q.flights {
+		if late := f.started.Add(lateAfter); late.After(now) {
+			earliest(late)
+			break
+		}
+	}
+	if q.probing() && q.probe.After(now) {
+		earliest(q.probe)
+	}
+	return at
+}
+
+// stalled reports whether the confirmations of t fail, or are not answered, while those of
+// others succeed.
+func (q *confirmQueue) stalled(now time.Time, t *tenantConfirmations) bool {
+	switch {
+	case t.failures >= outageAfter:
+		return q.lastOK.After(t.since)
+	case t.flights > 1:
+		return q.lastOK.After(t.lastFlight) && now.Sub(t.lastFlight) >= lateAfter
+	}
+	return false
+}
+
+// aboveShare reports whether the tenant is stalled and has as many confirmations waiting as
+// such a tenant may: all of them together half of the backlog.
+func (q *confirmQueue) aboveShare(now time.Time, key string) bool {
+	t := q.tenants[key]
+	return t != nil && t.size >= q.cfg.MaxBacklog/2/max(1, q.down) && q.stalled(now, t)
+}
+
+// stalledSize counts the confirmations of stalled tenants.
+func (q *confirmQueue) stalledSize(now time.Time) (n int) {
+	for _, t := range q.tenants {
+		if q.stalled(now, t) {
+			n += t.size
+		}
+	}
+	return n
+}
+
+// oldest returns since when the oldest confirmation waits; zero without any.
+func (q *confirmQueue) oldest() (at time.Time) {
+	earliest := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	for _, t := range q.tenants {
+		if len(t.fresh) > 0 {
+			earliest(t.freshSince)
+		}
+		for _, g := range t.groups {
+			earliest(g.since)
+		}
+	}
+	for _, f := range q.flights {
+		earliest(f.since)
+	}
+	return at
+}
+
+// tenantHeap is a heap of tenants by the time at which they may send.
+type tenantHeap []*tenantConfirmations
+
+func (h tenantHeap) due(now time.Time) bool { return len(h) > 0 && !h[0].at.After(now) }
+
+func (h tenantHeap) Len() int           { return len(h) }
+func (h tenantHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h tenantHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (h *tenantHeap) Push(x any) {
+	t := x.(*tenantConfirmations)
+	t.index = len(*h)
+	*h = append(*h, t)
+}
+
+// Pop implements heap.Interface.
+func (h *tenantHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	last.index = -1
+	return last
+}

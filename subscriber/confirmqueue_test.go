@@ -1,0 +1,473 @@
+package subscriber
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// confirmWorld is a service in virtual time that answers the requests of a confirmQueue.
+type confirmWorld struct {
+	t      *testing.T
+	q      *confirmQueue
+	began  time.Time
+	now    time.Time
+	events []confirmEvent
+	rand   *rand.Rand
+	// answer decides what becomes of a request and how long it takes.
+	answer func(f *confirmFlight) (confirmAnswer, time.Duration)
+
+	added     map[confirmation]time.Time
+	confirmed map[string]int           // by tenant
+	slowest   map[string]time.Duration // by tenant, from add to confirmation
+	rejected  []confirmation
+	requests  map[string]int
+	underWay  int
+	most      int // requests under way
+	reports   []waitReport
+	serial    int
+}
+
+type confirmEvent struct {
+	at time.Time
+	do func()
+}
+
+// unanswered is longer than any request is waited for.
+const unanswered = time.Hour
+
+func newConfirmWorld(t *testing.T, cfg ConfirmConfig) *confirmWorld {
+	c := Config{Confirm: cfg}
+	c.setDefaults()
+	w := &confirmWorld{
+		t: t, q: newConfirmQueue(c.Confirm), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand: rand.New(rand.NewPCG(1, 2)),
+		added: make(map[confirmation]time.Time), confirmed: make(map[string]int), slowest: make(map[string]time.Duration), requests: make(map[string]int),
+		answer: func(*confirmFlight) (confirmAnswer, time.Duration) { return answerOK, 20 * time.Millisecond },
+	}
+	w.now = w.began
+	return w
+}
+
+func (w *confirmWorld) at(t time.Time, do func()) {
+	i, _ := slices.BinarySearchFunc(w.events, t, func(e confirmEvent, t time.Time) int { return cmp.Or(e.at.Compare(t), -1) })
+	w.events = slices.Insert(w.events, i, confirmEvent{t, do})
+}
+
+func (w *confirmWorld) add(tenant string, n int) {
+	for range n {
+		w.serial++
+		item := confirmation{endpoint: tenant, message: fmt.Sprint(w.serial)}
+		w.added[item] = w.now
+		w.q.add(w.now, tenant, tenant, item)
+	}
+}
+
+// load adds rate confirmations a second for each tenant, from now until end.
+func (w *confirmWorld) load(rate int, end time.Duration, tenants ...string) {
+	every := time.Second / time.Duration(rate)
+	for i, tenant := range tenants {
+		var step func()
+		step = func() {
+			w.add(tenant, 1)
+			if next := w.now.Add(every); next.Before(w.began.Add(end)) {
+				w.at(next, step)
+			}
+		}
+		w.at(w.now.Add(every*time.Duration(i)/time.Duration(len(tenants))), step)
+	}
+}
+
+// run runs until end.
+func (w *confirmWorld) run(end time.Duration) {
+	until := w.began.Add(end)
+	for {
+		for f := w.q.next(w.now); f != nil; f = w.q.next(w.now) {
+			w.send(f)
+		}
+		next := w.q.wake(w.now)
+		if len(w.events) > 0 && (next.IsZero() || w.events[0].at.Before(next)) {
+			next = w.events[0].at
+		}
+		if next.IsZero() || next.After(until) {
+			w.now = until
+			return
+		}
+		w.now = next
+		for len(w.events) > 0 && !w.events[0].at.After(w.now) {
+			do := w.events[0].do
+			w.events = w.events[1:]
+			do()
+		}
+	}
+}
+
+func (w *confirmWorld) send(f *confirmFlight) {
+	w.requests[f.tenant]++
+	w.underWay++
+	w.most = max(w.most, w.underWay)
+	if f.t.flights > maxTenantFlights || len(f.items) == 0 || len(f.items) > w.q.cfg.MaxBatch {
+		w.t.Fatalf("%d requests of %s, this one with %d confirmations", f.t.flights, f.tenant, len(f.items))
+	}
+	answer, took := w.answer(f)
+	if took > f.timeout {
+		answer, took = answerTimeout, f.timeout
+	}
+	over := false
+	f.abandon = func() { w.at(w.now, func() { w.answered(f, answerTimeout, &over) }) }
+	w.at(w.now.Add(took), func() { w.answered(f, answer, &over) })
+}
+
+func (w *confirmWorld) answered(f *confirmFlight, answer confirmAnswer, over *bool) {
+	if *over {
+		return
+	}
+	*over = true
+	w.underWay--
+
+	confirmed, rejected, report := w.q.answered(w.now, f, answer, errors.New("failed"))
+	for _, item := range confirmed {
+		added, open := w.added[item]
+		if !open {
+			w.t.Fatalf("%v of %s confirmed twice", item, f.tenant)
+		}
+		delete(w.added, item)
+		w.confirmed[f.tenant]++
+		w.slowest[f.tenant] = max(w.slowest[f.tenant], w.now.Sub(added))
+	}
+	for _, item := range rejected {
+		delete(w.added, item)
+	}
+	w.rejected = append(w.rejected, rejected...)
+	if report != nil {
+		w.reports = append(w.reports, *report)
+	}
+}
+
+// open counts the confirmations of a tenant that are not confirmed.
+func (w *confirmWorld) open(tenant string) (n int) {
+	for item := range w.added {
+		if item.endpoint == tenant {
+			n++
+		}
+	}
+	return n
+}
+
+var fiveTenants = []string{"a", "b", "c", "d", "e"}
+
+// partialFaults are what the service may do to the confirmations of one tenant.
+var partialFaults = map[string]func(w *confirmWorld) (confirmAnswer, time.Duration){
+	"500":   func(*confirmWorld) (confirmAnswer, time.Duration) { return answerFailed, 20 * time.Millisecond },
+	"403":   func(*confirmWorld) (confirmAnswer, time.Duration) { return answerRefused, 20 * time.Millisecond },
+	"hangs": func(*confirmWorld) (confirmAnswer, time.Duration) { return answerOK, unanswered },
+	"slow":  func(*confirmWorld) (confirmAnswer, time.Duration) { return answerOK, 10 * time.Second },
+	"mixed": func(w *confirmWorld) (confirmAnswer, time.Duration) {
+		return confirmAnswer(1 + w.rand.IntN(2)), time.Duration(w.rand.Int64N(int64(3 * time.Second)))
+	},
+}
+
+// What one tenant's confirmations wait for costs the others nothing, and the tenant gets
+// its own confirmed within seconds of the end of the fault.
+func TestOneTenantsFaultIsItsOwn(t *testing.T) {
+	for name, fault := range partialFaults {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t, ConfirmConfig{})
+			const begins, ends = 5 * time.Second, 65 * time.Second
+			w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+				since := w.now.Sub(w.began)
+				if f.tenant == "a" && since >= begins && since < ends {
+					return fault(w)
+				}
+				return answerOK, 20 * time.Millisecond
+			}
+			w.load(100, 70*time.Second, fiveTenants...)
+			w.run(ends)
+			if n := w.requests["a"]; n > 5*10+60*10 {
+				t.Errorf("%d requests of the tenant that fails", n)
+			}
+			w.run(ends + 5*time.Second)
+			for _, tenant := range fiveTenants {
+				if n := w.open(tenant); n > 100 {
+					t.Errorf("%s has %d open", tenant, n)
+				}
+				// Aged for a batch, and answered; a full batch of 100 needs no more.
+				if slowest := w.slowest[tenant]; tenant != "a" && slowest > 150*time.Millisecond {
+					t.Errorf("%s waited %v", tenant, slowest)
+				}
+			}
+			if len(w.rejected) > 0 {
+				t.Errorf("%d rejected", len(w.rejected))
+			}
+			if name == "slow" {
+				return // its patience has grown, so some succeed
+			}
+			last := len(w.reports) - 1
+			if last < 1 || last > 2 || w.reports[0].recovered || w.reports[0].lasted < 10*time.Second || w.reports[0].lasted > 20*time.Second ||
+				!w.reports[last].recovered || w.reports[0].tenant != "a" {
+				t.Errorf("reports %+v", w.reports)
+			}
+		})
+	}
+}
+
+// Two hundred tenants that hang leave the others their slots.
+func TestManyHangingTenants(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{})
+	var hanging []string
+	for i := range 200 {
+		hanging = append(hanging, fmt.Sprint("hanging ", i))
+	}
+	w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+		if slices.Contains(fiveTenants, f.tenant) {
+			return answerOK, 20 * time.Millisecond
+		}
+		return answerOK, unanswered
+	}
+	w.load(10, time.Minute, hanging...)
+	w.run(time.Second)
+	w.load(100, time.Minute, fiveTenants...)
+	w.run(2 * time.Minute)
+	for _, tenant := range fiveTenants {
+		if n := w.open(tenant); n > 0 || w.slowest[tenant] > 2*time.Second {
+			t.Errorf("%s has %d open and waited %v", tenant, n, w.slowest[tenant])
+		}
+	}
+	if w.most > 4*64 {
+		t.Errorf("%d requests at a time", w.most)
+	}
+}
+
+// One confirmation that the service cannot process holds up itself only.
+func TestOneConfirmationThatSpoilsItsBatch(t *testing.T) {
+	for name, answer := range map[string]confirmAnswer{"500": answerFailed, "hangs": answerTimeout, "404": answerRefused, "400": answerInvalid} {
+		for _, rate := range []int{1, 200} {
+			t.Run(fmt.Sprint(name, " at ", rate), func(t *testing.T) {
+				w := newConfirmWorld(t, ConfirmConfig{})
+				var bad confirmation
+				w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+					switch {
+					case !slices.Contains(f.items, bad):
+						return answerOK, 20 * time.Millisecond
+					case answer == answerTimeout:
+						return answerOK, unanswered
+					}
+					return answer, 20 * time.Millisecond
+				}
+				w.add("a", 50)
+				bad = confirmation{endpoint: "a", message: "51"}
+				w.add("a", 1)
+				w.add("a", 49)
+				w.load(rate, time.Minute, "a")
+				w.run(70 * time.Second)
+				if n := w.open("a"); n > 1 || n == 1 && answer == answerInvalid {
+					t.Errorf("%d open", n)
+				}
+				if answer == answerInvalid && (len(w.rejected) != 1 || w.rejected[0] != bad) || answer != answerInvalid && len(w.rejected) > 0 {
+					t.Errorf("rejected %v", w.rejected)
+				}
+				if w.slowest["a"] > 30*time.Second {
+					t.Errorf("waited %v", w.slowest["a"])
+				}
+			})
+		}
+	}
+}
+
+// A service that fails most requests, or leaves many unanswered, still takes half of what
+// comes.
+func TestConfirmationsOfAnUnreliableService(t *testing.T) {
+	for name, fault := range map[string]func(w *confirmWorld) (confirmAnswer, time.Duration){
+		"30 % hang": func(w *confirmWorld) (confirmAnswer, time.Duration) {
+			if w.rand.Float64() < 0.3 {
+				return answerOK, unanswered
+			}
+			return answerOK, 20 * time.Millisecond
+		},
+		"70 % 500": func(w *confirmWorld) (confirmAnswer, time.Duration) {
+			if w.rand.Float64() < 0.7 {
+				return answerFailed, 20 * time.Millisecond
+			}
+			return answerOK, 20 * time.Millisecond
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t, ConfirmConfig{})
+			w.answer = func(*confirmFlight) (confirmAnswer, time.Duration) { return fault(w) }
+			w.load(200, time.Minute, fiveTenants...)
+			w.run(time.Minute)
+			total := 0
+			for _, n := range w.confirmed {
+				total += n
+			}
+			if want := 5 * 200 * 60 / 2; total < want {
+				t.Errorf("%d confirmed in a minute, want at least %d", total, want)
+			} else {
+				t.Logf("%d of %d", total, 2*want)
+			}
+		})
+	}
+}
+
+// Ten thousand tenants share the slots.
+func TestConfirmationsOfManyTenants(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{})
+	w.answer = func(*confirmFlight) (confirmAnswer, time.Duration) { return answerOK, 50 * time.Millisecond }
+	for i := range 10_000 {
+		w.add(fmt.Sprint(i), 1)
+	}
+	w.run(10 * time.Second)
+	if n := len(w.confirmed); n < 10_000 {
+		t.Errorf("%d of 10000 in 10 s", n)
+	}
+	if w.most > 64 || len(w.q.tenants) > 0 {
+		t.Errorf("%d requests at a time; %d tenants are left", w.most, len(w.q.tenants))
+	}
+}
+
+// While the service takes nothing from anybody, one request at a time finds out when it
+// does again; everything follows at once.
+func TestOutageOfConfirmations(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{})
+	const ends = 10 * time.Minute
+	w.answer = func(*confirmFlight) (confirmAnswer, time.Duration) {
+		if w.now.Sub(w.began) < ends {
+			return answerFailed, 20 * time.Millisecond
+		}
+		return answerOK, 20 * time.Millisecond
+	}
+	for i := range 1000 {
+		w.add(fmt.Sprint(i), 3)
+	}
+	w.run(ends)
+	total := 0
+	for _, n := range w.requests {
+		total += n
+	}
+	if total > 500 {
+		t.Errorf("%d requests in ten minutes", total)
+	}
+	w.run(ends + 10*time.Second)
+	if len(w.added) > 0 {
+		t.Errorf("%d of 3000 open ten seconds after the outage", len(w.added))
+	}
+}
+
+// A confirmation that is refused for long enough is dropped, one that is not is kept.
+func TestRefusedConfirmationsAreDroppedAfterTheirTime(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{RefusedFor: time.Minute})
+	w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+		if f.tenant == "a" {
+			return answerRefused, time.Millisecond
+		}
+		return answerOK, time.Millisecond
+	}
+	w.load(10, 2*time.Minute, "a", "b")
+	w.run(50 * time.Second)
+	if len(w.rejected) > 0 {
+		t.Errorf("%d rejected too early", len(w.rejected))
+	}
+	w.run(5 * time.Minute)
+	if n := w.open("a"); n > 0 || len(w.rejected) != 1200 || len(w.q.tenants) > 0 || w.q.down != 0 {
+		t.Errorf("%d open, %d rejected, %d tenants, %d down", n, len(w.rejected), len(w.q.tenants), w.q.down)
+	}
+}
+
+// Tenants that fail get half of the backlog between them, while others are served.
+func TestShareOfTheBacklog(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{MaxBacklog: 100})
+	w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+		if f.tenant != "c" {
+			return answerFailed, time.Millisecond
+		}
+		return answerOK, time.Millisecond
+	}
+	w.add("a", 40)
+	w.add("b", 20)
+	w.run(10 * time.Second)
+	if w.q.aboveShare(w.now, "a") || w.q.aboveShare(w.now, "b") {
+		t.Error("nobody is served, so nobody is in anybody's way")
+	}
+	w.load(1, time.Minute, "c")
+	w.run(20 * time.Second)
+	for tenant, want := range map[string]bool{"a": true, "b": false, "c": false, "d": false} {
+		if got := w.q.aboveShare(w.now, tenant); got != want {
+			t.Errorf("%s: %v", tenant, got)
+		}
+	}
+}
+
+// Whatever the service does, no confirmation is lost, doubled or forgotten.
+func TestConfirmQueueKeepsEverything(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newConfirmWorld(t, ConfirmConfig{MaxBatch: 1 + int(seed%20), MaxRequests: 1 + int(seed%7), RefusedFor: time.Hour})
+		w.rand = rand.New(rand.NewPCG(seed, 0))
+		wild := true
+		w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+			took := time.Duration(w.rand.Int64N(int64(400 * time.Millisecond)))
+			if !wild || w.rand.IntN(4) == 0 {
+				return answerOK, min(took, 100*time.Millisecond)
+			}
+			if w.rand.IntN(10) == 0 {
+				took = unanswered
+			}
+			answers := []confirmAnswer{answerFailed, answerRefused, answerTooLarge}
+			if len(f.items) > 1 {
+				answers = append(answers, answerInvalid)
+			}
+			return answers[w.rand.IntN(len(answers))], took
+		}
+		for i := range 2 + w.rand.IntN(10) {
+			w.load(1+w.rand.IntN(40), 20*time.Second, fmt.Sprint(i))
+		}
+		w.run(20 * time.Second)
+		size := 0
+		for _, tenant := range w.q.tenants {
+			size += tenant.size
+		}
+		if size != len(w.added) {
+			t.Fatalf("seed %d: %d in the queue, %d open", seed, size, len(w.added))
+		}
+		wild = false
+		w.run(21 * time.Second) // the answers that are on their way
+		w.q.drain(w.now)
+		w.run(10 * time.Minute)
+		if len(w.added) > 0 || len(w.rejected) > 0 || len(w.q.tenants) > 0 || len(w.q.flights) > 0 || w.q.down != 0 {
+			t.Fatalf("seed %d: %d open, %d rejected, %d tenants, %d down", seed, len(w.added), len(w.rejected), len(w.q.tenants), w.q.down)
+		}
+	}
+}
+
+// A tenant that was refused stays refused when nobody else is served any more: the service then
+// cannot be told from one that refuses everybody.
+func TestRefusedTenantAlone(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{RefusedFor: time.Minute})
+	answers := 0
+	w.answer = func(*confirmFlight) (confirmAnswer, time.Duration) {
+		if answers++; answers <= 3 {
+			return answerRefused, time.Millisecond
+		}
+		return answerForbidden, time.Millisecond
+	}
+	w.add("a", 600)
+	w.run(50 * time.Second)
+	if len(w.rejected) > 0 {
+		t.Errorf("%d rejected too early", len(w.rejected))
+	}
+	w.run(3 * time.Minute)
+	if len(w.rejected) != 600 || len(w.q.tenants) > 0 {
+		t.Errorf("%d rejected, %d tenants", len(w.rejected), len(w.q.tenants))
+	}
+
+	// One that was never refused by itself is kept: everybody may be refused.
+	w = newConfirmWorld(t, ConfirmConfig{RefusedFor: time.Minute})
+	w.answer = func(*confirmFlight) (confirmAnswer, time.Duration) { return answerForbidden, time.Millisecond }
+	w.add("a", 600)
+	w.run(time.Hour)
+	if n := w.open("a"); n != 600 || len(w.rejected) > 0 {
+		t.Errorf("%d open, %d rejected", n, len(w.rejected))
+	}
+}

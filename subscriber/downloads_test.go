@@ -1,0 +1,279 @@
+package subscriber
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// downloadWorld is a payload host in virtual time for a downloadQueue.
+type downloadWorld struct {
+	t      *testing.T
+	q      *downloadQueue
+	began  time.Time
+	now    time.Time
+	events []confirmEvent
+	rand   *rand.Rand
+	// attempt decides what becomes of a download, how long it takes, and how many bytes
+	// a second come meanwhile.
+	attempt func(j *download) (result downloadResult, took time.Duration, rate int64)
+
+	added    map[*download]time.Time
+	slowest  time.Duration // of those that succeeded
+	ok       int
+	gone     int
+	unserved int
+	attempts map[*download]int
+	rates    map[*download]int64
+	running  int
+	most     int
+}
+
+func newDownloadWorld(t *testing.T, slots int) *downloadWorld {
+	cfg := PayloadConfig{MaxDownloads: slots}
+	cfg.setDefaults()
+	w := &downloadWorld{
+		t: t, q: newDownloadQueue(cfg), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand: rand.New(rand.NewPCG(1, 2)),
+		added: make(map[*download]time.Time), attempts: make(map[*download]int), rates: make(map[*download]int64),
+		attempt: func(*download) (downloadResult, time.Duration, int64) {
+			return downloadOK, 50 * time.Millisecond, 1 << 20
+		},
+	}
+	w.now = w.began
+	return w
+}
+
+func (w *downloadWorld) at(t time.Time, do func()) {
+	i, _ := slices.BinarySearchFunc(w.events, t, func(e confirmEvent, t time.Time) int { return cmp.Or(e.at.Compare(t), -1) })
+	w.events = slices.Insert(w.events, i, confirmEvent{t, do})
+}
+
+func (w *downloadWorld) add(host string) *download {
+	d := &delivery{event: &gateway.MessageReceived{}, payload: newPayload("https://"+host+"/1", -1)}
+	j := w.q.add(w.now, d, host, false)
+	w.added[j] = w.now
+	return j
+}
+
+func (w *downloadWorld) run(end time.Duration) {
+	until := w.began.Add(end)
+	for {
+		for j := w.q.next(w.now); j != nil; j = w.q.next(w.now) {
+			w.start(j)
+		}
+		next := w.q.wake(w.now)
+		if len(w.events) > 0 && (next.IsZero() || w.events[0].at.Before(next)) {
+			next = w.events[0].at
+		}
+		if next.IsZero() || next.After(until) {
+			w.now = until
+			return
+		}
+		w.now = next
+		for _, j := range w.q.running { // what came until now
+			if rate := w.rates[j]; rate > 0 {
+				j.bytes.Store(int64(float64(rate) * w.now.Sub(j.started).Seconds()))
+			}
+		}
+		for len(w.events) > 0 && !w.events[0].at.After(w.now) {
+			do := w.events[0].do
+			w.events = w.events[1:]
+			do()
+		}
+	}
+}
+
+func (w *downloadWorld) start(j *download) {
+	w.attempts[j]++
+	w.running++
+	w.most = max(w.most, w.running)
+	result, took, rate := w.attempt(j)
+	w.rates[j] = rate
+	over := false
+	end := func(result downloadResult) {
+		if over {
+			return
+		}
+		over = true
+		w.running--
+		step, _ := w.q.finished(w.now, j, result)
+		switch step {
+		case stepGone:
+			w.gone++
+		case stepUnserved:
+			w.unserved++
+		case stepDone:
+			w.ok++
+			w.slowest = max(w.slowest, w.now.Sub(w.added[j]))
+		default:
+			return
+		}
+		delete(w.added, j)
+	}
+	j.abandon = func() { w.at(w.now, func() { end(downloadFailed) }) }
+	w.at(w.now.Add(took), func() { end(result) })
+}
+
+// Whatever some payloads of a host do, the others of the same host are downloaded.
+func TestDownloadsThatFailLeaveTheOthersTheirSlots(t *testing.T) {
+	for name, fault := range map[string]struct {
+		result downloadResult
+		took   time.Duration
+		rate   int64
+	}{
+		"404":           {downloadExpired, 20 * time.Millisecond, 0},
+		"500":           {downloadFailed, 20 * time.Millisecond, 0},
+		"wrong bytes":   {downloadBad, 20 * time.Millisecond, 0},
+		"hang":          {downloadFailed, 30 * time.Second, 0},
+		"1 byte/s":      {downloadOK, time.Hour, 1},
+		"slow but sure": {downloadOK, 2 * time.Minute, 20 << 10},
+	} {
+		for _, bad := range []int{4, 40} {
+			t.Run(fmt.Sprint(bad, " ", name), func(t *testing.T) {
+				w := newDownloadWorld(t, 8)
+				broken := map[*download]bool{}
+				mended := false
+				w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+					if broken[j] && !mended {
+						return fault.result, fault.took, fault.rate
+					}
+					return downloadOK, 50 * time.Millisecond, 1 << 20
+				}
+				for range bad {
+					broken[w.add("host")] = true
+				}
+				w.run(6 * time.Second) // each of them has had its first attempt
+				w.slowest = 0
+				const healthy = 60 * 20
+				for i := range healthy {
+					w.at(w.now.Add(time.Duration(i)*50*time.Millisecond), func() { w.add("host") })
+				}
+				w.run(70 * time.Second)
+				if w.ok < healthy || w.slowest > time.Second {
+					t.Errorf("%d of %d downloaded, the slowest after %v", w.ok, healthy, w.slowest)
+				}
+				if w.most > 4*8 {
+					t.Errorf("%d at a time", w.most)
+				}
+				mended = true
+				w.run(75 * time.Second)
+				if name != "1 byte/s" && name != "slow but sure" && len(w.added) > 0 {
+					t.Errorf("%d open five seconds after the fault", len(w.added))
+				}
+				w.run(10 * time.Minute)
+				if len(w.added) > 0 || w.q.stale != 0 || len(w.q.hosts) > 0 {
+					t.Errorf("%d open, %d stale, %d hosts", len(w.added), w.q.stale, len(w.q.hosts))
+				}
+			})
+		}
+	}
+}
+
+// A host that is down with a thousand payloads leaves another host half of the slots.
+func TestHostThatIsDown(t *testing.T) {
+	w := newDownloadWorld(t, 8)
+	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+		if j.host.name == "down" {
+			return downloadFailed, 30 * time.Second, 0
+		}
+		return downloadOK, 50 * time.Millisecond, 1 << 20
+	}
+	for range 1000 {
+		w.add("down")
+	}
+	w.run(40 * time.Second)
+	w.slowest = 0
+	for i := range 400 {
+		w.at(w.now.Add(time.Duration(i)*50*time.Millisecond), func() { w.add("up") })
+	}
+	w.run(70 * time.Second)
+	if w.ok != 400 || w.slowest > time.Second {
+		t.Errorf("%d of 400 downloaded, the slowest after %v", w.ok, w.slowest)
+	}
+}
+
+// Each fresh URI gets its attempts, and after the third the payload is gone.
+func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
+	w := newDownloadWorld(t, 8)
+	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
+	j := w.add("host")
+	for i := range maxFreshURIs {
+		w.run(time.Duration(i+1) * time.Minute)
+		if w.gone != 0 || w.q.stale != 1 {
+			t.Fatalf("gone %d, stale %d after %d fresh URIs", w.gone, w.q.stale, i)
+		}
+		uri := fmt.Sprint("https://host/", i+2)
+		j.d.payload.uri.Store(&uri)
+		w.q.refreshed(w.now, j)
+	}
+	w.run(4 * time.Minute)
+	if w.gone != 1 || len(w.added) != 0 || w.q.stale != 0 {
+		t.Errorf("gone %d, %d open, %d stale", w.gone, len(w.added), w.q.stale)
+	}
+
+	// Without a fresh one it is given up, but not soon.
+	w = newDownloadWorld(t, 8)
+	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
+	w.add("host")
+	w.run(10 * time.Minute)
+	if w.unserved != 0 {
+		t.Error("given up within ten minutes")
+	}
+	w.run(12 * time.Minute)
+	if w.unserved != 1 {
+		t.Error("not given up")
+	}
+}
+
+// Whatever happens, no download is forgotten, and none that was removed is started.
+func TestDownloadQueueKeepsEverything(t *testing.T) {
+	for seed := range uint64(300) {
+		w := newDownloadWorld(t, 1+int(seed%5))
+		w.rand = rand.New(rand.NewPCG(seed, 0))
+		wild := true
+		w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+			if _, open := w.added[j]; !open {
+				t.Fatalf("seed %d: started although it was removed", seed)
+			}
+			if !wild {
+				return downloadOK, 10 * time.Millisecond, 1 << 20
+			}
+			results := []downloadResult{downloadOK, downloadFailed, downloadBad, downloadExpired}
+			return results[w.rand.IntN(len(results))], time.Duration(w.rand.Int64N(int64(3 * time.Second))), []int64{0, 1, 1 << 20}[w.rand.IntN(3)]
+		}
+		var all []*download
+		for i := range 40 {
+			w.at(w.now.Add(time.Duration(w.rand.Int64N(int64(20*time.Second)))), func() { all = append(all, w.add(fmt.Sprint("host ", i%3))) })
+			w.at(w.now.Add(time.Duration(w.rand.Int64N(int64(30*time.Second)))), func() {
+				if len(all) == 0 {
+					return
+				}
+				j := all[w.rand.IntN(len(all))]
+				if _, open := w.added[j]; !open {
+					return
+				}
+				if uri := fmt.Sprint("https://host/", i+2); w.rand.IntN(2) == 0 {
+					j.d.payload.uri.Store(&uri)
+					w.q.refreshed(w.now, j)
+				} else if j.heap != nil {
+					w.q.remove(j)
+					delete(w.added, j)
+				}
+			})
+		}
+		w.run(30 * time.Second)
+		if n := len(w.q.ready) + len(w.q.failing) + len(w.q.running); n != len(w.added) {
+			t.Fatalf("seed %d: %d in the queue, %d open", seed, n, len(w.added))
+		}
+		wild = false
+		w.run(5 * time.Minute)
+		if len(w.added) > 0 || w.q.stale != 0 || len(w.q.hosts) > 0 || len(w.q.running) > 0 {
+			t.Fatalf("seed %d: %d open, %d stale, %d hosts", seed, len(w.added), w.q.stale, len(w.q.hosts))
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package subscriber
+
+import (
+	"context"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// headGrace is how long to wait for the response head before treating the stream
+// as one whose head arrives with the first event.
+const headGrace = time.Second
+
+// openStream requests the event stream and returns when the response head arrives.
+// That may be as late as the first event, so after headGrace a requested stream
+// counts as open. The stream lives as long as connection, which cancel ends.
+func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) (*gateway.EventStream, error) {
+	type answer struct {
+		stream *gateway.EventStream
+		err    error
+	}
+	asked, answered := make(chan struct{}, 1), make(chan answer, 1)
+	request := gateway.ReceiveEventsRequest{Types: s.cfg.EventTypes, AwaitingHead: func() {
+		select {
+		case asked <- struct{}{}:
+		default: // the previous signal has not been read yet
+		}
+	}}
+	// Ends with connection at the latest; the loop below waits for it.
+	go func() {
+		stream, err := s.cfg.Client.ReceiveEvents(connection, request)
+		answered <- answer{stream, err}
+	}()
+	var late <-chan time.Time
+	open := false
+	for {
+		select {
+		case <-asked:
+			late = time.After(headGrace)
+		case <-late:
+			open = true
+			s.opened(ctx, cancel, true)
+		case a := <-answered:
+			switch {
+			case a.err != nil && connection.Err() != nil && ctx.Err() == nil:
+				return nil, gateway.ErrClosed // recalled
+			case a.err != nil:
+				return nil, a.err
+			case open:
+				s.headArrived(a.stream)
+			default:
+				s.opened(ctx, func() { _ = a.stream.Close() }, false)
+			}
+			return a.stream, nil
+		}
+	}
+}
+
+// opened performs the work due when a stream opens; reconnect ends the stream.
+func (s *Subscriber) opened(ctx context.Context, reconnect func(), awaitingHead bool) {
+	s.setConnected(reconnect, awaitingHead)
+	if awaitingHead {
+		s.logger.Info("Event stream open; awaiting response head", nil)
+	} else {
+		s.logger.Info("Event stream connected", nil)
+	}
+	if s.cfg.Hooks.Connected != nil {
+		s.cfg.Hooks.Connected()
+	}
+	s.syncTenants(ctx)
+}
+
+// headArrived is called when a stream that was awaiting its head has been answered.
+func (s *Subscriber) headArrived(stream *gateway.EventStream) {
+	s.logger.Info("Event stream connected", nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streamState.AwaitingHead = false
+	s.answered()
+	s.streamState.Since = time.Now()
+	s.reconnect = func() { _ = stream.Close() }
+	if s.recalled { // while the head was awaited
+		s.reconnect()
+	}
+}

@@ -1,0 +1,205 @@
+package subscriber_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// firstPaths matches the requests for the first n paths that are asked for.
+type firstPaths struct {
+	n     int
+	mu    sync.Mutex
+	paths map[string]bool
+}
+
+func (f *firstPaths) match(r *http.Request) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.paths) < f.n {
+		f.paths[r.URL.Path] = true
+	}
+	return f.paths[r.URL.Path]
+}
+
+func (f *firstPaths) all() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.paths) == f.n
+}
+
+// Payloads that cannot be downloaded do not take the slots of those that can.
+func TestBrokenDownloadsLeaveTheOthersAlone(t *testing.T) {
+	for name, fault := range map[string]gatewaytest.Fault{
+		"500":        {Status: 500},
+		"404":        {Status: 404},
+		"gzip":       {Header: http.Header{"Content-Encoding": {"gzip"}}},
+		"hangs":      {Hang: true},
+		"1 byte/s":   {BytesPerSecond: 1},
+		"connection": {Refuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+			const bad = 40
+			paths := &firstPaths{n: bad, paths: map[string]bool{}}
+			fault.Match = paths.match
+			broken := f.server.Inject(gatewaytest.OpPayload, fault)
+			cfg := f.config()
+			cfg.Order = subscriber.Unordered
+			messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+			for i := range bad {
+				f.send(typeJSON, append(random(5000), byte(i)), f.receiver)
+			}
+			testkit.Eventually(f, "all are broken", paths.all)
+			for i := range 20 {
+				f.send(typeJSON, append(random(200), byte(i)), f.receiver2)
+			}
+			for range 20 {
+				msg := f.next(messages)
+				if len(msg.Payload) != 201 {
+					t.Fatalf("a payload of %d bytes", len(msg.Payload))
+				}
+				msg.Ack()
+			}
+			broken.Lift()
+			if name == "1 byte/s" {
+				return // they go on at that speed
+			}
+			f.ackN(messages, bad)
+			f.waitConfirmed(bad + 20)
+		})
+	}
+}
+
+// A payload that is gone is set aside, with a notice in the quarantine, and costs a few
+// reconnects only.
+func TestGonePayloadIsSetAside(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
+	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
+	quarantine := &shelf{}
+	cfg := f.config()
+	cfg.Payload.RefreshEvery = 50 * time.Millisecond
+	cfg.Quarantine.Publisher = quarantine
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(100))
+	f.send(typeJSON, []byte("next"))
+	if msg := f.next(messages); string(msg.Payload) != "next" {
+		t.Fatalf("got %q", msg.Payload)
+	} else {
+		msg.Ack()
+	}
+	f.waitConfirmed(1)
+	stats := sub.Stats()
+	if stats.SetAside != 1 || stats.Stream.Connects < 4 || stats.Stream.Connects > 5 {
+		t.Errorf("set aside %d, connects %d; want 1, and 4", stats.SetAside, stats.Stream.Connects)
+	}
+	testkit.Eventually(f, "there is a notice", func() bool { return len(quarantine.all()) == 1 })
+	if record := quarantine.all()[0]; record.Metadata[subscriber.KeyQuarantineClass] != subscriber.QuarantinePayloadGone || len(record.Payload) > 0 {
+		t.Errorf("%v", record.Metadata)
+	}
+	// It comes again with each connection, and is set aside again without another one.
+	for i := range 3 {
+		connects := sub.Stats().Stream.Connects
+		f.server.CutStreams()
+		testkit.Eventually(f, "set aside again", func() bool { return sub.Stats().SetAside == int64(i+2) })
+		if got := sub.Stats().Stream.Connects; got != connects+1 {
+			t.Errorf("%d connects, want %d", got, connects+1)
+		}
+	}
+	if n := len(quarantine.all()); n != 1 {
+		t.Errorf("%d notices", n)
+	}
+}
+
+// One reconnect brings fresh URIs for all payloads, also for those that turn out to need one
+// later.
+func TestFreshURIsAreKept(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline, PayloadLifetime: 15 * time.Minute})
+	cfg := f.config()
+	cfg.Payload.MaxDownloads = 1
+	cfg.Order = subscriber.Unordered
+	sub := f.subscriber(cfg)
+	blocked := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 503})
+	messages := f.subscribe(sub, subscriber.AllData)
+	for i := range 50 {
+		f.send(typeJSON, append(random(100), byte(i)))
+	}
+	testkit.Eventually(f, "all have arrived", func() bool { return sub.Stats().InFlight == 50 })
+	f.server.Advance(2 * time.Hour) // their URIs expire
+	blocked.Lift()
+	f.ackN(messages, 50)
+	f.waitConfirmed(50)
+	if got := sub.Stats().Stream.Connects; got != 2 {
+		t.Errorf("%d connects, want one for all", got)
+	}
+}
+
+// What a load balancer does to a stream on which nothing happens is no failure.
+func TestQuietStreamsAreReopenedAtOnce(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Reconnect = subscriber.Backoff{Initial: 10 * time.Millisecond, Max: time.Minute}
+	sub := f.subscriber(cfg)
+	f.subscribe(sub, subscriber.AllData)
+	for i := range 12 {
+		testkit.Eventually(f, fmt.Sprint("connected ", i), func() bool {
+			state := sub.Stats().Stream
+			return state.Connected && f.server.Streams() == 1 && state.Connects == int64(i+1) && time.Since(state.Since) > 50*time.Millisecond
+		})
+		f.server.CutStreams()
+	}
+}
+
+// A tenant whose confirmations fail keeps neither the confirmations nor the messages of
+// others waiting, whatever its backlog.
+func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
+	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			other := f.server.AddTenant()
+			f.server.Authorize(f.server.Application(), other)
+			types := []string{typeJSON}
+			from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
+			f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
+			bad := f.server.Tenant()
+			fault.Match = func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) }
+			cfg := f.config()
+			cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
+			cfg.Order = subscriber.Unordered
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			sendOther := func() {
+				f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
+			}
+			sendOther()
+			f.ackN(messages, 1)
+			f.waitConfirmed(1)
+			failing := f.server.Inject(gatewaytest.OpConfirm, fault)
+			go func() {
+				for msg := range messages {
+					msg.Ack()
+				}
+			}()
+			const n = 300
+			for range n {
+				f.sendN(1)
+				sendOther()
+			}
+			f.waitConfirmed(1 + n)
+			failing.Lift()
+			f.waitConfirmed(1 + 2*n)
+			if got := sub.Stats().Rejected; got != 0 {
+				t.Errorf("%d rejected", got)
+			}
+		})
+	}
+}

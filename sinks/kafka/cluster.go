@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -46,12 +49,32 @@ func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	rand.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
 	err := error(sarama.ErrOutOfBrokers)
 	for _, broker := range brokers {
-		_ = broker.Open(c.client.Config()) // an error of connecting shows in f
-		if err = f(broker); err == nil || kafkaError(err) != sarama.ErrNoError {
+		if err = c.call(broker, f); err == nil || kafkaError(err) != sarama.ErrNoError {
 			return err
 		}
 	}
 	return err
+}
+
+// call calls f with a broker, and once more when the connection that it had was
+// lost: after an outage sarama still holds the one from before, and only using it,
+// or its reader a moment later, finds out.
+func (c *cluster) call(broker *sarama.Broker, f func(*sarama.Broker) error) error {
+	_ = broker.Open(c.client.Config()) // an error of connecting shows in f
+	err := f(broker)
+	if !lostConnection(err) {
+		return err
+	}
+	_ = broker.Close() // most often it is closed already
+	_ = broker.Open(c.client.Config())
+	return f(broker)
+}
+
+// lostConnection reports whether err tells of a connection that was made and is
+// gone, as opposed to one that could not be made or that does not answer.
+func lostConnection(err error) bool {
+	return errors.Is(err, sarama.ErrNotConnected) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // describe reads the settings of a topic or a broker. An answer that refuses is
@@ -65,7 +88,7 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (setting
 		request.Version = 4
 	}
 	var response *sarama.DescribeConfigsResponse
-	call := func(broker *sarama.Broker) (err error) {
+	describe := func(broker *sarama.Broker) (err error) {
 		response, err = broker.DescribeConfigs(request)
 		return err
 	}
@@ -75,10 +98,10 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (setting
 		id, _ := strconv.ParseInt(name, 10, 32)
 		var broker *sarama.Broker
 		if broker, err = c.client.Broker(int32(id)); err == nil {
-			err = call(broker)
+			err = c.call(broker, describe)
 		}
 	} else {
-		err = c.ask(call)
+		err = c.ask(describe)
 	}
 	if err != nil {
 		return settings{}, err
@@ -170,7 +193,11 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 		if err != nil {
 			return err
 		}
-		response, err := controller.CreateTopics(request)
+		var response *sarama.CreateTopicsResponse
+		err = c.call(controller, func(broker *sarama.Broker) (err error) {
+			response, err = broker.CreateTopics(request)
+			return err
+		})
 		if err != nil {
 			return err
 		}

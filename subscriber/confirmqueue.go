@@ -1,12 +1,12 @@
 package subscriber
 
 import (
-	"container/heap"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/internal/reminders"
 )
 
@@ -47,14 +47,14 @@ const (
 //
 // What a tenant's confirmations wait for never keeps those of another waiting: a tenant
 // has one request under way, a second one while the first is late; tenants that fail, or
-// whose requests are late, share half of the slots; and a tenant that waits is in a heap,
+// whose requests are late, share half of the slots; and a tenant that waits is in a queue,
 // not in a slot.
 type confirmQueue struct {
 	cfg     ConfirmConfig
 	tenants map[string]*tenantConfirmations
 	// healthy and failing hold the tenants that have something to send, by the time at
 	// which they may.
-	healthy, failing tenantHeap
+	healthy, failing duequeue.Queue[*tenantConfirmations]
 	flights          []*confirmFlight // under way, oldest first
 	closing          bool
 
@@ -88,9 +88,7 @@ type tenantConfirmations struct {
 	// notBefore is the tenant's own backoff.
 	notBefore time.Time
 
-	at    time.Time
-	index int         // in heap, -1 when in none
-	heap  *tenantHeap // nil when in none
+	place duequeue.Entry[*tenantConfirmations]
 }
 
 // confirmGroup is what was sent in one request and failed.
@@ -148,7 +146,8 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 	}
 	t := q.tenants[key]
 	if t == nil {
-		t = &tenantConfirmations{key: key, tenant: tenant, ok: 1, patience: q.patience, index: -1}
+		t = &tenantConfirmations{key: key, tenant: tenant, ok: 1, patience: q.patience}
+		t.place.Item = t
 		q.tenants[key] = t
 	}
 	if len(t.fresh) == 0 {
@@ -166,15 +165,17 @@ func (q *confirmQueue) next(now time.Time) *confirmFlight {
 	if q.probing() && (inTime > 0 || now.Before(q.probe)) || len(q.flights) >= 4*q.cfg.MaxRequests {
 		return nil
 	}
-	var t *tenantConfirmations
-	switch {
-	case q.healthy.due(now) && busy < q.cfg.MaxRequests:
-		t = q.healthy[0]
-	case q.failing.due(now) && troubled < max(1, q.cfg.MaxRequests/2):
-		t = q.failing[0]
-	default:
+	var place *duequeue.Entry[*tenantConfirmations]
+	if busy < q.cfg.MaxRequests {
+		place = q.healthy.Due(now)
+	}
+	if place == nil && troubled < max(1, q.cfg.MaxRequests/2) {
+		place = q.failing.Due(now)
+	}
+	if place == nil {
 		return nil
 	}
+	t := place.Item
 	f := q.take(t, now)
 	q.flights = append(q.flights, f)
 	t.flights++
@@ -406,7 +407,7 @@ func (t *tenantConfirmations) firstGroup() int {
 	return first
 }
 
-// reschedule brings t's place in the heaps up to date.
+// reschedule brings t's place in the queues up to date.
 func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 	at, some := time.Time{}, false
 	if t.flights < maxTenantFlights {
@@ -431,25 +432,13 @@ func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 			at = late
 		}
 	}
-	var into *tenantHeap
-	if some {
-		into = &q.healthy
-		if t.failures > 0 || crowded {
-			into = &q.failing
-		}
-	}
-	if t.heap != nil && t.heap != into {
-		heap.Remove(t.heap, t.index)
-		t.heap = nil
-	}
-	t.at = at
 	switch {
-	case into == nil:
-	case t.heap == nil:
-		t.heap = into
-		heap.Push(into, t)
+	case !some:
+		t.place.Remove()
+	case t.failures > 0 || crowded:
+		q.failing.Put(&t.place, at)
 	default:
-		heap.Fix(into, t.index)
+		q.healthy.Put(&t.place, at)
 	}
 }
 
@@ -462,9 +451,9 @@ func (q *confirmQueue) wake(now time.Time) time.Time {
 			at = t
 		}
 	}
-	for _, h := range []tenantHeap{q.healthy, q.failing} {
-		if len(h) > 0 && h[0].at.After(now) {
-			earliest(h[0].at)
+	for _, first := range []*duequeue.Entry[*tenantConfirmations]{q.healthy.First(), q.failing.First()} {
+		if first != nil && !first.DueBy(now) {
+			earliest(first.At())
 		}
 	}
 	// What is due has to wait for a slot. One becomes free by an answer, or when a
@@ -529,33 +518,4 @@ func (q *confirmQueue) oldest() (at time.Time) {
 		earliest(f.since)
 	}
 	return at
-}
-
-// tenantHeap is a heap of tenants by the time at which they may send.
-type tenantHeap []*tenantConfirmations
-
-func (h tenantHeap) due(now time.Time) bool { return len(h) > 0 && !h[0].at.After(now) }
-
-func (h tenantHeap) Len() int           { return len(h) }
-func (h tenantHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h tenantHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *tenantHeap) Push(x any) {
-	t := x.(*tenantConfirmations)
-	t.index = len(*h)
-	*h = append(*h, t)
-}
-
-// Pop implements heap.Interface.
-func (h *tenantHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	last.index = -1
-	return last
 }

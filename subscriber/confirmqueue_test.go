@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,12 +11,10 @@ import (
 
 // confirmWorld is a service in virtual time that answers the requests of a confirmQueue.
 type confirmWorld struct {
-	t      *testing.T
-	q      *confirmQueue
-	began  time.Time
-	now    time.Time
-	events []confirmEvent
-	rand   *rand.Rand
+	timeline
+	t    *testing.T
+	q    *confirmQueue
+	rand *rand.Rand
 	// answer decides what becomes of a request and how long it takes.
 	answer func(f *confirmFlight) (confirmAnswer, time.Duration)
 
@@ -32,11 +29,6 @@ type confirmWorld struct {
 	serial    int
 }
 
-type confirmEvent struct {
-	at time.Time
-	do func()
-}
-
 // unanswered is longer than any request is waited for.
 const unanswered = time.Hour
 
@@ -44,17 +36,11 @@ func newConfirmWorld(t *testing.T, cfg ConfirmConfig) *confirmWorld {
 	c := Config{Confirm: cfg}
 	c.setDefaults()
 	w := &confirmWorld{
-		t: t, q: newConfirmQueue(c.Confirm), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand: rand.New(rand.NewPCG(1, 2)),
+		t: t, q: newConfirmQueue(c.Confirm), timeline: newTimeline(), rand: rand.New(rand.NewPCG(1, 2)),
 		added: make(map[confirmation]time.Time), confirmed: make(map[string]int), slowest: make(map[string]time.Duration), requests: make(map[string]int),
 		answer: func(*confirmFlight) (confirmAnswer, time.Duration) { return answerOK, 20 * time.Millisecond },
 	}
-	w.now = w.began
 	return w
-}
-
-func (w *confirmWorld) at(t time.Time, do func()) {
-	i, _ := slices.BinarySearchFunc(w.events, t, func(e confirmEvent, t time.Time) int { return cmp.Or(e.at.Compare(t), -1) })
-	w.events = slices.Insert(w.events, i, confirmEvent{t, do})
 }
 
 func (w *confirmWorld) add(tenant string, n int) {
@@ -83,26 +69,12 @@ func (w *confirmWorld) load(rate int, end time.Duration, tenants ...string) {
 
 // run runs until end.
 func (w *confirmWorld) run(end time.Duration) {
-	until := w.began.Add(end)
-	for {
+	w.timeline.run(end, func() time.Time {
 		for f := w.q.next(w.now); f != nil; f = w.q.next(w.now) {
 			w.send(f)
 		}
-		next := w.q.wake(w.now)
-		if len(w.events) > 0 && (next.IsZero() || w.events[0].at.Before(next)) {
-			next = w.events[0].at
-		}
-		if next.IsZero() || next.After(until) {
-			w.now = until
-			return
-		}
-		w.now = next
-		for len(w.events) > 0 && !w.events[0].at.After(w.now) {
-			do := w.events[0].do
-			w.events = w.events[1:]
-			do()
-		}
-	}
+		return w.q.wake(w.now)
+	}, func() {})
 }
 
 func (w *confirmWorld) send(f *confirmFlight) {

@@ -1,13 +1,13 @@
 package subscriber
 
 import (
-	"container/heap"
 	"context"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/duequeue"
 )
 
 const (
@@ -47,7 +47,7 @@ type downloadQueue struct {
 	slots          int
 	retry          backoff.Policy
 	giveUpAfter    time.Duration // without a fresh URI
-	ready, failing downloadHeap
+	ready, failing duequeue.Queue[*download]
 	running        []*download // oldest first
 	hosts          map[string]*downloadHost
 	lastFailing    time.Time // when one of failing was last started
@@ -57,9 +57,9 @@ type downloadQueue struct {
 
 // download is the download of one payload.
 type download struct {
-	d       *delivery
-	host    *downloadHost
-	arrival uint64
+	d     *delivery
+	host  *downloadHost
+	place duequeue.Entry[*download] // ranked by arrival
 
 	failures   int // in a row, with whichever URI
 	bad        int // of them with this URI: wrong bytes
@@ -73,10 +73,6 @@ type download struct {
 	bytes   atomic.Int64 // received in this attempt
 	blocked atomic.Bool  // waiting for room in the window
 	abandon context.CancelFunc
-
-	at    time.Time
-	heap  *downloadHeap
-	index int
 }
 
 // downloadHost is what is known of a payload host.
@@ -127,8 +123,9 @@ func (q *downloadQueue) add(now time.Time, d *delivery, host string, known bool)
 	}
 	h.downloads++
 	q.arrivals++
-	j := &download{d: d, host: h, arrival: q.arrivals, at: now, known: known, index: -1}
-	q.push(j)
+	j := &download{d: d, host: h, known: known}
+	j.place.Item, j.place.Rank = j, q.arrivals
+	q.put(j, now)
 	return j
 }
 
@@ -153,23 +150,21 @@ func (q *downloadQueue) next(now time.Time) *download {
 			busy++
 		}
 	}
-	var from *downloadHeap
-	place := 0
-	switch {
-	case q.ready.due(now) && busy < q.slots:
-		from, place = &q.ready, q.firstFair(now)
-	case q.failing.due(now) && (troubled < max(1, q.slots/2) || now.Sub(q.lastFailing) >= probeDownloads):
-		from = &q.failing
-		q.lastFailing = now
-	default:
+	var j *download
+	if first := q.ready.Due(now); first != nil && busy < q.slots {
+		j = q.firstFair(now, first.Item)
+	} else if first := q.failing.Due(now); first != nil && (troubled < max(1, q.slots/2) || now.Sub(q.lastFailing) >= probeDownloads) {
+		j = first.Item
+	}
+	if j == nil {
 		return nil
 	}
 	if len(q.running) >= 4*q.slots {
 		// One that is slow makes room, or else one that waits for room in the window behind
 		// this one: what is oldest there needs no room.
-		for _, j := range q.running {
-			if slowest == nil && j.blocked.Load() && j.arrival > (*from)[place].arrival {
-				slowest = j
+		for _, other := range q.running {
+			if slowest == nil && other.blocked.Load() && other.place.Rank > j.place.Rank {
+				slowest = other
 			}
 		}
 		if slowest != nil {
@@ -177,8 +172,10 @@ func (q *downloadQueue) next(now time.Time) *download {
 		}
 		return nil
 	}
-	j := heap.Remove(from, place).(*download)
-	j.heap = nil
+	if j.failures > 0 {
+		q.lastFailing = now
+	}
+	j.place.Remove()
 	j.started = now
 	j.bytes.Store(0)
 	j.tried = j.d.payload.uri.Load()
@@ -186,12 +183,12 @@ func (q *downloadQueue) next(now time.Time) *download {
 	return j
 }
 
-// firstFair returns the index of the download in ready that is next: the first one, unless
-// its host is failing and has half of the slots already, and there is one of another host.
-func (q *downloadQueue) firstFair(now time.Time) int {
-	h := q.ready[0].host
+// firstFair returns the download in ready that is next: the first one, unless its host is
+// failing and has half of the slots already, and there is one of another host.
+func (q *downloadQueue) firstFair(now time.Time, first *download) *download {
+	h := first.host
 	if h.failures < hostDownAfter {
-		return 0
+		return first
 	}
 	running := 0
 	for _, j := range q.running {
@@ -200,12 +197,11 @@ func (q *downloadQueue) firstFair(now time.Time) int {
 		}
 	}
 	if running < max(1, q.slots/2) {
-		return 0
+		return first
 	}
-	first := 0
-	for i, j := range q.ready {
-		if j.host != h && !j.at.After(now) && (first == 0 || q.ready.Less(i, first)) {
-			first = i
+	for place := range q.ready.All() {
+		if j := place.Item; j.host != h && place.DueBy(now) && (first.host == h || place.Before(&first.place)) {
+			first = j
 		}
 	}
 	return first
@@ -236,7 +232,6 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	switch result {
 	case downloadOK:
 		// A host, or a URI, that failed works again: so may others.
-		recovered = j.failures > 0 && q.stale > 0
 		if j.failures > 0 || j.host.failures >= hostDownAfter {
 			q.retryHost(now, j.host)
 		}
@@ -249,7 +244,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			}
 		}
 		q.forget(j)
-		return stepDone, recovered && q.stale > 0
+		return stepDone, j.failures > 0 && q.stale > 0
 	case downloadOver:
 		q.forget(j)
 		return stepDone, false
@@ -261,7 +256,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			result = downloadExpired
 		}
 	}
-	j.at = now.Add(q.retry.Delay(j.failures - 1))
+	at := now.Add(q.retry.Delay(j.failures - 1))
 	step = stepRetry
 	if result == downloadExpired && j.tried != j.expired {
 		if j.expired != nil {
@@ -273,7 +268,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			return stepGone, false
 		}
 		if j.d.payload.uri.Load() != j.tried {
-			j.at = now // a fresh one came in the meantime
+			at = now // a fresh one came in the meantime
 		} else {
 			if j.staleSince.IsZero() {
 				j.staleSince = now
@@ -286,7 +281,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 		q.forget(j)
 		return stepUnserved, false
 	}
-	q.push(j)
+	q.put(j, at)
 	return step, false
 }
 
@@ -297,27 +292,24 @@ func (q *downloadQueue) refreshed(now time.Time, j *download) {
 		j.staleSince = time.Time{}
 		q.stale--
 	}
-	if j.heap != nil {
-		j.at = now
-		heap.Fix(j.heap, j.index)
+	if j.place.Queued() {
+		q.put(j, now)
 	}
 }
 
 // retryHost makes the downloads of a host due that wait for their backoff.
 func (q *downloadQueue) retryHost(now time.Time, h *downloadHost) {
-	for _, j := range slices.Clone(q.failing) {
-		if j.host == h {
-			j.at = now
-			heap.Fix(&q.failing, j.index)
+	for place := range q.failing.All() {
+		if place.Item.host == h {
+			q.put(place.Item, now)
 		}
 	}
 }
 
 // remove drops a download that is no longer needed.
 func (q *downloadQueue) remove(j *download) {
-	if j.heap != nil {
-		heap.Remove(j.heap, j.index)
-		j.heap = nil
+	if j.place.Queued() {
+		j.place.Remove()
 		q.forget(j)
 	}
 }
@@ -332,12 +324,12 @@ func (q *downloadQueue) forget(j *download) {
 	}
 }
 
-func (q *downloadQueue) push(j *download) {
-	j.heap = &q.ready
+func (q *downloadQueue) put(j *download, at time.Time) {
 	if j.failures > 0 {
-		j.heap = &q.failing
+		q.failing.Put(&j.place, at)
+	} else {
+		q.ready.Put(&j.place, at)
 	}
-	heap.Push(j.heap, j)
 }
 
 // wake returns when next is to be called again although nothing was added or finished;
@@ -348,11 +340,11 @@ func (q *downloadQueue) wake(now time.Time) (at time.Time) {
 			at = t
 		}
 	}
-	for _, h := range []downloadHeap{q.ready, q.failing} {
+	for _, first := range []*duequeue.Entry[*download]{q.ready.First(), q.failing.First()} {
 		switch {
-		case len(h) == 0:
-		case h[0].at.After(now):
-			earliest(h[0].at)
+		case first == nil:
+		case !first.DueBy(now):
+			earliest(first.At())
 		default: // until one that runs turns out to be slow
 			earliest(now.Add(slowAfter / 4))
 		}
@@ -361,35 +353,4 @@ func (q *downloadQueue) wake(now time.Time) (at time.Time) {
 		earliest(now.Add(slowAfter))
 	}
 	return at
-}
-
-// downloadHeap is a heap of downloads by the time at which they are due.
-type downloadHeap []*download
-
-func (h downloadHeap) due(now time.Time) bool { return len(h) > 0 && !h[0].at.After(now) }
-
-func (h downloadHeap) Len() int { return len(h) }
-func (h downloadHeap) Less(i, j int) bool {
-	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].arrival < h[j].arrival
-}
-func (h downloadHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (h *downloadHeap) Push(x any) {
-	j := x.(*download)
-	j.index = len(*h)
-	*h = append(*h, j)
-}
-
-// Pop implements heap.Interface.
-func (h *downloadHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	last.index = -1
-	return last
 }

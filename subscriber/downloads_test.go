@@ -1,10 +1,8 @@
 package subscriber
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,12 +11,10 @@ import (
 
 // downloadWorld is a payload host in virtual time for a downloadQueue.
 type downloadWorld struct {
-	t      *testing.T
-	q      *downloadQueue
-	began  time.Time
-	now    time.Time
-	events []confirmEvent
-	rand   *rand.Rand
+	timeline
+	t    *testing.T
+	q    *downloadQueue
+	rand *rand.Rand
 	// attempt decides what becomes of a download, how long it takes, and how many bytes
 	// a second come meanwhile.
 	attempt func(j *download) (result downloadResult, took time.Duration, rate int64)
@@ -38,19 +34,13 @@ func newDownloadWorld(t *testing.T, slots int) *downloadWorld {
 	cfg := PayloadConfig{MaxDownloads: slots}
 	cfg.setDefaults()
 	w := &downloadWorld{
-		t: t, q: newDownloadQueue(cfg), began: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand: rand.New(rand.NewPCG(1, 2)),
+		t: t, q: newDownloadQueue(cfg), timeline: newTimeline(), rand: rand.New(rand.NewPCG(1, 2)),
 		added: make(map[*download]time.Time), attempts: make(map[*download]int), rates: make(map[*download]int64),
 		attempt: func(*download) (downloadResult, time.Duration, int64) {
 			return downloadOK, 50 * time.Millisecond, 1 << 20
 		},
 	}
-	w.now = w.began
 	return w
-}
-
-func (w *downloadWorld) at(t time.Time, do func()) {
-	i, _ := slices.BinarySearchFunc(w.events, t, func(e confirmEvent, t time.Time) int { return cmp.Or(e.at.Compare(t), -1) })
-	w.events = slices.Insert(w.events, i, confirmEvent{t, do})
 }
 
 func (w *downloadWorld) add(host string) *download {
@@ -61,31 +51,18 @@ func (w *downloadWorld) add(host string) *download {
 }
 
 func (w *downloadWorld) run(end time.Duration) {
-	until := w.began.Add(end)
-	for {
+	w.timeline.run(end, func() time.Time {
 		for j := w.q.next(w.now); j != nil; j = w.q.next(w.now) {
 			w.start(j)
 		}
-		next := w.q.wake(w.now)
-		if len(w.events) > 0 && (next.IsZero() || w.events[0].at.Before(next)) {
-			next = w.events[0].at
-		}
-		if next.IsZero() || next.After(until) {
-			w.now = until
-			return
-		}
-		w.now = next
+		return w.q.wake(w.now)
+	}, func() {
 		for _, j := range w.q.running { // what came until now
 			if rate := w.rates[j]; rate > 0 {
 				j.bytes.Store(int64(float64(rate) * w.now.Sub(j.started).Seconds()))
 			}
 		}
-		for len(w.events) > 0 && !w.events[0].at.After(w.now) {
-			do := w.events[0].do
-			w.events = w.events[1:]
-			do()
-		}
-	}
+	})
 }
 
 func (w *downloadWorld) start(j *download) {
@@ -260,14 +237,14 @@ func TestDownloadQueueKeepsEverything(t *testing.T) {
 				if uri := fmt.Sprint("https://host/", i+2); w.rand.IntN(2) == 0 {
 					j.d.payload.uri.Store(&uri)
 					w.q.refreshed(w.now, j)
-				} else if j.heap != nil {
+				} else if j.place.Queued() {
 					w.q.remove(j)
 					delete(w.added, j)
 				}
 			})
 		}
 		w.run(30 * time.Second)
-		if n := len(w.q.ready) + len(w.q.failing) + len(w.q.running); n != len(w.added) {
+		if n := w.q.ready.Len() + w.q.failing.Len() + len(w.q.running); n != len(w.added) {
 			t.Fatalf("seed %d: %d in the queue, %d open", seed, n, len(w.added))
 		}
 		wild = false

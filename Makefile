@@ -49,7 +49,7 @@ LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats ./gateway 
 .PHONY: test
 test: ## Vet, then run every test with the race detector; no output may tell a secret
 	$(GO) vet -race ./...
-	$(GO) test -race -vet=off -timeout 5m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
+	$(GO) test -race -vet=off -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
 
 # A program promises its last line in its first comment.
 .PHONY: examples

@@ -207,7 +207,7 @@ func (p *Provisioner) Ensure(ctx context.Context) error {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			p.giveBack(work[i:])
+			p.requeue(work[i:])
 			wg.Wait()
 			return ctx.Err()
 		}
@@ -252,8 +252,8 @@ func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant
 	return work
 }
 
-// giveBack leaves tenants that have not been worked on to Run.
-func (p *Provisioner) giveBack(work []*provisionTenant) {
+// requeue leaves tenants that have not been worked on to Run.
+func (p *Provisioner) requeue(work []*provisionTenant) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range work {
@@ -333,7 +333,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 			select {
 			case slots <- struct{}{}:
 			case <-ctx.Done():
-				p.giveBack([]*provisionTenant{t})
+				p.requeue([]*provisionTenant{t})
 				return nil
 			}
 			wg.Go(func() { // ends with its call, which ends with ctx

@@ -28,7 +28,7 @@ type RetryConfig struct {
 	MaxAttempts int `yaml:"max_attempts"`
 	// InitialBackoff is the first wait; it doubles with every attempt up to
 	// MaxBackoff, and each wait is chosen at random from its upper half. Default 500 ms.
-	InitialBackoff time.Duration `yaml:"min_backoff"`
+	InitialBackoff time.Duration `yaml:"initial_backoff"`
 	// MaxBackoff is the longest wait. Default 30 s.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 	// MaxRetryAfter caps a Retry-After sent by the peer. Default

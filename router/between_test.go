@@ -242,7 +242,7 @@ func TestOutageIsToldAgain(t *testing.T) {
 			if n := len(lines()); n != i+1 {
 				t.Fatalf("lines() has %d elements, want %d: before %v", n, i+1, lasted)
 			}
-			time.Sleep(router.DefaultRetryMaxInterval + 2*time.Second)
+			time.Sleep(router.DefaultRetryMaxBackoff + 2*time.Second)
 			if n := len(lines()); n != i+2 {
 				t.Fatalf("lines() has %d elements, want %d: after %v", n, i+2, lasted)
 			}

@@ -26,10 +26,10 @@ const (
 	// ClassOutage: the other side is down, or refuses everybody. Tried without
 	// limit; no message is to blame.
 	ClassOutage
-	// ClassShutdown: the work was interrupted. The message is given back.
+	// ClassShutdown: the work was interrupted. The message is returned.
 	ClassShutdown
 	// ClassRedeliver: this delivery is of no use any more, a new one would be.
-	// The message is given back without another try.
+	// The message is returned without another attempt.
 	ClassRedeliver
 )
 

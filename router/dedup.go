@@ -29,7 +29,7 @@ var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Sec
 
 // ErrReserved says that another copy of the message is being handled right now.
 // [Retry] comes back to it soon and without limit; it never counts as a failure
-// and never opens or closes an outage. Without Retry the message is given back.
+// and never opens or closes an outage. Without Retry the message is returned.
 var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
 
 // DedupSettings say what is remembered and for how long: what a [Router] leaves to its

@@ -16,10 +16,10 @@
 //   - [ClassPermanent]: to the poison queue at once.
 //   - [ClassHandler]: tried [RetrySettings.MaxAttempts] times, then to the poison queue.
 //   - [ClassOutage]: tried until it works. Never to the poison queue.
-//   - [ClassShutdown], [ClassRedeliver]: given back (nack); the subscriber
+//   - [ClassShutdown], [ClassRedeliver]: returned (nacked); the subscriber
 //     delivers the message again, perhaps in the next run. Never to the poison queue.
 //
-// When the poison queue cannot take a message, the message is given back too.
+// When the poison queue cannot take a message, the message is returned too.
 //
 // # Delivery
 //

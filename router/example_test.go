@@ -138,7 +138,7 @@ func ExampleNewRetry() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	retry, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 3, InitialInterval: time.Millisecond}}, nil)
+	retry, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 3, InitialBackoff: time.Millisecond}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -279,7 +279,7 @@ func farmMessage(id, endpoint, contextID, payload string) *message.Message {
 }
 
 // fastRetry keeps real-time tests quick.
-var fastRetry = router.RetrySettings{InitialInterval: time.Millisecond, MaxInterval: 4 * time.Millisecond}
+var fastRetry = router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond}
 
 // build returns a Router with the routes.
 func build(t testing.TB, config router.Config, routes ...router.Route) *router.Router {

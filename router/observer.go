@@ -21,7 +21,7 @@ const (
 	// EventPoisoned: the poison queue holds the message; it is acknowledged.
 	// Class and Err say why.
 	EventPoisoned
-	// EventReturned: the message was given back (nack). Class and Err say why.
+	// EventReturned: the message was returned (nacked). Class and Err say why.
 	EventReturned
 
 	// EventRetry: an attempt failed and another one follows, at the earliest

@@ -202,7 +202,7 @@ func (e *PoisonError) Unwrap() []error { return []error{e.Err, e.Reason} }
 func (e *PoisonError) ErrorClass() Class { return ClassOutage }
 
 // poisonPause is the wait before a message that the poison queue did not take is
-// given back: subscribers deliver it again at once, and it would fail again.
+// returned: subscribers deliver it again at once, and it would fail again.
 var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 
 // Middleware is the message.HandlerMiddleware.

@@ -7,7 +7,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 )
 
-// refusedPause is the wait before a message is given back that the poison queue
+// refusedPause is the wait before a message is returned that the poison queue
 // will not take however often it is asked.
 var refusedPause = backoff.Policy{Initial: 10 * time.Second, Max: 10 * time.Minute}
 

@@ -291,7 +291,7 @@ func ListPoisoned(ctx context.Context, config ReplayConfig, show func(Poisoned) 
 
 // readQueue calls handle for each message, until it says no, fails, or the queue
 // is at its end. handle acknowledges what it is done with; the message with
-// which the reading ends is given back.
+// which the reading ends is nacked.
 func readQueue(
 	ctx context.Context, config ReplayConfig, stop <-chan struct{}, handle func(*message.Message) (bool, error),
 ) error {

@@ -19,9 +19,9 @@ import (
 
 // Defaults of [RetrySettings].
 const (
-	DefaultRetryAttempts        = 5
-	DefaultRetryInitialInterval = 200 * time.Millisecond
-	DefaultRetryMaxInterval     = 30 * time.Second
+	DefaultRetryAttempts       = 5
+	DefaultRetryInitialBackoff = 200 * time.Millisecond
+	DefaultRetryMaxBackoff     = 30 * time.Second
 )
 
 // RetrySettings determine how often and how fast a message is retried, as configured by
@@ -32,15 +32,15 @@ type RetrySettings struct {
 	// no retry. Outages do not count. 0 means [DefaultRetryAttempts]; negative
 	// is an error.
 	MaxAttempts int `yaml:"max_attempts"`
-	// InitialInterval is the wait after the first failure. It doubles with each
-	// further one, up to MaxInterval, and half of it is random. 0 means
-	// [DefaultRetryInitialInterval]; negative is an error.
-	InitialInterval time.Duration `yaml:"initial_interval"`
-	// MaxInterval caps the waits, and thus how soon after the end of an
+	// InitialBackoff is the wait after the first failure. It doubles with each
+	// further one, up to MaxBackoff, and half of it is random. 0 means
+	// [DefaultRetryInitialBackoff]; negative is an error.
+	InitialBackoff time.Duration `yaml:"initial_backoff"`
+	// MaxBackoff caps the waits, and thus how soon after the end of an
 	// outage messages flow again, unless the sink reports its recovery. 0 means
-	// [DefaultRetryMaxInterval], or InitialInterval if that is longer; less than
-	// InitialInterval is an error.
-	MaxInterval time.Duration `yaml:"max_interval"`
+	// [DefaultRetryMaxBackoff], or InitialBackoff if that is longer; less than
+	// InitialBackoff is an error.
+	MaxBackoff time.Duration `yaml:"max_backoff"`
 }
 
 // RetryConfig configures a [Retry] that is used on its own. The zero value is ready
@@ -72,11 +72,11 @@ func (c *RetrySettings) setDefaults() {
 	if c.MaxAttempts == 0 {
 		c.MaxAttempts = DefaultRetryAttempts
 	}
-	if c.InitialInterval == 0 {
-		c.InitialInterval = DefaultRetryInitialInterval
+	if c.InitialBackoff == 0 {
+		c.InitialBackoff = DefaultRetryInitialBackoff
 	}
-	if c.MaxInterval == 0 {
-		c.MaxInterval = max(DefaultRetryMaxInterval, c.InitialInterval)
+	if c.MaxBackoff == 0 {
+		c.MaxBackoff = max(DefaultRetryMaxBackoff, c.InitialBackoff)
 	}
 }
 
@@ -86,8 +86,8 @@ func (c RetrySettings) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 	validate.NotNegative(&e, "MaxAttempts", c.MaxAttempts)
-	validate.NotNegative(&e, "InitialInterval", c.InitialInterval)
-	e.Check(c.MaxInterval >= c.InitialInterval, "MaxInterval", "must not be below %s", validate.Field("InitialInterval"))
+	validate.NotNegative(&e, "InitialBackoff", c.InitialBackoff)
+	e.Check(c.MaxBackoff >= c.InitialBackoff, "MaxBackoff", "must not be below %s", validate.Field("InitialBackoff"))
 	return e.Err(ErrConfig)
 }
 
@@ -136,12 +136,12 @@ func NewRetry(config RetryConfig, logger watermill.LoggerAdapter) (*Retry, error
 	}
 	return &Retry{
 		config: config,
-		policy: backoff.Policy{Initial: config.InitialInterval, Max: config.MaxInterval},
+		policy: backoff.Policy{Initial: config.InitialBackoff, Max: config.MaxBackoff},
 		logger: logger,
 	}, nil
 }
 
-// RetryError is the error of a message for which [Retry] has given up.
+// RetryError is the error of a message on which [Retry] gave up.
 type RetryError struct {
 	// Attempts counts the failures.
 	Attempts int
@@ -168,7 +168,7 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // ErrorClass returns Class.
 func (e *RetryError) ErrorClass() Class { return e.Class }
 
-// ErrStopped is the reason of messages that were given back because the Router
+// ErrStopped is the reason of messages that were returned because the Router
 // stops. Its class is [ClassShutdown].
 var ErrStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
 

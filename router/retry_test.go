@@ -34,7 +34,7 @@ var down = sinks.NewError("s", "t", sinks.ErrUnavailable, nil)
 func TestRetryCountsHandlerFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var times []time.Time
-		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 4, InitialInterval: time.Second, MaxInterval: 2 * time.Second}}).
+		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 4, InitialBackoff: time.Second, MaxBackoff: 2 * time.Second}}).
 			Middleware(func(*message.Message) ([]*message.Message, error) {
 				times = append(times, time.Now())
 				return nil, errHandler
@@ -102,7 +102,7 @@ func TestRetryOutageHasNoLimit(t *testing.T) {
 		if _, err := h(message.NewMessage("1", nil)); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := time.Since(start), 10*time.Minute+router.DefaultRetryMaxInterval; got >= want {
+		if got, want := time.Since(start), 10*time.Minute+router.DefaultRetryMaxBackoff; got >= want {
 			t.Errorf("time.Since(start) = %v, want less than %v", got, want)
 		}
 		if calls >= 60 {
@@ -186,7 +186,7 @@ func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
-		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialInterval: time.Minute, MaxInterval: 24 * time.Hour}},
+		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Minute, MaxBackoff: 24 * time.Hour}},
 			farmRoute(in, wrappedSink{wrappedSink{to}}))
 		isDown.Store(true)
 		for i := range 10 {
@@ -236,7 +236,7 @@ func TestReturnDuringAnAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}()
-		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialInterval: time.Hour, MaxInterval: time.Hour}}, farmRoute(in, to))
+		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Hour, MaxBackoff: time.Hour}}, farmRoute(in, to))
 		publish(t, in, farmMessage("1", "e", "c", "p"))
 		synctest.Wait()
 		to.wantStored(t, 1)
@@ -252,7 +252,7 @@ func TestRetryOutageIsNotHammered(t *testing.T) {
 		start := time.Now()
 		var calls, began, ended atomic.Int64
 		retry := newRetry(t, router.RetryConfig{
-			RetrySettings: router.RetrySettings{InitialInterval: 100 * time.Millisecond, MaxInterval: 10 * time.Second},
+			RetrySettings: router.RetrySettings{InitialBackoff: 100 * time.Millisecond, MaxBackoff: 10 * time.Second},
 			Observer: router.ObserverFunc(func(e router.Event) {
 				switch e.Kind {
 				case router.EventOutageBegan:
@@ -334,8 +334,8 @@ func TestRetryOddMessageDoesNotBlockOthers(t *testing.T) {
 			if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
 				t.Fatal(err)
 			}
-			if got := time.Since(began); got > router.DefaultRetryMaxInterval {
-				t.Fatalf("time.Since(began) = %v, want at most %v", got, router.DefaultRetryMaxInterval)
+			if got := time.Since(began); got > router.DefaultRetryMaxBackoff {
+				t.Fatalf("time.Since(began) = %v, want at most %v", got, router.DefaultRetryMaxBackoff)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -354,7 +354,7 @@ func TestRetryEndsWithContextOrStop(t *testing.T) {
 					stop := make(chan struct{})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					h := newRetry(t, router.RetryConfig{Stop: stop, RetrySettings: router.RetrySettings{InitialInterval: time.Hour}}).
+					h := newRetry(t, router.RetryConfig{Stop: stop, RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}).
 						Middleware(func(*message.Message) ([]*message.Message, error) { return nil, failure })
 					results := make(chan error, 3)
 					for range cap(results) {
@@ -451,8 +451,8 @@ func TestRetryRestoresContext(t *testing.T) {
 func TestRetryConfigValidate(t *testing.T) {
 	for name, settings := range map[string]router.RetrySettings{
 		"attempts": {MaxAttempts: -1},
-		"initial":  {InitialInterval: -1},
-		"max":      {InitialInterval: time.Minute, MaxInterval: time.Second},
+		"initial":  {InitialBackoff: -1},
+		"max":      {InitialBackoff: time.Minute, MaxBackoff: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := router.NewRetry(router.RetryConfig{RetrySettings: settings}, nil); !errors.Is(err, router.ErrConfig) {
@@ -460,7 +460,7 @@ func TestRetryConfigValidate(t *testing.T) {
 			}
 		})
 	}
-	if _, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialInterval: time.Hour}}, nil); err != nil {
+	if _, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -110,7 +110,7 @@ type route struct {
 	retry    *Retry
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
-	done     func() // called when a message is acknowledged or given back
+	done     func() // called when a message is acked or nacked
 }
 
 // assemble puts the handlers together, inside out.
@@ -129,8 +129,8 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 	return h
 }
 
-// handle takes a message through the chain and acknowledges it or gives it back.
-// A message that does not count as in flight any more has been for certain.
+// handle takes a message through the chain and acks or nacks it. A message that no
+// longer counts as in flight is certainly one or the other.
 func (rt *route) handle(names *names, msg *message.Message) {
 	defer rt.done()
 	if _, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg); err != nil {
@@ -141,7 +141,7 @@ func (rt *route) handle(names *names, msg *message.Message) {
 }
 
 // process takes a message through the chain, with ctx as its context, and reports
-// what became of it. The error is fit for logs; the message is to be given back then.
+// the outcome. After an error, which is safe to log, the caller nacks the message.
 func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	msg.SetContext(ctx)
@@ -152,7 +152,7 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	d := &ctx.delivery
 	switch {
 	case err != nil:
-		return d, rt.giveBack(ctx, msg, err)
+		return d, rt.returned(ctx, msg, err)
 	case d.poisoned, d.duplicate:
 		// reported by the middlewares
 	case d.filtered:
@@ -174,16 +174,16 @@ func (rt *route) protected(msg *message.Message) (out []*message.Message, err er
 	return rt.chain(msg)
 }
 
-// giveBack reports that a message is given back, and returns its error as text
-// that is fit for logs.
-func (rt *route) giveBack(ctx context.Context, msg *message.Message, err error) error {
+// returned reports that a message is returned to its source, and returns its error
+// as text that is safe to log.
+func (rt *route) returned(ctx context.Context, msg *message.Message, err error) error {
 	class := Classify(err)
 	text := RedactError(err, msg)
-	fields := watermill.LogFields{"route": rt.Name, "message_uuid": msg.UUID, "class": class.String(), "error": text}
+	fields := watermill.LogFields{"message_uuid": msg.UUID, "class": class.String(), "error": text}
 	if class == ClassShutdown {
-		rt.logger.Debug("message given back", fields)
+		rt.logger.Debug("message returned; it will be redelivered", fields)
 	} else {
-		rt.logger.Info("message given back", fields)
+		rt.logger.Info("message returned; it will be redelivered", fields)
 	}
 	rt.health.Observe(Event{Kind: EventReturned, Class: class, Context: ctx, Err: err, Text: text})
 	return errors.New(text)

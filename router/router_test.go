@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -95,7 +97,7 @@ func TestChainOrder(t *testing.T) {
 	route.Middleware = []message.HandlerMiddleware{noting("route")}
 	start(t, router.Config{
 		Poison:     poison,
-		Retry:      router.RetrySettings{MaxAttempts: 2, InitialInterval: time.Millisecond},
+		Retry:      router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
 		Dedup:      router.DedupSettings{Store: store},
 		Middleware: []message.HandlerMiddleware{noting("outside")},
 		Chain: func(_ string, c router.Chain) []message.HandlerMiddleware {
@@ -155,7 +157,7 @@ func TestDefaultChainOrder(t *testing.T) {
 	poison := newSink(func(string, *message.Message) error { note("poison"); return nil })
 	to := newSink(func(string, *message.Message) error { note("sink"); panic("x") })
 	start(t, router.Config{
-		Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2, InitialInterval: time.Millisecond},
+		Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
 		Dedup: router.DedupSettings{Store: &notingStore{newStore(t, 0), note}},
 	}, farmRoute(in, to))
 	publish(t, in, farmMessage("1", "e", "c", "p"))
@@ -356,7 +358,7 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 		return []*message.Message{msg}, nil
 	}
 	// An hour of backoff: whoever waited would not be done in time.
-	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Hour}}, route)
+	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialBackoff: time.Hour}}, route)
 	sent := make([]*message.Message, 1000)
 	for i := range sent {
 		payload := `{"n":1}`
@@ -405,7 +407,7 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 
 // Shutdown with messages in every state: being written, waiting in an outage,
 // waiting after a failure. None is poisoned; what is being written is
-// acknowledged; the rest is given back.
+// acked; the rest is returned.
 func TestShutdownInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, poison := newSource(), newSink(nil)
@@ -425,7 +427,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 				return down
 			}
 		})
-		r := build(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Hour}}, farmRoute(from, to))
+		r := build(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialBackoff: time.Hour}}, farmRoute(from, to))
 		type ctxKey struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "value"))
 		result := make(chan error, 1)
@@ -487,8 +489,59 @@ func TestShutdownInTheMiddle(t *testing.T) {
 	})
 }
 
+// A line that is logged for a route names it once, also through loggers that print
+// a field as often as it was added.
+func TestLogLinesNameTheRouteOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, poison := newSource(), newSink(nil)
+		to := newSink(func(_ string, msg *message.Message) error {
+			switch msg.UUID {
+			case "bad":
+				panic("handler failure")
+			case "down":
+				return down
+			}
+			return nil
+		})
+		var log testkit.Output
+		lines := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		r, err := router.New(router.Config{Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2}}, watermill.NewSlogLogger(lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add(farmRoute(from, to)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }()
+		<-r.Running()
+		for _, id := range []string{"good", "bad", "down"} {
+			from.messages <- farmMessage(id, "e", id, id)
+		}
+		time.Sleep(time.Minute) // until one is poisoned and one waits in an outage
+		stop()
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{
+			"handler panicked", "message moved to the poison queue",
+			"outage began", "message returned",
+		} {
+			if !strings.Contains(log.String(), line) {
+				t.Errorf("nothing logged about %q:\n%s", line, log.String())
+			}
+		}
+		for line := range strings.Lines(log.String()) {
+			if n := strings.Count(line, "route="); n > 1 {
+				t.Errorf("got %d fields route, want one: %s", n, line)
+			}
+		}
+	})
+}
+
 // A sink that hangs costs CloseTimeout and no more; then the message's context
-// ends, and the message is given back.
+// ends, and the message is returned.
 func TestShutdownIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, poison := newGoChannel(), newSink(nil)
@@ -1219,7 +1272,7 @@ func TestHealthCountsRetriesByClass(t *testing.T) {
 		}
 		return []*message.Message{msg}, nil
 	}
-	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialInterval: time.Millisecond}}, route)
+	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialBackoff: time.Millisecond}}, route)
 	msg := farmMessage("1", "e", "c", "p")
 	from.messages <- msg
 	wantAck(t, msg)

@@ -148,7 +148,7 @@ type Config struct {
 // Backoff is an exponential backoff with jitter.
 type Backoff struct {
 	// Initial is the first wait, before jitter. Default: that of the field.
-	Initial time.Duration `yaml:"min"`
+	Initial time.Duration `yaml:"initial"`
 	// Max caps the wait. Default: that of the field.
 	Max time.Duration `yaml:"max"`
 }

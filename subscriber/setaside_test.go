@@ -42,7 +42,7 @@ func TestSetAside(t *testing.T) {
 }
 
 // A payload that has expired when the handler opens it comes with a new address
-// once the message is given back.
+// once the message is nacked.
 func TestExpiredLazyPayloadIsAskedForAgain(t *testing.T) {
 	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
 		t.Run(name, func(t *testing.T) {

@@ -216,7 +216,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) msgctx
 			attempt = -1
 			continue
 		}
-		if outcome := ctx.nack.Outcome(); outcome != msgctx.GivenBack {
+		if outcome := ctx.nack.Outcome(); outcome != msgctx.Nacked {
 			// Treat it like an undeliverable event: it stays unconfirmed, and the
 			// service redelivers it after the next reconnect.
 			if outcome == msgctx.SetAside {

@@ -5,21 +5,20 @@ import (
 	"sync/atomic"
 )
 
-// Outcome is what the delivery of a message to one subscription came to.
+// Outcome is the result of delivering a message to one subscription.
 type Outcome int32
 
 const (
-	// Left: it was not acked, and this subscription does not deliver it again: the
-	// subscription ended, for instance. The message stays unconfirmed, for others or
-	// for the next connection.
+	// Left: it was not acked, and this subscription does not redeliver it, for
+	// example because it ended. The message stays unconfirmed, for others or for the
+	// next connection.
 	Left Outcome = iota
-	// Acked: it was handled, as far as this subscription goes.
+	// Acked: this subscription has handled it.
 	Acked
-	// GivenBack: it was nacked, and the subscription delivers it again.
-	GivenBack
-	// SetAside: it was nacked by a handler that will never take it as it is. The
-	// message stays unconfirmed, and out of the way of others, until the service
-	// redelivers it.
+	// Nacked: the subscription redelivers it.
+	Nacked
+	// SetAside: it was nacked, and its handler can never take it as it is. The
+	// message stays unconfirmed and blocks no others until the service redelivers it.
 	SetAside
 )
 
@@ -30,25 +29,25 @@ func (o Outcome) String() string {
 		return "left for others"
 	case Acked:
 		return "acked"
-	case GivenBack:
-		return "given back"
+	case Nacked:
+		return "nacked"
 	case SetAside:
 		return "set aside"
 	}
 	return "outcome " + strconv.Itoa(int(o))
 }
 
-// Nack is what the nack of a message stands for: [GivenBack], until a handler wants
-// something else. Its methods do not block and are safe for concurrent use.
+// Nack is what the nack of a message means: [Nacked], unless a handler wants
+// another outcome. Its methods do not block and are safe for concurrent use.
 type Nack struct{ wanted atomic.Int32 }
 
-// Want makes a nack stand for o, which is GivenBack, SetAside or Left; a nack never
-// stands for Acked. It must precede the nack. An ack is not affected.
+// Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It
+// must precede the nack. An ack is not affected.
 func (n *Nack) Want(o Outcome) {
 	if o != Acked {
-		n.wanted.Store(int32(o - GivenBack))
+		n.wanted.Store(int32(o - Nacked))
 	}
 }
 
-// Outcome returns what a nack stands for.
-func (n *Nack) Outcome() Outcome { return Outcome(n.wanted.Load()) + GivenBack }
+// Outcome returns what a nack means.
+func (n *Nack) Outcome() Outcome { return Outcome(n.wanted.Load()) + Nacked }

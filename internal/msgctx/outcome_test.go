@@ -5,11 +5,11 @@ import "testing"
 func TestNack(t *testing.T) {
 	var nack Nack
 	for _, step := range []struct{ want, outcome Outcome }{
-		{Acked, GivenBack}, {SetAside, SetAside}, {Acked, SetAside}, {Left, Left}, {GivenBack, GivenBack},
+		{Acked, Nacked}, {SetAside, SetAside}, {Acked, SetAside}, {Left, Left}, {Nacked, Nacked},
 	} {
 		nack.Want(step.want)
 		if got := nack.Outcome(); got != step.outcome {
-			t.Errorf("after Want(%v) a nack stands for %v, want %v", step.want, got, step.outcome)
+			t.Errorf("after Want(%v) a nack means %v, want %v", step.want, got, step.outcome)
 		}
 	}
 }

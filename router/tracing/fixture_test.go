@@ -87,8 +87,8 @@ func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subsc
 func (w *world) start(cfg router.Config, routes ...router.Route) (stop func()) {
 	w.Helper()
 	cfg.Chain, cfg.Observer = w.Chain(cfg.Chain), w.Observer(cfg.Observer)
-	if cfg.Retry.InitialInterval == 0 {
-		cfg.Retry.InitialInterval = time.Millisecond
+	if cfg.Retry.InitialBackoff == 0 {
+		cfg.Retry.InitialBackoff = time.Millisecond
 	}
 	r, err := router.New(cfg, nil)
 	if err != nil {

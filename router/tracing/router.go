@@ -70,7 +70,7 @@ func (t *Tracing) Attempt(route string) message.HandlerMiddleware {
 // Observer returns an Observer for router.Config.Observer that records what happens to a
 // message in its consumer span and passes everything on to next; nil means none. The
 // outcome of the message becomes an attribute, see [KeyOutcome], everything else an event.
-// A message that was poisoned or given back has an error status.
+// A message that was poisoned or returned has an error status.
 func (t *Tracing) Observer(next router.Observer) router.Observer {
 	if t == nil {
 		return next

@@ -166,7 +166,7 @@ func TestDuplicateAndFiltered(t *testing.T) {
 	}
 }
 
-// TestReturned holds that what is given back is an error, and comes in a trace of
+// TestReturned holds that what is returned is an error, and comes in a trace of
 // its own the next time.
 func TestReturned(t *testing.T) {
 	w := newWorld(t, tracing.Config{})

@@ -289,7 +289,7 @@ func (s *subscription) deliver(consumer jetstream.Consumer) error {
 	if err != nil {
 		return err
 	}
-	defer s.giveBack(messages)
+	defer s.returnPrefetched(messages)
 	for {
 		raw, err := messages.Next(jetstream.NextContext(s.intake))
 		switch {
@@ -321,9 +321,9 @@ func (s *subscription) deliver(consumer jetstream.Consumer) error {
 	}
 }
 
-// giveBack stops pulling and naks prefetched messages, so that they do not have to wait for
+// returnPrefetched stops pulling and naks prefetched messages, so that they do not have to wait for
 // AckWait.
-func (s *subscription) giveBack(messages jetstream.MessagesContext) {
+func (s *subscription) returnPrefetched(messages jetstream.MessagesContext) {
 	if !s.isConnected() {
 		messages.Stop() // Drain would wait for the server
 		return

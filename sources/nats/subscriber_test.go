@@ -168,7 +168,7 @@ func TestSubscriberDeliversOnce(t *testing.T) {
 	if got := f.pending(); got != 30 {
 		t.Errorf("%d messages are left, want 30", got)
 	}
-	// What the first one had been sent ahead was given back: it need not wait for
+	// What the first one had prefetched was nacked: it need not wait for
 	// AckWait, which is longer than next waits.
 	second := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
 	if again := f.takeAll(f.subscribe(second), seen, 50); again != 0 {

@@ -90,7 +90,7 @@ func newInstance(t *testing.T) *agrimill {
 	b.queue = must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
 	b.router = must(router.New(router.Config{
 		Poison: b.sink, CloseTimeout: 8 * time.Second,
-		Retry: router.RetrySettings{MaxAttempts: 2, InitialInterval: 10 * time.Millisecond, MaxInterval: 100 * time.Millisecond},
+		Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
 	}, nil))(t)
 	t.Cleanup(func() { b.must(b.router.Close()) })
 	back := must(publisher.New(publisher.Config{Client: b.client, TenantID: b.gate.Tenant(), EndpointID: b.office.ID}, nil))(t)

@@ -306,7 +306,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	if status := first.status(); status != statusUnfinished {
 		t.Errorf("status %d, want %d", status, statusUnfinished)
 	}
-	const line = `msg="agrimill stopped with unfinished messages; they will be redelivered" received=5 confirmed=0 given_back=1 in_flight=0 unconfirmed=0 quarantine=0`
+	const line = `msg="agrimill stopped with unfinished messages; they will be redelivered" received=5 confirmed=0 returned=1 in_flight=0 unconfirmed=0 quarantine=0`
 	if text := first.stderr.String(); strings.Count(text, line) != 1 || !strings.HasSuffix(text, line+"\n") {
 		t.Errorf("it does not end with %q:\n%s", line, text)
 	}

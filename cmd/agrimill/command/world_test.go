@@ -106,7 +106,7 @@ func (w *world) poison(messageTypes ...string) {
 	}
 	config := router.Config{
 		Poison: w.newSink(nats.Config{}),
-		Retry:  router.RetrySettings{MaxAttempts: 2, InitialInterval: time.Millisecond},
+		Retry:  router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
 	}
 	if w.store != nil {
 		config.ClaimCheck = w.store

@@ -158,7 +158,7 @@ func (e *exampleWriter) key(f field, given *yaml.Node, value, indent, comment st
 	switch {
 	case typ == reflect.TypeFor[subscriber.Backoff]() && given == nil:
 		low, high, _ := strings.Cut(value, " to ")
-		e.line(indent, f.name, fmt.Sprintf("{min: %s, max: %s}", low, high), comment)
+		e.line(indent, f.name, fmt.Sprintf("{initial: %s, max: %s}", low, high), comment)
 	case isSection && given == nil && (f.typ.Kind() == reflect.Pointer || len(defaults(typ)) == 0):
 		var keys []string
 		for _, inner := range fields(typ) {

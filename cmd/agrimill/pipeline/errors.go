@@ -28,8 +28,8 @@ var (
 // outage or because the time was up. Nothing is lost: it is redelivered. It matches
 // [ErrUnfinished].
 type UnfinishedError struct {
-	// GivenBack is how many messages the routes had taken and gave back.
-	GivenBack int
+	// Returned is how many messages the routes took and returned: nacked, without another attempt.
+	Returned int
 	// InFlight is how many messages were still being handled when the time was up.
 	InFlight int
 	// Unconfirmed is how many messages are stored but not confirmed.
@@ -42,8 +42,8 @@ type UnfinishedError struct {
 
 // Error returns the counts and the text of Err.
 func (e *UnfinishedError) Error() string {
-	text := fmt.Sprintf("%s: %d given back, %d in flight, %d stored but not confirmed, %d not quarantined",
-		ErrUnfinished, e.GivenBack, e.InFlight, e.Unconfirmed, e.Quarantine)
+	text := fmt.Sprintf("%s: %d returned, %d in flight, %d stored but not confirmed, %d not quarantined",
+		ErrUnfinished, e.Returned, e.InFlight, e.Unconfirmed, e.Quarantine)
 	if e.Err != nil {
 		text += ": " + router.RedactError(e.Err, nil)
 	}

@@ -57,14 +57,14 @@ func (p *Pipeline) Run(ctx context.Context) error {
 
 // drained is how the routes ended.
 type drained struct {
-	stopped   bool // because the context ended, and for no other reason
-	givenBack int  // messages given back since then
+	stopped  bool // because the context ended, and for no other reason
+	returned int  // messages returned since then
 }
 
 // unfinished returns what a stopped pipeline left open; nil if nothing was and there is no
 // error.
 func (p *Pipeline) unfinished(d drained, err error) error {
-	open := UnfinishedError{GivenBack: d.givenBack, Quarantine: p.subscriber.Stats().QuarantineWaiting, Err: err}
+	open := UnfinishedError{Returned: d.returned, Quarantine: p.subscriber.Stats().QuarantineWaiting, Err: err}
 	var closing *router.CloseError
 	if errors.As(err, &closing) {
 		open.InFlight = closing.Open
@@ -79,7 +79,7 @@ func (p *Pipeline) unfinished(d drained, err error) error {
 	return &open
 }
 
-// returned counts the messages that routes have given back.
+// returned counts the messages that routes have returned.
 func (p *Pipeline) returned() (n int) {
 	for _, h := range p.Health() {
 		n += int(h.Returned)
@@ -91,7 +91,7 @@ func (p *Pipeline) returned() (n int) {
 // continue.
 func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) {
 	for {
-		// Not derived from ctx's cancellation: what is given back is counted from the call
+		// Not derived from ctx's cancellation: what is returned is counted from the call
 		// of stop.
 		running, stop := context.WithCancel(context.WithoutCancel(ctx))
 		g := p.now()
@@ -125,7 +125,7 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			return drained{}, errors.Join(failure, err)
 		default:
 			close(p.ended)
-			return drained{stopped: stopped, givenBack: p.returned() - before}, err
+			return drained{stopped: stopped, returned: p.returned() - before}, err
 		}
 	}
 }

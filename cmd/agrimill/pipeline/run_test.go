@@ -172,7 +172,7 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	b.logs.contains("what=route", "state=outage")
 	w.gate.Stop()
 	began := time.Now()
-	b.stopsUnfinished(pipeline.UnfinishedError{GivenBack: 1}) // those behind it were not taken
+	b.stopsUnfinished(pipeline.UnfinishedError{Returned: 1}) // those behind it were not taken
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("stopping took %v", d)
 	}
@@ -191,7 +191,7 @@ func (b *agrimill) stopsUnfinished(want pipeline.UnfinishedError) {
 	if got != want {
 		b.w.Errorf("left open: %+v, want %+v", got, want)
 	}
-	b.logs.contains("level=WARN", "agrimill stopped with unfinished messages", fmt.Sprintf("given_back=%d", want.GivenBack),
+	b.logs.contains("level=WARN", "agrimill stopped with unfinished messages", fmt.Sprintf("returned=%d", want.Returned),
 		fmt.Sprintf("in_flight=%d", want.InFlight), fmt.Sprintf("unconfirmed=%d", want.Unconfirmed), fmt.Sprintf("quarantine=%d", want.Quarantine))
 }
 
@@ -215,7 +215,7 @@ func TestStopsWithoutConfirmations(t *testing.T) {
 	testkit.Eventually(w, "it is under way", func() bool { return again.Snapshot().Routes[0].InFlight > 0 })
 	err := again.stop()
 	var open *pipeline.UnfinishedError
-	if !errors.As(err, &open) || open.GivenBack+open.InFlight == 0 {
+	if !errors.As(err, &open) || open.Returned+open.InFlight == 0 {
 		t.Errorf("Run: %v", err)
 	}
 	w.proxy.Resume()
@@ -525,7 +525,7 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 	w.send(taskData, 5)
 	b.logs.contains("what=route", "state=outage")
 	began := time.Now()
-	b.stopsUnfinished(pipeline.UnfinishedError{GivenBack: 1})
+	b.stopsUnfinished(pipeline.UnfinishedError{Returned: 1})
 	if d := time.Since(began); d > 3*time.Second {
 		t.Errorf("stopping took %v", d)
 	}
@@ -551,7 +551,7 @@ func TestRoutesGoOnWhenSinksAreBack(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t)
 	w.server.Stop()
-	b := w.start(strings.Replace(w.head(), "retry: {initial_interval: 20ms, max_interval: 200ms}", "retry: {initial_interval: 2m, max_interval: 1h}", 1) + fmt.Sprintf(`
+	b := w.start(strings.Replace(w.head(), "retry: {initial_backoff: 20ms, max_backoff: 200ms}", "retry: {initial_backoff: 2m, max_backoff: 1h}", 1) + fmt.Sprintf(`
 sinks:
   farm: {nats: {url: %q, publish_timeout: 2s, connect_timeout: 1s}}
   lake: {kafka: {brokers: %q, publish_timeout: 2s, connect_timeout: 1s}}

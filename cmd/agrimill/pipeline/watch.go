@@ -173,7 +173,7 @@ func (p *Pipeline) logStop(err error) {
 			counts = append(counts, "error", router.RedactError(open.Err, nil))
 		}
 		p.logger.Warn("agrimill stopped with unfinished messages; they will be redelivered", append(counts,
-			"given_back", open.GivenBack, "in_flight", open.InFlight, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine)...)
+			"returned", open.Returned, "in_flight", open.InFlight, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine)...)
 	case err != nil:
 		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
 	default:

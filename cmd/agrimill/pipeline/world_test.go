@@ -92,12 +92,12 @@ gateway:
   token_url: %s
   client_id: %s
   client_secret: ${SECRET}
-  retry: {max_attempts: 2, min_backoff: 20ms, max_backoff: 100ms}
+  retry: {max_attempts: 2, initial_backoff: 20ms, max_backoff: 100ms}
 subscriber:
-  reconnect: {min: 20ms, max: 200ms}
-  nack: {min: 10ms, max: 100ms}
-  confirm: {max_age: 5ms, retry: {min: 20ms, max: 100ms}}
-retry: {initial_interval: 20ms, max_interval: 200ms}
+  reconnect: {initial: 20ms, max: 200ms}
+  nack: {initial: 10ms, max: 100ms}
+  confirm: {max_age: 5ms, retry: {initial: 20ms, max: 100ms}}
+retry: {initial_backoff: 20ms, max_backoff: 200ms}
 shutdown: {timeout: 20s}
 admin: {address: off}
 `, c.BaseURL, c.TokenURL, c.ClientID)

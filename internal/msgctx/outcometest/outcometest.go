@@ -33,7 +33,7 @@ func Run(t *testing.T, subscribe func(t *testing.T) Subscription) {
 		s.Reconnect()
 		s.Nothing()
 	})
-	t.Run("given back", func(t *testing.T) {
+	t.Run("nacked", func(t *testing.T) {
 		s := subscribe(t)
 		s.Send("a")
 		for range 3 {
@@ -89,8 +89,8 @@ func next(t *testing.T, s Subscription, payload string) *message.Message {
 	switch nack := msgctx.NackOf(msg.Context()); {
 	case nack == nil:
 		t.Fatal("the context has no Nack")
-	case nack.Outcome() != msgctx.GivenBack:
-		t.Fatalf("a nack of the new message stands for %v", nack.Outcome())
+	case nack.Outcome() != msgctx.Nacked:
+		t.Fatalf("a nack of the new message means %v", nack.Outcome())
 	}
 	return msg
 }

@@ -125,7 +125,7 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 	}
 	r, err := router.New(router.Config{
 		Poison: sink, CloseTimeout: cfg.closeTimeout,
-		Retry: router.RetrySettings{InitialInterval: 10 * time.Millisecond, MaxInterval: 200 * time.Millisecond},
+		Retry: router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},
 	}, logger)
 	if err != nil {
 		w.Fatal(err)

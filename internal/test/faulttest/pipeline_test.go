@@ -68,7 +68,7 @@ func newParts(client gateway.Config, at address) *parts {
 		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
 		Router: router.Config{
 			CloseTimeout: 8 * time.Second,
-			Retry:        router.RetrySettings{InitialInterval: 10 * time.Millisecond, MaxInterval: 200 * time.Millisecond},
+			Retry:        router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},
 			Dedup:        router.DedupSettings{Lease: 5 * time.Second},
 		},
 		Route: router.Route{Name: "farm data", Topic: subscriber.AllData, ToTopic: dataTopic},

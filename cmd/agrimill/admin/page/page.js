@@ -368,7 +368,7 @@ function showRoute(route, now) {
       unless0("filtered", route.filtered),
       unless0("duplicates", route.duplicates),
       unless0("retries", route.retries),
-      unless0("given back", route.returned),
+      unless0("returned", route.returned),
       unless0("poisoned", route.poisoned, "bad"),
       route.state === "failing" && ["poisoned in a row", count(route.poisoned_in_a_row), "bad"],
       ["last success", agoText(now, time(route.last_success))],

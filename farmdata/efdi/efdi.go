@@ -60,14 +60,29 @@ func Open(r io.ReaderAt, size int64, message Message, cfg Config) (*farmdata.Set
 		return nil, err
 	}
 	cfg.setDefaults()
-	whole := section{r, 0, size}
+	s, message, err := find(section{r, 0, size}, message)
+	if err != nil {
+		return nil, err
+	}
+	return readMessage(s, message, cfg)
+}
+
+// Detect returns the type of message that Open reads if it is asked for an Unknown
+// one. The error is ErrNotEFDI or that of r.
+func Detect(r io.ReaderAt, size int64) (Message, error) {
+	_, message, err := find(section{r, 0, size}, Unknown)
+	return message, err
+}
+
+// find returns where the message is, and of which type.
+func find(whole section, message Message) (section, Message, error) {
 	// An Any may hold an Any. What looks like one and holds nothing of use may be the
 	// message itself, so the candidates go from the innermost to the whole.
 	candidates := []section{whole}
 	for range 2 {
 		inner, err := unwrap(candidates[0])
 		if err != nil {
-			return nil, err
+			return section{}, Unknown, err
 		}
 		if inner == nil {
 			break
@@ -83,14 +98,14 @@ func Open(r io.ReaderAt, size int64, message Message, cfg Config) (*farmdata.Set
 			// Who knows the type may have a newer definition of it than this library.
 			fits, err := schemas[m].fits(candidate, message == Unknown)
 			if err != nil {
-				return nil, err
+				return section{}, Unknown, err
 			}
 			if fits {
-				return readMessage(candidate, m, cfg)
+				return candidate, m, nil
 			}
 		}
 	}
-	return nil, ErrNotEFDI
+	return section{}, Unknown, ErrNotEFDI
 }
 
 // unwrap returns the value of an Any: a message that has a value, at most one type

@@ -3,6 +3,7 @@ package efdi_test
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -53,4 +54,15 @@ func ExampleOpen() {
 func ExampleConfig_Validate() {
 	fmt.Println(efdi.Config{MaxEntry: -1}.Validate())
 	// Output: efdi: MaxEntry is negative
+}
+
+func ExampleDetect() {
+	message := []byte{0x22, 0x00} // an entry of a log with nothing in it
+	found, err := efdi.Detect(bytes.NewReader(message), int64(len(message)))
+	fmt.Println(found, err)
+	_, err = efdi.Detect(strings.NewReader("no protobuf"), 11)
+	fmt.Println(err)
+	// Output:
+	// TimeLog <nil>
+	// efdi: no such message
 }

@@ -25,6 +25,7 @@ var fragmentImports = map[string]string{
 
 	"boltstore":   module + "/router/boltstore",
 	"claimcheck":  module + "/sinks/claimcheck",
+	"content":     module + "/farmdata/content",
 	"efdi":        module + "/farmdata/efdi",
 	"farmdata":    module + "/farmdata",
 	"gateway":     module + "/gateway",

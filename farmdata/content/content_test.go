@@ -1,0 +1,296 @@
+package content_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+)
+
+func open(t testing.TB, b []byte, cfg content.Config) *content.Data {
+	t.Helper()
+	data, err := content.Open(bytes.NewReader(b), int64(len(b)), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func summarize(t testing.TB, data *content.Data) *content.Summary {
+	t.Helper()
+	s, err := content.Summarize(t.Context(), data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// picture returns the SVG of a summary, which is well formed and needs nothing from elsewhere.
+func picture(t testing.TB, s *content.Summary) string {
+	t.Helper()
+	var b strings.Builder
+	if err := s.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, b.String())
+		}
+		if element, ok := token.(xml.StartElement); ok {
+			for _, a := range element.Attr {
+				if a.Name.Local == "href" || a.Name.Local != "xmlns" && strings.Contains(a.Value, "://") || strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
+					t.Errorf("%s has %s=%q", element.Name.Local, a.Name.Local, a.Value)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestSummary(t *testing.T) {
+	positions := farmdatatest.Marshal(t, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{{North: 52.5, East: 7.5}, {North: 52.6, East: 7.5}}})
+	wrapped := append([]byte{0x12, 0x80 | byte(len(positions)&0x7F), byte(len(positions) >> 7)}, positions...)
+	for _, tt := range []struct {
+		name string
+		data []byte
+		line string
+	}{
+		{"TaskData", farmdatatest.Archive(t, 5), "TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 5 records, 10 values, 2026-05-04T06:30:00 to 2026-05-04T06:30:04"},
+		{"TaskData behind something", append([]byte("#!/bin/sh\n"), farmdatatest.Archive(t, 1)...), "TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 1 record, 2 values, 2026-05-04T06:30:00 to 2026-05-04T06:30:00"},
+		{"time log", farmdatatest.TimeLog(t, 5), "EFDI time log: 1 log, 5 records, 10 values, 2026-05-04T06:30:00Z to 2026-05-04T06:30:04Z"},
+		{"description", farmdatatest.Description(t), "EFDI TaskData 4.2: 1 device"},
+		{"positions in an Any", wrapped, "EFDI positions: 1 log, 2 records"},
+		{"a cut log", farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)[:50])),
+			"TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 1 record, 2 values, 2026-05-04T06:30:00 to 2026-05-04T06:30:00, 1 finding"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := summarize(t, open(t, tt.data, content.Config{}))
+			if got := s.Line(); got != tt.line {
+				t.Errorf("got  %s\nwant %s", got, tt.line)
+			}
+			picture(t, s)
+		})
+	}
+}
+
+func TestSummaryOfTaskData(t *testing.T) {
+	s := summarize(t, open(t, farmdatatest.Archive(t, 5), content.Config{}))
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`{"form":"TaskData","sets":[{"path":"TASKDATA","version":"4.2","software":"maker","controller":"controller",`,
+		`"tasks":[{"id":"TSK1","name":"Mowing","status":"completed","customer":"CTR1","farm":"FRM1","field":"PFD1","logs":["TLG00001"]}]`,
+		`"devices":[{"id":"DVC-1","name":"Mower","iso_name":"A00086000DE02812","software":"1.0","serial":"17","elements":1}]`,
+		`"customers":[{"id":"CTR1","name":"Ada Miller"}],"farms":[{"id":"FRM1","name":"Hill farm"}]`,
+		`"fields":[{"id":"PFD1","name":"Long acre","area":20000,"customer":"CTR1","farm":"FRM1","box":{"south":52.5,"west":7.5,"north":52.501,"east":7.502}}]`,
+		`"records":5,"values":10,"positions":5,"start":"2026-05-04T06:30:00","end":"2026-05-04T06:30:04","box":{"south":52.5001,"west":7.5001,"north":52.50014,"east":7.50014}`,
+		`{"ddi":"0043","name":"Working width","element":"DET-1","device":"Mower","unit":"m","count":5,"min":9,"max":9}`,
+		`"grids":[],"findings":[]`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no %s in\n%s", want, b)
+		}
+	}
+	svg := picture(t, s)
+	for _, want := range []string{"<polygon ", "<polyline ", "<title>TLG00001</title>", " m</text>"} {
+		if strings.Count(svg, want) != 1 {
+			t.Errorf("%d times %s in\n%s", strings.Count(svg, want), want, svg)
+		}
+	}
+}
+
+// What a damaged log has on the other side of the world does not hide where the work was.
+func TestPictureShowsWhereMostIs(t *testing.T) {
+	far := farmdatatest.Log(2)
+	copy(far[6:], "\x00\x00\x00\x10\x00\x00\x00\x10")
+	s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader,
+		"TLG00001.BIN", string(far)+string(farmdatatest.Log(100))), content.Config{}))
+	svg := picture(t, s)
+	if !strings.Contains(svg, "not shown: 1 places farther away") || !strings.Contains(svg, ">20 m<") {
+		t.Errorf("got\n%s", svg)
+	}
+}
+
+// A long track becomes a picture of bounded size, and around the 180th meridian one that shows it.
+func TestPictureOfLongTrack(t *testing.T) {
+	list := &efdipb.GPSList{}
+	for i := range 100_000 {
+		east := 179.9 + float64(i)/500_000
+		if east > 180 {
+			east -= 360
+		}
+		list.Entry = append(list.Entry, &efdipb.GPSEntry{North: 10 + float64(i%100)/1000, East: east})
+	}
+	svg := picture(t, summarize(t, open(t, farmdatatest.Marshal(t, list), content.Config{})))
+	if len(svg) > 100_000 || strings.Contains(svg, "not shown") {
+		t.Errorf("%d bytes:\n%.500s", len(svg), svg)
+	}
+}
+
+func TestNoFarmData(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"nothing": nil, "text": []byte("no farm data"), "archive without TaskData": farmdatatest.Zip(t, "readme", "text"),
+		"archive that is cut": farmdatatest.Archive(t, 1)[:100], "EFDI by chance": []byte("BMm"),
+	} {
+		if data, err := content.Open(bytes.NewReader(b), int64(len(b)), content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+			t.Errorf("%s: got %+v, %v, want ErrNotFarmData", name, data, err)
+		}
+	}
+	if _, err := content.OpenEFDI(strings.NewReader("no"), 2, efdi.TimeLog, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+		t.Errorf("got %v, want ErrNotFarmData", err)
+	}
+	if _, err := content.OpenFS(fstest.MapFS{"readme": {}}, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+		t.Errorf("got %v, want ErrNotFarmData", err)
+	}
+}
+
+// failing is a source that breaks.
+type failing struct{ after int64 }
+
+var errDisk = errors.New("the disk is gone")
+
+func (f failing) ReadAt(p []byte, off int64) (int, error) {
+	if off+int64(len(p)) > f.after {
+		return 0, errDisk
+	}
+	return copy(p, bytes.Repeat([]byte("PK"), len(p))), nil
+}
+
+// An error of the source is not one of the data: trying again may help.
+func TestErrorOfTheSource(t *testing.T) {
+	for _, after := range []int64{0, 10} {
+		_, err := content.Open(failing{after}, 1000, content.Config{})
+		if !errors.Is(err, errDisk) || errors.Is(err, content.ErrNotFarmData) {
+			t.Errorf("after %d bytes: %v", after, err)
+		}
+	}
+	if _, err := content.OpenFS(os.DirFS(filepath.Join(t.TempDir(), "absent")), content.Config{}); !errors.Is(err, os.ErrNotExist) || errors.Is(err, content.ErrNotFarmData) {
+		t.Errorf("got %v, want %v", err, os.ErrNotExist)
+	}
+	if _, err := content.Open(strings.NewReader(""), 0, content.Config{ISOXML: isoxml.Config{MaxXML: -1}}); err == nil || errors.Is(err, content.ErrNotFarmData) {
+		t.Errorf("got %v, want an error of the configuration", err)
+	}
+}
+
+// A summary ends with its context, and has what was read until then.
+func TestSummarizeEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	data := open(t, farmdatatest.TimeLog(t, 1000), content.Config{})
+	records := data.Sets[0].Logs[0].Records
+	data.Sets[0].Logs[0].Records = func(yield func(*farmdata.Record, error) bool) {
+		n := 0
+		for record, err := range records {
+			if n++; n == 10 {
+				cancel()
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+	s, err := content.Summarize(ctx, data)
+	if !errors.Is(err, context.Canceled) || s.Sets[0].Logs[0].Records == 0 || s.Sets[0].Logs[0].Records == 1000 {
+		t.Errorf("got %v after %d records, want %v in between", err, s.Sets[0].Logs[0].Records, context.Canceled)
+	}
+}
+
+// Every real file of farm data is recognized as what its message type says, the others as none.
+func TestRealFiles(t *testing.T) {
+	forms := map[string]content.Form{
+		"iso:11783:-10:taskdata:zip": content.TaskData, "iso:11783:-10:time_log:protobuf": content.EFDITimeLog, "gps:info": content.EFDIPositions,
+	}
+	for _, file := range farmdatatest.Files(t, "../..", "farm/*", "isoxml/*.zip") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := forms[farmfile.MessageType(file)]
+			data, err := content.Open(bytes.NewReader(b), int64(len(b)), content.Config{})
+			if want == "" {
+				if !errors.Is(err, content.ErrNotFarmData) {
+					t.Errorf("got %v, want ErrNotFarmData", err)
+				}
+				return
+			}
+			if err != nil || data.Form != want {
+				t.Fatalf("got %v, %v, want %v", data, err, want)
+			}
+			s := summarize(t, data)
+			if _, err := json.Marshal(s); err != nil {
+				t.Error(err)
+			}
+			if svg := picture(t, s); strings.Contains(svg, "No positions") {
+				t.Errorf("nothing in the picture:\n%s", svg)
+			}
+			var records int64
+			for _, log := range s.Sets[0].Logs {
+				records += log.Records
+			}
+			if want := expectedRecords(t, filepath.Base(file)); records < want {
+				t.Errorf("%d records, want at least %d", records, want)
+			}
+		})
+	}
+}
+
+// expectedRecords is how many records another reader finds, where its figures say so.
+func expectedRecords(t *testing.T, name string) int64 {
+	t.Helper()
+	var expected map[string]struct{ Records int64 }
+	b, err := os.ReadFile(farmdatatest.Files(t, "../..", "isoxml/expected.json")[0])
+	if err == nil {
+		err = json.Unmarshal(b, &expected)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expected[name].Records
+}
+
+// FuzzOpen: whatever it is, it is opened or it is not; what is opened has a summary and a picture.
+func FuzzOpen(f *testing.F) {
+	f.Add(farmdatatest.Archive(f, 3))
+	f.Add(farmdatatest.TimeLog(f, 3))
+	f.Add(farmdatatest.Description(f))
+	f.Add([]byte("BMm"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		cfg := content.Config{ISOXML: isoxml.Config{MaxStream: 1 << 16, MaxXML: 1 << 16}, EFDI: efdi.Config{MaxMessage: 1 << 16}}
+		data, err := content.Open(bytes.NewReader(b), int64(len(b)), cfg)
+		if err != nil {
+			if !errors.Is(err, content.ErrNotFarmData) {
+				t.Fatalf("%v is no ErrNotFarmData", err)
+			}
+			return
+		}
+		s := summarize(t, data)
+		if _, err := json.Marshal(s); err != nil {
+			t.Error(err)
+		}
+		if line := s.Line(); strings.ContainsAny(line, "\n\r") || line == "" {
+			t.Errorf("the line is %q", line)
+		}
+		picture(t, s)
+	})
+}

@@ -1,0 +1,46 @@
+package content_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing/fstest"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+)
+
+func Example() {
+	folder := fstest.MapFS{"TASKDATA/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData VersionMajor="4" VersionMinor="2">
+<TSK A="TSK1" B="Mowing" G="4"/><DVC A="DVC-1" B="Mower"/></ISO11783_TaskData>`)}}
+	data, err := content.OpenFS(folder, content.Config{}) // or Open, for an archive or EFDI
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	summary, err := content.Summarize(context.Background(), data)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(summary.Line())
+	fmt.Println(summary.Sets[0].Tasks[0].Name, summary.Sets[0].Tasks[0].Status)
+	_ = summary.WriteSVG(os.Stdout)
+	// Output:
+	// TaskData 4.2: 1 task, 1 device
+	// Mowing completed
+	// <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1000 200" font-family="sans-serif" font-size="14">
+	// <title>TaskData 4.2: 1 task, 1 device</title>
+	// <rect width="100%" height="100%" fill="#ffffff"/>
+	// <text x="30" y="100">No positions</text>
+	// </svg>
+}
+
+func ExampleOpenEFDI() {
+	payload := "no protobuf"
+	_, err := content.OpenEFDI(strings.NewReader(payload), int64(len(payload)), efdi.TimeLog, content.Config{})
+	fmt.Println(errors.Is(err, content.ErrNotFarmData))
+	// Output: true
+}

@@ -1,0 +1,420 @@
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// Summary says what is in farm data. Lists that are empty are empty, not nil.
+type Summary struct {
+	Form Form      `json:"form"`
+	Sets []Set     `json:"sets"`
+	More []Finding `json:"findings"` // about files that belong to no set
+}
+
+// Set is the summary of a farmdata.Set.
+type Set struct {
+	// Path is the folder in the archive, Version the version that the data claims.
+	Path    string `json:"path,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Software and Controller are who made the data.
+	Software   string `json:"software,omitempty"`
+	Controller string `json:"controller,omitempty"`
+
+	// What is in the set, in the order of the data.
+	Tasks     []Task     `json:"tasks"`
+	Devices   []Device   `json:"devices"`
+	Customers []Named    `json:"customers"`
+	Farms     []Named    `json:"farms"`
+	Fields    []Field    `json:"fields"`
+	Products  []Named    `json:"products"`
+	Logs      []Log      `json:"logs"`
+	Grids     []Grid     `json:"grids"`
+	Findings  []Finding  `json:"findings"`
+	tracks    []*track   // of the logs, for a picture
+	outlines  [][]latLon // of fields and grids
+}
+
+// Named is something with an ID and a name for people.
+type Named struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// Task is the summary of a task. Customer, Farm, Field and Worker are IDs.
+type Task struct {
+	Named
+	// Status is one of planned, running, paused, completed, template, canceled; empty if unknown.
+	Status   string   `json:"status,omitempty"`
+	Customer string   `json:"customer,omitempty"`
+	Farm     string   `json:"farm,omitempty"`
+	Field    string   `json:"field,omitempty"`
+	Worker   string   `json:"worker,omitempty"`
+	Logs     []string `json:"logs"`
+}
+
+// Device is the summary of a machine.
+type Device struct {
+	Named
+	// NAME is that of ISO 11783, 16 hexadecimal digits.
+	NAME     string `json:"iso_name,omitempty"`
+	Software string `json:"software,omitempty"`
+	Serial   string `json:"serial,omitempty"`
+	Elements int    `json:"elements"`
+}
+
+// Field is the summary of a field.
+type Field struct {
+	Named
+	// Area is in square meters; 0 if unknown.
+	Area     int64  `json:"area,omitempty"`
+	Customer string `json:"customer,omitempty"`
+	Farm     string `json:"farm,omitempty"`
+	// Box is what its boundary is in; nil without one.
+	Box *Box `json:"box,omitempty"`
+}
+
+// Grid is the summary of a prescription map.
+type Grid struct {
+	Name string `json:"name"`
+	Task string `json:"task"`
+	// Type 1 has codes of treatment zones, type 2 has values.
+	Type int   `json:"type"`
+	Rows int64 `json:"rows"`
+	Cols int64 `json:"columns"`
+	Box  *Box  `json:"box,omitempty"`
+}
+
+// Log is the summary of a log.
+type Log struct {
+	Name string `json:"name"`
+	Task string `json:"task,omitempty"`
+	// Bytes is its size, Records and Values how many could be read, Positions the
+	// records with a valid one.
+	Bytes     int64 `json:"bytes"`
+	Records   int64 `json:"records"`
+	Values    int64 `json:"values"`
+	Positions int64 `json:"positions"`
+	// Start and End are the times of the first and the last record that have one.
+	Start farmdata.Stamp `json:"start"`
+	End   farmdata.Stamp `json:"end"`
+	// Box is what its positions are in; nil without any.
+	Box *Box `json:"box,omitempty"`
+	// Columns are the values, in the order in which they first came.
+	Columns  []Column  `json:"columns"`
+	Findings []Finding `json:"findings"`
+}
+
+// Column is the summary of the values of one DDI of one device element.
+type Column struct {
+	DDI     string `json:"ddi"`
+	Name    string `json:"name,omitempty"`
+	Element string `json:"element,omitempty"`
+	Device  string `json:"device,omitempty"`
+	Unit    string `json:"unit,omitempty"`
+	// Count is how many values there are, Min and Max their range in Unit; zero without any.
+	Count int64   `json:"count"`
+	Min   float64 `json:"min"`
+	Max   float64 `json:"max"`
+}
+
+// Box is a part of the Earth in degrees of WGS 84.
+type Box struct {
+	South float64 `json:"south"`
+	West  float64 `json:"west"`
+	North float64 `json:"north"`
+	East  float64 `json:"east"`
+}
+
+func (b *Box) add(p latLon) *Box {
+	if b == nil {
+		return &Box{South: p.north, West: p.east, North: p.north, East: p.east}
+	}
+	b.South, b.North = min(b.South, p.north), max(b.North, p.north)
+	b.West, b.East = min(b.West, p.east), max(b.East, p.east)
+	return b
+}
+
+// Finding is a farmdata.Finding as data.
+type Finding struct {
+	Kind farmdata.Kind `json:"kind"`
+	File string        `json:"file,omitempty"`
+	// Byte and Record say where; nil if unknown.
+	Byte   *int64 `json:"byte,omitempty"`
+	Record *int64 `json:"record,omitempty"`
+	// Text says all of it in a sentence.
+	Text string `json:"text"`
+}
+
+func finding(f *farmdata.Finding) Finding {
+	out := Finding{Kind: f.Kind, File: f.File, Text: f.Error()}
+	if f.Offset >= 0 {
+		out.Byte = &f.Offset
+	}
+	if f.Record >= 0 {
+		out.Record = &f.Record
+	}
+	return out
+}
+
+func findings(list []*farmdata.Finding) []Finding {
+	out := make([]Finding, 0, len(list))
+	for _, f := range list {
+		out = append(out, finding(f))
+	}
+	return out
+}
+
+// Summarize reads all logs of the data once. The error is that of ctx, with what was read until
+// then; what cannot be read is a finding.
+func Summarize(ctx context.Context, data *Data) (*Summary, error) {
+	s := &Summary{Form: data.Form, Sets: make([]Set, 0, len(data.Sets)), More: findings(data.Findings)}
+	for _, set := range data.Sets {
+		summary := summarizeSet(set)
+		for _, log := range set.Logs {
+			l, t, err := summarizeLog(ctx, log)
+			summary.Logs = append(summary.Logs, l)
+			summary.tracks = append(summary.tracks, t)
+			if err != nil {
+				s.Sets = append(s.Sets, summary)
+				return s, err
+			}
+		}
+		s.Sets = append(s.Sets, summary)
+	}
+	return s, nil
+}
+
+func summarizeSet(set *farmdata.Set) Set {
+	s := Set{
+		Path: set.Path, Software: join(set.Software, set.SoftwareVersion), Controller: join(set.Controller, set.ControllerVersion),
+		Tasks: []Task{}, Devices: []Device{}, Customers: []Named{}, Farms: []Named{}, Fields: []Field{}, Products: []Named{}, Logs: []Log{}, Grids: []Grid{},
+		Findings: findings(set.Findings),
+	}
+	if set.Major != 0 {
+		s.Version = fmt.Sprintf("%d.%d", set.Major, set.Minor)
+	}
+	for _, task := range set.Tasks {
+		t := Task{
+			Named: Named{task.ID, task.Designator}, Status: status(task.Status), Customer: task.CustomerID, Farm: task.FarmID, Field: task.FieldID,
+			Worker: task.WorkerID, Logs: append([]string{}, task.LogNames...),
+		}
+		s.Tasks = append(s.Tasks, t)
+		for _, grid := range task.Grids {
+			g := Grid{Name: grid.Name, Task: task.ID, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols}
+			south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
+			if south.valid() && north.valid() {
+				g.Box = g.Box.add(south).add(north)
+				s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
+			}
+			s.Grids = append(s.Grids, g)
+		}
+	}
+	for _, d := range set.Devices {
+		s.Devices = append(s.Devices, Device{Named{d.ID, d.Designator}, d.Name, d.SoftwareVersion, d.SerialNumber, len(d.Elements)})
+	}
+	for _, c := range set.Customers {
+		s.Customers = append(s.Customers, Named{c.ID, join(c.FirstName, c.LastName)})
+	}
+	for _, f := range set.Farms {
+		s.Farms = append(s.Farms, Named{f.ID, f.Designator})
+	}
+	for _, p := range set.Products {
+		s.Products = append(s.Products, Named{p.ID, p.Designator})
+	}
+	for _, field := range set.Fields {
+		f := Field{Named: Named{field.ID, field.Designator}, Area: field.Area, Customer: field.CustomerID, Farm: field.FarmID}
+		for _, polygon := range field.Polygons {
+			for _, ring := range polygon.Rings {
+				var outline []latLon
+				for _, point := range ring.Points {
+					if at := (latLon{point.North, point.East}); at.valid() {
+						outline = append(outline, at)
+						f.Box = f.Box.add(at)
+					}
+				}
+				s.outlines = append(s.outlines, outline)
+			}
+		}
+		s.Fields = append(s.Fields, f)
+	}
+	return s
+}
+
+func join(parts ...string) string { return strings.TrimSpace(strings.Join(parts, " ")) }
+
+func status(n int) string {
+	return map[int]string{1: "planned", 2: "running", 3: "paused", 4: "completed", 5: "template", 6: "canceled"}[n]
+}
+
+func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
+	l := Log{Name: log.Name, Task: log.TaskID, Bytes: log.Size, Columns: []Column{}, Findings: []Finding{}}
+	t := &track{name: log.Name}
+	stats := newStatistics(log)
+	for record, err := range log.Records {
+		var found *farmdata.Finding
+		switch {
+		case errors.As(err, &found):
+			l.Findings = append(l.Findings, finding(found))
+			continue
+		case err != nil: // does not happen: streams yield findings
+			return l, t, err
+		}
+		if l.Records++; l.Records%256 == 0 && ctx.Err() != nil {
+			l.Columns = stats.summary()
+			return l, t, ctx.Err()
+		}
+		if !record.Stamp.IsZero() {
+			if l.Start.IsZero() {
+				l.Start = record.Stamp
+			}
+			l.End = record.Stamp
+		}
+		if record.Position.Valid() {
+			at := latLon{record.Position.North, record.Position.East}
+			l.Positions++
+			l.Box = l.Box.add(at)
+			t.add(at, record.Stamp)
+		}
+		l.Values += int64(len(record.Values))
+		for i, v := range record.Values {
+			stats.add(i, v)
+		}
+	}
+	l.Columns = stats.summary()
+	return l, t, ctx.Err()
+}
+
+// statistics are those of the columns of a log, in the order in which they first came.
+type statistics struct {
+	list  []statistic
+	index map[*farmdata.Column]int
+	hints []int // by the place of a value in its record: usually the same column every time
+}
+
+type statistic struct {
+	column   *farmdata.Column
+	count    int64
+	min, max float64
+}
+
+func newStatistics(log *farmdata.Log) *statistics {
+	s := &statistics{index: map[*farmdata.Column]int{}}
+	for i := range log.Columns {
+		s.find(&log.Columns[i])
+	}
+	return s
+}
+
+func (s *statistics) find(c *farmdata.Column) int {
+	i, ok := s.index[c]
+	if !ok {
+		i = len(s.list)
+		s.index[c] = i
+		s.list = append(s.list, statistic{column: c, min: math.Inf(1), max: math.Inf(-1)})
+	}
+	return i
+}
+
+// add counts the value at a place of a record.
+func (s *statistics) add(place int, v farmdata.Value) {
+	if place == len(s.hints) {
+		s.hints = append(s.hints, s.find(v.Column))
+	}
+	if s.list[s.hints[place]].column != v.Column {
+		s.hints[place] = s.find(v.Column)
+	}
+	at := &s.list[s.hints[place]]
+	at.count++
+	if scaled := v.Scaled(); !math.IsNaN(scaled) && !math.IsInf(scaled, 0) {
+		at.min, at.max = min(at.min, scaled), max(at.max, scaled)
+	}
+}
+
+func (s *statistics) summary() []Column {
+	out := make([]Column, 0, len(s.list))
+	for _, at := range s.list {
+		c := Column{DDI: at.column.DDI.String(), Name: at.column.Name, Element: at.column.ElementID, Device: at.column.Device, Unit: at.column.Unit, Count: at.count}
+		if at.min <= at.max {
+			c.Min, c.Max = at.min, at.max
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// Line says in one line what is in the data, without any content of it but times.
+func (s *Summary) Line() string {
+	var tasks, devices, fields, logs, grids, found int
+	var records, values int64
+	var first, last farmdata.Stamp
+	version := ""
+	found = len(s.More)
+	for _, set := range s.Sets {
+		if version == "" && set.Version != "" {
+			version = " " + set.Version
+		}
+		tasks, devices, fields = tasks+len(set.Tasks), devices+len(set.Devices), fields+len(set.Fields)
+		logs, grids, found = logs+len(set.Logs), grids+len(set.Grids), found+len(set.Findings)
+		for _, log := range set.Logs {
+			records, values, found = records+log.Records, values+log.Values, found+len(log.Findings)
+			first, last = earlier(first, log.Start), later(last, log.End)
+		}
+	}
+	parts := []string{}
+	add := func(n int64, noun string) {
+		switch n {
+		case 0:
+		case 1:
+			parts = append(parts, "1 "+noun)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, noun))
+		}
+	}
+	add(int64(tasks), "task")
+	add(int64(devices), "device")
+	add(int64(fields), "field")
+	add(int64(grids), "grid")
+	add(int64(logs), "log")
+	add(records, "record")
+	add(values, "value")
+	if !first.IsZero() {
+		parts = append(parts, seconds(first)+" to "+seconds(last))
+	}
+	add(int64(found), "finding")
+	if len(parts) == 0 {
+		parts = append(parts, "nothing")
+	}
+	return string(s.Form) + version + ": " + strings.Join(parts, ", ")
+}
+
+func earlier(a, b farmdata.Stamp) farmdata.Stamp {
+	if s, _ := a.Time(); a.IsZero() || !b.IsZero() && before(b, s) {
+		return b
+	}
+	return a
+}
+
+func later(a, b farmdata.Stamp) farmdata.Stamp {
+	if s, _ := a.Time(); a.IsZero() || !b.IsZero() && !before(b, s) {
+		return b
+	}
+	return a
+}
+
+func before(s farmdata.Stamp, t time.Time) bool {
+	at, _ := s.Time()
+	return at.Before(t)
+}
+
+// seconds formats a time without fractions.
+func seconds(s farmdata.Stamp) string {
+	s.Wall, s.UTC = s.Wall.Truncate(time.Second), s.UTC.Truncate(time.Second)
+	return s.String()
+}

@@ -1,0 +1,146 @@
+package farmdatatest
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+)
+
+// TaskDataXML is the main file of Archive.
+const TaskDataXML = `<?xml version="1.0" encoding="UTF-8"?>
+<ISO11783_TaskData VersionMajor="4" VersionMinor="2" ManagementSoftwareManufacturer="maker" TaskControllerManufacturer="controller" DataTransferOrigin="2">
+<CTR A="CTR1" B="Miller" C="Ada"/>
+<FRM A="FRM1" B="Hill farm" I="CTR1"/>
+<PFD A="PFD1" C="Long acre" D="20000" E="CTR1" F="FRM1"><PLN A="1"><LSG A="1">
+<PNT A="10" C="52.5" D="7.5"/><PNT A="10" C="52.5" D="7.502"/><PNT A="10" C="52.501" D="7.502"/><PNT A="10" C="52.501" D="7.5"/>
+</LSG></PLN></PFD>
+<TSK A="TSK1" B="Mowing" C="CTR1" D="FRM1" E="PFD1" G="4"><TLG A="TLG00001" C="1"/></TSK>
+<DVC A="DVC-1" B="Mower" C="1.0" D="a00086000de02812" E="17">
+<DET A="DET-1" B="1" C="1" D="Body" E="0" F="0"><DOR A="10"/></DET>
+<DPD A="10" B="0043" C="1" D="8" E="Working width" F="20"/>
+<DVP A="20" B="0" C="0.001" D="2" E="m"/>
+</DVC>
+</ISO11783_TaskData>`
+
+// LogHeader is the header of the log of Archive: a working width and a work state.
+const LogHeader = `<TIM A="" D="4"><PTN A="" B="" D=""/><DLV A="0043" B="" C="DET-1"/><DLV A="008D" B="" C="DET-1"/></TIM>`
+
+// LogStart is when the first record of the logs of Archive and TimeLog was made; the others
+// follow second by second, to the north east. In Archive it is a local time.
+var LogStart = time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC)
+
+// Log is the binary log of Archive with a number of records.
+func Log(records int) []byte {
+	day := time.Date(LogStart.Year(), LogStart.Month(), LogStart.Day(), 0, 0, 0, 0, time.UTC)
+	var b []byte
+	for i := range records {
+		at := LogStart.Add(time.Duration(i) * time.Second)
+		b = binary.LittleEndian.AppendUint32(b, uint32(at.Sub(day).Milliseconds()))
+		b = binary.LittleEndian.AppendUint16(b, uint16(day.Sub(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)).Hours()/24))
+		b = binary.LittleEndian.AppendUint32(b, uint32(525_001_000+100*i))
+		b = binary.LittleEndian.AppendUint32(b, uint32(75_001_000+100*i))
+		b = append(b, 4, 2)
+		for index, raw := range []uint32{9000, uint32(i % 2)} {
+			b = append(b, byte(index))
+			b = binary.LittleEndian.AppendUint32(b, raw)
+		}
+	}
+	return b
+}
+
+// Archive is TaskData: a task with a log of so many records, a mower, a field.
+func Archive(t testing.TB, records int) []byte {
+	t.Helper()
+	return Zip(t, "TASKDATA/TASKDATA.XML", TaskDataXML, "TASKDATA/TLG00001.XML", LogHeader, "TASKDATA/TLG00001.BIN", string(Log(records)))
+}
+
+// Zip makes an archive of names and contents.
+func Zip(t testing.TB, files ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		f, err := w.Create(files[i])
+		if err == nil {
+			_, err = f.Write([]byte(files[i+1]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TimeLog is the log of Archive as EFDI.
+func TimeLog(t testing.TB, records int) []byte {
+	t.Helper()
+	log := &efdipb.TimeLog{}
+	for i := range records {
+		entry := &efdipb.Time{
+			Start:         timestamppb.New(LogStart.Add(time.Duration(i) * time.Second)),
+			PositionStart: &efdipb.Position{North: 52.5001 + 0.00001*float64(i), East: 7.5001 + 0.00001*float64(i)},
+		}
+		entry.DataLogValue = []*efdipb.DataLogValue{
+			{Ddi: 0x43, Value: 9000, DeviceElement: &efdipb.UID{Number: -1}},
+			{Ddi: 0x8D, Value: int64(i % 2), DeviceElement: &efdipb.UID{Number: -1}},
+		}
+		log.Time = append(log.Time, entry)
+	}
+	return Marshal(t, log)
+}
+
+// Marshal returns the bytes of a message.
+func Marshal(t testing.TB, message proto.Message) []byte {
+	t.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Description is the device description of TimeLog.
+func Description(t testing.TB) []byte {
+	t.Helper()
+	return Marshal(t, &efdipb.TaskData{VersionMajor: 4, VersionMinor: 2, Device: []*efdipb.Device{{
+		Id: &efdipb.UID{Number: -1}, Designator: "Mower", ClientName: []byte{0xA0, 0x00, 0x86, 0x00, 0x0D, 0xE0, 0x28, 0x12},
+		Element: []*efdipb.DeviceElement{{Id: &efdipb.UID{Number: -1}, ObjectId: 1, Type: 1, Designator: "Body",
+			Reference: []*efdipb.DeviceObjectReference{{ObjectId: 10}}}},
+		ProcessData:       []*efdipb.DeviceProcessData{{ObjectId: 10, Ddi: 0x43, Designator: "Working width", ValuePresentationObjectId: 20}},
+		ValuePresentation: []*efdipb.DeviceValuePresentation{{ObjectId: 20, Scale: 0.001, Decimals: 2, Unit: "m"}},
+	}}})
+}
+
+// Files returns the real farm files in folders of ../shared/data beside the clone, which are no
+// part of this repository; root is the way from the package of the test to its top. Where they are
+// absent, the test ends: loudly, and in CI as a failure.
+func Files(t testing.TB, root string, patterns ...string) (files []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(root, "..", "shared", "data", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) == 0 {
+			const message = "REAL FARM FILES ARE ABSENT: nothing at ../shared/data/%s"
+			if os.Getenv("CI") != "" {
+				t.Fatalf(message, pattern)
+			}
+			t.Skipf(message, pattern)
+		}
+		files = append(files, found...)
+	}
+	return files
+}

@@ -22,6 +22,9 @@ func TestWrongUsage(t *testing.T) {
 		{"poison zzz", `unknown command "zzz"; available: drop, list, replay, show`, "agrimill poison"},
 		{"help poison lst", `unknown command "lst"; did you mean list?`, "agrimill help"},
 		{"help poison list queue", `unknown command "queue"`, "agrimill help"},
+		{"inspect", "exactly one FILE", "agrimill inspect"},
+		{"inspect a b", "exactly one FILE", "agrimill inspect"},
+		{"inspect a --output xml", "must be table or json or svg", "agrimill inspect"},
 		{"version now", `unexpected argument "now"`, "agrimill version"},
 		{"poison list 17", `unexpected argument "17"`, "agrimill poison list"},
 		{"poison list --nonsense", "--nonsense", "agrimill poison list"},
@@ -109,6 +112,7 @@ Other:
   completion  generate shell completion for commands, flags and values
   emulator    run an in-memory gateway to try things out
   help        show the help of a command
+  inspect     show what is in TaskData or EFDI
   schema      print the JSON Schema of the configuration
   version     print the version
 

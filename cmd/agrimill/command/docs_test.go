@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -167,7 +168,11 @@ func documentedWorld(t *testing.T, command string) *world {
 	maps.Copy(w.env, f.env)
 	file := w.configure(fmt.Sprintf("sinks: {farm: %s}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n", sink))
 	t.Chdir(filepath.Dir(file))
-	for name, content := range map[string]string{"taskdata.zip": mark, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"]} {
+	taskData := mark
+	if command == "inspect" {
+		taskData = string(farmdatatest.Archive(t, 3))
+	}
+	for name, content := range map[string]string{"taskdata.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"]} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -58,6 +58,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newSendCommand(p),
 		newTailCommand(p),
 		newPoisonCommand(p),
+		newInspectCommand(p),
 		newEmulatorCommand(p),
 		newSchemaCommand(p),
 		newVersionCommand(p),

@@ -19,6 +19,8 @@ type payload struct {
 	size  int64
 	open  func() (io.ReadCloser, error)
 	close func() error
+	// at reads stdin, for whoever needs more than a stream; nil for a file.
+	at io.ReaderAt
 }
 
 // spoolMemory is how much of stdin is kept in memory, in bytes. Larger input goes into a
@@ -68,6 +70,7 @@ func (p *program) spool(ctx context.Context, dir string, limit int64) (*payload,
 			size:  size,
 			open:  func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(head.Bytes())), nil },
 			close: func() error { return nil },
+			at:    bytes.NewReader(head.Bytes()),
 		}, nil
 	}
 }
@@ -113,5 +116,6 @@ func (p *program) spoolFile(ctx context.Context, head io.Reader, dir string, lim
 		size:  size,
 		open:  func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(file, 0, size)), nil },
 		close: discard,
+		at:    file,
 	}, nil
 }

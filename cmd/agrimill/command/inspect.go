@@ -1,0 +1,220 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+)
+
+// Values of --output.
+const (
+	outputTable = "table"
+	outputJSON  = "json"
+	outputSVG   = "svg"
+)
+
+// shownFindings is how many findings of one kind of thing the table lists.
+const shownFindings = 20
+
+func newInspectCommand(p *program) *cobra.Command {
+	output, description := outputTable, ""
+	cmd := &cobra.Command{
+		Use:     "inspect FILE|-",
+		GroupID: groupOther,
+		Short:   "show what is in TaskData or EFDI",
+		Long: `Reads farm data, TaskData (ISO 11783-10: a zip archive or a folder) or EFDI, and shows what
+is in it: tasks, devices, fields, logs and their values. - is stdin.
+
+What cannot be read is listed as a finding, with its place; the rest is shown.
+
+--output svg draws tracks, fields and grids to scale, without a map from elsewhere.
+--devices names a device description (EFDI), which says what the values of a log are.
+
+Exit status: 0 it could be read, perhaps with findings; 1 it is no farm data.`,
+		Example: `  agrimill inspect taskdata.zip
+  agrimill inspect --output svg taskdata.zip > taskdata.svg
+  agrimill inspect --output json - < taskdata.zip`,
+		Args: exactly("FILE, or - for stdin"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var cfg content.Config
+			if description != "" {
+				err := p.inspectable(cmd.Context(), description, cfg, func(data *content.Data) error {
+					cfg.EFDI.Devices = data.Sets[0].Devices
+					return nil
+				})
+				if err != nil {
+					return fmt.Errorf("--devices: %w", err)
+				}
+			}
+			return p.inspectable(cmd.Context(), args[0], cfg, func(data *content.Data) error {
+				summary, err := content.Summarize(cmd.Context(), data)
+				if err != nil {
+					return err
+				}
+				switch output {
+				case outputJSON:
+					return p.writeJSON(summary)
+				case outputSVG:
+					return summary.WriteSVG(p.stdout)
+				}
+				return p.writeSummary(summary)
+			})
+		},
+	}
+	choice(cmd, &output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
+	cmd.Flags().StringVar(&description, "devices", "", "`FILE` with the device description of a log in EFDI")
+	return cmd
+}
+
+// maxInspected is how much of stdin is read, in bytes.
+const maxInspected = 4 << 30
+
+// inspectable opens farm data for use.
+func (p *program) inspectable(ctx context.Context, name string, cfg content.Config, use func(*content.Data) error) (err error) {
+	named := func(err error) error { return fmt.Errorf("%s: %w", cell(name), err) }
+	var data *content.Data
+	switch info, statErr := os.Stat(name); {
+	case name == stdinName:
+		stdin, err := p.spool(ctx, "", maxInspected)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stdin.close()) }()
+		if data, err = content.Open(stdin.at, stdin.size, cfg); err != nil {
+			return named(err)
+		}
+	case statErr != nil:
+		return statErr
+	case info.IsDir():
+		if data, err = content.OpenFS(os.DirFS(name), cfg); err != nil {
+			return named(err)
+		}
+	default:
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }() // only read
+		if data, err = content.Open(file, info.Size(), cfg); err != nil {
+			return named(err)
+		}
+	}
+	return use(data)
+}
+
+// writeSummary writes tables to stdout.
+func (p *program) writeSummary(s *content.Summary) error {
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	row := func(cells ...any) {
+		texts := make([]string, len(cells))
+		for i, c := range cells {
+			texts[i] = cell(fmt.Sprint(c))
+		}
+		_, _ = fmt.Fprintln(table, strings.Join(texts, "\t")) // Flush has the error
+	}
+	_, _ = fmt.Fprintln(table, cell(s.Line()))
+	for i := range s.Sets {
+		writeSet(table, row, &s.Sets[i])
+	}
+	writeFindings(table, row, s.More)
+	return table.Flush()
+}
+
+func writeSet(table io.Writer, row func(...any), set *content.Set) {
+	heading := func(n int, cells ...any) bool {
+		if n > 0 {
+			_, _ = fmt.Fprintln(table)
+			row(cells...)
+		}
+		return n > 0
+	}
+	heading(len(set.Path)+len(set.Software)+len(set.Controller), "SET", "SOFTWARE", "CONTROLLER")
+	if set.Path+set.Software+set.Controller != "" {
+		row(set.Path, set.Software, set.Controller)
+	}
+	heading(len(set.Tasks), "TASK", "NAME", "STATUS", "CUSTOMER", "FARM", "FIELD", "LOGS")
+	for _, t := range set.Tasks {
+		row(t.ID, t.Name, t.Status, t.Customer, t.Farm, t.Field, len(t.Logs))
+	}
+	heading(len(set.Devices), "DEVICE", "NAME", "ISO NAME", "SOFTWARE", "SERIAL", "ELEMENTS")
+	for _, d := range set.Devices {
+		row(d.ID, d.Name, d.NAME, d.Software, d.Serial, d.Elements)
+	}
+	heading(len(set.Fields), "FIELD", "NAME", "M²", "CUSTOMER", "FARM")
+	for _, f := range set.Fields {
+		row(f.ID, f.Name, f.Area, f.Customer, f.Farm)
+	}
+	for _, list := range []struct {
+		heading string
+		named   []content.Named
+	}{{"CUSTOMER", set.Customers}, {"FARM", set.Farms}, {"PRODUCT", set.Products}} {
+		heading(len(list.named), list.heading, "NAME")
+		for _, n := range list.named {
+			row(n.ID, n.Name)
+		}
+	}
+	heading(len(set.Grids), "GRID", "TASK", "TYPE", "ROWS", "COLUMNS")
+	for _, g := range set.Grids {
+		row(g.Name, g.Task, g.Type, g.Rows, g.Cols)
+	}
+	heading(len(set.Logs), "LOG", "TASK", "RECORDS", "VALUES", "POSITIONS", "START", "END", "FINDINGS")
+	for _, l := range set.Logs {
+		row(l.Name, l.Task, l.Records, l.Values, l.Positions, l.Start, l.End, len(l.Findings))
+	}
+	columns := valuesOf(set)
+	heading(len(columns), "DDI", "NAME", "ELEMENT", "DEVICE", "COUNT", "MIN", "MAX", "UNIT")
+	for _, c := range columns {
+		row(c.DDI, c.Name, c.Element, c.Device, c.Count, number(c.Min), number(c.Max), c.Unit)
+	}
+	list := set.Findings
+	for _, l := range set.Logs {
+		list = append(list[:len(list):len(list)], l.Findings...)
+	}
+	writeFindings(table, row, list)
+}
+
+func number(f float64) string { return fmt.Sprintf("%.6g", f) }
+
+// valuesOf returns the columns of all logs, those that are alike together.
+func valuesOf(set *content.Set) (columns []content.Column) {
+	type key struct{ ddi, element, device, name, unit string }
+	at := map[key]int{}
+	for _, l := range set.Logs {
+		for _, c := range l.Columns {
+			k := key{c.DDI, c.Element, c.Device, c.Name, c.Unit}
+			i, ok := at[k]
+			switch {
+			case c.Count == 0:
+			case !ok:
+				at[k] = len(columns)
+				columns = append(columns, c)
+			default:
+				all := &columns[i]
+				all.Count += c.Count
+				all.Min, all.Max = min(all.Min, c.Min), max(all.Max, c.Max)
+			}
+		}
+	}
+	return columns
+}
+
+func writeFindings(table io.Writer, row func(...any), list []content.Finding) {
+	if len(list) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(table, "\nFINDING")
+	for _, f := range list[:min(len(list), shownFindings)] {
+		row(f.Text)
+	}
+	if more := len(list) - shownFindings; more > 0 {
+		row(fmt.Sprintf("and %d more; --output json has all of them", more))
+	}
+}

@@ -1,0 +1,100 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+)
+
+// save writes a file into a new folder and returns its path.
+func save(t *testing.T, name string, b []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestInspect(t *testing.T) {
+	w := &world{T: t}
+	file := save(t, "taskdata.zip", farmdatatest.Archive(t, 5))
+	table := w.want(statusOK, "inspect", file)
+	for _, want := range []string{
+		"TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 5 records, 10 values, 2026-05-04T06:30:00 to 2026-05-04T06:30:04\n",
+		"\nTSK1  Mowing  completed  CTR1      FRM1  PFD1   1\n",
+		"\nDVC-1   Mower  A00086000DE02812  1.0       17      1\n",
+		"\n0043  Working width      DET-1    Mower   5      9    9    m\n",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
+	}
+	var summary content.Summary
+	if err := json.Unmarshal([]byte(w.want(statusOK, "inspect", "--output", "json", file)), &summary); err != nil {
+		t.Fatal(err)
+	}
+	if got := summary.Sets[0].Logs[0].Records; got != 5 {
+		t.Errorf("%d records, want 5", got)
+	}
+	if svg := w.want(statusOK, "inspect", file, "--output", "svg"); !strings.HasPrefix(svg, "<svg ") || !strings.Contains(svg, "<polyline ") {
+		t.Errorf("the picture is\n%s", svg)
+	}
+}
+
+// A log in EFDI knows the units of its values from the device description.
+func TestInspectWithDevices(t *testing.T) {
+	w := &world{T: t}
+	log, devices := save(t, "log.pb", farmdatatest.TimeLog(t, 5)), save(t, "devices.pb", farmdatatest.Description(t))
+	if table := w.want(statusOK, "inspect", log); !strings.Contains(table, "\n0043  Actual working width  DET-1    -       5      9000  9000  mm\n") {
+		t.Errorf("without devices:\n%s", table)
+	}
+	if table := w.want(statusOK, "inspect", log, "--devices", devices); !strings.Contains(table, "\n0043  Working width      DET-1    Mower   5      9    9    m\n") {
+		t.Errorf("with devices:\n%s", table)
+	}
+}
+
+// stdin, in memory or too large for that, and folders are read as well as files.
+func TestInspectOtherPlaces(t *testing.T) {
+	archive := farmdatatest.Archive(t, 5)
+	large := append(bytes.Repeat([]byte("stub\n"), spoolMemory/5+1), archive...)
+	for name, stdin := range map[string][]byte{"small": archive, "large": large} {
+		w := &world{T: t, stdin: bytes.NewReader(stdin)}
+		if table := w.want(statusOK, "inspect", "-"); !strings.Contains(table, ", 5 records, ") {
+			t.Errorf("%s stdin:\n%s", name, table)
+		}
+	}
+	w := &world{T: t}
+	folder := filepath.Dir(save(t, "TASKDATA.XML", []byte(farmdatatest.TaskDataXML)))
+	if table := w.want(statusOK, "inspect", folder); !strings.Contains(table, "TSK1") {
+		t.Errorf("folder:\n%s", table)
+	}
+}
+
+// What cannot be read is said with its place; what is no farm data at all is an error.
+func TestInspectDamage(t *testing.T) {
+	w := &world{T: t}
+	cut := save(t, "cut.zip", farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader,
+		"TLG00001.BIN", string(farmdatatest.Log(3)[:50])))
+	if table := w.want(statusOK, "inspect", cut); !strings.Contains(table, "\nFINDING\nTLG00001.BIN: cut: the file ends inside of it, record 1, byte 26\n") {
+		t.Errorf("got\n%s", table)
+	}
+	for name, b := range map[string]string{"text": "no farm data", "nothing": ""} {
+		status, stdout, stderr := w.agrimill("inspect", save(t, name, []byte(b)))
+		if status != statusFailed || stdout != "" || !strings.Contains(stderr, "neither TaskData nor EFDI") {
+			t.Errorf("%s: status %d, stdout %q, stderr %q", name, status, stdout, stderr)
+		}
+	}
+	if status, _, stderr := w.agrimill("inspect", filepath.Join(t.TempDir(), "absent")); status != statusFailed || !strings.Contains(stderr, "absent") {
+		t.Errorf("absent file: status %d, stderr %q", status, stderr)
+	}
+}

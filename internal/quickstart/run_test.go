@@ -56,8 +56,8 @@ func TestDefaults(t *testing.T) {
 	if got := lines[len(lines)-1]; got != okLine(5) || status != 0 {
 		t.Errorf("status %d, last line %q; want 0, %q\n%s", status, got, okLine(5), stderr)
 	}
-	if len(lines) != 1+5+1 {
-		t.Errorf("%d lines, want a heading, 5 rows and the last line", len(lines))
+	if len(lines) != 1+5+1+2+1 {
+		t.Errorf("%d lines, want a heading, 5 rows, an empty line, what is in 2 files and the last line", len(lines))
 	}
 	for name, want := range map[string]struct {
 		messageType string

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"net"
 
 	"github.com/IBM/sarama"
 
@@ -44,6 +45,12 @@ func isTooLarge(err error) bool {
 		return true
 	}
 	return false
+}
+
+// unanswered reports whether err tells that no broker answered.
+func unanswered(err error) bool {
+	var network net.Error
+	return lostConnection(err) || errors.Is(err, sarama.ErrOutOfBrokers) || errors.Is(err, errTimeout) || errors.As(err, &network)
 }
 
 // kafkaError returns the error code of a broker in err, ErrNoError when there

@@ -43,38 +43,59 @@ type settings struct {
 	autoCreate        bool // brokers only
 }
 
+// attempts is how often a question is asked that finds its connection gone. An outage
+// leaves two behind, and questions that are asked at the same time close those of others.
+const attempts = 5
+
+// again asks a question once more when the connection that it used was lost: after an
+// outage sarama still holds those from before, to the broker and to the address that it
+// was found by, and only using one finds out. A question that is asked at the same time
+// may find out first, and close the connection, or forget the broker; while it makes a
+// new one, sarama calls the broker not connected for a moment.
+func again(question func() error) error {
+	for i := 1; ; i++ {
+		err := question()
+		if i == attempts || !lostConnection(err) {
+			return err
+		}
+		if i > 1 {
+			_ = pause(context.Background())
+		}
+	}
+}
+
+// lostConnection reports whether err tells of a connection that was made and is
+// gone, as opposed to one that could not be made or that does not answer.
+func lostConnection(err error) bool {
+	return errors.Is(err, sarama.ErrNotConnected) || errors.Is(err, sarama.ErrBrokerNotFound) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// call calls f with a broker, on a new connection if the last one was lost. sarama has
+// closed that when it found out.
+func (c *cluster) call(broker *sarama.Broker, f func(*sarama.Broker) error) error {
+	_ = broker.Open(c.client.Config()) // an error of connecting shows in f
+	return f(broker)
+}
+
 // ask calls f with brokers, in any order, until one of them answers.
 func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	brokers := c.client.Brokers()
+	if len(brokers) == 0 { // forgotten since the last refresh
+		if err := c.refreshOnce(""); err != nil && !errors.Is(err, errNoTopic) {
+			return err
+		}
+		brokers = c.client.Brokers()
+	}
 	rand.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
-	err := error(sarama.ErrOutOfBrokers)
+	err := error(sarama.ErrBrokerNotFound)
 	for _, broker := range brokers {
 		if err = c.call(broker, f); err == nil || kafkaError(err) != sarama.ErrNoError {
 			return err
 		}
 	}
 	return err
-}
-
-// call calls f with a broker, and once more when the connection that it had was
-// lost: after an outage sarama still holds the one from before, and only using it,
-// or its reader a moment later, finds out.
-func (c *cluster) call(broker *sarama.Broker, f func(*sarama.Broker) error) error {
-	_ = broker.Open(c.client.Config()) // an error of connecting shows in f
-	err := f(broker)
-	if !lostConnection(err) {
-		return err
-	}
-	_ = broker.Close() // most often it is closed already
-	_ = broker.Open(c.client.Config())
-	return f(broker)
-}
-
-// lostConnection reports whether err tells of a connection that was made and is
-// gone, as opposed to one that could not be made or that does not answer.
-func lostConnection(err error) bool {
-	return errors.Is(err, sarama.ErrNotConnected) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // describe reads the settings of a topic or a broker. An answer that refuses is
@@ -101,7 +122,7 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (setting
 			err = c.call(broker, describe)
 		}
 	} else {
-		err = c.ask(describe)
+		err = again(func() error { return c.ask(describe) })
 	}
 	if err != nil {
 		return settings{}, err
@@ -144,6 +165,11 @@ func (s *settings) set(name, value string) {
 
 // refresh asks for the metadata of a topic, "" for that of the cluster alone.
 func (c *cluster) refresh(topic string) error {
+	return again(func() error { return c.refreshOnce(topic) })
+}
+
+// refreshOnce is refresh inside of a question that is asked again.
+func (c *cluster) refreshOnce(topic string) error {
 	if topic == "" {
 		// sarama has no request without topics; any legal name does, since
 		// nothing is created by asking.
@@ -158,17 +184,20 @@ func (c *cluster) refresh(topic string) error {
 
 // brokers returns the settings of one broker that can be reached.
 func (c *cluster) brokers() (settings, error) {
-	if err := c.refresh(""); err != nil && !errors.Is(err, errNoTopic) && kafkaError(err) != sarama.ErrTopicAuthorizationFailed {
-		return settings{}, err
-	}
-	err := error(sarama.ErrOutOfBrokers)
-	for _, broker := range c.client.Brokers() {
-		var s settings
-		if s, err = c.describe(sarama.BrokerResource, strconv.Itoa(int(broker.ID()))); err == nil {
-			return s, nil
+	var s settings
+	err := again(func() error {
+		if err := c.refreshOnce(""); err != nil && !errors.Is(err, errNoTopic) && kafkaError(err) != sarama.ErrTopicAuthorizationFailed {
+			return err
 		}
-	}
-	return settings{}, err
+		err := error(sarama.ErrBrokerNotFound) // forgotten since
+		for _, broker := range c.client.Brokers() {
+			if s, err = c.describe(sarama.BrokerResource, strconv.Itoa(int(broker.ID()))); err == nil {
+				break
+			}
+		}
+		return err
+	})
+	return s, err
 }
 
 // create creates a topic and waits until all its partitions have a leader.
@@ -189,14 +218,16 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 	}
 	request := sarama.NewCreateTopicsRequest(c.client.Config().Version, map[string]*sarama.TopicDetail{topic: detail}, config.ConnectTimeout, false)
 	for {
-		controller, err := c.client.Controller()
-		if err != nil {
-			return err
-		}
 		var response *sarama.CreateTopicsResponse
-		err = c.call(controller, func(broker *sarama.Broker) (err error) {
-			response, err = broker.CreateTopics(request)
-			return err
+		err := again(func() error {
+			controller, err := c.controller()
+			if err != nil {
+				return err
+			}
+			return c.call(controller, func(broker *sarama.Broker) (err error) {
+				response, err = broker.CreateTopics(request)
+				return err
+			})
 		})
 		if err != nil {
 			return err
@@ -218,6 +249,17 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 			return err
 		}
 	}
+}
+
+// controller returns the broker that creates topics.
+func (c *cluster) controller() (*sarama.Broker, error) {
+	broker, err := c.client.Controller()
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		// It was forgotten since the last refresh, and sarama has asked for it together
+		// with all topics that it knows by name.
+		broker, err = c.client.Controller()
+	}
+	return broker, err
 }
 
 func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {
@@ -282,11 +324,13 @@ func (c *cluster) depth(name string) (int64, error) {
 	}
 	var depth int64
 	for _, partition := range partitions {
-		oldest, err := c.client.GetOffset(name, partition, sarama.OffsetOldest)
-		if err != nil {
-			return 0, err
-		}
-		newest, err := c.client.GetOffset(name, partition, sarama.OffsetNewest)
+		var oldest, newest int64
+		err := again(func() (err error) {
+			if oldest, err = c.client.GetOffset(name, partition, sarama.OffsetOldest); err == nil {
+				newest, err = c.client.GetOffset(name, partition, sarama.OffsetNewest)
+			}
+			return err
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -304,7 +348,7 @@ func (c *cluster) refreshAll(topics []*topic) error {
 	for i, t := range topics {
 		names[i] = t.name
 	}
-	return c.client.RefreshMetadata(names...)
+	return again(func() error { return c.client.RefreshMetadata(names...) })
 }
 
 // writable returns an error unless every partition of a topic takes messages

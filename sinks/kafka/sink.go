@@ -57,6 +57,7 @@ type Sink struct {
 
 	recovered wakeup.Signal
 	watching  atomic.Bool  // a goroutine looks whether the cluster is back
+	unreached atomic.Bool  // a message failed since without an answer
 	told      atomic.Int32 // how often it was told since the last success
 	watchers  sync.WaitGroup
 
@@ -250,6 +251,9 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 // noteFailure has the cluster watched when err is an outage.
 func (s *Sink) noteFailure(err error) error {
 	if errors.Is(err, sinks.ErrUnavailable) {
+		if unanswered(err) {
+			s.unreached.Store(true)
+		}
 		s.watch()
 	}
 	return err
@@ -269,7 +273,8 @@ const (
 func (s *Sink) Recovered() <-chan struct{} { return s.recovered.Next() }
 
 // watch looks until the cluster is back, in the background. If it has been there all
-// the time, it signals nothing: something else fails.
+// the time, it signals nothing: something else fails. The first look may come too late to
+// see that it was away, so an error that came without an answer counts as one that did.
 func (s *Sink) watch() {
 	if !s.watching.CompareAndSwap(false, true) {
 		return
@@ -297,7 +302,7 @@ func (s *Sink) watch() {
 			}
 		}
 		s.watching.Store(false) // first: who is woken and fails starts another one
-		if away && told < maxTold {
+		if (s.unreached.Swap(false) || away) && told < maxTold {
 			s.told.Add(1)
 			s.recovered.Raise()
 		}

@@ -175,6 +175,46 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 }
 
+// TestLostConnections: whatever is asked when all connections were lost a moment ago is
+// answered on new ones, also when several ask at once and find out one after the other.
+func TestLostConnections(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	mustPublish(t, sink, "topic", newMessage("before"))
+	created := 0
+	questions := map[string]func() error{
+		"Health": func() error { return sink.Health(t.Context()) },
+		"Depth": func() error {
+			_, err := sink.Depth(t.Context(), "topic")
+			return err
+		},
+		"Publish": func() error { return sink.Publish("topic", newMessage("after")) },
+		"Publish to a new topic": func() error {
+			created++
+			return sink.Publish(fmt.Sprint("new", created), newMessage("first"))
+		},
+	}
+	for round := range 5 {
+		for name, ask := range questions {
+			cluster.Proxy.Cut()
+			if err := ask(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		cluster.Proxy.Cut()
+		var group sync.WaitGroup
+		for name, ask := range questions {
+			group.Go(func() {
+				if err := ask(); err != nil {
+					t.Errorf("%s beside others in round %d: %v", name, round, err)
+				}
+			})
+		}
+		group.Wait()
+	}
+}
+
 // TestAcknowledgedByAll: the requests ask for all replicas, and carry what
 // makes them idempotent.
 func TestAcknowledgedByAll(t *testing.T) {
@@ -476,7 +516,7 @@ func TestRecovered(t *testing.T) {
 		t.Fatal("told while the broker is away")
 	default:
 	}
-	cluster.Restart()
+	cluster.Restart() // often before the sink has looked for the first time
 	select {
 	case <-back:
 	case <-time.After(patience):

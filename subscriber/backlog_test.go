@@ -24,9 +24,8 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	d := s.newMessageDelivery(newMessageKey(event.ReceivingEndpointID, event.ID), event)
 	s.mu.Lock()
 	s.link(d)
-	s.table.openDelivery(d)
-	d.open = 1
-	last := s.finish(d, msgctx.Acked)
+	s.ledger.open(d)
+	last := s.finish(&subscription{}, d, msgctx.Acked)
 	if !last || s.hasRoom(&delivery{}) {
 		t.Errorf("last %v; there is room for another message before the confirmation is queued", last)
 	}

@@ -70,12 +70,16 @@ type Config struct {
 	// chunk: its payload is embedded and smaller than ChunkSize, and no other held
 	// message has its context ID. Default 2 seconds; it never exceeds FileHold.
 	WholeFileHold time.Duration `yaml:"whole_file_hold"`
-	// ChunkSize is the size, in bytes, from which an embedded payload may be a
-	// chunk of a larger one. Default 1 MiB.
+	// ChunkSize is the size, in bytes, from which a payload may be a chunk of a
+	// larger one. The confirmation of what may be a chunk, because of its size or
+	// because other messages have its context ID, waits up to 10 seconds for the
+	// file, if any subscription accepts that. Default 1 MiB.
 	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
 	// MaxHeld bounds the messages that are held back for their files. Beyond it,
 	// payloads are not kept; the service redelivers those messages if no file
-	// claims them. Default 10,000.
+	// claims them. It also bounds the confirmations that are held back because a
+	// file may be on its way (see ChunkSize): beyond it, the oldest are sent early.
+	// Default 10,000.
 	MaxHeld int `yaml:"max_held"`
 
 	// MaxInFlight is the number of events that may be open (received, but not yet

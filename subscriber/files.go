@@ -138,7 +138,7 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 		return true
 	}
 	now := s.holdClock.now(time.Now())
-	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), e.AppMessageID}, start: now, until: now.Add(s.cfg.FileHold)}
+	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
 	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
 		c.whole = true
 		c.until = now.Add(min(s.cfg.WholeFileHold, s.cfg.FileHold))
@@ -195,14 +195,27 @@ func (s *Subscriber) runHold(ctx context.Context) {
 	}
 }
 
-// holdClock is the clock of the file hold. It stops while intake waits for room: the file may
-// be the next event on the stream.
+// holdClock is the clock of what waits for files. It stops while intake waits for room: the file
+// may be the next event on the stream.
 type holdClock struct {
 	since   time.Time // when it was stopped; zero while it runs
 	skipped time.Duration
 }
 
 func (c *holdClock) stopped() bool { return !c.since.IsZero() }
+
+func (c *holdClock) stop(now time.Time) {
+	if !c.stopped() {
+		c.since = now
+	}
+}
+
+func (c *holdClock) start(now time.Time) {
+	if c.stopped() {
+		c.skipped += now.Sub(c.since)
+		c.since = time.Time{}
+	}
+}
 
 // now returns the time of the clock.
 func (c *holdClock) now(real time.Time) time.Time {
@@ -212,20 +225,22 @@ func (c *holdClock) now(real time.Time) time.Time {
 	return real.Add(-c.skipped)
 }
 
-// stopHold stops the clock of the file hold. s.mu is held.
+// stopHold stops the clocks of what waits for files. s.mu is held.
 func (s *Subscriber) stopHold() {
-	if !s.holdClock.stopped() {
-		s.holdClock.since = time.Now()
-	}
+	now := time.Now()
+	s.holdClock.stop(now)
+	s.ledger.pause(now)
 }
 
-// startHold starts it again. s.mu is held.
+// startHold starts them again. s.mu is held.
 func (s *Subscriber) startHold() {
 	if !s.holdClock.stopped() {
 		return
 	}
-	s.holdClock.skipped += time.Since(s.holdClock.since)
-	s.holdClock.since = time.Time{}
+	now := time.Now()
+	s.holdClock.start(now)
+	s.ledger.resume(now, false)
+	s.scheduleLedger(now)
 	select {
 	case s.hold.changed <- struct{}{}:
 	default:

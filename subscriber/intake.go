@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -54,13 +55,16 @@ func (s *Subscriber) reportUnreadable(event gateway.Event) {
 
 func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceived) {
 	key := newMessageKey(e.ReceivingEndpointID, e.ID)
-	if s.join(e, key) {
+	family := newFamily(key, e.AppMessageID)
+	if s.join(e, key, family) {
 		return
 	}
 	if s.holdChunk(key, e) {
 		return
 	}
-	s.admit(ctx, s.newMessageDelivery(key, e))
+	d := s.newMessageDelivery(key, e)
+	d.family = family
+	s.admit(ctx, d)
 }
 
 func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceived) *delivery {
@@ -98,20 +102,21 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 // join recognizes a redelivered message: it is open, its confirmation is pending, or
 // it was confirmed recently, in which case the confirmation is sent again. It reports
 // whether the message needs no further processing.
-func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
+func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey, family family) bool {
 	var entry entryRef
 	s.mu.Lock()
-	state := s.table.state(key, time.Now())
-	switch state {
-	case stateOpen:
+	state := s.ledger.state(key, time.Now())
+	switch {
+	case state == 0, state == stateLeft, state == stateOpen && !s.ledger.joins(key):
+		s.ledger.families.add(family, key)
+		s.mu.Unlock()
+		return false
+	case state == stateOpen:
 		s.refreshed(key, e.PayloadURI)
-	case stateConfirmed:
-		entry = s.table.confirming(key)
+	case state == stateConfirmed:
+		entry = s.ledger.confirming(key)
 	}
 	s.mu.Unlock()
-	if state == 0 {
-		return false
-	}
 	s.stats.joined.Add(1)
 	if state == stateConfirmed {
 		s.confirmer.add(e.TenantID, confirmation{entry: entry, endpoint: e.ReceivingEndpointID, message: e.ID})
@@ -124,24 +129,18 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey) bool {
 func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	now := time.Now()
 	s.mu.Lock()
-	if _, open := s.table.files[file]; open && file != (fileKey{}) {
+	if _, open := s.ledger.files[file]; open && file != (fileKey{}) {
 		s.refreshed(file.identity(), e.PayloadURI)
 		s.mu.Unlock()
 		s.stats.joined.Add(1)
 		return true
 	}
-	if !s.filesDone.has(file, now) {
+	if !s.ledger.done.has(file, now) {
 		s.mu.Unlock()
 		return false
 	}
 	s.hold.absorb(keys)
-	var again []confirmation
-	for i, key := range keys {
-		if state := s.table.state(key, now); state == stateOpen || state == stateConfirming {
-			continue
-		}
-		again = append(again, confirmation{entry: s.table.confirming(key), endpoint: e.ReceivingEndpointID, message: e.MessageIDs[i]})
-	}
+	again := s.ledger.again(now, e, keys)
 	s.mu.Unlock()
 	s.stats.joined.Add(1)
 	if len(again) > 0 {
@@ -155,31 +154,44 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	s.mu.Lock()
+	var to []*subscription
 	for {
 		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
 			// Shutting down, or claimed by its file while it waited for room.
 			s.mu.Unlock()
 			return false
 		}
-		if s.takers(event, messageType) == 0 {
+		var taken bool
+		if to, taken = s.recipients(d, to[:0]); !taken {
 			s.mu.Unlock()
 			s.untaken(event, messageType)
 			return false
 		}
+		if len(to) == 0 { // all of them acked it before it was left
+			s.open(d)
+			d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
+			s.conclude(time.Now(), d, verdictAcked)
+			s.mu.Unlock()
+			s.release(d)
+			return true
+		}
 		if (s.recalled || s.skipping) && d.held == nil {
 			if len(d.keys) > 0 {
 				// It will be redelivered, behind those that were open before it.
+				s.ledger.leaveNew(d)
 				s.mu.Unlock()
 				return false
 			}
 			break // it would not be redelivered, so admit it beyond the caps
 		}
 		if _, evicted := s.evictedKeys[d.order]; evicted && len(d.keys) > 0 {
+			s.ledger.leaveNew(d)
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
 			return false
 		}
 		if len(d.keys) > 0 && s.confirmer.leave(d.tenant) {
+			s.ledger.leaveNew(d)
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
 			return false
@@ -222,18 +234,11 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 	}
 	s.link(d)
-	s.table.openDelivery(d)
-	if d.held != nil {
-		s.hold.drop(d.held)
-	}
-	if d.file != (fileKey{}) {
-		d.context = s.hold.absorb(d.keys)
-	}
-	for _, sub := range s.subscriptions {
-		if !sub.stopped && topicTakes(sub.topic, event, messageType) {
-			d.open++
-			s.enqueue(sub, d)
-		}
+	s.open(d)
+	d.waits = append(d.waits1[:0], to...)
+	d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
+	for _, sub := range to {
+		s.enqueue(sub, d)
 	}
 	if d.payload != nil {
 		s.queueDownload(d)
@@ -251,6 +256,34 @@ func (s *Subscriber) takers(event gateway.EventType, messageType string) int {
 		}
 	}
 	return n
+}
+
+// open opens d in the ledger; what was held for it is no longer. s.mu is held.
+func (s *Subscriber) open(d *delivery) {
+	s.ledger.open(d)
+	if d.held != nil {
+		s.hold.drop(d.held)
+	}
+	if d.file != (fileKey{}) {
+		d.context = s.hold.absorb(d.keys)
+	}
+}
+
+// recipients appends to list the subscriptions that get d: they accept it, and have not acked it
+// before. taken reports whether any accepts it. s.mu is held.
+func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscription, taken bool) {
+	event, messageType := d.event.Type(), messageTypeOf(d.event)
+	acked := s.ledger.acked(d)
+	for _, sub := range s.subscriptions {
+		if sub.stopped || !topicTakes(sub.topic, event, messageType) {
+			continue
+		}
+		taken = true
+		if !slices.Contains(acked, sub) {
+			list = append(list, sub)
+		}
+	}
+	return list, taken
 }
 
 // hasRoom reports whether d fits into the in-flight window now. s.mu is held.
@@ -315,28 +348,63 @@ func (s *Subscriber) wakeRoom() {
 	}
 }
 
-// finish records what d came to for one subscription and reports whether it was
-// the last one. In that case d is closed, and the caller must call release after
-// unlocking s.mu. s.mu is held.
-func (s *Subscriber) finish(d *delivery, outcome msgctx.Outcome) (last bool) {
-	d.abandoned = d.abandoned || outcome != msgctx.Acked
-	d.open--
-	if d.open > 0 {
+// finish records what d came to for sub and reports whether that was the last one, in which
+// case the caller must call release after unlocking s.mu. s.mu is held.
+func (s *Subscriber) finish(sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
+	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.stopped) {
 		return false
 	}
 	s.unlink(d)
 	if d.payload != nil {
 		s.forgetPayload(d)
 	}
-	d.confirm = d.confirm1[:0]
-	s.table.closeDelivery(d, func(i int) {
-		d.confirm = append(d.confirm, confirmation{entry: d.entries[i], endpoint: d.endpoint, message: d.messages[i]})
-	})
-	s.confirmer.expect(len(d.confirm))
-	if !d.abandoned && d.file != (fileKey{}) {
-		s.filesDone.add(d.file, time.Now())
+	now := time.Now()
+	v := d.verdict()
+	if v == verdictParted && !s.closed {
+		if d.payload != nil {
+			d.payload.release()
+		}
+		s.ledger.part(now, d)
+		s.scheduleLedger(now)
+		return false
 	}
+	s.conclude(now, d, v)
 	return true
+}
+
+// conclude closes d, which nobody has any longer. The caller must call release after unlocking
+// s.mu. s.mu is held.
+func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
+	if v != verdictAcked {
+		d.acked = slices.DeleteFunc(d.acked, func(sub *subscription) bool { return sub.stopped })
+	}
+	s.ledger.close(now, d, v, v == verdictAcked && s.maybeChunk(d))
+	s.scheduleLedger(now)
+	s.confirmer.expect(len(d.confirm))
+	if v != verdictAcked {
+		s.stats.abandoned.Add(1)
+		s.countUntaken(d.event.Type(), messageTypeOf(d.event))
+	}
+}
+
+// maybeChunk reports whether d may be a chunk of a file that somebody takes: it is large, or
+// others have its context ID. s.mu is held.
+func (s *Subscriber) maybeChunk(d *delivery) bool {
+	e, ok := d.event.(*gateway.MessageReceived)
+	if !ok || d.held != nil { // it has waited for its file already
+		return false
+	}
+	size := int64(len(e.Payload))
+	if d.payload != nil {
+		size = max(d.payload.size, d.payload.opened.Load()-1)
+	}
+	if size >= 0 && size < int64(s.cfg.ChunkSize) && !s.ledger.families.several(d.family) {
+		return false
+	}
+	if len(s.cfg.EventTypes) > 0 && !slices.Contains(s.cfg.EventTypes, gateway.EventFileReceived) {
+		return false
+	}
+	return s.takers(gateway.EventFileReceived, e.MessageType) > 0
 }
 
 // release does the work due outside the lock after a delivery was closed.
@@ -344,12 +412,57 @@ func (s *Subscriber) release(d *delivery) {
 	if d.payload != nil {
 		d.payload.release()
 	}
-	if d.abandoned {
-		s.stats.abandoned.Add(1)
-		s.untakenCount(d.event.Type(), messageTypeOf(d.event))
-	}
 	if len(d.confirm) > 0 {
 		s.confirmer.addExpected(d.tenant, d.confirm...)
+	}
+}
+
+// reclaim leaves with the service what a subscription left when it ended and a new one to topic
+// takes, before the acks of the others confirm it. s.mu is held.
+func (s *Subscriber) reclaim(topic string) {
+	now := time.Now()
+	for _, d := range s.ledger.unpart(func(d *delivery) bool { return topicTakes(topic, d.event.Type(), messageTypeOf(d.event)) }) {
+		s.conclude(now, d, verdictLeft)
+	}
+}
+
+// scheduleLedger sets the timer of what waits in the ledger. s.mu is held.
+func (s *Subscriber) scheduleLedger(now time.Time) {
+	at := s.ledger.wake(now)
+	switch {
+	case at.IsZero():
+	case s.ledgerTimer == nil:
+		s.ledgerTimer = time.AfterFunc(at.Sub(now), s.pumpLedger)
+	default:
+		s.ledgerTimer.Reset(at.Sub(now))
+	}
+}
+
+// pumpLedger confirms what has waited in the ledger for its time.
+func (s *Subscriber) pumpLedger() {
+	s.mu.Lock()
+	if s.closed { // what waits is not confirmed
+		s.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	parted := s.ledger.unpart(func(d *delivery) bool { return now.Sub(d.arrived) >= partGrace })
+	for _, d := range parted {
+		v := verdictLeft
+		if slices.ContainsFunc(d.acked, func(sub *subscription) bool { return !sub.stopped }) {
+			v = verdictAcked
+		}
+		s.conclude(now, d, v)
+	}
+	tenant, items := s.ledger.due(now)
+	s.confirmer.expect(len(items))
+	s.scheduleLedger(now)
+	s.mu.Unlock()
+	for _, d := range parted {
+		s.release(d)
+	}
+	if len(items) > 0 {
+		s.confirmer.addExpected(tenant, items...)
 	}
 }
 
@@ -369,6 +482,11 @@ func (s *Subscriber) untaken(event gateway.EventType, messageType string) {
 func (s *Subscriber) untakenCount(event gateway.EventType, messageType string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.countUntaken(event, messageType)
+}
+
+// countUntaken is untakenCount for callers that hold s.mu.
+func (s *Subscriber) countUntaken(event gateway.EventType, messageType string) int {
 	kind := untakenKind{event, messageType}
 	if _, known := s.untakenKinds[kind]; !known && len(s.untakenKinds) >= maxUntakenKinds {
 		kind = untakenKind{event, ""}

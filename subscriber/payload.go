@@ -111,7 +111,9 @@ type payload struct {
 	cancel   context.CancelFunc
 	// expired is set when a handler finds that the payload can no longer be downloaded.
 	expired atomic.Bool
-	fresh   wakeup.Signal // raised when there is a fresh uri
+	// opened is one more than the size that a handler found; zero if none opened it.
+	opened atomic.Int64
+	fresh  wakeup.Signal // raised when there is a fresh uri
 	// download is its place in the queue of downloads; nil if it is not downloaded. Guarded
 	// by Subscriber.mu.
 	download *download
@@ -462,6 +464,7 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 		if err != nil {
 			return nil, 0, err
 		}
+		p.opened.Store(r.Size() + 1)
 		return r, r.Size(), nil
 	}
 }

@@ -481,10 +481,10 @@ func (s *Subscriber) confirmQuarantined(r *quarantined) {
 	}
 	key := newMessageKey(r.endpoint, r.messages[0])
 	s.mu.Lock()
-	state := s.table.state(key, time.Now())
+	state := s.ledger.state(key, time.Now())
 	_, held := s.hold.chunks[key]
 	s.mu.Unlock()
-	if held || state == stateOpen || state == stateConfirming {
+	if held || state != 0 && state != stateConfirmed {
 		return
 	}
 	// This does not go through the table: if an intact copy is redelivered, it is

@@ -66,6 +66,12 @@ type Stats struct {
 	OldestInFlight time.Time
 	// HeldNow is how many messages are currently held back.
 	HeldNow int
+	// HeldConfirmations is how many confirmations are currently held back because the
+	// message may be a chunk whose file is not acked yet. They are not sent on Close.
+	HeldConfirmations int
+	// ReleasedConfirmations counts those that were sent before their time because more than
+	// Config.MaxHeld were held back.
+	ReleasedConfirmations int64
 }
 
 // StreamState is the state of the event stream.
@@ -119,6 +125,7 @@ func (s *Subscriber) Stats() Stats {
 	defer s.mu.Unlock()
 	stats.Stream = s.streamState
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
+	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
 	if s.first != nil {
 		stats.OldestInFlight = s.first.arrived
 	}

@@ -205,6 +205,9 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead
 	s.streamState.Since = time.Now()
 	s.streamState.Connects++
+	now := s.streamState.Since
+	s.ledger.resume(now, true)
+	s.scheduleLedger(now)
 	if !awaitingHead {
 		s.answered()
 	}
@@ -222,6 +225,7 @@ func (s *Subscriber) setDisconnected(err error) (lasted time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconnect = nil
+	s.ledger.pause(time.Now())
 	if s.streamState.Connected {
 		lasted = time.Since(s.streamState.Since)
 	}

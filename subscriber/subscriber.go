@@ -51,8 +51,8 @@ type Subscriber struct {
 	failure       error         // see Err
 	outage        reminders.Log // of the stream
 
-	table         *table
-	filesDone     *fileSet
+	ledger        *ledger
+	ledgerTimer   *time.Timer // of what waits in the ledger
 	hold          *fileHold
 	holdClock     holdClock
 	first, last   *delivery // open deliveries in order of arrival
@@ -90,8 +90,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel,
 		fileTypes:    make(map[string]bool, len(cfg.Files)),
-		table:        newTable(cfg.RecentConfirmed, cfg.RecentFor),
-		filesDone:    newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
+		ledger:       newLedger(cfg),
 		hold:         newFileHold(),
 		untakenKinds: make(map[untakenKind]int),
 		evictedKeys:  make(map[string]struct{}),
@@ -120,6 +119,12 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // stream with 400 or 403 for Config.StreamRefusedFor, in which case
 // [Subscriber.Err] returns the reason. A later Subscribe tries again.
 //
+// A message is confirmed when every subscription that had it has acked it. What a
+// subscription has not acked when it ends is confirmed a second later if others
+// have acked it and go on; one to the same topic that is made within that second
+// gets it. Otherwise it stays unconfirmed. End subscriptions that belong together at
+// the same time, or by Close.
+//
 // The context of a message carries the values of ctx. It ends when the message
 // is acked or nacked, or when the drain timeout expires. It does not end with
 // ctx, so that a handler can finish its work during a graceful shutdown.
@@ -140,6 +145,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
+	s.reclaim(topic)
 	s.recallUntaken(topic)
 	return sub.out, nil
 }
@@ -244,6 +250,7 @@ func (s *Subscriber) removeSubscription(sub *subscription) {
 	for i, other := range s.subscriptions {
 		if other == sub {
 			s.subscriptions = append(s.subscriptions[:i:i], s.subscriptions[i+1:]...)
+			s.ledger.forgetSubscription(sub)
 			return
 		}
 	}
@@ -255,7 +262,7 @@ func (s *Subscriber) onConfirmed(batch []confirmation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range batch {
-		s.table.confirmed(batch[i].entry, now)
+		s.ledger.confirmed(batch[i].entry, now)
 	}
 }
 
@@ -332,7 +339,8 @@ func (s *Subscriber) close() error {
 	unconfirmed := s.confirmer.close(ctx, sending)
 	stats := s.Stats()
 	s.logger.Info("Subscriber closed", watermill.LogFields{
-		"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow, "unconfirmed": unconfirmed,
+		"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
+		"held_confirmations": stats.HeldConfirmations, "unconfirmed": unconfirmed,
 	})
 	if unconfirmed > 0 {
 		return &UnconfirmedError{Count: unconfirmed}

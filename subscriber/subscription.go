@@ -118,7 +118,7 @@ func (s *Subscriber) work(sub *subscription, j job) {
 func (s *Subscriber) workOne(sub *subscription, d *delivery) {
 	outcome := s.deliver(sub, d, nil)
 	s.mu.Lock()
-	last := s.finish(d, outcome)
+	last := s.finish(sub, d, outcome)
 	s.mu.Unlock()
 	if last {
 		s.release(d)
@@ -144,7 +144,7 @@ func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
 		} else {
 			delete(sub.queues, key)
 		}
-		closed := s.finish(d, outcome)
+		closed := s.finish(sub, d, outcome)
 		s.mu.Unlock()
 		if closed {
 			s.release(d)
@@ -286,7 +286,7 @@ func (s *Subscriber) evictStalled() []*delivery {
 			}
 			s.evictedKeys[key] = struct{}{}
 			for _, d := range q.items[1:] {
-				if s.finish(d, msgctx.Left) {
+				if s.finish(sub, d, msgctx.Left) {
 					evicted = append(evicted, d)
 				}
 			}

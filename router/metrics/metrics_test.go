@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
-			InFlight: 116, InFlightBytes: 117, HeldNow: 118,
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126,
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
@@ -91,6 +91,9 @@ agrimill_subscriber_confirm_requests_total 113
 # HELP agrimill_subscriber_confirmations_rejected_total Confirmations that the service will never accept. They were dropped.
 # TYPE agrimill_subscriber_confirmations_rejected_total counter
 agrimill_subscriber_confirmations_rejected_total 112
+# HELP agrimill_subscriber_confirmations_released_total Confirmations that were held back, and sent early because there were too many.
+# TYPE agrimill_subscriber_confirmations_released_total counter
+agrimill_subscriber_confirmations_released_total 126
 # HELP agrimill_subscriber_confirmations_total Confirmations that the service accepted.
 # TYPE agrimill_subscriber_confirmations_total counter
 agrimill_subscriber_confirmations_total 111
@@ -118,6 +121,9 @@ agrimill_subscriber_events_too_large_total 108
 # HELP agrimill_subscriber_events_untaken_total Events that no subscription took. They stay unconfirmed.
 # TYPE agrimill_subscriber_events_untaken_total counter
 agrimill_subscriber_events_untaken_total 105
+# HELP agrimill_subscriber_held_confirmations Confirmations that are held back because the message may be a chunk whose file is not acked yet.
+# TYPE agrimill_subscriber_held_confirmations gauge
+agrimill_subscriber_held_confirmations 125
 # HELP agrimill_subscriber_held_messages Messages that are currently held back for their file.
 # TYPE agrimill_subscriber_held_messages gauge
 agrimill_subscriber_held_messages 118

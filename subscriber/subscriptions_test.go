@@ -1,0 +1,181 @@
+package subscriber_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// subscribeUntil subscribes and returns a function that ends the subscription and waits
+// until its channel is closed.
+func (f *fixture) subscribeUntil(sub *subscriber.Subscriber, topic string) (messages <-chan *message.Message, end func()) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	messages, err := sub.Subscribe(ctx, topic)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages, func() {
+		cancel()
+		for range messages {
+		}
+	}
+}
+
+func ackAll(messages <-chan *message.Message, n *atomic.Int64) {
+	for msg := range messages {
+		n.Add(1)
+		msg.Ack()
+	}
+}
+
+// Who unsubscribes takes nothing back that the others have acked.
+func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	release := sub.Hold()
+	_, end := f.subscribeUntil(sub, typeJSON)
+	other := f.subscribe(sub, typeJSON)
+	release()
+	var n atomic.Int64
+	go ackAll(other, &n)
+	f.sendN(20)
+	testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
+	if got := f.confirmed(); got != 0 {
+		t.Errorf("%d are confirmed that one subscription has not acked", got)
+	}
+	end()
+	f.waitConfirmed(20)
+	if got := sub.Stats().Stream.Connects; got != 1 {
+		t.Errorf("%d connects", got)
+	}
+}
+
+// A subscription that comes back while what it had left is not confirmed yet gets that, and
+// the other one gets no copy of what it has acked.
+func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	release := sub.Hold()
+	_, end := f.subscribeUntil(sub, typeJSON)
+	other := f.subscribe(sub, typeJSON)
+	release()
+	var n atomic.Int64
+	go ackAll(other, &n)
+	f.sendN(20)
+	testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
+	for range 3 {
+		end()
+		var messages <-chan *message.Message
+		messages, end = f.subscribeUntil(sub, typeJSON)
+		f.next(messages).Nack()
+	}
+	end()
+	f.ackN(f.subscribe(sub, typeJSON), 20)
+	f.waitConfirmed(20)
+	if got := n.Load(); got != 20 {
+		t.Errorf("the other one got %d copies", got-20)
+	}
+}
+
+// What ends with the subscriber, or with all subscriptions, is no unsubscribing: what one of
+// them has not acked stays unconfirmed.
+func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
+	for name, closes := range map[string]bool{"Close": true, "contexts": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			sub := f.subscriber(f.config())
+			release := sub.Hold()
+			_, end := f.subscribeUntil(sub, typeJSON)
+			other, endOther := f.subscribeUntil(sub, typeJSON)
+			release()
+			f.sendN(20)
+			f.ackN(other, 20)
+			if !closes {
+				end()
+				endOther()
+				<-time.After(2 * time.Second) // longer than a subscription may take to come back
+			}
+			f.close(sub)
+			if got := f.confirmed(); got != 0 {
+				t.Errorf("%d are confirmed", got)
+			}
+			f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
+			f.waitConfirmed(20)
+		})
+	}
+}
+
+// A file does not confirm a chunk that its subscription has given up unacked, not even when
+// both come again.
+func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
+	sub := f.subscriber(f.config())
+	release := sub.Hold()
+	chunks, end := f.subscribeUntil(sub, string(gateway.EventMessageReceived))
+	files := f.subscribe(sub, string(gateway.EventFileReceived))
+	release()
+	f.send(typeFile, random(250), f.receiver)
+	f.next(chunks)
+	f.waitDelivered(3)
+	go end()
+	f.ackN(files, 1)
+	testkit.Eventually(t, "nothing is open", func() bool { return sub.Stats().InFlight == 0 })
+	for connects := range 3 {
+		received := sub.Stats().Received
+		f.server.CutStreams()
+		testkit.Eventually(t, "all comes again", func() bool {
+			s := sub.Stats()
+			return s.Stream.Connects == int64(connects+2) && s.Received == received+4
+		})
+	}
+	f.nothing(files)
+	if got := f.confirmed(); got != 0 {
+		t.Errorf("%d chunks are confirmed that nobody has acked", got)
+	}
+	f.ackN(f.subscribe(sub, string(gateway.EventMessageReceived)), 3)
+	f.waitConfirmed(3)
+}
+
+// The acks of its chunks do not confirm a file that is on its way.
+func TestChunksDoNotConfirmTheirFile(t *testing.T) {
+	for name, max := range map[string]int{"behind the cap": 1, "in the window": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
+			cfg := f.config()
+			cfg.MaxInFlight = max
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			f.send(typeFile, random(250), f.receiver)
+			f.ackN(messages, 3)
+			file := f.next(messages)
+			if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
+				t.Fatalf("a %s came", got)
+			}
+			f.nothing(messages)
+			if f.confirmed() == 3 {
+				t.Error("the file is confirmed, and nobody has acked it")
+			}
+			_ = sub.Close()                                               // the handler never returns
+			messages = f.subscribe(f.subscriber(cfg), subscriber.AllData) // of another process
+			for file = f.next(messages); file.Metadata.Get(gateway.KeyEventType) != string(gateway.EventFileReceived); file = f.next(messages) {
+				file.Ack()
+			}
+			file.Ack()
+			f.waitConfirmed(3)
+		})
+	}
+}

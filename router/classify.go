@@ -5,8 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"syscall"
+
+	"github.com/eapache/go-resiliency/breaker"
+	"github.com/sony/gobreaker"
+	gobreaker2 "github.com/sony/gobreaker/v2"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks"
@@ -26,7 +31,8 @@ const (
 	// ClassOutage: the other side is down, or refuses everybody. Tried without
 	// limit; no message is to blame.
 	ClassOutage
-	// ClassShutdown: the work was interrupted. The message is returned.
+	// ClassShutdown: the work was interrupted by a shutdown that is under way. The
+	// message is returned.
 	ClassShutdown
 	// ClassRedeliver: this delivery is of no use any more, a new one would be.
 	// The message is returned without another attempt.
@@ -93,14 +99,22 @@ func Outage(err error) error { return WithClass(err, ClassOutage) }
 //  2. [gateway.Refused]: permanent
 //  3. the token endpoint failed, or an intermediary answered instead of the
 //     gateway: outage. That says nothing about a message.
-//  4. a payload address has expired: redeliver. Only a new event has a new one.
-//  5. undecodable, too large for or rejected by the sink: permanent
-//  6. context.Canceled, sink or client closed: shutdown
-//  7. 401, 429, 5xx, network, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification
-//     does not know, a payload of the wrong size, sink unavailable: outage
-//  8. an expired deadline, a network error, a refused, reset or broken
+//  4. a circuit breaker is open: outage. That it is known of Watermill's CircuitBreaker,
+//     gobreaker, go-resiliency, and errors with a method CircuitOpen() bool.
+//  5. a payload address has expired: redeliver. Only a new event has a new one.
+//  6. undecodable, too large for or rejected by the sink: permanent
+//  7. context.Canceled: handler, also in the middle of a request
+//  8. 401, 429, 5xx, network, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification
+//     does not know, a payload of the wrong size, sink unavailable, sink or client closed: outage
+//  9. a network error, also one that is a timeout; a refused, reset or broken
 //     connection: outage
-//  9. anything else: handler
+//
+// 10. anything else, context.DeadlineExceeded included: handler
+//
+// An error does not tell whose context has ended, nor whether a shutdown is under way.
+// That is known where the error passes: a route takes an ended context from its sink
+// for an outage, [Retry] and [PoisonQueue] never blame a handler for what fails after
+// the message's own context has ended or a shutdown has begun.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone
@@ -124,15 +138,76 @@ func Classify(err error) Class {
 			}
 		}
 	}
+	var circuit circuitError
+	if errors.As(err, &circuit) && circuit.CircuitOpen() {
+		return ClassOutage
+	}
 	var decode *gateway.DecodeError
 	if errors.As(err, &decode) {
 		return ClassPermanent
 	}
-	var network net.Error
-	if errors.As(err, &network) {
+	if isNetwork(err) {
 		return ClassOutage
 	}
 	return ClassHandler
+}
+
+// circuitError is what circuit breakers' errors are that tell it, as those of cep21/circuit do.
+type circuitError interface {
+	error
+	CircuitOpen() bool
+}
+
+// classifier is [Config.Classify], which may be nil.
+type classifier func(error) (Class, bool)
+
+// class asks the application, which may know better, and then [Classify].
+func (ask classifier) class(err error) Class {
+	if ask == nil || err == nil || decided(err) {
+		return Classify(err)
+	}
+	if class, ok := ask.safely(err); ok && class > ClassNone && class <= ClassRedeliver {
+		return class
+	}
+	return Classify(err)
+}
+
+// safely calls the application's function. One that panics does not know.
+func (ask classifier) safely(err error) (class Class, ok bool) {
+	defer func() {
+		if recover() != nil {
+			class, ok = ClassNone, false
+		}
+	}()
+	return ask(err)
+}
+
+// decided reports whether the error is one by which the middlewares of this package
+// tell each other what to do.
+func decided(err error) bool {
+	var retried *RetryError
+	var poison *PoisonError
+	var dedup *DedupError
+	return errors.As(err, &retried) || errors.As(err, &poison) || errors.As(err, &dedup) ||
+		errors.Is(err, ErrReserved) || errors.Is(err, ErrStopped) || errors.Is(err, errFilteredReplay)
+}
+
+// isNetwork reports whether err comes from the network. A context's expired deadline
+// says that it is a timeout, as errors of the network do, and is none of them.
+func isNetwork(err error) bool {
+	for _, target := range networkErrors {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	var operation *net.OpError
+	var request *url.Error
+	var lookup *net.DNSError
+	if errors.As(err, &operation) || errors.As(err, &request) || errors.As(err, &lookup) {
+		return true
+	}
+	var other net.Error
+	return errors.As(err, &other) && error(other) != context.DeadlineExceeded
 }
 
 // classes is the table behind [Classify], in the order in which it is read. It
@@ -142,15 +217,23 @@ var classes = []struct {
 	errors []error
 }{
 	{ClassOutage, []error{gateway.ErrToken, gateway.ErrIntermediary}},
+	{ClassOutage, []error{
+		gobreaker.ErrOpenState, gobreaker.ErrTooManyRequests, // also of Watermill's CircuitBreaker
+		gobreaker2.ErrOpenState, gobreaker2.ErrTooManyRequests, breaker.ErrBreakerOpen,
+	}},
 	{ClassRedeliver, []error{gateway.ErrPayloadExpired}},
 	{ClassPermanent, []error{gateway.ErrEventTooLarge, sinks.ErrTooLarge, sinks.ErrRejected}},
-	{ClassShutdown, []error{context.Canceled, sinks.ErrClosed, gateway.ErrClosed}},
+	{ClassHandler, []error{context.Canceled}},
 	{ClassOutage, []error{
 		gateway.ErrUnauthorized, gateway.ErrRateLimited, gateway.ErrUnavailable,
 		gateway.ErrBadResponse, gateway.ErrRedirect, gateway.ErrPayloadTruncated, gateway.ErrPayloadSize,
-		sinks.ErrUnavailable,
-		context.DeadlineExceeded, os.ErrDeadlineExceeded, net.ErrClosed, io.ErrClosedPipe,
-		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
-		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
+		gateway.ErrClosed, sinks.ErrUnavailable, sinks.ErrClosed,
 	}},
+}
+
+// networkErrors are those of a connection. It is never changed.
+var networkErrors = []error{
+	os.ErrDeadlineExceeded, net.ErrClosed, io.ErrClosedPipe,
+	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
+	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
 }

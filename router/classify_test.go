@@ -6,9 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/eapache/go-resiliency/breaker"
+	"github.com/sony/gobreaker"
+	gobreaker2 "github.com/sony/gobreaker/v2"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
@@ -19,6 +24,11 @@ type ownClass struct{ class router.Class }
 
 func (e ownClass) Error() string            { return "own" }
 func (e ownClass) ErrorClass() router.Class { return e.class }
+
+type circuit bool
+
+func (circuit) Error() string       { return "circuit" }
+func (c circuit) CircuitOpen() bool { return bool(c) }
 
 func TestClassify(t *testing.T) {
 	sinkError := func(kind, cause error) error { return sinks.NewError("s", "t", kind, cause) }
@@ -60,6 +70,13 @@ func TestClassify(t *testing.T) {
 		{"403 while others succeed", &gateway.Error{StatusCode: 403, ErrorResponse: true}, router.ClassPermanent},
 		{"403 while nobody succeeds", errors.Join(gateway.ErrForbidden, gateway.ErrUnavailable), router.ClassOutage},
 		{"413 of the service", &gateway.Error{StatusCode: 413, ErrorResponse: true}, router.ClassPermanent},
+		{"open breaker of Watermill's middleware", fmt.Errorf("x: %w", gobreaker.ErrOpenState), router.ClassOutage},
+		{"half-open breaker of Watermill's middleware", gobreaker.ErrTooManyRequests, router.ClassOutage},
+		{"open breaker", gobreaker2.ErrOpenState, router.ClassOutage},
+		{"half-open breaker", gobreaker2.ErrTooManyRequests, router.ClassOutage},
+		{"open breaker of go-resiliency", breaker.ErrBreakerOpen, router.ClassOutage},
+		{"breaker that says open", fmt.Errorf("x: %w", circuit(true)), router.ClassOutage},
+		{"breaker that says closed", circuit(false), router.ClassHandler},
 		{"payload expired", errors.Join(gateway.ErrPayloadExpired, gateway.ErrNotFound), router.ClassRedeliver},
 		{"payload truncated", gateway.ErrPayloadTruncated, router.ClassOutage},
 
@@ -67,13 +84,19 @@ func TestClassify(t *testing.T) {
 		{"sink: rejected", sinkError(sinks.ErrRejected, io.EOF), router.ClassPermanent},
 		{"sink: unavailable", sinkError(sinks.ErrUnavailable, io.EOF), router.ClassOutage},
 		{"sink: inner timeout", sinkError(sinks.ErrUnavailable, context.Canceled), router.ClassOutage},
-		{"sink: closed", sinkError(sinks.ErrClosed, nil), router.ClassShutdown},
+		{"sink: closed", sinkError(sinks.ErrClosed, nil), router.ClassOutage},
 		{"topic without value", fmt.Errorf("%w: %w", sinks.ErrMissingValue, sinks.ErrRejected), router.ClassPermanent},
 
-		{"canceled", context.Canceled, router.ClassShutdown},
-		{"canceled, wrapped", fmt.Errorf("x: %w", context.Canceled), router.ClassShutdown},
-		{"canceled within unavailable", errors.Join(gateway.ErrUnavailable, context.Canceled), router.ClassShutdown},
-		{"deadline", context.DeadlineExceeded, router.ClassOutage},
+		{"client: closed", gateway.ErrClosed, router.ClassOutage},
+		{"canceled", context.Canceled, router.ClassHandler},
+		{"canceled, wrapped", fmt.Errorf("x: %w", context.Canceled), router.ClassHandler},
+		{"canceled within unavailable", errors.Join(gateway.ErrUnavailable, context.Canceled), router.ClassHandler},
+		{"canceled request", &url.Error{Op: "Get", Err: context.Canceled}, router.ClassHandler},
+		{"deadline", context.DeadlineExceeded, router.ClassHandler},
+		{"deadline, wrapped", fmt.Errorf("x: %w", context.DeadlineExceeded), router.ClassHandler},
+		{"deadline within unavailable", errors.Join(context.DeadlineExceeded, gateway.ErrUnavailable), router.ClassOutage},
+		{"request that timed out", &url.Error{Op: "Get", Err: context.DeadlineExceeded}, router.ClassOutage},
+		{"deadline beside a network error", errors.Join(context.DeadlineExceeded, &net.OpError{Op: "dial"}), router.ClassOutage},
 		{"os deadline", os.ErrDeadlineExceeded, router.ClassOutage},
 		{"connection refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, router.ClassOutage},
 		{"reset", fmt.Errorf("x: %w", syscall.ECONNRESET), router.ClassOutage},

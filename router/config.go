@@ -76,6 +76,18 @@ type Config struct {
 	// omitted. It is called by Add. Nil means Poison, Retry, Dedup, Recoverer.
 	Chain func(route string, standard Chain) []message.HandlerMiddleware
 
+	// Classify says what is to be done about an error of a handler, a middleware or a sink
+	// of which the application knows more than [Classify], which decides about all others:
+	// with false, and with [ClassNone]. It is asked first, also about errors that have
+	// a class, with the error as it came, wrapped, so it looks into it with
+	// errors.Is and errors.As. It may be called by several goroutines at once, must not
+	// block, and when it panics it does not know. Nil means that [Classify] decides alone.
+	//
+	// [ClassOutage] of an error that concerns one message only makes that message, and its
+	// route, wait for ever; [ClassPermanent] of an outage empties the source into the
+	// poison queue.
+	Classify func(err error) (class Class, ok bool)
+
 	// Observer is notified of what happens to the messages of all routes. It may be
 	// nil.
 	Observer Observer

@@ -144,8 +144,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	return &Dedup{config: config, logger: logger}, nil
 }
 
-// DedupError is a failure of the store, a panic included. It is a [ClassOutage],
-// unless it is a context error.
+// DedupError is a failure of the store, a panic included. Its class is [ClassOutage].
 type DedupError struct {
 	// Op is "reserve", "commit" or "release".
 	Op  string
@@ -158,13 +157,8 @@ func (e *DedupError) Error() string { return "dedup store: " + e.Op + ": " + e.E
 // Unwrap returns the cause.
 func (e *DedupError) Unwrap() error { return e.Err }
 
-// ErrorClass returns [ClassShutdown] for context.Canceled, else [ClassOutage].
-func (e *DedupError) ErrorClass() Class {
-	if errors.Is(e.Err, context.Canceled) {
-		return ClassShutdown
-	}
-	return ClassOutage
-}
+// ErrorClass returns [ClassOutage].
+func (e *DedupError) ErrorClass() Class { return ClassOutage }
 
 type dedupIDKey struct{}
 

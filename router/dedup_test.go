@@ -228,8 +228,8 @@ func TestDedupStoreDown(t *testing.T) {
 
 	h = newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: &faultyStore{DedupStore: newStore(t, 0), reserve: context.Canceled}}}).Middleware(counting(&calls, nil))
 	_, err = h(farmMessage("1", "e", "c", "p"))
-	if got := router.Classify(err); got != router.ClassShutdown {
-		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassShutdown)
+	if got := router.Classify(err); got != router.ClassOutage {
+		t.Errorf("router.Classify(err) = %v, want %v: the message's own context goes on", got, router.ClassOutage)
 	}
 
 	// The message is held by now; failing it would make the duplicate.

@@ -16,6 +16,10 @@ import (
 // delivery is what the parts of the chain tell each other about one message. It
 // hangs in the message's context. One goroutine at a time uses it.
 type delivery struct {
+	// ctx is the context that the message came with, whatever middlewares and handlers
+	// make of it.
+	ctx context.Context
+
 	key    Key
 	hasKey bool
 	// touched: the sink took the message in this attempt, so success means that
@@ -112,6 +116,34 @@ func (c *deliveryContext) Value(key any) any {
 		return &c.delivery.value
 	}
 	if value := c.names.Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
+
+// publishing returns the context in which a message is published that was made in ctx:
+// it has the values of ctx and of base, and ends when the delivery does. The context of
+// a handler may have ended when the handler has returned: Watermill's Timeout, say, ends
+// it then. base is the delivery's context, or what publishing made of it.
+func (d *delivery) publishing(base, ctx context.Context) context.Context {
+	if ctx == context.Background() {
+		return base
+	}
+	if ctx.Done() == d.ctx.Done() && ctx.Value(deliveryKey{}) == d {
+		return ctx
+	}
+	// Without WithoutCancel, context.Cause would tell why the handler's ended.
+	return &publishContext{Context: base, values: context.WithoutCancel(ctx)}
+}
+
+// publishContext has the values of another context in front of its own.
+type publishContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *publishContext) Value(key any) any {
+	if value := c.values.Value(key); value != nil {
 		return value
 	}
 	return c.Context.Value(key)

@@ -10,8 +10,9 @@
 //
 // # What happens to a failure
 //
-// [Classify] alone decides, and an error may decide for itself ([Permanent],
-// [Outage], [WithClass], or a method ErrorClass):
+// [Classify] alone decides. An error may decide for itself ([Permanent],
+// [Outage], [WithClass], or a method ErrorClass), and the application for errors of
+// others ([Config.Classify]):
 //
 //   - [ClassPermanent]: to the poison queue at once.
 //   - [ClassHandler]: tried [RetrySettings.MaxAttempts] times, then to the poison queue.
@@ -20,6 +21,10 @@
 //     delivers the message again, perhaps in the next run. Never to the poison queue.
 //
 // When the poison queue cannot take a message, the message is returned too.
+//
+// A handler may give its message a context of its own, or have middlewares do so, and end
+// it: that is a matter of the handler. Its results are published in the context of the
+// delivery, with the values of the handler's.
 //
 // # Delivery
 //

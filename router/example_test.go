@@ -116,9 +116,63 @@ func ExampleClassify() {
 	// Output:
 	// permanent
 	// outage
-	// shutdown
+	// handler
 	// handler
 	// permanent
+}
+
+// What the application knows better: which errors of a library mean that something is down.
+func ExampleConfig_classify() {
+	errStationOffline := errors.New("weather station offline")
+	classify := func(err error) (router.Class, bool) {
+		return router.ClassOutage, errors.Is(err, errStationOffline)
+	}
+
+	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	broker := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	received, err := broker.Subscribe(context.Background(), "weather")
+	if err != nil {
+		log.Fatal(err)
+	}
+	sink := sinks.FromPublisher("broker", broker)
+	r, err := router.New(router.Config{
+		Poison:   sink,
+		Classify: classify,
+		Retry:    router.RetrySettings{MaxAttempts: 2, MaxBackoff: time.Second},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	attempts := 0
+	err = r.Add(router.Route{
+		Name: "weather", From: source, Topic: "fields", To: sink, ToTopic: "weather",
+		Transform: func(msg *message.Message) ([]*message.Message, error) {
+			if attempts++; attempts <= 3 {
+				return nil, fmt.Errorf("asking for rain: %w", errStationOffline)
+			}
+			return []*message.Message{msg}, nil
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-r.Running()
+
+	if err := source.Publish("fields", message.NewMessage("1", []byte("field 7"))); err != nil {
+		log.Fatal(err)
+	}
+	got := <-received
+	fmt.Println(string(got.Payload), "after", attempts, "attempts")
+	got.Ack()
+
+	stop()
+	fmt.Println(<-result)
+	// Output:
+	// field 7 after 4 attempts
+	// <nil>
 }
 
 // An error that a handler returns on the grounds of its own knowledge.

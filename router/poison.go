@@ -97,13 +97,20 @@ type PoisonConfig struct {
 	// MaxInlinePayload is the largest payload in bytes that is fetched into a
 	// message that does not have it yet, see [Config.MaxInlinePayload].
 	MaxInlinePayload int64 `yaml:"-"`
-	// Stop, when closed, ends the pause after a failed publish. The Router sets it.
+	// Stop, when closed, tells that a shutdown is under way: it ends the pause after a
+	// failed publish, and what a handler fails with from then on is no verdict. The Router
+	// sets it.
 	Stop <-chan struct{} `yaml:"-"`
+	// Classify is [Config.Classify]. Nil means [Classify] alone.
+	Classify func(error) (Class, bool) `yaml:"-"`
 	// Name is the route's name. The Router sets it; used alone, empty means the
 	// name of Watermill's handler.
 	Name string `yaml:"-"`
 	// Observer is notified of poisoned messages. It may be nil.
 	Observer Observer `yaml:"-"`
+
+	// stopping tells that a shutdown has begun, perhaps a moment before Stop does.
+	stopping func() bool
 }
 
 // WithDefaults returns the configuration with the defaults filled in.
@@ -140,7 +147,9 @@ func (c PoisonConfig) Validate() error {
 // message is then acknowledged.
 //
 // It only stores [ClassPermanent] and [ClassHandler], and nothing once the
-// message's context has ended: an interrupted handler may fail with any error.
+// message's own context has ended: an interrupted handler may fail with any error. For the
+// same reason it does not store what a handler fails with after Stop was closed, unless
+// [Retry] found before that that it fails every time.
 // Any other error is returned, and so is the error of a message that the queue does not
 // accept, joined with a [*PoisonError]. The message then
 // stays open.
@@ -213,18 +222,40 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if err == nil {
 			return out, nil
 		}
-		class := Classify(err)
-		if class != ClassPermanent && class != ClassHandler {
+		class := classifier(p.config.Classify).class(err)
+		var retried *RetryError
+		switch {
+		case class != ClassPermanent && class != ClassHandler:
+			if Classify(err) != class {
+				err = WithClass(err, class) // for who is further out
+			}
 			return nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, WithClass(err, ClassShutdown)
+		case ctx.Err() != nil, class == ClassHandler && p.stopping() && !errors.As(err, &retried):
+			return nil, WithClass(err, p.ended())
 		}
 		if failure := p.store(ctx, msg, class, err); failure != nil {
 			return nil, failure
 		}
 		return nil, nil
 	}
+}
+
+// stopping reports whether a shutdown is under way.
+func (p *PoisonQueue) stopping() bool {
+	select {
+	case <-p.config.Stop:
+		return true
+	default:
+		return p.config.stopping != nil && p.config.stopping()
+	}
+}
+
+// ended is the class of what failed when the message's time was over.
+func (p *PoisonQueue) ended() Class {
+	if p.stopping() {
+		return ClassShutdown
+	}
+	return ClassRedeliver
 }
 
 // store publishes the message to the queue. When that fails it returns after a
@@ -309,8 +340,11 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error 
 func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Message, class Class, failure *PoisonError, fields watermill.LogFields) error {
 	text := RedactError(failure, msg)
 	switch verdict := Classify(failure.Err); {
-	case verdict == ClassRedeliver, verdict == ClassShutdown && ctx.Err() != nil:
+	case verdict == ClassRedeliver, ctx.Err() != nil && errors.Is(failure.Err, ctx.Err()):
 		// The payload is no longer available; a redelivery brings it.
+		if verdict != ClassRedeliver {
+			verdict = p.ended()
+		}
 		fields["error"] = text
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)

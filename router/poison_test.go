@@ -190,8 +190,8 @@ func TestPoisonNothingAfterContextEnd(t *testing.T) {
 			return nil, failure
 		})
 		_, err := h(message.NewMessageWithContext(ctx, "1", nil))
-		if got := router.Classify(err); got != router.ClassShutdown {
-			t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassShutdown)
+		if got := router.Classify(err); got != router.ClassRedeliver {
+			t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassRedeliver)
 		}
 		store.wantStored(t, 0)
 	}

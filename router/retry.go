@@ -56,10 +56,15 @@ type RetryConfig struct {
 	// is called before every attempt and must not block. Nil means that only time ends
 	// the wait. A Router sets it to that of the route's sink; see [sinks.Recovering].
 	Recovered func() <-chan struct{}
+	// Classify is [Config.Classify]. Nil means [Classify] alone.
+	Classify func(error) (Class, bool)
 	// Name identifies the route in logs and events. A Router sets it to the route's name.
 	Name string
 	// Observer is notified of retries and outages. It may be nil.
 	Observer Observer
+
+	// stopping tells that a shutdown has begun, perhaps a moment before Stop does.
+	stopping func() bool
 }
 
 // WithDefaults returns the settings with the defaults filled in.
@@ -91,8 +96,8 @@ func (c RetrySettings) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Retry is the middleware that retries. [Classify] determines what is retried how
-// often:
+// Retry is the middleware that retries. [Classify], and before it RetryConfig.Classify,
+// determines what is retried how often:
 //
 //   - permanent and redeliver: never
 //   - handler: MaxAttempts times in all, each message with its own waits
@@ -105,13 +110,13 @@ func (c RetrySettings) Validate() error {
 //     hour, because nothing is visibly down. A message that an
 //     intermediary refuses three times over five minutes, while others pass, is
 //     permanent: [ErrRefusedInBetween].
-//   - shutdown: not if the message's context has ended or Stop is closed; any other
-//     interruption is retried without limit.
+//   - shutdown, of an error that says so itself: until it succeeds, too.
 //
-// The returned error is a [*RetryError]. If the message's context has ended or Stop
-// is closed, its class is never [ClassHandler] or [ClassOutage] but
-// [ClassShutdown], because the outcome for the message is
-// unknown.
+// Once Stop is closed or the message's own context has ended, nothing is retried: what
+// failed then may have been interrupted. The class of the returned error, a [*RetryError],
+// is then [ClassShutdown] if Stop is closed, else [ClassRedeliver], and never
+// [ClassHandler] or [ClassOutage]. A context that has ended and that a middleware or
+// handler further in has made for itself means nothing of that kind: the handler failed.
 //
 // A handler that does not return is waited for. Panics of the handler count as
 // failures of the handler.
@@ -156,7 +161,7 @@ type RetryError struct {
 
 // Error tells the number of attempts and the last failure.
 func (e *RetryError) Error() string {
-	if e.Attempts == 1 {
+	if e.Attempts <= 1 {
 		return e.Err.Error()
 	}
 	return fmt.Sprintf("after %d attempts: %s", e.Attempts, e.Err)
@@ -298,20 +303,25 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 	if t.first.IsZero() {
 		t.first = t.last
 	}
-	class := Classify(err)
+	class := classifier(t.config.Classify).class(err)
 	if class == ClassOutage && t.between.final(t.gate, err, t.last) {
 		class, err = ClassPermanent, fmt.Errorf("%w: %w", ErrRefusedInBetween, err)
 	}
-	if class != ClassOutage || errors.Is(err, ErrReserved) {
+	// What is cut short says nothing about the sink.
+	interrupted := t.stopping() || t.ctx.Err() != nil && errors.Is(err, t.ctx.Err())
+	if class != ClassOutage || errors.Is(err, ErrReserved) || interrupted {
 		t.gate.passed(probe)
 	}
 
 	var delay time.Duration
-	switch class {
-	case ClassPermanent, ClassRedeliver:
+	switch {
+	case class == ClassPermanent, class == ClassRedeliver:
 		t.others++
 		return t.giveUp(class, err)
-	case ClassOutage:
+	case interrupted:
+		t.others++
+		return t.interrupted(err)
+	case class == ClassOutage:
 		t.others++
 		if errors.Is(err, ErrReserved) {
 			delay = reservedPolicy.Delay(t.others - 1)
@@ -334,16 +344,13 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 		if !closed {
 			delay = t.policy.Delay(t.others - 1)
 		}
-	case ClassShutdown:
+	case class == ClassShutdown:
 		t.others++
 		delay = t.policy.Delay(t.others - 1)
 	default:
 		class = ClassHandler
 		t.failures++
-		if t.failures >= t.config.MaxAttempts {
-			if t.ctx.Err() != nil {
-				return t.interrupted(err)
-			}
+		if t.failures >= t.config.MaxAttempts && !t.ended() {
 			return t.giveUp(class, err)
 		}
 		delay = t.policy.Delay(t.failures - 1)
@@ -439,14 +446,16 @@ func (t *retrying) pause(d time.Duration) bool {
 	}
 }
 
-func (t *retrying) ended() bool {
+// ended reports whether the message cannot be tried again.
+func (t *retrying) ended() bool { return t.ctx.Err() != nil || t.stopping() }
+
+// stopping reports whether a shutdown is under way.
+func (r *Retry) stopping() bool {
 	select {
-	case <-t.ctx.Done():
-		return true
-	case <-t.config.Stop:
+	case <-r.config.Stop:
 		return true
 	default:
-		return false
+		return r.config.stopping != nil && r.config.stopping()
 	}
 }
 
@@ -454,11 +463,18 @@ func (t *retrying) giveUp(class Class, err error) error {
 	return &RetryError{Attempts: t.failures + t.others, First: t.first, Last: t.last, Class: class, Err: err}
 }
 
+// errMessageEnded is the reason of messages whose own context has ended without a
+// shutdown: their subscriber has given them up, or a middleware around Retry has a limit.
+var errMessageEnded = errors.New("the message's context has ended")
+
 // interrupted is the error of a message that might have been tried again, had
 // its context not ended or the Router not stopped.
 func (t *retrying) interrupted(err error) error {
-	cause := context.Cause(t.ctx)
-	if cause == nil {
+	class, cause := ClassShutdown, context.Cause(t.ctx)
+	switch {
+	case !t.stopping():
+		class, cause = ClassRedeliver, fmt.Errorf("%w: %w", errMessageEnded, cause)
+	case cause == nil:
 		cause = ErrStopped
 	}
 	if err == nil {
@@ -466,5 +482,5 @@ func (t *retrying) interrupted(err error) error {
 	} else {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return t.giveUp(ClassShutdown, err)
+	return t.giveUp(class, err)
 }

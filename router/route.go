@@ -108,6 +108,7 @@ type route struct {
 	payloads *payloads
 	health   *health
 	retry    *Retry
+	classify classifier
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
 	done     func() // called when a message is acked or nacked
@@ -143,6 +144,7 @@ func (rt *route) handle(names *names, msg *message.Message) {
 // process takes a message through the chain, with ctx as its context, and reports
 // the outcome. After an error, which is safe to log, the caller nacks the message.
 func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
+	ctx.delivery.ctx = ctx
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
@@ -177,7 +179,7 @@ func (rt *route) protected(msg *message.Message) (out []*message.Message, err er
 // returned reports that a message is returned to its source, and returns its error
 // as text that is safe to log.
 func (rt *route) returned(ctx context.Context, msg *message.Message, err error) error {
-	class := Classify(err)
+	class := rt.classify.class(err)
 	text := RedactError(err, msg)
 	fields := watermill.LogFields{"message_uuid": msg.UUID, "class": class.String(), "error": text}
 	if class == ClassShutdown {
@@ -222,8 +224,9 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		if d.value.SentAt.IsZero() {
 			d.value.SentAt = time.Now()
 		}
-		ctx := msg.Context()
+		handling := msg.Context()
 		out, err := next(msg)
+		msg.SetContext(handling) // what a handler makes of it is the handler's
 		if err != nil {
 			return nil, err
 		}
@@ -237,6 +240,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			return nil, ErrNoSink
 		}
 
+		ctx := d.publishing(d.ctx, handling)
 		// One message is the rule, and costs no allocation.
 		var oneMessage [1]*message.Message
 		var oneTopic [1]string
@@ -324,8 +328,8 @@ func (rt *route) send(ctx context.Context, d *delivery, topic string, messages [
 }
 
 // sinkError makes an outage of an error that says nothing about its class: a
-// sink that fails for reasons of its own must not empty the stream into the
-// poison queue.
+// sink that fails for reasons of its own, or takes too long, must not empty the stream
+// into the poison queue.
 func sinkError(err error) error {
 	if err == nil {
 		return nil
@@ -339,9 +343,7 @@ func sinkError(err error) error {
 
 // prepare makes the i-th message ready for the sink.
 func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i int) {
-	if m.Context() == context.Background() {
-		m.SetContext(ctx)
-	}
+	m.SetContext(d.publishing(ctx, m.Context()))
 	if m.Metadata == nil {
 		m.Metadata = make(message.Metadata)
 	}

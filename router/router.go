@@ -91,6 +91,7 @@ type Router struct {
 	started bool
 	closed  bool
 
+	ending  atomic.Value  // holds the Done channel of Run's context
 	stop    chan struct{} // closed when Close begins: no more intake, no more waits
 	release chan struct{} // closed when the messages in flight are done
 	abandon chan struct{} // closed at the end of Close
@@ -159,7 +160,8 @@ func (r *Router) Add(config Route) error {
 		health: &health{
 			name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now(), failingAfter: uint64(r.config.FailingAfter),
 		},
-		logger: r.logger.With(watermill.LogFields{"route": config.Name}),
+		classify: r.config.Classify,
+		logger:   r.logger.With(watermill.LogFields{"route": config.Name}),
 	}
 	rt.done = func() {
 		if rt.health.inFlight.Add(-1) == 0 {
@@ -205,14 +207,15 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
 		Publisher: r.config.Poison, Topic: r.config.PoisonTopic, Timeout: r.config.PoisonTimeout,
 		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
-		Stop: r.stop, Name: rt.Name, Observer: rt.health,
+		Stop: r.stop, stopping: r.stopping, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
 		return nil, err
 	}
 	rt.retry, err = NewRetry(RetryConfig{
 		RetrySettings: r.config.Retry,
-		Stop:          r.stop, Recovered: sinks.RecoveredFunc(rt.To), Name: rt.Name, Observer: rt.health,
+		Stop:          r.stop, stopping: r.stopping, Recovered: sinks.RecoveredFunc(rt.To),
+		Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
 		return nil, err
@@ -308,6 +311,7 @@ func (r *Router) start(ctx context.Context) error {
 	case len(r.routes) == 0:
 		return ErrNoRoutes
 	}
+	r.ending.Store(ctx.Done())
 	subscriptions, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.pending.Store(int64(len(r.routes)))
 	ready := make(chan struct{})
@@ -338,6 +342,18 @@ func (r *Router) start(ctx context.Context) error {
 // Running returns a channel that is closed when Run has tried to subscribe every
 // route once. Health reports the results.
 func (r *Router) Running() <-chan struct{} { return r.running }
+
+// stopping reports whether a shutdown is under way. It is as soon as Run's context has
+// ended: a handler that uses that context too may be faster than Close.
+func (r *Router) stopping() bool {
+	ending, _ := r.ending.Load().(<-chan struct{})
+	select {
+	case <-ending:
+		return true
+	default:
+		return false
+	}
+}
 
 // drainTimeout is the part of CloseTimeout for messages in flight. The rest is
 // for confirmations and for closing.

@@ -1263,7 +1263,7 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 func TestHealthCountsRetriesByClass(t *testing.T) {
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	route := farmRoute(from, to)
-	failures := []error{errHandler, router.Outage(errHandler), router.Outage(errHandler), context.Canceled}
+	failures := []error{errHandler, router.Outage(errHandler), router.Outage(errHandler), router.WithClass(errHandler, router.ClassShutdown)}
 	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		if len(failures) > 0 {
 			err := failures[0]

@@ -13,7 +13,7 @@ import (
 const (
 	// A download is slow if it has run for slowAfter at less than slowRate bytes per
 	// second. It goes on, but counts for no slot of the others.
-	slowAfter = time.Second
+	slowAfter = 250 * time.Millisecond
 	slowRate  = 64 << 10
 	// A download is abandoned, and retried later, if it has run for hopelessAfter at less
 	// than hopelessRate.
@@ -29,10 +29,11 @@ const (
 	// end.
 	probeDownloads = 2 * time.Second
 	// A download that has received nothing is abandoned if another one of its host, started
-	// later, took less than a stallFactor-th of the time, and after silentAfter if the host
-	// has served others.
-	stallFactor = 8
-	silentAfter = 3 * time.Second
+	// later, took less than a stallFactor-th of it, and of stalledAfter, and after
+	// silentAfter if the host has served others.
+	stallFactor  = 8
+	stalledAfter = time.Second
+	silentAfter  = 3 * time.Second
 	// hostDownAfter is how many failures in a row are the host's.
 	hostDownAfter = 3
 )
@@ -183,25 +184,36 @@ func (q *downloadQueue) next(now time.Time) *download {
 	return j
 }
 
-// firstFair returns the download in ready that is next: the first one, unless its host is
-// failing and has half of the slots already, and there is one of another host.
+// firstFair returns the download in ready that is next: the first one, unless its tenant or
+// its host has its share of the slots already and there is one of another that has not. The
+// share is half of the slots: what ails one payload may ail all of its tenant or host.
 func (q *downloadQueue) firstFair(now time.Time, first *download) *download {
-	h := first.host
-	if h.failures < hostDownAfter {
-		return first
-	}
-	running := 0
+	tenants, hosts := make(map[string]int), make(map[*downloadHost]int) // slots
 	for _, j := range q.running {
-		if j.host == h && !j.slow(now) {
-			running++
+		if !j.blocked.Load() && !j.slow(now) {
+			tenants[j.d.tenant]++
+			hosts[j.host]++
 		}
 	}
-	if running < max(1, q.slots/2) {
+	share := max(1, q.slots/2)
+	crowding := func(j *download) (n int) {
+		if hosts[j.host] >= share {
+			n++
+		}
+		if tenants[j.d.tenant] >= share {
+			n += 2
+		}
+		return n
+	}
+	best := crowding(first)
+	if best == 0 {
 		return first
 	}
 	for place := range q.ready.All() {
-		if j := place.Item; j.host != h && place.DueBy(now) && (first.host == h || place.Before(&first.place)) {
-			first = j
+		if j := place.Item; place.DueBy(now) {
+			if n := crowding(j); n < best || n == best && place.Before(&first.place) {
+				first, best = j, n
+			}
 		}
 	}
 	return first
@@ -236,7 +248,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			q.retryHost(now, j.host)
 		}
 		j.host.failures = 0
-		took := max(now.Sub(j.started), slowAfter/stallFactor)
+		took := max(now.Sub(j.started), stalledAfter/stallFactor)
 		j.host.took = took
 		for _, other := range q.running {
 			if other.host == j.host && other.bytes.Load() == 0 && !other.blocked.Load() && now.Sub(other.started) > stallFactor*took {
@@ -299,7 +311,7 @@ func (q *downloadQueue) refreshed(now time.Time, j *download) {
 
 // retryHost makes the downloads of a host due that wait for their backoff.
 func (q *downloadQueue) retryHost(now time.Time, h *downloadHost) {
-	for place := range q.failing.All() {
+	for _, place := range slices.Collect(q.failing.All()) {
 		if place.Item.host == h {
 			q.put(place.Item, now)
 		}
@@ -346,11 +358,11 @@ func (q *downloadQueue) wake(now time.Time) (at time.Time) {
 		case !first.DueBy(now):
 			earliest(first.At())
 		default: // until one that runs turns out to be slow
-			earliest(now.Add(slowAfter / 4))
+			earliest(now.Add(slowAfter / 2))
 		}
 	}
 	if len(q.running) > 0 { // until one turns out to be hopeless
-		earliest(now.Add(slowAfter))
+		earliest(now.Add(time.Second))
 	}
 	return at
 }

@@ -43,8 +43,10 @@ func newDownloadWorld(t *testing.T, slots int) *downloadWorld {
 	return w
 }
 
-func (w *downloadWorld) add(host string) *download {
-	d := &delivery{event: &gateway.MessageReceived{}, payload: newPayload("https://"+host+"/1", -1)}
+func (w *downloadWorld) add(host string) *download { return w.addOf("tenant", host) }
+
+func (w *downloadWorld) addOf(tenant, host string) *download {
+	d := &delivery{tenant: tenant, event: &gateway.MessageReceived{}, payload: newPayload("https://"+host+"/1", -1)}
 	j := w.q.add(w.now, d, host, false)
 	w.added[j] = w.now
 	return j
@@ -152,6 +154,37 @@ func TestDownloadsThatFailLeaveTheOthersTheirSlots(t *testing.T) {
 }
 
 // A host that is down with a thousand payloads leaves another host half of the slots.
+// A tenant or a host none of whose payloads come, however many there are, keeps the others
+// waiting at no time.
+func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {
+	for name, sick := range map[string]struct{ tenant, host string }{"tenant": {"sick", "host"}, "host": {"tenant", "sick"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newDownloadWorld(t, 8)
+			broken := map[*download]bool{}
+			w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+				if broken[j] {
+					return downloadFailed, 30 * time.Second, 0
+				}
+				return downloadOK, 50 * time.Millisecond, 1 << 20
+			}
+			for range 40 {
+				broken[w.addOf(sick.tenant, sick.host)] = true
+			}
+			const healthy = 20 * 40
+			for i := range healthy {
+				w.at(w.now.Add(time.Duration(i)*25*time.Millisecond), func() {
+					w.addOf("tenant", "host")
+					broken[w.addOf(sick.tenant, sick.host)] = true
+				})
+			}
+			w.run(21 * time.Second)
+			if w.ok != healthy || w.slowest > 400*time.Millisecond {
+				t.Errorf("%d of %d downloaded, the slowest after %v", w.ok, healthy, w.slowest)
+			}
+		})
+	}
+}
+
 func TestHostThatIsDown(t *testing.T) {
 	w := newDownloadWorld(t, 8)
 	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {

@@ -65,8 +65,9 @@ type PayloadConfig struct {
 	// ClaimCheckFrom is the size in bytes from which a payload goes to the claim
 	// check. Default 1 MiB. Payloads of unknown size go there too.
 	ClaimCheckFrom int64 `yaml:"-"`
-	// MaxDownloads is how many payloads are downloaded at the same time. Half as many
-	// failed before or are slow, and do not count. Default 8.
+	// MaxDownloads is how many payloads are downloaded at the same time. Half as many that
+	// failed before, and those that are slow, do not count. While others wait, one tenant
+	// and one payload host get half of them. Default 8.
 	MaxDownloads int `yaml:"max_downloads"`
 	// Retry is the backoff between attempts to download a payload. Default
 	// 250 ms, doubling up to 4 s.

@@ -67,8 +67,8 @@ func (q *Queue[T]) Due(now time.Time) *Entry[T] {
 	return nil
 }
 
-// All returns every entry, in no particular order. The queue may be changed meanwhile.
-func (q *Queue[T]) All() iter.Seq[*Entry[T]] { return slices.Values(slices.Clone(q.entries)) }
+// All returns every entry, in no particular order. The queue must not be changed meanwhile.
+func (q *Queue[T]) All() iter.Seq[*Entry[T]] { return slices.Values(q.entries) }
 
 // DueBy reports whether e is due by now.
 func (e *Entry[T]) DueBy(now time.Time) bool { return !e.at.After(now) }

@@ -127,23 +127,26 @@ apidiff: ## List incompatible changes of the Go API since BASE; each needs an en
 	$(APIDIFF) -m -incompatible "$$dir/api" github.com/agrimill/agrimill >"$$dir/changes" 2> >(grep -v '^Ignoring internal' >&2); \
 	$(GO) run ./internal/tool/apicheck CHANGELOG.md <"$$dir/changes"
 
-# `go test -list` prints the targets of a package and then its "ok" line, so
-# every target is paired with the package that follows it. A target runs in
-# rounds of a number of inputs until its time is over: go test may report the end
-# of a time it was given as a failure of the target. Targets whose inputs are
-# requests (FuzzHTTP...) have smaller rounds.
+# Each package with targets is built once. A target runs in rounds of a number of inputs until
+# its time is over: a run that is given a time may report its end as a failure. Targets whose
+# inputs are requests (FuzzHTTP...) have smaller rounds. What fails is kept in testdata/fuzz.
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
-	@$(GO) test -race -list '^Fuzz' ./... \
-	| awk '/^Fuzz/ {name[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, name[i]; n = 0}' \
-	| while read -r pkg target; do \
-		echo "fuzz $$pkg $$target"; \
-		end=$$((SECONDS + $(FUZZSECONDS))); \
-		case $$target in FuzzHTTP*) round=2000x;; *) round=20000x;; esac; \
-		while [ $$SECONDS -lt $$end ]; do \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $$round -fuzzminimizetime 1s "$$pkg" </dev/null; \
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; cache="$$($(GO) env GOCACHE)/fuzz"; \
+	declaration='^func Fuzz[A-Za-z0-9]+'; \
+	grep -rlE "$$declaration" --include='*_test.go' . | xargs -n 1 dirname | sort -u >"$$dir/packages"; \
+	while read -r pkg; do \
+		$(GO) test -c -fuzz . -o "$$dir/fuzz.test" "$$pkg"; \
+		for target in $$(grep -hoE "$$declaration" "$$pkg"/*_test.go | cut -d ' ' -f 2); do \
+			echo "fuzz $$pkg $$target"; \
+			case $$target in FuzzHTTP*) round=500x;; *) round=5000x;; esac; \
+			end=$$((SECONDS + $(FUZZSECONDS))); \
+			while [ $$SECONDS -lt $$end ]; do \
+				(cd "$$pkg" && "$$dir/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $$round \
+					-test.fuzzminimizetime 1s -test.fuzzcachedir "$$cache/$${pkg#./}") </dev/null; \
+			done; \
 		done; \
-	done
+	done <"$$dir/packages"
 
 .PHONY: stress
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)

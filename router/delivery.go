@@ -37,6 +37,9 @@ type delivery struct {
 	lazy   *located
 	stored map[string]*located
 
+	// once has what Once remembers; nil if nothing asked.
+	once map[any]any
+
 	// value is what the subscriber tells, and SentAt: when the first attempt began.
 	// The publisher to the gateway finds it in the message's context, perhaps still
 	// in an attempt that was abandoned, so it is set once.

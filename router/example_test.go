@@ -434,3 +434,17 @@ func ExampleRedactError() {
 	fmt.Println(router.RedactError(err, nil))
 	// Output: GET https://store.example/p/17?…: 403
 }
+
+// What takes long is done once for a message, however often it is retried.
+func ExampleOnce() {
+	type digestKey struct{}
+	digest := func(msg *message.Message) (int, error) {
+		return router.Once(msg, digestKey{}, func() (int, error) { return len(msg.Payload), nil })
+	}
+	route := router.Route{Name: "small payloads", Select: func(msg *message.Message) (bool, error) {
+		n, err := digest(msg)
+		return n < 100, err
+	}}
+	fmt.Println(route.Select(message.NewMessage("1", []byte("a picture"))))
+	// Output: true <nil>
+}

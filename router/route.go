@@ -36,6 +36,10 @@ type Route struct {
 	// Filter reports whether the route accepts the message; others are
 	// acknowledged and counted. It must not modify the message. Nil accepts all.
 	Filter func(msg *message.Message) bool
+	// Select is a Filter that reads the payload, and may fail to get it: an error is handled by
+	// its class, see [Classify]. It is asked after Filter, in every attempt; see [Once]. Package
+	// router/farm has one for farm data. Nil accepts all.
+	Select func(msg *message.Message) (bool, error)
 	// Transform turns the received message into the messages to be published. It
 	// receives a copy that it may modify and return (the payload's bytes are shared:
 	// replace them, do not write to them), and the returned messages belong to
@@ -44,7 +48,7 @@ type Route struct {
 	// out. An error is handled by its class, see [Classify]; undecodable data is
 	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
-	// Middleware runs innermost, around Filter and Transform, once per attempt
+	// Middleware runs innermost, around Filter, Select and Transform, once per attempt
 	// and not for duplicates, the first one outermost. It sees the messages that
 	// will be published and may modify them.
 	Middleware []message.HandlerMiddleware
@@ -194,17 +198,31 @@ func (rt *route) returned(ctx context.Context, msg *message.Message, err error) 
 // transform is the innermost handler: it returns what is to be published.
 func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 	if rt.Filter != nil && !rt.Filter(msg) {
-		d := deliveryOf(msg)
-		d.filtered = true
-		if d.replayed {
-			return nil, errFilteredReplay
+		return rt.filteredOut(msg)
+	}
+	if rt.Select != nil {
+		selected, err := rt.Select(msg)
+		if err != nil {
+			return nil, err
 		}
-		return nil, nil
+		if !selected {
+			return rt.filteredOut(msg)
+		}
 	}
 	if rt.Transform == nil {
 		return []*message.Message{outgoing(msg)}, nil
 	}
 	return rt.Transform(msg.CopyWithContext())
+}
+
+// filteredOut ends a message that the route does not accept.
+func (rt *route) filteredOut(msg *message.Message) ([]*message.Message, error) {
+	d := deliveryOf(msg)
+	d.filtered = true
+	if d.replayed {
+		return nil, errFilteredReplay
+	}
+	return nil, nil
 }
 
 // outgoing is a copy that nobody waits for: unlike message.Copy, without the

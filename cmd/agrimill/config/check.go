@@ -19,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -528,7 +529,19 @@ func (k *checker) filter(path string, r Route) {
 			}
 		}
 	}
+	if f.Farm != nil {
+		k.report(join(path, "farm"), *f.Farm, f.Farm.Validate())
+	}
+	transform := strings.TrimSuffix(path, "filter") + "transform"
+	k.report(transform, r.Transform, r.Transform.Validate())
 	topic := r.From.Gateway
+	if gateway.EventType(topic).Known() {
+		for key, used := range map[string]bool{join(path, "farm"): f.Farm != nil, transform: r.Transform != farm.TransformConfig{}} {
+			if used {
+				k.fail(key, "never applies: an event "+topic+" has no farm data", "remove it, or use from: {gateway: all}")
+			}
+		}
+	}
 	isType := topic != "" && topic != FromAll && topic != FromEverything && !gateway.EventType(topic).Known()
 	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, topic) }) {
 		k.fail(join(path, "type"), "matches nothing: the route receives only "+topic, "remove the filter, or use from: {gateway: all}")

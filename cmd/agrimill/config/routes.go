@@ -2,6 +2,7 @@ package config
 
 import (
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router/farm"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
 	"github.com/agrimill/agrimill/subscriber"
@@ -16,6 +17,8 @@ type Route struct {
 	From From `yaml:"from" required:"true"`
 	// Filter selects the messages to move. Others are confirmed and dropped.
 	Filter Filter `yaml:"filter"`
+	// Transform decodes farm data (TaskData, EFDI). What cannot be read passes as it is.
+	Transform farm.TransformConfig `yaml:"transform"`
 	// To is where they go.
 	To To `yaml:"to" required:"true"`
 }
@@ -90,9 +93,11 @@ type Filter struct {
 	Endpoint []string `yaml:"endpoint"`
 	// Filename lists file names, e.g. *.zip; case does not matter.
 	Filename []string `yaml:"filename"`
+	// Farm selects by what is in the payload: machines, tasks, fields, values, times, places.
+	Farm *farm.FilterConfig `yaml:"farm"`
 }
 
-// Empty reports whether every message matches.
+// Empty reports whether every message matches, as far as its metadata tells: Farm may still say no.
 func (f Filter) Empty() bool {
 	return len(f.Type)+len(f.Tenant)+len(f.Endpoint)+len(f.Filename) == 0
 }

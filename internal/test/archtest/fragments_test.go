@@ -27,6 +27,7 @@ var fragmentImports = map[string]string{
 	"claimcheck":  module + "/sinks/claimcheck",
 	"content":     module + "/farmdata/content",
 	"efdi":        module + "/farmdata/efdi",
+	"farm":        module + "/router/farm",
 	"farmdata":    module + "/farmdata",
 	"gateway":     module + "/gateway",
 	"gatewaytest": module + "/gateway/gatewaytest",

@@ -49,7 +49,7 @@ func TestImportDirection(t *testing.T) {
 			"github.com/ThreeDotsLabs/watermill")},
 		{"publisher", own("subscriber", "router", "sources", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats", "sinks/blob", "sinks/logsink", "sinks/claimcheck", "sinks/cloudevents")},
 		{"subscriber", own("publisher", "router", "sinks", "sources", "cmd", "examples", "gateway/gatewaytest")},
-		{"router", own("publisher", "subscriber", "sources", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats")},
+		{"router", own("publisher", "subscriber", "sources", "farmdata", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats")},
 		{"sinks", own("gateway/gatewaytest", "publisher", "subscriber", "router", "sources", "cmd", "examples", "sinks/kafka", "sinks/nats")},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,516 @@
+package farm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func received(payload []byte) *message.Message {
+	msg := message.NewMessage("received", payload)
+	msg.Metadata.Set(gateway.KeyTenantID, "farm-1")
+	msg.Metadata.Set(gateway.KeyReceivingEndpointID, "endpoint-1")
+	return msg
+}
+
+func selects(t testing.TB, config farm.FilterConfig, msg *message.Message) bool {
+	t.Helper()
+	f, err := farm.NewFilter(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok, err := f.Select(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+func TestFilter(t *testing.T) {
+	here := &farm.Box{South: 52, West: 7, North: 53, East: 8}
+	const archive, timeLog = 1, 2
+	for name, test := range map[string]struct {
+		config farm.FilterConfig
+		match  int // of the two forms
+	}{
+		"nothing":               {farm.FilterConfig{}, archive | timeLog},
+		"machine by NAME":       {farm.FilterConfig{Machine: []string{"a00086000de02812"}}, archive},
+		"machine by part of it": {farm.FilterConfig{Machine: []string{"a0128*", "a00086000d*"}}, archive},
+		"machine by designator": {farm.FilterConfig{Machine: []string{"mow?r"}}, archive},
+		"another machine":       {farm.FilterConfig{Machine: []string{"mow"}}, 0},
+		"task":                  {farm.FilterConfig{Task: []string{"tsk1"}}, archive},
+		"task by designator":    {farm.FilterConfig{Task: []string{"Mow*"}}, archive},
+		"another task":          {farm.FilterConfig{Task: []string{"TSK2"}}, 0},
+		"field":                 {farm.FilterConfig{Field: []string{"long acre"}}, archive},
+		"farm":                  {farm.FilterConfig{Farm: []string{"FRM1"}}, archive},
+		"customer":              {farm.FilterConfig{Customer: []string{"Ada Miller"}}, archive},
+		"customer by name":      {farm.FilterConfig{Customer: []string{"miller"}}, archive},
+		"another customer":      {farm.FilterConfig{Customer: []string{"Ada"}}, 0},
+		"DDI":                   {farm.FilterConfig{DDI: []string{"8d"}}, archive | timeLog},
+		"one of the DDIs":       {farm.FilterConfig{DDI: []string{"0001", "0043"}}, archive | timeLog},
+		"another DDI":           {farm.FilterConfig{DDI: []string{"0044"}}, 0},
+		"span":                  {farm.FilterConfig{From: "2026-05-04T00:00:00Z", To: "2026-05-05T00:00:00Z"}, archive | timeLog},
+		"span of local time":    {farm.FilterConfig{From: "2026-05-04T06:00:00", To: "2026-05-04T07:00:00"}, archive | timeLog},
+		"open span":             {farm.FilterConfig{From: "2026-05-04T06:30:09Z"}, archive | timeLog},
+		"after the last record": {farm.FilterConfig{From: "2026-05-04T06:30:10Z"}, 0},
+		"the end is outside":    {farm.FilterConfig{To: "2026-05-04T06:30:00Z"}, 0},
+		"box":                   {farm.FilterConfig{Box: here}, archive | timeLog},
+		"box of the field only": {farm.FilterConfig{Box: &farm.Box{South: 52.5009, West: 7.5019, North: 52.6, East: 7.6}}, archive},
+		"another box":           {farm.FilterConfig{Box: &farm.Box{South: 53, West: 7, North: 54, East: 8}}, 0},
+		"box around the world":  {farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 6}}, archive | timeLog},
+		"box across the date":   {farm.FilterConfig{Box: &farm.Box{South: 52, West: 170, North: 53, East: -170}}, 0},
+		"all of them": {farm.FilterConfig{Machine: []string{"mower"}, Task: []string{"TSK1"}, Field: []string{"PFD1"}, Farm: []string{"FRM1"},
+			Customer: []string{"CTR1"}, DDI: []string{"0043"}, From: "2026-05-04T00:00:00Z", Box: here}, archive},
+		"all of them but one": {farm.FilterConfig{Machine: []string{"mower"}, DDI: []string{"0044"}, Box: here}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for form, payload := range map[int][]byte{archive: farmdatatest.Archive(t, 10), timeLog: farmdatatest.TimeLog(t, 10)} {
+				if got, want := selects(t, test.config, received(payload)), test.match&form != 0; got != want {
+					t.Errorf("form %d: got %t, want %t", form, got, want)
+				}
+				// Whatever else it is, it is readable.
+				test.config.Unreadable = farm.UnreadableMatch
+				if got, want := selects(t, test.config, received(payload)), test.match&form != 0; got != want {
+					t.Errorf("form %d, unreadable payloads match: got %t, want %t", form, got, want)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be read, or not far enough, is no match unless that is wished; it is no error, and what
+// the route makes of it says why.
+func TestUnreadable(t *testing.T) {
+	archive := farmdatatest.Archive(t, 10)
+	elsewhere := received(nil)
+	elsewhere.Metadata.Set(gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
+	elsewhere.Metadata.Set(gateway.KeyPayloadReference, "somewhere")
+	cut := farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)[:50]))
+	for name, test := range map[string]struct {
+		msg    *message.Message
+		config farm.FilterConfig
+		reason string
+	}{
+		"no farm data": {received([]byte("a picture")), farm.FilterConfig{Machine: []string{"x"}}, "neither TaskData nor EFDI"},
+		"nothing":      {received(nil), farm.FilterConfig{}, "neither TaskData nor EFDI"},
+		"too large":    {received(archive), farm.FilterConfig{ReadConfig: farm.ReadConfig{MaxBytes: 10}}, "larger than 10 bytes"},
+		"too long":     {received(farmdatatest.TimeLog(t, 1000)), farm.FilterConfig{DDI: []string{"1"}, ReadConfig: farm.ReadConfig{MaxTime: 1}}, "takes longer than 1ns"},
+		"elsewhere":    {elsewhere, farm.FilterConfig{}, "nothing to open it with"},
+		"a cut log":    {received(cut), farm.FilterConfig{DDI: []string{"0044"}}, "TLG00001.BIN: cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if selects(t, test.config, test.msg) {
+				t.Error("it matches")
+			}
+			test.config.Unreadable = farm.UnreadableMatch
+			f, err := farm.NewFilter(test.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := f.Select(test.msg); !ok || err != nil {
+				t.Errorf("got %t, %v, want a match", ok, err)
+			}
+			out, err := f.Middleware(func(msg *message.Message) ([]*message.Message, error) { return []*message.Message{msg.Copy()}, nil })(test.msg)
+			if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyReadable] != "no" || !strings.Contains(out[0].Metadata[farm.KeyReason], test.reason) {
+				t.Errorf("got %+v, %v, want the reason %q", out[0].Metadata, err, test.reason)
+			}
+			if test.msg.Metadata[farm.KeyReadable] != "" {
+				t.Error("the filter wrote into the message that it looked at")
+			}
+		})
+	}
+	// What was found decides, whatever is lost beside it.
+	for _, config := range []farm.FilterConfig{{DDI: []string{"0043"}}, {Machine: []string{"mower"}}} {
+		if !selects(t, config, received(cut)) {
+			t.Errorf("%+v is not found before the damage", config)
+		}
+	}
+	// A damaged binary log hides no machine.
+	if selects(t, farm.FilterConfig{Machine: []string{"harvester"}, Unreadable: farm.UnreadableMatch}, received(cut)) {
+		t.Error("a machine may be in a cut log")
+	}
+}
+
+// store is where payloads are that are not in their messages.
+type store struct {
+	mu      sync.Mutex
+	payload []byte
+	err     error
+	opened  int
+}
+
+func (s *store) Open(context.Context, string) (io.ReadCloser, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened++
+	if s.err != nil {
+		return nil, 0, s.err
+	}
+	return io.NopCloser(bytes.NewReader(s.payload)), -1, nil
+}
+
+func checkedIn() *message.Message {
+	msg := received(nil)
+	msg.Metadata.Set(gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
+	msg.Metadata.Set(gateway.KeyPayloadReference, "a")
+	return msg
+}
+
+// A payload in the claim check is read there. If that is down, the message waits; it is not to blame.
+func TestPayloadElsewhere(t *testing.T) {
+	s := &store{payload: farmdatatest.Archive(t, 3), err: errors.New("connection refused")}
+	read := farm.ReadConfig{Payloads: s}
+	f, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Select(checkedIn()); router.Classify(err) != router.ClassOutage {
+		t.Errorf("the filter: %v, want an outage", err)
+	}
+	if _, err := records(checkedIn()); router.Classify(err) != router.ClassOutage {
+		t.Errorf("the transform: %v, want an outage", err)
+	}
+	s.err = nil
+	if ok, err := f.Select(checkedIn()); !ok || err != nil {
+		t.Errorf("got %t, %v, want a match", ok, err)
+	}
+	out, err := records(checkedIn())
+	if err != nil || len(out) != 1 || out[0].Metadata[gateway.KeyPayloadMode] != "" || out[0].Metadata[gateway.KeyPayloadReference] != "" {
+		t.Errorf("got %+v, %v, want one message with its own payload", out, err)
+	}
+	small, err := farm.NewFilter(farm.FilterConfig{ReadConfig: farm.ReadConfig{Payloads: s, MaxBytes: 100}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := small.Select(checkedIn()); ok || err != nil {
+		t.Errorf("got %t, %v, want no match of what is too large", ok, err)
+	}
+}
+
+// Under a Router the payload is read once for a message, however often the sink fails, and a filter that may not match
+// drops and acknowledges.
+func TestRouterReadsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{payload: farmdatatest.Archive(t, 3)}
+		f, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Payloads: s}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := gochannel.NewGoChannel(gochannel.Config{}, nil)
+		failures := 5
+		to := sinks.FromPublisher("broker", publisherFunc(func(string, ...*message.Message) error {
+			if failures--; failures >= 0 {
+				return router.Outage(errors.New("down"))
+			}
+			return nil
+		}))
+		r, err := router.New(router.Config{Poison: to}, nil)
+		if err == nil {
+			err = r.Add(router.Route{Name: "farm", From: source, Topic: "data", To: to, ToTopic: "data", Select: f.Select,
+				Middleware: []message.HandlerMiddleware{f.Middleware}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }()
+		<-r.Running()
+		match, other := checkedIn(), received([]byte("a picture"))
+		match.UUID, other.UUID = "match", "other"
+		if err := source.Publish("data", match, other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		health := r.Health()[0]
+		if s.opened != 1 || failures >= 0 || health.Delivered != 1 || health.Filtered != 1 {
+			t.Errorf("opened %d times, %d failures left, health %+v; want 1, none, one delivered and one filtered", s.opened, failures, health)
+		}
+		stop()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type publisherFunc func(topic string, messages ...*message.Message) error
+
+func (f publisherFunc) Publish(topic string, messages ...*message.Message) error {
+	return f(topic, messages...)
+}
+func (publisherFunc) Close() error { return nil }
+
+func TestRecords(t *testing.T) {
+	records, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := received(farmdatatest.Archive(t, 5))
+	out, err := records(msg)
+	if err != nil || len(out) != 3 {
+		t.Fatalf("%d messages, %v, want 3", len(out), err)
+	}
+	const first = `{"log":"TLG00001","task":"TSK1","path":"TASKDATA","part":0,"records":2,"columns":{` +
+		`"0043_DET-1":{"ddi":"0043","name":"Working width","unit":"m","element":"Body","device":"Mower"},` +
+		`"008D_DET-1":{"ddi":"008D","name":"Actual work state","unit":"","element":"Body","device":"Mower"}}}
+{"record":0,"time":"2026-05-04T06:30:00","north":52.5001,"east":7.5001,"status":4,"values":{"0043_DET-1":9,"008D_DET-1":0}}
+{"record":1,"time":"2026-05-04T06:30:01","north":52.50011,"east":7.50011,"status":4,"values":{"0043_DET-1":9,"008D_DET-1":1}}
+`
+	if got := string(out[0].Payload); got != first {
+		t.Errorf("got\n%s\nwant\n%s", got, first)
+	}
+	for key, want := range map[string]string{gateway.KeyTenantID: "farm-1", farm.KeyContent: farm.ContentRecords, farm.KeyLog: "TLG00001",
+		farm.KeyTask: "TSK1", farm.KeyPart: "2", farm.KeyRecords: "1", farm.KeyReadable: ""} {
+		if got := out[2].Metadata[key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	// A repetition makes the same messages with the same IDs; another receiver has others.
+	again, err := records(received(farmdatatest.Archive(t, 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := received(farmdatatest.Archive(t, 5))
+	elsewhere.Metadata.Set(gateway.KeyReceivingEndpointID, "endpoint-2")
+	others, err := records(elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := map[string]bool{}
+	for i := range out {
+		if out[i].UUID != again[i].UUID || !bytes.Equal(out[i].Payload, again[i].Payload) {
+			t.Errorf("message %d differs when it is made again", i)
+		}
+		ids[out[i].UUID], ids[others[i].UUID] = true, true
+	}
+	if len(ids) != 6 {
+		t.Errorf("%d different IDs, want 6", len(ids))
+	}
+	if msg.Metadata[farm.KeyContent] != "" {
+		t.Error("the metadata of the message received changed")
+	}
+}
+
+func TestRecordsOfTimeLog(t *testing.T) {
+	records, err := farm.NewRecords(farm.RecordsConfig{BatchBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := received(farmdatatest.TimeLog(t, 3))
+	msg.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:time_log:protobuf")
+	out, err := records(msg)
+	if err != nil || len(out) != 3 {
+		t.Fatalf("%d messages, %v, want one for each record", len(out), err)
+	}
+	const want = `{"record":2,"time":"2026-05-04T06:30:02Z","north":52.50012,"east":7.50012,"status":0,"values":{"0043_DET-1":9000,"008D_DET-1":0}}`
+	if lines := strings.Split(string(out[2].Payload), "\n"); lines[1] != want {
+		t.Errorf("got %s, want %s", lines[1], want)
+	}
+}
+
+// What cannot be read passes as it is, and says why. Damage inside of a log is told beside its records.
+func TestTransformsOfDamage(t *testing.T) {
+	records, err := farm.NewRecords(farm.RecordsConfig{MaxOutput: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary, err := farm.NewSummary(farm.ReadConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, transform := range map[string]message.HandlerFunc{"records": records, "summary": summary} {
+		out, err := transform(received([]byte("a picture")))
+		if err != nil || len(out) != 1 || string(out[0].Payload) != "a picture" || out[0].Metadata[farm.KeyReadable] != "no" || out[0].UUID != "received" {
+			t.Errorf("%s: got %+v, %v, want it as it is, marked", name, out, err)
+		}
+	}
+	large := farmdatatest.Archive(t, 100)
+	out, err := records(received(large))
+	if err != nil || len(out) != 1 || !bytes.Equal(out[0].Payload, large) || !strings.Contains(out[0].Metadata[farm.KeyReason], "more than 1000 bytes") {
+		t.Errorf("too much output: %d messages, %v, %v", len(out), out[0].Metadata, err)
+	}
+	out, err = records(received(farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader,
+		"TLG00001.BIN", string(farmdatatest.Log(3)[:50]))))
+	var header farm.BatchHeader
+	if err == nil {
+		err = json.Unmarshal(bytes.SplitN(out[0].Payload, []byte("\n"), 2)[0], &header)
+	}
+	if err != nil || header.Records != 1 || len(header.Findings) != 1 || !strings.Contains(header.Findings[0], "cut") {
+		t.Errorf("got %+v, %v, want one record and one finding", header, err)
+	}
+	out, err = records(received(farmdatatest.Description(t)))
+	if err != nil || len(out) != 0 {
+		t.Errorf("data without logs: got %v, %v, want nothing", out, err)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	transform, err := farm.NewTransform(farm.TransformConfig{Summary: &farm.ReadConfig{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for range 2 {
+		out, err := transform(received(farmdatatest.Archive(t, 5)))
+		if err != nil || len(out) != 1 {
+			t.Fatalf("%d messages, %v, want 1", len(out), err)
+		}
+		var summary content.Summary
+		if err := json.Unmarshal(out[0].Payload, &summary); err != nil {
+			t.Fatal(err)
+		}
+		if got := summary.Sets[0].Logs[0].Records; got != 5 || out[0].Metadata[farm.KeyContent] != farm.ContentSummary {
+			t.Errorf("%d records, metadata %v; want 5, a summary", got, out[0].Metadata)
+		}
+		ids = append(ids, out[0].UUID)
+	}
+	if ids[0] != ids[1] {
+		t.Errorf("the IDs are %q, want the same", ids)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for field, err := range map[string]error{
+		"MaxBytes":     farm.FilterConfig{ReadConfig: farm.ReadConfig{MaxBytes: -1}}.Validate(),
+		"MaxTime":      farm.ReadConfig{MaxTime: -1}.Validate(),
+		"Machine":      farm.FilterConfig{Machine: []string{"a", ""}}.Validate(),
+		"DDI":          farm.FilterConfig{DDI: []string{"43h"}}.Validate(),
+		"From":         farm.FilterConfig{From: "yesterday"}.Validate(),
+		"To":           farm.FilterConfig{From: "2026-05-04T00:00:00Z", To: "2026-05-04T00:00:00Z"}.Validate(),
+		"To must have": farm.FilterConfig{From: "2026-05-04T00:00:00Z", To: "2026-05-05T00:00:00"}.Validate(),
+		"Box.South":    farm.FilterConfig{Box: &farm.Box{South: 2, North: 1}}.Validate(),
+		"Box.West":     farm.FilterConfig{Box: &farm.Box{West: 181}}.Validate(),
+		"Unreadable":   farm.FilterConfig{Unreadable: "perhaps"}.Validate(),
+		"BatchRecords": farm.RecordsConfig{BatchRecords: -1}.Validate(),
+		"BatchBytes":   farm.RecordsConfig{BatchBytes: -1}.Validate(),
+		"MaxOutput":    farm.RecordsConfig{MaxOutput: -1}.Validate(),
+		"Summary":      farm.TransformConfig{Records: &farm.RecordsConfig{}, Summary: &farm.ReadConfig{}}.Validate(),
+	} {
+		if !errors.Is(err, farm.ErrConfig) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: got %v, want an ErrConfig", field, err)
+		}
+	}
+	if _, err := farm.NewFilter(farm.FilterConfig{Unreadable: "perhaps"}); !errors.Is(err, farm.ErrConfig) {
+		t.Errorf("got %v, want an ErrConfig", err)
+	}
+	if transform, err := farm.NewTransform(farm.TransformConfig{}); transform != nil || err != nil {
+		t.Errorf("got %v, want nothing to do", err)
+	}
+}
+
+// Of every real file, the records are those that the reader gives, and each line is JSON.
+func TestRealFiles(t *testing.T) {
+	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{MaxTime: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range farmdatatest.Files(t, "../..", "farm/*.zip", "farm/*.pb", "isoxml/*.zip") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			payload, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			msg := received(payload)
+			msg.Metadata.Set(gateway.KeyMessageType, farmfile.MessageType(file))
+			out, err := records(msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := content.Open(bytes.NewReader(payload), int64(len(payload)), content.Config{})
+			if err != nil {
+				if len(out) != 1 || out[0].Metadata[farm.KeyReadable] != "no" {
+					t.Errorf("%d messages, want it as it is", len(out))
+				}
+				return
+			}
+			summary, err := content.Summarize(t.Context(), data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got int64
+			for _, set := range summary.Sets {
+				for _, log := range set.Logs {
+					want += log.Records
+				}
+			}
+			for _, m := range out {
+				for i, line := range bytes.Split(bytes.TrimSuffix(m.Payload, []byte("\n")), []byte("\n")) {
+					if !json.Valid(line) {
+						t.Fatalf("no JSON: %s", line)
+					}
+					if i > 0 {
+						got++
+					}
+				}
+			}
+			if got != want {
+				t.Errorf("%d records in %d messages, want %d", got, len(out), want)
+			}
+		})
+	}
+}
+
+// FuzzTransforms: whatever a payload is, a filter decides and transforms make something of it.
+func FuzzTransforms(f *testing.F) {
+	f.Add(farmdatatest.Archive(f, 3))
+	f.Add(farmdatatest.TimeLog(f, 3))
+	f.Add(farmdatatest.Description(f))
+	records, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
+	if err != nil {
+		f.Fatal(err)
+	}
+	filter, err := farm.NewFilter(farm.FilterConfig{Task: []string{"TSK*"}, DDI: []string{"0043"}, From: "2026-01-01T00:00:00", Box: &farm.Box{North: 90, East: 90}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := filter.Select(received(b)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := records(received(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range out {
+			for key, value := range m.Metadata {
+				if strings.ContainsAny(value, "\r\n\x00") {
+					t.Errorf("%s is %q", key, value)
+				}
+			}
+			for line := range bytes.Lines(m.Payload) {
+				if m.Metadata[farm.KeyReadable] == "" && !json.Valid(line) {
+					t.Fatalf("no JSON: %s", line)
+				}
+			}
+		}
+	})
+}

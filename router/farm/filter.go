@@ -1,0 +1,407 @@
+package farm
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router"
+)
+
+// Values of [FilterConfig.Unreadable].
+const (
+	UnreadableNoMatch = "no_match"
+	UnreadableMatch   = "match"
+)
+
+// FilterConfig selects messages by what is in their payload. A payload must match every
+// field that is set, each with anything that is in it; a field with several values matches if one of
+// them does. In names and IDs, * matches any characters, including none, and ? exactly one; case
+// does not matter.
+type FilterConfig struct {
+	// Machine lists NAMEs (16 hexadecimal digits) or designators of devices, e.g.
+	// a00086000d*.
+	Machine []string `yaml:"machine"`
+	// Task lists IDs or designators of tasks.
+	Task []string `yaml:"task"`
+	// Field lists IDs or designators of fields.
+	Field []string `yaml:"field"`
+	// Farm lists IDs or designators of farms.
+	Farm []string `yaml:"farm"`
+	// Customer lists IDs or names of customers: the last name, or first and last name.
+	Customer []string `yaml:"customer"`
+	// DDI lists data dictionary identifiers, up to four hexadecimal digits each, of which
+	// a log, a total, a prescription or a product allocation has a value.
+	DDI []string `yaml:"ddi"`
+	// From is the beginning of a time span in which a record, or the time of a task, must be, e.g.
+	// 2026-05-04T00:00:00Z. Without an offset it is compared with the local time of the machine, which is all that
+	// a binary log may have; with one, such a local time counts as UTC. Empty means since ever.
+	From string `yaml:"from"`
+	// To is the end of the span, and no part of it. Empty means for ever.
+	To string `yaml:"to"`
+	// Box is the part of the Earth where a record, a field or a grid must be.
+	Box *Box `yaml:"box"`
+	// Unreadable says what becomes of a payload that cannot be read, or not far enough to decide:
+	// no_match or match. Such a message is never poisoned for that.
+	Unreadable string `yaml:"unreadable" enum:"no_match,match"`
+
+	ReadConfig `yaml:",inline"`
+}
+
+// Box is a part of the Earth, in degrees of WGS 84. Where West is greater than East, it goes
+// across the 180th meridian.
+type Box struct {
+	// South is the latitude of its southern edge.
+	South float64 `yaml:"south" required:"true"`
+	// West is the longitude of its western edge.
+	West float64 `yaml:"west" required:"true"`
+	// North is the latitude of its northern edge.
+	North float64 `yaml:"north" required:"true"`
+	// East is the longitude of its eastern edge.
+	East float64 `yaml:"east" required:"true"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c FilterConfig) WithDefaults() FilterConfig {
+	c.ReadConfig = c.ReadConfig.WithDefaults()
+	if c.Unreadable == "" {
+		c.Unreadable = UnreadableNoMatch
+	}
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c FilterConfig) Validate() error {
+	var e validate.Errors
+	for path, list := range map[string][]string{"Machine": c.Machine, "Task": c.Task, "Field": c.Field, "Farm": c.Farm, "Customer": c.Customer} {
+		e.Check(!slices.Contains(list, ""), path, "must not have an empty value")
+	}
+	for _, text := range c.DDI {
+		_, err := farmdata.ParseDDI(text)
+		e.Check(err == nil, "DDI", "must have up to four hexadecimal digits")
+	}
+	from, err := farmdata.ParseStamp(c.From)
+	e.Check(err == nil, "From", "must be a time such as 2026-05-04T00:00:00Z")
+	to, toErr := farmdata.ParseStamp(c.To)
+	e.Check(toErr == nil, "To", "must be a time such as 2026-05-04T00:00:00Z")
+	if err == nil && toErr == nil && !from.IsZero() && !to.IsZero() {
+		e.Check(from.Local == to.Local, "To", "must have an offset if %s has one, and none otherwise", validate.Field("From"))
+		e.Check(from.Wall.Before(to.Wall), "To", "must be after %s", validate.Field("From"))
+	}
+	if b := c.Box; b != nil {
+		e.Check(b.South >= -90 && b.South <= b.North && b.North <= 90, "Box.South", "must be at least -90 and at most %s, which is at most 90", validate.Field("Box.North"))
+		e.Check(b.West >= -180 && b.West <= 180, "Box.West", "must be from -180 to 180")
+		e.Check(b.East >= -180 && b.East <= 180, "Box.East", "must be from -180 to 180")
+	}
+	e.Check(c.Unreadable == "" || c.Unreadable == UnreadableMatch || c.Unreadable == UnreadableNoMatch, "Unreadable", "must be %s or %s", UnreadableNoMatch, UnreadableMatch)
+	e.Join("", c.ReadConfig.Validate())
+	return e.Err(ErrConfig)
+}
+
+// Filter accepts the messages that a FilterConfig selects. It is safe for concurrent use;
+// at most GOMAXPROCS payloads are read at a time.
+type Filter struct {
+	reader          *reader
+	matchUnreadable bool
+
+	machine, task, field, farm, customer []*regexp.Regexp
+	ddi                                  []farmdata.DDI
+	from, to                             farmdata.Stamp
+	box                                  *Box
+}
+
+// NewFilter returns a filter. The error matches [ErrConfig].
+func NewFilter(config FilterConfig) (*Filter, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	f := &Filter{
+		reader: newReader(config.ReadConfig), matchUnreadable: config.Unreadable == UnreadableMatch,
+		machine: patterns(config.Machine), task: patterns(config.Task), field: patterns(config.Field), farm: patterns(config.Farm),
+		customer: patterns(config.Customer), box: config.Box,
+	}
+	for _, text := range config.DDI {
+		ddi, _ := farmdata.ParseDDI(text) // Validate has seen them
+		f.ddi = append(f.ddi, ddi)
+	}
+	f.from, _ = farmdata.ParseStamp(config.From)
+	f.to, _ = farmdata.ParseStamp(config.To)
+	return f, nil
+}
+
+// decision is what became of one payload.
+type decision struct {
+	match  bool
+	reason string // why the payload could not be read, or not far enough; empty otherwise
+}
+
+// Select reports whether the route accepts the message: use it as [router.Route.Select]. Under a Router it reads
+// the payload once for a message, however often that is retried. The error is one of getting a payload that
+// is elsewhere; a payload that cannot be read is none.
+func (f *Filter) Select(msg *message.Message) (bool, error) {
+	d, err := f.decide(msg)
+	return d.match, err
+}
+
+func (f *Filter) decide(msg *message.Message) (decision, error) {
+	return router.Once(msg, f, func() (d decision, err error) {
+		err = f.reader.use(msg, func(ctx context.Context, _ []byte, data *content.Data) (err error) {
+			d, err = f.look(ctx, data)
+			return err
+		})
+		var not *unreadable
+		if errors.As(err, &not) {
+			d, err = decision{reason: not.reason}, nil
+		}
+		if err == nil && d.reason != "" {
+			d.match = f.matchUnreadable
+		}
+		return d, err
+	})
+}
+
+// Middleware notes [KeyReadable] and [KeyReason] on what a route makes of a message that was accepted although
+// its payload could not be read. Use it in [router.Route.Middleware] of the route that has Select.
+func (f *Filter) Middleware(next message.HandlerFunc) message.HandlerFunc {
+	if !f.matchUnreadable {
+		return next
+	}
+	return func(msg *message.Message) ([]*message.Message, error) {
+		out, err := next(msg)
+		if err != nil || len(out) == 0 {
+			return out, err
+		}
+		d, err := f.decide(msg) // remembered
+		if err != nil {
+			return nil, err
+		}
+		if d.reason != "" {
+			mark(out, d.reason)
+		}
+		return out, nil
+	}
+}
+
+// wanted is what is still to be found in a payload.
+type wanted struct {
+	machine, task, field, farm, customer bool // in what is small
+	ddi, span, box                       bool // in logs, too
+}
+
+func (w *wanted) header() bool { return w.machine || w.task || w.field || w.farm || w.customer }
+func (w *wanted) logs() bool   { return w.ddi || w.span || w.box }
+
+// look decides by what is in the data. The error is that of ctx.
+func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error) {
+	w := &wanted{
+		machine: len(f.machine) > 0, task: len(f.task) > 0, field: len(f.field) > 0, farm: len(f.farm) > 0, customer: len(f.customer) > 0,
+		ddi: len(f.ddi) > 0, span: !f.from.IsZero() || !f.to.IsZero(), box: f.box != nil,
+	}
+	for _, set := range data.Sets {
+		f.lookAtSet(w, set)
+	}
+	var lost *farmdata.Finding // what might have been found
+	lose := func(finding *farmdata.Finding) {
+		if lost == nil && losing[finding.Kind] && (!w.header() || !strings.HasSuffix(strings.ToLower(finding.File), ".bin")) {
+			lost = finding
+		}
+	}
+	for _, set := range data.Sets {
+		if w.header() {
+			break // no log will help
+		}
+		for _, log := range set.Logs {
+			if err := f.lookAtLog(ctx, w, log, lose); err != nil {
+				return decision{}, err
+			}
+			if !w.logs() {
+				break
+			}
+		}
+	}
+	if !w.header() && !w.logs() {
+		return decision{match: true}, nil
+	}
+	for _, finding := range data.Findings {
+		lose(finding)
+	}
+	for _, set := range data.Sets {
+		for _, finding := range set.Findings {
+			lose(finding)
+		}
+	}
+	if lost != nil {
+		return decision{reason: lost.Error()}, nil
+	}
+	return decision{}, ctx.Err()
+}
+
+// losing are the kinds of findings after which something is missing.
+var losing = map[farmdata.Kind]bool{
+	farmdata.KindMissing: true, farmdata.KindCut: true, farmdata.KindOutOfStep: true, farmdata.KindSyntax: true,
+	farmdata.KindUnreadable: true, farmdata.KindUnsupported: true, farmdata.KindLimit: true,
+}
+
+func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
+	for _, d := range set.Devices {
+		w.machine = w.machine && !matches(f.machine, d.Name, d.Designator)
+	}
+	for _, t := range set.Tasks {
+		w.task = w.task && !matches(f.task, t.ID, t.Designator)
+		f.lookAtTask(w, &t)
+	}
+	for _, field := range set.Fields {
+		w.field = w.field && !matches(f.field, field.ID, field.Designator)
+		for _, polygon := range field.Polygons {
+			var box *content.Box
+			for _, ring := range polygon.Rings {
+				for _, p := range ring.Points {
+					box = grow(box, p.North, p.East)
+				}
+			}
+			w.box = w.box && !(box != nil && f.box.meets(*box))
+		}
+	}
+	for _, farm := range set.Farms {
+		w.farm = w.farm && !matches(f.farm, farm.ID, farm.Designator)
+	}
+	for _, c := range set.Customers {
+		w.customer = w.customer && !matches(f.customer, c.ID, c.LastName, strings.TrimSpace(c.FirstName+" "+c.LastName))
+	}
+}
+
+func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
+	for _, d := range t.Devices {
+		w.machine = w.machine && !matches(f.machine, d.Name)
+	}
+	for _, at := range t.Times {
+		start, stop := at.Start, at.Stop
+		if stop.IsZero() {
+			stop = start
+		}
+		// The span of the task and the one that is wanted have a moment in common.
+		w.span = w.span && (start.IsZero() || !f.to.IsZero() && !before(start, f.to) || !f.from.IsZero() && before(stop, f.from))
+		for _, total := range at.Totals {
+			f.seen(w, total.DDI)
+		}
+		for _, p := range at.Positions {
+			w.box = w.box && !(p.Valid() && f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East}))
+		}
+	}
+	for _, zone := range t.Zones {
+		for _, v := range zone.Values {
+			f.seen(w, v.DDI)
+		}
+	}
+	for _, grid := range t.Grids {
+		for _, c := range grid.Columns {
+			f.seen(w, c.DDI)
+		}
+		w.box = w.box && !f.box.meets(content.Box{
+			South: grid.North, West: grid.East, North: grid.North + float64(grid.Rows)*grid.CellNorth, East: grid.East + float64(grid.Cols)*grid.CellEast,
+		})
+	}
+	for _, p := range t.Products {
+		f.seen(w, p.DDI)
+	}
+}
+
+func (f *Filter) seen(w *wanted, ddi farmdata.DDI) { w.ddi = w.ddi && !slices.Contains(f.ddi, ddi) }
+
+// lookAtLog reads a log until everything is found. The error is that of ctx.
+func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lose func(*farmdata.Finding)) error {
+	for _, c := range log.Columns {
+		f.seen(w, c.DDI)
+	}
+	if !w.logs() {
+		return nil
+	}
+	var finding *farmdata.Finding
+	n := 0
+	for record, err := range log.Records {
+		if n++; n%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.As(err, &finding) {
+			lose(finding)
+			continue
+		}
+		if err != nil { // streams yield findings only
+			return err
+		}
+		if w.span && !record.Stamp.IsZero() {
+			w.span = !f.from.IsZero() && before(record.Stamp, f.from) || !f.to.IsZero() && !before(record.Stamp, f.to)
+		}
+		if w.box && record.Position.Valid() {
+			p := record.Position
+			w.box = !f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East})
+		}
+		if w.ddi {
+			for _, v := range record.Values {
+				f.seen(w, v.Column.DDI)
+			}
+		}
+		if !w.logs() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// before compares a time of the data with one of the span. One that is local is
+// compared with what the machine's clock showed.
+func before(a, b farmdata.Stamp) bool {
+	at, _ := a.Time()
+	if b.Local && !a.Wall.IsZero() {
+		at = a.Wall
+	}
+	return at.Before(b.Wall)
+}
+
+// grow returns the box with a place in it.
+func grow(b *content.Box, north, east float64) *content.Box {
+	if !(farmdata.Position{North: north, East: east, Has: farmdata.HasNorth | farmdata.HasEast}).Valid() {
+		return b
+	}
+	if b == nil {
+		return &content.Box{South: north, West: east, North: north, East: east}
+	}
+	b.South, b.North = min(b.South, north), max(b.North, north)
+	b.West, b.East = min(b.West, east), max(b.East, east)
+	return b
+}
+
+// meets reports whether two boxes have a place in common.
+func (b *Box) meets(other content.Box) bool {
+	if other.North < b.South || other.South > b.North {
+		return false
+	}
+	if b.West <= b.East {
+		return other.East >= b.West && other.West <= b.East
+	}
+	return other.East >= b.West || other.West <= b.East
+}
+
+// matches reports whether one of the texts matches one of the patterns.
+func matches(patterns []*regexp.Regexp, texts ...string) bool {
+	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return text != "" && p.MatchString(text) })
+	})
+}
+
+// patterns compiles texts in which * matches any characters, including none, and ? exactly one.
+func patterns(texts []string) []*regexp.Regexp {
+	list := make([]*regexp.Regexp, len(texts))
+	for i, text := range texts {
+		pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
+		list[i] = regexp.MustCompile("(?si)^(?:" + pattern + ")$") // quoted, so it is valid
+	}
+	return list
+}

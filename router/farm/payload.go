@@ -1,0 +1,194 @@
+package farm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/payloadref"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router"
+)
+
+// ErrConfig is matched by the errors of constructors and Validate methods.
+var ErrConfig = final.New("farm: invalid configuration")
+
+// Metadata of messages that went through a filter or a transform.
+const (
+	// KeyReadable is "no" on a message whose payload could not be read, or not far
+	// enough to decide.
+	KeyReadable = "x-farm-readable"
+	// KeyReason says why not. It has no content of the payload.
+	KeyReason = "x-farm-reason"
+)
+
+// Defaults of [ReadConfig].
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultMaxTime  = time.Minute
+)
+
+// ReadConfig limits what reading a payload may cost.
+type ReadConfig struct {
+	// MaxBytes is the largest payload that is read. It is read into memory, if it is not in
+	// the message. 0 means [DefaultMaxBytes]; negative is an error.
+	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
+	// MaxTime is how long reading what is in a payload may take. 0 means
+	// [DefaultMaxTime]; negative is an error.
+	MaxTime time.Duration `yaml:"max_time"`
+	// Payloads opens payloads that are in a claim check. Without it they cannot be read. Those that
+	// are still with the service need none.
+	Payloads gateway.PayloadOpener `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c ReadConfig) WithDefaults() ReadConfig {
+	c.MaxBytes, c.MaxTime = cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.MaxTime, DefaultMaxTime)
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c ReadConfig) Validate() error {
+	var e validate.Errors
+	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
+	validate.NotNegative(&e, "MaxTime", c.MaxTime)
+	return e.Err(ErrConfig)
+}
+
+// unreadable says why a payload cannot be read. It is nobody's failure: the same bytes
+// will never be readable.
+type unreadable struct{ reason string }
+
+// Error returns the reason.
+func (u *unreadable) Error() string { return "the payload is not readable: " + u.reason }
+
+// reader reads payloads, several at a time.
+type reader struct {
+	config ReadConfig
+	slots  chan struct{}
+}
+
+func newReader(config ReadConfig) *reader {
+	return &reader{config.WithDefaults(), make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+// use opens the payload of a message for f, which has MaxTime from ctx to read it. The error is
+// an *unreadable, or one by which the message is to be retried.
+func (r *reader) use(msg *message.Message, f func(ctx context.Context, payload []byte, data *content.Data) error) error {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-msg.Context().Done():
+		return msg.Context().Err()
+	}
+	payload, err := r.payload(msg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(msg.Context(), r.config.MaxTime)
+	defer cancel()
+	data, err := open(payload, msg.Metadata[gateway.KeyMessageType])
+	if err != nil { // it is in memory, so nothing but the data can be wrong
+		return &unreadable{err.Error()}
+	}
+	err = f(ctx, payload, data)
+	if errors.Is(err, context.DeadlineExceeded) && msg.Context().Err() == nil {
+		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s", r.config.MaxTime)}
+	}
+	return err
+}
+
+// payload returns the payload of a message, wherever it is.
+func (r *reader) payload(msg *message.Message) ([]byte, error) {
+	mode := msg.Metadata[gateway.KeyPayloadMode]
+	if mode == "" || len(msg.Payload) > 0 {
+		if int64(len(msg.Payload)) > r.config.MaxBytes {
+			return nil, r.tooLarge()
+		}
+		return msg.Payload, nil
+	}
+	open := payloadref.Find(msg.Context(), msg.Metadata, r.config.Payloads)
+	if open == nil {
+		return nil, &unreadable{"it is not in the message, and there is nothing to open it with (" + gateway.KeyPayloadMode + ": " + mode + ")"}
+	}
+	payload, size, err := open(msg.Context())
+	if err != nil {
+		return nil, fmt.Errorf("opening the payload: %w", outage(err))
+	}
+	defer func() { _ = payload.Close() }() // reading tells every error that matters
+	if size > r.config.MaxBytes {
+		return nil, r.tooLarge()
+	}
+	b, err := io.ReadAll(io.LimitReader(payload, r.config.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the payload: %w", outage(err))
+	}
+	if int64(len(b)) > r.config.MaxBytes {
+		return nil, r.tooLarge()
+	}
+	return b, nil
+}
+
+func (r *reader) tooLarge() error {
+	return &unreadable{fmt.Sprintf("limit: larger than %d bytes", r.config.MaxBytes)}
+}
+
+// outage makes an outage of an error that says nothing about its class: where payloads are
+// kept is down, and the message is not to blame.
+func outage(err error) error {
+	var own router.Classified
+	if router.Classify(err) == router.ClassHandler && !errors.As(err, &own) {
+		return router.Outage(err)
+	}
+	return err
+}
+
+// messages are the types of messages whose payload is EFDI.
+var messages = map[string]efdi.Message{
+	"iso:11783:-10:time_log:protobuf":           efdi.TimeLog,
+	"iso:11783:-10:device_description:protobuf": efdi.TaskData,
+	"gps:info": efdi.GPSList,
+}
+
+// open opens a payload as what its type says, otherwise as what it looks like.
+func open(payload []byte, messageType string) (*content.Data, error) {
+	if message, ok := messages[messageType]; ok {
+		data, err := content.OpenEFDI(bytes.NewReader(payload), int64(len(payload)), message, content.Config{})
+		if err == nil {
+			return data, nil
+		}
+	}
+	return content.Open(bytes.NewReader(payload), int64(len(payload)), content.Config{})
+}
+
+// mark notes on messages that the payload that they were made of could not be read.
+func mark(messages []*message.Message, reason string) {
+	for _, m := range messages {
+		if m == nil {
+			continue
+		}
+		if m.Metadata == nil {
+			m.Metadata = message.Metadata{}
+		}
+		m.Metadata[KeyReadable], m.Metadata[KeyReason] = "no", clean(reason)
+	}
+}
+
+// clean makes a text fit for metadata: it has names of files and IDs that stand in the data.
+func clean(text string) string {
+	const longest = 300
+	runes := []rune(farmfile.Printable(text))
+	return string(runes[:min(len(runes), longest)])
+}

@@ -1,0 +1,325 @@
+package farm
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
+)
+
+// Metadata of what transforms make.
+const (
+	// KeyContent says what a message is made of: [ContentRecords] or [ContentSummary].
+	KeyContent = "x-farm-content"
+	// KeyLog and KeyTask are the name of the log and the ID of its task; left out if there is none.
+	KeyLog  = "x-farm-log"
+	KeyTask = "x-farm-task"
+	// KeyPart counts the messages of one log from 0, KeyRecords the records in the message.
+	KeyPart    = "x-farm-part"
+	KeyRecords = "x-farm-records"
+)
+
+// Values of [KeyContent].
+const (
+	ContentRecords = "records"
+	ContentSummary = "summary"
+)
+
+// Defaults of [RecordsConfig].
+const (
+	DefaultBatchRecords = 1000
+	DefaultBatchBytes   = 256 << 10
+	DefaultMaxOutput    = 128 << 20
+)
+
+// RecordsConfig configures [NewRecords].
+type RecordsConfig struct {
+	// BatchRecords is how many records a message has at most. 0 means
+	// [DefaultBatchRecords]; negative is an error.
+	BatchRecords int `yaml:"batch_records"`
+	// BatchBytes is the size at which a message ends; its last record may exceed it. 0 means
+	// [DefaultBatchBytes]; negative is an error.
+	BatchBytes int64 `yaml:"batch_bytes" unit:"bytes"`
+	// MaxOutput is how many bytes the messages made of one payload may have together: they are in
+	// memory until the sink has them. A payload that would make more passes as it is. 0 means
+	// [DefaultMaxOutput]; negative is an error.
+	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
+
+	ReadConfig `yaml:",inline"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c RecordsConfig) WithDefaults() RecordsConfig {
+	c.BatchRecords, c.BatchBytes = cmp.Or(c.BatchRecords, DefaultBatchRecords), cmp.Or(c.BatchBytes, DefaultBatchBytes)
+	c.MaxOutput, c.ReadConfig = cmp.Or(c.MaxOutput, DefaultMaxOutput), c.ReadConfig.WithDefaults()
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c RecordsConfig) Validate() error {
+	var e validate.Errors
+	validate.NotNegative(&e, "BatchRecords", c.BatchRecords)
+	validate.NotNegative(&e, "BatchBytes", c.BatchBytes)
+	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
+	e.Join("", c.ReadConfig.Validate())
+	return e.Err(ErrConfig)
+}
+
+// NewRecords returns a transform for [router.Route.Transform] that decodes the logs of TaskData and EFDI
+// into records. Each message has a part of one log as JSON lines: the first line is a [BatchHeader], each
+// other one a record:
+//
+//	{"record":17,"time":"2026-05-04T06:30:17","north":52.1,"east":8.2,"values":{"0043_DET-1":9}}
+//
+// Values are scaled and have the names of the columns in the header. A time without an offset is local to the machine.
+//
+// The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
+// message received, with [KeyContent], [KeyLog], [KeyTask], [KeyPart] and [KeyRecords]. What has no logs
+// makes no message. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewRecords matches [ErrConfig]; the transform
+// only fails if it cannot get a payload that is elsewhere.
+func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.WithDefaults()
+	r := newReader(config.ReadConfig)
+	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
+		for i, set := range data.Sets {
+			for j, log := range set.Logs {
+				b := &batches{config: config, maker: to, log: log, path: set.Path, index: strconv.Itoa(i) + "/" + strconv.Itoa(j)}
+				if err := b.run(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}), nil
+}
+
+// NewSummary returns a transform for [router.Route.Transform] that makes a [content.Summary] as JSON of
+// TaskData and EFDI. It is one message, whose UUID is the same for the same payload for the same endpoint, with
+// [KeyContent]. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewSummary matches
+// [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
+func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	r := newReader(config)
+	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
+		summary, err := content.Summarize(ctx, data)
+		if err != nil {
+			return err
+		}
+		b, err := json.Marshal(summary)
+		if err != nil { // every number in it is finite
+			return &unreadable{"it has no summary: " + err.Error()}
+		}
+		to.add(b, ContentSummary, nil)
+		return nil
+	}), nil
+}
+
+// transform makes a handler of what a payload is to be turned into.
+func transform(r *reader, produce func(ctx context.Context, to *maker, data *content.Data) error) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		to := &maker{received: msg}
+		err := r.use(msg, func(ctx context.Context, payload []byte, data *content.Data) error {
+			to.digest = sha256.Sum256(payload)
+			return produce(ctx, to, data)
+		})
+		var not *unreadable
+		if errors.As(err, &not) {
+			out := []*message.Message{msg}
+			mark(out, not.reason)
+			return out, nil
+		}
+		return to.made, err
+	}
+}
+
+// maker makes messages of one that was received.
+type maker struct {
+	received *message.Message
+	digest   [sha256.Size]byte
+	made     []*message.Message
+	bytes    int64
+}
+
+// namespace keeps the UUIDs of decoded messages apart from those of others.
+var namespace = uuid.MustParse("2f0a6f0e-8f53-4b52-9a53-7b8f6d6b4c11")
+
+// add makes a message. The UUID is made of the payload that was received, of who received it,
+// and of what names the message.
+func (m *maker) add(payload []byte, kind string, metadata message.Metadata, names ...string) {
+	name := slices.Clone(m.digest[:])
+	for _, part := range append([]string{m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID], kind}, names...) {
+		name = append(strconv.AppendInt(name, int64(len(part)), 10), ':')
+		name = append(name, part...)
+	}
+	out := message.NewMessage(uuid.NewHash(sha256.New(), namespace, name, 8).String(), payload)
+	out.Metadata = maps.Clone(m.received.Metadata)
+	if out.Metadata == nil {
+		out.Metadata = message.Metadata{}
+	}
+	for _, key := range []string{gateway.KeyPayloadMode, gateway.KeyPayloadReference, gateway.KeyPayloadSHA256} {
+		delete(out.Metadata, key)
+	}
+	out.Metadata[gateway.KeyPayloadSize] = strconv.Itoa(len(payload))
+	out.Metadata[KeyContent] = kind
+	maps.Copy(out.Metadata, metadata)
+	m.made = append(m.made, out)
+	m.bytes += int64(len(payload))
+}
+
+// BatchHeader is the first line of a message with records.
+type BatchHeader struct {
+	// Log and Task are the name of the log and the ID of its task, Path the folder of the set in its archive.
+	Log  string `json:"log"`
+	Task string `json:"task"`
+	Path string `json:"path"`
+	// Part counts the messages of the log from 0; Records is how many follow.
+	Part    int `json:"part"`
+	Records int `json:"records"`
+	// Columns says what the values of the records are, by name.
+	Columns map[string]geo.Description `json:"columns"`
+	// Constants are the values that the log has once for all of its records, by name, as in records.
+	Constants map[string]json.RawMessage `json:"constants,omitempty"`
+	// Findings say what could not be read around these records.
+	Findings []string `json:"findings,omitempty"`
+}
+
+// batches makes the messages of one log.
+type batches struct {
+	config  RecordsConfig
+	maker   *maker
+	log     *farmdata.Log
+	path    string
+	index   string
+	keys    geo.Keys
+	part    int
+	lines   []byte
+	used    map[*farmdata.Column]int64 // the record, from 1, that a column was last written in
+	columns map[string]*farmdata.Column
+	header  BatchHeader
+}
+
+func (b *batches) run(ctx context.Context) error {
+	b.used, b.columns = map[*farmdata.Column]int64{}, map[string]*farmdata.Column{}
+	n := 0
+	for record, err := range b.log.Records {
+		if n++; n%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			b.header.Findings = append(b.header.Findings, err.Error())
+			continue
+		}
+		b.record(record)
+		if b.header.Records >= b.config.BatchRecords || int64(len(b.lines)) >= b.config.BatchBytes {
+			if err := b.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if b.header.Records > 0 || len(b.header.Findings) > 0 {
+		return b.flush()
+	}
+	return ctx.Err()
+}
+
+// record appends a line.
+func (b *batches) record(r *farmdata.Record) {
+	line := append(b.lines, `{"record":`...)
+	line = strconv.AppendInt(line, r.Number, 10)
+	if !r.Stamp.IsZero() {
+		line = append(append(append(line, `,"time":"`...), r.Stamp.String()...), '"')
+	}
+	p := r.Position
+	if p.Valid() {
+		line = appendFloat(append(line, `,"north":`...), p.North)
+		line = appendFloat(append(line, `,"east":`...), p.East)
+		if p.Has&farmdata.HasUp != 0 {
+			line = appendFloat(append(line, `,"up":`...), float64(p.Up)/1000)
+		}
+		if p.Has&farmdata.HasStatus != 0 {
+			line = strconv.AppendInt(append(line, `,"status":`...), int64(p.Status), 10)
+		}
+	}
+	line = append(line, `,"values":{`...)
+	first := true
+	for _, v := range r.Values {
+		if b.used[v.Column] == r.Number+1 {
+			continue // twice in damaged data; an object has a name once
+		}
+		b.used[v.Column] = r.Number + 1
+		if !first {
+			line = append(line, ',')
+		}
+		first = false
+		name := b.keys.Name(v.Column)
+		b.columns[name] = v.Column
+		line = append(append(append(line, '"'), name...), `":`...) // letters, digits, _ and - only
+		line = appendFloat(line, v.Scaled())
+	}
+	b.lines = append(line, "}}\n"...)
+	b.header.Records++
+}
+
+// appendFloat writes null for what JSON has no number for.
+func appendFloat(b []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(b, "null"...)
+	}
+	return strconv.AppendFloat(b, f, 'g', -1, 64)
+}
+
+// flush makes a message of what was collected.
+func (b *batches) flush() error {
+	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.path, b.part
+	for _, v := range b.log.Constants {
+		name := b.keys.Name(v.Column)
+		b.columns[name] = v.Column
+		if b.header.Constants == nil {
+			b.header.Constants = map[string]json.RawMessage{}
+		}
+		b.header.Constants[name] = appendFloat(nil, v.Scaled())
+	}
+	b.header.Columns = make(map[string]geo.Description, len(b.columns))
+	for name, c := range b.columns {
+		b.header.Columns[name] = geo.Description{DDI: c.DDI.String(), Name: c.Name, Unit: c.Unit, Element: c.Element, Device: c.Device}
+	}
+	payload, err := json.Marshal(b.header)
+	if err != nil { // there are only texts and whole numbers in it
+		return &unreadable{err.Error()}
+	}
+	payload = append(append(payload, '\n'), b.lines...)
+	metadata := message.Metadata{KeyPart: strconv.Itoa(b.part), KeyRecords: strconv.Itoa(b.header.Records)}
+	for key, value := range map[string]string{KeyLog: b.log.Name, KeyTask: b.log.TaskID} {
+		if value != "" {
+			metadata[key] = clean(value)
+		}
+	}
+	b.maker.add(payload, ContentRecords, metadata, b.index, strconv.Itoa(b.part))
+	if b.maker.bytes > b.config.MaxOutput {
+		return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes", b.config.MaxOutput)}
+	}
+	b.part++
+	b.lines, b.header = b.lines[:0], BatchHeader{}
+	clear(b.columns)
+	return nil
+}

@@ -44,12 +44,12 @@ type DedupSettings struct {
 	KeyFunc KeyFunc `yaml:"-"`
 	// Owner is who reserves keys, for others who share the Store. Without a Session it
 	// gets one of its own, in a Router the same one for all routes.
-	Owner Owner `yaml:"-"`
+	Owner Owner `yaml:",inline"`
 	// TTL is how long a handled message is remembered. 0 means
 	// [DefaultDedupTTL]; negative is an error.
 	TTL time.Duration `yaml:"ttl"`
-	// Lease is how long a reservation stands whose holder never comes back,
-	// because its process was killed; for so long a redelivered message waits.
+	// Lease is how long a reservation stands whose holder never comes back, unless the
+	// Store notices earlier that its process is gone, as all of this module do.
 	// It has to be longer than one attempt of the handler: when it ends early, a
 	// copy that arrives meanwhile is handled too. 0 means [DefaultDedupLease];
 	// negative is an error.

@@ -52,10 +52,14 @@ const (
 
 // Owner is who handles messages. The zero value is an unknown one.
 type Owner struct {
-	// Instance is the same for a process and for the one that replaces it.
-	Instance string
+	// Instance is the same for a process and for the one that replaces it, which takes
+	// over at once what the process before it has left reserved in a store that several
+	// share. Processes that run at the same time need different ones, or none. The program
+	// agrimill takes the host name and admin.address if it is left out, and none for - or if
+	// admin.address is off.
+	Instance string `yaml:"instance"`
 	// Session is another one for each process.
-	Session string
+	Session string `yaml:"-"`
 }
 
 // Claim is a message and who handles it.
@@ -105,7 +109,7 @@ type Token [2]uint64
 // keys of one claim they promise this much at least:
 //
 //   - Reserve gets both keys or none. While it does not yet know, others may find
-//     one of them [Busy]; should its process die then, until the lease ends.
+//     one of them [Busy]; should its process die then, until the reservation ends.
 //   - Commit that returns nil has recorded both. One that fails, or whose process dies,
 //     may have recorded the delivery key alone, never the content key alone: a
 //     redelivery is recognized then, a repetition by the sender may be handled again.
@@ -115,13 +119,18 @@ type Token [2]uint64
 // without a key.
 type DedupStore interface {
 	// Reserve reserves the keys for at most lease: a reservation that is neither
-	// committed nor released by then, because its process died, is as good as
-	// released. Until then nobody takes it over, the same owner included. A key that
-	// is committed counts for more than another one that is reserved.
+	// committed nor released by then is as good as released. Until then nobody takes it
+	// over, the same owner included, as long as the store through which it was made is
+	// open and its process lives. When that was closed, died, or is replaced by one
+	// of the same Instance, it is free, at the latest when the lease ends and
+	// earlier if the store can tell. A call that fails leaves nothing reserved for
+	// its own process. A key that is committed counts for more than another one
+	// that is reserved.
 	Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error)
 	// Commit records that the message was handled, to be remembered for ttl at
-	// least, memory permitting. It does so even when the lease has expired, or
-	// another holder has the reservation now: the message is handled, after all.
+	// least, memory permitting. It does so even when the reservation has ended, or
+	// another holder has it now: the message is handled, after all. A store may record
+	// later what it could not record when Commit failed.
 	Commit(ctx context.Context, claim Claim, token Token, ttl time.Duration) error
 	// Release ends the reservation. A key that the token does not hold any more, or
 	// that is committed, stays as it is.

@@ -5,6 +5,7 @@ package dedupstoretest
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,6 +26,15 @@ type Suite struct {
 	// Lease is a lease, and a TTL, that the store keeps well enough to be tested
 	// with: the tests wait for about that long. 0 means 200 ms.
 	Lease time.Duration
+	// Peer returns a store that shares what the given one knows, as another process
+	// that runs beside it would. Nil for stores that one process has alone.
+	Peer func(t *testing.T, store router.DedupStore) router.DedupStore
+	// Kill makes the process of a store die, as far as others can see. Required with
+	// Peer.
+	Kill func(t *testing.T, store router.DedupStore)
+	// Session is how long a process that was killed holds its reservations, roughly.
+	// Required with Peer.
+	Session time.Duration
 	// NoTTL skips the test that committed keys are forgotten after their TTL,
 	// for stores whose TTL is a setting of the store.
 	NoTTL bool
@@ -60,6 +70,11 @@ func Run(t *testing.T, s Suite) {
 	t.Run("OneOfManyPairs", s.oneOfManyPairs)
 	t.Run("NoKeys", s.noKeys)
 	t.Run("ReopenWithBothKeys", s.reopenWithBothKeys)
+
+	t.Run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
+	t.Run("LivingPeer", s.livingPeer)
+	t.Run("KilledPeer", s.killedPeer)
+	t.Run("ClosedPeer", s.closedPeer)
 }
 
 // owner is who makes all claims but those of [claimOf].
@@ -349,7 +364,6 @@ func (s Suite) oneNamespace(t *testing.T) {
 // holder: the answer says who handles the message, and until when at the latest.
 func (s Suite) holder(t *testing.T) {
 	store := s.New(t)
-	other := router.Owner{Instance: "barn", Session: "2"}
 	reserve(t, store, claim("a"), long, router.Reserved)
 	reserve(t, store, claimOf(other, "b", "c"), 2*long, router.Reserved)
 	reserve(t, store, claimOf(router.Owner{}, "d", ""), long, router.Reserved)
@@ -372,13 +386,13 @@ func (s Suite) holder(t *testing.T) {
 	}
 }
 
-// noTakeover: a reservation not released; it expires with its lease, also for its own owner and for
-// the next session of the same instance.
+// noTakeover: a store that is open does not take over what was reserved through it, neither
+// for the same owner nor for the next session of the same instance.
 func (s Suite) noTakeover(t *testing.T) {
 	store := s.New(t)
 	reserve(t, store, claim("a"), long, router.Reserved)
 	reserve(t, store, claim("a"), long, router.Busy)
-	reserve(t, store, claimOf(router.Owner{Instance: owner.Instance, Session: "next"}, "a", ""), long, router.Busy)
+	reserve(t, store, claimOf(next, "a", ""), long, router.Busy)
 }
 
 // oneOfManyPairs: of messages that have one key in common, one at most is handled at
@@ -431,4 +445,94 @@ func (s Suite) reopenWithBothKeys(t *testing.T) {
 	answer(t, store, claim("d"), long, router.Committed, router.DeliveryKey)
 	answer(t, store, pair("other", "c"), long, router.Committed, router.ContentKey)
 	eventually(t, store, pair("begun", "begun too"), 50*s.Lease)
+}
+
+// next is the process that replaces that of owner, and other one that runs beside it.
+var (
+	next  = router.Owner{Instance: owner.Instance, Session: "next"}
+	other = router.Owner{Instance: "barn", Session: "2"}
+)
+
+// theSuccessorTakesOver: a process takes over at once what the one that it replaces has
+// reserved, however long the lease, and what it has committed stays committed.
+func (s Suite) theSuccessorTakesOver(t *testing.T) {
+	if s.Reopen == nil {
+		t.Log("the store forgets with its process")
+		return
+	}
+	store := s.New(t)
+	commit(t, store, claim("done"), reserve(t, store, claim("done"), long, router.Reserved), long)
+	reserve(t, store, pair("begun", "content"), long, router.Reserved)
+	store = s.Reopen(t, store)
+	reserve(t, store, claimOf(next, "done", ""), long, router.Committed)
+	c := claimOf(next, "begun", "content")
+	token := reserve(t, store, c, long, router.Reserved)
+	reserve(t, store, c, long, router.Busy)
+	commit(t, store, c, token, long)
+	reserve(t, store, claimOf(next, "", "content"), long, router.Committed)
+}
+
+// livingPeer: what a process has reserved is its own as long as it lives, much longer than a
+// session.
+func (s Suite) livingPeer(t *testing.T) {
+	if s.Peer == nil {
+		t.Log("one process has the store alone")
+		return
+	}
+	store := s.New(t)
+	peer := s.Peer(t, store)
+	token := reserve(t, store, pair("a", "b"), long, router.Reserved)
+	tick := time.NewTicker(s.Session / 10)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < 3*s.Session; <-tick.C {
+		got := answer(t, peer, claimOf(other, "a", ""), long, router.Busy, router.DeliveryKey)
+		if got.Holder != owner {
+			t.Fatalf("Holder = %+v, want %+v", got.Holder, owner)
+		}
+		reserve(t, peer, claimOf(other, "x", "b"), long, router.Busy)
+	}
+	commit(t, store, pair("a", "b"), token, long)
+	reserve(t, peer, claimOf(other, "a", ""), long, router.Committed)
+	reserve(t, peer, claimOf(other, "", "b"), long, router.Committed)
+}
+
+// killedPeer: what a process has reserved that was killed is free when its session has ended.
+func (s Suite) killedPeer(t *testing.T) {
+	if s.Peer == nil {
+		t.Log("one process has the store alone")
+		return
+	}
+	store := s.New(t)
+	peer := s.Peer(t, store)
+	done := reserve(t, store, claim("done"), long, router.Reserved)
+	commit(t, store, claim("done"), done, long)
+	reserve(t, store, pair("a", "b"), long, router.Reserved)
+	reserve(t, peer, claimOf(other, "a", "b"), long, router.Busy)
+	s.Kill(t, store)
+	token := eventually(t, peer, claimOf(other, "a", "b"), 50*s.Session)
+	commit(t, peer, claimOf(other, "a", "b"), token, long)
+	reserve(t, peer, claimOf(other, "done", ""), long, router.Committed)
+}
+
+// closedPeer: what a process leaves reserved when it closes its store is free at once.
+func (s Suite) closedPeer(t *testing.T) {
+	if s.Peer == nil {
+		t.Log("one process has the store alone")
+		return
+	}
+	store := s.New(t)
+	closer, ok := store.(io.Closer)
+	if !ok {
+		t.Log("the store needs no Close")
+		return
+	}
+	peer := s.Peer(t, store)
+	reserve(t, store, pair("a", "b"), long, router.Reserved)
+	if err := closer.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	reserve(t, peer, claimOf(other, "a", "b"), long, router.Reserved)
+	if _, err := store.Reserve(t.Context(), claim("c"), long); err == nil {
+		t.Error("Reserve of a closed store succeeded")
+	}
 }

@@ -47,12 +47,18 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 }
 
 // provisionStream does what Config.Provision says and returns the stream's
-// settings, as they are on the server, and how they differ from the Config's.
-func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config) (jetstream.StreamConfig, []string, error) {
+// settings, as they are on the server, and how they differ from the Config's. It calls
+// created if the stream was missing.
+func provisionStream(
+	ctx context.Context, js jetstream.JetStream, cfg Config, created func(),
+) (jetstream.StreamConfig, []string, error) {
 	want := cfg.streamConfig()
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
 		stream, err = js.CreateStream(ctx, want)
+		if err == nil {
+			created()
+		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			stream, err = js.Stream(ctx, cfg.Stream) // another sink was faster
 		}
@@ -191,7 +197,12 @@ func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differenc
 func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	have, differences, err := provisionStream(ctx, s.js, s.config)
+	have, differences, err := provisionStream(ctx, s.js, s.config, func() {
+		if s.stream.Load() != nil {
+			warnlog.Warn(s.logger, "the NATS stream was gone and was created again; what it held is lost unless it was read",
+				watermill.LogFields{"stream": s.config.Stream})
+		}
+	})
 	if err != nil {
 		return err
 	}

@@ -147,6 +147,9 @@ const (
 	DedupOff    = "off"
 )
 
+// NoInstance is the value of dedup.instance for a process without a name.
+const NoInstance = "-"
+
 // Dedup is the store of what was handled, which recognizes redelivered messages.
 type Dedup struct {
 	// Store is where it is kept: in the process (memory), in a file (bbolt), in a NATS

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/zeebo/xxh3"
 
@@ -103,10 +106,19 @@ func (m *memory) shut(ctx context.Context) error {
 	if m.later == nil {
 		return nil
 	}
-	if store, ok := m.later.shut(ctx); ok {
-		return store.Close()
+	store, ok := m.later.shut(ctx)
+	if !ok {
+		return nil
 	}
-	return nil
+	closed := make(chan error, 1)
+	// Ends by the time limit of the store.
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("dedup: %w", context.Cause(ctx))
+	}
 }
 
 // newMemory creates the dedup store. One in a file is opened at once if possible; one in
@@ -123,7 +135,7 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	case config.DedupNATSKV:
 		m.target = hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
 		_, err = cfg.NATSKV.TLS.Config()
-		attempt = func(ctx context.Context) (durableStore, error) { return durable(newNATSMemory(ctx, cfg)) }
+		attempt = func(ctx context.Context) (durableStore, error) { return durable(p.newNATSMemory(ctx, cfg)) }
 	default:
 		var in router.MemoryStoreConfig
 		if cfg.Memory != nil {
@@ -161,13 +173,13 @@ type natsMemory struct {
 	conn *natsgo.Conn
 }
 
-func newNATSMemory(ctx context.Context, cfg config.Dedup) (natsMemory, error) {
+func (p *Pipeline) newNATSMemory(ctx context.Context, cfg config.Dedup) (natsMemory, error) {
 	conn, err := cfg.NATSKV.Connect("agrimill dedup")
 	if err != nil {
 		return natsMemory{}, err
 	}
 	storeConfig := cfg.NATSKV.StoreConfig(cfg)
-	storeConfig.Conn = conn
+	storeConfig.Conn, storeConfig.Logger = conn, p.libraryLogger(p.logger.With("part", "dedup"))
 	store, err := kvstore.New(ctx, storeConfig)
 	if err != nil {
 		conn.Close()
@@ -176,10 +188,26 @@ func newNATSMemory(ctx context.Context, cfg config.Dedup) (natsMemory, error) {
 	return natsMemory{store, conn}, nil
 }
 
-// Close closes the connection.
+// Close closes the store and its connection.
 func (m natsMemory) Close() error {
+	err := m.Store.Close()
 	m.conn.Close()
-	return nil
+	return err
+}
+
+// newOwner returns what the process reserves messages as, through all reloads.
+func newOwner(cfg *config.Config) router.Owner {
+	owner := router.Owner{Instance: cfg.Dedup.Owner.Instance, Session: uuid.NewString()}
+	switch owner.Instance {
+	case config.NoInstance:
+		owner.Instance = ""
+	case "":
+		_, port, err := net.SplitHostPort(cfg.Admin.Address)
+		if host, _ := os.Hostname(); host != "" && err == nil && port != "" && port != "0" {
+			owner.Instance = host + " " + cfg.Admin.Address
+		}
+	}
+	return owner
 }
 
 // laterStore is a dedup store that may not be open yet, which is an outage.

@@ -9,10 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 )
 
 // bolt is a configuration with a dedup store in a file.
@@ -119,16 +122,29 @@ func TestDedupFileIsDamaged(t *testing.T) {
 	w.checkStored()
 }
 
-// A bucket that is gone is reported, also while no message comes.
+// A bucket that is gone is reported, also while no message comes, or made again.
 func TestDedupBucketIsGone(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q}}\n", w.server.URL()) + allRoute)
-	b.waitReady()
-	if err := w.js.DeleteKeyValue(t.Context(), "agrimill-dedup"); err != nil {
-		t.Fatal(err)
+	for _, provision := range []kvstore.Provision{kvstore.ProvisionNone, kvstore.ProvisionCreate} {
+		t.Run(provision.String(), func(t *testing.T) {
+			w := newWorld(t)
+			bucket := jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
+			if _, err := w.js.CreateKeyValue(t.Context(), bucket); err != nil {
+				t.Fatal(err)
+			}
+			b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: %v}}\n", w.server.URL(), provision) + allRoute)
+			b.waitReady()
+			if err := w.js.DeleteKeyValue(t.Context(), bucket.Bucket); err != nil {
+				t.Fatal(err)
+			}
+			if provision == kvstore.ProvisionNone {
+				testkit.Eventually(w, "it is not ready", func() bool { return !b.check("dedup").OK })
+			} else {
+				testkit.EventuallyNil(w, func() error { _, err := w.js.KeyValue(t.Context(), bucket.Bucket); return err })
+				testkit.Eventually(w, "it is ready", func() bool { return b.check("dedup").OK })
+			}
+			b.mustStop()
+		})
 	}
-	testkit.Eventually(w, "it is not ready", func() bool { return !b.check("dedup").OK })
-	b.mustStop()
 }
 
 // With the grace that programs have, a broker that restarts does not make agrimill

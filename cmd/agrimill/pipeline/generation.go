@@ -66,7 +66,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	routerConfig.Chain = p.tracing.Chain(nil)
 	routerConfig.CloseTimeout = budgetOf(cfg).router
 	if cfg.Dedup.Store != config.DedupOff {
-		routerConfig.Dedup.Store = p.memory
+		routerConfig.Dedup.Store, routerConfig.Dedup.Owner = p.memory, p.owner
 		routerConfig.Dedup.KeyFunc = keys(outwardRoutes(cfg))
 	}
 	if p.claimCheck != nil {

@@ -97,6 +97,7 @@ type Pipeline struct {
 	subscriber *subscriber.Subscriber
 	endpoints  endpoints
 	memory     *memory
+	owner      router.Owner // of reservations in memory
 	readiness  readiness
 	claimCheck *claimcheck.Store // nil: none
 	observer   *metrics.Observer
@@ -172,6 +173,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.memory, err = p.newMemory(cfg.Dedup); err != nil {
 		return err
 	}
+	p.owner = newOwner(cfg)
 	p.observer = metrics.NewObserver(p.options.Observer)
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
 		return err

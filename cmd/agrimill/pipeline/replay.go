@@ -70,5 +70,6 @@ func forReplay(cfg *config.Config, routes []string) *config.Config {
 	if only.Dedup.Store == config.DedupBBolt {
 		only.Dedup.Store, only.Dedup.BBolt = config.DedupMemory, nil
 	}
+	only.Dedup.Owner.Instance = config.NoInstance // the process that runs the routes has it
 	return &only
 }

@@ -275,8 +275,7 @@ func runChild(t *testing.T, config childConfig) (report router.RouteHealth, err 
 		Poison: sink,
 		Dedup: router.DedupSettings{
 			Store: stoppingStore{store, stop},
-			// For so long a reservation of the killed process stands.
-			Lease: 2 * time.Second,
+			Owner: router.Owner{Instance: "child"}, // the next one takes over
 		},
 	}, logger)
 	if err != nil {
@@ -310,7 +309,7 @@ func openStore(ctx context.Context, config childConfig) (store router.DedupStore
 		return nil, nil, err
 	}
 	kv, err := kvstore.New(ctx, kvstore.Config{Conn: conn})
-	return kv, conn.Close, err
+	return kv, func() { _ = kv.Close(); conn.Close() }, err
 }
 
 // stopPoint stops everybody who comes to it after the first few.

@@ -3,39 +3,73 @@
 package kvstore
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 )
 
 // Defaults of [Config].
 const (
-	DefaultBucket  = "agrimill-dedup"
-	DefaultTimeout = 5 * time.Second
+	DefaultBucket     = "agrimill-dedup"
+	DefaultTimeout    = 5 * time.Second
+	DefaultSessionTTL = 10 * time.Second
 )
+
+// minSessionTTL leaves room for renewals: the server's clock for keys ticks in seconds.
+const minSessionTTL = 2 * time.Second
 
 // ErrConfig is matched by the errors of [Config.Validate], and by the error of
 // [New] for a bucket that exists with settings that cannot work.
 var ErrConfig = errors.New("kvstore: invalid configuration")
+
+// ErrClosed says that the store was closed.
+var ErrClosed = errors.New("kvstore: the store is closed")
+
+// Provision is what a [Store] does about a bucket that is missing, at the start or
+// later.
+type Provision int
+
+const (
+	// ProvisionCreate creates it.
+	ProvisionCreate Provision = iota
+	// ProvisionNone only looks: without a bucket New fails, and later everything
+	// else until it is there again.
+	ProvisionNone
+)
+
+var provisions = []string{"create", "none"}
+
+// String returns create or none.
+func (p Provision) String() string { return enum.Text(p, provisions) }
+
+// UnmarshalText reads what String returns.
+func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
 // Config configures a [Store].
 type Config struct {
 	// Conn is the connection. Required. It should reconnect without end. It is
 	// not closed by the store.
 	Conn *natsgo.Conn `yaml:"-"`
-	// Bucket is the name of the bucket. It is created when it is missing, and
-	// left as it is when it exists. Empty means [DefaultBucket].
+	// Bucket is the name of the bucket. One that exists is left as it is. Empty
+	// means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
+	// Provision says whether a missing bucket is created, also one that vanishes
+	// later. Default [ProvisionCreate].
+	Provision Provision `yaml:"provision" enum:"create,none"`
 	// TTL is how long a bucket that is created keeps what was handled; the time
 	// that Commit is given does not count. 0 means [router.DefaultDedupTTL];
 	// negative is an error.
@@ -48,6 +82,13 @@ type Config struct {
 	// Timeout bounds each request to the server. 0 means [DefaultTimeout];
 	// negative is an error.
 	Timeout time.Duration `yaml:"timeout"`
+	// SessionTTL is how long the server keeps the session of a process that does not
+	// renew it any more, because it was killed for instance; see [Store]. It is
+	// renewed four times in that time. 0 means [DefaultSessionTTL]; less than two
+	// seconds is an error.
+	SessionTTL time.Duration `yaml:"session_ttl"`
+	// Logger gets what happens to bucket and session. Nil means nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -69,6 +110,9 @@ func (c *Config) setDefaults() {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
+	if c.SessionTTL == 0 {
+		c.SessionTTL = DefaultSessionTTL
+	}
 }
 
 // Validate reports every field whose value is not allowed; the error matches
@@ -80,54 +124,74 @@ func (c Config) Validate() error {
 	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
 	validate.NotNegative(&e, "Timeout", c.Timeout)
+	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
+	e.Check(c.SessionTTL == 0 || c.SessionTTL >= minSessionTTL, "SessionTTL", "must be at least %v, or 0 for the default", minSessionTTL)
 	return e.Err(ErrConfig)
 }
 
-const (
-	// markerTTL is how long the server keeps the traces of deleted keys.
-	markerTTL = time.Minute
-	// leaseStep is the resolution of the server's clock for keys; leases are
-	// rounded up to it.
-	leaseStep = time.Second
-)
-
-// The values of keys. That of a reservation is followed by JSON; versions that do not
-// know of it take whatever is not a commit for a reservation.
-var (
-	valueReserved  = []byte("r")
-	valueCommitted = []byte("c")
-)
-
-// reservation is who has reserved a key, and for how long since the entry was made.
-type reservation struct {
-	Instance string        `json:"instance,omitempty"`
-	Session  string        `json:"session,omitempty"`
-	Lease    time.Duration `json:"lease"`
-}
-
-// reserved returns the value of a reserved key.
-func reserved(owner router.Owner, lease time.Duration) ([]byte, error) {
-	data, err := json.Marshal(reservation{Instance: owner.Instance, Session: owner.Session, Lease: lease})
-	return append(slices.Clone(valueReserved), data...), err
-}
-
 // Store is a [router.DedupStore] in a NATS key-value bucket. It needs a server of
-// version 2.11 or later, because the server ends the leases: the clocks of the
+// version 2.11 or later, because the server ends leases and sessions: the clocks of the
 // processes do not matter.
 //
 // A commit is as durable as the bucket's stream. One that is lost by a power cut
 // of the server means a duplicate, never a loss. The two keys of a message are two
-// entries, and [router.DedupStore] says what may happen between them. All methods are safe for
-// concurrent use.
+// entries, and [router.DedupStore] says what may happen between them. What could not be
+// recorded, or released, while the server was away is remembered, and made up for when
+// it is back, as long as the store is open.
+//
+// Each Store has a session in the bucket, which it renews in the background from its
+// first reservation until Close. A reservation names the session, and ends before its
+// lease if
+//
+//   - this Store made it and nobody holds it, because the request timed out after the
+//     server had stored it: this Store takes it over at once;
+//   - its [router.Owner] has the same Instance, and another Store made it: that process
+//     was replaced by this one, which ends its session and takes over at once. Two
+//     processes at the same time need two names, or none: the one that finds that its
+//     session was ended logs it and goes on without a name;
+//   - its session is gone: others take over. A session that was closed is gone at once, that
+//     of a process that was killed after SessionTTL and at most half of it more.
+//
+// A session that is there is never taken for dead, and one that is missing only by a
+// Store that has kept its own for SessionTTL without a gap: after an outage or pause of
+// the server everybody has that long to come back. So a living process is taken for
+// dead only if it alone cannot renew its session for at least three quarters of
+// SessionTTL: it was suspended, say, or cut off from a server that others reach. What it
+// was handling may then be handled twice. When it goes on, its commits are recorded, since
+// its messages are handled, and logged if somebody took over meanwhile; its releases leave the
+// reservations of others alone.
+//
+// All methods are safe for concurrent use.
 type Store struct {
-	kv      jetstream.KeyValue
-	timeout time.Duration
+	config Config
+	js     jetstream.JetStream
+	logger watermill.LoggerAdapter
+	bucket atomic.Pointer[bucket]
+	// opening holds one token while the bucket is looked for.
+	opening chan struct{}
+
+	session session
+	mu      sync.Mutex
+	held    map[router.Key]*hold      // what callers have reserved or are about to
+	unsent  map[router.Key]settlement // what is to be made up for
+	peers   map[string]*peer          // the sessions of others, by ID
+	lost    ratelog.Line              // commits of reservations that others took over
+
+	life       *lifecycle.Life
+	background context.Context // ends with Close
+	stop       context.CancelFunc
+	keeping    sync.Once
+	keeper     sync.WaitGroup
+	closeErr   error
 }
 
 var _ router.DedupStore = (*Store)(nil)
 
-// New opens the bucket and creates it when it is missing. The error matches
-// [ErrConfig], or is that of the server.
+// bucket is a bucket as it was found. One that was made again is another one.
+type bucket struct{ jetstream.KeyValue }
+
+// New opens the bucket. The error matches [ErrConfig], or is that of the server. The
+// store has to be closed.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -137,173 +201,130 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kvstore: %w", err)
 	}
+	s := &Store{
+		config: config, js: js, logger: config.Logger, opening: make(chan struct{}, 1), session: newSession(),
+		held: map[router.Key]*hold{}, unsent: map[router.Key]settlement{}, peers: map[string]*peer{}, life: lifecycle.New(),
+	}
+	if s.logger == nil {
+		s.logger = watermill.NopLogger{}
+	}
+	s.logger = s.logger.With(watermill.LogFields{"bucket": config.Bucket})
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	kv, err := js.KeyValue(ctx, config.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket:         config.Bucket,
+	if _, err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	s.background, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// open looks for the bucket, creates it if it may, and reports whether it did.
+func (s *Store) open(ctx context.Context) (created bool, err error) {
+	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) && s.config.Provision == ProvisionCreate {
+		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:         s.config.Bucket,
 			Description:    "keys of handled messages",
-			TTL:            config.TTL,
-			Replicas:       config.Replicas,
-			MaxBytes:       config.MaxBytes,
+			TTL:            s.config.TTL,
+			Replicas:       s.config.Replicas,
+			MaxBytes:       s.config.MaxBytes,
 			LimitMarkerTTL: markerTTL,
 		})
+		created = err == nil
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = js.KeyValue(ctx, config.Bucket)
+			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kvstore: bucket %q: %w", config.Bucket, err)
+		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
 	}
 	status, err := kv.Status(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("kvstore: bucket %q: %w", config.Bucket, err)
+		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
 	}
 	if status.LimitMarkerTTL() <= 0 {
-		return nil, fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, config.Bucket)
+		return false, fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, s.config.Bucket)
 	}
-	return &Store{kv: kv, timeout: config.Timeout}, nil
+	s.bucket.Store(&bucket{kv})
+	return created, nil
+}
+
+// do makes a request, and makes it once more if the bucket was gone and is there again.
+func (s *Store) do(ctx context.Context, timeout time.Duration, request func(context.Context, *bucket) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	b := s.bucket.Load()
+	err := request(ctx, b)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
+		return err
+	}
+	if failure := s.reopen(ctx, b); failure != nil {
+		return fmt.Errorf("%w: %w", failure, err)
+	}
+	return request(ctx, s.bucket.Load())
+}
+
+// reopen looks for the bucket again, unless somebody has done so since b was found. Nobody
+// answers for a bucket either if the server is only just starting.
+func (s *Store) reopen(ctx context.Context, b *bucket) error {
+	select {
+	case s.opening <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.opening }()
+	if s.bucket.Load() != b {
+		return nil
+	}
+	created, err := s.open(ctx)
+	if created {
+		warnlog.Warn(s.logger, "the dedup bucket was gone and was created again; messages handled before are not recognized", nil)
+	}
+	return err
 }
 
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or
 // after Config.Timeout.
 func (s *Store) Health(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_, err := s.kv.Status(ctx)
+	err := s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
+		_, err := b.Status(ctx)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("kvstore: bucket %q: %w", s.kv.Bucket(), err)
+		return fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
 	}
 	return nil
 }
 
-// Reserve implements [router.DedupStore]. The lease is rounded up to a second. The keys
-// are reserved one after the other, so that two processes with a key in common may both
-// find it busy once.
-func (s *Store) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
-	if err := claim.Keys.Valid(); err != nil {
-		return router.Reservation{}, err
-	}
-	lease = max(leaseStep, (lease+leaseStep-1)/leaseStep*leaseStep)
-	value, err := reserved(claim.Owner, lease)
-	if err != nil {
-		return router.Reservation{}, err
-	}
-	var busy router.Reservation
-	var token router.Token
-	for kind, key := range claim.Keys.All() {
-		one, err := s.reserve(ctx, key, value, lease, busy.State == 0)
-		if err != nil {
-			s.giveUp(ctx, claim, token)
-			return router.Reservation{}, err
+// Close ends the session, so that others can take over at once what is still reserved,
+// and makes up for what could not be recorded; if that fails, it returns why. It makes calls
+// in progress fail, waits for the server for at most Config.Timeout, and not without a connection.
+// It is idempotent; the other methods then fail with [ErrClosed].
+func (s *Store) Close() error {
+	s.life.Close(func() {
+		idle := s.life.Idle()
+		s.stop()
+		<-idle
+		s.keeping.Do(func() {}) // nothing was reserved, so there is nothing to keep
+		s.keeper.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), s.config.Timeout)
+		defer cancel()
+		if !s.config.Conn.IsConnected() {
+			cancel()
 		}
-		one.Key = kind
-		switch {
-		case one.State == router.Reserved:
-			token[kind-1] = one.Token[0]
-		case one.State == router.Committed:
-			s.giveUp(ctx, claim, token)
-			return one, nil
-		case one.State == router.Busy && busy.State == 0:
-			busy = one
+		if err := s.settle(ctx); err != nil {
+			s.closeErr = fmt.Errorf("kvstore: handled messages could not be recorded, or reservations not released: %w", err)
 		}
-	}
-	if busy.State != 0 {
-		s.giveUp(ctx, claim, token)
-		return busy, nil
-	}
-	return router.Reservation{State: router.Reserved, Token: token}, nil
+		if err := s.endSession(ctx); err != nil {
+			s.logger.Debug("dedup session not ended; it expires", watermill.LogFields{"error": err.Error()})
+		}
+	})
+	return s.closeErr
 }
 
-// reserve is Reserve for one key. Unless take, it only looks at it, and returns no state
-// if the key is free.
-func (s *Store) reserve(ctx context.Context, key router.Key, value []byte, lease time.Duration, take bool) (router.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	if take {
-		revision, err := s.kv.Create(ctx, key.String(), value, jetstream.KeyTTL(lease))
-		if err == nil {
-			return router.Reservation{State: router.Reserved, Token: router.Token{revision}}, nil
-		}
-		if !isConflict(err) {
-			return router.Reservation{}, err
-		}
-	}
-	entry, err := s.kv.Get(ctx, key.String())
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
-		if !take {
-			return router.Reservation{}, nil
-		}
-		return router.Reservation{State: router.Busy}, nil // it was there a moment ago; the next try gets it
-	case err != nil:
-		return router.Reservation{}, err
-	case string(entry.Value()) == string(valueCommitted):
-		return router.Reservation{State: router.Committed}, nil
-	}
-	var r reservation
-	busy := router.Reservation{State: router.Busy}
-	if json.Unmarshal(bytes.TrimPrefix(entry.Value(), valueReserved), &r) == nil {
-		busy.Holder = router.Owner{Instance: r.Instance, Session: r.Session}
-		busy.Until = entry.Created().Add(r.Lease)
-	} // else it was written before reservations named their holders
-	return busy, nil
-}
-
-// giveUp releases the key that Reserve has got before it could not get the other one,
-// also when ctx has ended. What cannot be released ends with its lease.
-func (s *Store) giveUp(ctx context.Context, claim router.Claim, token router.Token) {
-	_ = s.Release(context.WithoutCancel(ctx), claim, token)
-}
-
-// Commit implements [router.DedupStore]. How long the message is remembered is
-// the bucket's TTL. The keys are written one after the other, the delivery key first.
-func (s *Store) Commit(ctx context.Context, claim router.Claim, _ router.Token, _ time.Duration) error {
-	if err := claim.Keys.Valid(); err != nil {
-		return err
-	}
-	for _, key := range claim.Keys.All() {
-		if err := s.commit(ctx, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) commit(ctx context.Context, key router.Key) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	_, err := s.kv.Put(ctx, key.String(), valueCommitted)
-	return err
-}
-
-// Release implements [router.DedupStore].
-func (s *Store) Release(ctx context.Context, claim router.Claim, token router.Token) error {
-	if err := claim.Keys.Valid(); err != nil {
-		return err
-	}
-	var errs []error
-	for kind, key := range claim.Keys.All() {
-		// Without a revision it would be deleted whatever it is.
-		if revision := token[kind-1]; revision != 0 {
-			errs = append(errs, s.release(ctx, key, revision))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Store) release(ctx context.Context, key router.Key, revision uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	err := s.kv.Purge(ctx, key.String(), jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
-	if isConflict(err) {
-		return nil // the reservation is not ours any more
-	}
-	return err
-}
-
-// isConflict reports whether err says that the key is there, or is another revision.
-func isConflict(err error) bool {
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch)
+// within returns a context that ends with ctx, and with Close.
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.background, cancel)
+	return ctx, func() { stop(); cancel() }
 }

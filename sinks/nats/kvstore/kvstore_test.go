@@ -18,6 +18,9 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 )
 
+// sessionTTL is the shortest one.
+const sessionTTL = 2 * time.Second
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func connect(t testing.TB, url string) *natsgo.Conn {
@@ -36,6 +39,7 @@ func open(t testing.TB, config kvstore.Config) *kvstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = store.Close() }) // what is left over is not what the test is about
 	return store
 }
 
@@ -46,17 +50,28 @@ func deliveryOf(name string) router.Claim {
 
 func TestStore(t *testing.T) {
 	var server *natstest.Server
+	conns := map[router.DedupStore]*natsgo.Conn{}
+	process := func(t *testing.T) router.DedupStore {
+		conn := connect(t, server.URL())
+		store := open(t, kvstore.Config{Conn: conn, SessionTTL: sessionTTL})
+		conns[store] = conn
+		return store
+	}
+	kill := func(_ *testing.T, store router.DedupStore) { conns[store].Close() }
 	dedupstoretest.Run(t, dedupstoretest.Suite{
-		Lease: time.Second, // the server knows no shorter one
-		NoTTL: true,
+		Lease:   time.Second, // the server knows no shorter one
+		NoTTL:   true,
+		Session: sessionTTL,
 		New: func(t *testing.T) router.DedupStore {
 			server = natstest.Start(t)
-			return open(t, kvstore.Config{Conn: connect(t, server.URL())})
+			return process(t)
 		},
-		// Another process: another connection. The first one just dies.
-		Reopen: func(t *testing.T, _ router.DedupStore) router.DedupStore {
-			return open(t, kvstore.Config{Conn: connect(t, server.URL())})
+		Reopen: func(t *testing.T, old router.DedupStore) router.DedupStore {
+			kill(t, old)
+			return process(t)
 		},
+		Peer: func(t *testing.T, _ router.DedupStore) router.DedupStore { return process(t) },
+		Kill: kill,
 	})
 }
 

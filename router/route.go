@@ -139,7 +139,10 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 func (rt *route) handle(names *names, msg *message.Message) {
 	defer rt.done()
 	if _, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg); err != nil {
-		msg.Nack()
+		if !msg.Nack() {
+			rt.logger.Error("a middleware acked a message that was not stored; it will not be redelivered",
+				redacted(err.Error()), watermill.LogFields{"message_uuid": msg.UUID})
+		}
 		return
 	}
 	msg.Ack()
@@ -159,7 +162,7 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	switch {
 	case err != nil:
 		return d, rt.returned(ctx, msg, err)
-	case d.poisoned, d.duplicate:
+	case d.poisoned, d.duplicate && !d.touched:
 		// reported by the middlewares
 	case d.filtered:
 		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx})

@@ -140,7 +140,8 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	}, nil
 }
 
-// Add adds a route. The error matches [ErrConfig] if the route cannot work
+// Add adds a route. The error matches [ErrConfig] if the route cannot work, has one of
+// the few middlewares of Watermill that break what a route promises (docs/watermill.md lists all),
 // or its name is taken, [ErrStarted] once Run was called, and [ErrClosed] after
 // Close.
 func (r *Router) Add(config Route) error {
@@ -173,6 +174,13 @@ func (r *Router) Add(config Route) error {
 	}
 	chain, err := r.chain(rt)
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(
+		checkMiddlewares(rt.Name, r.config.Middleware, false),
+		checkMiddlewares(rt.Name, chain, false),
+		checkMiddlewares(rt.Name, rt.Middleware, true),
+	); err != nil {
 		return err
 	}
 	rt.assemble(r.config.Middleware, chain)

@@ -1,0 +1,506 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/sony/gobreaker"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// watermillMiddleware is one of Watermill's.
+type watermillMiddleware struct {
+	name           string // of the constructor, the function, or the type that has it as a method
+	new            func(t *testing.T) message.HandlerMiddleware
+	within, around bool // composes in Route.Middleware, in Config.Middleware; else Add refuses it
+	copies         int  // of each message, in Route.Middleware; 0 means 1
+	attempts       int  // of a handler that fails by itself; 0 means 1
+}
+
+var watermillMiddlewares = []watermillMiddleware{
+	{name: "CircuitBreaker", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware {
+		return middleware.NewCircuitBreaker(gobreaker.Settings{
+			Timeout: 10 * time.Millisecond, ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= 2 },
+		}).Middleware
+	}},
+	{name: "CorrelationID", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware { return middleware.CorrelationID }},
+	{name: "Deduplicator", new: func(*testing.T) message.HandlerMiddleware {
+		return (&middleware.Deduplicator{Repository: neverDuplicate{}}).Middleware
+	}},
+	{name: "DelayOnError", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware {
+		return (&middleware.DelayOnError{InitialInterval: time.Millisecond, MaxInterval: time.Second, Multiplier: 2}).Middleware
+	}},
+	{name: "Duplicator", within: true, around: true, copies: 2, new: func(*testing.T) message.HandlerMiddleware { return middleware.Duplicator }},
+	{name: "IgnoreErrors", within: true, new: func(*testing.T) message.HandlerMiddleware {
+		return middleware.NewIgnoreErrors([]error{errors.New("nobody")}).Middleware
+	}},
+	{name: "InstantAck", new: func(*testing.T) message.HandlerMiddleware { return middleware.InstantAck }},
+	{name: "PoisonQueue", new: func(t *testing.T) message.HandlerMiddleware {
+		m, err := middleware.PoisonQueue(newSink(nil), "poison")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}},
+	{name: "PoisonQueueWithFilter", new: func(t *testing.T) message.HandlerMiddleware {
+		m, err := middleware.PoisonQueueWithFilter(newSink(nil), "poison", func(error) bool { return false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}},
+	{name: "RandomFail", within: true, around: true, attempts: 100, new: func(*testing.T) message.HandlerMiddleware { return middleware.RandomFail(0.3) }},
+	{name: "RandomPanic", within: true, around: true, attempts: 100, new: func(*testing.T) message.HandlerMiddleware { return middleware.RandomPanic(0.3) }},
+	{name: "Recoverer", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware { return middleware.Recoverer }},
+	{name: "Retry", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware {
+		return middleware.Retry{MaxRetries: 2, InitialInterval: time.Millisecond, MaxInterval: time.Millisecond, Multiplier: 1}.Middleware
+	}},
+	{name: "Throttle", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware {
+		return middleware.NewThrottle(1000, time.Second).Middleware
+	}},
+	{name: "Timeout", within: true, around: true, new: func(*testing.T) message.HandlerMiddleware { return middleware.Timeout(time.Second) }},
+}
+
+type neverDuplicate struct{}
+
+func (neverDuplicate) IsDuplicate(context.Context, string) (bool, error) { return false, nil }
+
+// Every middleware of Watermill, inside of a route and around it: from the gateway into a
+// sink, with handlers and a sink that are down, and a shutdown in the middle of that. It
+// composes, or Add refuses it.
+func TestWatermillMiddlewaresCompose(t *testing.T) {
+	for _, m := range watermillMiddlewares {
+		for _, place := range []string{"within", "around", "in the chain"} {
+			t.Run(m.name+"/"+place, func(t *testing.T) {
+				t.Parallel()
+				var config router.Config
+				route := router.Route{Name: "farm"}
+				composes, copies := m.around, 1
+				switch place {
+				case "within":
+					composes, copies = m.within, max(1, m.copies)
+					route.Middleware = []message.HandlerMiddleware{m.new(t)}
+				case "around":
+					config.Middleware = []message.HandlerMiddleware{m.new(t)}
+				default:
+					config.Chain = func(_ string, standard router.Chain) []message.HandlerMiddleware {
+						return []message.HandlerMiddleware{standard.Poison, standard.Retry, m.new(t), standard.Dedup, standard.Recoverer}
+					}
+				}
+				config.Retry = fastRetry
+				config.Retry.MaxAttempts = max(1, m.attempts)
+				if composes {
+					fromGatewayToSink(t, config, route, copies)
+					return
+				}
+				config.Poison = newSink(nil)
+				route.From, route.Topic, route.To = newSource(), "in", newSink(nil)
+				r := build(t, config)
+				err := r.Add(route)
+				if name := strings.TrimSuffix(m.name, "WithFilter"); !errors.Is(err, router.ErrConfig) || !strings.Contains(err.Error(), "middleware."+name+" ") {
+					t.Errorf("err = %v, want ErrConfig that names %s", err, name)
+				}
+			})
+		}
+	}
+}
+
+// fromGatewayToSink carries messages from a gateway through a route. At first the sink is
+// down, and what the handler needs, and the handler of one message is interrupted by the
+// shutdown; after the restart everything works. copies is how often each message is then
+// in the sink.
+func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, copies int) {
+	const (
+		n           = 8
+		messageType = "app:test:json"
+	)
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}, Subscribe: []string{messageType}})
+	send := func(i int) {
+		_, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: fmt.Append(nil, i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var failing atomic.Bool
+	failing.Store(true)
+	to, poison := newSink(func(string, *message.Message) error {
+		if failing.Load() {
+			return down
+		}
+		return nil
+	}), newSink(nil)
+	var early atomic.Int64
+	server.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		if !slices.ContainsFunc(to.all(), func(m storedMessage) bool { return m.msg.Metadata[gateway.KeyMessageID] == e.MessageID }) {
+			early.Add(1)
+		}
+	})
+	config.Poison = poison
+	config.Dedup.KeyFunc = router.DefaultKey
+	interrupted := make(chan struct{}, 1000)
+
+	run := func() (*router.Router, func() error) {
+		client, err := gateway.New(server.ClientConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Unordered: one message that waits does not keep the others from being tried.
+		sub, err := subscriber.New(subscriber.Config{
+			Client: client, Order: subscriber.Unordered, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		tried := make(map[string]bool)
+		route.From, route.Topic, route.To = sub, subscriber.AllData, to
+		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+			payload := string(msg.Payload)
+			mu.Lock()
+			again := tried[payload]
+			tried[payload] = true
+			mu.Unlock()
+			switch {
+			case payload == "0" && failing.Load():
+				interrupted <- struct{}{}
+				<-ctx.Done() // the application's own context
+				return nil, fmt.Errorf("asking for rain: %w", ctx.Err())
+			case !again:
+				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			return []*message.Message{msg}, nil
+		}
+		r := build(t, config, route)
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }()
+		stop := sync.OnceValue(func() error {
+			cancel()
+			return errors.Join(<-result, client.Close())
+		})
+		t.Cleanup(func() { _ = stop() })
+		return r, stop
+	}
+
+	send(0)
+	r, stop := run()
+	testkit.Eventually(t, "the handler that will be interrupted", func() bool { return len(interrupted) > 0 })
+	for i := 1; i < n; i++ {
+		send(i)
+	}
+	testkit.Eventually(t, "a call of the sink", func() bool { return to.callCount() > 0 })
+	testkit.Eventually(t, "that the route shows what is wrong", func() bool {
+		h := r.Health()[0]
+		return h.LastError != "" && h.InFlight > 0
+	})
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	to.wantStored(t, 0)
+	poison.wantStored(t, 0)
+	for _, e := range server.Ledger() {
+		if len(e.Confirmations) > 0 {
+			t.Errorf("message %s is confirmed, and nobody has it", e.MessageID)
+		}
+	}
+
+	failing.Store(false)
+	r, stop = run()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := server.WaitConfirmed(ctx, n); err != nil {
+		t.Fatalf("%v: %+v", err, r.Health())
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Health()[0].Delivered; got < n {
+		t.Errorf("%d messages counted as delivered, want %d", got, n)
+	}
+	if got := early.Load(); got != 0 {
+		t.Errorf("%d messages confirmed before they were stored, want 0", got)
+	}
+	poison.wantStored(t, 0)
+	stored := make(map[string]int)
+	for _, m := range to.all() {
+		stored[m.msg.Metadata[gateway.KeyMessageID]]++
+	}
+	if len(stored) != n {
+		t.Errorf("%d messages stored, want %d", len(stored), n)
+	}
+	for id, got := range stored {
+		if got != copies {
+			t.Errorf("message %s stored %d times, want %d", id, got, copies)
+		}
+	}
+}
+
+// Middlewares that Add cannot see through are noticed when it has happened.
+func TestEarlyAckIsTold(t *testing.T) {
+	logger := testkit.NewLog()
+	in := newSource()
+	r, err := router.New(router.Config{Poison: newSink(nil)}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route := farmRoute(in, newSink(nil))
+	route.Middleware = []message.HandlerMiddleware{func(message.HandlerFunc) message.HandlerFunc {
+		return middleware.InstantAck(func(*message.Message) ([]*message.Message, error) {
+			return nil, router.WithClass(errHandler, router.ClassRedeliver)
+		})
+	}}
+	if err := r.Add(route); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- r.Run(t.Context()) }()
+	in.messages <- farmMessage("1", "endpoint", "context", "payload")
+	testkit.Eventually(t, "a line", func() bool {
+		return strings.Contains(logger.String(), "a middleware acked a message that was not stored; it will not be redelivered")
+	})
+	if err := errors.Join(r.Close(), <-result); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The table of docs/watermill.md, and the test above, have every middleware that
+// Watermill exports.
+func TestWatermillMiddlewaresAreAllListed(t *testing.T) {
+	exported := exportedMiddlewares(t)
+	var tested []string
+	for _, m := range watermillMiddlewares {
+		tested = append(tested, m.name)
+	}
+	testkit.Equal(t, tested, exported)
+
+	page, err := os.ReadFile("../docs/watermill.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `middleware\\.(\\w+)` \\| ([\\w ]+) \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(page), -1) {
+		listed = append(listed, row[1])
+		i := slices.Index(tested, row[1])
+		if i < 0 {
+			continue
+		}
+		for place, composes := range []bool{watermillMiddlewares[i].within, watermillMiddlewares[i].around} {
+			if cell := row[2+place]; (cell != "refused") != composes {
+				t.Errorf("%s: the page says %q, and composes is %v", row[1], cell, composes)
+			}
+		}
+	}
+	testkit.Equal(t, listed, exported)
+}
+
+// exportedMiddlewares returns, sorted, the exported functions that are or return a
+// middleware, except constructors of a type that has one as a method, and those types.
+func exportedMiddlewares(t *testing.T) []string {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/ThreeDotsLabs/watermill/message/router/middleware").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	isFunc := func(list *ast.FieldList, name string) bool { // of one message.name, or the same spelled out
+		if list == nil || len(list.List) == 0 {
+			return false
+		}
+		selector, ok := list.List[0].Type.(*ast.SelectorExpr)
+		return ok && selector.Sel.Name == name
+	}
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range parsed.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok || !function.Name.IsExported() {
+				continue
+			}
+			is := isFunc(function.Type.Params, "HandlerFunc") && isFunc(function.Type.Results, "HandlerFunc") || isFunc(function.Type.Results, "HandlerMiddleware")
+			if results := function.Type.Results; results != nil && len(results.List) > 0 {
+				if literal, ok := results.List[0].Type.(*ast.FuncType); ok {
+					is = is || isFunc(literal.Params, "HandlerFunc") && isFunc(literal.Results, "HandlerFunc")
+				}
+			}
+			if !is {
+				continue
+			}
+			name := function.Name.Name
+			if function.Recv != nil {
+				receiver := function.Recv.List[0].Type
+				if pointer, ok := receiver.(*ast.StarExpr); ok {
+					receiver = pointer.X
+				}
+				name = receiver.(*ast.Ident).Name
+			}
+			if ast.IsExported(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lasting is a broker for which a Router is one of several clients: it does not end
+// with it.
+type lasting struct{ *gochannel.GoChannel }
+
+func (lasting) Close() error { return nil }
+
+// The middlewares of this package in Watermill's own Router over GoChannel, in every
+// combination: something that the handler needs is down, the Router is closed meanwhile,
+// and another one goes on.
+func TestInWatermillsRouter(t *testing.T) {
+	parts := []string{"poison", "retry", "dedup", "recoverer"}
+	for set := range 1 << len(parts) {
+		var with []string
+		for i, part := range parts {
+			if set&(1<<i) != 0 {
+				with = append(with, part)
+			}
+		}
+		t.Run(strings.Join(with, "+"), func(t *testing.T) {
+			t.Parallel()
+			inWatermillsRouter(t, with)
+		})
+	}
+}
+
+func inWatermillsRouter(t *testing.T, with []string) {
+	const n = 5
+	broker := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
+	defer func() { _ = broker.Close() }()
+	poison, store := newSink(nil), newStore(t, 0)
+	var failing atomic.Bool
+	failing.Store(true)
+	var mu sync.Mutex
+	calls, handled := make(map[string]int), make(map[string]int)
+	count := func(of map[string]int, id string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return of[id]
+	}
+
+	run := func() (stop func()) {
+		stopping := make(chan struct{})
+		available := map[string]message.HandlerMiddleware{
+			"poison": newPoison(t, router.PoisonConfig{Publisher: poison, Stop: stopping}).Middleware,
+			"retry":  newRetry(t, router.RetryConfig{Stop: stopping, RetrySettings: fastRetry}).Middleware,
+			"dedup": newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
+				return router.KeyOf(scope, msg.UUID), true, nil
+			}}}).Middleware,
+			"recoverer": router.NewRecoverer(nil),
+		}
+		r, err := message.NewRouter(message.RouterConfig{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range with {
+			r.AddMiddleware(available[part])
+		}
+		r.AddConsumerHandler("farm", "in", lasting{broker}, func(msg *message.Message) error {
+			<-time.After(time.Millisecond) // what is nacked comes back at once
+			mu.Lock()
+			calls[msg.UUID]++
+			mu.Unlock()
+			switch payload := string(msg.Payload); {
+			case payload == "bad":
+				return router.Permanent(errHandler)
+			case payload == "interrupted" && failing.Load():
+				<-stopping
+				return fmt.Errorf("asking for rain: %w", context.Canceled)
+			case failing.Load():
+				return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			handled[msg.UUID]++
+			return nil
+		})
+		result := make(chan error, 1)
+		go func() { result <- r.Run(t.Context()) }()
+		<-r.Running()
+		return func() {
+			close(stopping)
+			if err := errors.Join(r.Close(), <-result); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+
+	stop := run()
+	for i := range n {
+		payload := "good"
+		switch {
+		case i == 0:
+			payload = "interrupted"
+		case i == 1 && slices.Contains(with, "poison"):
+			payload = "bad"
+		}
+		publish(t, broker, message.NewMessage(fmt.Sprint(i), []byte(payload)))
+		testkit.Eventually(t, "a call", func() bool { return count(calls, "0") > 0 })
+	}
+	testkit.Eventually(t, "several attempts", func() bool { return count(calls, "2") > 2 })
+	if slices.Contains(with, "poison") {
+		poison.wait(t, 1)
+	}
+	stop()
+	if len(handled) > 0 {
+		t.Errorf("handled during the outage: %v", handled)
+	}
+
+	failing.Store(false)
+	stop = run()
+	for i := range n {
+		if i != 1 || !slices.Contains(with, "poison") {
+			testkit.Eventually(t, "that the message is handled", func() bool { return count(handled, fmt.Sprint(i)) > 0 })
+		}
+	}
+	stop()
+	for id, times := range handled {
+		if times != 1 && slices.Contains(with, "dedup") {
+			t.Errorf("message %s handled %d times, want once", id, times)
+		}
+	}
+	for _, m := range poison.all() {
+		if m.msg.UUID != "1" {
+			t.Errorf("message %s poisoned: %s", m.msg.UUID, m.msg.Metadata[router.KeyPoisonReason])
+		}
+	}
+}

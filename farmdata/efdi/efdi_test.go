@@ -274,8 +274,8 @@ func TestWrappers(t *testing.T) {
 }
 
 // TestWholeTaskData: logs in tasks are streams; the rest is in memory.
-func TestWholeTaskData(t *testing.T) {
-	t.Parallel()
+// wholeTaskData has something of everything.
+func wholeTaskData() *efdipb.TaskData {
 	uid := func(n int64) *efdipb.UID { return &efdipb.UID{Number: n} }
 	stamp := &efdipb.AllocationStamp{Start: &timestamppb.Timestamp{Seconds: 5}}
 	line := &efdipb.LineString{Type: 1, Point: []*efdipb.Point{{Type: 2, North: 52.1, East: 7.1, Up: 3}}}
@@ -297,7 +297,12 @@ func TestWholeTaskData(t *testing.T) {
 		DeviceAllocation: []*efdipb.DeviceAllocation{{ClientName: []byte{0xA0}, Device: uid(-1), Stamp: stamp}}, ProductAllocation: []*efdipb.ProductAllocation{{Product: uid(1), Value: 3}},
 		GuidanceAllocation: []*efdipb.GuidanceAllocation{{GuidanceGroup: uid(1)}}, Grid: &efdipb.Grid{Rows: 2, Columns: 3, Type: 1, Filename: uid(1)},
 	}}
-	set := open(t, marshal(t, data), Unknown, Config{})
+	return data
+}
+
+func TestWholeTaskData(t *testing.T) {
+	t.Parallel()
+	set := open(t, marshal(t, wholeTaskData()), Unknown, Config{})
 	if len(set.Findings) != 0 || len(set.Tasks) != 1 || len(set.Logs) != 2 {
 		t.Fatalf("%+v", set)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -65,4 +66,42 @@ func ExampleDetect() {
 	// Output:
 	// TimeLog <nil>
 	// efdi: no such message
+}
+
+func ExampleWriteTimeLog() {
+	width := &farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+	log := &farmdata.Log{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) { // or one that was read
+		at := farmdata.Stamp{Wall: time.Date(2026, time.May, 4, 8, 30, 0, 0, time.UTC), Local: true}
+		yield(&farmdata.Record{Stamp: at, Values: []farmdata.Value{{Column: width, Raw: 9000}}}, nil)
+	}}
+	var message bytes.Buffer
+	if err := efdi.WriteTimeLog(&message, log, efdi.EncodeConfig{Location: time.FixedZone("", 2*60*60)}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	set, err := efdi.Open(bytes.NewReader(message.Bytes()), int64(message.Len()), efdi.TimeLog, efdi.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for record := range set.Logs[0].Records {
+		fmt.Println(record.Stamp, record.Values[0].Column.ElementID, record.Values[0].Raw)
+	}
+	// Output: 2026-05-04T06:30:00Z DET-1 9000
+}
+
+func ExampleMarshalTaskData() {
+	set := &farmdata.Set{Major: 4, Devices: []farmdata.Device{{ID: "DVC-1", Designator: "Mower"}}}
+	message, err := efdi.MarshalTaskData(set, efdi.EncodeConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	again, err := efdi.Open(bytes.NewReader(message), int64(len(message)), efdi.TaskData, efdi.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(again.Devices[0].ID, again.Devices[0].Designator)
+	// Output: DVC-1 Mower
 }

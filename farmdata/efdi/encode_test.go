@@ -1,0 +1,220 @@
+package efdi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+)
+
+// asText returns a set without its logs, as text.
+func asText(t testing.TB, set *farmdata.Set) (string, bool) {
+	t.Helper()
+	bare := *set
+	bare.Logs, bare.Findings = nil, nil
+	bare.Tasks = slices.Clone(set.Tasks)
+	for i := range bare.Tasks {
+		bare.Tasks[i].LogNames = nil
+	}
+	b, err := json.Marshal(bare)
+	return string(b), err == nil
+}
+
+func again(t testing.TB, set *farmdata.Set) *farmdata.Set {
+	t.Helper()
+	b, err := MarshalTaskData(set, EncodeConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, b, TaskData, Config{})
+}
+
+// What was written is read as it was.
+func TestMarshalTaskData(t *testing.T) {
+	t.Parallel()
+	set := open(t, marshal(t, wholeTaskData()), TaskData, Config{})
+	want, _ := asText(t, set)
+	if got, _ := asText(t, again(t, set)); got != want || len(want) < 1000 {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	b, err := MarshalTaskData(set, EncodeConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message efdipb.TaskData
+	original := wholeTaskData()
+	for _, task := range original.Task {
+		task.TimeLog = nil
+	}
+	if err := proto.Unmarshal(b, &message); err != nil || !proto.Equal(&message, original) {
+		t.Errorf("got  %v, %v\nwant %v", &message, err, original)
+	}
+}
+
+func TestWriteTimeLog(t *testing.T) {
+	t.Parallel()
+	north := farmdata.HasNorth | farmdata.HasEast | farmdata.HasStatus
+	width, state := &farmdata.Column{DDI: 0x43, ElementID: "DET-1"}, &farmdata.Column{DDI: farmdata.DDIPGN, ElementID: "elsewhere", PGN: 65096, StartBit: 1, StopBit: 8}
+	wall, utc := time.Date(2026, time.July, 4, 6, 30, 0, 0, time.UTC), time.Date(2026, time.July, 4, 4, 30, 1, 0, time.UTC)
+	var finding *farmdata.Finding
+	log := &farmdata.Log{Name: "TLG00001\xff", Constants: []farmdata.Value{{Column: state, Raw: 1}},
+		Records: func(yield func(*farmdata.Record, error) bool) {
+			_ = yield(&farmdata.Record{Stamp: farmdata.Stamp{Wall: wall, Local: true, UTC: utc}, Position: farmdata.Position{North: 52.5, East: 7.5, Status: 4, Has: north},
+				Values: []farmdata.Value{{Column: width, Raw: -3}}}, nil) &&
+				yield(nil, &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: 1}) &&
+				yield(&farmdata.Record{Number: 1}, nil)
+		}}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := WriteTimeLog(&b, log, EncodeConfig{Location: berlin, Finding: func(f *farmdata.Finding) { finding = f }}); err != nil {
+		t.Fatal(err)
+	}
+	set := open(t, b.Bytes(), Unknown, Config{})
+	records, found := farmdatatest.Read(t, set.Logs[0])
+	if len(records) != 2 || len(found) != 0 || finding == nil || set.Logs[0].Name != "TLG00001\uFFFD" {
+		t.Fatalf("%d records, found %v and %v, name %q", len(records), found, finding, set.Logs[0].Name)
+	}
+	r := records[0]
+	if !r.Stamp.Wall.Equal(wall.Add(-2*time.Hour)) || !r.Stamp.UTC.Equal(utc) || r.Stamp.Local || r.Position != (farmdata.Position{North: 52.5, East: 7.5, Status: 4, Has: north}) {
+		t.Errorf("got %+v", r)
+	}
+	if len(r.Values) != 2 || r.Values[0].Raw != 1 || r.Values[0].Column.PGN != 65096 || r.Values[0].Column.ElementID != "elsewhere" ||
+		r.Values[1].Raw != -3 || r.Values[1].Column.ElementID != "DET-1" {
+		t.Errorf("got %+v", r.Values)
+	}
+	if r := records[1]; !r.Stamp.IsZero() || r.Position.Has != 0 || len(r.Values) != 1 {
+		t.Errorf("got %+v, want nothing but the constant", r)
+	}
+	if err := WriteTimeLog(full{}, log, EncodeConfig{}); !errors.Is(err, errFull) {
+		t.Errorf("got %v, want %v", err, errFull)
+	}
+}
+
+var errFull = errors.New("the disk is full")
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// Real logs of EFDI are written as they were read, and those of TaskData have the same records in EFDI.
+func TestRealFilesAgain(t *testing.T) {
+	t.Parallel()
+	for _, file := range farmdatatest.Files(t, "../..", "farm/efdi_timelog_*.pb") {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := WriteTimeLog(&out, open(t, b, TimeLog, Config{}).Logs[0], EncodeConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		var got, want efdipb.TimeLog
+		if err := errors.Join(proto.Unmarshal(out.Bytes(), &got), proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &want)); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Time) != len(want.Time) || len(want.Time) == 0 {
+			t.Fatalf("%s: %d entries, want %d", filepath.Base(file), len(got.Time), len(want.Time))
+		}
+		for i := range want.Time {
+			if !proto.Equal(got.Time[i], want.Time[i]) {
+				t.Fatalf("%s: entry %d: got %v, want %v", filepath.Base(file), i, got.Time[i], want.Time[i])
+			}
+		}
+	}
+	for _, file := range farmdatatest.Files(t, "../..", "farm/taskdata_small.zip", "farm/taskdata_2021-04-09.zip", "farm/taskdata_tiny_full_task.zip", "isoxml/taskdata_totals.zip") {
+		t.Run(filepath.Base(file), func(t *testing.T) { compareTaskData(t, file) })
+	}
+}
+
+func compareTaskData(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := isoxml.Open(bytes.NewReader(b), int64(len(b)), isoxml.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range archive.Sets {
+		described := again(t, set)
+		if len(described.Tasks) != len(set.Tasks) || len(described.Devices) != len(set.Devices) || len(described.Fields) != len(set.Fields) {
+			t.Errorf("%d tasks, %d devices, %d fields; want %d, %d, %d", len(described.Tasks), len(described.Devices), len(described.Fields),
+				len(set.Tasks), len(set.Devices), len(set.Fields))
+		}
+		for _, log := range set.Logs {
+			var out bytes.Buffer
+			if err := WriteTimeLog(&out, log, EncodeConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			if out.Len() == 0 {
+				continue // neither a name nor a record
+			}
+			got, _ := farmdatatest.Read(t, open(t, out.Bytes(), TimeLog, Config{Devices: described.Devices}).Logs[0])
+			want, _ := farmdatatest.Read(t, log)
+			if len(got) != len(want) {
+				t.Fatalf("%s: %d records, want %d", log.Name, len(got), len(want))
+			}
+			for i, w := range want {
+				g := got[i]
+				same := g.Stamp.Wall.Equal(w.Stamp.Wall) && g.Position.North == w.Position.North && g.Position.East == w.Position.East &&
+					len(g.Values) == len(w.Values)+len(log.Constants)
+				for j, v := range w.Values {
+					u := g.Values[len(log.Constants)+j]
+					same = same && u.Raw == v.Raw && u.Column.DDI == v.Column.DDI && u.Column.Unit == v.Column.Unit && u.Scaled() == v.Scaled()
+				}
+				if !same {
+					t.Fatalf("%s, record %d: got %+v, want %+v", log.Name, i, g, w)
+				}
+			}
+		}
+	}
+}
+
+// FuzzMarshal: what can be read can be written, and is read the same again.
+func FuzzMarshal(f *testing.F) {
+	b, err := proto.Marshal(wholeTaskData())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		set, err := Open(bytes.NewReader(b), int64(len(b)), TaskData, Config{})
+		if err != nil {
+			return
+		}
+		want, ok := asText(t, set)
+		if !ok { // numbers that are none
+			return
+		}
+		out, err := MarshalTaskData(set, EncodeConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out) == 0 {
+			return
+		}
+		if got, _ := asText(t, open(t, out, TaskData, Config{})); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		for _, log := range set.Logs {
+			if err := WriteTimeLog(&bytes.Buffer{}, log, EncodeConfig{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -25,6 +25,20 @@ func ExampleWritePoints() {
 	// Output: 1 rows, columns 0043_DET-1 bbox geometry log record status task time up utc
 }
 
+func ExampleWriteTracks() {
+	log := &farmdata.Log{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) {
+		position := farmdata.Position{North: 52.5, East: 7.5, Has: farmdata.HasNorth | farmdata.HasEast}
+		yield(&farmdata.Record{Position: position}, nil)
+	}}
+	var file bytes.Buffer
+	if err := geoparquet.WriteTracks(&file, []*farmdata.Log{log}, geoparquet.Config{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(file.Bytes())
+	// Output: 1 rows, columns bbox end geometry log part records start task
+}
+
 func ExampleWriteFields() {
 	corners := []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}
 	field := farmdata.Field{ID: "PFD1", Designator: "Meadow", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{{Type: 1, Points: corners}}}}}

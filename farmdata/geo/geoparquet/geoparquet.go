@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -24,6 +25,9 @@ type Config struct {
 	// goroutine that writes it. A log whose columns are known only once it is read is
 	// read twice; its findings are reported once. Nil ignores findings.
 	Finding func(*farmdata.Finding)
+	// Gap is the time without a valid position that ends a part of a track. Zero means 5
+	// minutes; negative is a mistake.
+	Gap time.Duration
 }
 
 // ColumnsKey is the key of the file's metadata that says what the columns of values
@@ -115,6 +119,90 @@ func survey(log *farmdata.Log) (local bool, names []string, err error) {
 		names = append(names, keys.Name(column))
 	}
 	return local, names, nil
+}
+
+// longestPart is how many places a part of a track has at most: it is in memory as a whole.
+const longestPart = 100_000
+
+// WriteTracks writes the ways of logs: a row for each part without a gap, columns log, task, part (from 1), records, start
+// and end (texts, without an offset where a log has local time). The geometries are LineStrings, Points where a part has
+// one place only. Parts also end at the 180th meridian, and after 100,000 places, where the next one goes on.
+func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
+	if cfg.Gap < 0 {
+		return errors.New("geoparquet: Gap is negative")
+	}
+	if cfg.Gap == 0 {
+		cfg.Gap = 5 * time.Minute
+	}
+	t := newTable(w, parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.String(), "end": parquet.String()})
+	for _, log := range logs {
+		if err := t.track(log, cfg); err != nil {
+			return err
+		}
+	}
+	return t.close(nil)
+}
+
+func (t *table) track(log *farmdata.Log, cfg Config) error {
+	var places []geo.Coordinates
+	var start, end farmdata.Stamp
+	var last time.Time
+	part, shared := int64(0), 0 // shared: places that the part before has, too
+	flush := func() error {
+		if len(places) <= shared {
+			return nil
+		}
+		part++
+		t.begin()
+		t.set("log", parquet.ByteArrayValue([]byte(log.Name)))
+		t.set("task", parquet.ByteArrayValue([]byte(log.TaskID)))
+		t.set("part", parquet.Int64Value(part))
+		t.set("records", parquet.Int64Value(int64(len(places)-shared)))
+		t.set("start", parquet.ByteArrayValue([]byte(start.String())))
+		t.set("end", parquet.ByteArrayValue([]byte(end.String())))
+		if len(places) == 1 {
+			return t.end("Point", point(places[0]), places)
+		}
+		wkb := header(nil, wkbLineString, len(places))
+		for _, at := range places {
+			wkb = coordinates(wkb, at)
+		}
+		return t.end("LineString", wkb, places)
+	}
+	for record, err := range log.Records {
+		if err != nil {
+			if err := found(cfg, err); err != nil {
+				return err
+			}
+			continue
+		}
+		p := record.Position
+		if !p.Valid() {
+			continue
+		}
+		at := geo.Coordinates{p.East, p.North}
+		now := record.Stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
+		if now.IsZero() {
+			now = record.Stamp.UTC
+		}
+		if n := len(places); n > 0 {
+			broken := now.Sub(last) > cfg.Gap || math.Abs(at[0]-places[n-1][0]) > 180
+			if broken || n >= longestPart {
+				if err := flush(); err != nil {
+					return err
+				}
+				start, places, shared = end, append(places[:0], places[n-1]), 1
+				if broken {
+					places, shared = places[:0], 0
+				}
+			}
+		}
+		if len(places) == 0 {
+			start = record.Stamp
+		}
+		places, end, last = append(places, at), record.Stamp, now
+	}
+	return flush()
 }
 
 // WriteFields writes a row for each field that has boundaries: columns id, name, area
@@ -214,7 +302,7 @@ type table struct {
 	row     parquet.Row
 	empty   parquet.Row // nulls
 	bounds  box
-	kind    string
+	kinds   []string
 }
 
 func newTable(w io.Writer, fields parquet.Group) *table {
@@ -260,7 +348,9 @@ func (t *table) setTime(name string, at time.Time) {
 
 // end writes the row with its geometry.
 func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
-	t.kind = kind
+	if !slices.Contains(t.kinds, kind) {
+		t.kinds = append(t.kinds, kind)
+	}
 	bounds := nowhere()
 	for _, at := range places {
 		bounds.extend(at[0], at[1], at[0], at[1])
@@ -279,8 +369,8 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 // close writes the metadata and the end of the file. keys may be nil.
 func (t *table) close(keys *geo.Keys) error {
 	geometry := map[string]any{"encoding": "WKB", "geometry_types": []string{}}
-	if t.kind != "" {
-		geometry["geometry_types"], geometry["bbox"] = []string{t.kind}, t.bounds
+	if len(t.kinds) > 0 {
+		geometry["geometry_types"], geometry["bbox"] = t.kinds, t.bounds
 	}
 	covering := map[string][2]string{}
 	for _, name := range corners {
@@ -309,6 +399,7 @@ func (t *table) close(keys *geo.Keys) error {
 // Types of geometries in WKB.
 const (
 	wkbPoint        = 1
+	wkbLineString   = 2
 	wkbPolygon      = 3
 	wkbMultiPolygon = 6
 )

@@ -226,3 +226,63 @@ func TestRowGroupsAreBounded(t *testing.T) {
 		t.Errorf("%v, want the error of the stream", err)
 	}
 }
+
+// A track is in parts without gaps: each a line, a point where there is one place only.
+func TestTracks(t *testing.T) {
+	type place struct {
+		seconds     int
+		north, east float64
+	}
+	places := []place{{0, 1, 1}, {1, 1, 2}, {2, 0, 0}, {1000, 2, 179}, {1001, 2, -179}, {1002, 2, -178}}
+	begin := time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC)
+	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1", Records: func(yield func(*farmdata.Record, error) bool) {
+		for i, p := range places {
+			if !yield(&farmdata.Record{Number: int64(i), Stamp: farmdata.Stamp{Wall: begin.Add(time.Duration(p.seconds) * time.Second), Local: true},
+				Position: farmdata.Position{North: p.north, East: p.east, Has: farmdata.HasNorth | farmdata.HasEast}}, nil) {
+				return
+			}
+		}
+		yield(nil, &farmdata.Finding{Kind: farmdata.KindCut})
+	}}
+	var found int
+	f := written(t, func(w io.Writer) error {
+		return WriteTracks(w, []*farmdata.Log{log, {Name: "TLG00002", Records: func(func(*farmdata.Record, error) bool) {}}}, Config{Finding: func(*farmdata.Finding) { found++ }})
+	})
+	if len(f.rows) != 3 || found != 1 || !slices.Equal(f.geo.Columns["geometry"].Types, []string{"LineString", "Point"}) {
+		t.Fatalf("%d rows, %d findings, types %v; want 3, 1, lines and points", len(f.rows), found, f.geo.Columns["geometry"].Types)
+	}
+	row := f.rows[0]
+	if row["log"] != "TLG00001" || row["task"] != "TSK1" || row["part"] != int64(1) || row["records"] != int64(2) ||
+		row["start"] != "2026-05-04T06:30:00" || row["end"] != "2026-05-04T06:30:01" || !reflect.DeepEqual(row["bbox"], bbox(1, 1, 2, 1)) {
+		t.Errorf("got %v", row)
+	}
+	want := coordinates(coordinates(header(nil, wkbLineString, 2), geo.Coordinates{1, 1}), geo.Coordinates{2, 1})
+	if got := row["geometry"]; got != string(want) && !reflect.DeepEqual(got, want) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	if row := f.rows[2]; row["records"] != int64(2) || !reflect.DeepEqual(row["bbox"], bbox(-179, 2, -178, 2)) {
+		t.Errorf("got %v, want the part behind the 180th meridian", row)
+	}
+	if err := WriteTracks(io.Discard, nil, Config{Gap: -1}); err == nil {
+		t.Error("a negative gap is accepted")
+	}
+}
+
+// A part of a track ends before it takes too much memory, and the next goes on where it ended.
+func TestLongTrack(t *testing.T) {
+	log := &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) {
+		for i := range longestPart + 10 {
+			if !yield(&farmdata.Record{Position: farmdata.Position{North: 1 + float64(i)/1e6, East: 1, Has: farmdata.HasNorth | farmdata.HasEast}}, nil) {
+				return
+			}
+		}
+	}}
+	f := written(t, func(w io.Writer) error { return WriteTracks(w, []*farmdata.Log{log}, Config{}) })
+	if len(f.rows) != 2 || f.rows[0]["records"] != int64(longestPart) || f.rows[1]["records"] != int64(10) {
+		t.Fatalf("%d rows", len(f.rows))
+	}
+	first, second := f.rows[0]["bbox"].(map[string]any), f.rows[1]["bbox"].(map[string]any)
+	if first["ymax"] != second["ymin"] {
+		t.Errorf("one ends at %v, the next begins at %v", first["ymax"], second["ymin"])
+	}
+}

@@ -76,16 +76,21 @@ type Config struct {
 	// file, if any subscription accepts that. Default 1 MiB.
 	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
 	// MaxHeld bounds the messages that are held back for their files. Beyond it,
-	// payloads are not kept; the service redelivers those messages if no file
-	// claims them. It also bounds the confirmations that are held back because a
+	// payloads are not kept, and beyond ten times as many not even the identity; the
+	// service redelivers those messages if no file claims them. It also bounds the confirmations that are held back because a
 	// file may be on its way (see ChunkSize): beyond it, the oldest are sent early.
 	// Default 10,000.
 	MaxHeld int `yaml:"max_held"`
 
 	// MaxInFlight is the number of events that may be open (received, but not yet
-	// acked by every subscription) before the stream is no longer read. Default 1,000.
+	// acked by every subscription) before the stream is no longer read. As many
+	// more may wait to be redelivered after a nack. Keys (see OrderKey) of which nothing was acked
+	// for a second get half of it at most, when others need room: above that, their
+	// messages are left with the service, and requested again once what they kept is
+	// acked. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the payload bytes of open events. Default 64 MiB.
+	// MaxInFlightBytes bounds the bytes of open events: payloads, and all of the events
+	// that are not data. The same holds for what was nacked. Default 64 MiB.
 	// A larger payload is still delivered once it is the oldest.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 

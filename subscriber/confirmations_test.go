@@ -174,10 +174,14 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"`+unknown+`","app_message_id":"a","
 	f.sendN(33)
 	f.ackN(messages, 64)
 	f.waitConfirmed(63)
-	testkit.Eventually(f, "the bad one is reported", func() bool { return sub.Stats().Rejected == 1 })
+	testkit.Eventually(f, "the bad one is reported", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(rejected) > 0
+	})
 	mu.Lock()
 	defer mu.Unlock()
-	if len(rejected) != 1 || !rejected[unknown] {
+	if len(rejected) != 1 || !rejected[unknown] || sub.Stats().Rejected != 1 {
 		t.Errorf("rejected %v, want only %s", rejected, unknown)
 	}
 	// 1 + 2·log2(64): both halves of every level.

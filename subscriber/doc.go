@@ -17,7 +17,8 @@
 // # In-flight window
 //
 // [Config.MaxInFlight] and [Config.MaxInFlightBytes] bound the open events. At the
-// limit the stream is not read, and TCP applies back-pressure to the service.
+// limit the stream is not read, and TCP applies back-pressure to the service. A key that
+// makes no progress keeps a share of the window only, in the subscription that it stalls.
 //
 // # Metadata
 //

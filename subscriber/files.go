@@ -3,6 +3,7 @@ package subscriber
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +23,11 @@ type fileHold struct {
 	deadlines deadlines
 	running   bool          // the loop that ends holds is running
 	changed   chan struct{} // signals the loop that the earliest deadline has changed
+	over      bool          // there were more than can be held, which were left with the service
 }
+
+// maxIdentities is of how many times Config.MaxHeld messages the hold keeps the identity.
+const maxIdentities = 10
 
 // chunk is one held message.
 type chunk struct {
@@ -69,14 +74,20 @@ func (h *fileHold) add(c *chunk) {
 	heap.Push(&h.deadlines, c)
 }
 
-// drop removes c. Its deadline stays in the heap and is skipped later.
+// drop removes c. Its deadline stays in the heap and is skipped later, unless there are many of
+// those.
 func (h *fileHold) drop(c *chunk) {
 	delete(h.chunks, c.key)
 	if c.event != nil {
 		h.bytes -= int64(len(c.event.Payload))
+		c.event = nil // its deadline keeps c
 	}
 	if h.families[c.family]--; h.families[c.family] == 0 {
 		delete(h.families, c.family)
+	}
+	if len(h.deadlines) > 2*len(h.chunks)+64 {
+		h.deadlines = slices.DeleteFunc(h.deadlines, func(c *chunk) bool { return !h.holds(c) })
+		heap.Init(&h.deadlines)
 	}
 }
 
@@ -137,6 +148,10 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 		s.stats.joined.Add(1)
 		return true
 	}
+	if len(h.chunks) >= maxIdentities*s.cfg.MaxHeld {
+		h.over = true
+		return true
+	}
 	now := s.holdClock.now(time.Now())
 	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
 	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
@@ -179,6 +194,10 @@ func (s *Subscriber) runHold(ctx context.Context) {
 		stopped := s.holdClock.stopped()
 		if len(over) == 0 && next.IsZero() {
 			s.hold.running = false
+			if s.hold.over { // what could not be held comes again
+				s.hold.over = false
+				s.recallLocked()
+			}
 			s.mu.Unlock()
 			return
 		}
@@ -264,8 +283,8 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 		// and it is redelivered.
 		s.mu.Lock()
 		if s.hold.holds(c) {
-			s.hold.drop(c)
 			recall = recall || c.event == nil
+			s.hold.drop(c)
 		}
 		s.mu.Unlock()
 	}

@@ -72,6 +72,8 @@ type delivery struct {
 	// ----
 	arrived  time.Time
 	bytes    int64 // counted in Subscriber.bytes
+	linked   bool  // it has a place in the window
+	parked   int   // of waits, those that wait to redeliver it
 	family   family
 	waits    []*subscription // those that have it
 	waits1   [2]*subscription

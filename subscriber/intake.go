@@ -12,9 +12,9 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// intake accepts one decoded event from the stream. It blocks while the in-flight
+// intake accepts one decoded event of size bytes from the stream. It blocks while the in-flight
 // window is full; nothing else applies back-pressure to the stream.
-func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
+func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64) {
 	s.stats.received.Add(1)
 	s.reportUnreadable(event)
 	if s.observer != nil {
@@ -31,7 +31,7 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event) {
 		s.stats.receivedBytes.Add(int64(len(e.Payload)))
 		s.intakeFile(ctx, e)
 	default:
-		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event)})
+		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event), bytes: size})
 	}
 }
 
@@ -162,9 +162,16 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			return false
 		}
 		var taken bool
-		if to, taken = s.recipients(d, to[:0]); !taken {
+		if to, taken, d.left = s.recipients(d, to[:0]); !taken {
 			s.mu.Unlock()
 			s.untaken(event, messageType)
+			return false
+		}
+		if len(to) == 0 && d.left {
+			s.left++
+			s.ledger.leaveNew(d)
+			s.mu.Unlock()
+			s.stats.abandoned.Add(1)
 			return false
 		}
 		if len(to) == 0 { // all of them acked it before it was left
@@ -184,12 +191,6 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			}
 			break // it would not be redelivered, so admit it beyond the caps
 		}
-		if _, evicted := s.evictedKeys[d.order]; evicted && len(d.keys) > 0 {
-			s.ledger.leaveNew(d)
-			s.mu.Unlock()
-			s.stats.abandoned.Add(1)
-			return false
-		}
 		if len(d.keys) > 0 && s.confirmer.leave(d.tenant) {
 			s.ledger.leaveNew(d)
 			s.mu.Unlock()
@@ -199,13 +200,20 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		if s.hasRoom(d) {
 			break
 		}
-		if evicted := s.evictStalled(); len(evicted) > 0 {
-			s.mu.Unlock()
-			for _, d := range evicted {
-				s.release(d)
+		if s.windowFull(d) {
+			inFlight := s.inFlight
+			left := s.makeRoom(time.Now())
+			if len(left) > 0 {
+				s.mu.Unlock()
+				for _, d := range left {
+					s.release(d)
+				}
+				s.mu.Lock()
 			}
-			s.mu.Lock()
-			continue
+			if s.inFlight < inFlight {
+				continue
+			}
+			s.checkStalled()
 		}
 		freed := s.waitRoom()
 		var stuck <-chan time.Time
@@ -232,6 +240,9 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		if d.held == nil {
 			s.startHold()
 		}
+	}
+	if d.left {
+		s.left++
 	}
 	s.link(d)
 	s.open(d)
@@ -270,8 +281,9 @@ func (s *Subscriber) open(d *delivery) {
 }
 
 // recipients appends to list the subscriptions that get d: they accept it, and have not acked it
-// before. taken reports whether any accepts it. s.mu is held.
-func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscription, taken bool) {
+// before. taken reports whether any accepts it, left whether one of them takes nothing of its key now.
+// s.mu is held.
+func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscription, taken, left bool) {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	acked := s.ledger.acked(d)
 	for _, sub := range s.subscriptions {
@@ -279,11 +291,15 @@ func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscr
 			continue
 		}
 		taken = true
-		if !slices.Contains(acked, sub) {
+		switch {
+		case slices.Contains(acked, sub):
+		case len(d.keys) > 0 && !sub.shares.takes(d.order):
+			left = true
+		default:
 			list = append(list, sub)
 		}
 	}
-	return list, taken
+	return list, taken, left
 }
 
 // hasRoom reports whether d fits into the in-flight window now. s.mu is held.
@@ -291,29 +307,43 @@ func (s *Subscriber) hasRoom(d *delivery) bool {
 	if s.confirmer.full() {
 		return false
 	}
-	if s.inFlight == 0 {
-		// A delivery larger than the cap must be able to pass alone.
-		return true
-	}
-	return s.inFlight < s.cfg.MaxInFlight && s.bytes+d.bytes <= s.cfg.MaxInFlightBytes
+	return !s.windowFull(d)
+}
+
+// windowFull reports whether the window has no room for d. A delivery larger than the cap
+// must be able to pass alone. s.mu is held.
+func (s *Subscriber) windowFull(d *delivery) bool {
+	return s.inFlight > 0 && (s.inFlight >= s.cfg.MaxInFlight || s.bytes+d.bytes > s.cfg.MaxInFlightBytes)
 }
 
 // link appends d to the open deliveries. s.mu is held.
 func (s *Subscriber) link(d *delivery) {
 	d.arrived = time.Now()
+	s.linkAfter(s.last, d)
+}
+
+// linkAfter inserts d behind prev, or as the first one if that is nil. s.mu is held.
+func (s *Subscriber) linkAfter(prev, d *delivery) {
+	d.linked = true
 	s.inFlight++
 	s.bytes += d.bytes
-	d.prev = s.last
-	if s.last != nil {
-		s.last.next = d
+	d.prev, d.next = prev, s.first
+	if prev != nil {
+		d.next = prev.next
+		prev.next = d
 	} else {
 		s.first = d
 	}
-	s.last = d
+	if d.next != nil {
+		d.next.prev = d
+	} else {
+		s.last = d
+	}
 }
 
 // unlink removes d from the open deliveries. s.mu is held.
 func (s *Subscriber) unlink(d *delivery) {
+	d.linked = false
 	s.inFlight--
 	s.bytes -= d.bytes
 	if d.prev != nil {
@@ -352,6 +382,7 @@ func (s *Subscriber) wakeRoom() {
 // case the caller must call release after unlocking s.mu. s.mu is held.
 func (s *Subscriber) finish(sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
 	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.stopped) {
+		s.relink(d)
 		return false
 	}
 	s.unlink(d)
@@ -383,7 +414,11 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	s.confirmer.expect(len(d.confirm))
 	if v != verdictAcked {
 		s.stats.abandoned.Add(1)
-		s.countUntaken(d.event.Type(), messageTypeOf(d.event))
+		event, messageType := d.event.Type(), messageTypeOf(d.event)
+		s.countUntaken(event, messageType)
+		if d.parted && !d.left && !s.closed && s.takers(event, messageType) > 0 {
+			s.requestLeft(now) // a subscription that was made in the meantime takes it
+		}
 	}
 }
 

@@ -135,8 +135,8 @@ const (
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
-	// stored is called for stored events, also when they are redelivered.
-	stored func(*quarantined)
+	// stored is called for stored events, also again when they are redelivered.
+	stored func(r *quarantined, again bool)
 	// again requests what was left with the service.
 	again func()
 
@@ -159,7 +159,7 @@ type quarantine struct {
 	head    int
 }
 
-func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored func(*quarantined), again func()) *quarantine {
+func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored func(r *quarantined, again bool), again func()) *quarantine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &quarantine{
 		cfg: cfg, logger: logger, stored: stored, again: again, ctx: ctx, cancel: cancel,
@@ -198,7 +198,7 @@ func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
 	}
 	q.mu.Unlock()
 	if state == quarantineStored {
-		q.stored(r)
+		q.stored(r, true)
 	}
 	return state == 0
 }
@@ -232,7 +232,7 @@ func (q *quarantine) work() {
 		}
 		if state == quarantineStored {
 			q.count.Add(1)
-			q.stored(r)
+			q.stored(r, false)
 		}
 		q.mu.Lock()
 		q.queue[0] = nil
@@ -474,9 +474,10 @@ func (r *quarantined) fields() watermill.LogFields {
 }
 
 // confirmQuarantined confirms a message that is stored in the quarantine, unless
-// another copy of it is being delivered; then the outcome of that copy decides.
-func (s *Subscriber) confirmQuarantined(r *quarantined) {
-	if !r.confirm {
+// another copy of it is being delivered; then the outcome of that copy decides. One that comes
+// again while the backlog of confirmations is full is not confirmed again: it may be in there.
+func (s *Subscriber) confirmQuarantined(r *quarantined, again bool) {
+	if !r.confirm || again && int(s.confirmer.waiting.Load()) >= s.cfg.Confirm.MaxBacklog {
 		return
 	}
 	key := newMessageKey(r.endpoint, r.messages[0])

@@ -59,6 +59,9 @@ type Stats struct {
 	PendingConfirmations int
 	OldestPending        time.Time
 
+	// Parked is how many messages wait to be redelivered after a nack. They do not count in
+	// InFlight, unless another subscription has them as well.
+	Parked int
 	// InFlight and InFlightBytes are the number and payload bytes of open events, and
 	// OldestInFlight is when the oldest of them arrived; zero if none is open.
 	InFlight       int
@@ -126,8 +129,14 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream = s.streamState
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
+	stats.Parked = s.parked.Len()
 	if s.first != nil {
 		stats.OldestInFlight = s.first.arrived
+	}
+	for e := range s.parked.All() {
+		if at := e.Item.job.d.arrived; stats.OldestInFlight.IsZero() || at.Before(stats.OldestInFlight) {
+			stats.OldestInFlight = at
+		}
 	}
 	return stats
 }

@@ -145,7 +145,7 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 			s.malformed(ctx, raw, err)
 			continue
 		}
-		s.intake(ctx, event)
+		s.intake(ctx, event, int64(len(raw.Data)))
 		if ctx.Err() != nil {
 			return events, false, ctx.Err()
 		}
@@ -201,7 +201,10 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconnect, s.recalled, s.skipping = reconnect, false, false
-	clear(s.evictedKeys) // everything is redelivered on this connection, in order
+	for _, sub := range s.subscriptions {
+		clear(sub.shares.shut) // everything is redelivered on this connection, in order
+	}
+	s.left = 0
 	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead
 	s.streamState.Since = time.Now()
 	s.streamState.Connects++

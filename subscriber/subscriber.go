@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -70,7 +71,13 @@ type Subscriber struct {
 	lastFault     time.Time                // likewise, after the end of a fault
 	refreshTimer  *time.Timer              // of the next one; nil if none is due
 	goneMessages  goneMessages
-	evictedKeys   map[string]struct{} // order keys that accept nothing until the next connect
+	parked        duequeue.Queue[parked]
+	parkedBytes   int64
+	parkedTimer   *time.Timer // of what is parked
+	stallCheck    bool        // what waits for room will be woken because a key may have stalled
+	left          int         // messages left because of their shares since the last connect
+	lastResync    time.Time   // the latest reconnect to get them again
+	resyncTimer   *time.Timer // of the next one; nil if none is due
 }
 
 // New returns a Subscriber. It does not connect: the first subscription opens
@@ -93,7 +100,6 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		ledger:       newLedger(cfg),
 		hold:         newFileHold(),
 		untakenKinds: make(map[untakenKind]int),
-		evictedKeys:  make(map[string]struct{}),
 		downloads:    newDownloadQueue(cfg.Payload),
 		payloads:     make(map[messageKey]*delivery),
 	}
@@ -139,7 +145,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.closed {
 		return nil, ErrClosed
 	}
-	sub := newSubscription(ctx, topic)
+	sub := newSubscription(ctx, topic, s.cfg.MaxInFlight)
 	s.subscriptions = append(s.subscriptions, sub)
 	s.holdUntil(msgctx.Start(ctx))
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.

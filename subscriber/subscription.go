@@ -8,7 +8,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
@@ -32,6 +31,7 @@ type subscription struct {
 	giveUp     context.CancelFunc
 	stopped    bool // no more deliveries are accepted
 	queues     map[string]*keyQueue
+	shares     shares
 	deliveries sync.WaitGroup
 
 	jobs chan job     // to idle goroutines
@@ -41,9 +41,10 @@ type subscription struct {
 // job is the work of a delivery goroutine: to deliver the contents of q until it is
 // empty, or d alone.
 type job struct {
-	key string
-	q   *keyQueue
-	d   *delivery
+	key   string
+	q     *keyQueue
+	d     *delivery
+	nacks int // of the head of q, or of d
 }
 
 // maxIdle is the maximum number of idle goroutines of a subscription.
@@ -53,14 +54,14 @@ const maxIdle = 64
 // it is empty.
 type keyQueue struct {
 	items []*delivery
-	// nacks counts how often the head has been nacked.
-	nacks int
+	since time.Time // when it last finished something, or began
 }
 
-func newSubscription(ctx context.Context, topic string) *subscription {
+func newSubscription(ctx context.Context, topic string, maxInFlight int) *subscription {
 	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), jobs: make(chan job),
+		shares: shares{max: maxInFlight, shut: make(map[string]struct{})},
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	return sub
@@ -77,7 +78,7 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 		q.items = append(q.items, d)
 		return
 	}
-	q = &keyQueue{items: []*delivery{d}}
+	q = &keyQueue{items: []*delivery{d}, since: d.arrived}
 	sub.queues[d.order] = q
 	s.start(sub, job{key: d.order, q: q})
 }
@@ -97,9 +98,9 @@ func (s *Subscriber) start(sub *subscription, j job) {
 func (s *Subscriber) work(sub *subscription, j job) {
 	for {
 		if j.q != nil {
-			s.workQueue(sub, j.key, j.q)
+			s.workQueue(sub, j)
 		} else {
-			s.workOne(sub, j.d)
+			s.workOne(sub, j)
 		}
 		if sub.idle.Load() >= maxIdle {
 			return
@@ -114,55 +115,79 @@ func (s *Subscriber) work(sub *subscription, j job) {
 	}
 }
 
-// workOne delivers d.
-func (s *Subscriber) workOne(sub *subscription, d *delivery) {
-	outcome := s.deliver(sub, d, nil)
+// workOne delivers j.d.
+func (s *Subscriber) workOne(sub *subscription, j job) {
+	outcome := s.deliver(sub, j.d)
 	s.mu.Lock()
-	last := s.finish(sub, d, outcome)
+	if outcome == msgctx.Nacked {
+		if s.park(time.Now(), sub, j) {
+			s.mu.Unlock()
+			return
+		}
+		outcome = msgctx.Left
+	}
+	last := s.finish(sub, j.d, outcome)
 	s.mu.Unlock()
 	if last {
-		s.release(d)
+		s.release(j.d)
 	}
 }
 
-// workQueue delivers the contents of q, one after the other, until it is empty.
-func (s *Subscriber) workQueue(sub *subscription, key string, q *keyQueue) {
+// workQueue delivers the contents of j.q, one after the other, until it is empty or its head is
+// parked.
+func (s *Subscriber) workQueue(sub *subscription, j job) {
+	q := j.q
 	s.mu.Lock()
 	d := q.items[0]
 	s.mu.Unlock()
 	for {
-		outcome := s.deliver(sub, d, q)
+		outcome := s.deliver(sub, d)
 
 		var next *delivery
+		var closed []*delivery
 		s.mu.Lock()
+		now := time.Now()
+		if outcome == msgctx.Nacked {
+			j.d = d
+			if s.park(now, sub, j) {
+				s.mu.Unlock()
+				return
+			}
+			outcome = msgctx.Left
+			if !sub.stopped { // there is no room for it; what is behind it would overtake it
+				closed = s.shut(sub, j.key, q)
+			}
+		}
 		q.items[0] = nil
 		q.items = q.items[1:]
-		q.nacks = 0
-		_, evicted := s.evictedKeys[key]
+		q.since = now
+		j.nacks = 0
 		if len(q.items) > 0 {
 			next = q.items[0]
 		} else {
-			delete(sub.queues, key)
+			delete(sub.queues, j.key)
+			if !sub.shares.takes(j.key) {
+				s.requestLeft(now)
+			}
 		}
-		closed := s.finish(sub, d, outcome)
+		last := s.finish(sub, d, outcome)
 		s.mu.Unlock()
-		if closed {
+		if last {
+			s.release(d)
+		}
+		for _, d := range closed {
 			s.release(d)
 		}
 		if d = next; d == nil {
-			if evicted {
-				s.recall()
-			}
 			return
 		}
 	}
 }
 
-// deliver offers d to the subscription until it is acked or set aside, and returns
-// which. It leaves the message to others if the subscription stops before the message was received,
+// deliver offers d to the subscription and returns what came of it. It leaves the message to others if the subscription stops before the message was received,
 // if a received message is not acked within the drain timeout, or if the payload is
 // unavailable.
-func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) msgctx.Outcome {
+func (s *Subscriber) deliver(sub *subscription, d *delivery) msgctx.Outcome {
 	if d.payload != nil {
 		select {
 		case <-d.payload.ready:
@@ -173,8 +198,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) msgctx
 			return msgctx.Left
 		}
 	}
-	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
-	for attempt := 0; !sub.over(); attempt++ {
+	for !sub.over() {
 		msg, err := s.newMessage(d)
 		if err != nil {
 			s.undeliverable(d.event, err)
@@ -213,21 +237,15 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, q *keyQueue) msgctx
 			if !s.refresh(d, sub.stop) {
 				return msgctx.Left
 			}
-			attempt = -1
 			continue
 		}
-		if outcome := ctx.nack.Outcome(); outcome != msgctx.Nacked {
+		outcome := ctx.nack.Outcome()
+		if outcome == msgctx.SetAside {
 			// Treat it like an undeliverable event: it stays unconfirmed, and the
 			// service redelivers it after the next reconnect.
-			if outcome == msgctx.SetAside {
-				s.stats.setAside.Add(1)
-			}
-			return outcome
+			s.stats.setAside.Add(1)
 		}
-		s.countNack(q)
-		if !sub.wait(policy.Delay(attempt)) {
-			return msgctx.Left
-		}
+		return outcome
 	}
 	return msgctx.Left
 }
@@ -243,58 +261,6 @@ func (sub *subscription) over() bool {
 	default:
 		return false
 	}
-}
-
-// wait waits before a nacked message is redelivered. It returns false if the
-// subscription stops first.
-func (sub *subscription) wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-sub.stop:
-		return false
-	}
-}
-
-func (s *Subscriber) countNack(q *keyQueue) {
-	if q == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q.nacks++
-	s.wakeRoom() // a stalled queue can be evicted to free room
-}
-
-// stalledNacks is how often a message has to be nacked before the messages queued
-// behind it are evicted in favor of other keys.
-const stalledNacks = 5
-
-// evictStalled abandons what is queued behind messages that are nacked over and
-// over, so that a stalled key does not take up the whole in-flight window. The
-// evicted deliveries are not confirmed: the key accepts nothing until its queue is
-// empty, and then everything is redelivered in order. s.mu is held; the caller must
-// release the result.
-func (s *Subscriber) evictStalled() []*delivery {
-	var evicted []*delivery
-	for _, sub := range s.subscriptions {
-		for key, q := range sub.queues {
-			if q.nacks < stalledNacks || len(q.items) < 2 {
-				continue
-			}
-			s.evictedKeys[key] = struct{}{}
-			for _, d := range q.items[1:] {
-				if s.finish(sub, d, msgctx.Left) {
-					evicted = append(evicted, d)
-				}
-			}
-			clear(q.items[1:])
-			q.items = q.items[:1]
-		}
-	}
-	return evicted
 }
 
 // runSubscription shuts the subscription down when ctx ends or stop is closed: it
@@ -323,7 +289,11 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 		if !s.hasTakers() && s.stopRun != nil {
 			s.stopRun()
 		}
+		ended := s.endParked(sub)
 		s.mu.Unlock()
+		for _, d := range ended {
+			s.release(d)
+		}
 		close(sub.stop)
 	})
 }

@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
-			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126,
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127,
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
@@ -154,6 +154,9 @@ agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
 # HELP agrimill_subscriber_oldest_unconfirmed_age_seconds Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.
 # TYPE agrimill_subscriber_oldest_unconfirmed_age_seconds gauge
 agrimill_subscriber_oldest_unconfirmed_age_seconds 90
+# HELP agrimill_subscriber_parked_messages Messages that were nacked and wait to be redelivered.
+# TYPE agrimill_subscriber_parked_messages gauge
+agrimill_subscriber_parked_messages 127
 # HELP agrimill_subscriber_payloads_expired_total Payloads whose address had expired.
 # TYPE agrimill_subscriber_payloads_expired_total counter
 agrimill_subscriber_payloads_expired_total 109

@@ -78,7 +78,7 @@ func TestRouterClosedWithMessagesOpen(t *testing.T) {
 	w.waitConfirmed(50)
 	proxy.Hang() // publishes will be under way and get no answer
 	w.send(450)
-	testkit.Eventually(w, "messages are open", func() bool { return p.sub.Stats().InFlight == 100 })
+	testkit.Eventually(w, "messages are open", func() bool { return p.sub.Stats().InFlight >= 50 })
 
 	began := time.Now()
 	err := p.stop()

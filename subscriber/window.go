@@ -1,0 +1,250 @@
+package subscriber
+
+import (
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/duequeue"
+	"github.com/agrimill/agrimill/internal/msgctx"
+)
+
+const (
+	// stallAfter is how long a key may go without finishing anything before it counts as
+	// stalled: what it has beyond its share of the window then makes room for others.
+	stallAfter = time.Second
+	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
+	// reconnected at most to get again what was left: so reconnects cost the others little.
+	resyncEvery = 5 * time.Second
+	resyncCost  = 500 * time.Microsecond
+)
+
+// shares decides what a subscription with stalled keys keeps in the window. It is a state
+// machine without goroutine, clock or lock, guarded by Subscriber.mu.
+//
+// Of a stalled key, the messages above its share are left with the service, and so is all that
+// comes later for it, in this subscription only, until the next connection brings everything
+// again in order.
+type shares struct {
+	max int // keys that may be shut
+	// shut has the order keys that take nothing until the next connect.
+	shut map[string]struct{}
+}
+
+// stalled reports whether q has finished nothing for too long.
+func (q *keyQueue) stalled(now time.Time) bool { return now.Sub(q.since) >= stallAfter }
+
+// trim removes from stalled queues what is above their share: together they keep half of a
+// window of size messages. It returns what it removed, which is left with the service.
+func (h *shares) trim(now time.Time, queues map[string]*keyQueue, size int) (left []*delivery) {
+	n := 0
+	for _, q := range queues {
+		if q.stalled(now) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	share := max(1, size/2/n)
+	for key, q := range queues {
+		if len(q.items) <= share || !q.stalled(now) {
+			continue
+		}
+		if _, shut := h.shut[key]; !shut && len(h.shut) >= h.max {
+			continue
+		}
+		h.shut[key] = struct{}{}
+		left = append(left, q.cut(share)...)
+	}
+	return left
+}
+
+// cut removes from q what is behind the first n, except what is never redelivered.
+func (q *keyQueue) cut(n int) (left []*delivery) {
+	behind := slices.Clone(q.items[n:])
+	clear(q.items[n:])
+	q.items = q.items[:n]
+	for _, d := range behind {
+		if len(d.keys) > 0 {
+			left = append(left, d)
+		} else {
+			q.items = append(q.items, d)
+		}
+	}
+	return left
+}
+
+// takes reports whether messages of key are taken.
+func (h *shares) takes(key string) bool {
+	_, shut := h.shut[key]
+	return !shut
+}
+
+// parked is a message that waits to be redelivered after a nack. It holds neither a goroutine nor
+// a place in the window.
+type parked struct {
+	sub *subscription
+	job job
+}
+
+// park puts j aside until its message is due again and reports whether it did: it does not if
+// the subscription has ended, or if as many are parked as fit into the window. s.mu is held.
+func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
+	d := j.d
+	if sub.stopped || s.parked.Len() >= s.cfg.MaxInFlight ||
+		d.parked == 0 && s.parkedBytes > 0 && s.parkedBytes+d.bytes > s.cfg.MaxInFlightBytes {
+		return false
+	}
+	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
+	wait := policy.Delay(j.nacks)
+	j.nacks++
+	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j}}, now.Add(wait))
+	if d.parked == 0 {
+		s.parkedBytes += d.bytes
+	}
+	d.parked++
+	s.relink(d)
+	s.scheduleParked(now)
+	return true
+}
+
+// unpark takes e from what is parked. s.mu is held.
+func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
+	e.Remove()
+	d := e.Item.job.d
+	if d.parked--; d.parked == 0 {
+		s.parkedBytes -= d.bytes
+	}
+	s.relink(d)
+}
+
+// scheduleParked sets the timer of what is parked. s.mu is held.
+func (s *Subscriber) scheduleParked(now time.Time) {
+	first := s.parked.First()
+	switch {
+	case first == nil:
+	case s.parkedTimer == nil:
+		s.parkedTimer = time.AfterFunc(first.At().Sub(now), s.redeliver)
+	default:
+		s.parkedTimer.Reset(first.At().Sub(now))
+	}
+}
+
+// redeliver starts the delivery of what is due.
+func (s *Subscriber) redeliver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for e := s.parked.Due(now); e != nil; e = s.parked.Due(now) {
+		s.unpark(e)
+		s.start(e.Item.sub, e.Item.job)
+	}
+	s.scheduleParked(now)
+}
+
+// endParked gives back what sub, which has ended, has parked, and what is behind it. The caller
+// must release the result. s.mu is held.
+func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
+	for e := range s.parked.All() {
+		if e.Item.sub != sub {
+			continue
+		}
+		s.unpark(e)
+		items := []*delivery{e.Item.job.d}
+		if q := e.Item.job.q; q != nil {
+			items = q.items
+			delete(sub.queues, e.Item.job.key)
+		}
+		for _, d := range items {
+			if s.finish(sub, d, msgctx.Left) {
+				ended = append(ended, d)
+			}
+		}
+	}
+	return ended
+}
+
+// relink brings the place of d in the window up to date: it has one unless everyone who has it
+// has parked it. s.mu is held.
+func (s *Subscriber) relink(d *delivery) {
+	switch holds := d.parked < len(d.waits); {
+	case d.linked && !holds:
+		s.unlink(d)
+	case !d.linked && holds:
+		s.linkAfter(s.lastBefore(d.arrived), d)
+	}
+}
+
+// lastBefore returns the last open delivery that arrived before the time; nil without one. What
+// was parked is old, so it looks from the front. s.mu is held.
+func (s *Subscriber) lastBefore(arrived time.Time) (last *delivery) {
+	for d := s.first; d != nil && d.arrived.Before(arrived); d = d.next {
+		last = d
+	}
+	return last
+}
+
+// shut leaves with the service what is behind the head of q, and what comes later for its key.
+// The caller must release the result. s.mu is held.
+func (s *Subscriber) shut(sub *subscription, key string, q *keyQueue) (closed []*delivery) {
+	sub.shares.shut[key] = struct{}{}
+	for _, d := range q.cut(1) {
+		s.left++
+		if s.finish(sub, d, msgctx.Left) {
+			closed = append(closed, d)
+		}
+	}
+	return closed
+}
+
+// makeRoom leaves with the service what stalled keys have above their share. The caller must
+// release the result. s.mu is held.
+func (s *Subscriber) makeRoom(now time.Time) (left []*delivery) {
+	for _, sub := range s.subscriptions {
+		for _, d := range sub.shares.trim(now, sub.queues, s.cfg.MaxInFlight) {
+			s.left++
+			if s.finish(sub, d, msgctx.Left) {
+				left = append(left, d)
+			}
+		}
+	}
+	return left
+}
+
+// checkStalled wakes what waits for room when a key may have stalled meanwhile. s.mu is held.
+func (s *Subscriber) checkStalled() {
+	if s.stallCheck {
+		return
+	}
+	s.stallCheck = true
+	time.AfterFunc(stallAfter/4, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stallCheck = false
+		s.wakeRoom()
+	})
+}
+
+// requestLeft asks for what was left with the service: the fault that it was left for has
+// ended. One reconnect brings everything. s.mu is held.
+func (s *Subscriber) requestLeft(now time.Time) {
+	every := min(resyncEvery+time.Duration(s.left)*resyncCost, max(s.cfg.Payload.RefreshEvery, resyncEvery))
+	switch wait := s.lastResync.Add(every).Sub(now); {
+	case s.resyncTimer != nil: // it is on its way
+	case s.lastResync.IsZero() || wait <= 0:
+		s.lastResync = now
+		s.recallLocked()
+	default:
+		connects := s.streamState.Connects
+		s.resyncTimer = time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.resyncTimer = nil
+			if s.streamState.Connects == connects && s.ctx.Err() == nil {
+				s.lastResync = time.Now()
+				s.recallLocked()
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+package subscriber_test
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// sorted handles messages: those of a bad endpoint by bad, the others are acked and counted.
+func (f *fixture) sorted(messages <-chan *message.Message, isBad func(endpoint string) bool, bad func(*message.Message)) *atomic.Int64 {
+	healthy := new(atomic.Int64)
+	go func() {
+		for msg := range messages {
+			if isBad(msg.Metadata.Get(gateway.KeyReceivingEndpointID)) {
+				bad(msg)
+				continue
+			}
+			healthy.Add(1)
+			msg.Ack()
+		}
+	}()
+	return healthy
+}
+
+// A handler that hangs on one key holds a share of the window only, and when it returns, all of
+// the key is delivered, in order.
+func TestHangingKeyLeavesTheOthersRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 20
+	sub := f.subscriber(cfg)
+	var mu sync.Mutex
+	var got []string
+	hang := make(chan struct{})
+	healthy := f.sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) {
+		go func() {
+			<-hang
+			mu.Lock()
+			got = append(got, string(msg.Payload))
+			mu.Unlock()
+			msg.Ack()
+		}()
+	})
+	f.sendN(50, f.receiver)
+	f.sendN(50, f.receiver2)
+	testkit.Eventually(t, "the other key is delivered", func() bool { return healthy.Load() == 50 })
+	if s := sub.Stats(); s.InFlight > 10 || s.Stream.Connects != 1 {
+		t.Errorf("%d in flight, %d connects", s.InFlight, s.Stream.Connects)
+	}
+	close(hang)
+	f.waitConfirmed(100)
+	mu.Lock()
+	defer mu.Unlock()
+	for i, payload := range got {
+		if payload != strconv.Itoa(i) {
+			t.Fatalf("got %v", got)
+		}
+	}
+	if s := sub.Stats(); s.Stream.Connects != 2 {
+		t.Errorf("%d connects", s.Stream.Connects)
+	}
+}
+
+// As many keys as fit into the window, each with a message that is nacked, keep no place there.
+func TestNackedKeysLeaveTheOthersRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 10
+	sub := f.subscriber(cfg)
+	bad := map[string]bool{}
+	for i := range 10 {
+		e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
+		bad[e.ID] = true
+		f.send(typeJSON, []byte("bad"), e)
+	}
+	f.sendN(50, f.receiver2)
+	var healed atomic.Bool
+	healthy := f.sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return bad[endpoint] }, func(msg *message.Message) {
+		if healed.Load() {
+			msg.Ack()
+		} else {
+			msg.Nack()
+		}
+	})
+	testkit.Eventually(t, "the other key is delivered", func() bool { return healthy.Load() == 50 })
+	healed.Store(true)
+	f.waitConfirmed(60)
+	if s := sub.Stats(); s.Parked != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects != 1 {
+		t.Errorf("%d parked, %d in flight with %d bytes, %d connects", s.Parked, s.InFlight, s.InFlightBytes, s.Stream.Connects)
+	}
+}
+
+// More nacked messages than fit into the window are left with the service, and come again.
+func TestParkedMessagesAreBounded(t *testing.T) {
+	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			cfg := f.config()
+			cfg.MaxInFlight = 5
+			cfg.Order = order
+			sub := f.subscriber(cfg)
+			for i := range 20 {
+				e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
+				f.send(typeJSON, []byte("bad"), e)
+			}
+			var healed atomic.Bool
+			f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
+				if healed.Load() {
+					msg.Ack()
+				} else {
+					msg.Nack()
+				}
+			})
+			testkit.Eventually(t, "some are left", func() bool { return sub.Stats().Abandoned >= 10 })
+			if s := sub.Stats(); s.Parked > 5 || s.InFlight > 10 {
+				t.Errorf("%d parked, %d in flight", s.Parked, s.InFlight)
+			}
+			healed.Store(true)
+			f.server.CutStreams()
+			f.waitConfirmed(20)
+		})
+	}
+}
+
+// A nacked message that is the oldest does not keep payloads above the limit of bytes waiting.
+func TestNackedMessageLeavesLargePayloadsRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 100})
+	cfg := f.config()
+	cfg.MaxInFlightBytes = 100_000
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, typeJSON)
+	f.send(typeJSON, []byte("bad"), f.receiver)
+	healthy := f.sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) { msg.Nack() })
+	testkit.Eventually(t, "it is nacked", func() bool { return sub.Stats().Nacked > 0 })
+	for i := range 4 {
+		e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
+		f.send(typeJSON, random(150_000), e)
+	}
+	f.send(typeJSON, random(1000), f.receiver2)
+	testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == 5 })
+}
+
+// A subscription that nacks everything shuts the key for itself only, and costs the others no
+// copies.
+func TestNackingSubscriptionLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 5
+	sub := f.subscriber(cfg)
+	release := sub.Hold()
+	bad, end := f.subscribeUntil(sub, typeJSON)
+	good := f.subscribe(sub, subscriber.AllData)
+	release()
+	go func() {
+		for msg := range bad {
+			msg.Nack()
+		}
+	}()
+	var n atomic.Int64
+	go ackAll(good, &n)
+	f.sendN(50, f.receiver)
+	testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() >= 50 })
+	if f.confirmed() != 0 {
+		t.Error("confirmed")
+	}
+	f.server.CutStreams() // what it left comes again, for nobody else
+	testkit.Eventually(t, "connected", func() bool { return sub.Stats().Stream.Connects >= 2 })
+	end()
+	f.server.CutStreams()
+	f.waitConfirmed(50)
+	if n.Load() != 50 {
+		t.Errorf("%d copies", n.Load()-50)
+	}
+}

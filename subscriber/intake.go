@@ -154,7 +154,7 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	s.mu.Lock()
-	var to []*subscription
+	to := d.waits1[:0]
 	for {
 		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
 			// Shutting down, or claimed by its file while it waited for room.
@@ -246,7 +246,7 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	}
 	s.link(d)
 	s.open(d)
-	d.waits = append(d.waits1[:0], to...)
+	d.waits = to
 	d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
 	for _, sub := range to {
 		s.enqueue(sub, d)

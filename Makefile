@@ -17,6 +17,8 @@ FUZZSECONDS ?= 20
 # How many seeds `make chaos` runs (one with SEED), with how many messages each.
 SEEDS     ?= $(if $(SEED),1,20)
 N         ?= 20000
+# How many messages a row of `make faults` sends: a multiple of 200.
+MESSAGES  ?= 2000
 # How long `make soak` takes, and how many messages it sends per second.
 T         ?= 30m
 RATE      ?= 200
@@ -32,7 +34,7 @@ BENCHTIME ?= 500ms
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
@@ -152,10 +154,19 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
 
+FAULTS := $(GO) test -race -tags faults -count 1 -timeout 40m -json
+
 .PHONY: faults
-faults: ## Run every row of the fault matrix once, with the race detector (6 minutes)
+faults: fault-rows partial-faults ## Run the whole fault matrix, with the race detector
+
+.PHONY: fault-rows
+fault-rows: ## Run every row of the fault matrix but the partial faults, MESSAGES (2000) each
 	$(GO) vet -tags faults,chaos,soak ./internal/test/faulttest
-	$(GO) test -race -tags faults -count 1 -timeout 15m -json ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
+	MESSAGES=$(MESSAGES) $(FAULTS) -skip '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
+
+.PHONY: partial-faults
+partial-faults: ## Break one thing at a time and measure what the others keep; wants a quiet machine (5 minutes)
+	$(FAULTS) -run '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
 
 # `make chaos SEED=7` repeats the faults of seed 7.
 .PHONY: chaos

@@ -188,7 +188,7 @@ func TestRow09ConfirmationPartlyBad(t *testing.T) {
 			return e.EndpointID != deleted.ID && e.EndpointID != forbidden.ID
 		}
 		w.waitFor(good)
-		testkit.Eventually(w, "the others were given up", func() bool { return rejected.Load() >= messages/10 })
+		testkit.Eventually(w, "the others were given up", func() bool { return rejected.Load() >= int64(messages/10) })
 		v := w.judge(expectation{unknown: true, open: func(e gatewaytest.LedgerEntry) bool { return !good(e) }})
 		calls := p.sub.Stats().ConfirmRequests
 		t.Logf("%d requests, %d confirmations given up", calls, rejected.Load())
@@ -209,13 +209,13 @@ func TestRow10RedeliveredAfterConfirmation(t *testing.T) {
 		w.send(messages)
 		w.waitConfirmed()
 		w.gateway.CutStreams()
-		testkit.Eventually(w, "everything came again", func() bool { return p.sub.Stats().Joined >= messages })
+		testkit.Eventually(w, "everything came again", func() bool { return p.sub.Stats().Joined >= int64(messages) })
 		testkit.Eventually(w, "and was confirmed again", func() bool { return w.oracle.twice() == messages })
 		if err := p.stop(); err != nil {
 			t.Error(err)
 		}
 		second := w.start() // which remembers nothing
-		testkit.Eventually(w, "everything came once more", func() bool { return second.sub.Stats().Confirmed >= messages })
+		testkit.Eventually(w, "everything came once more", func() bool { return second.sub.Stats().Confirmed >= int64(messages) })
 		w.gateway.Advance(2 * time.Minute)
 		w.gateway.CutStreams()
 		w.send(10)

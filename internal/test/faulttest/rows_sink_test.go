@@ -94,7 +94,7 @@ func TestRow18PoisonAmongGood(t *testing.T) {
 		}
 		w.waitConfirmed()
 		w.judge(expectation{poisoned: messages / 100})
-		if h := p.health(); h.Poisoned != messages/100 {
+		if h := p.health(); h.Poisoned != uint64(messages/100) {
 			t.Errorf("%d poisoned", h.Poisoned)
 		}
 	})
@@ -123,7 +123,7 @@ func TestRow18TooLarge(t *testing.T) {
 // The stream is full: an outage, until there is room.
 func TestRow18StreamFull(t *testing.T) {
 	w := newWorld(t, worldConfig{})
-	p := w.start(func(p *parts) { p.NATS.MaxMessages = messages / 2 })
+	p := w.start(func(p *parts) { p.NATS.MaxMessages = int64(messages / 2) })
 	w.send(messages)
 	testkit.Eventually(w, "the outage shows", func() bool { return p.health().State == router.StateOutage })
 	w.during(500*time.Millisecond, "no more is confirmed than fits", func() bool { return w.confirmed() <= messages/2 })

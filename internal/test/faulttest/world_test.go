@@ -28,12 +28,23 @@ import (
 const (
 	// patience is how long after the last fault everything has to be confirmed.
 	patience = 30 * time.Second
-	// messages is how many a row sends.
-	messages = 2000
 	// heapBound is, unless a row says otherwise, how much the heap of the whole test may hold at any time:
 	// pipeline, gateway, broker and reader together.
 	heapBound = 512 << 20
 )
+
+// messages is how many a row sends: MESSAGES, or 2000. What a row divides it by divides 200.
+var messages = func() int {
+	text := os.Getenv("MESSAGES")
+	if text == "" {
+		return 2000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 200 || n%200 != 0 {
+		panic("MESSAGES is no multiple of 200: " + text)
+	}
+	return n
+}()
 
 // leakOptions are goroutines that outlive a test by design.
 var leakOptions = []goleak.Option{

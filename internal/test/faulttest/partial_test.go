@@ -1,0 +1,277 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+const (
+	// tenants share a pipeline. The first one is sick.
+	tenants = 5
+	// rate is how many messages a second each of them sends; less if the pipeline could not
+	// do twice as much.
+	rate = 40
+	// calm and faulty are how long a measurement without and with the fault takes.
+	calm, faulty = 1500 * time.Millisecond, 2500 * time.Millisecond
+	// inTime is how soon after it was sent a message has to be confirmed to count.
+	inTime = time.Second
+	// healthyShare is how much of what counts without the fault has to count with it, and
+	// recovery how long after its end everything may take to be confirmed, unless the row
+	// says otherwise.
+	healthyShare = 0.9
+	recovery     = 5 * time.Second
+)
+
+// partialRow is one broken thing beside others that work.
+type partialRow struct {
+	name     string
+	share    float64       // instead of healthyShare
+	recovery time.Duration // instead of recovery
+	gateway  gatewaytest.Config
+	// change changes the pipeline. Its caps are so small that what waits could fill them.
+	change func(w *partialWorld, p *parts)
+	size   int // of the payloads; 0: a few bytes
+	// strike begins the fault and returns what ends it. Nil if faultNow is enough.
+	strike func(w *partialWorld) (end func())
+	// everybody: the fault is nobody's in particular, so everybody counts.
+	everybody bool
+	want      expectation
+	// after looks at the pipeline when all is over.
+	after func(w *partialWorld, p *pipeline)
+}
+
+// partialWorld is a world of several tenants.
+type partialWorld struct {
+	*world
+	row     partialRow
+	tenants []string
+	senders []string
+	rate    int
+	hits    atomic.Int64 // how often the fault hit something
+
+	sickPaths sync.Map // of the sick tenant's payloads
+	mu        sync.Mutex
+	confirmed map[string]time.Time // by message ID
+	fault     chan struct{}        // closed at the end of the fault; nil without one
+}
+
+// TestPartialFaults breaks one thing at a time and compares what the others get with what
+// they got a moment before: three times, in turns, and the median counts. PAIRS=1 does it once.
+func TestPartialFaults(t *testing.T) {
+	pairs := 3
+	if text := os.Getenv("PAIRS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("PAIRS: %q is no number of pairs", text)
+		}
+		pairs = n
+	}
+	for _, row := range partialRows() {
+		t.Run(row.name, func(t *testing.T) { newPartialWorld(t, row).run(pairs) })
+	}
+}
+
+func newPartialWorld(t *testing.T, row partialRow) *partialWorld {
+	if row.share == 0 {
+		row.share = healthyShare
+	}
+	if row.recovery == 0 {
+		row.recovery = recovery
+	}
+	w := &partialWorld{world: newWorld(t, worldConfig{gateway: row.gateway}), row: row, rate: rate, confirmed: map[string]time.Time{}}
+	w.tenants, w.senders = []string{w.gateway.Tenant()}, []string{w.sender.ID}
+	types := []string{messageType, fileType}
+	for range tenants - 1 {
+		tenant := w.gateway.AddTenant()
+		w.gateway.Authorize(w.gateway.Application(), tenant)
+		w.tenants = append(w.tenants, tenant)
+		w.senders = append(w.senders, w.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Send: types}).ID)
+		w.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: types, Subscribe: types})
+	}
+	w.gateway.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.confirmed[e.MessageID].IsZero() {
+			w.confirmed[e.MessageID] = time.Now()
+		}
+	})
+	return w
+}
+
+func (w *partialWorld) run(pairs int) {
+	p := w.start(func(p *parts) {
+		p.Subscriber.MaxInFlight, p.Subscriber.Confirm.MaxBacklog = 80, 100
+		if w.row.change != nil {
+			w.row.change(w, p)
+		}
+	})
+	w.calibrate()
+	shares := make([]float64, 0, pairs)
+	for i := range pairs {
+		without := w.load(calm)
+		w.mu.Lock()
+		w.fault = make(chan struct{})
+		w.mu.Unlock()
+		w.hits.Store(0)
+		end := func() {}
+		if w.row.strike != nil {
+			end = w.row.strike(w)
+		}
+		with := w.load(faulty)
+		w.mu.Lock()
+		close(w.fault)
+		w.fault = nil
+		w.mu.Unlock()
+		end()
+		ended := time.Now()
+		w.waitAll(w.row.recovery)
+		w.Logf("pair %d: %.2f without the fault, %.2f with it, all confirmed %v after it", i+1, without, with, time.Since(ended).Round(time.Millisecond))
+		if w.hits.Load() == 0 {
+			w.Fatal("the fault hit nothing: nothing is shown")
+		}
+		if without < 0.5 {
+			w.Fatalf("%.2f were confirmed within %v without any fault: nothing is shown", without, inTime)
+		}
+		shares = append(shares, with/without)
+	}
+	slices.Sort(shares)
+	if median := shares[len(shares)/2]; median < w.row.share {
+		w.Errorf("the others kept %.2f of their rate, want %.2f", median, w.row.share)
+	}
+	if w.row.after != nil {
+		w.row.after(w, p)
+	}
+	w.judge(w.row.want)
+}
+
+// calibrate keeps the load below half of what the pipeline can do on this machine.
+func (w *partialWorld) calibrate() {
+	const n = 60
+	began := time.Now()
+	for range n {
+		for i := range w.tenants {
+			w.sendAs(i)
+		}
+	}
+	w.waitAll(patience)
+	w.rate = min(rate, int(n/time.Since(began).Seconds()/2))
+	if w.rate < 5 {
+		w.Fatalf("this machine does %d messages a second and tenant: too few to measure anything", 2*w.rate)
+	}
+}
+
+func (w *partialWorld) sendAs(i int) (id string) {
+	payload := w.bytes(max(w.row.size, 1))
+	ids, err := w.gateway.Send(gatewaytest.SendRequest{From: w.senders[i], MessageType: messageType, Payload: payload})
+	if err != nil || len(ids) != 1 {
+		w.Fatalf("%d messages, %v", len(ids), err)
+	}
+	return ids[0]
+}
+
+// load lets all tenants send for d, and returns how much of what the healthy ones sent was
+// confirmed in time.
+func (w *partialWorld) load(d time.Duration) float64 {
+	w.Helper()
+	sent := map[string]time.Time{}
+	tick := time.NewTicker(time.Second / time.Duration(w.rate))
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < d; <-tick.C {
+		for i := range w.tenants {
+			now := time.Now()
+			if id := w.sendAs(i); i > 0 || w.row.everybody {
+				sent[id] = now
+			}
+		}
+	}
+	<-time.After(inTime)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	good := 0
+	for id, at := range sent {
+		if confirmed := w.confirmed[id]; !confirmed.IsZero() && confirmed.Sub(at) <= inTime {
+			good++
+		}
+	}
+	return float64(good) / float64(len(sent))
+}
+
+// waitAll waits until all that the row expects to be confirmed is.
+func (w *partialWorld) waitAll(limit time.Duration) {
+	w.Helper()
+	began := time.Now()
+	for {
+		open := 0
+		for _, e := range w.gateway.Ledger() {
+			if !e.Confirmed() && (w.row.want.open == nil || !w.row.want.open(e)) {
+				open++
+			}
+		}
+		if open == 0 {
+			return
+		}
+		if time.Since(began) > limit {
+			w.Fatalf("%d messages are not confirmed after %v", open, limit)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func (w *partialWorld) isSickPath(path string) bool {
+	_, sick := w.sickPaths.Load(path)
+	return sick
+}
+
+func (w *partialWorld) sick() string { return w.tenants[0] }
+
+func (w *partialWorld) isSick(msg *message.Message) bool {
+	return strings.EqualFold(msg.Metadata[gateway.KeyTenantID], w.sick())
+}
+
+// faultNow is closed when the fault ends; it is nil while there is none.
+func (w *partialWorld) faultNow() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fault
+}
+
+// hit counts if hit is true, and returns it.
+func (w *partialWorld) hit(hit bool) bool {
+	if hit {
+		w.hits.Add(1)
+	}
+	return hit
+}
+
+// The documentation has the same rows.
+func TestPartialMatrixIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/fault-matrix.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, match := range regexp.MustCompile(`(?m)^\| (P\d+) \| ([^|]+) \|`).FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, match[1]+" "+match[2])
+	}
+	var tested []string
+	for _, row := range partialRows() {
+		tested = append(tested, row.name)
+	}
+	if !slices.Equal(documented, tested) {
+		t.Errorf("docs/fault-matrix.md has the rows\n%s\nand these are tested\n%s", strings.Join(documented, "\n"), strings.Join(tested, "\n"))
+	}
+}

@@ -118,8 +118,8 @@ type Store struct {
 	memory     *router.MemoryStore
 
 	// One goroutine reads the file and one writes it. After a panic bbolt may hold its
-	// locks forever, so that goroutine may never return; callers therefore wait for
-	// damaged, too.
+	// locks forever, so that the other goroutine may never return; callers therefore wait
+	// for damaged, too.
 	lookups chan *lookup
 	writes  chan *commit
 	closing chan struct{} // closed by Close
@@ -127,7 +127,9 @@ type Store struct {
 	damaged chan struct{} // closed once damage is set
 	damage  atomic.Pointer[error]
 	failing atomic.Bool // commits have failed and not been retried successfully by Health
-	failed  []*commit   // those commits; owned by the writing goroutine
+	failed  []*commit   // the newest of those commits; owned by the writing goroutine
+
+	beginning sync.Mutex // held while a transaction begins
 
 	closeOnce sync.Once
 	closeErr  error
@@ -174,7 +176,7 @@ func New(config Config) (*Store, error) {
 		return nil, openError(config.Path, err)
 	}
 	err = guarded(func() error {
-		return update(s.db, func(tx *bbolt.Tx) error {
+		return update(s.db.Begin, func(tx *bbolt.Tx) error {
 			for _, name := range [][]byte{commits, expiry} {
 				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 					return err
@@ -266,8 +268,8 @@ func guarded(f func() error) (err error) {
 
 // update is bbolt's Update, except that it leaves the transaction alone after a panic.
 // Rolling it back would read the file again and panic or hang in turn.
-func update(db *bbolt.DB, f func(*bbolt.Tx) error) error {
-	tx, err := db.Begin(true)
+func update(begin func(writable bool) (*bbolt.Tx, error), f func(*bbolt.Tx) error) error {
+	tx, err := begin(true)
 	if err != nil {
 		return err
 	}
@@ -417,39 +419,92 @@ func serve[T any](s *Store, requests <-chan T, handle func([]T)) {
 // read looks keys up.
 func (s *Store) read(batch []*lookup) {
 	err := s.guarded(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			bucket, now := tx.Bucket(commits), time.Now().UnixNano()
-			for _, l := range batch {
-				for kind, key := range l.keys.All() {
-					if until := bucket.Get(key[:]); until != nil && now < decodeTime(until) {
-						l.known = kind
-						break
-					}
+		tx, err := s.begin(false)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // after a panic as well; a second time it does nothing
+		bucket, now := tx.Bucket(commits), time.Now().UnixNano()
+		for _, l := range batch {
+			for kind, key := range l.keys.All() {
+				if until := bucket.Get(key[:]); until != nil && now < decodeTime(until) {
+					l.known = kind
+					break
 				}
 			}
-			return nil
-		})
+		}
+		return tx.Rollback()
 	})
 	for _, l := range batch {
 		l.done <- err
 	}
 }
 
+// begin starts a transaction. They begin one at a time, and none after the file has turned
+// out to be damaged: bbolt holds its locks forever after a panic in here, and the other
+// goroutine would wait for them.
+func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
+	err = s.guarded(func() (err error) {
+		tx, err = s.db.Begin(writable)
+		return err
+	})
+	return tx, err
+}
+
+// maxFailed is the maximum number of failed commits that are kept to be retried: as many as
+// the memory remembers.
+const maxFailed = router.DefaultMemoryStoreEntries
+
 // write records commits and syncs the file. With a retry among them it also records those
 // that failed before: a successful write alone would not prove anything, because the file
 // may have room for the next commit but not for a thousand.
 func (s *Store) write(batch []*commit) {
 	isRetry := func(c *commit) bool { return c.retry }
-	retry := slices.ContainsFunc(batch, isRetry)
-	all := slices.DeleteFunc(slices.Clone(batch), isRetry)
-	if retry {
-		all = append(all, s.failed...)
+	err := s.record(slices.DeleteFunc(slices.Clone(batch), isRetry))
+	if err == nil && slices.ContainsFunc(batch, isRetry) {
+		if err = s.recordFailed(); err == nil {
+			s.failing.Store(false)
+		}
 	}
+	for _, c := range batch {
+		c.done <- err
+	}
+}
+
+// record writes commits in one transaction. They are retried later if it fails.
+func (s *Store) record(all []*commit) error {
+	err := s.transact(all)
+	if err == nil || errors.Is(err, ErrDamaged) {
+		return err
+	}
+	s.failed = append(s.failed, all...)
+	s.failed = s.failed[max(0, len(s.failed)-maxFailed):]
+	s.failing.Store(true)
+	return err
+}
+
+// recordFailed writes the commits that failed before, step by step.
+func (s *Store) recordFailed() error {
+	for len(s.failed) > 0 {
+		n := min(len(s.failed), batchLimit)
+		if err := s.transact(s.failed[:n]); err != nil {
+			return err
+		}
+		s.failed = s.failed[n:]
+	}
+	s.failed = nil
+	return nil
+}
+
+// transact writes commits in one transaction.
+func (s *Store) transact(all []*commit) error {
 	err := s.guarded(func() error {
-		return update(s.db, func(tx *bbolt.Tx) error {
+		return update(s.begin, func(tx *bbolt.Tx) error {
 			for _, c := range all {
 				for _, key := range c.keys.All() {
-					if err := s.record(tx, key, c.until); err != nil {
+					if err := s.enter(tx, key, c.until); err != nil {
 						return err
 					}
 				}
@@ -457,18 +512,10 @@ func (s *Store) write(batch []*commit) {
 			return nil
 		})
 	})
-	switch {
-	case err == nil && retry:
-		s.failed = nil
-		s.failing.Store(false)
-	case err != nil && !errors.Is(err, ErrDamaged):
+	if err != nil && !errors.Is(err, ErrDamaged) {
 		err = fmt.Errorf("boltstore: %w", err)
-		s.failed = all[:min(len(all), batchLimit)]
-		s.failing.Store(true)
 	}
-	for _, c := range batch {
-		c.done <- err
-	}
+	return err
 }
 
 // guarded calls the function of the same name. Once the file is damaged, bbolt is not
@@ -479,6 +526,9 @@ func (s *Store) guarded(f func() error) error {
 	}
 	err := guarded(f)
 	if errors.Is(err, ErrDamaged) {
+		if damage := s.damage.Load(); damage != nil {
+			return *damage
+		}
 		err = fmt.Errorf("%w (%s)", err, s.path)
 		if s.damage.CompareAndSwap(nil, &err) {
 			close(s.damaged)
@@ -487,8 +537,8 @@ func (s *Store) guarded(f func() error) error {
 	return err
 }
 
-// record writes a commit and removes expired and surplus entries.
-func (s *Store) record(tx *bbolt.Tx, key router.Key, until int64) error {
+// enter writes a commit and removes expired and surplus entries.
+func (s *Store) enter(tx *bbolt.Tx, key router.Key, until int64) error {
 	byKey, byTime := tx.Bucket(commits), tx.Bucket(expiry)
 	if old := byKey.Get(key[:]); old != nil {
 		if err := byTime.Delete(timeKey(decodeTime(old), key)); err != nil {

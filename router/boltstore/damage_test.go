@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 )
@@ -49,7 +50,7 @@ func randomKey(i int) router.Key { return router.KeyOf(fmt.Sprint(i)) }
 // use calls everything that a store has. Whatever it says is fine; it may not panic,
 // and it has to come to an end.
 func use(t testing.TB, store *boltstore.Store) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	errs := make([]error, 8)
 	var group sync.WaitGroup
@@ -177,7 +178,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 			if err := damage(file, sound); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			var group sync.WaitGroup
 			for i := range 100 {

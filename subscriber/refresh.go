@@ -41,9 +41,11 @@ func (s *Subscriber) requestFresh(now time.Time) {
 }
 
 // afterFault asks for fresh payload URIs once a fault of a payload host has ended: those
-// that expired during the fault do not have to wait for their turn. s.mu is held.
+// that expired during the fault do not have to wait for their turn. If others have just
+// been asked for, the same redelivery brings them. s.mu is held.
 func (s *Subscriber) afterFault(now time.Time) {
-	if now.Sub(s.lastFault) >= s.cfg.Payload.RefreshEvery/10 {
+	soon := s.cfg.Payload.RefreshEvery / 10
+	if now.Sub(s.lastFault) >= soon && now.Sub(s.lastRefresh) >= soon {
 		s.lastFault = now
 		s.recallLocked()
 	}

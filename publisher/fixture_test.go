@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	typeJSON = "app:test:json"
-	patience = 15 * time.Second // how long a test waits for what has to happen
+	patience = time.Minute // how long a test waits for what has to happen
 )
 
 // fixture is a gateway with a sender, a receiver that subscribes and one that

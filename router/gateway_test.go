@@ -105,7 +105,7 @@ func TestGatewayToSink(t *testing.T) {
 	}
 	send(n/2, n)
 	_, stop = run()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := server.WaitConfirmed(ctx, n); err != nil {
 		t.Fatal(err)
@@ -351,7 +351,7 @@ func TestRunTellsThatTheStreamWasRefused(t *testing.T) {
 		if got := r.Health()[0].LastError; !strings.Contains(got, "status 403") {
 			t.Errorf("r.Health()[0].LastError = %q, want %q in it", got, "status 403")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatal("Run has not ended")
 	}
 }

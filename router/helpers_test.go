@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -119,7 +120,7 @@ func (s *memorySink) wantClosed(t *testing.T, n int) {
 // wait blocks until n messages are stored.
 func (s *memorySink) wait(t *testing.T, n int) []storedMessage {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(testkit.Patience)
 	for {
 		if all := s.all(); len(all) >= n {
 			return all
@@ -233,7 +234,7 @@ func verdict(t *testing.T, msg *message.Message) string {
 		return "ack"
 	case <-msg.Nacked():
 		return "nack"
-	case <-time.After(20 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatal("message is still open")
 		return ""
 	}

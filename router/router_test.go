@@ -799,7 +799,7 @@ func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
 			from := newSource()
 			from.subErr = func(int) error { return err }
 			r := build(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			result := r.Run(ctx)
 			if !errors.Is(result, err) {

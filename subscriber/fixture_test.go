@@ -28,7 +28,7 @@ const (
 	typeJSON  = "app:test:json"
 	typeOther = "app:test:other"
 	typeFile  = "iso:11783:-10:taskdata:zip"
-	patience  = 15 * time.Second // how long a test waits for what has to happen
+	patience  = time.Minute // how long a test waits for what has to happen
 	quiet     = 150 * time.Millisecond
 )
 

@@ -51,7 +51,7 @@ func start(t *testing.T, cfg gatewaytest.Config) (*gatewaytest.Server, *caller) 
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

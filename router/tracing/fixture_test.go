@@ -25,7 +25,7 @@ const (
 	typeIn   = "app:test:json"
 	typeBack = "app:test:report"
 	typeFile = "iso:11783:-10:taskdata:zip"
-	patience = 30 * time.Second
+	patience = time.Minute
 )
 
 // world is a gateway, and a tracing whose spans are recorded.

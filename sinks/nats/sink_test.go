@@ -30,7 +30,7 @@ import (
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
 	t.Helper()

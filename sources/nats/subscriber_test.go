@@ -103,7 +103,7 @@ func (f *field) next(messages <-chan *message.Message) *message.Message {
 			f.Fatal("the subscription has ended")
 		}
 		return msg
-	case <-time.After(20 * time.Second):
+	case <-time.After(testkit.Patience):
 		f.Fatal("no message came")
 	}
 	return nil
@@ -219,12 +219,12 @@ func TestSubscriberUUIDs(t *testing.T) {
 func TestSubscriberKeepsAlive(t *testing.T) {
 	f := newField(t)
 	f.put(0, 1)
-	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = time.Second }))
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 3 * time.Second }))
 	msg := f.next(messages)
 	select {
 	case <-messages:
 		t.Error("the message came again while it was handled")
-	case <-time.After(2500 * time.Millisecond):
+	case <-time.After(4 * time.Second):
 	}
 	msg.Ack()
 	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
@@ -259,7 +259,7 @@ func TestSubscriberOutages(t *testing.T) {
 func TestSubscriberAcksLater(t *testing.T) {
 	f := newField(t)
 	f.put(0, 1)
-	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 6 * time.Second }))
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = testkit.Patience / 2 }))
 	msg := f.next(messages)
 	f.server.Stop()
 	msg.Ack()
@@ -291,7 +291,7 @@ func TestSubscriberCloseInOutage(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatal("Close does not return")
 		}
 	}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	taskData = "iso:11783:-10:taskdata:zip"
 	shapes   = "shp:shape:zip"
-	patience = 30 * time.Second
+	patience = time.Minute
 
 	// Names that would be HTML, were they taken for it. The filename also turns
 	// the direction of the text.

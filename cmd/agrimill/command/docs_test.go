@@ -116,7 +116,7 @@ func runDocumented(t *testing.T, line string) {
 		defer func() { _ = file.Close() }()
 		w.stdin = file
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	output := &endless{}
 	switch args[0] {

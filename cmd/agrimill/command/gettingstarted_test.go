@@ -154,7 +154,7 @@ func (s *steps) run(script string, texts ...string) {
 // text.
 func (s *steps) until(script, text string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()

@@ -128,7 +128,7 @@ func (w *world) poison(messageTypes ...string) {
 			w.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)

@@ -40,7 +40,7 @@ const (
 	// mark begins every payload: it must not be seen in any log.
 	mark     = "PAYLOAD-OF-THE-FARM-"
 	password = "not-for-everybody"
-	patience = 40 * time.Second
+	patience = time.Minute
 )
 
 // world is a gateway with a sender and a receiver, and a NATS server, with a way to

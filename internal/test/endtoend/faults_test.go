@@ -13,7 +13,7 @@ import (
 
 func TestEverythingArrivesOnce(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{ChunkSize: 100_000})
-	w.start(pipelineConfig{files: []string{fileType}, closeTimeout: 10 * time.Second})
+	w.start(pipelineConfig{files: []string{fileType}, closeTimeout: patience})
 	w.send(200)
 	file := make([]byte, 350_000)
 	for i := range file {
@@ -26,7 +26,7 @@ func TestEverythingArrivesOnce(t *testing.T) {
 
 func TestSinkStoppedMidFlow(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
-	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	p := w.start(pipelineConfig{closeTimeout: patience})
 	w.send(300)
 	w.waitConfirmed(100)
 	w.nats.Stop()
@@ -61,7 +61,7 @@ func TestStreamCutInTheMiddleOfAnEvent(t *testing.T) {
 			CutAfter: 1 + rng.Int64N(30_000), Cut: gatewaytest.CutStyle(rng.IntN(3)), Times: 1,
 		})
 	}
-	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	p := w.start(pipelineConfig{closeTimeout: patience})
 	w.send(300)
 	w.waitConfirmed(300)
 	w.oracle.judge(true)
@@ -93,14 +93,14 @@ func TestRouterClosedWithMessagesOpen(t *testing.T) {
 		t.Fatal("everything was confirmed: nothing was open at the close")
 	}
 	// The next process gets all the rest, and stores nothing twice.
-	w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	w.start(pipelineConfig{closeTimeout: patience})
 	w.waitConfirmed(500)
 	w.oracle.judge(true)
 }
 
 func TestGracefulStopConfirmsEverythingThatWasStored(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
-	p := w.start(pipelineConfig{closeTimeout: 10 * time.Second})
+	p := w.start(pipelineConfig{closeTimeout: patience})
 	w.send(1000)
 	w.waitConfirmed(200)
 	if err := p.stop(); err != nil {
@@ -119,7 +119,7 @@ func TestTwoRoutesFromOneSubscriberBothGetEverything(t *testing.T) {
 	for range 10 {
 		w := newWorld(t, gatewaytest.Config{})
 		w.send(50)
-		p := w.startRoutes(pipelineConfig{closeTimeout: 10 * time.Second}, "one.", "two.")
+		p := w.startRoutes(pipelineConfig{closeTimeout: patience}, "one.", "two.")
 		w.waitConfirmed(50)
 		if err := p.stop(); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	messageType = "app:test:json"
 	fileType    = "iso:11783:-10:taskdata:zip"
-	patience    = 30 * time.Second
+	patience    = time.Minute
 )
 
 // world is a gateway, a NATS server, and the oracle between them.
@@ -190,8 +190,9 @@ type oracle struct {
 	conn *natsgo.Conn
 	js   jetstream.JetStream
 
-	mu    sync.Mutex
-	early []string // confirmed and not stored
+	mu     sync.Mutex
+	stream jetstream.Stream // once it is there
+	early  []string         // confirmed and not stored
 }
 
 func newOracle(w *world) *oracle {
@@ -209,12 +210,14 @@ func newOracle(w *world) *oracle {
 }
 
 // onConfirm runs before the service answers. While NATS is down it waits: what
-// was stored just before is confirmed by right.
+// was stored just before is confirmed by right. When the test has ended it does not:
+// stopping the service waits for it.
 func (o *oracle) onConfirm(e gatewaytest.LedgerEntry) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(o.w.Context(), patience)
 	defer cancel()
 	err := o.lookUp(ctx, subject(e))
 	for err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && ctx.Err() == nil {
+		<-time.After(5 * time.Millisecond)
 		err = o.lookUp(ctx, subject(e))
 	}
 	if err != nil {
@@ -227,11 +230,19 @@ func (o *oracle) onConfirm(e gatewaytest.LedgerEntry) {
 func (o *oracle) lookUp(ctx context.Context, subject string) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	stream, err := o.js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		return err
+	o.mu.Lock()
+	stream := o.stream
+	o.mu.Unlock()
+	if stream == nil {
+		var err error
+		if stream, err = o.js.Stream(ctx, "AGRIMILL"); err != nil {
+			return err
+		}
+		o.mu.Lock()
+		o.stream = stream
+		o.mu.Unlock()
 	}
-	_, err = stream.GetLastMsgForSubject(ctx, subject)
+	_, err := stream.GetLastMsgForSubject(ctx, subject)
 	return err
 }
 

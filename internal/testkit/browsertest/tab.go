@@ -28,7 +28,7 @@ const (
 	FolderVariable = "SCREENSHOTS"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // find returns an installed browser. Without one, a test of a page
 // would prove nothing, so it fails.

@@ -274,6 +274,8 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	msg := received(farmdatatest.Archive(t, 5))
+	msg.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:taskdata:zip")
+	msg.Metadata.Set(gateway.KeyFilename, "long acre.zip")
 	out, err := records(msg)
 	if err != nil || len(out) != 3 {
 		t.Fatalf("%d messages, %v, want 3", len(out), err)
@@ -287,7 +289,8 @@ func TestRecords(t *testing.T) {
 	if got := string(out[0].Payload); got != first {
 		t.Errorf("got\n%s\nwant\n%s", got, first)
 	}
-	for key, want := range map[string]string{gateway.KeyTenantID: "farm-1", farm.KeyContent: farm.ContentRecords, farm.KeyLog: "TLG00001",
+	for key, want := range map[string]string{gateway.KeyTenantID: "farm-1", gateway.KeyMessageType: farm.TypeRecords,
+		farm.KeySourceType: "iso:11783:-10:taskdata:zip", gateway.KeyFilename: "long acre-TLG00001-2.jsonl", farm.KeyLog: "TLG00001",
 		farm.KeyTask: "TSK1", farm.KeyPart: "2", farm.KeyRecords: "1", farm.KeyReadable: ""} {
 		if got := out[2].Metadata[key]; got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -314,7 +317,7 @@ func TestRecords(t *testing.T) {
 	if len(ids) != 6 {
 		t.Errorf("%d different IDs, want 6", len(ids))
 	}
-	if msg.Metadata[farm.KeyContent] != "" {
+	if msg.Metadata[farm.KeySourceType] != "" || msg.Metadata[gateway.KeyFilename] != "long acre.zip" {
 		t.Error("the metadata of the message received changed")
 	}
 }
@@ -387,7 +390,7 @@ func TestSummary(t *testing.T) {
 		if err := json.Unmarshal(out[0].Payload, &summary); err != nil {
 			t.Fatal(err)
 		}
-		if got := summary.Sets[0].Logs[0].Records; got != 5 || out[0].Metadata[farm.KeyContent] != farm.ContentSummary {
+		if got := summary.Sets[0].Logs[0].Records; got != 5 || out[0].Metadata[gateway.KeyMessageType] != farm.TypeSummary || out[0].Metadata[gateway.KeyFilename] != "farm-summary.json" {
 			t.Errorf("%d records, metadata %v; want 5, a summary", got, out[0].Metadata)
 		}
 		ids = append(ids, out[0].UUID)

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -19,13 +21,15 @@ import (
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // Metadata of what transforms make.
 const (
-	// KeyContent says what a message is made of: [ContentRecords] or [ContentSummary].
-	KeyContent = "x-farm-content"
+	// KeySourceType is the message type of the payload that was decoded. The message itself has the
+	// type [TypeRecords] or [TypeSummary].
+	KeySourceType = "x-farm-source-type"
 	// KeyLog and KeyTask are the name of the log and the ID of its task; left out if there is none.
 	KeyLog  = "x-farm-log"
 	KeyTask = "x-farm-task"
@@ -34,10 +38,10 @@ const (
 	KeyRecords = "x-farm-records"
 )
 
-// Values of [KeyContent].
+// Message types of what transforms make.
 const (
-	ContentRecords = "records"
-	ContentSummary = "summary"
+	TypeRecords = "farm:records:jsonl"
+	TypeSummary = "farm:summary:json"
 )
 
 // Defaults of [RecordsConfig].
@@ -89,7 +93,8 @@ func (c RecordsConfig) Validate() error {
 // Values are scaled and have the names of the columns in the header. A time without an offset is local to the machine.
 //
 // The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
-// message received, with [KeyContent], [KeyLog], [KeyTask], [KeyPart] and [KeyRecords]. What has no logs
+// message received, with the type [TypeRecords] and a file name of its own, and with [KeySourceType], [KeyLog], [KeyTask],
+// [KeyPart] and [KeyRecords]. What has no logs
 // makes no message. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewRecords matches [ErrConfig]; the transform
 // only fails if it cannot get a payload that is elsewhere.
 func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
@@ -112,8 +117,8 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 }
 
 // NewSummary returns a transform for [router.Route.Transform] that makes a [content.Summary] as JSON of
-// TaskData and EFDI. It is one message, whose UUID is the same for the same payload for the same endpoint, with
-// [KeyContent]. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewSummary matches
+// TaskData and EFDI. It is one message of the type [TypeSummary], whose UUID is the same for the same payload for the same
+// endpoint, with [KeySourceType]. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewSummary matches
 // [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
 func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
@@ -129,7 +134,7 @@ func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 		if err != nil { // every number in it is finite
 			return &unreadable{"it has no summary: " + err.Error()}
 		}
-		to.add(b, ContentSummary, nil)
+		to.add(b, TypeSummary, "-summary.json", nil)
 		return nil
 	}), nil
 }
@@ -164,8 +169,8 @@ type maker struct {
 var namespace = uuid.MustParse("2f0a6f0e-8f53-4b52-9a53-7b8f6d6b4c11")
 
 // add makes a message. The UUID is made of the payload that was received, of who received it,
-// and of what names the message.
-func (m *maker) add(payload []byte, kind string, metadata message.Metadata, names ...string) {
+// and of what names the message. ending is how its file name ends.
+func (m *maker) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) {
 	name := slices.Clone(m.digest[:])
 	for _, part := range append([]string{m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID], kind}, names...) {
 		name = append(strconv.AppendInt(name, int64(len(part)), 10), ':')
@@ -180,7 +185,12 @@ func (m *maker) add(payload []byte, kind string, metadata message.Metadata, name
 		delete(out.Metadata, key)
 	}
 	out.Metadata[gateway.KeyPayloadSize] = strconv.Itoa(len(payload))
-	out.Metadata[KeyContent] = kind
+	if source := out.Metadata[gateway.KeyMessageType]; source != "" {
+		out.Metadata[KeySourceType] = source
+	}
+	out.Metadata[gateway.KeyMessageType] = kind
+	file := m.received.Metadata[gateway.KeyFilename]
+	out.Metadata[gateway.KeyFilename] = farmfile.WireFilename(cmp.Or(strings.TrimSuffix(file, path.Ext(file)), "farm") + ending)
 	maps.Copy(out.Metadata, metadata)
 	m.made = append(m.made, out)
 	m.bytes += int64(len(payload))
@@ -314,7 +324,8 @@ func (b *batches) flush() error {
 			metadata[key] = clean(value)
 		}
 	}
-	b.maker.add(payload, ContentRecords, metadata, b.index, strconv.Itoa(b.part))
+	ending := fmt.Sprintf("-%s-%d.jsonl", cmp.Or(b.log.Name, "log"), b.part)
+	b.maker.add(payload, TypeRecords, ending, metadata, b.index, strconv.Itoa(b.part))
 	if b.maker.bytes > b.config.MaxOutput {
 		return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes", b.config.MaxOutput)}
 	}

@@ -96,7 +96,7 @@ func TestNames(t *testing.T) {
 }
 
 // TestDocumentation checks that docs/metrics.md has a row for each metric, with
-// its type and its labels, and for no other.
+// its labels and by its rule for types, and for no other.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
@@ -110,11 +110,18 @@ func TestDocumentation(t *testing.T) {
 	}
 	type row struct{ kind, labels string }
 	documented := map[string]row{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(agrimill_[a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(agrimill_[a-z_]+)(?:{([a-z,]+)})?` \\| (histogram)?").FindAllStringSubmatch(string(page), -1) {
 		if _, twice := documented[m[1]]; twice {
 			t.Errorf("%s has two rows", m[1])
 		}
-		documented[m[1]] = row{m[2], strings.NewReplacer("`", "", " ", "").Replace(m[3])}
+		kind := "gauge"
+		switch {
+		case m[3] != "":
+			kind = m[3]
+		case strings.HasSuffix(m[1], "_total"):
+			kind = "counter"
+		}
+		documented[m[1]] = row{kind, m[2]}
 	}
 	for _, m := range metrics.Metrics() {
 		want := row{m.Type, strings.Join(m.Labels, ",")}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -54,11 +55,10 @@ type Subscriber struct {
 	connecting chan struct{} // holds one token while connecting
 	conn       *natsgo.Conn  // guarded by connecting
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	subject  string // what the consumer reads; empty before Subscribe
-	open     sync.WaitGroup
-	closeEnd chan struct{} // closed when Close is done
+	life *lifecycle.Life // counts the subscriptions
+
+	mu      sync.Mutex
+	subject string // what the consumer reads; empty before Subscribe; guarded by mu
 }
 
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
@@ -73,7 +73,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}),
-		connecting: make(chan struct{}, 1), closeEnd: make(chan struct{}),
+		connecting: make(chan struct{}, 1), life: lifecycle.New(),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
@@ -90,12 +90,16 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The
 // context of a message carries the values of ctx and ends with the message or that timeout.
 func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *message.Message, error) {
-	if err := s.enter(subject); err != nil {
+	if !s.life.Enter() {
+		return nil, ErrClosed
+	}
+	if err := s.choose(subject); err != nil {
+		s.life.Leave()
 		return nil, err
 	}
 	consumer, err := s.consumer(ctx, subject)
 	if err != nil {
-		s.open.Done()
+		s.life.Leave()
 		return nil, err
 	}
 	sub := &subscription{Subscriber: s, subject: subject, out: make(chan *message.Message)}
@@ -103,7 +107,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *mes
 	sub.work, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	// Ends when ctx does, or on Close, within CloseTimeout.
 	go func() {
-		defer s.open.Done()
+		defer s.life.Leave()
 		unwatch := context.AfterFunc(s.stopped, sub.stopIntake)
 		defer unwatch()
 		sub.run(consumer)
@@ -111,20 +115,17 @@ func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *mes
 	return sub.out, nil
 }
 
-// enter counts a subscription; the caller calls s.open.Done at its end.
-func (s *Subscriber) enter(subject string) error {
+// choose sets the subject that the consumer reads; it cannot be changed.
+func (s *Subscriber) choose(subject string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed:
-		return ErrClosed
 	case subject == "":
 		return fmt.Errorf("%w: the subject is empty", ErrConfig)
 	case s.subject != "" && s.subject != subject:
 		return fmt.Errorf("%w: consumer %s already reads %s and can read only one subject", ErrConfig, s.config.Durable, s.subject)
 	}
 	s.subject = subject
-	s.open.Add(1)
 	return nil
 }
 
@@ -211,26 +212,20 @@ func (s *Subscriber) Backlog(ctx context.Context) (int64, error) {
 // Config.CloseTimeout, and closes the connection. What was not acknowledged is redelivered.
 // It is idempotent, all calls wait for the first one, and it returns nil.
 func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if !first {
-		<-s.closeEnd
-		return nil
-	}
-	s.stop()
-	s.open.Wait()
-	s.connecting <- struct{}{} // no one connects from here on
-	if s.conn != nil {
+	s.life.Close(func() {
+		s.stop()
+		<-s.life.Idle()            // a subscription ends within CloseTimeout
+		s.connecting <- struct{}{} // no one connects from here on
+		if s.conn == nil {
+			return
+		}
 		// Acknowledgments may still be on their way. If one does not arrive, its message is
 		// redelivered.
 		if s.conn.IsConnected() {
 			_ = s.conn.FlushTimeout(returnTimeout)
 		}
 		s.conn.Close()
-	}
-	close(s.closeEnd)
+	})
 	return nil
 }
 

@@ -445,14 +445,14 @@ func (s *schemas) value(typ reflect.Type, tag reflect.StructTag) *jsonschema.Sch
 
 const pageIntro = `# Configuration
 
-agrimill reads one YAML file. ` + "`agrimill validate FILE`" + ` reports every mistake in it at once, offline; ` + "`agrimill check FILE`" + ` also
+agrimill reads one YAML file. ` + "`agrimill validate FILE`" + ` reports every mistake in it; ` + "`agrimill check FILE`" + ` also
 tries the connections. Two examples to start from:
 
 - [minimal.yaml](../cmd/agrimill/examples/minimal.yaml): from the gateway to NATS in 20 lines
 - [full.yaml](../cmd/agrimill/examples/full.yaml): every key, with comments
 
-For completion in your editor, save the output of ` + "`agrimill schema`" + ` and put ` + "`# yaml-language-server: $schema=…`" + ` at the top of the file.
-Editors then show the full description of each key; this page has the short one.
+For completion and the full description of each key in your editor, save the output of ` + "`agrimill schema`" + ` and put
+` + "`# yaml-language-server: $schema=…`" + ` at the top of the file.
 
 How to write values:
 
@@ -461,7 +461,7 @@ How to write values:
 - A secret comes from the environment or from the file that its ` + "`_file`" + ` key names; a secret written into the configuration is a warning.
   Secrets never appear in logs, errors, or on the status page.
 - Durations: ` + "`500ms`, `30s`, `1h30m`, `7d`" + `. Sizes: ` + "`64KiB`, `16MiB`, `1.5GiB`" + `, or a number of bytes.
-- Defaults are in parentheses, or bold among several choices. A boolean is false by default.
+- A value such as ` + "`30s`" + ` is the default, of several choices the bold one. A boolean is false by default.
 - A list with one value may be written as that value.
 - Topic templates have variables in braces: VARIABLES, and ` + "`{meta:KEY}`" + ` for any other metadata. ` + "`{tenant|none}`" + ` gives a
   missing value a stand-in. See [Topics and keys](topics-and-keys.md).
@@ -555,8 +555,12 @@ func (w *tables) write(section reflect.Type, path string) {
 		case values[f.name] == "", values[f.name] == "false":
 		case strings.HasPrefix(value, "`"):
 			value = strings.Replace(value, standard, "**"+standard+"**", 1)
-		default:
+		case strings.HasPrefix(value, "section"):
 			value += " (" + standard + ")"
+		case strings.HasSuffix(value, " or off"):
+			value = standard + " or off"
+		default: // it shows what kind of value it is
+			value = standard
 		}
 		key := "`" + f.name + "`"
 		if to != "" {
@@ -580,13 +584,13 @@ func (w *tables) write(section reflect.Type, path string) {
 		}
 		what = strings.NewReplacer("|", `\|`, "{", "`{", "}", "}`").Replace(brief(what))
 		what = strings.NewReplacer("``", "`").Replace(what)
-		fmt.Fprintf(&rows, "| %s | %s | %s |\n", key, strings.ReplaceAll(value, "|", `\|`), what)
+		fmt.Fprintf(&rows, "| %s: %s | %s |\n", key, strings.ReplaceAll(value, "|", `\|`), what)
 	}
 	for _, at := range order {
 		fmt.Fprintf(w.out, "As in [`%s`](#%s): %s.\n\n", at, anchor(at), strings.Join(repeated[at], ", "))
 	}
 	if rows.Len() > 0 {
-		fmt.Fprintf(w.out, "| key | value | meaning |\n|---|---|---|\n%s\n", rows.String())
+		fmt.Fprintf(w.out, "| key and value | meaning |\n|---|---|\n%s\n", rows.String())
 	}
 }
 

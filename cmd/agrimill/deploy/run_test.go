@@ -164,7 +164,7 @@ func checkMetrics(t *testing.T, registry prometheus.Gatherer) {
 	if !found {
 		t.Fatal("docs/metrics.md has no section about the program")
 	}
-	for _, match := range regexp.MustCompile("(?m)^\\| `(agrimill_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
+	for _, match := range regexp.MustCompile("(?m)^\\| `(agrimill_[a-z_]+)[`{]").FindAllStringSubmatch(section, -1) {
 		if !own[match[1]] {
 			t.Errorf("docs/metrics.md: agrimill exports no %s", match[1])
 		}

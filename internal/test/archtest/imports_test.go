@@ -92,14 +92,14 @@ func TestFarmDataStandsAlone(t *testing.T) {
 	}
 }
 
-// TestDesignNamesEveryPackage holds that docs/design.md shows the whole house.
-func TestDesignNamesEveryPackage(t *testing.T) {
+// TestLayoutNamesEveryPackage checks that CONTRIBUTING.md lists every package.
+func TestLayoutNamesEveryPackage(t *testing.T) {
 	t.Parallel()
-	design := readFile(t, "docs/design.md")
+	layout := readFile(t, "CONTRIBUTING.md")
 	for _, pkg := range packages(t) {
 		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
-		if !strings.HasPrefix(path, "internal/") && !strings.Contains(design, path) {
-			t.Errorf("docs/design.md does not mention %s", path)
+		if !strings.HasPrefix(path, "internal/") && !strings.Contains(layout, path) {
+			t.Errorf("CONTRIBUTING.md does not mention %s", path)
 		}
 	}
 }

@@ -44,7 +44,7 @@ type section struct {
 	rows  []row
 }
 
-// The aims are those of docs/performance.md.
+// The aims are those of internal/test/bench/results.md.
 var sections = []section{
 	{"In memory: parse and decode", eachSize(row{name: "ParseDecode", floor: "FloorScan", aim: atMost(1000)})},
 	{"Stream over HTTP, one core", slices.Concat(

@@ -37,13 +37,19 @@ type metric struct {
 func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
 	metrics := map[string]metric{}
-	row := regexp.MustCompile("(?m)^\\| `(agrimill_\\w+)` \\| (\\w+) \\| ([^|]*) \\|")
-	for _, match := range row.FindAllSubmatch(read(t, top, "docs", "metrics.md"), -1) {
-		m := metric{kind: string(match[2])}
-		for _, label := range regexp.MustCompile("`(\\w+)`").FindAllSubmatch(match[3], -1) {
-			m.labels = append(m.labels, string(label[1]))
+	row := regexp.MustCompile("(?m)^\\| `(agrimill_\\w+)(?:{([a-z,]+)})?` \\| (histogram)?")
+	for _, match := range row.FindAllStringSubmatch(string(read(t, top, "docs", "metrics.md")), -1) {
+		m := metric{kind: "gauge"}
+		switch {
+		case match[3] != "":
+			m.kind = match[3]
+		case strings.HasSuffix(match[1], "_total"):
+			m.kind = "counter"
 		}
-		metrics[string(match[1])] = m
+		if match[2] != "" {
+			m.labels = strings.Split(match[2], ",")
+		}
+		metrics[match[1]] = m
 	}
 	if len(metrics) < 40 {
 		t.Fatalf("docs/metrics.md lists only %d metrics", len(metrics))

@@ -144,7 +144,7 @@ func TestDirectoryEvents(t *testing.T) {
 		{deleted(idThree), "a[endpoints:manage]: 1"},
 		{added(tenantA, "other", idOne), "a[endpoints:manage other]: 1"},
 		{revoked(tenantA, "unheard of"), "a[endpoints:manage other]: 1"},
-		{revoked(tenantA, manage), "a[other]: 1"}, // what goes is told by ENDPOINT_DELETED
+		{revoked(tenantA, manage), "a[other]: 1"}, // ENDPOINT_DELETED reports what is removed
 		{deleted(idOne), "a[other]:"},
 		{list(tenantB, idTwo), "a[other]:; b[endpoints:manage]: 2"}, // known by its list
 		{revoked(tenantA, "other"), "b[endpoints:manage]: 2"},
@@ -262,7 +262,7 @@ func TestDirectoryChanges(t *testing.T) {
 	}
 	d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: "s"})
 	if !pending(changes) || pending(other) {
-		t.Error("after stop only the watcher that is left must be told")
+		t.Error("after stop only the remaining watcher must be notified")
 	}
 	stop()
 }

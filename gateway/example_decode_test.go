@@ -32,7 +32,7 @@ func ExampleDecodeEvent() {
 	// img:jpeg of 2026-11-20 12:34:56 +0000 UTC: hello
 }
 
-// What is wrong with an event is told without quoting it, and the IDs are there
+// The error says what is wrong with an event without quoting it, and the IDs are there
 // when they could be read, so that the event can be put aside and confirmed.
 func ExampleDecodeError() {
 	data := []byte(`{

@@ -106,7 +106,7 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// A request that waits on a connection that is found dead is told so before its
+// A request that waits on a connection that is found dead fails before its
 // own time is over.
 func TestLostPingEndsTheStream(t *testing.T) {
 	s := newService(t)

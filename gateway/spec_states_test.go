@@ -7,7 +7,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
-// The moves that the specification tells of endpoints and authorizations, in
+// The transitions that the specification describes for endpoints and authorizations, in
 // its order: what triggers them, what the client returns, which events follow
 // in which order, and what the directory makes of them.
 func TestSpecTransitions(t *testing.T) {

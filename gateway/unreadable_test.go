@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// One bad tenant or endpoint in an answer hides none of the others, and is told.
+// One bad tenant or endpoint in an answer hides none of the others, and is reported.
 func TestABadEntryHidesNoOther(t *testing.T) {
 	s := newService(t)
 	bad := without(endpointInfoAnswer(), "capabilities")

@@ -67,7 +67,7 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 		"no reference":               {payload: "-", metadata: claim[:2], key: gateway.KeyPayloadReference, rule: "required"},
 		"size":                       {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "secret"}, claim...), key: gateway.KeyPayloadSize, rule: "bytes"},
 		"size above the limit":       {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "268435457"}, claim...), key: gateway.KeyPayloadSize, rule: "at most 268435456 bytes"},
-		"size not to be had":         {payload: "-", metadata: claim, key: gateway.KeyPayloadSize, rule: "required"},
+		"size unavailable":           {payload: "-", metadata: claim, key: gateway.KeyPayloadSize, rule: "required"},
 		"digest":                     {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "1", gateway.KeyPayloadSHA256, "secret"}, claim...), key: gateway.KeyPayloadSHA256, rule: "SHA-256"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ const (
 )
 
 // reservedPolicy is how soon a message comes back that found its key reserved.
-// The holder is at work, so it is soon.
+// The holder is processing it, so retry quickly.
 var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Second}
 
 // ErrReserved says that another copy of the message is being handled right now.

@@ -58,12 +58,12 @@ type madeMessage struct {
 // uuidNamespace keeps derived UUIDs apart from those of others.
 const uuidNamespace = "5be0ff8c-51a4-4d24-8f5d-2a1b0b7d8f0e"
 
-// settleUUID sees to it that the i-th message that the handler returned has a UUID,
+// assignUUID sees to it that the i-th message that the handler returned has a UUID,
 // and the same one in each attempt: handlers tend to make new ones, and the
 // publisher to the gateway derives the context ID from it, by which receivers
 // recognise a copy. Another payload keeps the UUID that the handler gave it.
 // received is the UUID of the message that was received.
-func (d *delivery) settleUUID(received string, m *message.Message, i int) {
+func (d *delivery) assignUUID(received string, m *message.Message, i int) {
 	if m.UUID != "" && m.UUID == received {
 		return
 	}

@@ -16,7 +16,7 @@
 //
 //   - [ClassPermanent]: to the poison queue at once.
 //   - [ClassHandler]: tried [RetrySettings.MaxAttempts] times, then to the poison queue.
-//   - [ClassOutage]: tried until it works. Never to the poison queue.
+//   - [ClassOutage]: retried until it succeeds. Never to the poison queue.
 //   - [ClassShutdown], [ClassRedeliver]: returned (nacked); the subscriber
 //     delivers the message again, perhaps in the next run. Never to the poison queue.
 //

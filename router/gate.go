@@ -39,7 +39,7 @@ type outage struct {
 	failures int
 	next     time.Time       // not to be probed before, unless
 	wake     <-chan struct{} // is closed: the sink is back
-	told     int             // how often it was told that the outage goes on
+	told     int             // how often it was logged that the outage continues
 }
 
 // enter waits until the message may be tried. It returns the outage that the
@@ -128,7 +128,7 @@ const (
 // before it of the sink's return. It returns whether
 // the gate is closed now, and the outage if this failure began it, or made it one
 // that is more than a wait for the first connection, which failedWaiting stands for.
-// lasted is how long the outage has lasted when it is time to tell of it again, which
+// lasted is how long the outage has lasted when it is time to log it again, which
 // is done for failedAnswered, else 0.
 func (g *gate) failed(probe *outage, seen uint64, wake <-chan struct{}, how failedHow) (closed bool, began *outage, lasted time.Duration) {
 	if probe != nil {

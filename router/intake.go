@@ -140,7 +140,7 @@ func growStack(n int) byte {
 	return frame[(n+1)%len(frame)]
 }
 
-// subscribe tries until it works; nil means that it was given up.
+// subscribe retries until it succeeds; it returns nil if it gave up.
 func (in *intake) subscribe(topic string) <-chan *message.Message {
 	attempted := in.attempted
 	began, overdue := time.Now(), false

@@ -81,7 +81,7 @@ func handlers() int {
 }
 
 // TestSourceThatComesUpLate holds that a source that is not there yet is a warning, and
-// an error only when that takes long; each is told once.
+// an error only when that takes long; each is logged once.
 func TestSourceThatComesUpLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ready := time.Now().Add(3 * time.Minute)

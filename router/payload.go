@@ -75,11 +75,11 @@ func forgetReference(metadata message.Metadata) {
 	delete(metadata, gateway.KeyPayloadSHA256)
 }
 
-// settle makes sure that the message carries its payload or says where everybody
+// place makes sure that the message carries its payload or says where everybody
 // finds it: a payload that is still with the service is fetched, into the message
 // up to maxInline and the sink's limit (0: none), else into the claim check. d
 // remembers the result over attempts; it may be nil.
-func (p *payloads) settle(ctx context.Context, d *delivery, m *message.Message, limit int64) error {
+func (p *payloads) place(ctx context.Context, d *delivery, m *message.Message, limit int64) error {
 	mode := m.Metadata[gateway.KeyPayloadMode]
 	switch {
 	case mode == "":

@@ -307,10 +307,10 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error 
 	d, _ := ctx.Value(deliveryKey{}).(*delivery)
 	if msgctx.PayloadOpener(ctx) != nil || len(poisoned.Payload) > 0 {
 		// This reads from the service, which ends with the message's context.
-		if err := p.payloads.settle(ctx, d, poisoned, sizeLimit(p.config.Publisher)); err != nil {
+		if err := p.payloads.place(ctx, d, poisoned, sizeLimit(p.config.Publisher)); err != nil {
 			return err
 		}
-	} // else there is no payload to be had, and the record says so
+	} // else the payload is unavailable, and the record says so
 
 	var err error
 	if exceeds(p.config.Publisher, poisoned) {

@@ -111,7 +111,7 @@ func TestRetryOutageHasNoLimit(t *testing.T) {
 	})
 }
 
-// During an outage one message at a time probes; at its end all go on.
+// During an outage one message at a time probes; at its end all continue.
 // A sink that is just being connected is waited for; once it was there, its failures are
 // an outage, also to the message that has waited from the beginning.
 func TestRetryWaitsForTheFirstConnection(t *testing.T) {
@@ -169,8 +169,8 @@ type wrappedSink struct{ sinks.Sink }
 
 func (s wrappedSink) Unwrap() sinks.Sink { return s.Sink }
 
-// A route goes on when its sink tells that it is back, and not only with the next
-// attempt. Should it not be all there yet, the waits begin anew.
+// A route resumes when its sink reports its recovery, not only with the next attempt.
+// If the sink is not completely back yet, the backoff starts again.
 func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var isDown atomic.Bool
@@ -218,7 +218,7 @@ func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
 	})
 }
 
-// A return that is told while an attempt is under way, which then fails, is not missed.
+// A recovery that is reported while an attempt is in progress, which then fails, is not missed.
 func TestReturnDuringAnAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &recoveringSink{}

@@ -276,7 +276,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			if m == msg {
 				m = outgoing(msg) // a middleware passed it on; it is not ours to change
 			}
-			d.settleUUID(msg.UUID, m, i)
+			d.assignUUID(msg.UUID, m, i)
 			rt.prepare(ctx, d, m, i)
 			if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
 				if err := rt.preparePayload(ctx, d, m); err != nil {
@@ -310,7 +310,7 @@ func (rt *route) preparePayload(ctx context.Context, d *delivery, m *message.Mes
 	if description.OpensPayloads && len(m.Payload) == 0 {
 		return nil
 	}
-	if err := rt.payloads.settle(ctx, d, m, description.MaxMessageSize); err != nil {
+	if err := rt.payloads.place(ctx, d, m, description.MaxMessageSize); err != nil {
 		return err
 	}
 	if rt.payloads.store != nil && exceeds(rt.To, m) {

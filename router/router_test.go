@@ -143,7 +143,7 @@ func (s *notingStore) Release(ctx context.Context, c router.Claim, token router.
 }
 
 // The default chain, seen from what it does: the poison queue gets the message
-// only after the retries, each of which reserved the key anew, and the panic of
+// only after the retries, each of which reserved the key again, and the panic of
 // the sink was caught within.
 func TestDefaultChainOrder(t *testing.T) {
 	var mu sync.Mutex
@@ -1259,7 +1259,7 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 	})
 }
 
-// TestHealthCountsRetriesByClass holds that what was tried again is told apart.
+// TestHealthCountsRetriesByClass checks that retries are counted by class.
 func TestHealthCountsRetriesByClass(t *testing.T) {
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	route := farmRoute(from, to)

@@ -62,7 +62,7 @@ func (p *Publication) Result() (Receipt, error) {
 }
 
 // Wait is Result that returns at the latest when ctx ends, with the error of ctx. The
-// publication goes on then.
+// publication continues then.
 func (p *Publication) Wait(ctx context.Context) (Receipt, error) {
 	select {
 	case <-p.Done():

@@ -77,7 +77,7 @@ func WithCloseTimeout(d time.Duration) PublisherOption {
 // What the sink can promise is what pub keeps: that Publish returns after the
 // message is stored, and that it may be called concurrently. Since publishers
 // do not look at msg.Context(), the sink does: when it ends, Publish returns
-// the context's error while the publisher's call goes on in the background with
+// the context's error while the publisher's call continues in the background with
 // copies of the messages, so the message may be stored although the call
 // failed. Of one topic 16 such calls are let be; as long as there are so many,
 // further calls of Publish wait. PublishAsync calls the publisher in the background,
@@ -186,7 +186,7 @@ func (s *publisherSink) check(topic string, messages []*message.Message) error {
 // start calls the publisher in the background, and returned when it has returned.
 func (s *publisherSink) start(topic string, messages []*message.Message, returned func()) *Publication {
 	// The publisher gets copies: it may keep or mark them, and it may still be
-	// at work with them when the caller has its messages back. Copy shares the payload,
+	// using them when the caller has its messages back. Copy shares the payload,
 	// which the caller gets back before when a context ends.
 	copies := make([]*message.Message, len(messages))
 	watched := false
@@ -237,7 +237,7 @@ func (s *publisherSink) call(topic string, messages []*message.Message) (Receipt
 // maxAsync is how many publications of a sink may be under way.
 const maxAsync = 256
 
-// maxLeft is how many calls of one topic may go on although their callers have left.
+// maxLeft is how many calls of one topic may continue although their callers have left.
 // Without a limit, one message that hangs and comes again and again would leave a
 // goroutine and a copy of its payload each time.
 const maxLeft = 16

@@ -156,7 +156,7 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 	sink := b.NewSink(t)
 	b.Hang(t)
 
-	// The call goes on without the caller, with its own copies.
+	// The call continues without the caller, with its own copies.
 	ctx, cancel := context.WithCancel(t.Context())
 	msg := message.NewMessage("1", []byte("abandoned"))
 	msg.SetContext(ctx)

@@ -80,7 +80,7 @@ type Sink interface {
 }
 
 // Recovering is a [Sink] that notices when it can be reached again. A route whose
-// sink is one goes on at once after an outage, instead of with its next attempt.
+// sink is one resumes at once after an outage, instead of with its next attempt.
 type Recovering interface {
 	// Recovered returns a channel that is closed when the sink can be reached
 	// again the next time, after it could not be. It does not block, and may be

@@ -111,7 +111,7 @@ func TestLostConfirmationAnswerIsSentAgain(t *testing.T) {
 		l := f.server.Ledger()
 		return len(l) == 1 && len(l[0].Confirmations) == 2
 	})
-	testkit.Eventually(f, "settled", func() bool { return sub.Stats().PendingConfirmations == 0 })
+	testkit.Eventually(f, "nothing pending", func() bool { return sub.Stats().PendingConfirmations == 0 })
 }
 
 func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {

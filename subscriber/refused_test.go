@@ -111,7 +111,7 @@ func TestRefusedStreamEndsSubscriptions(t *testing.T) {
 			sub := f.subscriber(cfg)
 			began := time.Now()
 			messages := f.subscribe(sub, subscriber.AllData)
-			testkit.Eventually(f, "the refusal is told", func() bool { return !sub.Stats().Stream.RefusedSince.IsZero() })
+			testkit.Eventually(f, "the refusal is reported", func() bool { return !sub.Stats().Stream.RefusedSince.IsZero() })
 			state := sub.Stats().Stream
 			if got := state.EndsAt.Sub(state.RefusedSince); got != cfg.StreamRefusedFor || sub.Err() != nil {
 				t.Errorf("ends after %v, %v", got, sub.Err())

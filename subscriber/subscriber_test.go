@@ -422,7 +422,7 @@ func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
 	}
 }
 
-// A service that sends what nobody can decode sends it all the time: the log tells of
+// A service that sends what nobody can decode sends it all the time: the log reports
 // some, and the count of the rest with a later one.
 func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})

@@ -84,14 +84,14 @@ func TestEndpointLifecycle(t *testing.T) {
 	s.Authorize(other.app, s.Tenant())
 	l, o := c.listen(""), other.listen("")
 
-	// The other application owns nothing here yet, so it is told nothing.
+	// The other application owns nothing here yet, so it gets no event.
 	mine := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
 	if e := l.next(gateway.EventEndpointsListChanged); e.text("tenant_id") != s.Tenant() || len(endpointsOf(e)) != 1 {
 		t.Errorf("event %s", e.raw)
 	}
 	o.nothingBefore(s, other.app)
 
-	// Its first endpoint: now both are told, each with its own view.
+	// Its first endpoint: now both get an event, each with its own view.
 	theirs := other.endpoint(want(t, other.put("farm:1", nil), http.StatusCreated))
 	if list := endpointsOf(o.next(gateway.EventEndpointsListChanged)); len(list) != 2 || list[mine.ID]["external_id"] != nil || list[theirs.ID]["external_id"] != "farm:1" {
 		t.Errorf("list %v", list)

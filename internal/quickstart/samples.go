@@ -16,7 +16,7 @@ import (
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
-// workStart is when the work that the samples tell of began. It is fixed, so
+// workStart is when the work in the samples began. It is fixed, so
 // every run sends the same bytes.
 var workStart = time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC)
 

@@ -64,7 +64,7 @@ func TestOverTellsWhatWasNotLogged(t *testing.T) {
 }
 
 // TestWhatComesAndGoesIsLimited holds that neither the occurrences nor their ends fill
-// a log when every other operation fails, and that all are told in the end.
+// a log when every other operation fails, and that all are logged in the end.
 func TestWhatComesAndGoesIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

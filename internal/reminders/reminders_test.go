@@ -19,7 +19,7 @@ func TestLog(t *testing.T) {
 		if lasted := log.Over(); lasted != 0 {
 			t.Errorf("nothing lasted %v", lasted)
 		}
-		for range 2 { // the second failure is told like the first
+		for range 2 { // the second failure is reported like the first
 			var told []time.Duration
 			for range 3*60*2 + 20 {
 				if lasted, due := log.Failed(); due {
@@ -35,7 +35,7 @@ func TestLog(t *testing.T) {
 				t.Errorf("lasted %v", lasted)
 			}
 		}
-		// Those that were missed are told once.
+		// Those that were missed are reported once.
 		log.Failed()
 		time.Sleep(100 * time.Minute)
 		if lasted, due := log.Failed(); !due || lasted != 100*time.Minute {

@@ -25,7 +25,7 @@ func TestSignal(t *testing.T) {
 	}
 	s.Raise()
 	if !raised(first) || !raised(same) {
-		t.Error("not everybody was told")
+		t.Error("not every waiter was woken")
 	}
 	if raised(s.Next()) {
 		t.Error("the next one was raised before its time")

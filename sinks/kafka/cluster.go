@@ -64,7 +64,7 @@ func again(question func() error) error {
 	}
 }
 
-// lostConnection reports whether err tells of a connection that was made and is
+// lostConnection reports whether err means that a connection was established and is
 // gone, as opposed to one that could not be made or that does not answer.
 func lostConnection(err error) bool {
 	return errors.Is(err, sarama.ErrNotConnected) || errors.Is(err, sarama.ErrBrokerNotFound) ||

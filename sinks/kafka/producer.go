@@ -46,7 +46,7 @@ type delivery struct {
 // room is what the message takes of Config.MaxPendingBytes.
 func (d *delivery) room() int64 { return min(int64(d.size), d.sink.config.MaxPendingBytes) }
 
-// expire ends the wait for a result. The producer may still be at work.
+// expire ends the wait for a result. The producer may still be sending it.
 func (d *delivery) expire() {
 	d.end(sinks.Receipt{}, d.sink.noteFailure(d.sink.classed(d.topic, errTimeout)))
 }

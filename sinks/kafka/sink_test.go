@@ -356,7 +356,7 @@ func warnings(logger *testkit.Log) string {
 	return b.String()
 }
 
-// TestWarnings: settings that break the promises are told, those of the brokers
+// TestWarnings: settings that break the promises are logged, those of the brokers
 // by New and those of a topic with its first message, each once.
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct {
@@ -419,12 +419,12 @@ func TestWarnings(t *testing.T) {
 			got := warnings(logger)
 			for _, text := range c.has {
 				if strings.Count(got, text) != 1 {
-					t.Errorf("%q is told %d times, want once:\n%s", text, strings.Count(got, text), got)
+					t.Errorf("%q is logged %d times, want once:\n%s", text, strings.Count(got, text), got)
 				}
 			}
 			for _, text := range c.lacks {
 				if strings.Contains(got, text) {
-					t.Errorf("%q is told:\n%s", text, got)
+					t.Errorf("%q is logged:\n%s", text, got)
 				}
 			}
 		})
@@ -522,7 +522,7 @@ func TestRecovered(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not told")
 	}
-	// Should it not be all there yet, it is told again.
+	// If it is not completely back yet, that is reported again.
 	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Err: kerr.TopicAuthorizationFailed, Count: -1})
 	again := sink.Recovered()
 	wantClass(t, sink.Publish("topic", newMessage("z")), sinks.ErrUnavailable)

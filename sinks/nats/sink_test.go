@@ -179,7 +179,7 @@ func TestProvisionLossySettings(t *testing.T) {
 }
 
 // TestStreamThatDeletesAcknowledgedMessages: whatever an existing stream deletes
-// to make room for later messages is told at the start, by Describe, and when the
+// to make room for later messages is reported at the start, by Describe, and when the
 // stream is changed while the sink runs.
 func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 	for name, c := range map[string]struct {

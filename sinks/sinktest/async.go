@@ -163,7 +163,7 @@ func testAsyncErrors(t *testing.T, h Harness) {
 	if err := asyncError(t, sink, "async.errors", msg); err != ctx.Err() { //nolint:errorlint // has to be the error itself
 		t.Errorf("with an ended context: got %v, want %v", err, ctx.Err())
 	}
-	publish(t, sink, "async.errors", newMessage("after")) // the sink goes on
+	publish(t, sink, "async.errors", newMessage("after")) // the sink continues
 	wantPayloads(t, b, "async.errors", "after")
 	if err := sink.Close(); err != nil {
 		t.Fatalf("Close: %v", err)

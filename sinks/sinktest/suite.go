@@ -661,7 +661,7 @@ func testRejected(t *testing.T, h Harness) {
 	for _, topic := range h.Features.RejectedTopics {
 		wantKind(t, fmt.Sprintf("Publish to %.50q", topic), sink.Publish(topic, newMessage("x")), sinks.ErrRejected)
 	}
-	publish(t, sink, "rejected.not", newMessage("x")) // the sink goes on
+	publish(t, sink, "rejected.not", newMessage("x")) // the sink continues
 }
 
 // recovered publishes until it succeeds.

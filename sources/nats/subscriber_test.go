@@ -202,7 +202,7 @@ func TestSubscriberUUIDs(t *testing.T) {
 	one.Ack()
 	two.Ack()
 	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
-	// The same place in a stream that was made anew is another message.
+	// The same place in a recreated stream is another message.
 	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
 		t.Fatal(err)
 	}

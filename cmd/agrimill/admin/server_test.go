@@ -78,7 +78,7 @@ func (q queueOf) Get(context.Context, string) (router.Poisoned, error) {
 }
 func (q queueOf) Delete(context.Context, string) error { return router.ErrNotInQueue }
 
-// answer is what a request came to.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -297,7 +297,7 @@ func TestHostsElsewhere(t *testing.T) {
 	local("agrimill.farm.svc:9090").want(t, http.StatusOK)
 	local("10.0.0.7:9090").want(t, http.StatusOK)
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "not on loopback") {
-		t.Errorf("nobody is told: %s", log.String())
+		t.Errorf("not logged: %s", log.String())
 	}
 
 	named := serve(t, admin.Config{Address: "0.0.0.0:0", Hosts: []string{"agrimill.farm.svc"}}, &plainSource{})

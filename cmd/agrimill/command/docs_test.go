@@ -93,7 +93,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 			}
 		}
 		if !cmd.HasSubCommands() && !strings.Contains(string(text), "`"+path) && !strings.Contains(string(text), "./"+path) {
-			t.Errorf("%s does not tell of %s", page, path)
+			t.Errorf("%s does not mention %s", page, path)
 		}
 	}
 }

@@ -371,7 +371,7 @@ func TestRunServesPages(t *testing.T) {
 		_, body := c.get("/readyz")
 		return strings.Contains(body, `"since"`) && strings.Contains(body, "failing, within the grace period")
 	}
-	testkit.Eventually(t, "the sink that is down is told", failing)
+	testkit.Eventually(t, "the sink that is down is reported", failing)
 	w.server.Restart()
 	testkit.Eventually(t, "it is well again", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK && !failing() })
 	c.signal(syscall.SIGTERM)

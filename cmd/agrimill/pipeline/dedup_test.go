@@ -157,7 +157,7 @@ func TestBriefOutageLeavesItReady(t *testing.T) {
 	w.server.Stop()
 	w.send(taskData, 5)
 	b.logs.contains("what=route", "state=outage")
-	testkit.Eventually(w, "the route and its sink are told", func() bool {
+	testkit.Eventually(w, "the route and its sink are reported", func() bool {
 		route, sink := b.check("route farm-data"), b.check("sink farm")
 		return strings.HasPrefix(route.Message, "failing, within the grace period: outage: ") && !route.Since.IsZero() && !sink.Since.IsZero()
 	})

@@ -120,7 +120,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 			t.Errorf("message %s arrived %d times", id, arrived[id])
 		}
 	}
-	// The counts go on over all of it.
+	// The counts continue across reloads.
 	if h := b.Snapshot().Routes[0]; h.Name != "all" || h.Delivered != uint64(len(ledger)) {
 		t.Errorf("route: %s, want %d delivered", w.asJSON(h), len(ledger))
 	}
@@ -264,7 +264,7 @@ func TestReloadEndpoints(t *testing.T) {
 	late := w.gate.AddTenant()
 	b.reload(base + "endpoints:\n" + endpoint("everywhere", "") + endpoint("there", "tenant: "+other+", ") + endpoint("later", "tenant: "+late+", "))
 	b.logs.contains("has not authorized", late)
-	b.waitReady() // from now on it is an event that tells of the tenant
+	b.waitReady() // from now on an event reports the tenant
 	w.gate.Authorize(w.gate.Application(), late)
 	testkit.Eventually(w, "the late tenant has both", func() bool { return has(late, "everywhere") && has(late, "later") })
 	if has(late, "there") {

@@ -303,7 +303,7 @@ func TestIngressAnswersForTheGateway(t *testing.T) {
 			ingress = w.gate.Inject(gatewaytest.OpAny, fault)
 			w.gate.CutStreams()
 			// Of the stream only the status counts: 400 and 403 may be the gateway's own.
-			testkit.Eventually(w, "it is told", func() bool {
+			testkit.Eventually(w, "it is logged", func() bool {
 				state := b.Snapshot().Gateway
 				if name == "400" || name == "403" {
 					return state.EndsAt.Sub(state.RefusedSince) == 5*time.Minute

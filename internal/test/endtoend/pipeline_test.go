@@ -173,7 +173,7 @@ func (w *world) confirmed() int {
 // that the oracle can ask JetStream for it.
 const topicTemplate = "{context}.{receiver}.{meta:x-router-message-id|file}"
 
-// subject is what topicTemplate makes of a ledger entry: written anew here, so
+// subject is what topicTemplate makes of a ledger entry: written again here, so
 // that the oracle does not share a mistake with what it judges.
 func subject(e gatewaytest.LedgerEntry) string {
 	id := e.MessageID

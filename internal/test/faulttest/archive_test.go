@@ -45,7 +45,7 @@ func newRecord(topic string, data []byte, metadata map[string]string) record {
 	switch metadata[subscriber.KeyQuarantineClass] {
 	case subscriber.QuarantineMalformed, subscriber.QuarantineTooLarge:
 		r.quarantined, r.notice = true, metadata[subscriber.KeyQuarantineBody] != ""
-		// It stands for the payload in the event, if that is still to be had.
+		// It stands for the payload in the event, if that is still available.
 		var event struct{ Payload []byte }
 		if json.Unmarshal(data, &event) == nil && event.Payload != nil {
 			r.sum, r.size = sha256.Sum256(event.Payload), len(event.Payload)

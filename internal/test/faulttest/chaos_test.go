@@ -373,7 +373,7 @@ func (c *chaos) revive() {
 	c.startPipeline()
 }
 
-// waitProgress waits until count is total, as long as it goes on.
+// waitProgress waits until count is total, as long as it increases.
 func (c *chaos) waitProgress(total int, count func() int) {
 	began := time.Now()
 	for last := -1; ; {

@@ -166,7 +166,7 @@ func (v *verdict) problem(format string, args ...any) {
 // judge compares the ledger with what is stored, when all is quiet.
 func (o *oracle) judge(want expectation) verdict {
 	var v verdict
-	o.settle()
+	o.catchUp()
 	if err := o.archive.catchUp(o.ctx); err != nil {
 		v.problem("the reader fails: %v", err)
 	}
@@ -224,9 +224,9 @@ func (o *oracle) judge(want expectation) verdict {
 	return v
 }
 
-// settle waits until every confirmation was looked at: an entry counts as
+// catchUp waits until every confirmation was looked at: an entry counts as
 // confirmed a moment before.
-func (o *oracle) settle() {
+func (o *oracle) catchUp() {
 	for began := time.Now(); time.Since(began) < lookTimeout; <-time.After(time.Millisecond) {
 		taken := 0
 		for _, e := range o.gateway.Ledger() {

@@ -300,7 +300,7 @@ func (o *outward) judgeOutward(maxDuplicates int) verdict {
 var outPoints = []point{pointHandled, pointPublish, pointAnswered, pointPublished, pointPoison, pointPoisoned}
 
 // killedOutward kills a process at each point, after up to limit messages, and has
-// the next one go on.
+// the next one continue.
 func (o *outward) killedOutward(points []point, each, limit int) {
 	o.Helper()
 	as := o.as()

@@ -44,7 +44,7 @@ func TestRow04TokenExpires(t *testing.T) {
 }
 
 // The token endpoint fails in five ways while no token is valid. The stream that
-// is open goes on, confirmations wait.
+// is open continues, confirmations wait.
 func TestRow05TokenEndpointDown(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol string) {
 		w := newWorld(t, worldConfig{protocol: protocol})
@@ -309,7 +309,7 @@ func TestRow34Network(t *testing.T) {
 	})
 	t.Run("GOAWAY", func(t *testing.T) {
 		w := newWorld(t, worldConfig{protocol: http2, gateway: gatewaytest.Config{InlineLimit: 1000}})
-		// The server makes a GOAWAY of it: what is open goes on, what is new needs a
+		// The server makes a GOAWAY of it: what is open continues, what is new needs a
 		// new connection.
 		away := w.gateway.Inject(gatewaytest.OpAny, gatewaytest.Fault{Header: http.Header{"Connection": {"close"}}, Times: 100})
 		p := w.start()

@@ -40,7 +40,7 @@ func (w *world) between(p *pipeline, texts []string) {
 }
 
 // Events that are broken in every way. Each is reported and put into the
-// quarantine; the stream goes on.
+// quarantine; the stream continues.
 func TestRow24MalformedEvents(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol string) {
 		const id, endpoint = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-8999-aaaaaaaaaaaa"

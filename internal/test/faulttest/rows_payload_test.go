@@ -106,7 +106,7 @@ func TestRow14PayloadDamaged(t *testing.T) {
 }
 
 // Large payloads at once, up to eight, go into the claim check. What is above the cap of
-// the client stays with the service, and is told; the others go on. What a
+// the client stays with the service, and is reported; the others continue. What a
 // payload of 256 MB takes is measured by package peakmem.
 func TestRow15LargePayloads(t *testing.T) {
 	protocols(t, func(t *testing.T, protocol string) {

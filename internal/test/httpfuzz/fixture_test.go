@@ -94,7 +94,7 @@ func (s *script) take() []*http.Request {
 
 func (s *script) url() string { return "http://" + s.Addr().String() }
 
-// elsewhere is every host that is not ours. It notes what it is told.
+// elsewhere is every host that is not ours. It records what it receives.
 type elsewhere struct {
 	net.Listener
 	mu    sync.Mutex
@@ -194,11 +194,11 @@ func (h *hosts) client(t *testing.T) *gateway.Client {
 	return client
 }
 
-// clean holds that nobody else was told a secret, and that an error tells none.
+// clean checks that no other host received a secret, and that no error contains one.
 func (h *hosts) clean(t *testing.T, err error) {
 	t.Helper()
 	if told := h.elsewhere.toldSecrets(); told != "" {
-		t.Errorf("another host was told %q", told)
+		t.Errorf("another host received %q", told)
 	}
 	if err == nil {
 		return

@@ -43,7 +43,7 @@ func TestFieldsAreThoseOfTheSpecification(t *testing.T) {
 		for i := range typ.NumField() {
 			name, options, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			if name == "-" {
-				continue // not on the wire: what the client tells of how it read the rest
+				continue // not on the wire: how the client read the rest
 			}
 			if options == "omitempty" {
 				name += " (optional)"

@@ -202,7 +202,7 @@ func TestProcessThatIsCutOff(t *testing.T) {
 		t.Errorf("nothing tells that it may be there twice: %v", p.log.Lines())
 	}
 	if !peer.logged(watermill.InfoLogLevel, "its reservations are taken over") {
-		t.Errorf("nothing tells of the end of the session: %v", peer.log.Lines())
+		t.Errorf("the end of the session is not logged: %v", peer.log.Lines())
 	}
 	p.want("handled", router.Committed)
 	p.want("failed", router.Busy)
@@ -264,7 +264,7 @@ func TestBucketGone(t *testing.T) {
 	p.want("new", router.Reserved)
 	peer.stays("new", router.Busy)
 	if !p.logged(watermill.InfoLogLevel, "was created again") && !peer.logged(watermill.InfoLogLevel, "was created again") {
-		t.Errorf("nothing tells of it: %v", p.log.Lines())
+		t.Errorf("not logged: %v", p.log.Lines())
 	}
 	for _, request := range []func() error{
 		func() error { return p.Health(t.Context()) },

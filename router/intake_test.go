@@ -19,7 +19,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// TestWatermillNames holds that middlewares of others find what Watermill's Router
+// TestWatermillNames checks that middlewares of others find what Watermill's Router
 // puts into the context of messages.
 func TestWatermillNames(t *testing.T) {
 	from, to := newSource(), newSink(nil)
@@ -41,7 +41,7 @@ func TestWatermillNames(t *testing.T) {
 	testkit.Equal(t, <-names, []string{route.Name, route.Topic, "*router_test.source"})
 }
 
-// TestMessagesAreHandledAtOnce holds that no message waits for another one, however
+// TestMessagesAreHandledAtOnce checks that no message waits for another one, however
 // many there are, and that their goroutines do not stay.
 func TestMessagesAreHandledAtOnce(t *testing.T) {
 	const n = 300
@@ -80,7 +80,7 @@ func handlers() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*intake).read(")
 }
 
-// TestSourceThatComesUpLate holds that a source that is not there yet is a warning, and
+// TestSourceThatComesUpLate checks that a source that is not there yet is a warning, and
 // an error only when that takes long; each is logged once.
 func TestSourceThatComesUpLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (s *startRecorder) Subscribe(ctx context.Context, topic string) (<-chan *me
 	return s.source.Subscribe(ctx, topic)
 }
 
-// TestSourcesAreToldWhenAllRoutesAreSubscribed holds that a source which serves
+// TestSourcesAreToldWhenAllRoutesAreSubscribed checks that a source which serves
 // several routes can wait with reading until all of them exist.
 func TestSourcesAreToldWhenAllRoutesAreSubscribed(t *testing.T) {
 	first, second := &startRecorder{source: newSource()}, &startRecorder{source: newSource()}

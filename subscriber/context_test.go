@@ -10,7 +10,7 @@ import (
 
 type valueKey struct{}
 
-// TestMessageContext holds that the context of a message is like one of the
+// TestMessageContext checks that the context of a message is like one of the
 // standard library, whenever its end is first waited for.
 func TestMessageContext(t *testing.T) {
 	newContext := func() (*messageContext, context.CancelFunc) {

@@ -8,7 +8,7 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// TestStatsCountBytes holds that payloads count once when they arrive, embedded
+// TestStatsCountBytes checks that payloads count once when they arrive, embedded
 // or downloaded, and once for each delivery.
 func TestStatsCountBytes(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})

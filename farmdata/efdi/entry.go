@@ -12,7 +12,7 @@ import (
 )
 
 // Entries of logs are decoded by hand, which is several times as fast as through the
-// generated messages. A fuzz test holds that both see the same.
+// generated messages. A fuzz test checks that both see the same.
 
 // fields goes through the fields of a message in memory.
 type fields struct {

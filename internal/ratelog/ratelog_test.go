@@ -63,7 +63,7 @@ func TestOverTellsWhatWasNotLogged(t *testing.T) {
 	})
 }
 
-// TestWhatComesAndGoesIsLimited holds that neither the occurrences nor their ends fill
+// TestWhatComesAndGoesIsLimited checks that neither the occurrences nor their ends fill
 // a log when every other operation fails, and that all are logged in the end.
 func TestWhatComesAndGoesIsLimited(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestWhatComesAndGoesIsLimited(t *testing.T) {
 	})
 }
 
-// TestConcurrentOccurrencesAreAllAccountedFor holds that every occurrence is logged or
+// TestConcurrentOccurrencesAreAllAccountedFor checks that every occurrence is logged or
 // counted exactly once.
 func TestConcurrentOccurrencesAreAllAccountedFor(t *testing.T) {
 	t.Parallel()

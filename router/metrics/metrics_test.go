@@ -28,7 +28,7 @@ type healthFunc func() []router.RouteHealth
 
 func (f healthFunc) Health() []router.RouteHealth { return f() }
 
-// compare holds that c exposes exactly want, or those of want with the given names.
+// compare checks that c exposes exactly want, or those of want with the given names.
 func compare(t *testing.T, c prometheus.Collector, want string, names ...string) {
 	t.Helper()
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
@@ -36,7 +36,7 @@ func compare(t *testing.T, c prometheus.Collector, want string, names ...string)
 	}
 }
 
-// lint holds that names and help texts follow the conventions of Prometheus.
+// lint checks that names and help texts follow the conventions of Prometheus.
 func lint(t *testing.T, c prometheus.Collector) {
 	t.Helper()
 	problems, err := testutil.CollectAndLint(c)
@@ -344,7 +344,7 @@ func TestObserverCostsNothingOnSuccess(t *testing.T) {
 	}
 }
 
-// TestTogether holds that all collectors fit into one registry, and two sets of
+// TestTogether checks that all collectors fit into one registry, and two sets of
 // them under different labels.
 func TestTogether(t *testing.T) {
 	t.Parallel()

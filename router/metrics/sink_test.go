@@ -126,7 +126,7 @@ agrimill_sink_stored_bytes_total{sink="farm"} 5
 	}
 }
 
-// TestSinksShowWhatIsUnderWay holds that a sink that hangs is seen.
+// TestSinksShowWhatIsUnderWay checks that a sink that hangs is seen.
 func TestSinksShowWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	m := newSinks(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// FuzzMetadata holds that whatever comes in the metadata, what goes out has one
+// FuzzMetadata checks that whatever comes in the metadata, what goes out has one
 // valid trace context, and everything else as it was.
 func FuzzMetadata(f *testing.F) {
 	f.Add("traceparent", remote, "tracestate", "vendor=1")

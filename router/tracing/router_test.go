@@ -78,7 +78,7 @@ func TestRetriesAndPoison(t *testing.T) {
 	}
 }
 
-// TestReplayContinuesTheTrace holds that what is replayed from the poison queue
+// TestReplayContinuesTheTrace checks that what is replayed from the poison queue
 // belongs to the trace in which it was poisoned.
 func TestReplayContinuesTheTrace(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
@@ -166,7 +166,7 @@ func TestDuplicateAndFiltered(t *testing.T) {
 	}
 }
 
-// TestReturned holds that what is returned is an error, and comes in a trace of
+// TestReturned checks that what is returned is an error, and comes in a trace of
 // its own the next time.
 func TestReturned(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
@@ -196,7 +196,7 @@ func TestReturned(t *testing.T) {
 	}
 }
 
-// TestPanicEndsTheSpan holds that nothing stays open.
+// TestPanicEndsTheSpan checks that nothing stays open.
 func TestPanicEndsTheSpan(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	h := w.Attempt("farm")(func(*message.Message) ([]*message.Message, error) { panic("barley") })
@@ -211,7 +211,7 @@ func TestPanicEndsTheSpan(t *testing.T) {
 	}
 }
 
-// TestOwnChain holds that attempts are seen in a chain that someone assembled.
+// TestOwnChain checks that attempts are seen in a chain that someone assembled.
 func TestOwnChain(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	var routes []string
@@ -228,7 +228,7 @@ func TestOwnChain(t *testing.T) {
 	}
 }
 
-// TestSeveralRoutes holds that each route has a trace of its own, with a
+// TestSeveralRoutes checks that each route has a trace of its own, with a
 // confirmation, and that a file is confirmed once in its trace.
 func TestSeveralRoutes(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
@@ -284,7 +284,7 @@ func TestRejectedConfirmation(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedIsBounded holds that messages that are never confirmed do not
+// TestUnconfirmedIsBounded checks that messages that are never confirmed do not
 // fill the memory.
 func TestUnconfirmedIsBounded(t *testing.T) {
 	w := newWorld(t, tracing.Config{MaxUnconfirmed: 1})

@@ -172,7 +172,7 @@ func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 	}
 }
 
-// TestNotSampled holds that the decision not to record travels on, and costs no
+// TestNotSampled checks that the decision not to record travels on, and costs no
 // span.
 func TestNotSampled(t *testing.T) {
 	w := newWorld(t, tracing.Config{}, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
@@ -187,7 +187,7 @@ func TestNotSampled(t *testing.T) {
 	}
 }
 
-// TestPassThrough holds that without a tracer a trace of others passes untouched.
+// TestPassThrough checks that without a tracer a trace of others passes untouched.
 func TestPassThrough(t *testing.T) {
 	off, err := tracing.New(tracing.Config{TracerProvider: noop.NewTracerProvider()})
 	if err != nil {
@@ -266,7 +266,7 @@ func TestSinkErrors(t *testing.T) {
 	}
 }
 
-// TestHostileText holds that what a sender chooses cannot make an exporter refuse
+// TestHostileText checks that what a sender chooses cannot make an exporter refuse
 // the batch, nor fill it.
 func TestHostileText(t *testing.T) {
 	w := newWorld(t, tracing.Config{Filename: true})

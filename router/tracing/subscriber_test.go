@@ -119,7 +119,7 @@ func TestConsumerSpan(t *testing.T) {
 	}
 }
 
-// TestStartupSpanIsNoParent holds that a span around the program does not become
+// TestStartupSpanIsNoParent checks that a span around the program does not become
 // the parent of every message.
 func TestStartupSpanIsNoParent(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
@@ -163,7 +163,7 @@ func TestNewTraces(t *testing.T) {
 	}
 }
 
-// TestUntakenMessageIsNacked holds that the wrapper keeps no message to itself
+// TestUntakenMessageIsNacked checks that the wrapper keeps no message to itself
 // when the subscription ends.
 func TestUntakenMessageIsNacked(t *testing.T) {
 	for _, how := range []string{"context", "close"} {
@@ -228,7 +228,7 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-// TestNothing holds that a nil *Tracing changes nothing.
+// TestNothing checks that a nil *Tracing changes nothing.
 func TestNothing(t *testing.T) {
 	var off *tracing.Tracing
 	from, broker := newSource(), gochannel.NewGoChannel(gochannel.Config{}, nil)

@@ -78,7 +78,7 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
-// TestTraceContextIsPlain holds that any consumer with OpenTelemetry can continue
+// TestTraceContextIsPlain checks that any consumer with OpenTelemetry can continue
 // a trace: the W3C headers are headers of their own, as they are.
 func TestTraceContextIsPlain(t *testing.T) {
 	events, err := cloudevents.New(cloudevents.Config{})

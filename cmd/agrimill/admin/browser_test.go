@@ -299,7 +299,7 @@ func TestBrowserWithoutQueue(t *testing.T) {
 	}
 }
 
-// TestBrowserServerGoes holds that the page says so when the server is gone, and
+// TestBrowserServerGoes checks that the page says so when the server is gone, and
 // continues when it is back.
 func TestBrowserServerGoes(t *testing.T) {
 	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Name: "first"}}

@@ -164,7 +164,7 @@ func TestReplayOutcomes(t *testing.T) {
 	}
 }
 
-// TestReplayIsBounded holds that there is one replay at a time, that it ends after
+// TestReplayIsBounded checks that there is one replay at a time, that it ends after
 // its time, and that the end of the server does not wait for it.
 func TestReplayIsBounded(t *testing.T) {
 	started := make(chan struct{}, 2)

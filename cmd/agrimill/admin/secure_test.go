@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzLoopbackHost holds that no Host header passes as loopback that leads
+// FuzzLoopbackHost checks that no Host header passes as loopback that leads
 // elsewhere when it stands in an address.
 func FuzzLoopbackHost(f *testing.F) {
 	for _, seed := range []string{

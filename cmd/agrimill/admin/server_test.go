@@ -231,7 +231,7 @@ func TestPageIsWholeAndAlone(t *testing.T) {
 	}
 }
 
-// TestDocumentedRequests holds that docs/status-page.md lists what there is.
+// TestDocumentedRequests checks that docs/status-page.md lists what there is.
 func TestDocumentedRequests(t *testing.T) {
 	page := string(must(os.ReadFile("../../../docs/status-page.md"))(t))
 	b := newInstance(t)
@@ -362,7 +362,7 @@ func TestReadinessOfStates(t *testing.T) {
 	}
 }
 
-// TestReadinessIsShared holds that probes that come while the checks run start no
+// TestReadinessIsShared checks that probes that come while the checks run start no
 // others, and that a check that takes too long does not keep a probe waiting.
 func TestReadinessIsShared(t *testing.T) {
 	var calls atomic.Int64
@@ -459,7 +459,7 @@ func TestTenantsFail(t *testing.T) {
 	get(t, server, "/api/tenants").want(t, http.StatusBadGateway, "no response")
 }
 
-// TestServeEnds holds that requests under way are answered, and that one whose
+// TestServeEnds checks that requests under way are answered, and that one whose
 // client does not read does not hold up the end.
 func TestServeEnds(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})

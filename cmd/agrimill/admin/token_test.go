@@ -12,7 +12,7 @@ func with(token, remote string) *http.Request {
 	return &http.Request{RemoteAddr: remote, Header: http.Header{"Authorization": {"Bearer " + token}}}
 }
 
-// TestWrongTokensAreCountedByAddress holds that who tries tokens locks nobody else
+// TestWrongTokensAreCountedByAddress checks that who tries tokens locks nobody else
 // out, and gets no more tries by changing the port or the last half of an IPv6
 // address.
 func TestWrongTokensAreCountedByAddress(t *testing.T) {
@@ -40,7 +40,7 @@ func TestWrongTokensAreCountedByAddress(t *testing.T) {
 	}
 }
 
-// TestTokenMemoryIsBounded holds that addresses beyond the bound share one limit,
+// TestTokenMemoryIsBounded checks that addresses beyond the bound share one limit,
 // and that those that tried nothing for a while are forgotten.
 func TestTokenMemoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)

@@ -355,7 +355,7 @@ func (w *reloadWorld) total(origin, outcome string) int {
 	return total
 }
 
-// checkCounts holds that each route has counted so many messages.
+// checkCounts checks that each route has counted so many messages.
 func (w *reloadWorld) checkCounts(origin, outcome string, want int) {
 	w.Helper()
 	if n := w.total(origin, outcome); n != w.routes*want {
@@ -363,7 +363,7 @@ func (w *reloadWorld) checkCounts(origin, outcome string, want int) {
 	}
 }
 
-// checkStored holds that the sinks have everything that the gateway has, and nothing
+// checkStored checks that the sinks have everything that the gateway has, and nothing
 // else, each once.
 func (w *reloadWorld) checkStored() {
 	w.Helper()

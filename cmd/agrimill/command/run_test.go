@@ -229,7 +229,7 @@ func (w *runWorld) stored() map[string]int {
 	return payloads
 }
 
-// check holds that everything that is confirmed is in the stream, and everything in
+// check checks that everything that is confirmed is in the stream, and everything in
 // the stream is there once.
 func (w *runWorld) check() {
 	w.Helper()

@@ -304,7 +304,7 @@ func (w *world) read(subject string) []*natsgo.Msg {
 	return list
 }
 
-// checkStored holds that JetStream has everything that is in the ledger, and nothing
+// checkStored checks that JetStream has everything that is in the ledger, and nothing
 // else, each once.
 func (w *world) checkStored() {
 	w.Helper()
@@ -324,7 +324,7 @@ func (w *world) checkStored() {
 	}
 }
 
-// checkHeld holds that everything that is confirmed by now is in the stream.
+// checkHeld checks that everything that is confirmed by now is in the stream.
 func (w *world) checkHeld() {
 	w.Helper()
 	confirmed := w.confirmed()
@@ -356,7 +356,7 @@ type logs struct {
 	testkit.Output
 }
 
-// check holds that nothing secret was logged, and shows the log of a test that
+// check checks that nothing secret was logged, and shows the log of a test that
 // failed.
 func (l *logs) check(w *world) {
 	text := l.String()
@@ -391,7 +391,7 @@ func (l *logs) contains(parts ...string) {
 	})
 }
 
-// lacks holds that nothing of the log so far has this text.
+// lacks checks that nothing of the log so far has this text.
 func (l *logs) lacks(text string) {
 	l.to.Helper()
 	for line := range strings.Lines(l.String()) {

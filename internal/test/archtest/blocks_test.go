@@ -79,7 +79,7 @@ var others = []string{"curl", "docker", "export", "journalctl", "jq", "kubectl",
 // shellWords are the keywords that the documentation's loops are made of.
 var shellWords = []string{"for", "done", "do"}
 
-// checkShell holds that what command lines name is there: targets of make and
+// checkShell checks that what command lines name is there: targets of make and
 // their variables, packages, commands of agrimill. Those of ./agrimill are run, by a
 // test of cmd/agrimill.
 func checkShell(t *testing.T, b block) {
@@ -159,7 +159,7 @@ func checkGo(t *testing.T, b block, words []string) {
 // minimal is the configuration that parts of one are added to.
 const minimal = "cmd/agrimill/examples/minimal.yaml"
 
-// checkConfiguration holds that a block is a configuration of agrimill, or that it
+// checkConfiguration checks that a block is a configuration of agrimill, or that it
 // is one together with what minimal.yaml has for the sections that it does not have.
 func checkConfiguration(t *testing.T, b block) {
 	t.Helper()

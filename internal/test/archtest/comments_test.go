@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestEveryExportedNameHasAComment holds that godoc is complete: packages,
+// TestEveryExportedNameHasAComment checks that godoc is complete: packages,
 // declarations, methods, methods of interfaces, and fields, all say what they are. A
 // comment on a group of constants, or on a field, also covers the names that
 // follow it without a blank line, and that of a type the fields before the first

@@ -86,7 +86,7 @@ func TestReadmeEmbedsInFewLines(t *testing.T) {
 
 var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestDocumentationLinks holds that what the documentation links to inside the
+// TestDocumentationLinks checks that what the documentation links to inside the
 // repository exists, headings included.
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func TestDocumentationLinks(t *testing.T) {
 	}
 }
 
-// TestIndexNamesEveryPage holds that docs/README.md leads to every page.
+// TestIndexNamesEveryPage checks that docs/README.md leads to every page.
 func TestIndexNamesEveryPage(t *testing.T) {
 	t.Parallel()
 	index := readFile(t, "docs/README.md")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestExamplesAreShort holds that a reader gets to the end of every example: there are
+// TestExamplesAreShort checks that a reader gets to the end of every example: there are
 // few of them, and each is one file, beside which its test may stand.
 func TestExamplesAreShort(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 // a piece of code in a text.
 var documentedName = regexp.MustCompile("`(?:errors\\.(?:Is|As)\\([^`]*?)?&?([a-z]+)\\.([A-Z]\\w*)(?:\\.([A-Z]\\w*))?")
 
-// TestDocumentedNamesExist holds that what the documentation calls by the name of
+// TestDocumentedNamesExist checks that what the documentation calls by the name of
 // one of our packages is there.
 func TestDocumentedNamesExist(t *testing.T) {
 	t.Parallel()

@@ -67,7 +67,7 @@ func TestImportDirection(t *testing.T) {
 	}
 }
 
-// TestFarmDataStandsAlone holds that whoever reads farm data compiles nothing else of
+// TestFarmDataStandsAlone checks that whoever reads farm data compiles nothing else of
 // agrimill, and no C.
 func TestFarmDataStandsAlone(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestLayoutNamesEveryPackage(t *testing.T) {
 	}
 }
 
-// TestBrokersOnlyBelowSinks holds that no package outside sinks/, sources/ and examples/
+// TestBrokersOnlyBelowSinks checks that no package outside sinks/, sources/ and examples/
 // (helpers of tests aside) imports a broker's client, also one that is added later.
 func TestBrokersOnlyBelowSinks(t *testing.T) {
 	t.Parallel()
@@ -128,7 +128,7 @@ func TestBrokersOnlyBelowSinks(t *testing.T) {
 	}
 }
 
-// TestOpenTelemetryOnlyInTracing holds that nobody pays for tracing who does not
+// TestOpenTelemetryOnlyInTracing checks that nobody pays for tracing who does not
 // ask for it. Brokers' clients may link it; that is theirs to say.
 func TestOpenTelemetryOnlyInTracing(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestOpenTelemetryOnlyInTracing(t *testing.T) {
 	}
 }
 
-// TestOneAssertionDialect holds that tests compare with the operators of the language or
+// TestOneAssertionDialect checks that tests compare with the operators of the language or
 // with testkit, and not with a second vocabulary. Watermill's own suite needs testify;
 // the module therefore requires it indirectly.
 func TestOneAssertionDialect(t *testing.T) {

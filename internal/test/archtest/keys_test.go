@@ -24,7 +24,7 @@ type schema struct {
 	OneOf      []schema          `json:"oneOf"`
 }
 
-// TestDocumentedKeysExist holds that the keys of agrimill's configuration that the
+// TestDocumentedKeysExist checks that the keys of agrimill's configuration that the
 // documentation names are there.
 func TestDocumentedKeysExist(t *testing.T) {
 	t.Parallel()

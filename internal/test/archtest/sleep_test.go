@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestNoSleepWithoutSynctest holds that tests wait for what they need and not
+// TestNoSleepWithoutSynctest checks that tests wait for what they need and not
 // for time to pass: time.Sleep stands only in files that use testing/synctest,
 // where it moves the clock of the bubble. (For other files the linter does it.)
 func TestNoSleepWithoutSynctest(t *testing.T) {

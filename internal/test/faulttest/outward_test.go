@@ -258,7 +258,7 @@ func contexts(ledger []gatewaytest.LedgerEntry) map[string]int {
 	return count
 }
 
-// judgeOutward holds that everything arrived whole, and once after deduplication
+// judgeOutward checks that everything arrived whole, and once after deduplication
 // by context ID; raw duplicates at most max, unless that is negative. The poison
 // queue has the partial deliveries, and nothing else.
 func (o *outward) judgeOutward(maxDuplicates int) verdict {

@@ -323,7 +323,7 @@ func (w *world) confirmed() int {
 	return n
 }
 
-// during waits for d and holds that cond is true all the time.
+// during waits for d and checks that cond is true all the time.
 func (w *world) during(d time.Duration, what string, cond func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -127,7 +127,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// TestRows holds that no row compares a benchmark with itself and
+// TestRows checks that no row compares a benchmark with itself and
 // none is there twice.
 func TestRows(t *testing.T) {
 	t.Parallel()

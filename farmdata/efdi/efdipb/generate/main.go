@@ -2,7 +2,7 @@
 //
 //	go run ./farmdata/efdi/efdipb/generate
 //
-// Run it at the top of the module. Its test holds that the file is current.
+// Run it at the top of the module. Its test checks that the file is current.
 package main
 
 import (

@@ -13,16 +13,25 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
-// start gives the examples a service in memory with a sender and a receiver.
-func start(cfg gatewaytest.Config) (s *gatewaytest.Server, sender, receiver gateway.Endpoint) {
+// start gives the examples a service in memory with a sender and a receiver, and a client.
+func start(cfg gatewaytest.Config) (s *gatewaytest.Server, client *gateway.Client, sender, receiver gateway.Endpoint) {
 	s, err := gatewaytest.Start(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err = gateway.New(s.ClientConfig())
 	if err != nil {
 		log.Fatal(err)
 	}
 	types := []string{"img:png", "doc:pdf"}
 	sender = s.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "farm:sender", Send: types})
 	receiver = s.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "farm:receiver", Receive: types, Subscribe: types[:1]})
-	return s, sender, receiver
+	return s, client, sender, receiver
+}
+
+func stop(s *gatewaytest.Server, client *gateway.Client) {
+	_ = client.Close()
+	s.Close()
 }
 
 func ExampleNew() {
@@ -50,14 +59,9 @@ func ExampleNew() {
 
 // A message is sent, received, and confirmed after it has been taken care of.
 func Example() {
-	s, sender, _ := start(gatewaytest.Config{})
-	defer s.Close()
+	s, client, sender, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	ctx := context.Background()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
 
 	stream, err := client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
 	if err != nil {
@@ -99,13 +103,8 @@ func Example() {
 // A direct recipient needs no subscription. The two ways in which direct
 // recipients are not reached have a sentinel each.
 func ExampleClient_SendMessage() {
-	s, sender, receiver := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, sender, receiver := start(gatewaytest.Config{})
+	defer stop(s, client)
 
 	send := func(recipients ...string) error {
 		return client.SendMessage(context.Background(), gateway.SendMessageRequest{
@@ -125,16 +124,11 @@ func ExampleClient_SendMessage() {
 
 // A payload that is not in memory is opened anew for each attempt.
 func ExampleClient_SendMessage_stream() {
-	s, sender, _ := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, sender, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 
 	payload := bytes.Repeat([]byte("x"), 1<<20) // a file, an object in a bucket
-	err = client.SendMessage(context.Background(), gateway.SendMessageRequest{
+	err := client.SendMessage(context.Background(), gateway.SendMessageRequest{
 		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "img:png", IsPublish: true,
 		Size: int64(len(payload)),
 		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(payload)), nil },
@@ -144,15 +138,10 @@ func ExampleClient_SendMessage_stream() {
 }
 
 func ExampleClient_ReceiveEvents() {
-	s, sender, _ := start(gatewaytest.Config{})
-	defer s.Close()
+	s, client, sender, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
 	for range 2 {
 		if err := client.SendMessage(ctx, gateway.SendMessageRequest{
 			TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "img:png", IsPublish: true, Payload: []byte("x"),
@@ -193,14 +182,9 @@ func ExampleClient_ReceiveEvents() {
 }
 
 func ExampleClient_OpenPayload() {
-	s, sender, _ := start(gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
-	defer s.Close()
+	s, client, sender, _ := start(gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+	defer stop(s, client)
 	ctx := context.Background()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
 	if err := client.SendMessage(ctx, gateway.SendMessageRequest{
 		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "img:png", IsPublish: true, Payload: []byte("a picture"),
 	}); err != nil {
@@ -235,14 +219,9 @@ func ExampleClient_OpenPayload() {
 }
 
 func ExampleClient_ConfirmMessages() {
-	s, _, receiver := start(gatewaytest.Config{StrictConfirmations: true})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	err = client.ConfirmMessages(context.Background(), s.Tenant(), []gateway.MessageConfirmation{
+	s, client, _, receiver := start(gatewaytest.Config{StrictConfirmations: true})
+	defer stop(s, client)
+	err := client.ConfirmMessages(context.Background(), s.Tenant(), []gateway.MessageConfirmation{
 		{MessageID: "00000000-0000-4000-8000-000000000000", EndpointID: receiver.ID},
 	})
 	fmt.Println(errors.Is(err, gateway.ErrBadRequest))
@@ -254,13 +233,8 @@ func ExampleClient_ConfirmMessages() {
 }
 
 func ExampleClient_ListAuthorizedTenants() {
-	s, _, _ := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, _, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	tenants, err := client.ListAuthorizedTenants(context.Background())
 	if err != nil {
 		log.Fatal(err)
@@ -272,13 +246,8 @@ func ExampleClient_ListAuthorizedTenants() {
 }
 
 func ExampleClient_ListTenantEndpoints() {
-	s, sender, receiver := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, sender, receiver := start(gatewaytest.Config{})
+	defer stop(s, client)
 	endpoints, err := client.ListTenantEndpoints(context.Background(), s.Tenant())
 	if err != nil {
 		log.Fatal(err)
@@ -325,15 +294,10 @@ func ExampleClient_PutEndpoint() {
 }
 
 func ExampleClient_DeleteEndpoint() {
-	s, _, _ := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, _, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	fmt.Println(client.DeleteEndpoint(context.Background(), s.Tenant(), "farm:sender"))
-	err = client.DeleteEndpoint(context.Background(), s.Tenant(), "farm:sender")
+	err := client.DeleteEndpoint(context.Background(), s.Tenant(), "farm:sender")
 	fmt.Println(errors.Is(err, gateway.ErrNotFound))
 	// Output:
 	// <nil>
@@ -341,13 +305,8 @@ func ExampleClient_DeleteEndpoint() {
 }
 
 func ExampleClient_RateLimit() {
-	s, _, _ := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, _, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	state := client.RateLimit()
 	fmt.Println(state.Limited, state.Rejected)
 	// Output: false 0

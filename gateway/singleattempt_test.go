@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -13,16 +12,11 @@ import (
 
 // The caller has other work to do and comes back to what failed.
 func ExampleSingleAttempt() {
-	s, _, _ := start(gatewaytest.Config{})
-	defer s.Close()
-	client, err := gateway.New(s.ClientConfig())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
+	s, client, _, _ := start(gatewaytest.Config{})
+	defer stop(s, client)
 	s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: 503, Times: 1})
 
-	_, err = client.ListAuthorizedTenants(gateway.SingleAttempt(context.Background()))
+	_, err := client.ListAuthorizedTenants(gateway.SingleAttempt(context.Background()))
 	fmt.Println(gateway.Retryable(err))
 	// Output: true
 }

@@ -146,7 +146,7 @@ func (s *Subscriber) redeliver() {
 // endParked gives back what sub, which has ended, has parked, and what is behind it. The caller
 // must release the result. s.mu is held.
 func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
-	for e := range s.parked.All() {
+	for _, e := range slices.Collect(s.parked.All()) { // which must not change while it is read
 		if e.Item.sub != sub {
 			continue
 		}

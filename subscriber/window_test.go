@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -185,4 +186,24 @@ func TestNackingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 	if n.Load() != 50 {
 		t.Errorf("%d copies", n.Load()-50)
 	}
+}
+
+// Close gives back what is parked.
+func TestCloseWithParkedMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Nack = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
+	sub := f.subscriber(cfg)
+	for i := range 20 {
+		f.send(typeJSON, []byte("bad"), f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}}))
+	}
+	f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) { msg.Nack() })
+	testkit.Eventually(t, "all are parked", func() bool { return sub.Stats().Parked == 20 })
+	f.close(sub)
+	if s := sub.Stats(); s.Parked != 0 || s.InFlight != 0 || s.Abandoned != 20 {
+		t.Errorf("%d parked, %d in flight, %d abandoned", s.Parked, s.InFlight, s.Abandoned)
+	}
+	f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
+	f.waitConfirmed(20)
 }

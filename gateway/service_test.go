@@ -215,7 +215,7 @@ func TestClientSecretIsRotated(t *testing.T) {
 }
 
 func TestRateLimitStorm(t *testing.T) {
-	w := newWorld(t, gatewaytest.Config{RateLimit: 200, RateBurst: 20})
+	w := newWorld(t, gatewaytest.Config{RateLimit: 20, RateBurst: 5})
 	var wg sync.WaitGroup
 	for range 100 {
 		wg.Go(func() {

@@ -65,7 +65,7 @@ func (c learningClient) SendMessage(ctx context.Context, req gateway.SendMessage
 func (b *backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
 	config := b.server.ClientConfig()
-	config.RequestTimeout, config.TokenTimeout = time.Second, time.Second
+	config.RequestTimeout, config.TokenTimeout = 4*time.Second, 4*time.Second // a busy machine answers late
 	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
 	client := b.client(t, config)
 	pub, err := publisher.New(publisher.Config{

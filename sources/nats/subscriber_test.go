@@ -259,9 +259,20 @@ func TestSubscriberOutages(t *testing.T) {
 func TestSubscriberAcksLater(t *testing.T) {
 	f := newField(t)
 	f.put(0, 1)
-	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = testkit.Patience / 2 }))
+	noticed := make(chan struct{}, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) {
+		c.AckWait = testkit.Patience / 2
+		c.Options = append(c.Options, natsgo.DisconnectErrHandler(func(*natsgo.Conn, error) {
+			select {
+			case noticed <- struct{}{}:
+			default:
+			}
+		}))
+	}))
 	msg := f.next(messages)
 	f.server.Stop()
+	f.proxy.Cut()
+	<-noticed // before that an ack is written, and lost
 	msg.Ack()
 	f.server.Restart()
 	testkit.Eventually(t, "the server answers", func() bool {

@@ -295,6 +295,7 @@ func TestReloadWhileStopping(t *testing.T) {
 					return
 				}
 				done.Add(1)
+				<-time.After(10 * time.Millisecond) // in which messages move on
 			}
 		})
 	}

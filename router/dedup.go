@@ -27,9 +27,9 @@ const (
 // The holder is processing it, so retry quickly.
 var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Second}
 
-// ErrReserved says that another copy of the message is being handled right now.
-// [Retry] comes back to it soon and without limit; it never counts as a failure
-// and never opens or closes an outage. Without Retry the message is returned.
+// ErrReserved says that another copy of the message is being handled right now; see
+// [ReservedError]. [Retry] comes back to it soon and without limit; it never counts as a
+// failure and never opens or closes an outage. Without Retry the message is returned.
 var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
 
 // DedupSettings say what is remembered and for how long: what a [Router] leaves to its
@@ -117,6 +117,7 @@ func (c DedupSettings) Validate() error {
 type Dedup struct {
 	config DedupConfig
 	logger watermill.LoggerAdapter
+	waits  waits
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
 }
@@ -141,7 +142,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	return &Dedup{config: config, logger: logger}, nil
+	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
 }
 
 // DedupError is a failure of the store, a panic included. Its class is [ClassOutage].
@@ -205,14 +206,16 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		switch reserved.State {
 		case Reserved:
+			d.waits.over(scope, key)
 		case Committed:
+			d.waits.over(scope, key)
 			if del := deliveryOf(msg); del != nil {
 				del.duplicate = true
 			}
 			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})
 			return nil, nil
 		default:
-			return nil, ErrReserved
+			return nil, d.waits.busy(scope, key, reserved)
 		}
 
 		if del := deliveryOf(msg); del != nil {

@@ -42,6 +42,9 @@ type RouteHealth struct {
 	// Waiting counts those of them that wait for another attempt.
 	InFlight int `json:"in_flight"`
 	Waiting  int `json:"waiting"`
+	// WaitingForCopies counts the messages that wait because a copy of them is being handled,
+	// by another process for instance; most of them are not in flight meanwhile.
+	WaitingForCopies int `json:"waiting_for_copies"`
 
 	// How messages have ended since the start; see [EventKind].
 	Delivered  uint64 `json:"delivered"`

@@ -9,7 +9,8 @@ import (
 type EventKind int
 
 // What happens to messages. Each message that a route takes ends in exactly one
-// of the first five.
+// of the first five, unless it waits for a copy of it that is being handled: then it comes again
+// after an EventRetry.
 const (
 	// EventDelivered: the sink holds the message; it is acknowledged.
 	EventDelivered EventKind = iota + 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -110,6 +112,10 @@ func (c RetrySettings) Validate() error {
 //     hour, because nothing is visibly down. A message that an
 //     intermediary refuses three times over five minutes, while others pass, is
 //     permanent: [ErrRefusedInBetween].
+//   - a copy of the message is being handled ([ErrReserved]): until that is done. It
+//     waits in place for a moment, and then, if it comes from this module's
+//     subscriber of the gateway, is nacked and comes again soon: it holds nothing
+//     meanwhile, and keeps its order.
 //   - shutdown, of an error that says so itself: until it succeeds, too.
 //
 // Once Stop is closed or the message's own context has ended, nothing is retried: what
@@ -325,6 +331,9 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 		t.others++
 		if errors.Is(err, ErrReserved) {
 			delay = reservedPolicy.Delay(t.others - 1)
+			if t.putOff(err) {
+				return t.giveUp(class, err)
+			}
 			break
 		}
 		how := failedDown
@@ -369,6 +378,29 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 		return t.interrupted(err)
 	}
 	return nil
+}
+
+// putOff has a message wait with its subscriber that has waited for its copy for some
+// time, if the subscriber knows how: its goroutine, and its place in flight, are for others
+// until then.
+func (t *retrying) putOff(err error) bool {
+	var reserved *ReservedError
+	nack := msgctx.NackOf(t.ctx)
+	if nack == nil || !errors.As(err, &reserved) || t.ended() {
+		return false
+	}
+	waited := t.last.Sub(reserved.Since)
+	if waited < waitInPlace {
+		return false
+	}
+	delay := min(waited/2, reservedPolicy.Max)
+	delay -= rand.N(delay / 4) // so that those who began together do not ask together
+	nack.After(delay)
+	observe(t.config.Observer, Event{
+		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Err: err, Text: err.Error(),
+		Attempt: t.failures + t.others, Delay: delay,
+	})
+	return true
 }
 
 // tellOutage logs that an outage began, or a wait for the first connection. first is

@@ -113,6 +113,7 @@ type route struct {
 	health   *health
 	retry    *Retry
 	classify classifier
+	dedup    *Dedup
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
 	done     func() // called when a message is acked or nacked
@@ -189,6 +190,10 @@ func (rt *route) returned(ctx context.Context, msg *message.Message, err error) 
 	class := rt.classify.class(err)
 	text := RedactError(err, msg)
 	fields := watermill.LogFields{"message_uuid": msg.UUID, "class": class.String(), "error": text}
+	if nack := msgctx.NackOf(ctx); nack != nil && nack.Delay() > 0 {
+		rt.logger.Debug("message waits for its copy", fields)
+		return errors.New(text) // it was reported as a retry
+	}
 	if class == ClassShutdown {
 		rt.logger.Debug("message returned; it will be redelivered", fields)
 	} else {

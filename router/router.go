@@ -228,14 +228,14 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	dedup, err := NewDedup(DedupConfig{DedupSettings: r.config.Dedup, Scope: rt.Name, Observer: rt.health}, r.logger)
+	rt.dedup, err = NewDedup(DedupConfig{DedupSettings: r.config.Dedup, Scope: rt.Name, Observer: rt.health}, r.logger)
 	if err != nil {
 		return nil, err
 	}
 	standard := Chain{
 		Poison:    poison.Middleware,
 		Retry:     rt.retry.Middleware,
-		Dedup:     dedup.Middleware,
+		Dedup:     rt.dedup.Middleware,
 		Recoverer: NewRecoverer(rt.logger),
 	}
 	if r.config.Chain != nil {
@@ -473,6 +473,7 @@ func (r *Router) Health() []RouteHealth {
 	for i, rt := range routes {
 		report := rt.health.report()
 		report.Waiting = rt.retry.Waiting()
+		report.WaitingForCopies = rt.dedup.waits.count()
 		if since, ok := rt.retry.OutageSince(); ok && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since = StateOutage, since
 		}

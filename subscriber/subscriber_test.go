@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -191,6 +193,53 @@ func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
 	if stats := sub.Stats(); stats.InFlight != 0 || stats.InFlightBytes != 0 {
 		t.Errorf("in flight %d messages, %d bytes after everything was acked", stats.InFlight, stats.InFlightBytes)
 	}
+}
+
+// Messages that wait for something else leave their places to others, up to as many again,
+// and keep the order of their key.
+func TestMessagesThatWaitLeaveTheirPlaces(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 2
+	cfg.OrderKey = func(e gateway.Event) string { return string(e.(*gateway.MessageReceived).Payload[:1]) }
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	var wait atomic.Bool
+	wait.Store(true)
+	putOff := func(msg *message.Message) bool {
+		if !wait.Load() || msg.Payload[0] >= '2' {
+			return false
+		}
+		msgctx.NackOf(msg.Context()).After(50 * time.Millisecond)
+		msg.Nack()
+		return true
+	}
+	for _, payload := range []string{"0a", "1a", "0b", "2a", "3a", "2b", "3b"} {
+		f.send(typeJSON, []byte(payload))
+	}
+	for others := 0; others < 4; {
+		if msg := f.next(messages); !putOff(msg) {
+			others++
+			msg.Ack()
+		}
+	}
+	f.waitConfirmed(4)
+	if stats := sub.Stats(); stats.Nacked != 0 {
+		t.Errorf("%d nacks, want none: nothing has failed", stats.Nacked)
+	}
+	wait.Store(false)
+	var order []string
+	for range 3 {
+		msg := f.next(messages)
+		if msg.Payload[0] == '0' {
+			order = append(order, string(msg.Payload))
+		}
+		msg.Ack()
+	}
+	if want := []string{"0a", "0b"}; !slices.Equal(order, want) {
+		t.Errorf("order %q, want %q", order, want)
+	}
+	f.waitConfirmed(7)
 }
 
 func TestMaxInFlightBytes(t *testing.T) {

@@ -44,7 +44,8 @@ type job struct {
 	key   string
 	q     *keyQueue
 	d     *delivery
-	nacks int // of the head of q, or of d
+	nacks int           // of the head of q, or of d
+	after time.Duration // how long its last nack said it waits; 0 if it failed
 }
 
 // maxIdle is the maximum number of idle goroutines of a subscription.
@@ -117,7 +118,8 @@ func (s *Subscriber) work(sub *subscription, j job) {
 
 // workOne delivers j.d.
 func (s *Subscriber) workOne(sub *subscription, j job) {
-	outcome := s.deliver(sub, j.d)
+	outcome, after := s.deliver(sub, j.d)
+	j.after = after
 	s.mu.Lock()
 	if outcome == msgctx.Nacked {
 		if s.park(time.Now(), sub, j) {
@@ -141,7 +143,8 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 	d := q.items[0]
 	s.mu.Unlock()
 	for {
-		outcome := s.deliver(sub, d)
+		outcome, after := s.deliver(sub, d)
+		j.after = after
 
 		var next *delivery
 		var closed []*delivery
@@ -186,23 +189,23 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 
 // deliver offers d to the subscription and returns what came of it. It leaves the message to others if the subscription stops before the message was received,
 // if a received message is not acked within the drain timeout, or if the payload is
-// unavailable.
-func (s *Subscriber) deliver(sub *subscription, d *delivery) msgctx.Outcome {
+// unavailable. If the message was nacked because it waits for something, after is for how long.
+func (s *Subscriber) deliver(sub *subscription, d *delivery) (outcome msgctx.Outcome, after time.Duration) {
 	if d.payload != nil {
 		select {
 		case <-d.payload.ready:
 		case <-sub.stop:
-			return msgctx.Left
+			return msgctx.Left, 0
 		}
 		if d.payload.err != nil {
-			return msgctx.Left
+			return msgctx.Left, 0
 		}
 	}
 	for !sub.over() {
 		msg, err := s.newMessage(d)
 		if err != nil {
 			s.undeliverable(d.event, err)
-			return msgctx.Left
+			return msgctx.Left, 0
 		}
 		ctx := newMessageContext(sub.drained, s.opener(d))
 		msg.SetContext(ctx)
@@ -211,7 +214,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery) msgctx.Outcome {
 		select {
 		case <-sub.stop:
 			ctx.end()
-			return msgctx.Left
+			return msgctx.Left, 0
 		case sub.out <- msg:
 		}
 		s.stats.delivered.Add(1)
@@ -219,35 +222,37 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery) msgctx.Outcome {
 		select {
 		case <-msg.Acked():
 			ctx.end()
-			return msgctx.Acked
+			return msgctx.Acked, 0
 		case <-msg.Nacked():
 			ctx.end()
-			s.stats.nacked.Add(1)
+			if ctx.nack.Delay() == 0 { // else nothing has failed
+				s.stats.nacked.Add(1)
+			}
 		case <-sub.drained.Done():
 			ctx.end()
 			// An ack that arrived at the same time counts.
 			select {
 			case <-msg.Acked():
-				return msgctx.Acked
+				return msgctx.Acked, 0
 			default:
 			}
-			return msgctx.Left
+			return msgctx.Left, 0
 		}
 		if d.payload != nil && d.payload.expired.Load() {
 			if !s.refresh(d, sub.stop) {
-				return msgctx.Left
+				return msgctx.Left, 0
 			}
 			continue
 		}
-		outcome := ctx.nack.Outcome()
+		outcome = ctx.nack.Outcome()
 		if outcome == msgctx.SetAside {
 			// Treat it like an undeliverable event: it stays unconfirmed, and the
 			// service redelivers it after the next reconnect.
 			s.stats.setAside.Add(1)
 		}
-		return outcome
+		return outcome, ctx.nack.Delay()
 	}
-	return msgctx.Left
+	return msgctx.Left, 0
 }
 
 // over reports whether delivery has to stop. The select in deliver alone would

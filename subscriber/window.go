@@ -99,6 +99,9 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
 	wait := policy.Delay(j.nacks)
 	j.nacks++
+	if j.after > 0 {
+		wait, j.nacks = j.after, 0 // nothing has failed
+	}
 	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j}}, now.Add(wait))
 	if d.parked == 0 {
 		s.parkedBytes += d.bytes

@@ -5,7 +5,8 @@
 //
 //	field    set by                              read by
 //	Open     subscriber; router, for a replay    router, publisher, sinks, subscriber.OpenPayload
-//	Nack     subscriber                          router: the poison queue sets the message aside
+//	Nack     subscriber                          router: the poison queue sets the message aside,
+//	                                             one whose copy is being handled waits
 //	SentAt   router                              publisher
 //
 // The context of Subscribe carries the signal of [WithStart], which the router sets and

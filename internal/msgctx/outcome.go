@@ -3,6 +3,7 @@ package msgctx
 import (
 	"strconv"
 	"sync/atomic"
+	"time"
 )
 
 // Outcome is the result of delivering a message to one subscription.
@@ -39,7 +40,10 @@ func (o Outcome) String() string {
 
 // Nack is what the nack of a message means: [Nacked], unless a handler wants
 // another outcome. Its methods do not block and are safe for concurrent use.
-type Nack struct{ wanted atomic.Int32 }
+type Nack struct {
+	wanted atomic.Int32
+	after  atomic.Int64
+}
 
 // Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It
 // must precede the nack. An ack is not affected.
@@ -51,3 +55,11 @@ func (n *Nack) Want(o Outcome) {
 
 // Outcome returns what a nack means.
 func (n *Nack) Outcome() Outcome { return Outcome(n.wanted.Load()) + Nacked }
+
+// After makes a nack say that the message is well and waits for something: it is to be
+// delivered again after d, instead of the subscriber's backoff for failures, in the order
+// of its key, and holds no place in flight until then. It must precede the nack.
+func (n *Nack) After(d time.Duration) { n.after.Store(int64(d)) }
+
+// Delay returns what After was given, or 0.
+func (n *Nack) Delay() time.Duration { return time.Duration(n.after.Load()) }

@@ -4,6 +4,7 @@ package outcometest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -38,6 +39,23 @@ func Run(t *testing.T, subscribe func(t *testing.T) Subscription) {
 		s.Send("a")
 		for range 3 {
 			next(t, s, "a").Nack()
+		}
+		next(t, s, "a").Ack()
+		s.Confirmed(1)
+	})
+	t.Run("put off", func(t *testing.T) {
+		s := subscribe(t)
+		s.Send("a")
+		for range 3 {
+			msg := next(t, s, "a")
+			msgctx.NackOf(msg.Context()).After(100 * time.Millisecond)
+			began := time.Now()
+			msg.Nack()
+			msg = next(t, s, "a")
+			if waited := time.Since(began); waited < 100*time.Millisecond {
+				t.Errorf("it came again after %v", waited)
+			}
+			msg.Nack()
 		}
 		next(t, s, "a").Ack()
 		s.Confirmed(1)

@@ -1,0 +1,147 @@
+package router
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/warnlog"
+)
+
+const (
+	// waitInPlace is how long a message waits for its copy where it is: most copies are
+	// handled by then. Later it waits with its subscriber, if that knows how.
+	waitInPlace = 150 * time.Millisecond
+	// waitTold is after how long a wait is logged.
+	waitTold = 10 * time.Second
+	// waitForgotten is after how long a message that does not come again waits no more, as far
+	// as we know: its subscription has ended, for instance.
+	waitForgotten = time.Minute
+)
+
+// ReservedError is an [ErrReserved], with what is known of the wait.
+type ReservedError struct {
+	// Holder is who handles the copy, and Until when its reservation ends at the
+	// latest; zero if that is not known.
+	Holder Owner
+	Until  time.Time
+	// Since is when the message began to wait.
+	Since time.Time
+}
+
+// Error tells that a copy is being handled.
+func (e *ReservedError) Error() string { return ErrReserved.Error() }
+
+// Unwrap returns [ErrReserved].
+func (e *ReservedError) Unwrap() error { return ErrReserved }
+
+// waits knows which keys are waited for, through all deliveries of their messages.
+type waits struct {
+	logger watermill.LoggerAdapter
+	line   ratelog.Line
+
+	some  atomic.Bool // mirror of len(byKey) > 0, for the fast path
+	mu    sync.Mutex
+	byKey map[Key]*waitFor
+	swept time.Time
+	told  int // of the waits
+}
+
+type waitFor struct {
+	since, seen time.Time
+	told        bool
+}
+
+// busy notes that a message found its key reserved, and returns its error.
+func (w *waits) busy(route string, key Key, found Reservation) error {
+	now := time.Now()
+	w.mu.Lock()
+	one := w.byKey[key]
+	if one == nil || now.Sub(one.seen) > waitForgotten {
+		w.drop(key)
+		one = &waitFor{since: now}
+		if w.byKey == nil {
+			w.byKey = map[Key]*waitFor{}
+		}
+		w.byKey[key] = one
+		w.some.Store(true)
+	}
+	one.seen = now
+	w.sweep(now)
+	waited, waiting := now.Sub(one.since), len(w.byKey)
+	tell := !one.told && waited >= waitTold
+	if tell {
+		one.told = true
+		w.told++
+	}
+	w.mu.Unlock()
+	if tell {
+		if suppressed, ok := w.line.Next(); ok {
+			fields := watermill.LogFields{
+				"route": route, "waited": waited, "waiting": waiting, "instance": found.Holder.Instance, "session": found.Holder.Session,
+			}
+			if !found.Until.IsZero() {
+				fields["until"] = found.Until.UTC().Format(time.RFC3339)
+			}
+			warnlog.Warn(w.logger, "message waits for a copy that is being handled elsewhere", withSuppressed(fields, suppressed))
+		}
+	}
+	return &ReservedError{Holder: found.Holder, Until: found.Until, Since: one.since}
+}
+
+// over notes that nothing waits for the key any more.
+func (w *waits) over(route string, key Key) {
+	if !w.some.Load() {
+		return
+	}
+	w.mu.Lock()
+	told := w.told
+	w.drop(key)
+	ended := told > 0 && w.told == 0
+	w.mu.Unlock()
+	if ended {
+		if suppressed, ok := w.line.Over(); ok {
+			w.logger.Info("messages no longer wait for copies elsewhere", withSuppressed(watermill.LogFields{"route": route}, suppressed))
+		}
+	}
+}
+
+// count returns how many messages wait, each one once however many copies of it there are.
+func (w *waits) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, now := 0, time.Now()
+	for _, one := range w.byKey {
+		if now.Sub(one.seen) <= waitForgotten {
+			n++
+		}
+	}
+	return n
+}
+
+// drop removes a wait. w.mu is held.
+func (w *waits) drop(key Key) {
+	if one := w.byKey[key]; one != nil {
+		if one.told {
+			w.told--
+		}
+		delete(w.byKey, key)
+		w.some.Store(len(w.byKey) > 0)
+	}
+}
+
+// sweep drops what is forgotten, now and then. w.mu is held.
+func (w *waits) sweep(now time.Time) {
+	if now.Sub(w.swept) < waitForgotten {
+		return
+	}
+	w.swept = now
+	for key, one := range w.byKey {
+		if now.Sub(one.seen) > waitForgotten {
+			w.drop(key)
+		}
+	}
+}

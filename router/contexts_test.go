@@ -282,7 +282,13 @@ func TestShutdownPoisonsNothing(t *testing.T) {
 					if how == "context" {
 						end()
 						wantNack(t, msg)
-						go (<-running.tell)()
+						go func() {
+							select {
+							case tell := <-running.tell:
+								tell()
+							case <-t.Context().Done(): // it had ended before Run asked, and Run knows
+							}
+						}()
 					} else {
 						go func() { _ = r.Close() }()
 						testkit.Eventually(t, "the begin of the shutdown", func() bool { return r.Health()[0].State == router.StateStopped })

@@ -155,7 +155,14 @@ func TestServerPausedForLongerThanASession(t *testing.T) {
 			}
 			<-time.After(2 * sessionTTL)
 			all[1].proxy.Resume()
-			<-time.After(sessionTTL / 2)
+			tick := time.NewTicker(sessionTTL / 20)
+			defer tick.Stop()
+			for began := time.Now(); time.Since(began) < sessionTTL/2; <-tick.C {
+				got, err := all[1].Reserve(all[1].t.Context(), all[1].claim("a"), time.Hour)
+				if err == nil && got.State != router.Busy {
+					all[1].t.Fatalf("Reserve = %+v while the holder is about to come back", got)
+				}
+			}
 			all[0].proxy.Resume()
 		},
 		"down": func(server *natstest.Server, _ ...*process) {

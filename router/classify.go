@@ -207,7 +207,7 @@ func isNetwork(err error) bool {
 		return true
 	}
 	var other net.Error
-	return errors.As(err, &other) && error(other) != context.DeadlineExceeded
+	return errors.As(err, &other) && error(other) != context.DeadlineExceeded //nolint:errorlint // only a bare one is the context's own
 }
 
 // classes is the table behind [Classify], in the order in which it is read. It

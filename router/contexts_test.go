@@ -217,7 +217,9 @@ func TestRequestThatTimesOutIsAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, byContext := http.DefaultTransport.RoundTrip(request)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	_, byContext := transport.RoundTrip(request)
 	client := http.Client{Timeout: 10 * time.Millisecond}
 	_, byClient := client.Get(server.URL)
 	_, withContext := (&http.Client{}).Do(request)

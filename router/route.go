@@ -152,7 +152,7 @@ func (rt *route) handle(names *names, msg *message.Message) {
 // process takes a message through the chain, with ctx as its context, and reports
 // the outcome. After an error, which is safe to log, the caller nacks the message.
 func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
-	ctx.delivery.ctx = ctx
+	ctx.delivery.ctx = ctx //nolint:fatcontext // a delivery's own, not one around another
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)

@@ -29,7 +29,6 @@ type ledgerWorld struct {
 	*testing.T
 	l   *ledger
 	now time.Time
-	n   int
 }
 
 func newLedgerWorld(t *testing.T, maxHeld int) *ledgerWorld {

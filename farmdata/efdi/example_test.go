@@ -84,7 +84,11 @@ func ExampleWriteTimeLog() {
 		fmt.Println(err)
 		return
 	}
-	for record := range set.Logs[0].Records {
+	for record, err := range set.Logs[0].Records {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
 		fmt.Println(record.Stamp, record.Values[0].Column.ElementID, record.Values[0].Raw)
 	}
 	// Output: 2026-05-04T06:30:00Z DET-1 9000

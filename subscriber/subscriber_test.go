@@ -572,8 +572,8 @@ func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
 	cfg.Client = f.newClient(clientConfig)
 	cfg.MaxInFlight = 1
 	sub := f.subscriber(cfg)
+	f.sendN(3) // first: sending may take longer than the stream may be idle
 	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(3)
 	msg := f.next(messages)
 	<-time.After(600 * time.Millisecond) // the stream is not read meanwhile
 	if got := sub.Stats().Stream.Connects; got != 1 {

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -46,6 +48,7 @@ func TestGettingStarted(t *testing.T) {
 	nats.wait("Server is ready")
 	emulator := s.start(blocks[2])
 	emulator.wait("emulator ready")
+	s.until("cat emulator.json", "}") // as a person would who copies from the terminal
 	s.run(blocks[3], "valid: 1 route, 1 sink, 1 endpoint", "nothing failed")
 	agrimill := s.start(". ./agrimill.env; exec " + blocks[4])
 	agrimill.wait("endpoint provisioned", "sink opened")
@@ -99,19 +102,24 @@ func newSteps(t *testing.T) *steps {
 	return s
 }
 
-// freePort returns a port that nobody listened on a moment ago.
+// freePort returns a port that nobody listened on a moment ago, below those that systems
+// give to other tests and to their connections: it is not used at once.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		port := fmt.Sprint(10_000 + rand.IntN(20_000))
+		listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return port
 	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // build runs a go build line of the page in the root of the clone.

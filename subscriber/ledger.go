@@ -9,8 +9,9 @@ import (
 
 // partGrace is how long what a subscription left when it ended waits before the acks of
 // the others confirm it: in a shutdown they end at almost the same time, and one that is
-// made again gets it.
-const partGrace = time.Second
+// made again gets it. Nothing waits for its end, and on a machine that hardly gets on
+// "at almost the same time" is long.
+const partGrace = 10 * time.Second
 
 // ledger knows what became of each message: which subscriptions acked it, whether it may be
 // confirmed, and what waits before it may. It is a state machine without goroutine, clock or

@@ -126,8 +126,8 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // [Subscriber.Err] returns the reason. A later Subscribe tries again.
 //
 // A message is confirmed when every subscription that had it has acked it. What a
-// subscription has not acked when it ends is confirmed a second later if others
-// have acked it and go on; one to the same topic that is made within that second
+// subscription has not acked when it ends is confirmed ten seconds later if others
+// have acked it and go on; one to the same topic that is made within that time
 // gets it. Otherwise it stays unconfirmed. End subscriptions that belong together at
 // the same time, or by Close.
 //

@@ -25,7 +25,8 @@ func (f *fixture) subscribeUntil(sub *subscriber.Subscriber, topic string) (mess
 	}
 	return messages, func() {
 		cancel()
-		for range messages {
+		for msg := range messages {
+			msg.Nack() // it was on its way
 		}
 	}
 }
@@ -105,7 +106,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 			if !closes {
 				end()
 				endOther()
-				<-time.After(2 * time.Second) // longer than a subscription may take to come back
+				<-time.After(12 * time.Second) // longer than a subscription may take to come back
 			}
 			f.close(sub)
 			if got := f.confirmed(); got != 0 {

@@ -174,12 +174,12 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			s.stats.abandoned.Add(1)
 			return false
 		}
-		if len(to) == 0 { // all of them acked it before it was left
+		if len(to) == 0 {
+			// All of them acked it before it was left. The one that left it may come back.
 			s.open(d)
 			d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
-			s.conclude(time.Now(), d, verdictAcked)
+			s.part(time.Now(), d)
 			s.mu.Unlock()
-			s.release(d)
 			return true
 		}
 		if (s.recalled || s.skipping) && d.held == nil {
@@ -392,15 +392,20 @@ func (s *Subscriber) finish(sub *subscription, d *delivery, outcome msgctx.Outco
 	now := time.Now()
 	v := d.verdict()
 	if v == verdictParted && !s.closed {
-		if d.payload != nil {
-			d.payload.release()
-		}
-		s.ledger.part(now, d)
-		s.scheduleLedger(now)
+		s.part(now, d)
 		return false
 	}
 	s.conclude(now, d, v)
 	return true
+}
+
+// part keeps d, which nobody has any longer, until what was left of it is clear. s.mu is held.
+func (s *Subscriber) part(now time.Time, d *delivery) {
+	if d.payload != nil {
+		d.payload.release()
+	}
+	s.ledger.part(now, d)
+	s.scheduleLedger(now)
 }
 
 // conclude closes d, which nobody has any longer. The caller must call release after unlocking

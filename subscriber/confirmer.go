@@ -385,6 +385,13 @@ func (c *confirmer) pending() (n int, oldest time.Time) {
 	return int(c.waiting.Load()), c.queue.oldest()
 }
 
+// waits returns the tenants whose confirmations fail.
+func (c *confirmer) waits() []Wait {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queue.waits()
+}
+
 // close sends what waits, without waiting for batches to fill, until sending ends,
 // or at once when the client is closed. It returns how many confirmations the service
 // did not accept. Hooks that still run are waited for until ctx ends.

@@ -75,6 +75,10 @@ type Stats struct {
 	// ReleasedConfirmations counts those that were sent before their time because more than
 	// Config.MaxHeld were held back.
 	ReleasedConfirmations int64
+
+	// Waits is what waits, what for, and for how long, by kind. A key or payload host that has
+	// waited for ten seconds is logged, and again when it gets on; so is a tenant.
+	Waits []Waits
 }
 
 // StreamState is the state of the event stream.
@@ -111,6 +115,7 @@ type counters struct {
 // Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
 	pending, oldest := s.confirmer.pending()
+	tenants, failing := newWaits(WaitTenant, s.confirmer.waits())
 	stats := Stats{
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
@@ -130,6 +135,10 @@ func (s *Subscriber) Stats() Stats {
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
 	stats.Parked = s.parked.Len()
+	stats.Waits = s.waits(time.Now())
+	if failing {
+		stats.Waits = append(stats.Waits, tenants)
+	}
 	if s.first != nil {
 		stats.OldestInFlight = s.first.arrived
 	}

@@ -215,6 +215,8 @@ func (s *Subscriber) startRun() {
 		s.running = false
 		s.startRun()
 	})
+	// Ends with ctx.
+	s.wg.Go(func() { s.watchWaits(ctx) })
 	if keeper, ok := s.cfg.Tenants.(freshKeeper); ok {
 		// Ends with ctx.
 		s.wg.Go(func() {

@@ -84,8 +84,9 @@ func (h *shares) takes(key string) bool {
 // parked is a message that waits to be redelivered after a nack. It holds neither a goroutine nor
 // a place in the window.
 type parked struct {
-	sub *subscription
-	job job
+	sub   *subscription
+	job   job
+	since time.Time
 }
 
 // park puts j aside until its message is due again and reports whether it did: it does not if
@@ -102,7 +103,7 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	if j.after > 0 {
 		wait, j.nacks = j.after, 0 // nothing has failed
 	}
-	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j}}, now.Add(wait))
+	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j, now}}, now.Add(wait))
 	if d.parked == 0 {
 		s.parkedBytes += d.bytes
 	}

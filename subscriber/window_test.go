@@ -207,3 +207,52 @@ func TestCloseWithParkedMessages(t *testing.T) {
 	f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
 	f.waitConfirmed(20)
 }
+
+// Stats tells what waits, for what and how long.
+func TestStatsTellWhatWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000, ChunkSize: 100_000})
+	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 500})
+	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 500})
+	cfg := f.config()
+	cfg.Files = []string{typeFile}
+	cfg.ChunkSize = 500
+	cfg.Nack = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	newEndpoint := func(name string) gateway.Endpoint {
+		return f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: name, Receive: []string{typeJSON}})
+	}
+	f.send(typeJSON, random(600), newEndpoint("chunk"))
+	f.next(messages).Ack()
+	f.send(typeJSON, []byte("acked"), newEndpoint("acked"))
+	f.next(messages).Ack()
+	nacked := f.send(typeJSON, []byte("nacked"), newEndpoint("nacked"))
+	f.next(messages).Nack()
+	f.send(typeFile, random(600), f.receiver)
+	f.send(typeJSON, random(2000), newEndpoint("large"))
+	hanging := newEndpoint("hanging")
+	f.send(typeJSON, []byte("hangs"), hanging)
+	defer f.next(messages).Ack()
+	var waits map[subscriber.WaitKind]subscriber.Waits
+	testkit.Eventually(t, "everything waits", func() bool {
+		waits = map[subscriber.WaitKind]subscriber.Waits{}
+		for _, w := range sub.Stats().Waits {
+			waits[w.Kind] = w
+		}
+		return len(waits) == len(subscriber.WaitKinds()) && waits[subscriber.WaitKey].Count == 3
+	})
+	keys := map[string]bool{}
+	for _, w := range waits[subscriber.WaitKey].Longest {
+		keys[w.What] = true
+	}
+	if !keys[hanging.ID] {
+		t.Errorf("no key of the handler that hangs: %v", keys)
+	}
+	for kind, want := range map[subscriber.WaitKind]string{subscriber.WaitNack: nacked[0], subscriber.WaitTenant: f.server.Tenant()} {
+		w := waits[kind].Longest[0]
+		if w.What != want || w.Since.IsZero() || w.Until.IsZero() {
+			t.Errorf("%s: %+v, want %s", kind, w, want)
+		}
+	}
+}

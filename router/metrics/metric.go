@@ -35,6 +35,7 @@ func Metrics() []Metric {
 	for _, s := range subscriberSeries {
 		all = append(all, s.Metric)
 	}
+	all = append(all, subscriberWaiting.Metric, subscriberLongestWait.Metric)
 	for _, s := range clientSeries {
 		all = append(all, s.Metric)
 	}

@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
-			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127,
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
@@ -133,6 +133,14 @@ agrimill_subscriber_in_flight_bytes 117
 # HELP agrimill_subscriber_in_flight_events Events that arrived and are not yet acked by every subscription.
 # TYPE agrimill_subscriber_in_flight_events gauge
 agrimill_subscriber_in_flight_events 116
+# HELP agrimill_subscriber_longest_wait_seconds How long the longest of them has waited; of those that wait for a file, the next one.
+# TYPE agrimill_subscriber_longest_wait_seconds gauge
+agrimill_subscriber_longest_wait_seconds{kind="file"} 0
+agrimill_subscriber_longest_wait_seconds{kind="file confirmation"} 0
+agrimill_subscriber_longest_wait_seconds{kind="key"} 20
+agrimill_subscriber_longest_wait_seconds{kind="nack"} 0
+agrimill_subscriber_longest_wait_seconds{kind="payload"} 0
+agrimill_subscriber_longest_wait_seconds{kind="tenant"} 0
 # HELP agrimill_subscriber_messages_delivered_total Messages taken from output channels, including redelivered ones.
 # TYPE agrimill_subscriber_messages_delivered_total counter
 agrimill_subscriber_messages_delivered_total 102
@@ -184,6 +192,14 @@ agrimill_subscriber_stream_reconnects_total 2
 # HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
 # TYPE agrimill_subscriber_stream_state_since_timestamp_seconds gauge
 agrimill_subscriber_stream_state_since_timestamp_seconds 1000.25
+# HELP agrimill_subscriber_waiting What waits now, by kind: keys of which nothing is finished, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.
+# TYPE agrimill_subscriber_waiting gauge
+agrimill_subscriber_waiting{kind="file"} 0
+agrimill_subscriber_waiting{kind="file confirmation"} 0
+agrimill_subscriber_waiting{kind="key"} 3
+agrimill_subscriber_waiting{kind="nack"} 0
+agrimill_subscriber_waiting{kind="payload"} 0
+agrimill_subscriber_waiting{kind="tenant"} 0
 `
 
 // clientState is a client of the gateway to a collector.

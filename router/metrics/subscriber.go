@@ -133,12 +133,36 @@ var subscriberSeries = []series[subscriber.Stats]{
 }
 
 // Describe implements prometheus.Collector.
-func (c *SubscriberCollector) Describe(ch chan<- *prometheus.Desc) { describe(subscriberSeries, ch) }
+func (c *SubscriberCollector) Describe(ch chan<- *prometheus.Desc) {
+	describe(subscriberSeries, ch)
+	ch <- subscriberWaiting.desc
+	ch <- subscriberLongestWait.desc
+}
 
 // Collect implements prometheus.Collector.
 func (c *SubscriberCollector) Collect(ch chan<- prometheus.Metric) {
-	collect(subscriberSeries, c.source.Stats(), ch)
+	stats := c.source.Stats()
+	collect(subscriberSeries, stats, ch)
+	waits := make(map[subscriber.WaitKind]subscriber.Waits)
+	for _, w := range stats.Waits {
+		waits[w.Kind] = w
+	}
+	for _, kind := range subscriber.WaitKinds() {
+		longest := 0.0
+		if w := waits[kind]; len(w.Longest) > 0 {
+			longest = age(w.Longest[0].Since)
+		}
+		ch <- subscriberWaiting.with(float64(waits[kind].Count), string(kind))
+		ch <- subscriberLongestWait.with(longest, string(kind))
+	}
 }
+
+var (
+	subscriberWaiting = gaugeFamily("agrimill_subscriber_waiting",
+		"What waits now, by kind: keys of which nothing is finished, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.", "kind")
+	subscriberLongestWait = gaugeFamily("agrimill_subscriber_longest_wait_seconds",
+		"How long the longest of them has waited; of those that wait for a file, the next one.", "kind")
+)
 
 // age returns the seconds since t, 0 for the zero time.
 func age(t time.Time) float64 {

@@ -205,6 +205,35 @@ type Subscriber struct {
 	// OldestUnconfirmed is when the oldest unconfirmed message arrived, zero if there is
 	// none.
 	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
+
+	// Waits is what waits, by kind, with those that have waited longest.
+	Waits []Waits `json:"waits,omitempty"`
+}
+
+// Waits is [subscriber.Waits] as JSON.
+type Waits struct {
+	Kind    subscriber.WaitKind `json:"kind"`
+	Count   int                 `json:"count"`
+	Longest []Wait              `json:"longest"`
+}
+
+// Wait is [subscriber.Wait] as JSON.
+type Wait struct {
+	What  string    `json:"what"`
+	Count int       `json:"count"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+func waitsFrom(all []subscriber.Waits) (waits []Waits) {
+	for _, w := range all {
+		longest := make([]Wait, len(w.Longest))
+		for i, wait := range w.Longest {
+			longest[i] = Wait(wait)
+		}
+		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Longest: longest})
+	}
+	return waits
 }
 
 // SubscriberFrom fills a Subscriber, except for the limits.
@@ -221,7 +250,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
 		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
-		PendingConfirmations: stats.PendingConfirmations, OldestUnconfirmed: oldest,
+		PendingConfirmations: stats.PendingConfirmations, OldestUnconfirmed: oldest, Waits: waitsFrom(stats.Waits),
 	}
 }
 

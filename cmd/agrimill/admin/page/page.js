@@ -335,6 +335,7 @@ function showSubscriber(status, now) {
       ["backlog to confirm", count(s.pending_confirmations)],
       ["oldest unconfirmed", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""],
       unless0("held for files", s.held),
+      ...(s.waits ?? []).map((w) => waitFact(w, now)),
       unless0("redelivered", s.joined),
       unless0("confirm retries", s.confirm_failures, "warn"),
       unless0("nacked", s.nacked),
@@ -348,6 +349,16 @@ function showSubscriber(status, now) {
       unless0("confirm rejected", s.rejected, "bad"),
     ],
   };
+}
+
+// waitFact says how many of a kind wait, and which one has waited longest.
+function waitFact(w, now) {
+  const first = w.longest[0];
+  const since = time(first?.since), seconds = since ? now - since : 0;
+  const name = { key: "keys that stand still", nack: "nacked, waiting", payload: "payload hosts failing", tenant: "tenants failing to confirm",
+    file: "messages waiting for files", "file confirmation": "confirmations held for files" }[w.kind] ?? w.kind;
+  const bad = ["key", "payload", "tenant"].includes(w.kind) && seconds > 10000;
+  return [name, first ? `${count(w.count)}, ${first.what} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
 }
 
 function placeText(place) {

@@ -1,0 +1,251 @@
+package subscriber
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+)
+
+// WaitKind is what waits.
+type WaitKind string
+
+// The kinds of what waits, and what for.
+const (
+	// WaitKey: the messages of an order key wait for a handler, or for the payload of the
+	// first one, and nothing of the key has been finished for a second.
+	WaitKey WaitKind = "key"
+	// WaitNack: a message waits to be redelivered after a nack.
+	WaitNack WaitKind = "nack"
+	// WaitPayload: payloads of a host wait for another attempt to download them.
+	WaitPayload WaitKind = "payload"
+	// WaitTenant: confirmations of a tenant wait because the latest requests failed.
+	WaitTenant WaitKind = "tenant"
+	// WaitFile: messages wait for their file.
+	WaitFile WaitKind = "file"
+	// WaitFileConfirmation: confirmations wait for the file that the message may be a chunk of.
+	WaitFileConfirmation WaitKind = "file confirmation"
+)
+
+// WaitKinds are all kinds.
+func WaitKinds() []WaitKind {
+	return []WaitKind{WaitKey, WaitNack, WaitPayload, WaitTenant, WaitFile, WaitFileConfirmation}
+}
+
+// Waits is what waits of one kind.
+type Waits struct {
+	Kind WaitKind
+	// Count is how many wait: keys, messages, hosts, tenants, or confirmations.
+	Count int
+	// Longest are those that have waited longest, at most 20; of WaitFile and
+	// WaitFileConfirmation only the one that is next.
+	Longest []Wait
+}
+
+// Wait is one thing that waits.
+type Wait struct {
+	// What is an order key, the ID of a message, a host or the ID of a tenant.
+	What string
+	// Count is how many messages, payloads or confirmations wait with it.
+	Count int
+	// Since is when the wait began. Until is when it ends or something is tried again; zero if
+	// that depends on others.
+	Since, Until time.Time
+}
+
+const (
+	// maxWaits is of how many waits of a kind there are details.
+	maxWaits = 20
+	// watchEvery is how often what waits is looked at for the log.
+	watchEvery = 5 * time.Second
+)
+
+// newWaits makes the Waits of a kind; false if nothing waits.
+func newWaits(kind WaitKind, all []Wait) (Waits, bool) {
+	slices.SortFunc(all, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What)) })
+	return Waits{Kind: kind, Count: len(all), Longest: slices.Clone(all[:min(len(all), maxWaits)])}, len(all) > 0
+}
+
+// waits returns what waits, without the confirmations of tenants. s.mu is held.
+func (s *Subscriber) waits(now time.Time) (waits []Waits) {
+	add := func(kind WaitKind, all []Wait) {
+		if w, some := newWaits(kind, all); some {
+			waits = append(waits, w)
+		}
+	}
+	var keys, nacks, files, confirmations []Wait
+	for _, sub := range s.subscriptions {
+		for key, q := range sub.queues {
+			if q.stalled(now) {
+				keys = append(keys, Wait{What: key, Count: len(q.items), Since: q.since})
+			}
+		}
+	}
+	add(WaitKey, keys)
+	for e := range s.parked.All() {
+		nacks = append(nacks, Wait{What: nameOf(e.Item.job.d), Count: 1, Since: e.Item.since, Until: e.At()})
+	}
+	add(WaitNack, nacks)
+	add(WaitPayload, s.downloads.waits())
+	behind := now.Sub(s.holdClock.now(now)) // its clock stands still at times
+	if c := s.hold.first(); c != nil {
+		files = append(files, Wait{
+			What: c.family.context, Count: len(s.hold.chunks), Since: c.start.Add(behind), Until: c.until.Add(behind),
+		})
+	}
+	add(WaitFile, files)
+	if w := &s.ledger.waiting; w.n > 0 {
+		confirmations = append(confirmations, Wait{
+			What: w.items[0].message, Count: w.n, Since: w.items[0].since.Add(now.Sub(w.clock.now(now))), Until: s.ledger.nextDue(now),
+		})
+	}
+	add(WaitFileConfirmation, confirmations)
+	for i, w := range waits {
+		if w.Kind == WaitFile || w.Kind == WaitFileConfirmation {
+			waits[i].Count = w.Longest[0].Count
+		}
+	}
+	return waits
+}
+
+// nameOf returns the ID of a message, or of the first message of a file.
+func nameOf(d *delivery) string {
+	if len(d.messages) > 0 {
+		return d.messages[0]
+	}
+	return string(d.event.Type())
+}
+
+// first returns the held message that is due first; nil without any.
+func (h *fileHold) first() *chunk {
+	for _, c := range h.deadlines {
+		if h.holds(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// waits returns the hosts whose payloads wait for another attempt.
+func (q *downloadQueue) waits() (all []Wait) {
+	hosts := make(map[*downloadHost]int)
+	for e := range q.failing.All() {
+		j := e.Item
+		i, known := hosts[j.host]
+		if !known {
+			i = len(all)
+			hosts[j.host] = i
+			all = append(all, Wait{What: j.host.name, Since: j.d.arrived, Until: e.At()})
+		}
+		w := &all[i]
+		w.Count++
+		if j.d.arrived.Before(w.Since) {
+			w.Since = j.d.arrived
+		}
+		if e.At().Before(w.Until) {
+			w.Until = e.At()
+		}
+	}
+	return all
+}
+
+// waits returns the tenants whose confirmations fail.
+func (q *confirmQueue) waits() (all []Wait) {
+	for _, t := range q.tenants {
+		if t.failures > 0 {
+			all = append(all, Wait{What: t.tenant, Count: t.size, Since: t.since, Until: t.notBefore})
+		}
+	}
+	return all
+}
+
+// waitWatch tells which waits are worth a line in the log: once when they have lasted for
+// waitReported, and once when they are over. It is a state machine without clock and lock.
+type waitWatch struct{ reported map[waitID]Wait }
+
+type waitID struct {
+	kind WaitKind
+	what string
+}
+
+// look takes in what waits now.
+func (w *waitWatch) look(now time.Time, all []Waits) (begun, over []longWait) {
+	if w.reported == nil {
+		w.reported = make(map[waitID]Wait)
+	}
+	still := make(map[waitID]bool)
+	for _, waits := range all {
+		if waits.Kind != WaitKey && waits.Kind != WaitPayload {
+			continue // the others are as they should be, or logged by the confirmer
+		}
+		for _, wait := range waits.Longest {
+			id := waitID{waits.Kind, wait.What}
+			if now.Sub(wait.Since) < waitReported {
+				continue
+			}
+			still[id] = true
+			if _, known := w.reported[id]; !known {
+				w.reported[id] = wait
+				begun = append(begun, longWait{id, wait})
+			}
+		}
+	}
+	for id, wait := range w.reported {
+		if !still[id] {
+			delete(w.reported, id)
+			over = append(over, longWait{id, wait})
+		}
+	}
+	return begun, over
+}
+
+// longWait is a wait that is worth a line.
+type longWait struct {
+	waitID
+	wait Wait
+}
+
+// watchWaits logs what has waited for long, until ctx ends.
+func (s *Subscriber) watchWaits(ctx context.Context) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	var watch waitWatch
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := time.Now()
+		s.mu.Lock()
+		waits := s.waits(now)
+		s.mu.Unlock()
+		begun, over := watch.look(now, waits)
+		for _, w := range begun {
+			if w.kind == WaitPayload {
+				s.logger.Error("Payloads of a host wait: they cannot be downloaded", errWaits, w.fields(now))
+			} else {
+				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields(now))
+			}
+		}
+		for _, w := range over {
+			if w.kind == WaitPayload {
+				s.logger.Info("Payloads of the host no longer wait", w.fields(now))
+			} else {
+				s.logger.Info("Messages of the key no longer wait", w.fields(now))
+			}
+		}
+	}
+}
+
+// errWaits is what a long wait is logged with.
+var errWaits = errors.New("subscriber: nothing has happened for 10 s or more; others are not affected")
+
+func (w longWait) fields(now time.Time) watermill.LogFields {
+	return watermill.LogFields{
+		string(w.kind): limited(w.what), "count": w.wait.Count, "lasted": now.Sub(w.wait.Since).Round(time.Second),
+	}
+}

@@ -311,13 +311,13 @@ func TestRow34Network(t *testing.T) {
 		w := newWorld(t, worldConfig{protocol: http2, gateway: gatewaytest.Config{InlineLimit: 1000}})
 		// The server makes a GOAWAY of it: what is open continues, what is new needs a
 		// new connection.
-		away := w.gateway.Inject(gatewaytest.OpAny, gatewaytest.Fault{Header: http.Header{"Connection": {"close"}}, Times: 100})
+		away := w.gateway.Inject(gatewaytest.OpAny, gatewaytest.Fault{Header: http.Header{"Connection": {"close"}}, Times: messages / 20})
 		p := w.start()
 		w.sendSize(messages/10, 1500)
 		w.flow(messages*9/10, time.Second)
 		w.waitConfirmed()
 		w.judge(expectation{})
-		if s := p.sub.Stats(); away.Hits() < 100 || s.ConfirmFailures > 20 {
+		if s := p.sub.Stats(); away.Hits() < messages/20 || s.ConfirmFailures > 20 {
 			t.Errorf("%d connections were ended, and %d confirmations failed", away.Hits(), s.ConfirmFailures)
 		}
 	})

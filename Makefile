@@ -46,7 +46,7 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # The packages that take longest, which go test starts first: in alphabetical order, the last
 # of them would run alone. secretcheck prints what go test would, and fails when a line tells
 # a secret.
-LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats ./gateway ./internal/test/endtoend
+LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sinks/nats ./gateway ./internal/test/endtoend
 
 .PHONY: test
 test: ## Vet, then run every test with the race detector; no output may tell a secret

@@ -90,18 +90,20 @@ func (s *spoil) RoundTrip(r *http.Request) (*http.Response, error) {
 		return s.RoundTripper.RoundTrip(r)
 	}
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
+	if err := errors.Join(err, r.Body.Close()); err != nil {
 		return nil, err
 	}
-	var confirmations []struct {
-		Message string `json:"message_id"`
+	var request struct {
+		Confirmations []struct {
+			Message string `json:"message_id"`
+		} `json:"confirmations"`
 	}
-	if err := json.Unmarshal(body, &confirmations); err != nil || len(confirmations) == 0 {
+	if err := json.Unmarshal(body, &request); err != nil || len(request.Confirmations) == 0 {
 		return nil, errors.Join(err, errors.New("no confirmations"))
 	}
 	s.mu.Lock()
 	if s.of != fault {
-		s.of, s.message = fault, confirmations[0].Message
+		s.of, s.message = fault, request.Confirmations[0].Message
 	}
 	spoiled := s.w.hit(bytes.Contains(body, []byte(s.message)))
 	s.mu.Unlock()
@@ -111,6 +113,7 @@ func (s *spoil) RoundTrip(r *http.Request) (*http.Response, error) {
 			Body: io.NopCloser(strings.NewReader(`{"message":"spoiled"}`)),
 		}, nil
 	}
+	r = r.Clone(r.Context())
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return s.RoundTripper.RoundTrip(r)
 }

@@ -208,6 +208,8 @@ func TestRow10RedeliveredAfterConfirmation(t *testing.T) {
 		p := w.start()
 		w.send(messages)
 		w.waitConfirmed()
+		// What comes again while its confirmation is unanswered is not confirmed twice.
+		testkit.Eventually(w, "the service's answers arrived", func() bool { return p.sub.Stats().PendingConfirmations == 0 })
 		w.gateway.CutStreams()
 		testkit.Eventually(w, "everything came again", func() bool { return p.sub.Stats().Joined >= int64(messages) })
 		testkit.Eventually(w, "and was confirmed again", func() bool { return w.oracle.twice() == messages })

@@ -3,6 +3,8 @@ package archtest
 import (
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -237,4 +239,23 @@ func top(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestOracleIsIndependent keeps what judges the pipeline from sharing code with it.
+func TestOracleIsIndependent(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"oracle_test.go", "archive_test.go"} {
+		path := filepath.Join("..", "faulttest", name)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range file.Imports {
+			for _, judged := range []string{"router", "subscriber"} {
+				if strings.HasPrefix(strings.Trim(imp.Path.Value, `"`), module+"/"+judged) {
+					t.Errorf("%s imports %s, which it judges", path, imp.Path.Value)
+				}
+			}
+		}
+	}
 }

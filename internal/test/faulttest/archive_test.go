@@ -23,7 +23,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // record is a message as the reader found it.
@@ -42,9 +41,10 @@ type record struct {
 // newRecord makes a record of what is stored.
 func newRecord(topic string, data []byte, metadata map[string]string) record {
 	r := record{topic: topic, sum: sha256.Sum256(data), size: len(data), metadata: metadata}
-	switch metadata[subscriber.KeyQuarantineClass] {
-	case subscriber.QuarantineMalformed, subscriber.QuarantineTooLarge:
-		r.quarantined, r.notice = true, metadata[subscriber.KeyQuarantineBody] != ""
+	// The names are written out: the constants are the subscriber's, which is judged here.
+	switch metadata["x-router-poison-class"] {
+	case "malformed", "too large":
+		r.quarantined, r.notice = true, metadata["x-router-quarantine-body"] != ""
 		// It stands for the payload in the event, if that is still available.
 		var event struct{ Payload []byte }
 		if json.Unmarshal(data, &event) == nil && event.Payload != nil {
@@ -68,8 +68,8 @@ type identity struct{ endpoint, message string }
 
 // identities are those of all messages that the record holds.
 func (r record) identities() []identity {
-	if id, quarantined := r.metadata[subscriber.KeyQuarantineMessageIDs]; quarantined {
-		return []identity{{r.metadata[subscriber.KeyQuarantineEndpointID], id}}
+	if id, quarantined := r.metadata["x-router-quarantine-message-ids"]; quarantined {
+		return []identity{{r.metadata["x-router-quarantine-endpoint-id"], id}}
 	}
 	if r.quarantined {
 		return nil // nobody knows whose event that was

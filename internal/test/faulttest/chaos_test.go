@@ -3,12 +3,16 @@
 package faulttest
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +69,10 @@ type chaos struct {
 	poisoned int
 	active   []activeFault
 
+	// Partial faults hit the confirmations of one tenant, which a sender and a receiver
+	// of its own have.
+	sick, sickSender string
+
 	// The pipeline is in this process or in one of its own.
 	apart bool
 	order order
@@ -103,6 +111,10 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 	for range rng.IntN(3) {
 		c.receivers = append(c.receivers, c.gateway.AddEndpoint(gatewaytest.EndpointConfig{Receive: types, Subscribe: types}))
 	}
+	c.sick = c.gateway.AddTenant()
+	c.gateway.Authorize(c.gateway.Application(), c.sick)
+	c.sickSender = c.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: c.sick, Send: types}).ID
+	c.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: c.sick, Receive: types, Subscribe: types})
 	c.apart = os.Getenv("KILL") != "0" && rng.IntN(2) == 0
 	c.order = order{Ordered: rng.IntN(2) == 0, Chunk: chaosChunk}
 	if rng.IntN(2) == 0 {
@@ -185,21 +197,26 @@ func (c *chaos) runOutward(kind string) verdict {
 	return c.out.judgeOutward(-1)
 }
 
-// sendAny sends a message of any kind.
+// sendAny sends a message of any kind, one in six of them in the sick tenant.
 func (c *chaos) sendAny() {
+	req, receivers := gatewaytest.SendRequest{MessageType: messageType}, len(c.receivers)
+	if c.rng.IntN(6) == 0 {
+		req.From, receivers = c.sickSender, 1
+	}
 	switch c.rng.IntN(50) {
 	case 0:
-		c.sendPayload(fileType, c.bytes(3*chaosChunk))
+		req.MessageType, req.Payload = fileType, c.bytes(3*chaosChunk)
 	case 1:
-		c.sendPayload(fileType, c.bytes(200))
+		req.MessageType, req.Payload = fileType, c.bytes(200)
 	case 2, 3:
-		c.sendPayload(messageType, c.bytes(1500))
+		req.Payload = c.bytes(1500)
 	case 4:
-		c.sendPayload(messageType, append([]byte(brokenPayload), c.bytes(20)...))
-		c.poisoned += len(c.receivers)
+		req.Payload = append([]byte(brokenPayload), c.bytes(20)...)
+		c.poisoned += receivers
 	default:
-		c.send(1)
+		req.Payload = c.bytes(20)
 	}
+	c.sendRequest(req)
 }
 
 // strike begins a fault, until a few steps later.
@@ -284,7 +301,31 @@ func (c *chaos) faults() []fault {
 			inject("500 after acceptance", gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 500, AfterWork: true, Times: 20}),
 		)
 	}
+	// Partial faults: one tenant's confirmations, or some payloads, always the same ones.
+	part := func(name string, op gatewaytest.Operation, f gatewaytest.Fault) fault {
+		salt := c.rng.Uint32()
+		f.Match = func(r *http.Request) bool {
+			if op == gatewaytest.OpConfirm {
+				return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), c.sick)
+			}
+			hash := fnv.New32a()
+			_ = binary.Write(hash, binary.LittleEndian, salt)
+			_, _ = io.WriteString(hash, r.URL.Path)
+			return hash.Sum32()%4 == 0
+		}
+		return inject(name, op, f)
+	}
 	return append(common,
+		part("one tenant's confirmations 500", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 500}),
+		part("one tenant's confirmations 403", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 403}),
+		part("one tenant's confirmations 429", gatewaytest.OpConfirm, gatewaytest.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}}),
+		part("one tenant's confirmations hang", gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true}),
+		part("one tenant's confirmations' answers lost", gatewaytest.OpConfirm, gatewaytest.Fault{DropAnswer: true, Cut: style}),
+		part("some payloads gone", gatewaytest.OpPayload, gatewaytest.Fault{Status: 404}),
+		part("some payloads 500", gatewaytest.OpPayload, gatewaytest.Fault{Status: 500}),
+		part("some payloads hang", gatewaytest.OpPayload, gatewaytest.Fault{Hang: true}),
+		part("some payloads drip", gatewaytest.OpPayload, gatewaytest.Fault{BytesPerSecond: 1}),
+		part("some payloads in an unknown coding", gatewaytest.OpPayload, gatewaytest.Fault{Header: http.Header{"Content-Encoding": {"gzip"}}}),
 		once("streams cut", func() { c.gateway.CutStreams() }),
 		once("redelivery", func() { c.gateway.RedeliverUnconfirmed() }),
 		once("20 minutes pass", func() { c.gateway.Advance(20 * time.Minute) }),

@@ -16,7 +16,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // lookTimeout bounds how long the oracle tries to look into a broker that is
@@ -26,7 +25,8 @@ const lookTimeout = 60 * time.Second
 // newTopic is how old the reader's knowledge of topics may be.
 const newTopic = 30 * time.Millisecond
 
-// oracle judges the pipeline. It hears of every confirmation while it happens.
+// oracle judges the pipeline. It hears of every confirmation while it happens. It shares
+// no code with the router and the subscriber; TestOracleIsIndependent keeps it so.
 type oracle struct {
 	gateway *gatewaytest.Server
 	archive *archive
@@ -107,26 +107,19 @@ func (s *watchedSink) Publish(topic string, messages ...*message.Message) error 
 	return nil
 }
 
-// watchClient checks confirmations against that before they are sent.
-func (o *oracle) watchClient(c subscriber.Client) subscriber.Client {
-	return &watchedClient{Client: c, oracle: o}
-}
-
-type watchedClient struct {
-	subscriber.Client
-	oracle *oracle
-}
-
-func (c *watchedClient) ConfirmMessages(ctx context.Context, tenant string, confirmations []gateway.MessageConfirmation) error {
-	for _, confirmation := range confirmations {
-		c.oracle.mu.Lock()
-		acked := c.oracle.acked[identity{confirmation.EndpointID, confirmation.MessageID}]
-		c.oracle.mu.Unlock()
-		if !acked {
-			c.oracle.wrong("%s is being confirmed and was not acknowledged by the sink", confirmation.MessageID)
+// confirming checks a request against that before it is sent.
+func (o *oracle) confirming(confirmations []gateway.MessageConfirmation) {
+	o.mu.Lock()
+	acked := make([]bool, len(confirmations))
+	for i, confirmation := range confirmations {
+		acked[i] = o.acked[identity{confirmation.EndpointID, confirmation.MessageID}]
+	}
+	o.mu.Unlock()
+	for i, confirmation := range confirmations {
+		if !acked[i] {
+			o.wrong("%s is being confirmed and was not acknowledged by the sink", confirmation.MessageID)
 		}
 	}
-	return c.Client.ConfirmMessages(ctx, tenant, confirmations)
 }
 
 // expectation is what a row expects beyond what is expected always.

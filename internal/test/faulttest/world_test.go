@@ -23,6 +23,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 const (
@@ -277,11 +278,26 @@ func (w *world) flow(n int, d time.Duration) {
 func (w *world) parts(change ...func(*parts)) *parts {
 	p := newParts(w.gateway.ClientConfig(), w.broker.address())
 	p.Gateway.Logger = slog.New(slog.NewTextHandler(w.logs, nil))
-	p.Client, p.Sink = w.oracle.watchClient, w.oracle.watchSink
+	p.Client, p.Sink = w.watchClient, w.oracle.watchSink
 	for _, f := range change {
 		f(p)
 	}
 	return p
+}
+
+// watchClient shows the oracle what is going to be confirmed.
+func (w *world) watchClient(c subscriber.Client) subscriber.Client {
+	return &watchedClient{c, w.oracle}
+}
+
+type watchedClient struct {
+	subscriber.Client
+	oracle *oracle
+}
+
+func (c *watchedClient) ConfirmMessages(ctx context.Context, tenant string, confirmations []gateway.MessageConfirmation) error {
+	c.oracle.confirming(confirmations)
+	return c.Client.ConfirmMessages(ctx, tenant, confirmations)
 }
 
 // start starts a pipeline. It ends with the test, if not before.

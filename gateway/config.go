@@ -117,29 +117,28 @@ type Config struct {
 	// Scopes are requested in the token request. Default none: the
 	// specification's scope list is empty.
 	Scopes []string `yaml:"scopes"`
-	// AuthStyle is how the client credentials are sent in the token request: as HTTP Basic
-	// authentication, or as form parameters. Default [AuthStyleBasic].
+	// AuthStyle is how the client credentials are sent: as HTTP Basic authentication, or as
+	// form parameters. Default [AuthStyleBasic].
 	AuthStyle AuthStyle `yaml:"auth_style" enum:"basic,params"`
 
-	// ServiceName is the name of the service as it appears in header names
-	// (x-NAME-tenant-id). Default [DefaultServiceName].
+	// ServiceName is the service's name in header names (x-NAME-tenant-id). Default
+	// [DefaultServiceName].
 	ServiceName string `yaml:"service_name"`
 	// EventTypesEncoding is how the types of GET /events are encoded: types=A&types=B, or
 	// types=A,B. Default [EventTypesRepeated].
 	EventTypesEncoding EventTypesEncoding `yaml:"event_types_encoding" enum:"repeated,comma"`
 
-	// StreamIdleTimeout ends an event stream when a read has waited this
-	// long for a byte, including the response head; time spent by the reader
-	// itself does not count.
-	// Default [DefaultStreamIdleTimeout], off with [NoIdleTimeout].
+	// StreamIdleTimeout ends an event stream when a read has waited this long for a byte, also
+	// of the response head. Time spent by the reader itself does not count. Default
+	// [DefaultStreamIdleTimeout], off with [NoIdleTimeout].
 	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
-	// StreamConnectTimeout bounds the time until the request for a stream has been
-	// written; the response head may arrive as late as the first event. With a
-	// RoundTripper that does not report to package net/http/httptrace, it bounds the time
-	// to the response head. Default [DefaultStreamConnectTimeout], off with [NoTimeout].
+	// StreamConnectTimeout bounds the time until the request for a stream has been written.
+	// The response head may arrive as late as the first event. With a RoundTripper that does
+	// not report to package net/http/httptrace, it bounds the time to the response head.
+	// Default [DefaultStreamConnectTimeout], off with [NoTimeout].
 	StreamConnectTimeout time.Duration `yaml:"stream_connect_timeout" off:"true"`
-	// MaxEventSize is the largest event, in bytes, that a stream delivers;
-	// larger events are skipped and reported. Default [DefaultMaxEventSize].
+	// MaxEventSize is the largest event, in bytes; larger ones are skipped and reported.
+	// Default [DefaultMaxEventSize].
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
 
 	// MaxPayloadSize is the largest payload in bytes, checked before sending
@@ -169,9 +168,8 @@ type Config struct {
 	// RateLimit tunes the limiter that reacts to status 429.
 	RateLimit RateLimitConfig `yaml:"rate_limit"`
 
-	// PayloadIdleTimeout interrupts a payload download when a read has waited this
-	// long for a byte; the download is then resumed. Default [DefaultPayloadIdleTimeout],
-	// off with [NoIdleTimeout].
+	// PayloadIdleTimeout interrupts and resumes a payload download when a read has waited this
+	// long for a byte. Default [DefaultPayloadIdleTimeout], off with [NoIdleTimeout].
 	PayloadIdleTimeout time.Duration `yaml:"payload_idle_timeout" off:"true"`
 	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
 	// [DefaultMaxPayloadRedirects], none with [NoPayloadRedirects].

@@ -21,12 +21,11 @@ type RateLimitConfig struct {
 	// Growth is the growth of the rate per second without a 429. Default 0.05,
 	// which is 5 %.
 	Growth float64 `yaml:"growth"`
-	// RecoverFactor is the multiple of the rate that was too high at which the limit is
-	// lifted. Default 4; it must be at least 1.
+	// RecoverFactor lifts the limit at this multiple of the rate that was too high. Default 4;
+	// it must be at least 1.
 	RecoverFactor float64 `yaml:"recover_factor"`
-	// Pause is the pause of the whole client after a 429, with jitter, doubling
-	// with each consecutive 429, up to 32 times. A longer Retry-After takes
-	// precedence. Default 1 s.
+	// Pause is the pause of the whole client after a 429. It has jitter and doubles with each
+	// consecutive 429, up to 32 times. A longer Retry-After takes precedence. Default 1 s.
 	Pause time.Duration `yaml:"pause"`
 }
 

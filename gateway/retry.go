@@ -26,8 +26,8 @@ type RetryConfig struct {
 	// Default 5; 1 disables retries; [UnlimitedAttempts] retries until the context ends.
 	// The single retry after a 401 is not counted.
 	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the first wait; it doubles with every attempt up to
-	// MaxBackoff, and each wait is chosen at random from its upper half. Default 500 ms.
+	// InitialBackoff is the first wait; it doubles with every attempt up to MaxBackoff. Each
+	// wait is chosen at random from its upper half. Default 500 ms.
 	InitialBackoff time.Duration `yaml:"initial_backoff"`
 	// MaxBackoff is the longest wait. Default 30 s.
 	MaxBackoff time.Duration `yaml:"max_backoff"`

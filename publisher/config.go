@@ -76,12 +76,12 @@ type Config struct {
 	// it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be in flight at a time, across all calls of
-	// Publish. Default 16.
+	// MaxRequests is how many messages may be in flight, across all calls of Publish. Default
+	// 16.
 	MaxRequests int `yaml:"max_requests"`
 
-	// PartialDelivery says whether a message that did not reach all of its recipients is a
-	// failure or sent. Default [PartialDeliveryIsError].
+	// PartialDelivery is whether a message that did not reach all recipients counts as a
+	// failure or as sent. Default [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
 	// OnPartialDelivery is called for each partial delivery, before Publish returns, in
 	// either mode, with the error made from the service's response. It is called from the

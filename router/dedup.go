@@ -48,11 +48,10 @@ type DedupSettings struct {
 	// TTL is how long a handled message is remembered. 0 means
 	// [DefaultDedupTTL]; negative is an error.
 	TTL time.Duration `yaml:"ttl"`
-	// Lease is how long a reservation stands whose holder never comes back, unless the
-	// Store notices earlier that its process is gone, as all of this module do.
-	// It has to be longer than one attempt of the handler: when it ends early, a
-	// copy that arrives meanwhile is handled too. 0 means [DefaultDedupLease];
-	// negative is an error.
+	// Lease is how long a reservation stands whose holder never comes back. All stores of this
+	// module notice earlier that its process is gone. It has to be longer than one attempt of
+	// the handler: when it ends early, a copy that arrives meanwhile is handled too. 0 means
+	// [DefaultDedupLease]; negative is an error.
 	Lease time.Duration `yaml:"lease"`
 	// StoreTimeout bounds Commit and Release, which go on when the message's
 	// context has ended. 0 means [DefaultStoreTimeout]; negative is an error.

@@ -14,10 +14,9 @@ const DefaultMemoryStoreEntries = 1 << 18
 
 // MemoryStoreConfig configures [NewMemoryStore]. The zero value is ready for use.
 type MemoryStoreConfig struct {
-	// MaxEntries is how many committed keys are remembered at most; the oldest
-	// one is forgotten first. Reservations do not count: they are bounded by the
-	// messages in flight. 0 means [DefaultMemoryStoreEntries]; negative is an
-	// error.
+	// MaxEntries is how many handled messages are remembered; the oldest is forgotten first.
+	// Reservations do not count: they are bounded by the messages in flight. 0 means
+	// [DefaultMemoryStoreEntries]; negative is an error.
 	MaxEntries int `yaml:"max_entries"`
 }
 

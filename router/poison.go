@@ -80,15 +80,13 @@ type PoisonConfig struct {
 	Publisher message.Publisher `yaml:"-"`
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
 	Topic string `yaml:"topic"`
-	// Timeout bounds one publish, and storing a payload in the ClaimCheck,
-	// which gets an extra second per MiB. Both continue when the message's
-	// context has ended, so that a shutdown does not lose the verdict. 0 means
-	// [DefaultPoisonTimeout]; negative is an error.
+	// Timeout bounds storing one message, and its payload in the ClaimCheck, with an extra
+	// second per MiB. Both continue when the message's context has ended, so that a shutdown
+	// does not lose the verdict. 0 means [DefaultPoisonTimeout]; negative is an error.
 	Timeout time.Duration `yaml:"timeout"`
-	// FailingAfter is how many consecutive messages of a route have to be poisoned until
-	// the state of the route is failing ([StateFailing]): by then
-	// the messages are not the problem. It is for the Router. 0 means
-	// [DefaultFailingAfter]; negative is an error.
+	// FailingAfter is how many consecutive messages of a route have to be poisoned until its
+	// state is failing ([StateFailing]). It is for the Router. 0 means [DefaultFailingAfter];
+	// negative is an error.
 	FailingAfter int `yaml:"failing_after"`
 	// ClaimCheck stores the payloads of messages that are too large for the
 	// Publisher, which is known only if the Publisher is a [sinks.Sink]. Nil means

@@ -52,9 +52,8 @@ const (
 
 // Owner is who handles messages. The zero value is an unknown one.
 type Owner struct {
-	// Instance is the same for a process and for the one that replaces it, which takes
-	// over at once what the process before it has left reserved in a store that several
-	// share. Processes that run at the same time need different ones, or none. The program
+	// Instance names a process and the one that replaces it, which takes over its reservations
+	// at once. Processes that run at the same time need different ones, or none. The program
 	// agrimill takes the host name and admin.address if it is left out, and none for - or if
 	// admin.address is off.
 	Instance string `yaml:"instance"`

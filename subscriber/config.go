@@ -56,24 +56,23 @@ type Config struct {
 	// EventTypes limits what the service streams. Empty means all types.
 	EventTypes []gateway.EventType `yaml:"event_types"`
 
-	// Files lists the message types that the application handles as files: a
-	// MESSAGE_RECEIVED of such a type is held back until the FILE_RECEIVED that
-	// lists it arrives, and then only the file is delivered. Other types are
-	// delivered as they arrive: every chunk as a message of its own, and the file
-	// as well.
+	// Files lists the message types that arrive as whole files. Messages of such a type are
+	// held back until the FILE_RECEIVED that lists them, and only the file is delivered. Other
+	// types are delivered as they arrive: every chunk as a message of its own, and the file as
+	// well.
 	Files []string `yaml:"files"`
 	// FileHold is how long a message of a type in Files waits for its file
 	// before it is delivered on its own. Default 1 minute; [NoFileHold] (or any
 	// negative value) disables the hold.
 	FileHold time.Duration `yaml:"file_hold" off:"true"`
-	// WholeFileHold is the shorter wait for a message that is probably not a
-	// chunk: its payload is embedded and smaller than ChunkSize, and no other held
-	// message has its context ID. Default 2 seconds; it never exceeds FileHold.
+	// WholeFileHold is the shorter wait for a message that is probably no chunk. Its payload
+	// is embedded and smaller than ChunkSize, and no other held message has its context ID.
+	// Default 2 seconds; it never exceeds FileHold.
 	WholeFileHold time.Duration `yaml:"whole_file_hold"`
-	// ChunkSize is the size, in bytes, from which a payload may be a chunk of a
-	// larger one. The confirmation of what may be a chunk, because of its size or
-	// because other messages have its context ID, waits up to 10 seconds for the
-	// file, if any subscription accepts that. Default 1 MiB.
+	// ChunkSize is the size, in bytes, from which a payload may be a chunk. The confirmation
+	// of what may be a chunk, because of its size or because other messages have its context
+	// ID, waits up to 10 seconds for the file, if any subscription accepts that. Default 1
+	// MiB.
 	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
 	// MaxHeld bounds the messages that are held back for their files. Beyond it,
 	// payloads are not kept, and beyond ten times as many not even the identity; the
@@ -82,20 +81,18 @@ type Config struct {
 	// Default 10,000.
 	MaxHeld int `yaml:"max_held"`
 
-	// MaxInFlight is the number of events that may be open (received, but not yet
-	// acked by every subscription) before the stream is no longer read. As many
-	// more may wait to be redelivered after a nack. Keys (see OrderKey) of which nothing was acked
-	// for a second get half of it at most, when others need room: above that, their
-	// messages are left with the service, and requested again once what they kept is
-	// acked. Default 1,000.
+	// MaxInFlight is how many events may be open (not yet acked by every subscription) before
+	// the stream is no longer read. As many more may wait to be redelivered after a nack. Keys
+	// (see OrderKey) of which nothing was acked for a second get half of it at most, when
+	// others need room: above that, their messages are left with the service, and requested
+	// again once what they kept is acked. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of open events: payloads, and all of the events
-	// that are not data. The same holds for what was nacked. Default 64 MiB.
-	// A larger payload is still delivered once it is the oldest.
+	// MaxInFlightBytes bounds the bytes of open events. The same holds for what was nacked.
+	// Default 64 MiB. A larger payload is still delivered once it is the oldest.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
-	// Order is whether messages of one key (see OrderKey) are delivered in order, or
-	// every message as soon as there is room for it. Default [OrderByKey].
+	// Order is whether messages of one key (the receiving endpoint, unless there is an
+	// OrderKey) are delivered in order. Default [OrderByKey].
 	Order Order `yaml:"order" enum:"endpoint,none"`
 	// OrderKey returns the key for [OrderByKey]. The default is the receiving
 	// endpoint for data, and one common key for all other events. It must be
@@ -108,19 +105,18 @@ type Config struct {
 	// Reconnect is the backoff between attempts to open the stream.
 	// Default 250 ms, doubling up to 30 s.
 	Reconnect Backoff `yaml:"reconnect"`
-	// StreamRefusedFor is how long the service must answer every request for the
-	// stream with 400 or 403 before the refusal is final and all subscriptions end;
-	// see [Subscriber.Err]. Until then, and with any other answer, it is treated as
-	// an outage, because an intermediary may have answered, such as an ingress during
-	// a deployment. Default 5 minutes; [NeverRefused] always treats it as an outage.
+	// StreamRefusedFor is how long every request for the stream must be answered with 400 or
+	// 403 before all subscriptions end; see [Subscriber.Err]. Until then, and with any other
+	// answer, it is treated as an outage, because an intermediary may have answered, such as
+	// an ingress during a deployment. Default 5 minutes; [NeverRefused] always treats it as an
+	// outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.
 	Confirm ConfirmConfig `yaml:"confirm"`
 
-	// RecentConfirmed is how many confirmed messages are remembered. When one is
-	// redelivered, it is confirmed again instead of being delivered again. Default
-	// 65,536, about 10 MB when full.
+	// RecentConfirmed is how many confirmed messages are remembered. A redelivered one is only
+	// confirmed again. Default 65,536, about 10 MB when full.
 	RecentConfirmed int `yaml:"recent_confirmed"`
 	// RecentFor is how long a confirmed message is remembered. Default 10 minutes.
 	RecentFor time.Duration `yaml:"recent_for"`
@@ -170,7 +166,7 @@ type ConfirmConfig struct {
 	// MaxAge is how long an ack waits for others to join its batch. Default
 	// 100 ms.
 	MaxAge time.Duration `yaml:"max_age"`
-	// MaxRequests is how many requests may be under way at a time: one for each tenant, a
+	// MaxRequests is how many requests may be under way. Each tenant has one at a time, and a
 	// second one while the first is late. Tenants that fail share half as many of their own,
 	// and requests that are late do not count. Default 64.
 	MaxRequests int `yaml:"max_requests"`
@@ -179,11 +175,11 @@ type ConfirmConfig struct {
 	// of it at most: above that, their messages are left with the service and requested
 	// again when their confirmations succeed. Default 10,000.
 	MaxBacklog int `yaml:"max_backlog"`
-	// Retry bounds the backoff of confirmations that failed, and of a tenant whose
-	// confirmations fail. Default 500 ms doubling up to 3 s.
+	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
+	// fail. Default 500 ms doubling up to 3 s.
 	Retry Backoff `yaml:"retry"`
-	// RefusedFor is how long the service has to refuse a confirmation with 403 or 404
-	// before it is dropped; see Hooks.ConfirmationRejected. Default 5 minutes.
+	// RefusedFor is how long a confirmation has to be refused with 403 or 404 before it is
+	// dropped; see [Hooks.ConfirmationRejected]. Default 5 minutes.
 	RefusedFor time.Duration `yaml:"refused_for"`
 }
 

@@ -52,13 +52,13 @@ func (m *PayloadMode) UnmarshalText(text []byte) error { return enum.Parse(m, te
 
 // PayloadConfig configures how remote payloads, those not embedded in their event, are fetched.
 type PayloadConfig struct {
-	// Mode determines how payloads that are not embedded in their event are handled:
-	// downloaded into the message, streamed into the claim check if they are large, or
-	// left for the handler to open. Default [PayloadInline].
+	// Mode is where payloads go that are not embedded in their event: into the message, into
+	// the claim check if they are large, or nowhere until the handler opens them. Default
+	// [PayloadInline].
 	Mode PayloadMode `yaml:"payload" enum:"inline,claim_check,lazy"`
-	// MaxInline is the largest remote payload, in bytes, that is downloaded into
-	// a message. A larger one is reported and stays unconfirmed. Default 256 MiB,
-	// the maximum of the service; Config.MaxInFlightBytes still bounds the sum.
+	// MaxInline is the largest payload, in bytes, that is downloaded into a message. A larger
+	// one stays unconfirmed and is reported. Default 256 MiB, the maximum of the service;
+	// Config.MaxInFlightBytes still bounds the sum.
 	MaxInline int64 `yaml:"max_inline" unit:"bytes"`
 	// ClaimCheck stores large payloads; required by [PayloadClaimCheck].
 	ClaimCheck gateway.ClaimCheck `yaml:"-"`
@@ -72,9 +72,9 @@ type PayloadConfig struct {
 	// Retry is the backoff between attempts to download a payload. Default
 	// 250 ms, doubling up to 4 s.
 	Retry Backoff `yaml:"download_retry"`
-	// RefreshEvery is how often the stream is reconnected at most to get fresh URIs of
-	// payloads that have expired: the first time at once. A message whose third fresh URI has
-	// expired as well is set aside. Default 5 minutes.
+	// RefreshEvery is how often at most the stream is reconnected for fresh URIs of expired
+	// payloads. The first time is at once. A message whose third fresh URI has expired as well
+	// is set aside. Default 5 minutes.
 	RefreshEvery time.Duration `yaml:"refresh_every"`
 }
 

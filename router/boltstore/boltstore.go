@@ -49,9 +49,9 @@ type Config struct {
 	// Path is the file. It is created if missing, readable only by its owner; its directory
 	// must exist. Required.
 	Path string `yaml:"path" required:"true" file:"true"`
-	// MaxEntries is the maximum number of handled messages that are remembered; beyond it,
-	// those closest to expiry are forgotten first. The file grows to about 200 bytes per
-	// entry and does not shrink. 0 means [DefaultMaxEntries]; negative is an error.
+	// MaxEntries is how many handled messages are remembered; the closest to expiry are
+	// forgotten first. The file grows to about 200 bytes per entry and does not shrink. 0
+	// means [DefaultMaxEntries]; negative is an error.
 	MaxEntries int `yaml:"max_entries"`
 	// OpenTimeout is how long New waits for another process to close the file.
 	// 0 means [DefaultOpenTimeout]; negative is an error.

@@ -35,20 +35,21 @@ type FilterConfig struct {
 	Field []string `yaml:"field"`
 	// Farm lists IDs or designators of farms.
 	Farm []string `yaml:"farm"`
-	// Customer lists IDs or names of customers: the last name, or first and last name.
+	// Customer lists IDs or names of customers (last name, or first and last name).
 	Customer []string `yaml:"customer"`
-	// DDI lists data dictionary identifiers, up to four hexadecimal digits each, of which
-	// a log, a total, a prescription or a product allocation has a value.
+	// DDI lists data dictionary identifiers (up to four hexadecimal digits) of which there is
+	// a value. It may be in a log, a total, a prescription or a product allocation.
 	DDI []string `yaml:"ddi"`
-	// From is the beginning of a time span in which a record, or the time of a task, must be, e.g.
-	// 2026-05-04T00:00:00Z. Without an offset it is compared with the local time of the machine, which is all that
-	// a binary log may have; with one, such a local time counts as UTC. Empty means since ever.
+	// From is the beginning of the time span of a record or task, e.g. 2026-05-04T00:00:00Z.
+	// Without an offset it is compared with the local time of the machine, which is all that a
+	// binary log may have; with one, such a local time counts as UTC. Empty means no
+	// beginning.
 	From string `yaml:"from"`
-	// To is the end of the span, and no part of it. Empty means for ever.
+	// To is the end of the span, exclusive. Empty means no end.
 	To string `yaml:"to"`
-	// Box is the part of the Earth where a record, a field or a grid must be.
+	// Box is where a record, a field or a grid must be.
 	Box *Box `yaml:"box"`
-	// Unreadable says what becomes of a payload that cannot be read, or not far enough to decide:
+	// Unreadable is what a payload counts as that cannot be read far enough to decide:
 	// no_match or match. Such a message is never poisoned for that.
 	Unreadable string `yaml:"unreadable" enum:"no_match,match"`
 
@@ -58,13 +59,13 @@ type FilterConfig struct {
 // Box is a part of the Earth, in degrees of WGS 84. Where West is greater than East, it goes
 // across the 180th meridian.
 type Box struct {
-	// South is the latitude of its southern edge.
+	// South is the latitude of this edge.
 	South float64 `yaml:"south" required:"true"`
-	// West is the longitude of its western edge.
+	// West is the longitude of this edge.
 	West float64 `yaml:"west" required:"true"`
-	// North is the latitude of its northern edge.
+	// North is the latitude of this edge.
 	North float64 `yaml:"north" required:"true"`
-	// East is the longitude of its eastern edge.
+	// East is the longitude of this edge.
 	East float64 `yaml:"east" required:"true"`
 }
 

@@ -42,8 +42,8 @@ const (
 
 // ReadConfig limits what reading a payload may cost.
 type ReadConfig struct {
-	// MaxBytes is the largest payload that is read. It is read into memory, if it is not in
-	// the message. 0 means [DefaultMaxBytes]; negative is an error.
+	// MaxBytes is the largest payload that is read, into memory. 0 means [DefaultMaxBytes];
+	// negative is an error.
 	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// MaxTime is how long reading what is in a payload may take. 0 means
 	// [DefaultMaxTime]; negative is an error.

@@ -59,7 +59,7 @@ type RecordsConfig struct {
 	// BatchBytes is the size at which a message ends; its last record may exceed it. 0 means
 	// [DefaultBatchBytes]; negative is an error.
 	BatchBytes int64 `yaml:"batch_bytes" unit:"bytes"`
-	// MaxOutput is how many bytes the messages made of one payload may have together: they are in
+	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them. A payload that would make more passes as it is. 0 means
 	// [DefaultMaxOutput]; negative is an error.
 	MaxOutput int64 `yaml:"max_output" unit:"bytes"`

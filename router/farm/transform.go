@@ -11,7 +11,7 @@ import (
 type TransformConfig struct {
 	// Records makes messages of JSON lines of the logs, e.g. records: {}.
 	Records *RecordsConfig `yaml:"records"`
-	// Summary makes one message of JSON that says what is in the data, e.g. summary: {}.
+	// Summary makes one message of JSON that sums up the data, e.g. summary: {}.
 	Summary *ReadConfig `yaml:"summary"`
 }
 

@@ -73,15 +73,14 @@ type Config struct {
 	// Bucket holds the objects. Required. It is not closed.
 	Bucket *blob.Bucket `yaml:"-"`
 
-	// Path is the template of the key of a payload, in the language of
-	// sinks.ParseTopicTemplate, whose variables it has and three more: {topic},
-	// the topic with '/' for '.'; {id}, derived from sinks.KeyDedupID, or else
-	// unique and ascending; {date}, the day of writing in UTC as 2006-01-02 (with
-	// it a copy on another day is not recognised). It has to contain {topic} and
-	// {id}. Default [DefaultPath].
+	// Path is the template of the key of a payload, with the variables of
+	// sinks.ParseTopicTemplate and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
+	// is derived from sinks.KeyDedupID, or else unique and ascending; the date is the day of
+	// writing in UTC as 2006-01-02 (with it a copy on another day is not recognized). It has
+	// to contain {topic} and {id}. Default [DefaultPath].
 	//
-	// Values are escaped to one path element each: `../x` becomes `%2E%2E%2Fx`.
-	// What is longer than 200 bytes then is cut and ends with a digest.
+	// Values are escaped to one path element each: `../x` becomes `%2E%2E%2Fx`. What is longer
+	// than 200 bytes then is cut and ends with a digest.
 	Path string `yaml:"path"`
 
 	// ClaimCheck opens payloads that messages refer to (gateway.KeyPayloadReference).
@@ -89,12 +88,12 @@ type Config struct {
 	// whose payload cannot be opened without it fails with sinks.ErrRejected.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxMessageSize is the largest message in bytes, metadata included, payloads
-	// that are not in the message aside. Default, and 0: no limit.
+	// MaxMessageSize is the largest message in bytes, with its metadata, without payloads
+	// elsewhere. Default, and 0: no limit.
 	MaxMessageSize int64 `yaml:"max_message_size" unit:"bytes"`
 
-	// Durability is what the bucket promises of what is stored; it appears in Describe.
-	// Default: synced for buckets of files, else unknown.
+	// Durability is what the bucket promises. It appears in Describe. Default: synced for
+	// buckets of files, else unknown.
 	Durability sinks.Durability `yaml:"durability" enum:"unknown,memory,disk,synced,replicated"`
 	// DurabilityNote explains Durability.
 	DurabilityNote string `yaml:"-"`

@@ -29,8 +29,7 @@ type Config struct {
 	// the URL says otherwise: temporary files are made in the bucket, which may
 	// be on another disk than others, and a payload is one file.
 	URL string `yaml:"url"`
-	// Prefix begins the name of every object, e.g. "payloads/". It follows the
-	// rules for keys, and may end with a slash. Default: none.
+	// Prefix begins the name of every object, e.g. "payloads/". Default: none.
 	Prefix string `yaml:"prefix"`
 }
 

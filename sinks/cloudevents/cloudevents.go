@@ -49,10 +49,9 @@ var ErrConfig = errors.New("cloudevents: invalid configuration")
 
 // Config configures a [Mapping]. The zero value is ready for use.
 type Config struct {
-	// Source is the template of the source, a URI reference, see
-	// [sinks.ParseTopicTemplate]; values are escaped as path segments. A message
-	// that lacks one of its values, when the template names no stand-in for it,
-	// gets [DefaultSource]. Empty means [DefaultSource].
+	// Source is the template of the source, a URI reference, see [sinks.ParseTopicTemplate].
+	// Values are escaped as path segments. A message that lacks one of its values, when the
+	// template names no stand-in for it, gets [DefaultSource]. Empty means [DefaultSource].
 	Source string `yaml:"source"`
 	// TypePrefix comes before the type, e.g. "com.example.". Empty means none.
 	TypePrefix string `yaml:"type_prefix"`

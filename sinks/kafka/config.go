@@ -93,13 +93,12 @@ type Config struct {
 	TLS *tls.Config `yaml:"-"`
 	// SASL authenticates. Default: not at all.
 	SASL SASL `yaml:"sasl"`
-	// Version is the newest version of Kafka whose requests are used; brokers
-	// that are older are recognised. Default 2.8.
+	// Version is the newest version of Kafka whose requests are used; older brokers are
+	// recognized. Default 2.8.
 	Version sarama.KafkaVersion `yaml:"version"`
 
-	// TopicPrefix comes before each topic: a message of topic T goes to the
-	// Kafka topic TopicPrefix.T. Default [DefaultTopicPrefix]; [NoTopicPrefix]
-	// for none.
+	// TopicPrefix comes before each topic, with a dot. Default [DefaultTopicPrefix];
+	// [NoTopicPrefix] for none.
 	TopicPrefix string `yaml:"topic_prefix"`
 	// Provision says what happens to a topic that does not exist. Default
 	// ProvisionCreate.
@@ -111,7 +110,7 @@ type Config struct {
 	// the brokers are configured for (default.replication.factor).
 	ReplicationFactor int16 `yaml:"replication_factor"`
 	// TopicConfig are further settings of topics that the sink creates, e.g.
-	// min.insync.replicas or retention.ms. The map is not kept.
+	// min.insync.replicas or retention.ms.
 	TopicConfig map[string]string `yaml:"topic_config"`
 
 	// PartitionKey gives the key of a message. Messages with the same key go to
@@ -132,9 +131,8 @@ type Config struct {
 	// Marshaler makes the records; it is given the Kafka topic. Default
 	// [Marshaler], the only one that promises to keep any metadata.
 	Marshaler wmkafka.Marshaler `yaml:"-"`
-	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
-	// attributes as headers ce_…; see [Marshaler]. Not together with Marshaler.
-	// Nil means no.
+	// CloudEvents makes every message a CloudEvent 1.0, with the attributes as headers ce_…;
+	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
 	// ConnectTimeout bounds connecting in New, and the look-up or creation of
@@ -149,8 +147,8 @@ type Config struct {
 	// MaxPending is how many messages may wait for their acknowledgement; further calls
 	// of Publish wait. Default [DefaultMaxPending].
 	MaxPending int `yaml:"max_pending"`
-	// MaxPendingBytes is how many bytes of them may wait; a larger message waits until it
-	// is the only one. Default [DefaultMaxPendingBytes].
+	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone. Default
+	// [DefaultMaxPendingBytes].
 	MaxPendingBytes int64 `yaml:"max_pending_bytes" unit:"bytes"`
 
 	// Configure changes the configuration of the Kafka client, e.g. to set

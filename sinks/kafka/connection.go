@@ -23,8 +23,8 @@ type Connection struct {
 	TLS *tls.Config `yaml:"-"`
 	// SASL authenticates. Default: not at all.
 	SASL SASL `yaml:"sasl"`
-	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; brokers
-	// that are older are recognized. Default 2.8.
+	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers
+	// are recognized. Default 2.8.
 	Version sarama.KafkaVersion `yaml:"version"`
 	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`

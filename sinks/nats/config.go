@@ -80,17 +80,16 @@ type Config struct {
 	// Default [DefaultName] for the connection, "nats" for the sink.
 	Name string `yaml:"-"`
 
-	// User authenticates the connection, together with Password. Of User, Token,
-	// CredentialsFile and NKeySeedFile at most one may be set.
+	// User authenticates, with Password. At most one of User, Token, CredentialsFile and
+	// NKeySeedFile may be set.
 	User string `yaml:"user"`
 	// Password is that of User.
 	Password gateway.Secret `yaml:"password"`
-	// Token authenticates the connection.
+	// Token authenticates.
 	Token gateway.Secret `yaml:"token"`
-	// CredentialsFile holds a JWT with its NKey seed. It is read again at every
-	// reconnect.
+	// CredentialsFile holds a JWT with its NKey seed, read at every connect.
 	CredentialsFile string `yaml:"credentials_file" file:"true"`
-	// NKeySeedFile holds an NKey seed. It is read again at every reconnect.
+	// NKeySeedFile holds an NKey seed, read at every connect.
 	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
 	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
 	TLS *tls.Config `yaml:"-"`
@@ -98,17 +97,16 @@ type Config struct {
 	// proxy. They are applied last and may replace the sink's own, handlers
 	// included.
 	Options []natsgo.Option `yaml:"-"`
-	// ConnectTimeout bounds connecting and the provisioning of the stream in
-	// New, each. Default [DefaultConnectTimeout].
+	// ConnectTimeout bounds connecting and creating the stream, each, in New. Default
+	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 
-	// Stream is the name of the stream. Default [DefaultStream].
+	// Stream is the stream's name. Default [DefaultStream].
 	Stream string `yaml:"stream"`
-	// SubjectPrefix comes before each topic: a message of topic T has the
-	// subject SubjectPrefix.T, and the stream has the subject SubjectPrefix.>.
-	// Default [DefaultSubjectPrefix].
+	// SubjectPrefix comes before each topic, with a dot. The stream has the subject
+	// SubjectPrefix.>. Default [DefaultSubjectPrefix].
 	SubjectPrefix string `yaml:"subject_prefix"`
-	// Provision says what New does about the stream. Default ProvisionCreate.
+	// Provision is what happens to a missing or different stream. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,update,none"`
 
 	// Storage of the stream. Default file.
@@ -131,30 +129,27 @@ type Config struct {
 	// MaxMessages is how many messages the stream may hold. Default, and 0: no
 	// limit.
 	MaxMessages int64 `yaml:"max_messages"`
-	// DiscardOld makes a full stream delete its oldest messages, acknowledged or
-	// not: together with MaxBytes or MaxMessages, Describe says
-	// sinks.DurabilityNone. Default: a full stream refuses new ones, which is
-	// sinks.ErrUnavailable until there is room.
+	// DiscardOld makes a full stream delete its oldest messages. With MaxBytes or MaxMessages,
+	// Describe then says sinks.DurabilityNone. Default: a full stream refuses new ones, which
+	// is sinks.ErrUnavailable until there is room.
 	DiscardOld bool `yaml:"discard_old"`
 	// MaxMessageSize is the largest message the stream takes in bytes, headers
 	// included. Default, and 0: what the server takes (max_payload).
 	MaxMessageSize int32 `yaml:"max_message_size" unit:"bytes"`
-	// DedupWindow is how long the stream remembers IDs to recognise a repeated
-	// message. It costs server memory per message in the window. Default
-	// [DefaultDedupWindow], or MaxAge when that is shorter.
+	// DedupWindow is how long the stream recognizes a repeated message. It costs server
+	// memory. Default [DefaultDedupWindow], or MaxAge when that is shorter.
 	DedupWindow time.Duration `yaml:"dedup_window"`
 
 	// Marshaler makes the NATS messages; it is given the subject as topic.
 	// Default [Marshaler], the only one that promises to keep any metadata and
 	// that sets Nats-Msg-Id.
 	Marshaler wmnats.Marshaler `yaml:"-"`
-	// CloudEvents makes every message a CloudEvent 1.0 in binary mode, with the
-	// attributes as headers ce-…; see [Marshaler]. Not together with Marshaler.
-	// Nil means no.
+	// CloudEvents makes every message a CloudEvent 1.0, with the attributes as headers ce-…;
+	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// PublishTimeout bounds the wait for the acknowledgement of one message,
-	// and each write to the network. Default [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network.
+	// Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].

@@ -19,17 +19,16 @@ type Connection struct {
 	// URL is the address of the server, or several separated by commas. User and
 	// password in it have to be percent-encoded. Default nats://127.0.0.1:4222.
 	URL string `yaml:"url" address:"true"`
-	// User authenticates the connection, together with Password. Of User, Token,
-	// CredentialsFile and NKeySeedFile at most one may be set.
+	// User authenticates, with Password. At most one of User, Token, CredentialsFile and
+	// NKeySeedFile may be set.
 	User string `yaml:"user"`
 	// Password is that of User.
 	Password gateway.Secret `yaml:"password"`
-	// Token authenticates the connection.
+	// Token authenticates.
 	Token gateway.Secret `yaml:"token"`
-	// CredentialsFile holds a JWT with its NKey seed. It is read again at every
-	// reconnect.
+	// CredentialsFile holds a JWT with its NKey seed, read at every connect.
 	CredentialsFile string `yaml:"credentials_file" file:"true"`
-	// NKeySeedFile holds an NKey seed. It is read again at every reconnect.
+	// NKeySeedFile holds an NKey seed, read at every connect.
 	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
 	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
 	TLS *tls.Config `yaml:"-"`

@@ -42,8 +42,8 @@ type Config struct {
 	kafka.Connection `yaml:",inline"`
 	// Topics are the topics to read, by their full names, without a prefix. Required.
 	Topics []string `yaml:"topics" required:"true"`
-	// Group is the consumer group, which keeps track of acknowledgments. Processes that use
-	// the same one share the partitions. Required.
+	// Group is the consumer group. Processes that use the same one share the partitions.
+	// Required.
 	Group string `yaml:"group"`
 	// Start is where a new group starts. Default [StartOldest].
 	Start Start `yaml:"start" enum:"oldest,newest"`

@@ -34,11 +34,10 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
-	// Stream is the stream to read from. Empty means to look up the one that has the
-	// subject.
+	// Stream is the stream to read from. Empty means the one that has the subject.
 	Stream string `yaml:"stream"`
-	// Durable is the name of the durable consumer, which keeps track of acknowledgments on
-	// the server. It is created if missing; processes that use the same one share the work.
+	// Durable is the name of the durable consumer. It keeps track of acknowledgments on the
+	// server, and is created if missing; processes that use the same one share the work.
 	// Required.
 	Durable string `yaml:"durable"`
 	// NewOnly makes a newly created consumer start with messages stored from then on.

@@ -37,9 +37,9 @@ type Config struct {
 	// [DefaultAddress]. Anyone who can reach it sees everything except payloads and
 	// secrets, so an address other than loopback is logged as a warning.
 	Address string `yaml:"address"`
-	// Hosts are additional host names and addresses, without port, that the Host header of
-	// a request may have. On loopback, only localhost and loopback addresses are accepted
-	// besides; elsewhere, any host is accepted if Hosts is empty.
+	// Hosts are additional host names and addresses, without port, that requests may have. On
+	// loopback, only localhost and loopback addresses are accepted besides; elsewhere, any
+	// host is accepted if Hosts is empty.
 	Hosts []string `yaml:"hosts"`
 	// Token is required for replays, at least MinTokenLength bytes. Empty disables replays.
 	Token gateway.Secret `yaml:"token"`

@@ -17,11 +17,10 @@ type Gateway struct {
 	SoftwareVersionID string `yaml:"software_version_id"`
 }
 
-// Subscriber configures how events are received, held and confirmed.
+// Subscriber receives events and confirms them.
 type Subscriber struct {
 	subscriber.Config `yaml:",inline"`
-	// Envelope unwraps messages from the envelope that a publisher with to.gateway.envelope
-	// wrapped them in.
+	// Envelope unwraps what a publisher with to.gateway.envelope sent.
 	Envelope bool `yaml:"envelope"`
 }
 
@@ -30,13 +29,11 @@ type Endpoint struct {
 	// Tenant is the ID (UUID) of the tenant. Without it, the endpoint is created in every
 	// tenant that authorizes the application, now or later.
 	Tenant string `yaml:"tenant"`
-	// ExternalID is the endpoint's external ID, e.g. urn:example:farm. {tenant} in it
-	// stands for the tenant's ID.
+	// ExternalID is e.g. urn:example:farm. {tenant} in it stands for the tenant's ID.
 	ExternalID string `yaml:"external_id" required:"true"`
 	// Name is shown to users. Without it, the service chooses one.
 	Name string `yaml:"name"`
-	// Type is the kind of the endpoint. farming_software is the deprecated name of
-	// cloud_software.
+	// Type is its kind. farming_software is the deprecated name of cloud_software.
 	Type string `yaml:"type" enum:"cloud_software,virtual_communication_unit,farming_software"`
 	// ApplicationID is the application's ID (UUID). Default: that of the section gateway.
 	ApplicationID string `yaml:"application_id"`

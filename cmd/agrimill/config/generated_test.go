@@ -446,10 +446,8 @@ func (s *schemas) value(typ reflect.Type, tag reflect.StructTag) *jsonschema.Sch
 const pageIntro = `# Configuration
 
 agrimill reads one YAML file. ` + "`agrimill validate FILE`" + ` reports every mistake in it; ` + "`agrimill check FILE`" + ` also
-tries the connections. Two examples to start from:
-
-- [minimal.yaml](../cmd/agrimill/examples/minimal.yaml): from the gateway to NATS in 20 lines
-- [full.yaml](../cmd/agrimill/examples/full.yaml): every key, with comments
+tries the connections. Start from [20 lines](../cmd/agrimill/examples/minimal.yaml), or from
+[every key](../cmd/agrimill/examples/full.yaml).
 
 For completion and the full description of each key in your editor, save the output of ` + "`agrimill schema`" + ` and put
 ` + "`# yaml-language-server: $schema=…`" + ` at the top of the file.
@@ -458,10 +456,9 @@ How to write values:
 
 - ` + "`${NAME}`" + ` in a value is replaced by an environment variable, which must be set; ` + "`${NAME:-default}`" + ` falls back to the default.
   ` + "`$${`" + ` is a literal ` + "`${`" + `. Keys are not substituted.
-- A secret comes from the environment or from the file that its ` + "`_file`" + ` key names; a secret written into the configuration is a warning.
-  Secrets never appear in logs, errors, or on the status page.
+- A secret comes from the environment or from the file that its ` + "`_file`" + ` key names; one written into the configuration is a warning.
 - Durations: ` + "`500ms`, `30s`, `1h30m`, `7d`" + `. Sizes: ` + "`64KiB`, `16MiB`, `1.5GiB`" + `, or a number of bytes.
-- A value such as ` + "`30s`" + ` is the default, of several choices the bold one. A boolean is false by default.
+- The value shown is the default, of several choices the bold one. A boolean is false by default.
 - A list with one value may be written as that value.
 - Topic templates have variables in braces: VARIABLES, and ` + "`{meta:KEY}`" + ` for any other metadata. ` + "`{tenant|none}`" + ` gives a
   missing value a stand-in. See [Topics and keys](topics-and-keys.md).
@@ -555,8 +552,8 @@ func (w *tables) write(section reflect.Type, path string) {
 		case values[f.name] == "", values[f.name] == "false":
 		case strings.HasPrefix(value, "`"):
 			value = strings.Replace(value, standard, "**"+standard+"**", 1)
-		case strings.HasPrefix(value, "section"):
-			value += " (" + standard + ")"
+		case value == "section":
+			value = standard
 		case strings.HasSuffix(value, " or off"):
 			value = standard + " or off"
 		default: // it shows what kind of value it is
@@ -584,13 +581,16 @@ func (w *tables) write(section reflect.Type, path string) {
 		}
 		what = strings.NewReplacer("|", `\|`, "{", "`{", "}", "}`").Replace(brief(what))
 		what = strings.NewReplacer("``", "`").Replace(what)
-		fmt.Fprintf(&rows, "| %s: %s | %s |\n", key, strings.ReplaceAll(value, "|", `\|`), what)
+		if value != "section" { // the link says that
+			key += ": " + strings.ReplaceAll(strings.TrimPrefix(value, "section, "), "|", `\|`)
+		}
+		fmt.Fprintf(&rows, "| %s | %s |\n", key, what)
 	}
 	for _, at := range order {
 		fmt.Fprintf(w.out, "As in [`%s`](#%s): %s.\n\n", at, anchor(at), strings.Join(repeated[at], ", "))
 	}
 	if rows.Len() > 0 {
-		fmt.Fprintf(w.out, "| key and value | meaning |\n|---|---|\n%s\n", rows.String())
+		fmt.Fprintf(w.out, "| key | meaning |\n|---|---|\n%s\n", rows.String())
 	}
 }
 
@@ -647,11 +647,11 @@ func valueName(f field, paths map[reflect.Type][]string) (name, to string) {
 		case inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.String:
 			return "list", ""
 		case inner.Kind() == reflect.Slice:
-			kind = "list of sections"
+			kind = "list"
 		case inner.Kind() == reflect.Map && inner.Elem().Kind() != reflect.Struct || inner == reflect.TypeFor[map[string]Secret]():
 			return "map", ""
 		case inner.Kind() == reflect.Map:
-			kind = "map of sections"
+			kind = "map"
 		}
 		inner = inner.Elem()
 	}

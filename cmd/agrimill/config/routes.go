@@ -10,8 +10,7 @@ import (
 
 // Route moves messages from one place to another.
 type Route struct {
-	// Name identifies the route in logs, metrics, the poison queue and the dedup store: a
-	// renamed route does not recognize what it handled before.
+	// Name identifies the route. A renamed route does not recognize what it handled before.
 	Name string `yaml:"name" required:"true"`
 	// From is where messages come from.
 	From From `yaml:"from" required:"true"`
@@ -25,8 +24,8 @@ type Route struct {
 
 // From is where messages come from: exactly one of gateway, nats and kafka.
 type From struct {
-	// Gateway receives from the gateway: all for messages and files, everything for events
-	// of any kind, an event type such as ENDPOINT_DELETED, or a message type.
+	// Gateway selects: all (messages and files), everything (all events), an event type such
+	// as ENDPOINT_DELETED, or a message type.
 	Gateway string `yaml:"gateway"`
 	// NATS consumes a stream of NATS JetStream.
 	NATS *NATSSource `yaml:"nats"`
@@ -106,8 +105,7 @@ func (f Filter) Empty() bool {
 type To struct {
 	// Sink is the name of a sink.
 	Sink string `yaml:"sink"`
-	// Topic is the template of the topic in the sink: variables in braces, with an optional
-	// default after a bar.
+	// Topic is the template of the topic in the sink.
 	Topic string `yaml:"topic"`
 	// Gateway sends through the gateway.
 	Gateway *ToGateway `yaml:"gateway"`
@@ -119,7 +117,7 @@ type ToGateway struct {
 	publisher.Config `yaml:",inline"`
 	// Type is the template of the message type.
 	Type string `yaml:"type"`
-	// Envelope sends ID and metadata inside the payload, for a receiver with
-	// subscriber.envelope. Other receivers cannot read such a payload.
+	// Envelope sends ID and metadata inside the payload. Only receivers with
+	// subscriber.envelope can read it.
 	Envelope bool `yaml:"envelope"`
 }

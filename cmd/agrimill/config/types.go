@@ -22,9 +22,9 @@ type Config struct {
 	Gateway Gateway `yaml:"gateway" required:"true"`
 	// Endpoints are created or updated when agrimill starts.
 	Endpoints []Endpoint `yaml:"endpoints"`
-	// Subscriber configures how events are received, held and confirmed.
+	// Subscriber receives events and confirms them.
 	Subscriber Subscriber `yaml:"subscriber"`
-	// Publisher configures how messages are sent to the gateway.
+	// Publisher sends messages to the gateway.
 	Publisher publisher.Config `yaml:"publisher"`
 	// Sinks are the destinations of messages, by names of your choice.
 	Sinks map[string]Sink `yaml:"sinks"`
@@ -32,9 +32,9 @@ type Config struct {
 	Routes []Route `yaml:"routes" required:"true"`
 	// Poison is the queue for messages that cannot be handled.
 	Poison Poison `yaml:"poison" required:"true"`
-	// Retry configures how often and how soon a message is retried.
+	// Retry is how often and how soon a message is retried.
 	Retry router.RetrySettings `yaml:"retry"`
-	// Dedup is the store of what was handled, which recognizes redelivered messages.
+	// Dedup recognizes redelivered messages.
 	Dedup Dedup `yaml:"dedup"`
 	// ClaimCheck stores payloads that are too large for a message. Without it, a message
 	// whose payload is too large for its sink goes to the poison queue.
@@ -119,15 +119,14 @@ func (c *Config) SecretFile(path string) string { return c.files[path] }
 
 // TLS secures a connection.
 type TLS struct {
-	// CAFile is a file with the certificates (PEM) of trusted authorities. Without it,
-	// those of the system are trusted.
+	// CAFile has the certificates (PEM) of trusted authorities. Without it, the system's are
+	// trusted.
 	CAFile string `yaml:"ca_file" file:"true"`
-	// CertFile is the certificate of this client (PEM). It needs KeyFile.
+	// CertFile is this client's certificate (PEM). It needs KeyFile.
 	CertFile string `yaml:"cert_file" file:"true"`
 	// KeyFile is the private key of CertFile (PEM).
 	KeyFile string `yaml:"key_file" file:"true"`
-	// ServerName is the name that the server's certificate must have if it differs from the
-	// address.
+	// ServerName is the name in the server's certificate if it differs from the address.
 	ServerName string `yaml:"server_name"`
 }
 
@@ -150,11 +149,11 @@ const (
 // NoInstance is the value of dedup.instance for a process without a name.
 const NoInstance = "-"
 
-// Dedup is the store of what was handled, which recognizes redelivered messages.
+// Dedup recognizes redelivered messages.
 type Dedup struct {
-	// Store is where it is kept: in the process (memory), in a file (bbolt), in a NATS
-	// bucket that several processes share (nats_kv), or nowhere (off). If left out, the
-	// section that is present decides; without one, it is memory.
+	// Store is in the process (memory), a file (bbolt), or a NATS bucket that several
+	// processes share (nats_kv). If left out, the section that is present decides; without
+	// one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
 	// Memory configures the store memory.
 	Memory *router.MemoryStoreConfig `yaml:"memory"`
@@ -177,15 +176,13 @@ type DedupInNATS struct {
 // ClaimCheck is a bucket for payloads that are too large for a message.
 type ClaimCheck struct {
 	claimcheck.Config `yaml:",inline"`
-	// From is the smallest payload, among those not embedded in their event, that goes into
-	// the claim check.
+	// From is the smallest payload, of those not embedded in their event, that goes there.
 	From int64 `yaml:"from" unit:"bytes"`
 }
 
 // Shutdown limits how long agrimill takes to stop.
 type Shutdown struct {
-	// Timeout is the total time: open messages are finished and confirmed, then everything
-	// is closed. What is not finished by then is redelivered.
+	// Timeout is the total time. What is not finished by then is redelivered.
 	Timeout time.Duration `yaml:"timeout"`
 }
 
@@ -199,7 +196,7 @@ const AdminOff = "off"
 
 // Tracing exports OpenTelemetry spans.
 type Tracing struct {
-	// OTLPEndpoint is the address of a collector that accepts OTLP over HTTP, e.g.
+	// OTLPEndpoint is the address of a collector of OTLP over HTTP, e.g.
 	// http://127.0.0.1:4318. Without it, the environment variables of OpenTelemetry apply:
 	// OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS and so on. Without either,
 	// nothing is traced.
@@ -207,7 +204,7 @@ type Tracing struct {
 	// ServiceName is the service name of the spans. If left out, OTEL_SERVICE_NAME applies.
 	ServiceName string `yaml:"service_name"`
 	// SampleRatio is the fraction of messages that is traced, 0 to 1, unless their sender
-	// already decided. 0 means none.
+	// decided. 0 means none.
 	SampleRatio float64 `yaml:"sample_ratio"`
 	// Headers are sent with every request to the collector, e.g. an API key.
 	Headers map[string]Secret `yaml:"headers"`

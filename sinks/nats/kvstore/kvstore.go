@@ -76,15 +76,14 @@ type Config struct {
 	TTL time.Duration `yaml:"-"`
 	// Replicas of a bucket that is created, 1 to 5. 0 means 1.
 	Replicas int `yaml:"replicas"`
-	// MaxBytes bounds a bucket that is created; a full one takes no more, which
-	// is an outage. 0 means no limit; negative is an error.
+	// MaxBytes bounds a bucket that is created; a full one is an outage. 0 means no limit;
+	// negative is an error.
 	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// Timeout bounds each request to the server. 0 means [DefaultTimeout];
 	// negative is an error.
 	Timeout time.Duration `yaml:"timeout"`
-	// SessionTTL is how long the server keeps the session of a process that does not
-	// renew it any more, because it was killed for instance; see [Store]. It is
-	// renewed four times in that time. 0 means [DefaultSessionTTL]; less than two
+	// SessionTTL is how long the session of a process that was killed lives on; see [Store].
+	// It is renewed four times in that time. 0 means [DefaultSessionTTL]; less than two
 	// seconds is an error.
 	SessionTTL time.Duration `yaml:"session_ttl"`
 	// Logger gets what happens to bucket and session. Nil means nobody.

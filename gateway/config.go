@@ -148,9 +148,9 @@ type Config struct {
 	// Default [DefaultMaxResponseSize].
 	MaxResponseSize int64 `yaml:"max_response_size" unit:"bytes"`
 
-	// RequestTimeout bounds one attempt of a call, not counting the time allowed for
-	// its body (see MinTransferRate). The call as a whole is bounded by its
-	// context. Default [DefaultRequestTimeout], off with [NoTimeout].
+	// RequestTimeout bounds one attempt of a call, without the time for its body (see
+	// MinTransferRate). The call as a whole is bounded by its context. Default
+	// [DefaultRequestTimeout], off with [NoTimeout].
 	RequestTimeout time.Duration `yaml:"request_timeout" off:"true"`
 	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
 	// RequestTimeout: an attempt with a body of n bytes may take n/MinTransferRate

@@ -80,8 +80,8 @@ type Config struct {
 	// 16.
 	MaxRequests int `yaml:"max_requests"`
 
-	// PartialDelivery is whether a message that did not reach all recipients counts as a
-	// failure or as sent. Default [PartialDeliveryIsError].
+	// PartialDelivery is whether a message that did not reach all recipients is a failure or
+	// sent. Default [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
 	// OnPartialDelivery is called for each partial delivery, before Publish returns, in
 	// either mode, with the error made from the service's response. It is called from the

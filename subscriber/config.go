@@ -61,9 +61,9 @@ type Config struct {
 	// types are delivered as they arrive: every chunk as a message of its own, and the file as
 	// well.
 	Files []string `yaml:"files"`
-	// FileHold is how long a message of a type in Files waits for its file
-	// before it is delivered on its own. Default 1 minute; [NoFileHold] (or any
-	// negative value) disables the hold.
+	// FileHold is how long a message of a type in Files waits for its file. Then it is
+	// delivered on its own. Default 1 minute; [NoFileHold] (or any negative value) disables
+	// the hold.
 	FileHold time.Duration `yaml:"file_hold" off:"true"`
 	// WholeFileHold is the shorter wait for a message that is probably no chunk. Its payload
 	// is embedded and smaller than ChunkSize, and no other held message has its context ID.

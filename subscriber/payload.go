@@ -52,12 +52,11 @@ func (m *PayloadMode) UnmarshalText(text []byte) error { return enum.Parse(m, te
 
 // PayloadConfig configures how remote payloads, those not embedded in their event, are fetched.
 type PayloadConfig struct {
-	// Mode is where payloads go that are not embedded in their event: into the message, into
-	// the claim check if they are large, or nowhere until the handler opens them. Default
-	// [PayloadInline].
+	// Mode is where payloads go that are not embedded: into the message, into the claim check
+	// if large, or nowhere until opened. Default [PayloadInline].
 	Mode PayloadMode `yaml:"payload" enum:"inline,claim_check,lazy"`
-	// MaxInline is the largest payload, in bytes, that is downloaded into a message. A larger
-	// one stays unconfirmed and is reported. Default 256 MiB, the maximum of the service;
+	// MaxInline is the largest payload, in bytes, that is downloaded into a message. Larger
+	// ones stay unconfirmed and are reported. Default 256 MiB, the maximum of the service;
 	// Config.MaxInFlightBytes still bounds the sum.
 	MaxInline int64 `yaml:"max_inline" unit:"bytes"`
 	// ClaimCheck stores large payloads; required by [PayloadClaimCheck].
@@ -73,8 +72,8 @@ type PayloadConfig struct {
 	// 250 ms, doubling up to 4 s.
 	Retry Backoff `yaml:"download_retry"`
 	// RefreshEvery is how often at most the stream is reconnected for fresh URIs of expired
-	// payloads. The first time is at once. A message whose third fresh URI has expired as well
-	// is set aside. Default 5 minutes.
+	// payloads. The first time is at once, and a message whose third fresh URI has expired as
+	// well is set aside. Default 5 minutes.
 	RefreshEvery time.Duration `yaml:"refresh_every"`
 }
 

@@ -46,8 +46,8 @@ var (
 
 // Config configures a [Store].
 type Config struct {
-	// Path is the file. It is created if missing, readable only by its owner; its directory
-	// must exist. Required.
+	// Path is the file, created if missing, readable only by its owner. Its directory must
+	// exist. Required.
 	Path string `yaml:"path" required:"true" file:"true"`
 	// MaxEntries is how many handled messages are remembered; the closest to expiry are
 	// forgotten first. The file grows to about 200 bytes per entry and does not shrink. 0

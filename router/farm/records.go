@@ -60,8 +60,8 @@ type RecordsConfig struct {
 	// [DefaultBatchBytes]; negative is an error.
 	BatchBytes int64 `yaml:"batch_bytes" unit:"bytes"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
-	// memory until the sink has them. A payload that would make more passes as it is. 0 means
-	// [DefaultMaxOutput]; negative is an error.
+	// memory until the sink has them, and a payload that would make more passes as it is. 0
+	// means [DefaultMaxOutput]; negative is an error.
 	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
 
 	ReadConfig `yaml:",inline"`

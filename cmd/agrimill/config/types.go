@@ -203,8 +203,8 @@ type Tracing struct {
 	OTLPEndpoint URL `yaml:"otlp_endpoint"`
 	// ServiceName is the service name of the spans. If left out, OTEL_SERVICE_NAME applies.
 	ServiceName string `yaml:"service_name"`
-	// SampleRatio is the fraction of messages that is traced, 0 to 1, unless their sender
-	// decided. 0 means none.
+	// SampleRatio is the fraction of messages that is traced, 0 (none) to 1, unless their
+	// sender decided.
 	SampleRatio float64 `yaml:"sample_ratio"`
 	// Headers are sent with every request to the collector, e.g. an API key.
 	Headers map[string]Secret `yaml:"headers"`

@@ -82,9 +82,9 @@ type Config struct {
 	// Timeout bounds each request to the server. 0 means [DefaultTimeout];
 	// negative is an error.
 	Timeout time.Duration `yaml:"timeout"`
-	// SessionTTL is how long the session of a process that was killed lives on; see [Store].
-	// It is renewed four times in that time. 0 means [DefaultSessionTTL]; less than two
-	// seconds is an error.
+	// SessionTTL is how long the session of a process that was killed lives on; see [Store]. A
+	// process that lives renews its session four times in that time. 0 means
+	// [DefaultSessionTTL]; less than two seconds is an error.
 	SessionTTL time.Duration `yaml:"session_ttl"`
 	// Logger gets what happens to bucket and session. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`

@@ -470,7 +470,7 @@ How to write values:
   ` + "`$${`" + ` is a literal ` + "`${`" + `. Keys are not substituted.
 - A secret comes from the environment or from the file that its ` + "`_file`" + ` key names; one written into the configuration is a warning.
 - Durations: ` + "`500ms`, `30s`, `1h30m`, `7d`" + `. Sizes: ` + "`64KiB`, `16MiB`, `1.5GiB`" + `, or a number of bytes.
-- The value shown is the default, of several choices the bold one. A boolean is false by default.
+- The value shown is the default, of several choices the bold one. A boolean is false by default; a key without a value is a string.
 - A list with one value may be written as that value.
 - Templates have [variables](topics-and-keys.md#how-a-topic-is-made) in braces.
 - File names are relative to the directory of the configuration.
@@ -591,8 +591,10 @@ func (w *tables) write(section reflect.Type, path string) {
 		}
 		what = strings.NewReplacer("|", `\|`, "{", "`{", "}", "}`").Replace(brief(what))
 		what = strings.NewReplacer("``", "`").Replace(what)
-		if value != "section" { // the link says that
-			key += ": " + strings.ReplaceAll(strings.TrimPrefix(value, "section, "), "|", `\|`)
+		// A link says that it is a section, and strings need no word.
+		if value != "section" && value != "string" {
+			value = strings.TrimPrefix(strings.TrimPrefix(value, "section, "), "string, ")
+			key += ": " + strings.ReplaceAll(value, "|", `\|`)
 		}
 		fmt.Fprintf(&rows, "| %s | %s |\n", key, what)
 	}

@@ -28,7 +28,7 @@
 //
 // # Delivery
 //
-// At least once. [Dedup] recognises what was handled before and acknowledges it
+// At least once. [Dedup] recognizes what was handled before and acknowledges it
 // without handling it again; a key is recorded only after the handler succeeded.
 //
 // # Use without this Router

@@ -129,10 +129,10 @@ const deleteTimeout = 30 * time.Second
 // ReplaySelected handles the selected messages of a poison queue again, one after
 // the other, each as if it had just been received: it goes through the whole
 // chain of its route and to the route's sink. An outage is waited for, a
-// duplicate is recognised, and a failure puts the message into the queue again,
+// duplicate is recognized, and a failure puts the message into the queue again,
 // under another ID, with its history going on. Only then is the old one
 // deleted: one that was handled and not deleted, because the process was killed,
-// is recognised as a duplicate by the next replay when the dedup store outlives
+// is recognized as a duplicate by the next replay when the dedup store outlives
 // the process, or by the sink's broker.
 //
 // Messages that PoisonQueue did not write are kept. It ends with ctx, or with

@@ -140,7 +140,7 @@ type ReplayReport struct {
 // Replay reads the poison queue once and does with each message what
 // config.Decide says. A message that is sent goes through the whole chain of its
 // route and to the route's sink, as if it had just been received: an outage is
-// waited for, a duplicate is recognised, and a failure puts it back into the
+// waited for, a duplicate is recognized, and a failure puts it back into the
 // queue, with its history going on.
 //
 // It ends when nothing has come for config.Idle, when it meets a message that it

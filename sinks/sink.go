@@ -11,7 +11,7 @@ import (
 )
 
 // KeyDedupID is the metadata key of a message's deduplication ID. A sink whose
-// broker recognises duplicates hands it to the broker (NATS: Nats-Msg-Id), so
+// broker recognizes duplicates hands it to the broker (NATS: Nats-Msg-Id), so
 // that a publish repeated after a lost acknowledgement is stored once.
 //
 // A sink treats two messages as copies of each other when both the topic and

@@ -12,7 +12,7 @@
 // into the bucket, so that the file is always the payload; see Config.ClaimCheck.
 //
 // A message with sinks.KeyDedupID has a path of its own made of topic and ID,
-// which is written only once, so copies are recognised for as long as the object
+// which is written only once, so copies are recognized for as long as the object
 // is there. Without the ID each publish makes new objects.
 package blob
 

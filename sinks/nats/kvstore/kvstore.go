@@ -1,5 +1,5 @@
 // Package kvstore remembers handled messages in a NATS key-value bucket, so that
-// several processes that share the work recognise each other's duplicates.
+// several processes that share the work recognize each other's duplicates.
 package kvstore
 
 import (
@@ -128,19 +128,18 @@ func (c Config) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Store is a [router.DedupStore] in a NATS key-value bucket. It needs a server of
-// version 2.11 or later, because the server ends leases and sessions: the clocks of the
-// processes do not matter.
+// Store is a [router.DedupStore] in a NATS key-value bucket. It needs a server of version
+// 2.11 or later, because the server ends leases and sessions: the clocks of the processes
+// do not matter.
 //
-// A commit is as durable as the bucket's stream. One that is lost by a power cut
-// of the server means a duplicate, never a loss. The two keys of a message are two
-// entries, and [router.DedupStore] says what may happen between them. What could not be
-// recorded, or released, while the server was away is remembered, and made up for when
-// it is back, as long as the store is open.
+// A commit is as durable as the bucket's stream. One that is lost by a power cut of the
+// server means a duplicate, never a loss. The two keys of a message are two entries, and
+// [router.DedupStore] says what may happen between them. Commits and releases that fail
+// while the server is unreachable are queued and retried once it is back, as long as the
+// store is open.
 //
-// Each Store has a session in the bucket, which it renews in the background from its
-// first reservation until Close. A reservation names the session, and ends before its
-// lease if
+// Each Store has a session in the bucket, which it renews in the background from its first
+// reservation until Close. A reservation names the session, and ends before its lease if
 //
 //   - this Store made it and nobody holds it, because the request timed out after the
 //     server had stored it: this Store takes it over at once;
@@ -151,14 +150,14 @@ func (c Config) Validate() error {
 //   - its session is gone: others take over. A session that was closed is gone at once, that
 //     of a process that was killed after SessionTTL and at most half of it more.
 //
-// A session that is there is never taken for dead, and one that is missing only by a
-// Store that has kept its own for SessionTTL without a gap: after an outage or pause of
-// the server everybody has that long to come back. So a living process is taken for
-// dead only if it alone cannot renew its session for at least three quarters of
-// SessionTTL: it was suspended, say, or cut off from a server that others reach. What it
-// was handling may then be handled twice. When it goes on, its commits are recorded, since
-// its messages are handled, and logged if somebody took over meanwhile; its releases leave the
-// reservations of others alone.
+// A session that is there is never taken for dead, and one that is missing only by a Store
+// that has kept its own for SessionTTL without a gap: after an outage or pause of the
+// server everybody has that long to come back. So a living process is taken for dead only
+// if it alone cannot renew its session for at least three quarters of SessionTTL: it was
+// suspended, say, or cut off from a server that others reach. What it was handling may
+// then be handled twice. When it goes on, its commits are recorded, since its messages are
+// handled, and logged if somebody took over meanwhile; its releases leave the reservations
+// of others alone.
 //
 // All methods are safe for concurrent use.
 type Store struct {
@@ -166,13 +165,13 @@ type Store struct {
 	js     jetstream.JetStream
 	logger watermill.LoggerAdapter
 	bucket atomic.Pointer[bucket]
-	// opening holds one token while the bucket is looked for.
+	// opening holds one token while the bucket is being opened.
 	opening chan struct{}
 
 	session session
 	mu      sync.Mutex
 	held    map[router.Key]*hold      // what callers have reserved or are about to
-	unsent  map[router.Key]settlement // what is to be made up for
+	unsent  map[router.Key]settlement // commits and releases to retry
 	peers   map[string]*peer          // the sessions of others, by ID
 	lost    ratelog.Line              // commits of reservations that others took over
 
@@ -263,8 +262,8 @@ func (s *Store) do(ctx context.Context, timeout time.Duration, request func(cont
 	return request(ctx, s.bucket.Load())
 }
 
-// reopen looks for the bucket again, unless somebody has done so since b was found. Nobody
-// answers for a bucket either if the server is only just starting.
+// reopen looks for the bucket again, unless somebody has done so since b was found. A
+// server that is still starting does not answer for a bucket either.
 func (s *Store) reopen(ctx context.Context, b *bucket) error {
 	select {
 	case s.opening <- struct{}{}:
@@ -295,10 +294,10 @@ func (s *Store) Health(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the session, so that others can take over at once what is still reserved,
-// and makes up for what could not be recorded; if that fails, it returns why. It makes calls
-// in progress fail, waits for the server for at most Config.Timeout, and not without a connection.
-// It is idempotent; the other methods then fail with [ErrClosed].
+// Close ends the session, so that others can take over at once what is still reserved, and
+// retries queued commits and releases; it returns the error if that fails. Calls in
+// progress fail. Close waits for the server for at most Config.Timeout, and not at all
+// without a connection. It is idempotent; the other methods then fail with [ErrClosed].
 func (s *Store) Close() error {
 	s.life.Close(func() {
 		idle := s.life.Idle()

@@ -60,13 +60,13 @@ type hold struct {
 	in    *bucket      // where it is reserved
 }
 
-// settlement is a commit or release that did not reach the server, or whose answer did
-// not come back.
+// settlement is a commit or release to retry: it did not reach the server, or the answer
+// did not come back.
 type settlement struct {
 	claim  router.Claim
 	token  router.Token
 	commit bool
-	until  time.Time // when a commit does not matter any more
+	until  time.Time // when a commit no longer matters
 	in     *bucket   // where the token is valid
 }
 
@@ -266,7 +266,7 @@ func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Tok
 	defer cancel()
 	st := settlement{claim: claim, token: token, commit: true, until: time.Now().Add(ttl)}
 	if err := s.commit(ctx, st); err != nil {
-		st.token = router.Token{} // whoever has taken over is not told again
+		st.token = router.Token{} // a takeover is logged only once
 		s.later(st)
 		s.finish(claim, token)
 		return err
@@ -366,13 +366,13 @@ func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *
 		}
 		err := b.Purge(ctx, key.String(), jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
 		if isConflict(err) {
-			return nil // the reservation is not ours any more
+			return nil // the reservation is no longer ours
 		}
 		return err
 	})
 }
 
-// later remembers what could not be done. A commit counts for more than a release.
+// later queues a commit or release for a retry. A commit outranks a release.
 func (s *Store) later(st settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,7 +385,7 @@ func (s *Store) later(st settlement) {
 	}
 }
 
-// settle makes up for what could not be done, until that fails again.
+// settle retries what is queued until something fails again.
 func (s *Store) settle(ctx context.Context) error {
 	s.mu.Lock()
 	all := make([]settlement, 0, len(s.unsent))

@@ -78,7 +78,7 @@ func (s *Store) keep() {
 	}
 }
 
-// keepSession sees to it that the session is there, and stays.
+// keepSession ensures that the session exists and is renewed.
 func (s *Store) keepSession(ctx context.Context) error {
 	s.keeping.Do(func() { s.keeper.Go(s.keep) }) // ends with Close
 	s.session.mu.Lock()
@@ -90,15 +90,15 @@ func (s *Store) keepSession(ctx context.Context) error {
 	return s.renew(ctx)
 }
 
-// steady reports whether the session was renewed without a gap for so long that
-// everybody who lives had the time to renew theirs.
+// steady reports whether the session was renewed without a gap for so long that every
+// living process had time to renew its own.
 func (s *Store) steady() bool {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	return time.Since(s.session.steady) >= s.config.SessionTTL && time.Since(s.session.renewed) < s.config.SessionTTL/2
 }
 
-// renew makes the session last from now on.
+// renew extends the session by its TTL from now.
 func (s *Store) renew(ctx context.Context) error {
 	x := &s.session
 	select {
@@ -200,7 +200,7 @@ func (s *Store) endSession(ctx context.Context) error {
 	})
 }
 
-// end records that a session has ended, for as long as others may need to hear of it.
+// end records that a session has ended, for as long as others may need to see it.
 func (s *Store) end(ctx context.Context, b *bucket, id string, revision uint64, record sessionRecord) error {
 	value, err := json.Marshal(record)
 	if err != nil {
@@ -222,8 +222,8 @@ type peer struct {
 	told   bool
 }
 
-// lookPause is how long what was seen of a session is good for: everything that waits
-// for a reservation asks.
+// lookPause is how long the last look at a session is reused, because everything that
+// waits for a reservation asks.
 func (s *Store) lookPause() time.Duration { return s.config.SessionTTL / 16 }
 
 // gone reports whether the session that made a reservation has ended, so that owner may
@@ -303,7 +303,7 @@ func (s *Store) gone(ctx context.Context, b *bucket, owner router.Owner, r reser
 	return true, nil
 }
 
-// forgetPeers forgets the sessions that nobody asks about any more.
+// forgetPeers forgets sessions that nobody asks about anymore.
 func (s *Store) forgetPeers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,6 +32,12 @@ type delivery struct {
 	reason    string // why it was poisoned, redacted
 	replayed  bool   // it comes from the poison queue, and is nowhere else
 
+	publishes bool      // the route has a sink, and asks retrying before it publishes
+	retrying  *retrying // the Retry that makes the attempt; nil without one
+	own       retrying  // that of the first Retry
+	sent      []string  // topics that the sink has taken messages for in this attempt
+	sent1     [1]string
+
 	// What is known of payloads from earlier attempts: the one that was with the
 	// service, and those in the claim check, by key.
 	lazy   *located

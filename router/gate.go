@@ -2,117 +2,335 @@ package router
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/agrimill/agrimill/internal/reminders"
 )
 
-// gate keeps the messages of one handler from hammering a sink that is down.
-// It is open until an attempt fails by outage and no other attempt has succeeded
-// since that one began. While it is closed, one message at a time probes, with
-// growing pauses; the others wait. The turn goes round in order of arrival, so a
-// message that fails for a reason of its own does not hold up the rest for ever.
-// The first success that reached the sink opens the gate for all.
-type gate struct {
+const (
+	// refusedMaxDelay caps the pauses between the probes of what is refused while something
+	// else passes: it is used again that soon after it works again.
+	refusedMaxDelay = 2 * time.Second
+	// probePatience is how long a probe may keep the turn: one that hangs must not keep the
+	// others from finding out that the sink is back.
+	probePatience = 2 * time.Second
+	// maxTopicGates bounds how many topics have gates. Senders may choose the topics.
+	maxTopicGates = 1000
+	// topicGateForgotten is after how long a gate at which nobody has been is removed.
+	topicGateForgotten = time.Minute
+	// topicCounters is how many counters of successes there are for all topics.
+	topicCounters = 256
+)
+
+// gates keep the messages of one handler from hammering a sink that is down, and let those
+// pass that do not need what is down. A topic that is refused has a gate of its own. There
+// is one more for everything, which is closed while nothing succeeds: from an attempt that
+// failed by outage, if no other one has succeeded since it began, to the first success. The
+// others wait for it, whatever their topics are.
+//
+// gates have no goroutine. Callers wait in their own.
+type gates struct {
 	delay func(failures int) time.Duration
 	stop  <-chan struct{}
 
-	closed    atomic.Bool   // mirror of outage != nil, for the fast path
+	closed    atomic.Bool   // a gate is, for the fast path
 	successes atomic.Uint64 // attempts that reached the sink
 	healed    atomic.Uint64 // those of messages that had been refused in between
 	waiting   atomic.Int64
+	byTopic   [topicCounters]atomic.Uint64 // successes by the hash of the topic
 
-	mu     sync.Mutex
-	outage *outage
+	mu      sync.Mutex
+	company *company
+	all     *gate
+	topics  map[string]*gate // that are closed
+	swept   time.Time
 }
 
-// outage is one closed phase of a gate.
-type outage struct {
+// gate is one closed phase of one topic, or of everything.
+//
+// Those who have not failed yet probe by themselves, and at once: a message that fails for a
+// reason of its own does not hold them up.
+type gate struct {
+	topic string // empty: everything
+	// early: who closed it had not come as far as to have a topic, so nobody gets through
+	// to where topics are known.
+	early bool
 	since time.Time
 	over  chan struct{} // closed when the gate opens
-	turn  chan struct{} // holds one token: the right to probe
+	fresh lane
+	again lane
 
-	// These belong to the holder of the token.
-	waits    bool // for what was never there, see ErrNotConnected
+	// The rest is guarded by gates.mu.
+	waits  bool // for what was never there, see ErrNotConnected
+	told   int  // how often it was logged that the outage continues
+	listed bool // it was logged that the topic is refused
+	unsure bool // everything had failed, so it is not known whether the topic alone does
+	here   int  // who waits at it
+	used   time.Time
+	text   string
+}
+
+// lane has a turn, which goes round in order of arrival: one message probes at a time, with
+// growing pauses.
+type lane struct {
+	turn chan struct{} // holds one token: the right to probe
+
+	// These are guarded by gates.mu.
 	failures int
-	next     time.Time       // not to be probed before, unless
+	failed   time.Time       // the last time
+	next     time.Time       // not to be probed before, unless something else passes, or
 	wake     <-chan struct{} // is closed: the sink is back
-	told     int             // how often it was logged that the outage continues
+	kick     chan struct{}   // is closed: next has changed
 }
 
-// enter waits until the message may be tried. It returns the outage that the
-// attempt probes, nil when the gate is open, and false when ctx or the gate's
-// stop ended the wait.
-func (g *gate) enter(ctx context.Context) (*outage, bool) {
-	for g.closed.Load() {
-		g.mu.Lock()
-		o := g.outage
-		g.mu.Unlock()
-		if o == nil {
-			break
-		}
-		probe, ok := g.wait(ctx, o)
-		if !ok {
-			return nil, false
-		}
-		if probe {
-			return o, true
-		}
-	}
-	return nil, true
+// turn is the right to probe, until it is over.
+type turn struct {
+	gate  *gate
+	lane  *lane
+	timer *time.Timer
+	given bool // it has gone on; guarded by gates.mu
 }
 
-// wait returns true, true when the caller is to probe, and false, true when the
-// outage is over.
-func (g *gate) wait(ctx context.Context, o *outage) (probe, ok bool) {
-	g.waiting.Add(1)
-	defer g.waiting.Add(-1)
-	select {
-	case <-o.over:
-		return false, true
-	case <-ctx.Done():
-		return false, false
-	case <-g.stop:
-		return false, false
-	case <-o.turn:
+func newGate(topic string, now time.Time) *gate {
+	o := &gate{topic: topic, since: now, used: now, over: make(chan struct{})}
+	for _, l := range []*lane{&o.fresh, &o.again} {
+		l.turn, l.kick, l.next = make(chan struct{}, 1), make(chan struct{}), now
+		l.turn <- struct{}{}
 	}
-	timer := time.NewTimer(time.Until(o.next))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true, true
-	case <-o.wake:
-		o.failures = 0 // should it not be all there yet, it will be soon
-		return true, true
-	case <-o.over:
-		return false, true // the token goes down with the outage
-	case <-ctx.Done():
-	case <-g.stop:
-	}
-	o.turn <- struct{}{}
-	return false, false
+	return o
 }
 
-// succeeded is called after an attempt that reached the sink. It returns the
-// outage that it ended, if any.
-func (g *gate) succeeded() *outage {
-	g.successes.Add(1)
+func (o *gate) lane(again bool) *lane {
+	if again {
+		return &o.again
+	}
+	return &o.fresh
+}
+
+// at returns the gate that the message has to wait at before it is tried; nil: none.
+// Only one that may be gated is held up by the gate for everything.
+func (g *gates) at(topics []string, gated bool) *gate {
 	if !g.closed.Load() {
 		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o := g.outage
-	if o == nil {
+	now := time.Now()
+	g.sweep(now)
+	if g.all != nil {
+		if gated || g.all.early {
+			g.all.used = now
+			return g.all
+		}
 		return nil
 	}
-	g.outage = nil
-	g.closed.Store(false)
-	close(o.over)
-	return o
+	for _, topic := range topics {
+		if o := g.topics[topic]; o != nil {
+			o.used = now
+			return o
+		}
+	}
+	return nil
 }
+
+// waited is how a wait has ended.
+type waited int
+
+const (
+	waitEnded   waited = iota // ctx has ended, or the gates were stopped
+	waitOver                  // the gate is open
+	waitProbe                 // the caller has the turn
+	waitYielded               // yield was closed, or became ready
+)
+
+// wait waits at o until the caller may probe, or need not wait any longer, or until yield
+// is ready.
+func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan struct{}) (*turn, waited) {
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	g.stay(o, 1)
+	defer g.stay(o, -1)
+	l := o.lane(again)
+	if t := g.try(o, again); t != nil {
+		return t, waitProbe
+	}
+	select {
+	case <-o.over:
+		return nil, waitOver
+	case <-ctx.Done():
+		return nil, waitEnded
+	case <-g.stop:
+		return nil, waitEnded
+	case <-yield:
+		return nil, waitYielded
+	case <-l.turn:
+	}
+	for {
+		g.mu.Lock()
+		pause, wake, kick := time.Until(g.due(o, l)), l.wake, l.kick
+		g.mu.Unlock()
+		timer := time.NewTimer(pause)
+		result := waitEnded
+		select {
+		case <-timer.C:
+			return g.probe(o, l, false), waitProbe
+		case <-wake:
+			timer.Stop()
+			return g.probe(o, l, true), waitProbe
+		case <-kick:
+			timer.Stop()
+			continue
+		case <-o.over:
+			result = waitOver
+		case <-yield:
+			result = waitYielded
+		case <-ctx.Done():
+		case <-g.stop:
+		}
+		timer.Stop()
+		l.turn <- struct{}{}
+		return nil, result
+	}
+}
+
+func (g *gates) stay(o *gate, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o.here += n
+	o.used = time.Now()
+}
+
+// try returns the turn if it can be had at once, else nil.
+func (g *gates) try(o *gate, again bool) *turn {
+	l := o.lane(again)
+	select {
+	case <-l.turn:
+	default:
+		return nil
+	}
+	g.mu.Lock()
+	due, back := !g.due(o, l).After(time.Now()), l.back()
+	g.mu.Unlock()
+	if !due && !back {
+		l.turn <- struct{}{}
+		return nil
+	}
+	return g.probe(o, l, back)
+}
+
+// back reports whether the sink has told that it is back. gates.mu is held.
+func (l *lane) back() bool {
+	select {
+	case <-l.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+// due returns when the next probe is due. g.mu is held.
+func (g *gates) due(o *gate, l *lane) time.Time {
+	if soon := l.failed.Add(refusedMaxDelay); soon.Before(l.next) && (o.topic != "" || !g.company.stuck()) {
+		return soon
+	}
+	return l.next
+}
+
+// probe makes a turn of the token, which the caller has.
+func (g *gates) probe(o *gate, l *lane, back bool) *turn {
+	t := &turn{gate: o, lane: l}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if back {
+		l.failures, l.wake = 0, nil // should it not be all there yet, it will be soon
+	}
+	t.timer = time.AfterFunc(probePatience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !t.given {
+			g.pause(t.lane, nil)
+			g.give(t)
+		}
+	})
+	return t
+}
+
+// give gives the turn on. g.mu is held.
+func (g *gates) give(t *turn) {
+	if !t.given {
+		t.given = true
+		t.timer.Stop()
+		t.lane.turn <- struct{}{}
+	}
+}
+
+// pause puts off the next probe after one that failed, or hangs. g.mu is held.
+func (g *gates) pause(l *lane, wake <-chan struct{}) {
+	l.failed = time.Now()
+	l.next, l.wake = l.failed.Add(g.delay(l.failures)), wake
+	l.failures++
+}
+
+// passed gives the turn on after a probe that said nothing about the sink. t may be nil.
+func (g *gates) passed(t *turn) {
+	if t != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.give(t)
+	}
+}
+
+// counter counts the successes of a topic, and of those with the same hash.
+func (g *gates) counter(topic string) *atomic.Uint64 {
+	return &g.byTopic[xxh3.HashString(topic)%topicCounters]
+}
+
+// reached is called when the sink has taken messages to these topics, or a handler that has
+// no topics has succeeded. It returns the gates that this opened.
+func (g *gates) reached(topics []string) (opened []*gate) {
+	g.successes.Add(1)
+	for _, topic := range topics {
+		g.counter(topic).Add(1)
+	}
+	if !g.closed.Load() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, topic := range topics {
+		if o := g.topics[topic]; o != nil {
+			delete(g.topics, topic)
+			opened = append(opened, o)
+		}
+	}
+	if o := g.all; o != nil {
+		g.all = nil
+		g.company.set(false)
+		opened = append(opened, o)
+		// What failed with everything is not known to fail alone: one probe each will tell.
+		now := time.Now()
+		for _, o := range g.topics {
+			o.unsure = true
+			for _, l := range []*lane{&o.fresh, &o.again} {
+				l.failures, l.next = 0, now
+				close(l.kick)
+				l.kick = make(chan struct{})
+			}
+		}
+	}
+	for _, o := range opened {
+		close(o.over)
+	}
+	g.mirror()
+	return opened
+}
+
+func (g *gates) mirror() { g.closed.Store(g.all != nil || len(g.topics) > 0) }
 
 // failedHow is how an attempt failed by outage.
 type failedHow int
@@ -123,74 +341,186 @@ const (
 	failedAnswered           // somebody answers, and not as hoped
 )
 
-// failed is called after an attempt that failed by outage. probe is what enter
-// returned, seen the value of successes before the attempt, wake what was known
-// before it of the sink's return. It returns whether
-// the gate is closed now, and the outage if this failure began it, or made it one
-// that is more than a wait for the first connection, which failedWaiting stands for.
-// lasted is how long the outage has lasted when it is time to log it again, which
-// is done for failedAnswered, else 0.
-func (g *gate) failed(probe *outage, seen uint64, wake <-chan struct{}, how failedHow) (closed bool, began *outage, lasted time.Duration) {
-	if probe != nil {
-		g.mu.Lock()
-		current := g.outage == probe
-		g.mu.Unlock()
-		if current {
-			probe.next = time.Now().Add(g.delay(probe.failures))
-			probe.failures++
-			probe.wake = wake
-			if probe.waits && how != failedWaiting {
-				// It was reached in the meantime, so this is an outage like others.
-				probe.waits = false
-				began = probe
+// outageFailure is an attempt that failed by outage.
+type outageFailure struct {
+	topic     string          // that failed, empty if it did not come that far
+	seen      uint64          // successes before the attempt
+	seenTopic uint64          // successes of the topic before it was tried
+	wake      <-chan struct{} // what was known before the attempt of the sink's return
+	how       failedHow
+	text      string
+}
+
+// verdict is what became of the gates by a failure.
+type verdict struct {
+	closed bool  // the message has to wait at a gate
+	began  *gate // the gate for everything, if it was closed by this, or became an outage
+	first  bool  // began has just been closed
+	// lasted is how long the outage has lasted when it is time to log it again, else 0.
+	lasted time.Duration
+	// refused is the gate of the topic when it is time to log it.
+	refused *gate
+}
+
+// failed is called after an attempt that failed by outage, and gives the turn on, which may
+// be nil.
+func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	o, known := g.topics[f.topic]
+	odd := f.topic != "" && !known && g.counter(f.topic).Load() != f.seenTopic
+	if f.topic != "" && !known && !odd {
+		g.sweep(now)
+		if len(g.topics) < maxTopicGates {
+			o = newGate(f.topic, now)
+			g.pause(&o.again, f.wake)
+			if g.topics == nil {
+				g.topics = make(map[string]*gate)
 			}
-			if how == failedAnswered {
-				since := time.Since(probe.since)
-				if due := reminders.Due(since); due > probe.told {
-					probe.told, lasted = due, since
-				}
-			}
-			probe.turn <- struct{}{}
-			return true, began, lasted
+			g.topics[f.topic] = o
+			g.closed.Store(true)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.outage != nil {
-		return true, nil, 0
+	if o != nil {
+		o.used, o.text, o.unsure = now, f.text, false
+		if !o.listed && g.all == nil && now.Sub(o.since) >= waitTold {
+			o.listed, v.refused = true, o
+		}
 	}
-	if g.successes.Load() != seen {
-		return false, nil, 0
+	probed := t != nil && !t.given && (t.gate == g.all || t.gate == o)
+	if probed {
+		g.pause(t.lane, f.wake)
 	}
-	now := time.Now()
-	o := &outage{
-		since:    now,
-		waits:    how == failedWaiting,
-		over:     make(chan struct{}),
-		turn:     make(chan struct{}, 1),
-		failures: 1,
-		next:     now.Add(g.delay(0)),
-		wake:     wake,
+	switch all := g.all; {
+	case all != nil:
+		if all.waits && f.how != failedWaiting && t != nil && t.gate == all {
+			// It was reached in the meantime, so this is an outage like others.
+			all.waits = false
+			v.began = all
+		}
+		if since := now.Sub(all.since); probed && f.how == failedAnswered {
+			if due := reminders.Due(since); due > all.told {
+				all.told, v.lasted = due, since
+			}
+		}
+	case !known && g.successes.Load() == f.seen:
+		all = newGate("", now)
+		all.waits, all.early = f.how == failedWaiting, f.topic == ""
+		g.pause(&all.again, f.wake)
+		g.all, v.began, v.first = all, all, true
+		g.closed.Store(true)
+		g.company.set(true)
 	}
-	o.turn <- struct{}{}
-	g.outage = o
-	g.closed.Store(true)
-	return true, o, 0
+	if t != nil {
+		g.give(t)
+	}
+	v.closed = g.all != nil || o != nil
+	return v
 }
 
-// passed gives the turn on after a probe that said nothing about the sink.
-func (g *gate) passed(probe *outage) {
-	if probe != nil {
-		probe.turn <- struct{}{}
+// sweep removes, now and then, the gates at which nobody has been for some time. g.mu is held.
+func (g *gates) sweep(now time.Time) {
+	if now.Sub(g.swept) < topicGateForgotten/4 {
+		return
 	}
+	g.swept = now
+	for topic, o := range g.topics {
+		if o.here == 0 && now.Sub(o.used) >= topicGateForgotten {
+			delete(g.topics, topic)
+			close(o.over)
+		}
+	}
+	g.mirror()
 }
 
-// since returns when the outage began, zero when there is none.
-func (g *gate) since() time.Time {
+// comeBack is how long a message that need not wait here stays away from o.
+func (g *gates) comeBack(o *gate, again bool) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.outage == nil {
+	// A probe that is on its way ends soon.
+	d := min(max(time.Until(g.due(o, o.lane(again))), waitInPlace), refusedMaxDelay)
+	return d + rand.N(d/4+waitInPlace) // so that not all of them come at once
+}
+
+// stuck returns a channel that is closed when something passes again somewhere at their
+// source; nil if it does.
+func (g *gates) stuck() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.company.wait()
+}
+
+// outageSince returns when the current outage of everything began, zero when there is none.
+func (g *gates) outageSince() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all == nil {
 		return time.Time{}
 	}
-	return g.outage.since
+	return g.all.since
+}
+
+// refused appends the topics that are refused while others are not.
+func (g *gates) refused(list []RefusedTopic) []RefusedTopic {
+	if !g.closed.Load() {
+		return list
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all != nil {
+		return list
+	}
+	g.sweep(time.Now())
+	for topic, o := range g.topics {
+		if !o.unsure {
+			list = append(list, RefusedTopic{Topic: topic, Since: o.since, Error: o.text})
+		}
+	}
+	return list
+}
+
+// company are handlers that share a source. When nothing passes at any of them, their
+// messages wait in place, which in the end keeps the source from delivering more; as long as
+// something passes somewhere, they make room.
+type company struct {
+	mu      sync.Mutex
+	members int
+	down    int
+	up      chan struct{} // closed when not all of them are down; nil unless they are
+}
+
+func (c *company) join() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members++
+}
+
+// set notes that one of them is down now, or no longer.
+func (c *company) set(down bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if down {
+		c.down++
+	} else {
+		c.down--
+	}
+	switch all := c.down >= c.members; {
+	case all && c.up == nil:
+		c.up = make(chan struct{})
+	case !all && c.up != nil:
+		close(c.up)
+		c.up = nil
+	}
+}
+
+// stuck reports whether all of them are down.
+func (c *company) stuck() bool { return c.wait() != nil }
+
+// wait returns a channel that is closed when not all of them are down any longer; nil if
+// they are not.
+func (c *company) wait() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
 }

@@ -16,7 +16,7 @@ const (
 	StateStarting RouteState = "starting"
 	// StateRunning: messages are taken and handled.
 	StateRunning RouteState = "running"
-	// StateOutage: an outage is on. Messages wait, none is lost.
+	// StateOutage: an outage is on: nothing succeeds. Messages wait, none is lost.
 	StateOutage RouteState = "outage"
 	// StateFailing: messages are taken and handled, and the last ones were all
 	// poisoned, as many as [Config.FailingAfter] says. It ends with the next message
@@ -45,6 +45,10 @@ type RouteHealth struct {
 	// WaitingForCopies counts the messages that wait because a copy of them is being handled,
 	// by another process for instance; most of them are not in flight meanwhile.
 	WaitingForCopies int `json:"waiting_for_copies"`
+
+	// Refused are the topics that the sink takes no messages for while it takes others; see
+	// [Retry.Refused]. Their messages wait, mostly without being in flight.
+	Refused []RefusedTopic `json:"refused,omitempty"`
 
 	// How messages have ended since the start; see [EventKind].
 	Delivered  uint64 `json:"delivered"`

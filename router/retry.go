@@ -1,11 +1,14 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +107,9 @@ func (c RetrySettings) Validate() error {
 //   - outage: until it succeeds. During an outage one message at a time
 //     probes and the others wait, so a thousand messages in flight do not mean
 //     a thousand calls per interval; if RetryConfig.Recovered signals recovery, they
-//     are retried immediately. The begin and the end of an outage are logged. One that
+//     are retried immediately. In a Router a topic that the sink refuses is one for itself,
+//     as long as something else passes: it is probed at least every 2 seconds, is logged
+//     after 10 seconds, and is in [Retry.Refused]. Otherwise it is an outage. The begin and the end of an outage are logged. One that
 //     consists of responses, from an intermediary of the gateway or with
 //     status 403, is also logged in between, after 1 and 5 minutes and then every
 //     hour, because nothing is visibly down. A message that an
@@ -115,6 +120,11 @@ func (c RetrySettings) Validate() error {
 //     subscriber of the gateway, is nacked and comes again soon: it holds nothing
 //     meanwhile, and keeps its order.
 //   - shutdown, of an error that says so itself: until it succeeds, too.
+//
+// A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is
+// nacked, with [ClassRedeliver], and comes again, in the order of its key; its attempts count on.
+// It stays only while nothing passes at all handlers of its subscriber, as far as the Router knows
+// them, so that the subscriber is held back.
 //
 // Once Stop is closed or the message's own context has ended, nothing is retried: what
 // failed then may have been interrupted. The class of the returned error, a [*RetryError],
@@ -130,7 +140,7 @@ type Retry struct {
 	logger watermill.LoggerAdapter
 
 	mu    sync.Mutex
-	gates []*gate // one per use of Middleware
+	gates []*gates // one per use of Middleware
 }
 
 // NewRetry returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -193,17 +203,37 @@ var ErrRefusedInBetween = Permanent(errors.New("refused by an intermediary"))
 
 // Middleware is the message.HandlerMiddleware.
 func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {
-	g := &gate{delay: r.policy.Delay, stop: r.config.Stop}
+	g := &gates{delay: r.policy.Delay, stop: r.config.Stop, company: &company{members: 1}}
 	r.mu.Lock()
 	r.gates = append(r.gates, g)
 	r.mu.Unlock()
 	return func(msg *message.Message) ([]*message.Message, error) {
-		t := retrying{Retry: r, gate: g, msg: msg, ctx: msg.Context()}
-		return t.run(h)
+		d := deliveryOf(msg)
+		var t *retrying
+		if d != nil && d.own.Retry == nil {
+			t = &d.own // saves an allocation
+		} else {
+			t = &retrying{}
+		}
+		t.Retry, t.gates, t.msg, t.ctx = r, g, msg, msg.Context()
+		return t.run(d, h)
 	}
 }
 
-// Waiting returns how many messages wait for another attempt now.
+// share makes the handlers those of a source that others share.
+func (r *Retry) share(c *company) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.gates {
+		g.mu.Lock()
+		g.company = c
+		g.mu.Unlock()
+		c.join()
+	}
+}
+
+// Waiting returns how many messages wait in place for another attempt now. Those that have
+// been put off, to wait with their subscriber, are not among them.
 func (r *Retry) Waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,50 +245,101 @@ func (r *Retry) Waiting() int {
 }
 
 // OutageSince returns when the current outage began, and false when there is
-// none. With several handlers under one Retry it is the oldest.
+// none. With several handlers under one Retry it is the oldest. Topics that are refused
+// while others are not are no outage; see [Retry.Refused].
 func (r *Retry) OutageSince() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var oldest time.Time
 	for _, g := range r.gates {
-		if since := g.since(); !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
+		if since := g.outageSince(); !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
 			oldest = since
 		}
 	}
 	return oldest, !oldest.IsZero()
 }
 
+// RefusedTopic is a topic that the sink does not take messages for, while it takes others.
+type RefusedTopic struct {
+	Topic string `json:"topic"`
+	// Since is when it was first refused.
+	Since time.Time `json:"since"`
+	// Error is the redacted text of the last failure.
+	Error string `json:"error"`
+}
+
+// Refused returns the topics that are refused while other messages pass, the oldest
+// first: at most 1,000, and none during an outage of everything. One that nobody has tried
+// for a minute is left out.
+func (r *Retry) Refused() []RefusedTopic {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []RefusedTopic
+	for _, g := range r.gates {
+		list = g.refused(list)
+	}
+	slices.SortFunc(list, func(a, b RefusedTopic) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Topic, b.Topic))
+	})
+	return list
+}
+
 // retrying is one message on its way through Retry.
 type retrying struct {
 	*Retry
-	gate *gate
-	msg  *message.Message
-	ctx  context.Context
+	attempts
+	gates *gates
+	msg   *message.Message
+	ctx   context.Context
+	turn  *turn // nil: it does not probe
 
-	failures int // of the handler; these are what MaxAttempts limits
-	others   int // of anything else
+	// Of the attempt that is made.
+	seen      uint64
+	seenTopic uint64
+	sending   string // the topic that is published to; empty before, and after all are
+	wake      <-chan struct{}
+}
+
+// attempts is what is kept of a message while it waits with its subscriber.
+type attempts struct {
+	of       *gates // set when it is kept
+	failures int    // of the handler; these are what MaxAttempts limits
+	others   int    // of anything else
 	first    time.Time
 	last     time.Time
 	between  refusedBetween
+
+	topics []string // that it goes to, as far as known
+	again  bool     // an outage, not only a gate, has stopped it
+	freed  bool     // a gate was opened by somebody else since
+	odd    int      // how often it failed all the same
+	putOff bool
 }
 
-func (t *retrying) run(h message.HandlerFunc) ([]*message.Message, error) {
+func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, error) {
+	if nack := msgctx.NackOf(t.ctx); nack != nil {
+		if kept, ok := nack.Kept().(*attempts); ok && kept.of == t.gates {
+			t.attempts = *kept
+		}
+	}
 	for {
-		probe, ok := t.gate.enter(t.ctx)
-		if !ok {
-			return nil, t.interrupted(nil)
+		if err := t.enter(d); err != nil {
+			return nil, err
 		}
-		seen := t.gate.successes.Load()
-		var wake <-chan struct{} // before the attempt: no return is missed
+		t.seen, t.sending = t.gates.successes.Load(), ""
+		t.wake = nil
 		if t.config.Recovered != nil {
-			wake = t.config.Recovered()
+			t.wake = t.config.Recovered() // before the attempt: no return is missed
 		}
-		out, err := t.attempt(h, probe)
+		if d != nil {
+			d.retrying, d.sent = t, d.sent1[:0]
+		}
+		out, err := t.attempt(h)
 		if err == nil {
-			t.succeeded(probe)
+			t.succeeded(d)
 			return out, nil
 		}
-		if next := t.failed(probe, seen, wake, err); next != nil {
+		if next := t.failed(d, err); next != nil {
 			return nil, next
 		}
 		// Handlers may replace the context; the next attempt starts afresh.
@@ -266,9 +347,98 @@ func (t *retrying) run(h message.HandlerFunc) ([]*message.Message, error) {
 	}
 }
 
+// enter waits until the message may be tried. Its error is that of a message that is not.
+func (t *retrying) enter(d *delivery) error {
+	for {
+		// A message of which nothing is known yet is held up where it is published: it may
+		// go somewhere else, or nowhere.
+		o := t.gates.at(t.topics, d == nil || !d.publishes || t.again || len(t.topics) > 0)
+		if o == nil {
+			return nil
+		}
+		yield, stop := t.yield()
+		turn, result := t.gates.wait(t.ctx, o, t.again, yield)
+		stop()
+		switch result {
+		case waitProbe:
+			t.turn = turn
+			return nil
+		case waitOver:
+			t.freed = t.again
+		case waitYielded:
+			switch {
+			case t.mayPutOff():
+				return t.postpone(errTopicWaits, t.gates.comeBack(o, t.again))
+			case t.ended():
+				return t.interrupted(nil)
+			}
+		default:
+			return t.interrupted(nil)
+		}
+	}
+}
+
+// errTopicWaits is the reason of messages that wait although they were not tried themselves.
+var errTopicWaits = WithClass(errors.New("the topic is refused at the moment"), ClassOutage)
+
+// admit is asked before messages to these topics are published in an attempt. Its error
+// means that they have to wait.
+func (t *retrying) admit(topics []string) error {
+	if t.turn != nil {
+		return nil
+	}
+	o := t.gates.at(topics, true)
+	if o == nil {
+		return nil
+	}
+	t.topics = slices.Clone(topics)
+	if t.turn = t.gates.try(o, t.again); t.turn == nil {
+		return errTopicWaits
+	}
+	return nil
+}
+
+// begin is told that messages to the topic are published next.
+func (t *retrying) begin(topic string) { t.sending, t.seenTopic = topic, t.gates.counter(topic).Load() }
+
+// yield returns a channel that is ready when the message is to wait elsewhere, if it can.
+func (t *retrying) yield() (ready <-chan struct{}, stop func()) {
+	if msgctx.NackOf(t.ctx) == nil {
+		return nil, func() {}
+	}
+	if up := t.gates.stuck(); up != nil {
+		return up, func() {}
+	}
+	limit := make(chan struct{})
+	if t.putOff { // it has waited
+		close(limit)
+		return limit, func() {}
+	}
+	timer := time.AfterFunc(waitInPlace, func() { close(limit) })
+	return limit, func() { timer.Stop() }
+}
+
+// mayPutOff reports whether the message may wait with its subscriber: that is for as long as
+// something else passes, or is to.
+func (t *retrying) mayPutOff() bool {
+	return msgctx.NackOf(t.ctx) != nil && !t.ended() && t.gates.stuck() == nil
+}
+
+// postpone returns the message to its subscriber, which delivers it again after d and until
+// then keeps neither a goroutine nor a place in flight for it.
+func (t *retrying) postpone(err error, d time.Duration) error {
+	nack := msgctx.NackOf(t.ctx)
+	t.putOff = true
+	t.of = t.gates
+	kept := t.attempts
+	nack.Keep(&kept)
+	nack.After(d)
+	return t.giveUp(ClassRedeliver, err)
+}
+
 // attempt calls the handler. A panic from between this middleware and the
 // recoverer becomes an error here: it must not take the turn of a probe along.
-func (t *retrying) attempt(h message.HandlerFunc, probe *outage) (out []*message.Message, err error) {
+func (t *retrying) attempt(h message.HandlerFunc) (out []*message.Message, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -278,23 +448,47 @@ func (t *retrying) attempt(h message.HandlerFunc, probe *outage) (out []*message
 			out, err = nil, &PanicError{Value: value, Stack: debug.Stack()}
 			return
 		}
-		t.gate.passed(probe) // runtime.Goexit: nobody comes after us
+		t.passed() // runtime.Goexit: nobody comes after us
 	}()
 	out, err = h(t.msg)
 	returned = true
 	return out, err
 }
 
-func (t *retrying) succeeded(probe *outage) {
-	if d := deliveryOf(t.msg); d != nil && !d.touched {
-		t.gate.passed(probe)
+// passed gives the turn on, if the message has it.
+func (t *retrying) passed() {
+	t.gates.passed(t.turn)
+	t.turn = nil
+}
+
+func (t *retrying) succeeded(d *delivery) {
+	if d != nil && !d.touched {
+		t.passed()
 		return
 	}
 	if t.between.times > 0 {
-		t.gate.healed.Add(1)
+		t.gates.healed.Add(1)
 	}
-	if ended := t.gate.succeeded(); ended != nil {
-		lasted := time.Since(ended.since)
+	var topics []string
+	if d != nil {
+		topics = d.sent
+	}
+	t.reached(topics)
+	t.passed()
+}
+
+// reached tells the gates that something has succeeded.
+func (t *retrying) reached(topics []string) {
+	for _, o := range t.gates.reached(topics) {
+		lasted := time.Since(o.since)
+		if o.topic != "" {
+			if o.listed {
+				t.logger.Info("the sink takes messages of the topic again", watermill.LogFields{
+					"route": t.config.Name, "topic": capText(o.topic, maxFieldLength), "lasted": lasted,
+				})
+			}
+			continue
+		}
 		t.logger.Info("outage ended", watermill.LogFields{"route": t.config.Name, "lasted": lasted})
 		observe(t.config.Observer, Event{Route: t.config.Name, Kind: EventOutageEnded, Context: t.ctx, Delay: lasted})
 	}
@@ -302,19 +496,26 @@ func (t *retrying) succeeded(probe *outage) {
 
 // failed decides about a failure. It returns nil, after having waited, when the
 // message is to be tried again.
-func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err error) error {
+func (t *retrying) failed(d *delivery, err error) error {
+	if errors.Is(err, errTopicWaits) {
+		t.passed()
+		return nil // it has not failed
+	}
 	t.last = time.Now()
 	if t.first.IsZero() {
 		t.first = t.last
 	}
 	class := classifier(t.config.Classify).class(err)
-	if class == ClassOutage && t.between.final(t.gate, err, t.last) {
+	if class == ClassOutage && t.between.final(t.gates, err, t.last) {
 		class, err = ClassPermanent, fmt.Errorf("%w: %w", ErrRefusedInBetween, err)
+	}
+	if d != nil && len(d.sent) > 0 {
+		t.reached(d.sent) // of what it made, some was stored
 	}
 	// What is cut short says nothing about the sink.
 	interrupted := t.stopping() || t.ctx.Err() != nil && errors.Is(err, t.ctx.Err())
 	if class != ClassOutage || errors.Is(err, ErrReserved) || interrupted {
-		t.gate.passed(probe)
+		t.passed()
 	}
 
 	var delay time.Duration
@@ -329,28 +530,12 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 		t.others++
 		if errors.Is(err, ErrReserved) {
 			delay = reservedPolicy.Delay(t.others - 1)
-			if t.putOff(err) {
+			if t.putOffReserved(err) {
 				return t.giveUp(class, err)
 			}
 			break
 		}
-		how := failedDown
-		switch {
-		case errors.Is(err, ErrNotConnected):
-			how = failedWaiting
-		case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrForbidden):
-			how = failedAnswered
-		}
-		closed, began, lasted := t.gate.failed(probe, seen, wake, how)
-		switch {
-		case began != nil:
-			t.tellOutage(err, how == failedWaiting, began != probe)
-		case lasted > 0:
-			t.remind(err, lasted)
-		}
-		if !closed {
-			delay = t.policy.Delay(t.others - 1)
-		}
+		delay = t.outage(err)
 	case class == ClassShutdown:
 		t.others++
 		delay = t.policy.Delay(t.others - 1)
@@ -372,16 +557,61 @@ func (t *retrying) failed(probe *outage, seen uint64, wake <-chan struct{}, err 
 			Attempt: t.failures + t.others, Delay: delay,
 		})
 	}
-	if delay > 0 && !t.pause(delay) {
+	switch {
+	case delay <= 0:
+	case delay > waitInPlace && t.mayPutOff():
+		return t.postpone(err, delay)
+	case !t.pause(delay):
 		return t.interrupted(err)
 	}
 	return nil
 }
 
-// putOff has a message wait with its subscriber that has waited for its copy for some
+// outage takes in a failure of something that is down, and returns how long the message is
+// to wait before it may wait at a gate.
+func (t *retrying) outage(err error) (delay time.Duration) {
+	how := failedDown
+	switch {
+	case errors.Is(err, ErrNotConnected):
+		how = failedWaiting
+	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrForbidden):
+		how = failedAnswered
+	}
+	text := RedactError(err, t.msg)
+	v := t.gates.failed(t.turn, outageFailure{
+		topic: t.sending, seen: t.seen, seenTopic: t.seenTopic, wake: t.wake, how: how, text: text,
+	})
+	t.turn, t.again = nil, true
+	if len(t.topics) == 0 && t.sending != "" {
+		t.topics = []string{t.sending}
+	}
+	switch {
+	case v.began != nil:
+		t.tellOutage(err, how == failedWaiting, v.first)
+	case v.lasted > 0:
+		t.remind(err, v.lasted)
+	case v.refused != nil:
+		t.logger.Error("the sink refuses messages of the topic; they wait, others pass", redacted(text),
+			reminders.Fields(time.Since(v.refused.since), err).Add(watermill.LogFields{
+				"route": t.config.Name, "topic": capText(v.refused.topic, maxFieldLength),
+			}))
+	}
+	if !v.closed {
+		return t.policy.Delay(t.others - 1)
+	}
+	if t.freed {
+		// It was not the sink's being down that it failed of: others have passed.
+		t.freed = false
+		t.odd++
+		return t.policy.Delay(t.odd - 1)
+	}
+	return 0
+}
+
+// putOffReserved has a message wait with its subscriber that has waited for its copy for some
 // time, if the subscriber knows how: its goroutine, and its place in flight, are for others
 // until then.
-func (t *retrying) putOff(err error) bool {
+func (t *retrying) putOffReserved(err error) bool {
 	var reserved *ReservedError
 	nack := msgctx.NackOf(t.ctx)
 	if nack == nil || !errors.As(err, &reserved) || t.ended() {
@@ -422,7 +652,7 @@ func (t *retrying) tellOutage(err error, waits, first bool) {
 // remind logs that an outage continues.
 func (t *retrying) remind(err error, lasted time.Duration) {
 	t.logger.Error("outage continues; messages wait until it ends", redacted(RedactError(err, t.msg)),
-		reminders.Fields(lasted, err).Add(watermill.LogFields{"route": t.config.Name, "waiting": t.gate.waiting.Load()}))
+		reminders.Fields(lasted, err).Add(watermill.LogFields{"route": t.config.Name, "waiting": t.gates.waiting.Load()}))
 }
 
 // Bounds of [ErrRefusedInBetween].
@@ -438,12 +668,12 @@ const (
 type refusedBetween struct {
 	times  int
 	first  time.Time
-	passed uint64 // gate.successes at the last refusal that counted
-	healed uint64 // gate.healed at the first
+	passed uint64 // gates.successes at the last refusal that counted
+	healed uint64 // gates.healed at the first
 }
 
 // final takes in a failure and reports whether there were enough.
-func (r *refusedBetween) final(g *gate, err error, now time.Time) bool {
+func (r *refusedBetween) final(g *gates, err error, now time.Time) bool {
 	// What answers for the token endpoint has not seen the message.
 	if !errors.Is(err, gateway.ErrIntermediary) || errors.Is(err, gateway.ErrToken) {
 		return false
@@ -462,8 +692,8 @@ func (r *refusedBetween) final(g *gate, err error, now time.Time) bool {
 
 // pause waits; false means that the wait was cut short.
 func (t *retrying) pause(d time.Duration) bool {
-	t.gate.waiting.Add(1)
-	defer t.gate.waiting.Add(-1)
+	t.gates.waiting.Add(1)
+	defer t.gates.waiting.Add(-1)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -154,6 +154,7 @@ func (rt *route) handle(names *names, msg *message.Message) {
 func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
 	ctx.delivery.ctx = ctx //nolint:fatcontext // a delivery's own, not one around another
 	ctx.delivery.value = msgctx.Received(ctx.Context)
+	ctx.delivery.publishes = rt.To != nil
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
@@ -191,7 +192,7 @@ func (rt *route) returned(ctx context.Context, msg *message.Message, err error) 
 	text := RedactError(err, msg)
 	fields := watermill.LogFields{"message_uuid": msg.UUID, "class": class.String(), "error": text}
 	if nack := msgctx.NackOf(ctx); nack != nil && nack.Delay() > 0 {
-		rt.logger.Debug("message waits for its copy", fields)
+		rt.logger.Debug("message waits with its subscriber", fields)
 		return errors.New(text) // it was reported as a retry
 	}
 	if class == ClassShutdown {
@@ -293,15 +294,27 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				return nil, fmt.Errorf("topic: %w", err)
 			}
 		}
+		if d.retrying != nil {
+			if err := d.retrying.admit(topics); err != nil {
+				return nil, err
+			}
+		}
 		for start := 0; start < len(prepared); {
 			end := start + 1
 			for end < len(prepared) && topics[end] == topics[start] {
 				end++
 			}
+			if d.retrying != nil {
+				d.retrying.begin(topics[start])
+			}
 			if err := rt.send(ctx, d, topics[start], prepared[start:end]); err != nil {
 				return nil, err
 			}
+			d.sent = append(d.sent, topics[start])
 			start = end
+		}
+		if d.retrying != nil {
+			d.retrying.sending = ""
 		}
 		d.touched = true
 		return nil, nil

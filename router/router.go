@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -331,6 +332,7 @@ func (r *Router) start(ctx context.Context) error {
 			close(r.running)
 		}
 	}
+	r.acquaint()
 	for _, rt := range r.routes {
 		in := &intake{
 			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
@@ -345,6 +347,19 @@ func (r *Router) start(ctx context.Context) error {
 	}
 	r.started, r.cancel = true, cancel
 	return nil
+}
+
+// acquaint tells the routes which of them share a source.
+func (r *Router) acquaint() {
+	companies := make(map[int]*company)
+	for i, rt := range r.routes {
+		first := slices.IndexFunc(r.routes, func(other *route) bool { return same(other.From, rt.From) })
+		if first < 0 || first == i { // without a first: values that cannot be compared
+			first = i
+			companies[i] = &company{}
+		}
+		rt.retry.share(companies[first])
+	}
 }
 
 // Running returns a channel that is closed when Run has tried to subscribe every
@@ -474,6 +489,7 @@ func (r *Router) Health() []RouteHealth {
 		report := rt.health.report()
 		report.Waiting = rt.retry.Waiting()
 		report.WaitingForCopies = rt.dedup.waits.count()
+		report.Refused = rt.retry.Refused()
 		if since, ok := rt.retry.OutageSince(); ok && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since = StateOutage, since
 		}

@@ -30,6 +30,7 @@ type subscription struct {
 	drained    context.Context
 	giveUp     context.CancelFunc
 	stopped    bool // no more deliveries are accepted
+	overflown  bool // messages without order were left with the service, because too many were parked
 	queues     map[string]*keyQueue
 	shares     shares
 	deliveries sync.WaitGroup
@@ -46,6 +47,8 @@ type job struct {
 	d     *delivery
 	nacks int           // of the head of q, or of d
 	after time.Duration // how long its last nack said it waits; 0 if it failed
+	kept  any           // what whoever nacked it keeps for its next delivery
+	again bool          // it has been parked
 }
 
 // maxIdle is the maximum number of idle goroutines of a subscription.
@@ -118,15 +121,21 @@ func (s *Subscriber) work(sub *subscription, j job) {
 
 // workOne delivers j.d.
 func (s *Subscriber) workOne(sub *subscription, j job) {
-	outcome, after := s.deliver(sub, j.d)
-	j.after = after
+	outcome := s.deliver(sub, j.d, &j)
 	s.mu.Lock()
-	if outcome == msgctx.Nacked {
-		if s.park(time.Now(), sub, j) {
-			s.mu.Unlock()
-			return
-		}
+	now := time.Now()
+	switch {
+	case outcome != msgctx.Nacked:
+		s.unparked(now, sub, j)
+	case s.park(now, sub, j):
+		s.mu.Unlock()
+		return
+	default:
 		outcome = msgctx.Left
+		if !sub.stopped && len(j.d.keys) > 0 { // there is no room for it
+			s.left++
+			sub.overflown = true
+		}
 	}
 	last := s.finish(sub, j.d, outcome)
 	s.mu.Unlock()
@@ -143,8 +152,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 	d := q.items[0]
 	s.mu.Unlock()
 	for {
-		outcome, after := s.deliver(sub, d)
-		j.after = after
+		outcome := s.deliver(sub, d, &j)
 
 		var next *delivery
 		var closed []*delivery
@@ -164,7 +172,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 		q.items[0] = nil
 		q.items = q.items[1:]
 		q.since = now
-		j.nacks = 0
+		j.nacks, j.kept = 0, nil
 		if len(q.items) > 0 {
 			next = q.items[0]
 		} else {
@@ -189,32 +197,36 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 
 // deliver offers d to the subscription and returns what came of it. It leaves the message to others if the subscription stops before the message was received,
 // if a received message is not acked within the drain timeout, or if the payload is
-// unavailable. If the message was nacked because it waits for something, after is for how long.
-func (s *Subscriber) deliver(sub *subscription, d *delivery) (outcome msgctx.Outcome, after time.Duration) {
+// unavailable. It notes in j how the message was nacked.
+func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outcome {
+	j.after = 0
 	if d.payload != nil {
 		select {
 		case <-d.payload.ready:
 		case <-sub.stop:
-			return msgctx.Left, 0
+			return msgctx.Left
 		}
 		if d.payload.err != nil {
-			return msgctx.Left, 0
+			return msgctx.Left
 		}
 	}
 	for !sub.over() {
 		msg, err := s.newMessage(d)
 		if err != nil {
 			s.undeliverable(d.event, err)
-			return msgctx.Left, 0
+			return msgctx.Left
 		}
 		ctx := newMessageContext(sub.drained, s.opener(d))
+		if j.kept != nil {
+			ctx.nack.Keep(j.kept)
+		}
 		msg.SetContext(ctx)
 		size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
 
 		select {
 		case <-sub.stop:
 			ctx.end()
-			return msgctx.Left, 0
+			return msgctx.Left
 		case sub.out <- msg:
 		}
 		s.stats.delivered.Add(1)
@@ -222,7 +234,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery) (outcome msgctx.Out
 		select {
 		case <-msg.Acked():
 			ctx.end()
-			return msgctx.Acked, 0
+			return msgctx.Acked
 		case <-msg.Nacked():
 			ctx.end()
 			if ctx.nack.Delay() == 0 { // else nothing has failed
@@ -233,26 +245,27 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery) (outcome msgctx.Out
 			// An ack that arrived at the same time counts.
 			select {
 			case <-msg.Acked():
-				return msgctx.Acked, 0
+				return msgctx.Acked
 			default:
 			}
-			return msgctx.Left, 0
+			return msgctx.Left
 		}
 		if d.payload != nil && d.payload.expired.Load() {
 			if !s.refresh(d, sub.stop) {
-				return msgctx.Left, 0
+				return msgctx.Left
 			}
 			continue
 		}
-		outcome = ctx.nack.Outcome()
+		outcome := ctx.nack.Outcome()
 		if outcome == msgctx.SetAside {
 			// Treat it like an undeliverable event: it stays unconfirmed, and the
 			// service redelivers it after the next reconnect.
 			s.stats.setAside.Add(1)
 		}
-		return outcome, ctx.nack.Delay()
+		j.after, j.kept = ctx.nack.Delay(), ctx.nack.Kept()
+		return outcome
 	}
-	return msgctx.Left, 0
+	return msgctx.Left
 }
 
 // over reports whether delivery has to stop. The select in deliver alone would

@@ -100,8 +100,11 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
 	wait := policy.Delay(j.nacks)
 	j.nacks++
+	j.again = true
 	if j.after > 0 {
 		wait, j.nacks = j.after, 0 // nothing has failed
+	} else {
+		j.kept = nil
 	}
 	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j, now}}, now.Add(wait))
 	if d.parked == 0 {
@@ -121,6 +124,15 @@ func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
 		s.parkedBytes -= d.bytes
 	}
 	s.relink(d)
+}
+
+// unparked is called when a message without order is finished. If it had been parked, what it
+// waited for may be over, so what was left for lack of room is asked for. s.mu is held.
+func (s *Subscriber) unparked(now time.Time, sub *subscription, j job) {
+	if j.again && sub.overflown && !sub.stopped {
+		sub.overflown = false
+		s.requestLeft(now)
+	}
 }
 
 // scheduleParked sets the timer of what is parked. s.mu is held.

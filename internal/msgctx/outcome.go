@@ -43,6 +43,7 @@ func (o Outcome) String() string {
 type Nack struct {
 	wanted atomic.Int32
 	after  atomic.Int64
+	kept   atomic.Pointer[any]
 }
 
 // Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It
@@ -63,3 +64,15 @@ func (n *Nack) After(d time.Duration) { n.after.Store(int64(d)) }
 
 // Delay returns what After was given, or 0.
 func (n *Nack) Delay() time.Duration { return time.Duration(n.after.Load()) }
+
+// Keep has the subscriber keep v for the next delivery of the message, if a nack after it is
+// one with After; a subscriber that has no room for the message forgets it.
+func (n *Nack) Keep(v any) { n.kept.Store(&v) }
+
+// Kept returns what was given to Keep, in this delivery or in the one before; or nil.
+func (n *Nack) Kept() any {
+	if v := n.kept.Load(); v != nil {
+		return *v
+	}
+	return nil
+}

@@ -40,8 +40,15 @@ type DedupSettings struct {
 	// One that several Routers share, or that outlives them, has to be given to them
 	// behind a type without that method.
 	Store DedupStore `yaml:"-"`
-	// KeyFunc gives the keys. Nil means [DefaultKey]; [NoKey] turns deduplication off.
+	// KeyFunc gives the keys. Nil means a [NewKeyFunc] for each route; [NoKeys] turns
+	// deduplication off.
 	KeyFunc KeyFunc `yaml:"-"`
+	// NeverChunkBelow is the size of payloads, in bytes, below which the service never
+	// makes a chunk of a larger payload, other than the last one. A smaller payload that a
+	// sender repeats under the same context ID is recognized; larger ones are kept, because
+	// chunks may be equal and none of them may be lost. If the service makes smaller chunks, set it to their
+	// size. 0 means 512 KiB; negative is an error. A KeyFunc of one's own does not need it.
+	NeverChunkBelow int64 `yaml:"never_chunk_below" unit:"bytes"`
 	// Owner is who reserves keys, for others who share the Store. Without a Session it
 	// gets one of its own, in a Router the same one for all routes.
 	Owner Owner `yaml:",inline"`
@@ -79,8 +86,8 @@ func (c DedupSettings) WithDefaults() DedupSettings {
 }
 
 func (c *DedupSettings) setDefaults() {
-	if c.KeyFunc == nil {
-		c.KeyFunc = DefaultKey
+	if c.NeverChunkBelow == 0 {
+		c.NeverChunkBelow = DefaultNeverChunkBelow
 	}
 	if c.TTL == 0 {
 		c.TTL = DefaultDedupTTL
@@ -97,22 +104,23 @@ func (c *DedupSettings) setDefaults() {
 // [ErrConfig].
 func (c DedupSettings) Validate() error {
 	var e validate.Errors
+	validate.NotNegative(&e, "NeverChunkBelow", c.NeverChunkBelow)
 	validate.NotNegative(&e, "TTL", c.TTL)
 	validate.NotNegative(&e, "Lease", c.Lease)
 	validate.NotNegative(&e, "StoreTimeout", c.StoreTimeout)
 	return e.Err(ErrConfig)
 }
 
-// Dedup is the middleware that recognises messages that were handled before. It
-// reserves the key, calls the handler, and commits the key when the handler
-// succeeded or releases it when it did not. So a message whose handling failed
-// is never taken for a duplicate.
+// Dedup is the middleware that recognizes messages that were handled before. It
+// reserves the keys, calls the handler, and commits the keys when the handler
+// succeeded or releases them when it did not. So a message whose handling failed
+// is never taken for a duplicate, and neither is one that a route's Filter rejected.
 //
 // A duplicate returns without error: it is acknowledged. A copy that comes while
 // the first one is being handled fails with [ErrReserved]: nobody knows yet
 // whether it will be a duplicate.
 //
-// The handler finds the key with [DedupID].
+// The handler finds the delivery key with [DedupID].
 type Dedup struct {
 	config DedupConfig
 	logger watermill.LoggerAdapter
@@ -134,6 +142,16 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 			return nil, err
 		}
 		config.Store = store
+	}
+	if config.KeyFunc == nil {
+		keys := KeysConfig{NeverChunkBelow: config.NeverChunkBelow, FormerFor: config.TTL}
+		if _, ok := config.Store.(*MemoryStore); ok {
+			keys.FormerFor = 0 // it has nothing of an earlier version
+		}
+		var err error
+		if config.KeyFunc, err = NewKeyFunc(keys); err != nil {
+			return nil, err
+		}
 	}
 	if config.Owner.Session == "" {
 		config.Owner.Session = uuid.NewString()
@@ -162,8 +180,8 @@ func (e *DedupError) ErrorClass() Class { return ClassOutage }
 
 type dedupIDKey struct{}
 
-// DedupID returns the key of a message under [Dedup], in hexadecimal, and false
-// when it has none. It is meant for [sinks.KeyDedupID] of what the handler
+// DedupID returns the delivery key of a message under [Dedup], in hexadecimal, its content
+// key if it has no other one, and false if it has none. It is meant for [sinks.KeyDedupID] of what the handler
 // publishes; a handler that publishes several messages has to make it different
 // for each.
 //
@@ -185,16 +203,26 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if scope == "" {
 			scope = message.HandlerNameFromCtx(msg.Context())
 		}
-		key, ok, err := d.config.KeyFunc(scope, msg)
+		keys, err := d.config.KeyFunc(scope, msg)
 		if err != nil {
 			return nil, fmt.Errorf("dedup key: %w", err)
 		}
-		if !ok || key == (Key{}) {
+		if keys.Valid() != nil {
 			return h(msg)
+		}
+		key := keys.Delivery
+		if key == (Key{}) {
+			key = keys.Content
 		}
 
 		ctx := msg.Context()
-		claim := Claim{Keys: Keys{Delivery: key}, Owner: d.config.Owner}
+		del := deliveryOf(msg)
+		handled := Claim{Keys: keys, Owner: d.config.Owner}
+		claim := handled
+		if del != nil && del.replayed {
+			// Two records are not one, however equal they are.
+			claim.Keys = Keys{Delivery: key}
+		}
 		var reserved Reservation
 		err = guarded(func() (err error) {
 			reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
@@ -208,7 +236,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			d.waits.over(scope, key)
 		case Committed:
 			d.waits.over(scope, key)
-			if del := deliveryOf(msg); del != nil {
+			if del != nil {
 				del.duplicate = true
 			}
 			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})
@@ -217,7 +245,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return nil, d.waits.busy(scope, key, reserved)
 		}
 
-		if del := deliveryOf(msg); del != nil {
+		if del != nil {
 			del.key, del.hasKey = key, true
 		} else {
 			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, key))
@@ -228,13 +256,14 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		done := false
 		defer func() {
 			if done {
-				d.commit(ctx, scope, claim, reserved.Token, msg)
+				d.commit(ctx, scope, handled, reserved.Token, msg)
 			} else {
 				d.release(ctx, claim, reserved.Token, msg)
 			}
 		}()
 		out, err = h(msg)
-		done = err == nil
+		// What a filter rejects was not handled: the filter may want it next time.
+		done = err == nil && (del == nil || !del.rejected)
 		return out, err
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
@@ -352,8 +351,8 @@ func TestDedupScopeKeepsHandlersApart(t *testing.T) {
 
 func TestDedupKeyError(t *testing.T) {
 	calls := 0
-	h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{KeyFunc: func(string, *message.Message) (router.Key, bool, error) {
-		return router.Key{}, false, router.Permanent(errHandler)
+	h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{KeyFunc: func(string, *message.Message) (router.Keys, error) {
+		return router.Keys{}, router.Permanent(errHandler)
 	}}}).Middleware(counting(&calls, nil))
 	_, err := h(farmMessage("1", "e", "c", "p"))
 	if got := router.Classify(err); got != router.ClassPermanent {
@@ -376,11 +375,11 @@ func TestDedupID(t *testing.T) {
 	if _, err := h(msg); err != nil {
 		t.Fatal(err)
 	}
-	key, _, _ := router.DefaultKey("route", msg)
+	keys, _ := router.DefaultKeys("route", msg)
 	if !ok {
 		t.Error("ok = false, want true")
 	}
-	if got, want := id, key.String(); got != want {
+	if got, want := id, keys.Delivery.String(); got != want {
 		t.Errorf("id = %q, want %q", got, want)
 	}
 	if got := fmt.Sprint(msg.Metadata); got != metadata {
@@ -414,141 +413,5 @@ func TestKeyOfCannotCollideByConcatenation(t *testing.T) {
 			t.Errorf("%q and %q have the same key", parts, other)
 		}
 		seen[key] = parts
-	}
-}
-
-func TestDefaultKey(t *testing.T) {
-	base := func() *message.Message { return farmMessage("1", "endpoint", "context", "payload") }
-	with := func(change func(*message.Message)) *message.Message { m := base(); change(m); return m }
-	set := func(key, value string) *message.Message {
-		return with(func(m *message.Message) { m.Metadata[key] = value })
-	}
-	key := func(m *message.Message) router.Key {
-		t.Helper()
-		k, ok, err := router.DefaultKey("route", m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ok {
-			t.Fatal("ok = false, want true")
-		}
-		return k
-	}
-
-	same := map[string]*message.Message{
-		"repeated delivery":       base(),
-		"a sender's repetition":   set(gateway.KeyMessageID, "another"),
-		"other received time":     set(gateway.KeyReceivedTimestamp, "2026-01-01T00:00:00Z"),
-		"other UUID of Watermill": with(func(m *message.Message) { m.UUID = "another" }),
-	}
-	for name, msg := range same {
-		t.Run(name, func(t *testing.T) {
-			if got, want := key(msg), key(base()); got != want {
-				t.Errorf("key(msg) = %v, want %v", got, want)
-			}
-		})
-	}
-	different := map[string]*message.Message{
-		"other endpoint":   set(gateway.KeyReceivingEndpointID, "endpoint2"),
-		"other context":    set(gateway.KeyContextID, "context2"),
-		"other chunk":      with(func(m *message.Message) { m.Payload = []byte("payload2") }),
-		"other event":      set(gateway.KeyEventType, string(gateway.EventFileReceived)),
-		"other sender":     set(gateway.KeyEndpointID, "sender"),
-		"other recipients": set(gateway.KeyDirectRecipients, "r"),
-		"moved border": with(func(m *message.Message) {
-			m.Metadata[gateway.KeyReceivingEndpointID] = "endpointc"
-			m.Metadata[gateway.KeyContextID] = "ontext"
-		}),
-		"claim check": set(gateway.KeyPayloadSHA256, "aa"),
-		"lazy":        set(gateway.KeyPayloadMode, gateway.PayloadModeLazy),
-	}
-	seen := map[router.Key]string{key(base()): "base"}
-	for name, msg := range different {
-		k := key(msg)
-		if seen[k] != "" {
-			t.Errorf("%s and %s have the same key", name, seen[k])
-		}
-		seen[k] = name
-	}
-	k, _, _ := router.DefaultKey("another route", base())
-	if got, want := k, key(base()); got == want {
-		t.Errorf("k = %v, want another one than %v", got, want)
-	}
-}
-
-func TestDefaultKeyOfFiles(t *testing.T) {
-	file := func(ids, payload string) *message.Message {
-		m := farmMessage("", "endpoint", "", payload)
-		delete(m.Metadata, gateway.KeyMessageID)
-		m.Metadata[gateway.KeyEventType] = string(gateway.EventFileReceived)
-		m.Metadata[gateway.KeyMessageIDs] = ids
-		return m
-	}
-	key := func(m *message.Message) router.Key {
-		k, ok, err := router.DefaultKey("route", m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ok {
-			t.Fatal("ok = false, want true")
-		}
-		return k
-	}
-	if got, want := key(file("c, a,b", "p")), key(file("a,b,c", "p")); got != want {
-		t.Errorf("key = %v, want %v", got, want)
-	}
-	if got, want := key(file("a,b", "p")), key(file("a,b,c", "p")); got == want {
-		t.Errorf("key = %v, want another one than %v", got, want)
-	}
-	if got, want := key(file("ab", "p")), key(file("a,b", "p")); got == want {
-		t.Errorf("key = %v, want another one than %v", got, want)
-	}
-
-	// A lazy payload is not there to be hashed: two files of one context stay two.
-	lazy := func(ids string) *message.Message {
-		m := file(ids, "")
-		m.Metadata[gateway.KeyContextID] = "context"
-		m.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
-		return m
-	}
-	if got, want := key(lazy("c,d")), key(lazy("a,b")); got == want {
-		t.Errorf("key = %v, want another one than %v", got, want)
-	}
-	if got, want := key(lazy("b,a")), key(lazy("a,b")); got != want {
-		t.Errorf("key = %v, want %v", got, want)
-	}
-
-	// A claim check is keyed by what was stored, under whatever reference.
-	claim := func(sum, reference string) *message.Message {
-		m := lazy("a,b")
-		m.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeClaimCheck
-		m.Metadata[gateway.KeyPayloadSHA256] = sum
-		m.Metadata[gateway.KeyPayloadReference] = reference
-		m.Payload = []byte(reference)
-		return m
-	}
-	if got, want := key(claim("s1", "r2")), key(claim("s1", "r1")); got != want {
-		t.Errorf("key = %v, want %v", got, want)
-	}
-	if got, want := key(claim("s2", "r1")), key(claim("s1", "r1")); got == want {
-		t.Errorf("key = %v, want another one than %v", got, want)
-	}
-}
-
-func TestDefaultKeyWithoutIdentity(t *testing.T) {
-	event := message.NewMessage("1", []byte("{}"))
-	event.Metadata[gateway.KeyEventType] = string(gateway.EventAuthorizationAdded)
-	noIDs := farmMessage("", "endpoint", "", "p")
-	delete(noIDs.Metadata, gateway.KeyMessageID)
-	own := message.NewMessage("1", []byte("p"))
-	own.Metadata[gateway.KeyContextID] = "c"
-	for _, msg := range []*message.Message{event, noIDs, own} {
-		_, ok, err := router.DefaultKey("route", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok {
-			t.Error("ok = true, want false")
-		}
 	}
 }

@@ -27,6 +27,7 @@ type delivery struct {
 	// Without a sink, the handler counts as one.
 	touched   bool
 	filtered  bool
+	rejected  bool // filtered by Filter or Select
 	duplicate bool
 	poisoned  bool
 	reason    string // why it was poisoned, redacted

@@ -239,9 +239,12 @@ func ExampleNewRetry() {
 // A key of one's own: messages with the same order number are copies.
 func ExampleKeyOf() {
 	config := router.DedupConfig{
-		DedupSettings: router.DedupSettings{KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
+		DedupSettings: router.DedupSettings{KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
 			number := msg.Metadata.Get("order-number")
-			return router.KeyOf(scope, number), number != "", nil
+			if number == "" {
+				return router.Keys{}, nil // it is always handled
+			}
+			return router.Keys{Delivery: router.KeyOf(scope, number)}, nil
 		}},
 	}
 	dedup, err := router.NewDedup(config, nil)

@@ -56,8 +56,8 @@ func ExampleRetry() {
 // Dedup alone in Watermill's Router: a copy is dropped, unless the first one failed.
 func ExampleDedup() {
 	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{
-		KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
-			return router.KeyOf(scope, msg.UUID), true, nil
+		KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
+			return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
 		},
 	}}, nil)
 	if err != nil {

@@ -4,16 +4,21 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// Key names what [Dedup] recognises. Equal keys mean copies of one message. It
+// Key names what [Dedup] recognizes. Equal keys mean copies of one message. It
 // is the first half of a SHA-256.
 type Key [16]byte
 
@@ -41,73 +46,237 @@ func appendPart(buf []byte, part string) []byte {
 	return append(buf, part...)
 }
 
-// KeyFunc gives the key of a message. ok is false for a message that has no
-// copies to be recognised by, and a zero key means the same; it is then always handled. scope is
-// [DedupConfig.Scope] and has to be part of the key. A KeyFunc must be safe for
-// concurrent use and must not change the message.
-//
-// To the store it is the delivery key ([Keys.Delivery]); there is no content key yet.
-type KeyFunc func(scope string, msg *message.Message) (key Key, ok bool, err error)
+// KeyFunc gives the keys of a message. Zero [Keys] are for a message that has no
+// copies to be recognized by; it is then always handled. scope is [DedupConfig.Scope]
+// and has to be part of each key. A KeyFunc must be safe for concurrent use and must
+// not change the message.
+type KeyFunc func(scope string, msg *message.Message) (Keys, error)
 
-// NoKey is the KeyFunc for handling every message, copies included.
-func NoKey(string, *message.Message) (Key, bool, error) { return Key{}, false, nil }
+// NoKeys is the KeyFunc for handling every message, copies included.
+func NoKeys(string, *message.Message) (Keys, error) { return Keys{}, nil }
 
-// DefaultKey is the KeyFunc of messages that packages subscriber and publisher
-// know. The key consists of
+// DefaultNeverChunkBelow is the default of [DedupSettings.NeverChunkBelow]: 512 KiB.
+const DefaultNeverChunkBelow = 512 << 10
+
+// DefaultKeys is the KeyFunc of messages that packages subscriber and publisher know.
 //
-//   - the scope, the event type and the receiving endpoint: one payload for two
-//     endpoints is two messages
-//   - sending endpoint and direct recipients, which messages on their way to the
-//     gateway have: one payload sent to two recipients is two messages
-//   - the context ID: a sender that repeats a payload repeats it
-//   - a 128-bit digest (XXH3) of the payload, or its SHA-256 when it is stored
-//     elsewhere (claim check): the chunks of one payload share the context ID
-//     and must all be kept
+// The delivery key consists of the scope, the event type, the receiving endpoint and
+// the message IDs, whose order does not matter: the same event is recognized when it is
+// delivered again, and one payload for two endpoints is two messages.
 //
-// The message IDs stand for the context ID and the digest when there is no
-// context ID (a file whose chunks were not seen), and for the digest when the
-// payload was not read yet (lazy): their order does not matter. Then only a
-// repeated delivery is recognised, not a sender's repetition.
+// The content key recognizes what a sender has sent twice, under two message IDs. It
+// consists of the scope, the event type, receiving and sending endpoint, direct
+// recipients, context ID, message type, filename, teamset context ID and a 128-bit digest
+// (XXH3) of the payload, or its SHA-256 when it is stored elsewhere (claim check). There
+// is none where two different messages may be equal in all of that: for payloads of
+// [DefaultNeverChunkBelow] and more, which may be chunks of one payload, for files, for
+// payloads that have not been read yet (lazy), and without a context ID.
 //
-// ok is false without a receiving endpoint, and without both context ID and
-// message IDs: events about endpoints and authorizations, and messages that did
-// not come from the gateway.
-func DefaultKey(scope string, msg *message.Message) (Key, bool, error) {
+// There are no keys without a receiving endpoint, and without both message IDs and
+// context ID: for events about endpoints and authorizations, and for messages that did not
+// come from the gateway. DefaultKeys remembers nothing; the KeyFunc that [NewKeyFunc]
+// returns tells more chunks apart.
+func DefaultKeys(scope string, msg *message.Message) (Keys, error) {
+	keys, _ := defaultKeys(scope, msg, DefaultNeverChunkBelow)
+	return keys, nil
+}
+
+// content is what is known of a payload.
+type content struct {
+	sibling bool // it may have siblings: it has message and context ID, and is no file
+	context Key  // the endpoint and the context ID, if sibling
+	digest  Key  // of the payload; zero if it may be a chunk or is not known
+}
+
+func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content) {
 	meta := msg.Metadata
 	endpoint := meta[gateway.KeyReceivingEndpointID]
 	if endpoint == "" {
-		return Key{}, false, nil
+		return Keys{}, content{}
+	}
+	var keys Keys
+	var space [512]byte
+	head := appendPart(space[:0], scope)
+	head = appendPart(head, meta[gateway.KeyEventType])
+	head = appendPart(head, endpoint)
+
+	ids := messageIDs(meta)
+	if len(ids) > 0 {
+		buf := append(head, 'i')
+		for _, id := range ids {
+			buf = appendPart(buf, id)
+		}
+		keys.Delivery = hash(buf)
 	}
 	contextID := meta[gateway.KeyContextID]
+	if contextID == "" || meta[gateway.KeyEventType] == string(gateway.EventFileReceived) {
+		return keys, content{}
+	}
+	// Without a message ID the content is all there is.
+	c := content{sibling: len(ids) > 0, context: KeyOf(endpoint, contextID)}
+	if c.sibling && payloadSize(msg) >= below {
+		return keys, c
+	}
+	switch sum := meta[gateway.KeyPayloadSHA256]; {
+	case sum != "": // the payload is elsewhere
+		c.digest = KeyOf("sha256", sum)
+	case meta[gateway.KeyPayloadMode] == "":
+		c.digest = Key(xxh3.Hash128(msg.Payload).Bytes())
+	default:
+		return keys, c
+	}
+	buf := append(head, 'c')
+	for _, name := range [...]string{
+		gateway.KeyEndpointID, gateway.KeyDirectRecipients, gateway.KeyContextID,
+		gateway.KeyMessageType, gateway.KeyFilename, gateway.KeyTeamsetContextID,
+	} {
+		buf = appendPart(buf, meta[name])
+	}
+	keys.Content = hash(append(buf, c.digest[:]...))
+	return keys, c
+}
 
-	var space [512]byte
-	buf := appendPart(space[:0], scope)
-	buf = appendPart(buf, meta[gateway.KeyEventType])
-	buf = appendPart(buf, endpoint)
-	buf = appendPart(buf, meta[gateway.KeyEndpointID])
-	buf = appendPart(buf, meta[gateway.KeyDirectRecipients])
-	buf = appendPart(buf, contextID)
+// payloadSize returns the size of the payload in bytes, wherever it is, and more than any
+// payload has if it is not known.
+func payloadSize(msg *message.Message) int64 {
+	if msg.Metadata[gateway.KeyPayloadMode] == "" {
+		return int64(len(msg.Payload))
+	}
+	size, err := strconv.ParseInt(msg.Metadata[gateway.KeyPayloadSize], 10, 64)
+	if err != nil || size < 0 {
+		return math.MaxInt64
+	}
+	return size
+}
 
-	if contextID != "" {
-		switch sum := meta[gateway.KeyPayloadSHA256]; {
-		case sum != "": // the payload is elsewhere
-			buf = append(buf, 's')
-			return hash(appendPart(buf, sum)), true, nil
-		case meta[gateway.KeyPayloadMode] == "":
-			digest := xxh3.Hash128(msg.Payload).Bytes()
-			buf = append(buf, 'd')
-			return hash(append(buf, digest[:]...)), true, nil
+// maxContexts is of how many context IDs the siblings are remembered.
+const maxContexts = 1 << 14
+
+// siblings knows which context IDs have payloads that differ.
+type siblings struct {
+	mu    sync.Mutex
+	below int64
+	seen  map[Key]Key // the digest of all payloads under a context ID; zero if they differ
+	ring  []Key       // the context IDs, oldest at next
+	next  int
+}
+
+// KeysConfig configures [NewKeyFunc].
+type KeysConfig struct {
+	// NeverChunkBelow is [DedupSettings.NeverChunkBelow].
+	NeverChunkBelow int64
+	// FormerFor is for how long, from now on, the keys by which earlier versions have
+	// recorded messages are given as well ([Keys.Former]). 0 means never; negative is an error.
+	FormerFor time.Duration
+}
+
+// NewKeyFunc returns the KeyFunc that a [Dedup] without one has, or an error that matches
+// [ErrConfig]. It is [DefaultKeys] with a memory: there is no content key for a payload
+// under a context ID that had another payload before (at the same endpoint, among the
+// latest 16,384), because both are probably chunks; and a file whose parts are smaller than
+// NeverChunkBelow lowers it for the messages after it.
+func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if config.NeverChunkBelow == 0 {
+		config.NeverChunkBelow = DefaultNeverChunkBelow
+	}
+	s := &siblings{below: config.NeverChunkBelow, seen: make(map[Key]Key)}
+	formerUntil := time.Now().Add(config.FormerFor)
+	return func(scope string, msg *message.Message) (Keys, error) {
+		keys, c := defaultKeys(scope, msg, s.learn(msg))
+		if c.sibling && !s.alike(c) {
+			keys.Content = Key{}
+		}
+		if config.FormerFor > 0 && time.Now().Before(formerUntil) {
+			keys.Former = formerKey(scope, msg, keys)
+		}
+		return keys, nil
+	}, nil
+}
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
+func (c KeysConfig) Validate() error {
+	var e validate.Errors
+	validate.NotNegative(&e, "NeverChunkBelow", c.NeverChunkBelow)
+	validate.NotNegative(&e, "FormerFor", c.FormerFor)
+	return e.Err(ErrConfig)
+}
+
+// learn takes in how large the parts of a file are, and returns the size from which on
+// payloads may be chunks.
+func (s *siblings) learn(msg *message.Message) int64 {
+	part := int64(math.MaxInt64)
+	if msg.Metadata[gateway.KeyEventType] == string(gateway.EventFileReceived) {
+		// One part has no siblings. All parts but the last one have the same size, so that
+		// is the average at least.
+		if n := int64(len(messageIDs(msg.Metadata))); n > 1 {
+			if size := payloadSize(msg); size < math.MaxInt64 {
+				part = (size + n - 1) / n
+			}
 		}
 	}
-	ids := messageIDs(meta)
-	if len(ids) == 0 {
-		return Key{}, false, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.below = min(s.below, part)
+	return s.below
+}
+
+// alike takes in a payload, and reports whether all payloads under its context ID have been
+// the same.
+func (s *siblings) alike(c content) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	digest, known := s.seen[c.context]
+	if !known {
+		if len(s.ring) < maxContexts {
+			s.ring = append(s.ring, c.context)
+		} else {
+			delete(s.seen, s.ring[s.next])
+			s.ring[s.next] = c.context
+			s.next = (s.next + 1) % maxContexts
+		}
+		s.seen[c.context] = c.digest
+		return c.digest != (Key{})
 	}
-	buf = append(buf, 'm')
-	for _, id := range ids {
-		buf = appendPart(buf, id)
+	if digest != c.digest {
+		s.seen[c.context] = Key{}
 	}
-	return hash(buf), true, nil
+	return digest == c.digest && digest != (Key{})
+}
+
+// formerKey returns the key by which versions before the two keys have recorded a message
+// with these keys, or none: they took equal chunks for copies of each other.
+func formerKey(scope string, msg *message.Message, keys Keys) Key {
+	meta := msg.Metadata
+	contextID := meta[gateway.KeyContextID]
+	buf := make([]byte, 0, 512)
+	for _, part := range [...]string{
+		scope, meta[gateway.KeyEventType], meta[gateway.KeyReceivingEndpointID], meta[gateway.KeyEndpointID],
+		meta[gateway.KeyDirectRecipients], contextID,
+	} {
+		buf = appendPart(buf, part)
+	}
+	sum, inline := meta[gateway.KeyPayloadSHA256], meta[gateway.KeyPayloadMode] == ""
+	switch {
+	case contextID == "" || sum == "" && !inline:
+		if keys.Delivery == (Key{}) {
+			return Key{}
+		}
+		buf = append(buf, 'm')
+		for _, id := range messageIDs(meta) {
+			buf = appendPart(buf, id)
+		}
+		return hash(buf)
+	case keys.Content == (Key{}) && meta[gateway.KeyEventType] != string(gateway.EventFileReceived):
+		return Key{}
+	case sum != "":
+		return hash(appendPart(append(buf, 's'), sum))
+	}
+	digest := xxh3.Hash128(msg.Payload).Bytes()
+	return hash(append(append(buf, 'd'), digest[:]...))
 }
 
 // messageIDs returns the message IDs, sorted.

@@ -106,8 +106,8 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var busy Reservation
-	var places [2]int32 // of the keys; 0 for one that is not known
-	for kind, key := range claim.Keys.All() {
+	var places [3]int32 // of the keys; 0 for one that is not known
+	for kind, key := range claim.Keys.Known() {
 		i, ok := s.index[key]
 		if !ok {
 			continue

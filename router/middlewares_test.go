@@ -162,7 +162,7 @@ func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, c
 		}
 	})
 	config.Poison = poison
-	config.Dedup.KeyFunc = router.DefaultKey
+	config.Dedup.KeyFunc = router.DefaultKeys
 	interrupted := make(chan struct{}, 1000)
 
 	run := func() (*router.Router, func() error) {
@@ -422,8 +422,8 @@ func inWatermillsRouter(t *testing.T, with []string) {
 		available := map[string]message.HandlerMiddleware{
 			"poison": newPoison(t, router.PoisonConfig{Publisher: poison, Stop: stopping}).Middleware,
 			"retry":  newRetry(t, router.RetryConfig{Stop: stopping, RetrySettings: fastRetry}).Middleware,
-			"dedup": newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: func(scope string, msg *message.Message) (router.Key, bool, error) {
-				return router.KeyOf(scope, msg.UUID), true, nil
+			"dedup": newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
+				return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
 			}}}).Middleware,
 			"recoverer": router.NewRecoverer(nil),
 		}

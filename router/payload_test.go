@@ -120,8 +120,8 @@ func TestTooLargeForTheSinkGoesIntoTheClaimCheck(t *testing.T) {
 			store, to, poison := newClaimCheck(t), newLimited(100_000, told), newSink(nil)
 			from := newSource()
 			r := start(t, router.Config{Poison: poison, ClaimCheck: store}, farmRoute(from, to))
-			for _, payload := range [][]byte{large(200_000), []byte("small")} {
-				msg := farmMessage("1", "e", "c", string(payload))
+			for i, payload := range [][]byte{large(200_000), []byte("small")} {
+				msg := farmMessage(strconv.Itoa(i), "e", "c"+strconv.Itoa(i), string(payload))
 				from.messages <- msg
 				wantAck(t, msg)
 				if !bytes.Equal(msg.Payload, payload) {
@@ -138,8 +138,8 @@ func TestTooLargeForTheSinkGoesIntoTheClaimCheck(t *testing.T) {
 			}
 			poison.wantStored(t, 0)
 
-			// A copy is recognised: the key is that of the payload, wherever it is.
-			again := farmMessage("2", "e", "c", string(large(200_000)))
+			// A copy is recognized: the key is that of the payload, wherever it is.
+			again := farmMessage("2", "e", "c0", string(large(200_000)))
 			from.messages <- again
 			wantAck(t, again)
 			if got := r.Health()[0].Duplicates; got != 1 {

@@ -227,7 +227,7 @@ func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 // filteredOut ends a message that the route does not accept.
 func (rt *route) filteredOut(msg *message.Message) ([]*message.Message, error) {
 	d := deliveryOf(msg)
-	d.filtered = true
+	d.filtered, d.rejected = true, true
 	if d.replayed {
 		return nil, errFilteredReplay
 	}
@@ -247,7 +247,7 @@ func outgoing(msg *message.Message) *message.Message {
 func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		d := deliveryOf(msg)
-		d.touched, d.filtered = false, false
+		d.touched, d.filtered, d.rejected = false, false, false
 		if d.value.SentAt.IsZero() {
 			d.value.SentAt = time.Now()
 		}

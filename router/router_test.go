@@ -41,8 +41,8 @@ func TestRouteDelivers(t *testing.T) {
 	if !bytes.Equal(got.msg.Payload, sent.Payload) {
 		t.Errorf("got.msg.Payload = %q, want %q", got.msg.Payload, sent.Payload)
 	}
-	key, _, _ := router.DefaultKey("farm", sent)
-	if got, want := got.msg.Metadata[sinks.KeyDedupID], key.String(); got != want {
+	keys, _ := router.DefaultKeys("farm", sent)
+	if got, want := got.msg.Metadata[sinks.KeyDedupID], keys.Delivery.String(); got != want {
 		t.Errorf("got.msg.Metadata[sinks.KeyDedupID] = %q, want %q", got, want)
 	}
 	for k, v := range sent.Metadata {
@@ -1202,7 +1202,7 @@ func TestRouteMiddlewareMayPassTheMessageOn(t *testing.T) {
 
 func TestDedupOff(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	start(t, router.Config{Poison: to, Dedup: router.DedupSettings{KeyFunc: router.NoKey}}, farmRoute(from, to))
+	start(t, router.Config{Poison: to, Dedup: router.DedupSettings{KeyFunc: router.NoKeys}}, farmRoute(from, to))
 	for range 2 {
 		msg := farmMessage("1", "e", "c", "p")
 		from.messages <- msg

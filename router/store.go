@@ -11,16 +11,20 @@ import (
 var ErrNoKeys = errors.New("dedup: the claim has no key")
 
 // Keys are what a message is recognized by: any one of them is enough. The zero [Key]
-// stands for none; one of the two has to be there. Both share one namespace: what was
-// recorded as either of them is recognized as both.
+// stands for none; one of the first two has to be there. All share one namespace: what was
+// recorded as one of them is recognized as the others.
 type Keys struct {
 	// Delivery names what was delivered: a redelivery has the same one.
 	Delivery Key
 	// Content names what a sender sent: a repetition by the sender has the same one.
 	Content Key
+	// Former is a key by which an earlier version may have recorded the message. Reserve
+	// finds it committed or busy like the others; nobody reserves or commits it, and it is
+	// not enough alone.
+	Former Key
 }
 
-// All yields the keys that are there, Delivery first, each one once.
+// All yields Delivery and Content if they are there, in this order, each one once.
 func (k Keys) All() iter.Seq2[KeyKind, Key] {
 	return func(yield func(KeyKind, Key) bool) {
 		if k.Delivery != (Key{}) && !yield(DeliveryKey, k.Delivery) {
@@ -32,9 +36,23 @@ func (k Keys) All() iter.Seq2[KeyKind, Key] {
 	}
 }
 
-// Valid returns [ErrNoKeys] if there is none.
+// Known yields what All does, and then Former if it is there.
+func (k Keys) Known() iter.Seq2[KeyKind, Key] {
+	return func(yield func(KeyKind, Key) bool) {
+		for kind, key := range k.All() {
+			if !yield(kind, key) {
+				return
+			}
+		}
+		if k.Former != (Key{}) {
+			yield(FormerKey, k.Former)
+		}
+	}
+}
+
+// Valid returns [ErrNoKeys] if there is neither Delivery nor Content.
 func (k Keys) Valid() error {
-	if k == (Keys{}) {
+	if k.Delivery == (Key{}) && k.Content == (Key{}) {
 		return ErrNoKeys
 	}
 	return nil
@@ -48,6 +66,8 @@ const (
 	DeliveryKey KeyKind = iota + 1
 	// ContentKey is [Keys.Content].
 	ContentKey
+	// FormerKey is [Keys.Former].
+	FormerKey
 )
 
 // Owner is who handles messages. The zero value is an unknown one.
@@ -123,8 +143,8 @@ type DedupStore interface {
 	// open and its process lives. When that was closed, died, or is replaced by one
 	// of the same Instance, it is free, at the latest when the lease ends and
 	// earlier if the store can tell. A call that fails leaves nothing reserved for
-	// its own process. A key that is committed counts for more than another one
-	// that is reserved.
+	// its own process. A key that is committed, the former one included, counts for more
+	// than another one that is reserved.
 	Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error)
 	// Commit records that the message was handled, to be remembered for ttl at
 	// least, memory permitting. It does so even when the reservation has ended, or

@@ -50,11 +50,11 @@ func (s *patient) deliver(t *testing.T, make func() *message.Message) {
 
 func reserveFor(t *testing.T, store router.DedupStore, owner router.Owner, msg *message.Message) (router.Claim, router.Token) {
 	t.Helper()
-	key, _, err := router.DefaultKey("farm", msg)
+	keys, err := router.DefaultKeys("farm", msg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim := router.Claim{Keys: router.Keys{Delivery: key}, Owner: owner}
+	claim := router.Claim{Keys: keys, Owner: owner}
 	got, err := store.Reserve(t.Context(), claim, time.Hour)
 	if err != nil || got.State != router.Reserved {
 		t.Fatalf("%+v, %v", got, err)

@@ -212,8 +212,8 @@ func child(path string) {
 	_, _ = h(message.NewMessage("hangs", nil))
 }
 
-func testKey(scope string, msg *message.Message) (router.Key, bool, error) {
-	return router.KeyOf(scope, msg.UUID), true, nil
+func testKey(scope string, msg *message.Message) (router.Keys, error) {
+	return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
 }
 
 // The process is killed while it handles a message: what it had handled is known

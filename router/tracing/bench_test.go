@@ -54,7 +54,7 @@ func benchmarkRoute(b *testing.B, provider trace.TracerProvider) {
 	}
 	from := newSource()
 	r, err := router.New(router.Config{
-		Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: router.NoKey}, Chain: t.Chain(nil), Observer: t.Observer(nil),
+		Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: router.NoKeys}, Chain: t.Chain(nil), Observer: t.Observer(nil),
 	}, nil)
 	if err != nil {
 		b.Fatal(err)

@@ -392,12 +392,12 @@ func TestReplayIsTakenForNothingElse(t *testing.T) {
 	w := newWorld(t, 0, taskData)
 	r := w.list()[0]
 	raw := w.stored(poisonqueue.Config{})[0]
-	key, ok, err := router.DefaultKey(r.Route, raw)
-	if err != nil || !ok {
+	keys, err := router.DefaultKeys(r.Route, raw)
+	if err != nil || keys.Delivery == (router.Key{}) {
 		t.Fatalf("no key: %v", err)
 	}
 	part := message.NewMessage("part", []byte("a part of it"))
-	part.Metadata[gateway.KeyDedupID] = key.String()
+	part.Metadata[gateway.KeyDedupID] = keys.Delivery.String()
 	if err := w.sink.Publish(topicOf(r), part); err != nil {
 		t.Fatal(err)
 	}

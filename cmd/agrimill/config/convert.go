@@ -143,7 +143,18 @@ func (c *Config) RouterConfig() router.Config {
 		Retry: c.Retry, Dedup: c.Dedup.DedupSettings, CloseTimeout: c.Shutdown.Timeout,
 	}
 	if c.Dedup.Store == DedupOff {
-		config.Dedup.KeyFunc = router.NoKey
+		config.Dedup.KeyFunc = router.NoKeys
+	}
+	return config
+}
+
+// KeysConfig returns how messages are recognized. What is kept in the process has no keys
+// of earlier versions.
+func (c *Config) KeysConfig() router.KeysConfig {
+	dedup := c.Dedup.DedupSettings.WithDefaults()
+	config := router.KeysConfig{NeverChunkBelow: dedup.NeverChunkBelow}
+	if c.Dedup.Store != DedupMemory {
+		config.FormerFor = dedup.TTL
 	}
 	return config
 }

@@ -240,23 +240,23 @@ func (s laterStore) Release(ctx context.Context, claim router.Claim, token route
 	return store.Release(ctx, claim, token)
 }
 
-// keys returns the function that computes the dedup keys of messages. [router.DefaultKey]
-// is for messages from the gateway. A message to the gateway is recognized by its UUID or
-// context ID and its payload: sources give every delivery of a message the same UUID.
-func keys(outward map[string]bool) router.KeyFunc {
-	return func(scope string, msg *message.Message) (router.Key, bool, error) {
+// keys returns the function that computes the dedup keys of messages: inward of those from
+// the gateway. A message to the gateway is recognized by its UUID or context ID and its
+// payload: sources give every delivery of a message the same UUID.
+func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
+	return func(scope string, msg *message.Message) (router.Keys, error) {
 		if !outward[scope] {
-			return router.DefaultKey(scope, msg)
+			return inward(scope, msg)
 		}
 		id := msg.Metadata[gateway.KeyContextID]
 		if id == "" {
 			id = msg.UUID
 		}
 		if id == "" {
-			return router.Key{}, false, nil
+			return router.Keys{}, nil
 		}
 		digest := xxh3.Hash128(msg.Payload).Bytes()
-		return router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
-			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:])), true, nil
+		return router.Keys{Delivery: router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
+			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:]))}, nil
 	}
 }

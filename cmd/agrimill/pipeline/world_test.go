@@ -344,9 +344,12 @@ func (w *world) put(subject, messageType string) string {
 	msg.Data = []byte(mark + id)
 	msg.Header.Set(gateway.KeyContextID, id)
 	msg.Header.Set(gateway.KeyMessageType, messageType)
-	if _, err := w.js.PublishMsg(w.Context(), msg); err != nil {
-		w.Fatal(err)
-	}
+	// The connection may have to come back first.
+	var err error
+	testkit.Eventually(w, "the broker takes a message", func() bool {
+		_, err = w.js.PublishMsg(w.Context(), msg, jetstream.WithMsgID(id))
+		return err == nil
+	})
 	return id
 }
 

@@ -67,8 +67,8 @@ func TestPauseOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := open(t, kvstore.Config{Conn: sink.Conn()})
-	uuidKey := func(scope string, msg *message.Message) (router.Key, bool, error) {
-		return router.KeyOf(scope, msg.UUID), true, nil
+	uuidKey := func(scope string, msg *message.Message) (router.Keys, error) {
+		return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
 	}
 	r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store, KeyFunc: uuidKey}}, nil)
 	if err != nil {

@@ -159,6 +159,16 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 	}
 	local := busy.Key
 	var token router.Token
+	if former := claim.Keys.Former; former != (router.Key{}) {
+		one, err := s.reserveKey(ctx, claim.Owner, former, lease, false)
+		one.Key = router.FormerKey
+		if err != nil || one.State == router.Committed {
+			return one, err
+		}
+		if busy.State == 0 {
+			busy = one
+		}
+	}
 	for kind, key := range claim.Keys.All() {
 		one, err := s.reserveKey(ctx, claim.Owner, key, lease, busy.State == 0)
 		if err != nil {

@@ -250,7 +250,7 @@ func (undeletable) Delete(context.Context, string) error { return errKept }
 
 // What is poisoned while a replay runs is not part of it.
 func TestReplayEndsAlthoughMessagesCome(t *testing.T) {
-	b := newBench(t, router.Config{Dedup: router.DedupSettings{KeyFunc: router.NoKey}})
+	b := newBench(t, router.Config{Dedup: router.DedupSettings{KeyFunc: router.NoKeys}})
 	b.send("one", "two")
 	n := 0
 	b.nested = func() {

@@ -1,0 +1,394 @@
+package router_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/zeebo/xxh3"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+func defaultKeys(t *testing.T, scope string, msg *message.Message) router.Keys {
+	t.Helper()
+	keys, err := router.DefaultKeys(scope, msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+// changed returns a message that differs from the usual one.
+func changed(change func(*message.Message)) *message.Message {
+	m := farmMessage("1", "endpoint", "context", "payload")
+	m.Metadata[gateway.KeyMessageType] = "img:png"
+	change(m)
+	return m
+}
+
+func with(key, value string) *message.Message {
+	return changed(func(m *message.Message) { m.Metadata[key] = value })
+}
+
+func TestDefaultKeys(t *testing.T) {
+	base := defaultKeys(t, "route", changed(func(*message.Message) {}))
+	if base.Delivery == (router.Key{}) || base.Content == (router.Key{}) || base.Delivery == base.Content || base.Former != (router.Key{}) {
+		t.Fatalf("keys %v", base)
+	}
+	for name, tt := range map[string]struct {
+		msg               *message.Message
+		delivery, content bool // the same key
+	}{
+		"delivered again":   {changed(func(m *message.Message) { m.UUID = "another" }), true, true},
+		"received later":    {with(gateway.KeyReceivedTimestamp, "2026-01-01T00:00:00Z"), true, true},
+		"sender repeats it": {with(gateway.KeyMessageID, "2"), false, true},
+		// A message ID is the service's: whatever it says of the message, it is the same one.
+		"other context":    {with(gateway.KeyContextID, "context2"), true, false},
+		"other payload":    {changed(func(m *message.Message) { m.Payload = []byte("payload2") }), true, false},
+		"other type":       {with(gateway.KeyMessageType, "img:jpeg"), true, false},
+		"other filename":   {with(gateway.KeyFilename, "b.png"), true, false},
+		"other teamset":    {with(gateway.KeyTeamsetContextID, "t"), true, false},
+		"other sender":     {with(gateway.KeyEndpointID, "sender"), true, false},
+		"other recipients": {with(gateway.KeyDirectRecipients, "r"), true, false},
+		"claim check":      {with(gateway.KeyPayloadSHA256, "aa"), true, false},
+		"other endpoint":   {with(gateway.KeyReceivingEndpointID, "endpoint2"), false, false},
+		"other event":      {with(gateway.KeyEventType, string(gateway.EventEndpointDeleted)), false, false},
+		"moved border": {changed(func(m *message.Message) {
+			m.Metadata[gateway.KeyReceivingEndpointID] = "endpointc"
+			m.Metadata[gateway.KeyContextID] = "ontext"
+		}), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := defaultKeys(t, "route", tt.msg)
+			if same := keys.Delivery == base.Delivery; same != tt.delivery {
+				t.Errorf("the same delivery key: %v, want %v", same, tt.delivery)
+			}
+			if same := keys.Content == base.Content; same != tt.content {
+				t.Errorf("the same content key: %v, want %v", same, tt.content)
+			}
+		})
+	}
+	other := defaultKeys(t, "another route", changed(func(*message.Message) {}))
+	if other.Delivery == base.Delivery || other.Content == base.Content {
+		t.Error("two routes share a key")
+	}
+}
+
+// What may be equal to another message has no content key.
+func TestNoContentKey(t *testing.T) {
+	for name, msg := range map[string]*message.Message{
+		"may be a chunk": changed(func(m *message.Message) { m.Payload = make([]byte, router.DefaultNeverChunkBelow) }),
+		"may be a chunk, in a claim check": changed(func(m *message.Message) {
+			m.Metadata[gateway.KeyPayloadMode], m.Metadata[gateway.KeyPayloadSHA256] = gateway.PayloadModeClaimCheck, "aa"
+			m.Metadata[gateway.KeyPayloadSize] = fmt.Sprint(router.DefaultNeverChunkBelow)
+		}),
+		"unknown size": changed(func(m *message.Message) {
+			m.Metadata[gateway.KeyPayloadMode], m.Metadata[gateway.KeyPayloadSHA256] = gateway.PayloadModeClaimCheck, "aa"
+		}),
+		"lazy":       with(gateway.KeyPayloadMode, gateway.PayloadModeLazy),
+		"no context": with(gateway.KeyContextID, ""),
+		"file": changed(func(m *message.Message) {
+			m.Metadata[gateway.KeyEventType], m.Metadata[gateway.KeyMessageIDs] = string(gateway.EventFileReceived), "1,2"
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if keys := defaultKeys(t, "route", msg); keys.Content != (router.Key{}) || keys.Delivery == (router.Key{}) {
+				t.Errorf("keys %v", keys)
+			}
+		})
+	}
+	small := changed(func(m *message.Message) { m.Payload = make([]byte, router.DefaultNeverChunkBelow-1) })
+	if keys := defaultKeys(t, "route", small); keys.Content == (router.Key{}) {
+		t.Error("a payload that is never a chunk has no content key")
+	}
+}
+
+func fileMessage(ids string, size int) *message.Message {
+	m := farmMessage("", "endpoint", "", "")
+	m.Payload = make([]byte, size)
+	delete(m.Metadata, gateway.KeyMessageID)
+	m.Metadata[gateway.KeyEventType] = string(gateway.EventFileReceived)
+	m.Metadata[gateway.KeyMessageIDs] = ids
+	return m
+}
+
+// A file is named by its messages, however they are listed and whether or not its context ID
+// is known.
+func TestDefaultKeysOfFiles(t *testing.T) {
+	key := func(m *message.Message) router.Key { return defaultKeys(t, "route", m).Delivery }
+	known := fileMessage("b,a,c", 1)
+	known.Metadata[gateway.KeyContextID] = "context"
+	lazy := fileMessage("a,b,c", 0)
+	lazy.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
+	for _, same := range []*message.Message{fileMessage("c, a,b", 1), known, lazy} {
+		if got, want := key(same), key(fileMessage("a,b,c", 1)); got != want {
+			t.Errorf("key = %v, want %v", got, want)
+		}
+	}
+	for _, other := range []string{"a,b", "ab,c", "abc", "a"} {
+		if key(fileMessage(other, 1)) == key(fileMessage("a,b,c", 1)) {
+			t.Errorf("%s and a,b,c have the same key", other)
+		}
+	}
+}
+
+func TestDefaultKeysWithoutIdentity(t *testing.T) {
+	event := message.NewMessage("1", []byte("{}"))
+	event.Metadata[gateway.KeyEventType] = string(gateway.EventAuthorizationAdded)
+	noIDs := farmMessage("", "endpoint", "", "p")
+	delete(noIDs.Metadata, gateway.KeyMessageID)
+	own := message.NewMessage("1", []byte("p"))
+	own.Metadata[gateway.KeyContextID] = "c"
+	for _, msg := range []*message.Message{event, noIDs, own} {
+		if keys := defaultKeys(t, "route", msg); keys != (router.Keys{}) {
+			t.Errorf("keys %v", keys)
+		}
+	}
+	// Without a message ID the content is all there is, however large it is.
+	delete(noIDs.Metadata, gateway.KeyMessageID)
+	noIDs.Metadata[gateway.KeyContextID] = "c"
+	noIDs.Payload = make([]byte, 1<<20)
+	if keys := defaultKeys(t, "route", noIDs); keys.Delivery != (router.Key{}) || keys.Content == (router.Key{}) {
+		t.Errorf("keys %v", keys)
+	}
+}
+
+func newKeyFunc(t *testing.T, config router.KeysConfig) func(*message.Message) router.Keys {
+	t.Helper()
+	keys, err := router.NewKeyFunc(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(msg *message.Message) router.Keys {
+		got, err := keys("route", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+}
+
+// Payloads that differ under one context ID are chunks: none of them is a copy.
+func TestSiblings(t *testing.T) {
+	part := func(id, context, payload string) *message.Message {
+		return farmMessage(id, "endpoint", context, payload)
+	}
+	t.Run("equal", func(t *testing.T) {
+		keys := newKeyFunc(t, router.KeysConfig{})
+		first, second := keys(part("1", "c", "p")), keys(part("2", "c", "p"))
+		if first.Content != second.Content || first.Content == (router.Key{}) {
+			t.Errorf("%v and %v", first, second)
+		}
+	})
+	t.Run("another one came before", func(t *testing.T) {
+		keys := newKeyFunc(t, router.KeysConfig{})
+		for i, payload := range []string{"a", "b", "b", "a"} {
+			if got := keys(part(fmt.Sprint(i), "c", payload)); (got.Content != (router.Key{})) != (i == 0) {
+				t.Errorf("payload %d: %v", i, got)
+			}
+		}
+		if got := keys(part("5", "another", "a")); got.Content == (router.Key{}) {
+			t.Error("another context ID is affected")
+		}
+	})
+	t.Run("a large one came before", func(t *testing.T) {
+		keys := newKeyFunc(t, router.KeysConfig{NeverChunkBelow: 100})
+		keys(part("1", "c", strings.Repeat("x", 100)))
+		if got := keys(part("2", "c", "the rest")); got.Content != (router.Key{}) {
+			t.Errorf("the last chunk: %v", got)
+		}
+	})
+	t.Run("without message IDs", func(t *testing.T) {
+		keys := newKeyFunc(t, router.KeysConfig{})
+		for _, payload := range []string{"a", "b", "a"} {
+			msg := part("", "c", payload)
+			delete(msg.Metadata, gateway.KeyMessageID)
+			if got := keys(msg); got.Content == (router.Key{}) {
+				t.Errorf("%s: no key at all", payload)
+			}
+		}
+	})
+	t.Run("memory is bounded", func(t *testing.T) {
+		keys := newKeyFunc(t, router.KeysConfig{})
+		keys(part("0", "c", "a"))
+		for i := range 1 << 14 {
+			keys(part(fmt.Sprint(i), fmt.Sprint(i), "p"))
+		}
+		if got := keys(part("1", "c", "b")); got.Content == (router.Key{}) {
+			t.Error("the oldest context ID is still remembered")
+		}
+	})
+}
+
+// A file with small parts shows that chunks are smaller than was configured.
+func TestFilesLowerNeverChunkBelow(t *testing.T) {
+	keys := newKeyFunc(t, router.KeysConfig{NeverChunkBelow: 1000})
+	content := func(id string, size int) bool {
+		m := farmMessage(id, "endpoint", "context "+id, strings.Repeat("x", size))
+		return keys(m).Content != (router.Key{})
+	}
+	if !content("a", 999) {
+		t.Fatal("999 bytes are never a chunk")
+	}
+	keys(fileMessage("only one", 10)) // has no siblings
+	keys(fileMessage("1,2", 10_000))  // larger
+	if !content("b", 999) {
+		t.Error("raised or lowered for nothing")
+	}
+	keys(fileMessage("1,2,3", 900)) // 300, or more and a rest
+	if content("c", 300) || !content("d", 299) {
+		t.Error("not lowered to 300")
+	}
+	keys(fileMessage("1,2", 10_000))
+	if content("e", 300) {
+		t.Error("raised again")
+	}
+}
+
+// formerKey is what versions with one key computed, written down once more.
+func formerKey(scope string, msg *message.Message, rest ...string) router.Key {
+	parts := []string{scope, msg.Metadata[gateway.KeyEventType], msg.Metadata[gateway.KeyReceivingEndpointID], "", "", msg.Metadata[gateway.KeyContextID]}
+	var buf []byte
+	add := func(part string) { buf = append(append(buf, byte(len(part))), part...) } // all are short
+	for _, part := range parts {
+		add(part)
+	}
+	switch {
+	case len(rest) > 0:
+		buf = append(buf, 'm')
+		for _, id := range rest {
+			add(id)
+		}
+	default:
+		digest := xxh3.Hash128(msg.Payload).Bytes()
+		buf = append(append(buf, 'd'), digest[:]...)
+	}
+	sum := sha256.Sum256(buf)
+	return router.Key(sum[:16])
+}
+
+// What an earlier version recorded is recognized for one TTL, unless that might be an equal
+// chunk.
+func TestFormerKeys(t *testing.T) {
+	small, large := farmMessage("1", "e", "c", "p"), farmMessage("1", "e", "c", strings.Repeat("p", 1<<20))
+	file := fileMessage("b,a", 1)
+	lazy := farmMessage("1", "e", "c", "")
+	lazy.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
+	for name, tt := range map[string]struct {
+		msg  *message.Message
+		want router.Key
+	}{
+		"message":        {small, formerKey("route", small)},
+		"may be a chunk": {large, router.Key{}},
+		"file":           {file, formerKey("route", file, "a", "b")},
+		"lazy":           {lazy, formerKey("route", lazy, "1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keys := newKeyFunc(t, router.KeysConfig{FormerFor: time.Hour})
+				if got := keys(tt.msg).Former; got != tt.want {
+					t.Errorf("former key %v, want %v", got, tt.want)
+				}
+				time.Sleep(time.Hour)
+				if got := keys(tt.msg).Former; got != (router.Key{}) {
+					t.Errorf("former key %v after an hour", got)
+				}
+			})
+		})
+	}
+	if got := newKeyFunc(t, router.KeysConfig{})(small).Former; got != (router.Key{}) {
+		t.Errorf("former key %v, want none", got)
+	}
+}
+
+// A payload whose chunks have equal bytes (a blank raster): every chunk is a message of its own.
+func TestEqualChunksAreKept(t *testing.T) {
+	const messageType = "app:test:raster"
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}, Subscribe: []string{messageType}})
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	sub, err := subscriber.New(subscriber.Config{Client: client}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := newSink(nil)
+	start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: to})
+	pub, err := publisher.New(publisher.Config{Client: client, TenantID: sender.TenantID, EndpointID: sender.ID}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("c0ffee00-0000-4000-8000-000000000000", bytes.Repeat([]byte{0}, 3<<20))
+	if err := pub.Publish(messageType, msg); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "everything is confirmed", func() bool {
+		ledger := server.Ledger()
+		for _, e := range ledger {
+			if !e.Confirmed() {
+				return false
+			}
+		}
+		return len(ledger) >= 3
+	})
+	stored := map[string]bool{}
+	for _, m := range to.all() {
+		stored[m.msg.Metadata[gateway.KeyMessageID]] = true
+	}
+	for _, e := range server.Ledger() {
+		if !stored[e.MessageID] {
+			t.Errorf("chunk %s is confirmed and not stored", e.MessageID)
+		}
+	}
+}
+
+// What the filter rejected was not handled: when it wants it the next time, it gets it. What
+// a transform dropped was.
+func TestFilteredIsNotRemembered(t *testing.T) {
+	for name, remembered := range map[string]bool{"filter": false, "select": false, "transform": true} {
+		t.Run(name, func(t *testing.T) {
+			to, from, wanted := newSink(nil), newSource(), false
+			route := router.Route{Name: "farm", From: from, Topic: "all", To: to, ToTopic: "out"}
+			switch name {
+			case "filter":
+				route.Filter = func(*message.Message) bool { return wanted }
+			case "select":
+				route.Select = func(*message.Message) (bool, error) { return wanted, nil }
+			case "transform":
+				route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+					if !wanted {
+						return nil, nil
+					}
+					return []*message.Message{msg}, nil
+				}
+			}
+			start(t, router.Config{Poison: newSink(nil)}, route)
+			for range 2 {
+				msg := farmMessage("1", "endpoint", "context", "payload")
+				from.messages <- msg
+				if got := verdict(t, msg); got != "ack" {
+					t.Fatalf("verdict %q", got)
+				}
+				wanted = true // the message was acked: nobody reads it now
+			}
+			if got := len(to.all()) == 0; got != remembered {
+				t.Errorf("remembered: %v, want %v", got, remembered)
+			}
+		})
+	}
+}

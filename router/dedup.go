@@ -43,11 +43,11 @@ type DedupSettings struct {
 	// KeyFunc gives the keys. Nil means a [NewKeyFunc] for each route; [NoKeys] turns
 	// deduplication off.
 	KeyFunc KeyFunc `yaml:"-"`
-	// NeverChunkBelow is the size of payloads, in bytes, below which the service never
-	// makes a chunk of a larger payload, other than the last one. A smaller payload that a
-	// sender repeats under the same context ID is recognized; larger ones are kept, because
-	// chunks may be equal and none of them may be lost. If the service makes smaller chunks, set it to their
-	// size. 0 means 512 KiB; negative is an error. A KeyFunc of one's own does not need it.
+	// NeverChunkBelow is the size in bytes that all chunks of a payload have at least, the
+	// last one aside. A smaller payload that a sender repeats under the same context ID is
+	// recognized; larger ones are kept, because chunks may be equal and none of them may be
+	// lost. Lower it if the service makes smaller chunks. 0 means 512 KiB; negative is an
+	// error. A KeyFunc of one's own does not use it.
 	NeverChunkBelow int64 `yaml:"never_chunk_below" unit:"bytes"`
 	// Owner is who reserves keys, for others who share the Store. Without a Session it
 	// gets one of its own, in a Router the same one for all routes.

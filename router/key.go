@@ -100,12 +100,7 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 	head = appendPart(head, meta[gateway.KeyEventType])
 	head = appendPart(head, endpoint)
 
-	ids := messageIDs(meta)
-	if len(ids) > 0 {
-		buf := append(head, 'i')
-		for _, id := range ids {
-			buf = appendPart(buf, id)
-		}
+	if buf, ok := appendIDs(append(head, 'i'), meta); ok {
 		keys.Delivery = hash(buf)
 	}
 	contextID := meta[gateway.KeyContextID]
@@ -113,7 +108,11 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 		return keys, content{}
 	}
 	// Without a message ID the content is all there is.
-	c := content{sibling: len(ids) > 0, context: KeyOf(endpoint, contextID)}
+	c := content{sibling: keys.Delivery != (Key{})}
+	if c.sibling {
+		// Should two of them be equal, their payloads differ, and are kept.
+		c.context = Key(xxh3.Hash128(appendPart(appendPart(head[len(head):], endpoint), contextID)).Bytes())
+	}
 	if c.sibling && payloadSize(msg) >= below {
 		return keys, c
 	}
@@ -265,10 +264,7 @@ func formerKey(scope string, msg *message.Message, keys Keys) Key {
 		if keys.Delivery == (Key{}) {
 			return Key{}
 		}
-		buf = append(buf, 'm')
-		for _, id := range messageIDs(meta) {
-			buf = appendPart(buf, id)
-		}
+		buf, _ = appendIDs(append(buf, 'm'), meta)
 		return hash(buf)
 	case keys.Content == (Key{}) && meta[gateway.KeyEventType] != string(gateway.EventFileReceived):
 		return Key{}
@@ -279,18 +275,28 @@ func formerKey(scope string, msg *message.Message, keys Keys) Key {
 	return hash(append(append(buf, 'd'), digest[:]...))
 }
 
-// messageIDs returns the message IDs, sorted.
+// appendIDs appends the message IDs, sorted, and reports whether there are any.
+func appendIDs(buf []byte, meta message.Metadata) ([]byte, bool) {
+	ids := messageIDs(meta)
+	for _, id := range ids {
+		buf = appendPart(buf, id)
+	}
+	if id := meta[gateway.KeyMessageID]; id != "" && ids == nil {
+		return appendPart(buf, id), true
+	}
+	return buf, ids != nil
+}
+
+// messageIDs returns the message IDs of a file, sorted.
 func messageIDs(meta message.Metadata) []string {
-	if list := meta[gateway.KeyMessageIDs]; list != "" {
-		ids := strings.Split(list, ",")
-		for i := range ids {
-			ids[i] = strings.TrimSpace(ids[i])
-		}
-		slices.Sort(ids)
-		return ids
+	list := meta[gateway.KeyMessageIDs]
+	if list == "" {
+		return nil
 	}
-	if id := meta[gateway.KeyMessageID]; id != "" {
-		return []string{id}
+	ids := strings.Split(list, ",")
+	for i := range ids {
+		ids[i] = strings.TrimSpace(ids[i])
 	}
-	return nil
+	slices.Sort(ids)
+	return ids
 }

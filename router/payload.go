@@ -228,7 +228,9 @@ func (p *payloads) checkOut(ctx context.Context, m *message.Message) error {
 // consists of, as the service promises that these do not change.
 func lazyKey(m *message.Message) string {
 	ids := messageIDs(m.Metadata)
-	if len(ids) == 0 {
+	if id := m.Metadata[gateway.KeyMessageID]; id != "" && ids == nil {
+		ids = []string{id}
+	} else if ids == nil {
 		ids = []string{"uuid", m.UUID}
 	}
 	return KeyOf(append(ids, m.Metadata[gateway.KeyReceivingEndpointID])...).String()

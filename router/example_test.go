@@ -236,6 +236,30 @@ func ExampleNewRetry() {
 	// printer on fire 3
 }
 
+// The usual keys for messages from the gateway, and keys of one's own for others.
+func ExampleNewKeyFunc() {
+	usual, err := router.NewKeyFunc(router.KeysConfig{NeverChunkBelow: 64 << 10}) // this service makes small chunks
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys := func(scope string, msg *message.Message) (router.Keys, error) {
+		if number := msg.Metadata.Get("order-number"); number != "" {
+			return router.Keys{Delivery: router.KeyOf(scope, number)}, nil
+		}
+		return usual(scope, msg)
+	}
+	received := message.NewMessage("1", []byte("{}"))
+	received.Metadata = message.Metadata{
+		gateway.KeyEventType: string(gateway.EventMessageReceived), gateway.KeyReceivingEndpointID: "barn",
+		gateway.KeyMessageID: "1", gateway.KeyContextID: "c",
+	}
+	first, _ := keys("farm", received)
+	received.Metadata[gateway.KeyMessageID] = "2" // the sender repeats it
+	second, _ := keys("farm", received)
+	fmt.Println(first.Delivery == second.Delivery, first.Content == second.Content)
+	// Output: false true
+}
+
 // A key of one's own: messages with the same order number are copies.
 func ExampleKeyOf() {
 	config := router.DedupConfig{

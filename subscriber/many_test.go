@@ -1,0 +1,88 @@
+package subscriber
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// many is how many items wait at once in these tests.
+const many = 100_000
+
+// 100,000 confirmations wait, those of every tenant in another way: requests stay few, and
+// when the service recovers everything is confirmed.
+func TestManyWaitingConfirmations(t *testing.T) {
+	const tenants, ends = 10_000, 3 * time.Minute
+	w := newConfirmWorld(t, ConfirmConfig{})
+	ok := func() (confirmAnswer, time.Duration) { return answerOK, 50 * time.Millisecond }
+	w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+		if w.now.Sub(w.began) >= ends {
+			return ok()
+		}
+		switch f.tenant[len(f.tenant)-1] % 4 {
+		case 0:
+			return answerFailed, 20 * time.Millisecond
+		case 1:
+			return answerOK, unanswered
+		case 2:
+			return answerForbidden, 20 * time.Millisecond
+		}
+		return ok()
+	}
+	for i := range tenants {
+		w.add(fmt.Sprint(i), many/tenants)
+	}
+	w.run(ends)
+	if w.most > 4*w.q.cfg.MaxRequests {
+		t.Errorf("%d requests at a time", w.most)
+	}
+	healthy := 0
+	for tenant, n := range w.confirmed {
+		if tenant[len(tenant)-1]%4 == 3 {
+			healthy += n
+		}
+	}
+	if want := many * 2 / 10; healthy != want { // of the last digits, 3 and 7
+		t.Errorf("%d of the healthy tenants are confirmed, want %d", healthy, want)
+	}
+	w.run(ends + 5*time.Minute)
+	if len(w.added) != 0 || len(w.q.tenants) != 0 {
+		t.Errorf("%d wait, %d tenants are remembered", len(w.added), len(w.q.tenants))
+	}
+}
+
+// 100,000 payloads wait, those of every host in another way: downloads stay few, and when
+// the hosts recover everything comes.
+func TestManyWaitingDownloads(t *testing.T) {
+	const hosts, slots, ends = 1000, 8, 2 * time.Minute
+	w := newDownloadWorld(t, slots)
+	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+		if w.now.Sub(w.began) < ends {
+			switch j.host.name[len(j.host.name)-1] % 5 {
+			case 0:
+				return downloadFailed, 20 * time.Millisecond, 0
+			case 1:
+				return downloadOK, time.Hour, 0 // hangs
+			case 2:
+				return downloadOK, time.Hour, 1 // drips
+			case 3:
+				return downloadBad, 20 * time.Millisecond, 0
+			}
+		}
+		return downloadOK, time.Millisecond, 1 << 20
+	}
+	for i := range many {
+		w.addOf(fmt.Sprint(i%100), fmt.Sprint(i%hosts))
+	}
+	w.run(ends)
+	if w.most > 4*slots {
+		t.Errorf("%d downloads at a time", w.most)
+	}
+	if w.ok == 0 {
+		t.Error("nothing came meanwhile")
+	}
+	w.run(ends + time.Hour)
+	if len(w.added) != 0 || len(w.q.hosts) != 0 || w.gone+w.unserved != 0 {
+		t.Errorf("%d wait, %d hosts are remembered, %d were given up", len(w.added), len(w.q.hosts), w.gone+w.unserved)
+	}
+}

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -25,7 +26,7 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	s.mu.Lock()
 	s.link(d)
 	s.ledger.open(d)
-	last := s.finish(&subscription{}, d, msgctx.Acked)
+	last := s.finish(time.Now(), &subscription{}, d, msgctx.Acked)
 	if !last || s.hasRoom(&delivery{}) {
 		t.Errorf("last %v; there is room for another message before the confirmation is queued", last)
 	}

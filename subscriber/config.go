@@ -85,10 +85,14 @@ type Config struct {
 	// the stream is no longer read. As many more may wait to be redelivered after a nack. Keys
 	// (see OrderKey) of which nothing was acked for a second get half of it at most, when
 	// others need room: above that, their messages are left with the service, and requested
-	// again once what they kept is acked. Default 1,000.
+	// again once what they kept is acked. Half as many more may have stalled: in a full window,
+	// messages give up their place if their payload cannot be downloaded, or if they are not
+	// acked for a second while others are; what comes for a tenant, payload host or
+	// subscription of which more stall is left in the same way. With 1, there is never a second
+	// message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of open events. The same holds for what was nacked.
-	// Default 64 MiB. A larger payload is still delivered once it is the oldest.
+	// MaxInFlightBytes bounds the bytes of open events. The same holds for what was nacked, and
+	// half of it for what has stalled. Default 64 MiB. A larger payload is still delivered once it is the oldest.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
 	// Order is whether messages of one key (the receiving endpoint, unless there is an

@@ -93,7 +93,7 @@ func TestRedeliveredFileIsJoined(t *testing.T) {
 	testkit.Eventually(f, "joined", func() bool { return sub.Stats().Joined >= 4 })
 	f.nothing(messages)
 	msg.Ack()
-	f.waitConfirmed(3)
+	testkit.Eventually(f, "all chunks are confirmed", func() bool { return sub.Stats().Confirmed == 3 })
 	f.server.CutStreams() // and once more after it was confirmed
 	testkit.Eventually(f, "all chunks are confirmed again", func() bool {
 		for _, e := range f.server.Ledger() {

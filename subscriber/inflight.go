@@ -71,9 +71,11 @@ type delivery struct {
 	held     *chunk   // the held chunk that this delivers because no file claimed it
 	// ----
 	arrived  time.Time
-	bytes    int64 // counted in Subscriber.bytes
-	linked   bool  // it has a place in the window
-	parked   int   // of waits, those that wait to redeliver it
+	since    time.Time // when it arrived, its payload was there, or it was redelivered
+	bytes    int64     // counted in Subscriber.bytes
+	linked   bool      // it has a place in the window
+	apart    bool      // it has none because it has stalled
+	parked   int       // of waits, those that wait to redeliver it
 	family   family
 	waits    []*subscription // those that have it
 	waits1   [2]*subscription

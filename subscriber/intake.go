@@ -210,7 +210,12 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 				}
 				s.mu.Lock()
 			}
-			if s.inFlight < inFlight {
+			moved := s.setApart(time.Now())
+			if s.apart.shutBad() {
+				s.checkStalled()
+				continue // d may be one of theirs
+			}
+			if moved || s.inFlight < inFlight {
 				continue
 			}
 			s.checkStalled()
@@ -293,7 +298,7 @@ func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscr
 		taken = true
 		switch {
 		case slices.Contains(acked, sub):
-		case len(d.keys) > 0 && !sub.shares.takes(d.order):
+		case !s.takes(sub, d):
 			left = true
 		default:
 			list = append(list, sub)
@@ -319,6 +324,7 @@ func (s *Subscriber) windowFull(d *delivery) bool {
 // link appends d to the open deliveries. s.mu is held.
 func (s *Subscriber) link(d *delivery) {
 	d.arrived = time.Now()
+	d.since = d.arrived
 	s.linkAfter(s.last, d)
 }
 
@@ -380,16 +386,19 @@ func (s *Subscriber) wakeRoom() {
 
 // finish records what d came to for sub and reports whether that was the last one, in which
 // case the caller must call release after unlocking s.mu. s.mu is held.
-func (s *Subscriber) finish(sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
+func (s *Subscriber) finish(now time.Time, sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
 	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.stopped) {
 		s.relink(d)
 		return false
 	}
-	s.unlink(d)
+	if d.apart {
+		s.apart.remove(d)
+	} else {
+		s.unlink(d)
+	}
 	if d.payload != nil {
 		s.forgetPayload(d)
 	}
-	now := time.Now()
 	v := d.verdict()
 	if v == verdictParted && !s.closed {
 		s.part(now, d)

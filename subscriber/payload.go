@@ -114,6 +114,9 @@ type payload struct {
 	// opened is one more than the size that a handler found; zero if none opened it.
 	opened atomic.Int64
 	fresh  wakeup.Signal // raised when there is a fresh uri
+	// left is set when the message is left with the service because others need the room. Guarded
+	// by Subscriber.mu.
+	left bool
 	// download is its place in the queue of downloads; nil if it is not downloaded. Guarded
 	// by Subscriber.mu.
 	download *download
@@ -223,6 +226,13 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	}
 	now := time.Now()
 	s.mu.Lock()
+	left := p.left && result != downloadOK
+	switch {
+	case left:
+		err, result = errLeft, downloadOver
+	case result == downloadOK:
+		s.apart.downloaded(d)
+	}
 	first := j.failures == 0
 	step, recovered := s.downloads.finished(now, j, result)
 	switch {
@@ -233,6 +243,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	}
 	if step != stepRetry && step != stepRefresh {
 		p.download = nil
+		d.since = now
 		if id := d.identity(); s.payloads[id] == d {
 			delete(s.payloads, id)
 		}
@@ -257,7 +268,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	case stepUnserved:
 		s.unserved(d)
 	default:
-		if result == downloadOver && p.ctx.Err() == nil {
+		if result == downloadOver && p.ctx.Err() == nil && !left {
 			s.undeliverable(d.event, err)
 		}
 	}
@@ -409,12 +420,18 @@ func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) err
 	d := j.d
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer j.blocked.Store(false)
+	s.rejoin(d) // something comes
 	for s.first != d && s.bytes+n > s.cfg.MaxInFlightBytes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		freed := s.waitRoom()
 		j.blocked.Store(true)
+		if s.setApart(time.Now()) {
+			continue
+		}
+		s.checkStalled()
+		freed := s.waitRoom()
 		s.pumpDownloads() // it needs no slot meanwhile
 		s.mu.Unlock()
 		select {
@@ -429,20 +446,31 @@ func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.bytes += n
-	d.bytes += n
+	s.countBytes(d, n)
 	return nil
+}
+
+// countBytes adds n, which may be negative, to the bytes of d, and reports whether it is still
+// open. s.mu is held.
+func (s *Subscriber) countBytes(d *delivery, n int64) bool {
+	switch {
+	case d.apart:
+		s.apart.bytes += n
+	case d.linked:
+		s.bytes += n
+	default:
+		return false
+	}
+	d.bytes += n
+	return true
 }
 
 func (s *Subscriber) returnBytes(d *delivery, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d.prev == nil && d.next == nil && s.first != d {
-		return // closed in the meantime; its bytes were already returned
+	if s.countBytes(d, -n) { // else it was closed in the meantime, and its bytes were returned
+		s.wakeRoom()
 	}
-	s.bytes -= n
-	d.bytes -= n
-	s.wakeRoom()
 }
 
 // opener returns a function that opens the payload of d if it is not in the message.

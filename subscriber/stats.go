@@ -62,6 +62,9 @@ type Stats struct {
 	// Parked is how many messages wait to be redelivered after a nack. They do not count in
 	// InFlight, unless another subscription has them as well.
 	Parked int
+	// Stalled is how many messages gave up their place in a full window because their payload
+	// cannot be downloaded, or because nobody acks them. They do not count in InFlight.
+	Stalled int
 	// InFlight and InFlightBytes are the number and payload bytes of open events, and
 	// OldestInFlight is when the oldest of them arrived; zero if none is open.
 	InFlight       int
@@ -134,18 +137,24 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream = s.streamState
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
-	stats.Parked = s.parked.Len()
+	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
 	stats.Waits = s.waits(time.Now())
 	if failing {
 		stats.Waits = append(stats.Waits, tenants)
 	}
+	older := func(d *delivery) {
+		if stats.OldestInFlight.IsZero() || d.arrived.Before(stats.OldestInFlight) {
+			stats.OldestInFlight = d.arrived
+		}
+	}
 	if s.first != nil {
-		stats.OldestInFlight = s.first.arrived
+		older(s.first)
+	}
+	for d := range s.apart.items {
+		older(d)
 	}
 	for e := range s.parked.All() {
-		if at := e.Item.job.d.arrived; stats.OldestInFlight.IsZero() || at.Before(stats.OldestInFlight) {
-			stats.OldestInFlight = at
-		}
+		older(e.Item.job.d)
 	}
 	return stats
 }

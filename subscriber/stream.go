@@ -201,8 +201,10 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconnect, s.recalled, s.skipping = reconnect, false, false
+	s.apart.connected(time.Now(), s.first)
 	for _, sub := range s.subscriptions {
-		clear(sub.shares.shut) // everything is redelivered on this connection, in order
+		sub.overflown = false
+		sub.shares.connected(s.apart.shut) // everything is redelivered on this connection, in order
 	}
 	s.left = 0
 	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead

@@ -74,10 +74,12 @@ type Subscriber struct {
 	parked        duequeue.Queue[parked]
 	parkedBytes   int64
 	parkedTimer   *time.Timer // of what is parked
+	apart         *apart
 	stallCheck    bool        // what waits for room will be woken because a key may have stalled
 	left          int         // messages left because of their shares since the last connect
 	lastResync    time.Time   // the latest reconnect to get them again
 	resyncTimer   *time.Timer // of the next one; nil if none is due
+	leftTimer     *time.Timer // of one while the fault goes on; nil if none is due
 }
 
 // New returns a Subscriber. It does not connect: the first subscription opens
@@ -99,6 +101,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		fileTypes:    make(map[string]bool, len(cfg.Files)),
 		ledger:       newLedger(cfg),
 		hold:         newFileHold(),
+		apart:        newApart(cfg),
 		untakenKinds: make(map[untakenKind]int),
 		downloads:    newDownloadQueue(cfg.Payload),
 		payloads:     make(map[messageKey]*delivery),

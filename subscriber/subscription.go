@@ -30,9 +30,11 @@ type subscription struct {
 	drained    context.Context
 	giveUp     context.CancelFunc
 	stopped    bool // no more deliveries are accepted
-	overflown  bool // messages without order were left with the service, because too many were parked
+	overflown  bool // messages were left with the service because too many were parked
 	queues     map[string]*keyQueue
 	shares     shares
+	acked      time.Time // when it last acked something
+	newest     time.Time // of all that it acked, when it got the newest
 	deliveries sync.WaitGroup
 
 	jobs chan job     // to idle goroutines
@@ -65,7 +67,8 @@ func newSubscription(ctx context.Context, topic string, maxInFlight int) *subscr
 	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), jobs: make(chan job),
-		shares: shares{max: maxInFlight, shut: make(map[string]struct{})},
+		acked:  time.Now(),
+		shares: shares{max: maxInFlight, shut: make(map[string]struct{}), behind: make(map[string]stallGroup)},
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	return sub
@@ -125,6 +128,9 @@ func (s *Subscriber) workOne(sub *subscription, j job) {
 	s.mu.Lock()
 	now := time.Now()
 	switch {
+	case outcome == msgctx.Acked:
+		s.apart.acked(now, sub, j.d, j.d.since)
+		s.unparked(now, sub, j)
 	case outcome != msgctx.Nacked:
 		s.unparked(now, sub, j)
 	case s.park(now, sub, j):
@@ -132,12 +138,11 @@ func (s *Subscriber) workOne(sub *subscription, j job) {
 		return
 	default:
 		outcome = msgctx.Left
-		if !sub.stopped && len(j.d.keys) > 0 { // there is no room for it
-			s.left++
-			sub.overflown = true
+		if len(j.d.keys) > 0 {
+			s.overflow(sub)
 		}
 	}
-	last := s.finish(sub, j.d, outcome)
+	last := s.finish(now, sub, j.d, outcome)
 	s.mu.Unlock()
 	if last {
 		s.release(j.d)
@@ -158,30 +163,37 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 		var closed []*delivery
 		s.mu.Lock()
 		now := time.Now()
-		if outcome == msgctx.Nacked {
-			j.d = d
-			if s.park(now, sub, j) {
-				s.mu.Unlock()
-				return
-			}
+		overflow := false // it is left for want of room
+		switch j.d = d; {
+		case outcome == msgctx.Acked:
+			s.apart.acked(now, sub, d, later(d.since, q.since))
+			s.unparked(now, sub, j)
+		case outcome != msgctx.Nacked:
+			overflow = d.payload != nil && d.payload.left && !sub.stopped
+			s.unparked(now, sub, j)
+		case s.park(now, sub, j):
+			s.mu.Unlock()
+			return
+		default:
 			outcome = msgctx.Left
-			if !sub.stopped { // there is no room for it; what is behind it would overtake it
-				closed = s.shut(sub, j.key, q)
-			}
+			overflow = s.overflow(sub)
+		}
+		if overflow { // what is behind it would overtake it
+			closed = s.shut(now, sub, j.key, q)
 		}
 		q.items[0] = nil
 		q.items = q.items[1:]
 		q.since = now
-		j.nacks, j.kept = 0, nil
+		j.nacks, j.kept, j.again = 0, nil, false
 		if len(q.items) > 0 {
 			next = q.items[0]
 		} else {
 			delete(sub.queues, j.key)
-			if !sub.shares.takes(j.key) {
+			if !overflow && sub.shares.ended(j.key) {
 				s.requestLeft(now)
 			}
 		}
-		last := s.finish(sub, d, outcome)
+		last := s.finish(now, sub, d, outcome)
 		s.mu.Unlock()
 		if last {
 			s.release(d)

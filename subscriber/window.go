@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -27,8 +28,10 @@ const (
 // again in order.
 type shares struct {
 	max int // keys that may be shut
-	// shut has the order keys that take nothing until the next connect.
-	shut map[string]struct{}
+	// shut has the order keys that take nothing until the next connect. behind has more of them,
+	// of which something was left because of a group.
+	shut   map[string]struct{}
+	behind map[string]stallGroup
 }
 
 // stalled reports whether q has finished nothing for too long.
@@ -78,7 +81,36 @@ func (q *keyQueue) cut(n int) (left []*delivery) {
 // takes reports whether messages of key are taken.
 func (h *shares) takes(key string) bool {
 	_, shut := h.shut[key]
+	if !shut && len(h.behind) > 0 {
+		_, shut = h.behind[key]
+	}
 	return !shut
+}
+
+// ended reports whether key, of which nothing is open any longer, was shut because it stalled.
+func (h *shares) ended(key string) bool {
+	_, shut := h.shut[key]
+	return shut
+}
+
+// leaveBehind shuts key because something of it is left as long as g is shut, and reports whether
+// it did: it does not if there are too many.
+func (h *shares) leaveBehind(key string, g stallGroup, most int) bool {
+	if len(h.behind) >= most {
+		return false
+	}
+	h.behind[key] = g
+	return true
+}
+
+// connected is called when everything that was left comes again, in order. still are the groups
+// that are shut nevertheless.
+func (h *shares) connected(still map[stallGroup]int) {
+	clear(h.shut)
+	maps.DeleteFunc(h.behind, func(_ string, g stallGroup) bool {
+		_, shut := still[g]
+		return !shut
+	})
 }
 
 // parked is a message that waits to be redelivered after a nack. It holds neither a goroutine nor
@@ -111,8 +143,23 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 		s.parkedBytes += d.bytes
 	}
 	d.parked++
+	if d.parked == len(d.waits) {
+		s.rejoin(d)
+	}
 	s.relink(d)
 	s.scheduleParked(now)
+	return true
+}
+
+// overflow records that a nacked message is left because as many are parked as fit, unless sub
+// has ended. s.mu is held.
+func (s *Subscriber) overflow(sub *subscription) bool {
+	if sub.stopped {
+		return false
+	}
+	s.left++
+	sub.overflown = true
+	s.checkLeft()
 	return true
 }
 
@@ -123,10 +170,11 @@ func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
 	if d.parked--; d.parked == 0 {
 		s.parkedBytes -= d.bytes
 	}
+	d.since = time.Now()
 	s.relink(d)
 }
 
-// unparked is called when a message without order is finished. If it had been parked, what it
+// unparked is called when a message is finished. If it had been parked, what it
 // waited for may be over, so what was left for lack of room is asked for. s.mu is held.
 func (s *Subscriber) unparked(now time.Time, sub *subscription, j job) {
 	if j.again && sub.overflown && !sub.stopped {
@@ -162,6 +210,7 @@ func (s *Subscriber) redeliver() {
 // endParked gives back what sub, which has ended, has parked, and what is behind it. The caller
 // must release the result. s.mu is held.
 func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
+	now := time.Now()
 	for _, e := range slices.Collect(s.parked.All()) { // which must not change while it is read
 		if e.Item.sub != sub {
 			continue
@@ -173,7 +222,7 @@ func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
 			delete(sub.queues, e.Item.job.key)
 		}
 		for _, d := range items {
-			if s.finish(sub, d, msgctx.Left) {
+			if s.finish(now, sub, d, msgctx.Left) {
 				ended = append(ended, d)
 			}
 		}
@@ -182,9 +231,9 @@ func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
 }
 
 // relink brings the place of d in the window up to date: it has one unless everyone who has it
-// has parked it. s.mu is held.
+// has parked it, or it is set apart. s.mu is held.
 func (s *Subscriber) relink(d *delivery) {
-	switch holds := d.parked < len(d.waits); {
+	switch holds := !d.apart && d.parked < len(d.waits); {
 	case d.linked && !holds:
 		s.unlink(d)
 	case !d.linked && holds:
@@ -203,11 +252,11 @@ func (s *Subscriber) lastBefore(arrived time.Time) (last *delivery) {
 
 // shut leaves with the service what is behind the head of q, and what comes later for its key.
 // The caller must release the result. s.mu is held.
-func (s *Subscriber) shut(sub *subscription, key string, q *keyQueue) (closed []*delivery) {
+func (s *Subscriber) shut(now time.Time, sub *subscription, key string, q *keyQueue) (closed []*delivery) {
 	sub.shares.shut[key] = struct{}{}
 	for _, d := range q.cut(1) {
 		s.left++
-		if s.finish(sub, d, msgctx.Left) {
+		if s.finish(now, sub, d, msgctx.Left) {
 			closed = append(closed, d)
 		}
 	}
@@ -220,7 +269,7 @@ func (s *Subscriber) makeRoom(now time.Time) (left []*delivery) {
 	for _, sub := range s.subscriptions {
 		for _, d := range sub.shares.trim(now, sub.queues, s.cfg.MaxInFlight) {
 			s.left++
-			if s.finish(sub, d, msgctx.Left) {
+			if s.finish(now, sub, d, msgctx.Left) {
 				left = append(left, d)
 			}
 		}
@@ -239,6 +288,7 @@ func (s *Subscriber) checkStalled() {
 		defer s.mu.Unlock()
 		s.stallCheck = false
 		s.wakeRoom()
+		s.reopen(time.Now())
 	})
 }
 
@@ -260,6 +310,21 @@ func (s *Subscriber) requestLeft(now time.Time) {
 			if s.streamState.Connects == connects && s.ctx.Err() == nil {
 				s.lastResync = time.Now()
 				s.recallLocked()
+			}
+		})
+	}
+}
+
+// checkLeft asks for what was left even though the fault goes on: there may be room for some of
+// it. s.mu is held.
+func (s *Subscriber) checkLeft() {
+	if s.leftTimer == nil {
+		s.leftTimer = time.AfterFunc(s.cfg.Payload.RefreshEvery, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.leftTimer = nil
+			if s.ctx.Err() == nil && slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return sub.overflown }) {
+				s.requestLeft(time.Now())
 			}
 		})
 	}

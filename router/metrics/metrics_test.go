@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
-			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
@@ -180,6 +180,9 @@ agrimill_subscriber_quarantine_waiting 124
 # HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, including redeliveries.
 # TYPE agrimill_subscriber_received_bytes_total counter
 agrimill_subscriber_received_bytes_total 120
+# HELP agrimill_subscriber_stalled_messages Messages that gave up their place in a full window because their payload cannot be downloaded, or because nobody acks them.
+# TYPE agrimill_subscriber_stalled_messages gauge
+agrimill_subscriber_stalled_messages 128
 # HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.
 # TYPE agrimill_subscriber_stream_connected gauge
 agrimill_subscriber_stream_connected 1

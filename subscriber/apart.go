@@ -1,0 +1,439 @@
+package subscriber
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// reviewEvery is how often at most a full window is searched for what has stalled.
+	reviewEvery = stallAfter / 8
+	// overtakenBy is how much later something must have begun that is finished already for a
+	// message to have stalled beside others, rather than with them.
+	overtakenBy = stallAfter / 4
+	// hopelessWindow is how long nothing at all may be acked, while the window is full, before
+	// whoever is in it counts as stalled beside those that are behind.
+	hopelessWindow = 30 * time.Second
+	// maxBehind is how many groups may be shut, and keys because of them, in units of
+	// Config.MaxInFlight.
+	maxBehind = 10
+)
+
+// stallGroup is what messages that have stalled may have in common.
+type stallGroup struct {
+	sub    *subscription // whose handlers hang; nil for payloads
+	tenant string        // empty: all of sub, or of host
+	host   string        // of payloads
+}
+
+// apart are the open messages that gave up their place in the window because they have stalled:
+// their payload cannot be downloaded, or nobody acks them. It is a state machine without
+// goroutine, clock or lock, guarded by Subscriber.mu.
+//
+// There are half as many as fit into the window at most, and half of that while nothing tells a
+// handler that hangs from an outage: what comes next does. When more has stalled, the groups that
+// have more than their share are shut, if others get on: what comes for them is left with the
+// service until three quarters of what has stalled of them gets on.
+type apart struct {
+	ordered  bool
+	max      int
+	maxShut  int
+	maxBytes int64
+	items    map[*delivery]struct{}
+	bytes    int64
+	reviewed time.Time
+	over     bool                     // more has stalled than may be set apart
+	stalled  map[stallGroup]int       // messages, as of the latest review
+	bad      map[stallGroup]struct{}  // of stalled, those that may be shut
+	watched  map[stallGroup]time.Time // since when nothing of the group was acked, or downloaded
+	shut     map[stallGroup]int       // and of how many nothing was left then
+}
+
+func newApart(cfg Config) *apart {
+	return &apart{
+		ordered: cfg.Order == OrderByKey, max: cfg.MaxInFlight / 2, maxShut: maxBehind * cfg.MaxInFlight, maxBytes: cfg.MaxInFlightBytes / 2,
+		items: make(map[*delivery]struct{}), shut: make(map[stallGroup]int),
+	}
+}
+
+func (a *apart) add(d *delivery) {
+	d.apart = true
+	a.items[d] = struct{}{}
+	a.bytes += d.bytes
+}
+
+func (a *apart) remove(d *delivery) {
+	d.apart = false
+	delete(a.items, d)
+	a.bytes -= d.bytes
+}
+
+// fits reports whether d may be added to what is set apart, and to n more. With a window of one
+// message there is never a second one in a handler.
+func (a *apart) fits(d *delivery, n int, bytes int64) bool {
+	most := a.max
+	switch {
+	case d.downloading():
+		most = max(most, 1)
+	case !slices.ContainsFunc(d.waits, func(sub *subscription) bool {
+		return a.isBad(stallGroup{sub: sub}) || a.isBad(stallGroup{sub: sub, tenant: d.tenantKey()})
+	}):
+		most /= 2
+	}
+	return len(a.items)+n < most && (a.bytes+bytes == 0 || a.bytes+bytes+d.bytes <= a.maxBytes)
+}
+
+// review looks for what has stalled in the window, which begins with first. It returns what gives
+// up its place there, and what is to be left with the service if others need the room: payloads
+// that cannot be downloaded, and for which nothing has been done yet.
+func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery) {
+	if !a.reviewed.IsZero() && now.Sub(a.reviewed) < reviewEvery {
+		return nil, nil
+	}
+	a.reviewed = now
+	a.judge(now, first)
+	a.over = false
+	n, bytes := 0, int64(0)
+	for d := first; d != nil; d = d.next {
+		switch {
+		case !a.hasStalled(now, d):
+		case a.fits(d, n, bytes):
+			n++
+			bytes += d.bytes
+			move = append(move, d)
+		default:
+			if a.over = true; a.leaves(d) {
+				leave = append(leave, d)
+			}
+		}
+	}
+	return move, leave
+}
+
+// payloadGroups returns the groups that d, whose payload is being downloaded, is in.
+func (d *delivery) payloadGroups() [2]stallGroup {
+	return [2]stallGroup{{tenant: d.tenantKey()}, {host: d.payload.download.host.name}}
+}
+
+func (a *apart) isShut(groups [2]stallGroup) bool {
+	for _, g := range groups {
+		if _, shut := a.shut[g]; shut {
+			return true
+		}
+	}
+	return false
+}
+
+// leave records that d, which has stalled, is left.
+func (a *apart) leave(d *delivery) {
+	for _, g := range d.payloadGroups() {
+		a.stalled[g]--
+		if n, shut := a.shut[g]; shut {
+			a.shut[g] = max(n-1, 0)
+		}
+	}
+}
+
+// leaves reports whether d, which has stalled, may be left with the service: there is no payload
+// yet, and it is the first of its key.
+func (a *apart) leaves(d *delivery) bool {
+	return d.downloading() && len(d.keys) > 0 && !d.payload.left &&
+		!slices.ContainsFunc(d.waits, func(sub *subscription) bool {
+			q := sub.queues[d.order]
+			return a.ordered && (q == nil || q.items[0] != d)
+		})
+}
+
+// judge finds out which groups have stalled.
+func (a *apart) judge(now time.Time, first *delivery) {
+	a.stalled, a.bad = make(map[stallGroup]int), make(map[stallGroup]struct{})
+	watched := make(map[stallGroup]time.Time)
+	watch := func(g stallGroup) {
+		if watched[g] = now; !a.watched[g].IsZero() {
+			watched[g] = a.watched[g]
+		}
+	}
+	troubled := make(map[stallGroup]int)
+	hosts := make(map[*downloadHost]string) // a tenant whose payloads cannot be downloaded
+	payloads := func(d *delivery) {
+		j := d.payload.download
+		if !j.troubled(now) {
+			return
+		}
+		of := stallGroup{tenant: d.tenantKey()}
+		watch(of)
+		if troubled[of]++; troubled[of] >= max(1, a.max) || now.Sub(watched[of]) >= overtakenBy {
+			a.bad[of] = struct{}{}
+		}
+		// What fails for several tenants, and works for none, is the host.
+		if other, known := hosts[j.host]; known && other != of.tenant && j.host.down(now) {
+			a.bad[stallGroup{host: j.host.name}] = struct{}{}
+		} else if !known {
+			hosts[j.host] = of.tenant
+		}
+	}
+	handlers := func(d *delivery) {
+		for _, sub := range d.waits {
+			began, stalled := a.stalledIn(now, sub, d)
+			if !stalled {
+				continue
+			}
+			whole, of := stallGroup{sub: sub}, stallGroup{sub: sub, tenant: d.tenantKey()}
+			a.stalled[whole]++
+			a.stalled[of]++
+			watch(of)
+			others := len(d.acked) > 0
+			if others && now.Sub(sub.acked) >= stallAfter {
+				a.bad[whole] = struct{}{}
+			}
+			overtaken := others || sub.newest.Sub(began) >= overtakenBy
+			if overtaken && now.Sub(watched[of]) >= overtakenBy || now.Sub(later(began, sub.acked)) >= hopelessWindow {
+				a.bad[of] = struct{}{}
+			}
+		}
+	}
+	a.each(first, func(d *delivery) {
+		if d.downloading() {
+			payloads(d)
+		} else {
+			handlers(d)
+		}
+	})
+	a.watched = watched
+	a.each(first, func(d *delivery) {
+		if d.downloading() && a.hasStalled(now, d) {
+			for _, g := range d.payloadGroups() {
+				a.stalled[g]++
+			}
+		}
+	})
+}
+
+// each calls f for everything that is open: the window, which begins with first, and what is set
+// apart.
+func (a *apart) each(first *delivery, f func(*delivery)) {
+	for d := first; d != nil; d = d.next {
+		f(d)
+	}
+	for d := range a.items {
+		f(d)
+	}
+}
+
+// hasStalled reports whether nothing happens to d.
+func (a *apart) hasStalled(now time.Time, d *delivery) bool {
+	if d.downloading() {
+		j := d.payload.download
+		return j.troubled(now) || j.place.Queued() && now.Sub(d.since) >= stallAfter &&
+			(a.isBad(stallGroup{tenant: d.tenantKey()}) || a.isBad(stallGroup{host: j.host.name}))
+	}
+	for _, sub := range d.waits {
+		if _, stalled := a.stalledIn(now, sub, d); !stalled {
+			return false
+		}
+	}
+	return len(d.waits) > 0
+}
+
+func (a *apart) isBad(g stallGroup) bool {
+	_, bad := a.bad[g]
+	return bad
+}
+
+// stalledIn reports whether sub has had d for too long, and since when it has it: what came
+// later was faster, or nothing is acked at all. Handlers that take their time do so for all.
+func (a *apart) stalledIn(now time.Time, sub *subscription, d *delivery) (began time.Time, stalled bool) {
+	began = d.since
+	if a.ordered {
+		q := sub.queues[d.order]
+		if q == nil || q.items[0] != d {
+			return time.Time{}, false // it waits for the one before it
+		}
+		began = later(d.since, q.since)
+	}
+	return began, now.Sub(began) >= stallAfter &&
+		(len(d.acked) > 0 || now.Sub(sub.acked) >= stallAfter || sub.newest.Sub(began) >= overtakenBy)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// downloaded records that the payload of d, or of one of its tenant, can be downloaded.
+func (a *apart) downloaded(d *delivery) {
+	if len(a.watched) > 0 {
+		delete(a.watched, stallGroup{tenant: d.tenantKey()})
+	}
+}
+
+// acked records that sub acked d, which it has had since began.
+func (a *apart) acked(now time.Time, sub *subscription, d *delivery, began time.Time) {
+	sub.acked, sub.newest = now, later(sub.newest, began)
+	if len(a.watched) > 0 {
+		delete(a.watched, stallGroup{sub: sub, tenant: d.tenantKey()})
+	}
+}
+
+// shutBad shuts the groups that have more than their share of what has stalled, if that is more
+// than may be set apart, and reports whether there are any.
+func (a *apart) shutBad() (some bool) {
+	if !a.over {
+		return false
+	}
+	share := a.max / max(1, len(a.bad))
+	for g := range a.bad {
+		if _, shut := a.shut[g]; !shut && a.stalled[g] >= share && len(a.shut) < a.maxShut {
+			a.shut[g] = a.stalled[g]
+			some = true
+		}
+	}
+	return some
+}
+
+// shuts returns the group because of which d, which arrives, is left, if there is one.
+func (a *apart) shuts(sub *subscription, d *delivery) (g stallGroup, shut bool) {
+	is := func(of stallGroup) bool {
+		g = of
+		_, shut = a.shut[g]
+		return shut
+	}
+	if is(stallGroup{sub: sub}) || is(stallGroup{sub: sub, tenant: d.tenantKey()}) || d.payload == nil {
+		return g, shut
+	}
+	return g, is(stallGroup{tenant: d.tenantKey()}) || is(stallGroup{host: hostOf(*d.payload.uri.Load())})
+}
+
+// reopens reports whether a group that is shut gets on: few of those that had stalled still do.
+func (a *apart) reopens() bool {
+	for g := range a.shut {
+		if a.getsOn(g) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *apart) getsOn(g stallGroup) bool { return 4*a.stalled[g] <= a.shut[g] }
+
+// connected opens the groups that get on. Everything that was left comes now, in order; what is
+// for the other groups is left again.
+func (a *apart) connected(now time.Time, first *delivery) {
+	if len(a.shut) == 0 {
+		return
+	}
+	a.judge(now, first)
+	for g := range a.shut {
+		if a.getsOn(g) {
+			delete(a.shut, g)
+		}
+	}
+}
+
+// downloading reports whether the payload of d is being downloaded, or will be.
+func (d *delivery) downloading() bool { return d.payload != nil && d.payload.download != nil }
+
+// tenantKey returns the tenant of d, or its endpoint if the event did not name one.
+func (d *delivery) tenantKey() string {
+	if d.tenant == "" {
+		return "endpoint " + strings.ToLower(d.endpoint)
+	}
+	return strings.ToLower(d.tenant)
+}
+
+// troubled reports whether j failed, needs a fresh URI, or brings next to nothing.
+func (j *download) troubled(now time.Time) bool {
+	if j.place.Queued() {
+		return j.failures > 0
+	}
+	return j.failures > 0 && j.bytes.Load() == 0 && !j.blocked.Load() || j.slow(now)
+}
+
+// down reports whether downloads from h fail, and none has succeeded for long.
+func (h *downloadHost) down(now time.Time) bool {
+	return h.failures >= hostDownAfter && now.Sub(h.lastOK) >= stallAfter
+}
+
+// setApart takes from the window what has stalled and reports whether it did. s.mu is held.
+func (s *Subscriber) setApart(now time.Time) bool {
+	move, leave := s.apart.review(now, s.first)
+	for _, d := range move {
+		s.unlink(d)
+		s.apart.add(d)
+	}
+	if len(leave) > 0 && s.windowFull(&delivery{}) {
+		s.apart.shutBad()
+		for _, d := range leave {
+			if s.apart.isShut(d.payloadGroups()) {
+				s.leaveDownload(d)
+			}
+		}
+	}
+	if len(s.apart.shut) > 0 {
+		s.checkStalled()
+	}
+	return len(move) > 0
+}
+
+// leaveDownload leaves d, of which there is no payload yet, with the service. s.mu is held.
+func (s *Subscriber) leaveDownload(d *delivery) {
+	p, j := d.payload, d.payload.download
+	p.left = true
+	s.left++
+	s.apart.leave(d)
+	if !j.place.Queued() {
+		j.abandon() // fetch does the rest
+		return
+	}
+	s.downloads.remove(j)
+	p.download, p.err = nil, errLeft
+	if id := d.identity(); s.payloads[id] == d {
+		delete(s.payloads, id)
+	}
+	close(p.ready)
+}
+
+// errLeft means that a message was left with the service before its payload was there.
+var errLeft = errors.New("subscriber: the message was left with the service")
+
+// rejoin gives d, which gets on, its place in the window back. s.mu is held.
+func (s *Subscriber) rejoin(d *delivery) {
+	if d.apart {
+		s.apart.remove(d)
+		s.relink(d)
+	}
+}
+
+// takes reports whether sub takes d, which arrives. If it does not, it takes nothing of its key
+// until the next connection either. s.mu is held.
+func (s *Subscriber) takes(sub *subscription, d *delivery) bool {
+	switch {
+	case len(d.keys) == 0: // it would not come again
+		return true
+	case !sub.shares.takes(d.order):
+		return false
+	case len(s.apart.shut) == 0:
+		return true
+	}
+	g, shut := s.apart.shuts(sub, d)
+	if shut && s.cfg.Order == OrderByKey {
+		shut = sub.shares.leaveBehind(d.order, g, s.apart.maxShut)
+	}
+	return !shut
+}
+
+// reopen requests what was left because of groups that get on now. s.mu is held.
+func (s *Subscriber) reopen(now time.Time) {
+	if len(s.apart.shut) == 0 || s.closed {
+		return
+	}
+	s.setApart(now)
+	if s.apart.reopens() {
+		s.requestLeft(now)
+	}
+	s.checkStalled()
+}

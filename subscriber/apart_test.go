@@ -1,0 +1,298 @@
+package subscriber
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// apartWorld is a window with a subscription.
+type apartWorld struct {
+	*apart
+	now         time.Time
+	sub         *subscription
+	first, last *delivery
+	downloads   *downloadQueue
+}
+
+func newApartWorld(order Order, size int) *apartWorld {
+	cfg := Config{Order: order, MaxInFlight: size, MaxInFlightBytes: 1000}
+	cfg.setDefaults()
+	now := time.Now()
+	return &apartWorld{
+		apart: newApart(cfg), now: now, downloads: newDownloadQueue(cfg.Payload),
+		sub: &subscription{queues: map[string]*keyQueue{}, acked: now},
+	}
+}
+
+// arrive adds a message of a tenant, with an order key of its own.
+func (w *apartWorld) arrive(tenant, host string) *delivery {
+	d := w.new(tenant, host)
+	d.waits, d.since, d.arrived = []*subscription{w.sub}, w.now, w.now
+	if d.payload != nil {
+		d.payload.download = w.downloads.add(w.now, d, host, false)
+	}
+	d.order = fmt.Sprintf("%p", d)
+	w.sub.queues[d.order] = &keyQueue{items: []*delivery{d}, since: w.now}
+	if d.prev = w.last; d.prev == nil {
+		w.first = d
+	} else {
+		d.prev.next = d
+	}
+	w.last = d
+	return d
+}
+
+func (w *apartWorld) new(tenant, host string) *delivery {
+	d := &delivery{event: &gateway.MessageReceived{}, tenant: tenant}
+	d.keys = d.key1[:]
+	if host != "" {
+		d.payload = newPayload("https://"+host+"/", -1)
+	}
+	return d
+}
+
+func (w *apartWorld) leave(d *delivery) {
+	if w.last == d {
+		w.last = d.prev
+	}
+	if d.prev == nil {
+		w.first = d.next
+	} else {
+		d.prev.next = d.next
+	}
+	if d.next != nil {
+		d.next.prev = d.prev
+	}
+	d.prev, d.next = nil, nil
+}
+
+// pass lets time pass and sets apart what has stalled.
+func (w *apartWorld) pass(d time.Duration) (moved int) {
+	w.now = w.now.Add(d)
+	move, _ := w.review(w.now, w.first)
+	for _, d := range move {
+		w.leave(d)
+		w.add(d)
+	}
+	return len(move)
+}
+
+func (w *apartWorld) ack(d *delivery) {
+	w.apart.acked(w.now, w.sub, d, d.since)
+	w.leave(d)
+}
+
+func (w *apartWorld) fail(d *delivery) {
+	j := d.payload.download
+	j.place.Remove()
+	w.downloads.finished(w.now, j, downloadFailed)
+}
+
+// shuts reports whether a message would be left now.
+func (w *apartWorld) shuts(tenant, host string) bool {
+	w.shutBad()
+	_, shut := w.apart.shuts(w.sub, w.new(tenant, host))
+	return shut
+}
+
+// What stalls gives up its place, but at most half as many as fit into the window. Only then is
+// its tenant shut, and nobody else.
+func TestHalfOfTheWindowIsSetApart(t *testing.T) {
+	for _, order := range []Order{OrderByKey, Unordered} {
+		t.Run(order.String(), func(t *testing.T) {
+			w := newApartWorld(order, 20)
+			var bad []*delivery
+			for range 4 {
+				bad = append(bad, w.arrive("bad", ""))
+			}
+			w.now = w.now.Add(stallAfter / 2)
+			w.ack(w.arrive("good", ""))
+			if moved := w.pass(stallAfter / 4); moved != 0 {
+				t.Fatalf("%d of what has just arrived are set apart", moved)
+			}
+			if moved := w.pass(stallAfter / 4); moved != 4 || w.over || w.shuts("bad", "") {
+				t.Fatalf("%d are set apart, want 4; shut: %v", moved, w.shut)
+			}
+			for range 16 {
+				bad = append(bad, w.arrive("bad", ""))
+			}
+			w.pass(stallAfter)
+			w.ack(w.arrive("good", ""))
+			w.pass(stallAfter)
+			if got := len(w.items); got != 10 {
+				t.Fatalf("%d are set apart", got)
+			}
+			if w.shuts("good", "") || w.shuts("new", "") || !w.shuts("bad", "") {
+				t.Errorf("shut: %v", w.shut)
+			}
+			// It is open again when most of it gets on.
+			for i, d := range bad {
+				if w.pass(stallAfter); w.reopens() != (i >= 15) {
+					t.Fatalf("opened again after %d of 20: %v", i, w.reopens())
+				}
+				if d.apart {
+					w.remove(d)
+				} else {
+					w.leave(d)
+				}
+			}
+		})
+	}
+}
+
+// Handlers that take their time do so for everybody: nothing has stalled.
+func TestSlowHandlersHaveNotStalled(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	var window []*delivery
+	for i := range 1000 {
+		window = append(window, w.arrive(fmt.Sprint(i%3), ""))
+		w.now = w.now.Add(stallAfter / 5)
+		if len(window) < 20 {
+			continue
+		}
+		w.ack(window[0]) // after four seconds
+		window = window[1:]
+		if moved := w.pass(0); moved != 0 || w.over {
+			t.Fatalf("message %d: %d are set apart", i, moved)
+		}
+	}
+}
+
+// When nothing is acked at all, a few more are let in, to see whether it is everybody. Nobody is
+// shut for long.
+func TestOutageShutsNobody(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	for range 20 {
+		w.arrive("a", "")
+	}
+	if moved := w.pass(2 * stallAfter); moved != 5 || !w.over {
+		t.Errorf("%d are set apart", moved)
+	}
+	for range 5 {
+		w.arrive("b", "")
+		w.pass(stallAfter)
+	}
+	if len(w.items) != 5 || w.shuts("a", "") || w.shuts("b", "") {
+		t.Errorf("%d are set apart; shut: %v", len(w.items), w.shut)
+	}
+	if w.pass(hopelessWindow); !w.shuts("a", "") || w.shuts("c", "") {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// Payloads of one tenant that cannot be downloaded do not shut its other messages, nor the host
+// for others. When those of several fail, and nobody's succeed, it is the host.
+func TestPayloadsShutTheirTenantOrTheirHost(t *testing.T) {
+	w := newApartWorld(Unordered, 4)
+	for range 4 {
+		w.fail(w.arrive("bad", "host"))
+	}
+	w.pass(stallAfter)
+	if !w.shuts("bad", "host") || !w.shuts("bad", "other host") || w.shuts("bad", "") || w.shuts("good", "host") {
+		t.Errorf("shut: %v", w.shut)
+	}
+	w.fail(w.arrive("too", "host"))
+	w.downloads.hosts["host"].lastOK = w.now
+	w.pass(stallAfter / 2)
+	if w.shuts("good", "host") {
+		t.Error("shut, although it has just worked")
+	}
+	w.pass(stallAfter)
+	if !w.shuts("good", "host") || w.shuts("good", "other host") {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// A tenant of which little has stalled beside another's is not shut.
+func TestOnlyWhatHasMoreThanItsShareIsShut(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	for range 19 {
+		w.fail(w.arrive("bad", "host"))
+	}
+	w.fail(w.arrive("good", "host"))
+	w.downloads.hosts["host"].lastOK = w.now.Add(stallAfter / 2)
+	w.pass(stallAfter)
+	if !w.shuts("bad", "host") || w.shuts("good", "host") {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// A subscription that acks nothing of what others acked is shut as a whole.
+func TestHangingSubscriptionIsShut(t *testing.T) {
+	w := newApartWorld(Unordered, 4)
+	other := &subscription{}
+	for i := range 4 {
+		d := w.arrive(fmt.Sprint(i), "")
+		d.acked = append(d.acked, other)
+	}
+	w.pass(stallAfter)
+	d := w.new("new", "")
+	w.shutBad()
+	_, shut := w.apart.shuts(w.sub, d)
+	if _, others := w.apart.shuts(other, d); !shut || others {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// Half of the bytes are set apart at most; what is larger goes alone.
+func TestSetApartBytesAreBounded(t *testing.T) {
+	w := newApartWorld(Unordered, 100)
+	for i := range 11 {
+		d := w.arrive("a", "host")
+		if d.bytes = 100; i == 0 {
+			d.bytes = 900
+		}
+		w.fail(d)
+	}
+	if moved := w.pass(stallAfter); moved != 1 || w.bytes != 900 || !w.over {
+		t.Errorf("%d are set apart, with %d bytes", moved, w.bytes)
+	}
+	w.remove(w.onlyItem())
+	if moved := w.pass(stallAfter); moved != 5 || w.bytes != 500 {
+		t.Errorf("%d are set apart, with %d bytes", moved, w.bytes)
+	}
+}
+
+func (w *apartWorld) onlyItem() *delivery {
+	for d := range w.items {
+		return d
+	}
+	return nil
+}
+
+// With a window of one message there is never a second one in a handler, but a payload that
+// cannot be downloaded makes room.
+func TestWindowOfOne(t *testing.T) {
+	w := newApartWorld(Unordered, 1)
+	d := w.arrive("a", "")
+	if moved := w.pass(time.Hour); moved != 0 {
+		t.Error("set apart")
+	}
+	w.leave(d)
+	w.fail(w.arrive("a", "host"))
+	if moved := w.pass(time.Hour); moved != 1 {
+		t.Error("not set apart")
+	}
+}
+
+// However many stall, half of the window is set apart, and what is known of them is bounded.
+func TestManyThatStall(t *testing.T) {
+	w := newApartWorld(Unordered, 1000)
+	for i := range 100_000 {
+		w.fail(w.arrive(fmt.Sprint("bad ", i), fmt.Sprint("host ", i)))
+		if i%1000 == 999 {
+			w.pass(stallAfter)
+			w.pass(stallAfter)
+			w.shutBad()
+			for d := w.first; d != nil; d = w.first {
+				w.leave(d)
+			}
+		}
+	}
+	if len(w.items) != 500 || len(w.shut) != 10_000 || len(w.bad) > 1500 || len(w.stalled) > 3000 {
+		t.Errorf("%d are set apart, %d shut, %d bad, %d have stalled", len(w.items), len(w.shut), len(w.bad), len(w.stalled))
+	}
+}

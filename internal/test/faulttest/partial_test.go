@@ -3,6 +3,7 @@
 package faulttest
 
 import (
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -45,6 +46,12 @@ type partialRow struct {
 	// change changes the pipeline. Its caps are so small that what waits could fill them.
 	change func(w *partialWorld, p *parts)
 	size   int // of the payloads; 0: a few bytes
+	// sizeOf returns the size of the next payload of a tenant. Nil: size.
+	sizeOf func(w *partialWorld, tenant int) int
+	// begin adds to the pipeline when it runs. Nil: nothing.
+	begin func(w *partialWorld, p *pipeline)
+	// stored: what is stored in time counts, as there are no confirmations during the fault.
+	stored bool
 	// strike begins the fault and returns what ends it. Nil if faultNow is enough.
 	strike func(w *partialWorld) (end func())
 	// everybody: the fault is nobody's in particular, so everybody counts.
@@ -60,12 +67,14 @@ type partialWorld struct {
 	row     partialRow
 	tenants []string
 	senders []string
-	rate    int
-	hits    atomic.Int64 // how often the fault hit something
+	// tenantOf has the tenants of the receiving endpoints, whose IDs are in lower case.
+	tenantOf map[string]string
+	rate     int
+	hits     atomic.Int64 // how often the fault hit something
 
 	sickPaths sync.Map // of the sick tenant's payloads
 	mu        sync.Mutex
-	confirmed map[string]time.Time // by message ID
+	confirmed map[string]time.Time // by message ID; or stored
 	fault     chan struct{}        // closed at the end of the fault; nil without one
 }
 
@@ -92,24 +101,33 @@ func newPartialWorld(t *testing.T, row partialRow) *partialWorld {
 	if row.recovery == 0 {
 		row.recovery = recovery
 	}
-	w := &partialWorld{world: newWorld(t, worldConfig{gateway: row.gateway}), row: row, rate: rate, confirmed: map[string]time.Time{}}
+	w := &partialWorld{world: newWorld(t, worldConfig{gateway: row.gateway}), row: row, rate: rate, confirmed: map[string]time.Time{}, tenantOf: map[string]string{}}
 	w.tenants, w.senders = []string{w.gateway.Tenant()}, []string{w.sender.ID}
+	w.tenantOf[strings.ToLower(w.receivers[0].ID)] = w.tenants[0]
 	types := []string{messageType, fileType}
 	for range tenants - 1 {
 		tenant := w.gateway.AddTenant()
 		w.gateway.Authorize(w.gateway.Application(), tenant)
 		w.tenants = append(w.tenants, tenant)
 		w.senders = append(w.senders, w.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Send: types}).ID)
-		w.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: types, Subscribe: types})
+		receiver := w.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: types, Subscribe: types})
+		w.tenantOf[strings.ToLower(receiver.ID)] = tenant
 	}
 	w.gateway.OnConfirm(func(e gatewaytest.LedgerEntry) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.confirmed[e.MessageID].IsZero() {
-			w.confirmed[e.MessageID] = time.Now()
+		if !w.row.stored {
+			w.counts(e.MessageID)
 		}
 	})
 	return w
+}
+
+// counts notes that a message has arrived where it counts.
+func (w *partialWorld) counts(message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.confirmed[message].IsZero() {
+		w.confirmed[message] = time.Now()
+	}
 }
 
 func (w *partialWorld) run(pairs int) {
@@ -119,6 +137,9 @@ func (w *partialWorld) run(pairs int) {
 			w.row.change(w, p)
 		}
 	})
+	if w.row.begin != nil {
+		w.row.begin(w, p)
+	}
 	w.calibrate()
 	shares := make([]float64, 0, pairs)
 	for i := range pairs {
@@ -175,7 +196,11 @@ func (w *partialWorld) calibrate() {
 }
 
 func (w *partialWorld) sendAs(i int) (id string) {
-	payload := w.bytes(max(w.row.size, 1))
+	size := w.row.size
+	if w.row.sizeOf != nil {
+		size = w.row.sizeOf(w, i)
+	}
+	payload := w.bytes(max(size, 1))
 	ids, err := w.gateway.Send(gatewaytest.SendRequest{From: w.senders[i], MessageType: messageType, Payload: payload})
 	if err != nil || len(ids) != 1 {
 		w.Fatalf("%d messages, %v", len(ids), err)
@@ -228,6 +253,13 @@ func (w *partialWorld) waitAll(limit time.Duration) {
 			w.Fatalf("%d messages are not confirmed after %v", open, limit)
 		}
 		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// noteSickPath notes the address of a payload of the sick tenant.
+func (w *partialWorld) noteSickPath(uri string) {
+	if u, err := url.Parse(uri); err == nil {
+		w.sickPaths.Store(u.Path, true)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -67,9 +66,7 @@ func payloads(n int, fault gatewaytest.Fault) func(*partialWorld) func() {
 func watchPayloads(w *partialWorld, p *parts) {
 	p.Subscriber.Hooks.Event = func(event gateway.Event) {
 		if e, ok := event.(*gateway.MessageReceived); ok && strings.EqualFold(e.TenantID, w.sick()) {
-			if u, err := url.Parse(e.PayloadURI); err == nil {
-				w.sickPaths.Store(u.Path, true)
-			}
+			w.noteSickPath(e.PayloadURI)
 		}
 	}
 }
@@ -126,7 +123,7 @@ func partialRows() []partialRow {
 	broken := func(name string, fault gatewaytest.Fault) partialRow {
 		return partialRow{name: name, gateway: elsewhere, size: 2000, strike: payloads(40, fault), change: watchPayloads}
 	}
-	return []partialRow{
+	return append([]partialRow{
 		confirmations("P1 confirmations of one tenant answer 500", gatewaytest.Fault{Status: 500}),
 		confirmations("P2 confirmations of one tenant answer 403", gatewaytest.Fault{Status: 403}),
 		confirmations("P3 confirmations of one tenant answer 404", gatewaytest.Fault{Status: 404}),
@@ -181,5 +178,5 @@ func partialRows() []partialRow {
 				return func() { close(stop); <-done }
 			},
 		},
-	}
+	}, subscriberRows()...)
 }

@@ -1,0 +1,140 @@
+//go:build faults
+
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// burst sends n messages of the sick tenant at once.
+func burst(n int) func(*partialWorld) func() {
+	return func(w *partialWorld) func() {
+		for range n {
+			w.sendAs(0)
+		}
+		return func() {}
+	}
+}
+
+// storedSink counts what is stored in place of what is confirmed.
+type storedSink struct {
+	sinks.Sink
+	w *partialWorld
+}
+
+func (s *storedSink) Publish(topic string, messages ...*message.Message) error {
+	err := s.Sink.Publish(topic, messages...)
+	if err == nil {
+		for _, msg := range messages {
+			s.w.counts(msg.Metadata[gateway.KeyMessageID])
+		}
+	}
+	return err
+}
+
+// nackAll is a second subscription: it nacks everything during a fault, and acks it otherwise.
+func nackAll(w *partialWorld, p *pipeline) {
+	messages, err := p.sub.Subscribe(w.Context(), messageType)
+	if err != nil {
+		w.Fatal(err)
+	}
+	go func() { // ends with the subscription
+		for msg := range messages {
+			if w.hit(w.faultNow() != nil) {
+				msg.Nack()
+			} else {
+				msg.Ack()
+			}
+		}
+	}()
+}
+
+// refusedLookup knows which tenant an endpoint belongs to, but not that of the sick one during a
+// fault, when it cannot ask for it either.
+type refusedLookup struct{ w *partialWorld }
+
+func (l *refusedLookup) TenantOf(endpointID string) (string, bool) {
+	tenant := l.w.tenantOf[strings.ToLower(endpointID)]
+	if l.w.faultNow() != nil && tenant == l.w.sick() {
+		return "", false
+	}
+	return tenant, tenant != ""
+}
+
+func (l *refusedLookup) Sync(context.Context) error {
+	if l.w.hit(l.w.faultNow() != nil) {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+// watchFirstPayloads notes the addresses with which the payloads of the sick tenant came first.
+func watchFirstPayloads(w *partialWorld, p *parts) {
+	var seen sync.Map
+	p.Subscriber.Hooks.Event = func(event gateway.Event) {
+		if e, ok := event.(*gateway.MessageReceived); ok && strings.EqualFold(e.TenantID, w.sick()) {
+			if _, again := seen.LoadOrStore(e.ID, true); !again {
+				w.noteSickPath(e.PayloadURI)
+			}
+		}
+	}
+}
+
+func subscriberRows() []partialRow {
+	return []partialRow{
+		{
+			name: "P21 one of two subscriptions nacks everything", everybody: true, stored: true, begin: nackAll,
+			change: func(w *partialWorld, p *parts) {
+				watch := p.Sink
+				p.Sink = func(s sinks.Sink) sinks.Sink { return &storedSink{Sink: watch(s), w: w} }
+			},
+		},
+		{
+			name: "P22 handlers hang on many keys of one tenant", strike: burst(40),
+			change: func(w *partialWorld, p *parts) {
+				p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+					if fault := w.faultNow(); w.hit(fault != nil && w.isSick(msg)) {
+						<-fault
+					}
+					return []*message.Message{msg}, nil
+				}
+			},
+		},
+		{
+			name: "P23 the tenant of one tenant's endpoints cannot be looked up", strike: burst(40),
+			gateway: gatewaytest.Config{OmitOptionalFields: true},
+			change:  func(w *partialWorld, p *parts) { p.Subscriber.Tenants = &refusedLookup{w} },
+		},
+		{
+			name: "P24 payload addresses of one tenant have expired when they arrive", size: 2000,
+			gateway: gatewaytest.Config{InlineLimit: 1000}, change: watchFirstPayloads,
+			strike: payloads(40, gatewaytest.Fault{Status: http.StatusForbidden}),
+		},
+		{
+			name:   "P25 confirmations of one tenant answer 429",
+			strike: inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusTooManyRequests}),
+		},
+		{
+			name: "P26 confirmations of one tenant wait for a file that never comes", recovery: 10 * time.Second,
+			change: func(_ *partialWorld, p *parts) { p.Subscriber.ChunkSize = 1000 },
+			sizeOf: func(w *partialWorld, tenant int) int {
+				if w.hit(tenant == 0 && w.faultNow() != nil) {
+					return 2000
+				}
+				return 1
+			},
+			strike: burst(40),
+		},
+	}
+}

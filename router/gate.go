@@ -19,6 +19,9 @@ const (
 	// probePatience is how long a probe may keep the turn: one that hangs must not keep the
 	// others from finding out that the sink is back.
 	probePatience = 2 * time.Second
+	// aloneFor is how long after a delivery a failure that came before the topic was known is
+	// taken for the message's own. A handler may report an outage for any message.
+	aloneFor = time.Second
 	// maxTopicGates bounds how many topics have gates. Senders may choose the topics.
 	maxTopicGates = 1000
 	// topicGateForgotten is after how long a gate at which nobody has been is removed.
@@ -57,8 +60,8 @@ type gates struct {
 // reason of its own does not hold them up.
 type gate struct {
 	topic string // empty: everything
-	// early: who closed it had not come as far as to have a topic, so nobody gets through
-	// to where topics are known.
+	// early: who closed it had not come as far as to have a topic. It may have failed for a
+	// reason of its own, so nobody else is held up.
 	early bool
 	since time.Time
 	over  chan struct{} // closed when the gate opens
@@ -113,8 +116,9 @@ func (o *gate) lane(again bool) *lane {
 }
 
 // at returns the gate that the message has to wait at before it is tried; nil: none.
-// Only one that may be gated is held up by the gate for everything.
-func (g *gates) at(topics []string, gated bool) *gate {
+// Only one that is about to publish, or has nothing to publish, is held up by the gate for
+// everything; if that was closed early, only one that has failed itself.
+func (g *gates) at(topics []string, publishes, failed bool) *gate {
 	if !g.closed.Load() {
 		return nil
 	}
@@ -122,11 +126,10 @@ func (g *gates) at(topics []string, gated bool) *gate {
 	defer g.mu.Unlock()
 	now := time.Now()
 	g.sweep(now)
-	if g.all != nil {
-		if gated || g.all.early {
-			g.all.used = now
-			return g.all
-		}
+	if g.all != nil && (failed || publishes && !g.all.early) {
+		return g.all
+	}
+	if g.all != nil && !g.all.early {
 		return nil
 	}
 	for _, topic := range topics {
@@ -349,6 +352,7 @@ type outageFailure struct {
 	wake      <-chan struct{} // what was known before the attempt of the sink's return
 	how       failedHow
 	text      string
+	alone     bool // a message has just been delivered, so it may be the only one to fail
 }
 
 // verdict is what became of the gates by a failure.
@@ -404,7 +408,7 @@ func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
 				all.told, v.lasted = due, since
 			}
 		}
-	case !known && g.successes.Load() == f.seen:
+	case !known && !f.alone && g.successes.Load() == f.seen:
 		all = newGate("", now)
 		all.waits, all.early = f.how == failedWaiting, f.topic == ""
 		g.pause(&all.again, f.wake)

@@ -29,10 +29,10 @@ func TestGateOfOneTopic(t *testing.T) {
 		if v := g.failed(nil, outageFailure{topic: "sick", seen: seen, seenTopic: seenTopic}); !v.closed || v.began != nil {
 			t.Errorf("got %+v, want the gate of the topic closed alone", v)
 		}
-		if g.at([]string{"well"}, true) != nil {
+		if g.at([]string{"well"}, true, false) != nil {
 			t.Error("what goes to another topic is held up")
 		}
-		o := g.at([]string{"well", "sick"}, true)
+		o := g.at([]string{"well", "sick"}, true, false)
 		if o == nil || o.topic != "sick" {
 			t.Fatalf("gate %+v, want that of the sick topic", o)
 		}
@@ -81,7 +81,7 @@ func TestGateOfEverything(t *testing.T) {
 			t.Errorf("refused alone: %v, want none in an outage", got)
 		}
 		for _, topic := range []string{"a", "new"} {
-			if o := g.at([]string{topic}, true); o == nil || o != g.all {
+			if o := g.at([]string{topic}, true, false); o == nil || o != g.all {
 				t.Errorf("%s waits at %+v, want the gate for everything", topic, o)
 			}
 		}
@@ -92,7 +92,7 @@ func TestGateOfEverything(t *testing.T) {
 		default:
 			t.Error("the gate for everything is closed")
 		}
-		o := g.at([]string{"b19"}, true)
+		o := g.at([]string{"b19"}, true, false)
 		if o == nil {
 			t.Fatal("the topic is open: all that waits would rush to it")
 		}
@@ -118,7 +118,7 @@ func TestHangingProbe(t *testing.T) {
 		g := newGates(nil)
 		g.reached([]string{"well"})
 		g.refuse(nil, "sick")
-		o := g.at([]string{"sick"}, true)
+		o := g.at([]string{"sick"}, true, false)
 		hanging := g.try(o, false)
 		time.Sleep(probePatience + refusedMaxDelay)
 		next := g.try(o, false)
@@ -170,7 +170,7 @@ func TestGatesAreBounded(t *testing.T) {
 			t.Error("everything is closed")
 		}
 		time.Sleep(topicGateForgotten)
-		g.at([]string{"well"}, true)
+		g.at([]string{"well"}, true, false)
 		if n := len(g.topics); n != 0 || g.closed.Load() {
 			t.Errorf("%d gates, want none after a minute without anybody", n)
 		}
@@ -280,4 +280,28 @@ func TestGateIsProbedSoonerWhenOthersPass(t *testing.T) {
 			t.Error("not probed, although the sink is back")
 		}
 	})
+}
+
+// A failure that came before the topic was known may be the message's own: others go on.
+func TestEarlyFailureHoldsUpItselfAlone(t *testing.T) {
+	g := newGates(nil)
+	if v := g.failed(nil, outageFailure{alone: true}); v.began != nil || v.closed {
+		t.Errorf("got %+v, want nothing closed while messages are delivered", v)
+	}
+	if v := g.failed(nil, outageFailure{}); v.began == nil {
+		t.Errorf("got %+v, want an outage", v)
+	}
+	if g.at([]string{"t"}, true, false) != nil || g.at(nil, false, false) != nil {
+		t.Error("what has not failed is held up")
+	}
+	if g.at(nil, false, true) != g.all {
+		t.Error("what has failed is not held up")
+	}
+	if !g.company.stuck() {
+		t.Error("not stuck: the source is not held back")
+	}
+	g.reached([]string{"t"})
+	if g.at(nil, false, true) != nil {
+		t.Error("it is not over")
+	}
 }

@@ -68,6 +68,8 @@ type RetryConfig struct {
 
 	// stopping tells that a shutdown has begun, perhaps a moment before Stop does.
 	stopping func() bool
+	// lastSuccess tells when the route has last delivered a message. It may be nil.
+	lastSuccess func() time.Time
 }
 
 // WithDefaults returns the settings with the defaults filled in.
@@ -352,7 +354,7 @@ func (t *retrying) enter(d *delivery) error {
 	for {
 		// A message of which nothing is known yet is held up where it is published: it may
 		// go somewhere else, or nowhere.
-		o := t.gates.at(t.topics, d == nil || !d.publishes || t.again || len(t.topics) > 0)
+		o := t.gates.at(t.topics, len(t.topics) > 0, t.again || d == nil || !d.publishes)
 		if o == nil {
 			return nil
 		}
@@ -387,7 +389,7 @@ func (t *retrying) admit(topics []string) error {
 	if t.turn != nil {
 		return nil
 	}
-	o := t.gates.at(topics, true)
+	o := t.gates.at(topics, true, t.again)
 	if o == nil {
 		return nil
 	}
@@ -580,6 +582,7 @@ func (t *retrying) outage(err error) (delay time.Duration) {
 	text := RedactError(err, t.msg)
 	v := t.gates.failed(t.turn, outageFailure{
 		topic: t.sending, seen: t.seen, seenTopic: t.seenTopic, wake: t.wake, how: how, text: text,
+		alone: t.sending == "" && t.config.lastSuccess != nil && time.Since(t.config.lastSuccess()) < aloneFor,
 	})
 	t.turn, t.again = nil, true
 	if len(t.topics) == 0 && t.sending != "" {

@@ -225,6 +225,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 		RetrySettings: r.config.Retry,
 		Stop:          r.stop, stopping: r.stopping, Recovered: sinks.RecoveredFunc(rt.To),
 		Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
+		lastSuccess: func() time.Time { return time.Unix(0, rt.health.lastSuccess.Load()) },
 	}, r.logger)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
@@ -34,6 +35,8 @@ type parts struct {
 	Kafka      kafka.Config
 	Router     router.Config
 	Route      router.Route
+	// More returns further routes. Nil: none.
+	More func(from message.Subscriber, to sinks.Sink) []router.Route
 	// Store is the file of a store that outlives the process. Empty: in memory.
 	Store string
 
@@ -122,8 +125,14 @@ func build(p *parts, logger watermill.LoggerAdapter) (*pipeline, error) {
 		return nil, errors.Join(err, sink.Close(), sub.Close(), client.Close())
 	}
 	p.Route.From, p.Route.To = sub, sink
-	if err := r.Add(p.Route); err != nil {
-		return nil, errors.Join(err, r.Close(), client.Close())
+	routes := []router.Route{p.Route}
+	if p.More != nil {
+		routes = append(routes, p.More(sub, sink)...)
+	}
+	for _, route := range routes {
+		if err := r.Add(route); err != nil {
+			return nil, errors.Join(err, r.Close(), client.Close())
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	own := &pipeline{router: r, sub: sub, client: client, run: make(chan error, 1), cancel: cancel}

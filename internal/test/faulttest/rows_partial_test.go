@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -123,7 +124,7 @@ func partialRows() []partialRow {
 	broken := func(name string, fault gatewaytest.Fault) partialRow {
 		return partialRow{name: name, gateway: elsewhere, size: 2000, strike: payloads(40, fault), change: watchPayloads}
 	}
-	return append([]partialRow{
+	rows := []partialRow{
 		confirmations("P1 confirmations of one tenant answer 500", gatewaytest.Fault{Status: 500}),
 		confirmations("P2 confirmations of one tenant answer 403", gatewaytest.Fault{Status: 403}),
 		confirmations("P3 confirmations of one tenant answer 404", gatewaytest.Fault{Status: 404}),
@@ -178,5 +179,6 @@ func partialRows() []partialRow {
 				return func() { close(stop); <-done }
 			},
 		},
-	}, subscriberRows()...)
+	}
+	return slices.Concat(rows, routerRows(), subscriberRows())
 }

@@ -23,6 +23,7 @@
 // # Metadata
 //
 // Messages carry the metadata keys of package gateway (gateway.KeyMessageType and
-// so on). The message UUID is the service's message ID. For a file it is derived
-// from the IDs of its chunks, so it is the same on every delivery.
+// so on). The message UUID is derived from the receiving endpoint and the message ID,
+// those of all chunks for a file: it is the same on every delivery, and another one for
+// each endpoint that gets the message. The message ID itself is in gateway.KeyMessageID.
 package subscriber

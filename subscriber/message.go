@@ -50,7 +50,7 @@ func dataMessage(d *delivery, e *gateway.MessageReceived) *message.Message {
 	if d.payload != nil {
 		payload = d.payload.data
 	}
-	msg := message.NewMessage(e.ID, payload)
+	msg := message.NewMessage(messageUUID(d.keys[0]), payload)
 	m := make(message.Metadata, 12)
 	m[gateway.KeyEventType] = string(gateway.EventMessageReceived)
 	m[gateway.KeyMessageID] = e.ID
@@ -110,6 +110,18 @@ func setPayload(m message.Metadata, d *delivery, size int64) {
 	if size >= 0 { // negative for a lazy payload whose size the event does not give
 		m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
 	}
+}
+
+// messageUUID derives the message UUID from the endpoint and the message ID: the service
+// gives one message to several endpoints under one ID.
+func messageUUID(key messageKey) string {
+	const prefix = "message\n"
+	var name [len(prefix) + len(key)]byte
+	copy(name[copy(name[:], prefix):], key[:])
+	sum := sha256.Sum256(name[:])
+	id := uuid.UUID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8, RFC 9562
+	return id.String()
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,

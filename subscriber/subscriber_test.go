@@ -37,8 +37,8 @@ func TestAckLeadsToConfirmation(t *testing.T) {
 	if string(msg.Payload) != `{"a":1}` {
 		t.Errorf("payload = %q", msg.Payload)
 	}
-	if msg.UUID != ids[0] {
-		t.Errorf("UUID = %s, want the message ID %s", msg.UUID, ids[0])
+	if id, err := uuid.Parse(msg.UUID); err != nil || id.Version() != 8 || id.Variant() != uuid.RFC4122 {
+		t.Errorf("UUID = %s, %v", msg.UUID, err)
 	}
 	want := message.Metadata{
 		gateway.KeyEventType: "MESSAGE_RECEIVED", gateway.KeyMessageID: ids[0], gateway.KeyReceivingEndpointID: f.receiver.ID,
@@ -654,6 +654,33 @@ func TestConfigIsValidated(t *testing.T) {
 	f.close(sub)
 	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); !errors.Is(err, subscriber.ErrClosed) {
 		t.Errorf("Subscribe after Close = %v, want ErrClosed", err)
+	}
+}
+
+// One message for two endpoints has one message ID and two UUIDs, the same on every delivery.
+func TestUUIDNamesTheDelivery(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	ids := f.sendRequest(gatewaytest.SendRequest{
+		From: f.sender.ID, MessageType: typeJSON, Payload: []byte("{}"), Recipients: []string{f.receiver.ID, f.receiver2.ID},
+	})
+	if len(ids) != 1 {
+		t.Fatalf("message IDs %v", ids)
+	}
+	byEndpoint := make(map[string]string)
+	endpoints := make(map[string]string)
+	for range 6 { // each twice nacked
+		msg := f.next(messages)
+		endpoint := msg.Metadata[gateway.KeyReceivingEndpointID]
+		if was, again := byEndpoint[endpoint]; again && was != msg.UUID {
+			t.Errorf("UUID of %s changed from %s to %s", endpoint, was, msg.UUID)
+		}
+		byEndpoint[endpoint], endpoints[msg.UUID] = msg.UUID, endpoint
+		msg.Nack()
+	}
+	if len(byEndpoint) != 2 || len(endpoints) != 2 {
+		t.Errorf("UUIDs by endpoint: %v", byEndpoint)
 	}
 }
 

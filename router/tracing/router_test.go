@@ -302,5 +302,5 @@ func TestUnconfirmedIsBounded(t *testing.T) {
 	if err := from.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.wantAttribute(w.named("confirm"), "messaging.message.id", second.UUID)
+	w.wantAttribute(w.named("confirm"), "messaging.message.id", second.Metadata[gateway.KeyMessageID])
 }

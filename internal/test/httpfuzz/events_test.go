@@ -82,7 +82,7 @@ func FuzzHTTPEvents(f *testing.F) {
 			select {
 			case msg := <-messages:
 				msg.Ack()
-				if msg.UUID != ids[0] {
+				if msg.Metadata[gateway.KeyMessageID] != ids[0] {
 					continue // it came out of what is fuzzed
 				}
 				if !bytes.Equal(msg.Payload, want) {

@@ -24,8 +24,7 @@ const (
 // stallGroup is what messages that have stalled may have in common.
 type stallGroup struct {
 	sub    *subscription // whose handlers hang; nil for payloads
-	tenant string        // empty: all of sub, or of host
-	host   string        // of payloads
+	tenant string        // empty: all of sub
 }
 
 // apart are the open messages that gave up their place in the window because they have stalled:
@@ -49,6 +48,7 @@ type apart struct {
 	bad      map[stallGroup]struct{}  // of stalled, those that may be shut
 	watched  map[stallGroup]time.Time // since when nothing of the group was acked, or downloaded
 	shut     map[stallGroup]int       // and of how many nothing was left then
+	lastOK   time.Time                // when a payload was downloaded
 }
 
 func newApart(cfg Config) *apart {
@@ -112,28 +112,16 @@ func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery)
 	return move, leave
 }
 
-// payloadGroups returns the groups that d, whose payload is being downloaded, is in.
-func (d *delivery) payloadGroups() [2]stallGroup {
-	return [2]stallGroup{{tenant: d.tenantKey()}, {host: d.payload.download.host.name}}
-}
-
-func (a *apart) isShut(groups [2]stallGroup) bool {
-	for _, g := range groups {
-		if _, shut := a.shut[g]; shut {
-			return true
-		}
-	}
-	return false
-}
-
-// leave records that d, which has stalled, is left.
-func (a *apart) leave(d *delivery) {
-	for _, g := range d.payloadGroups() {
+// leave records that d, whose payload is missing, is left, and reports whether it is: its tenant
+// has to be shut.
+func (a *apart) leave(d *delivery) bool {
+	g := stallGroup{tenant: d.tenantKey()}
+	n, shut := a.shut[g]
+	if shut {
 		a.stalled[g]--
-		if n, shut := a.shut[g]; shut {
-			a.shut[g] = max(n-1, 0)
-		}
+		a.shut[g] = max(n-1, 0)
 	}
+	return shut
 }
 
 // leaves reports whether d, which has stalled, may be left with the service: there is no payload
@@ -156,22 +144,16 @@ func (a *apart) judge(now time.Time, first *delivery) {
 		}
 	}
 	troubled := make(map[stallGroup]int)
-	hosts := make(map[*downloadHost]string) // a tenant whose payloads cannot be downloaded
 	payloads := func(d *delivery) {
-		j := d.payload.download
-		if !j.troubled(now) {
+		if !d.payload.download.troubled(now) {
 			return
 		}
 		of := stallGroup{tenant: d.tenantKey()}
 		watch(of)
-		if troubled[of]++; troubled[of] >= max(1, a.max) || now.Sub(watched[of]) >= overtakenBy {
+		troubled[of]++
+		switch lasted := now.Sub(watched[of]); {
+		case troubled[of] >= max(1, a.max), lasted >= stallAfter, lasted >= overtakenBy && a.lastOK.After(watched[of]):
 			a.bad[of] = struct{}{}
-		}
-		// What fails for several tenants, and works for none, is the host.
-		if other, known := hosts[j.host]; known && other != of.tenant && j.host.down(now) {
-			a.bad[stallGroup{host: j.host.name}] = struct{}{}
-		} else if !known {
-			hosts[j.host] = of.tenant
 		}
 	}
 	handlers := func(d *delivery) {
@@ -204,9 +186,7 @@ func (a *apart) judge(now time.Time, first *delivery) {
 	a.watched = watched
 	a.each(first, func(d *delivery) {
 		if d.downloading() && a.hasStalled(now, d) {
-			for _, g := range d.payloadGroups() {
-				a.stalled[g]++
-			}
+			a.stalled[stallGroup{tenant: d.tenantKey()}]++
 		}
 	})
 }
@@ -226,8 +206,7 @@ func (a *apart) each(first *delivery, f func(*delivery)) {
 func (a *apart) hasStalled(now time.Time, d *delivery) bool {
 	if d.downloading() {
 		j := d.payload.download
-		return j.troubled(now) || j.place.Queued() && now.Sub(d.since) >= stallAfter &&
-			(a.isBad(stallGroup{tenant: d.tenantKey()}) || a.isBad(stallGroup{host: j.host.name}))
+		return j.troubled(now) || j.place.Queued() && now.Sub(d.since) >= stallAfter && a.isBad(stallGroup{tenant: d.tenantKey()})
 	}
 	for _, sub := range d.waits {
 		if _, stalled := a.stalledIn(now, sub, d); !stalled {
@@ -264,8 +243,9 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// downloaded records that the payload of d, or of one of its tenant, can be downloaded.
-func (a *apart) downloaded(d *delivery) {
+// downloaded records that the payload of d was downloaded.
+func (a *apart) downloaded(now time.Time, d *delivery) {
+	a.lastOK = now
 	if len(a.watched) > 0 {
 		delete(a.watched, stallGroup{tenant: d.tenantKey()})
 	}
@@ -285,7 +265,13 @@ func (a *apart) shutBad() (some bool) {
 	if !a.over {
 		return false
 	}
-	share := a.max / max(1, len(a.bad))
+	most := 0 // of one tenant: those that are slow beside it are not shut with it
+	for g := range a.bad {
+		if g.tenant != "" {
+			most = max(most, a.stalled[g])
+		}
+	}
+	share := max(a.max/max(1, len(a.bad)), most/2)
 	for g := range a.bad {
 		if _, shut := a.shut[g]; !shut && a.stalled[g] >= share && len(a.shut) < a.maxShut {
 			a.shut[g] = a.stalled[g]
@@ -305,7 +291,7 @@ func (a *apart) shuts(sub *subscription, d *delivery) (g stallGroup, shut bool) 
 	if is(stallGroup{sub: sub}) || is(stallGroup{sub: sub, tenant: d.tenantKey()}) || d.payload == nil {
 		return g, shut
 	}
-	return g, is(stallGroup{tenant: d.tenantKey()}) || is(stallGroup{host: hostOf(*d.payload.uri.Load())})
+	return g, is(stallGroup{tenant: d.tenantKey()})
 }
 
 // reopens reports whether a group that is shut gets on: few of those that had stalled still do.
@@ -353,11 +339,6 @@ func (j *download) troubled(now time.Time) bool {
 	return j.failures > 0 && j.bytes.Load() == 0 && !j.blocked.Load() || j.slow(now)
 }
 
-// down reports whether downloads from h fail, and none has succeeded for long.
-func (h *downloadHost) down(now time.Time) bool {
-	return h.failures >= hostDownAfter && now.Sub(h.lastOK) >= stallAfter
-}
-
 // setApart takes from the window what has stalled and reports whether it did. s.mu is held.
 func (s *Subscriber) setApart(now time.Time) bool {
 	move, leave := s.apart.review(now, s.first)
@@ -368,7 +349,7 @@ func (s *Subscriber) setApart(now time.Time) bool {
 	if len(leave) > 0 && s.windowFull(&delivery{}) {
 		s.apart.shutBad()
 		for _, d := range leave {
-			if s.apart.isShut(d.payloadGroups()) {
+			if s.apart.leave(d) {
 				s.leaveDownload(d)
 			}
 		}
@@ -384,7 +365,6 @@ func (s *Subscriber) leaveDownload(d *delivery) {
 	p, j := d.payload, d.payload.download
 	p.left = true
 	s.left++
-	s.apart.leave(d)
 	if !j.place.Queued() {
 		j.abandon() // fetch does the rest
 		return

@@ -87,7 +87,7 @@ type Config struct {
 	// others need room: above that, their messages are left with the service, and requested
 	// again once what they kept is acked. Half as many more may have stalled: in a full window,
 	// messages give up their place if their payload cannot be downloaded, or if they are not
-	// acked for a second while others are; what comes for a tenant, payload host or
+	// acked for a second while others are; what comes for a tenant or
 	// subscription of which more stall is left in the same way. With 1, there is never a second
 	// message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`

@@ -80,7 +80,6 @@ type download struct {
 type downloadHost struct {
 	name      string
 	took      time.Duration // the latest download that succeeded; zero without any
-	lastOK    time.Time     // when that ended; zero without any
 	downloads int           // of this host that are not finished
 	failures  int           // in a row
 }
@@ -250,7 +249,7 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 		}
 		j.host.failures = 0
 		took := max(now.Sub(j.started), stalledAfter/stallFactor)
-		j.host.took, j.host.lastOK = took, now
+		j.host.took = took
 		for _, other := range q.running {
 			if other.host == j.host && other.bytes.Load() == 0 && !other.blocked.Load() && now.Sub(other.started) > stallFactor*took {
 				other.abandon()

@@ -231,7 +231,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	case left:
 		err, result = errLeft, downloadOver
 	case result == downloadOK:
-		s.apart.downloaded(d)
+		s.apart.downloaded(now, d)
 	}
 	first := j.failures == 0
 	step, recovered := s.downloads.finished(now, j, result)

@@ -224,6 +224,30 @@ func TestReplayArrivesOnce(t *testing.T) {
 	}
 }
 
+// A sender's repetition that was poisoned, too, is a record of its own, and replayed like one.
+func TestEqualRecordsAreBothReplayed(t *testing.T) {
+	b := newBench(t, router.Config{})
+	for _, id := range []string{"1", "2"} {
+		msg := message.NewMessage(id, []byte("the same"))
+		msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+		msg.Metadata[gateway.KeyReceivingEndpointID] = "endpoint"
+		msg.Metadata[gateway.KeyContextID] = "context"
+		msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+		msg.Metadata[gateway.KeyTenantID] = "tenant"
+		msg.Metadata[gateway.KeyMessageID] = id
+		if err := b.in.Publish("in", msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.assertQueue("the same", "the same")
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 2})
+	b.assertQueue()
+	if n := len(b.stored()); n != 2 {
+		t.Errorf("%d messages stored, want 2", n)
+	}
+}
+
 // A replay that was killed before it could delete: the next one recognises what
 // was handled.
 func TestReplayOfWhatWasHandledAndNotDeleted(t *testing.T) {

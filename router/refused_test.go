@@ -60,16 +60,16 @@ func (y *yard) Close() error {
 }
 
 // send waits for room, and delivers the message until it is acked, or nacked for good.
-func (y *yard) send(topic string, make func() *message.Message) <-chan time.Time {
+func (y *yard) send(topic string, newMessage func() *message.Message) <-chan time.Time {
 	y.mu.Lock()
 	out := y.out[topic]
 	y.mu.Unlock()
-	done := make1()
+	done := make(chan time.Time, 1)
 	y.room <- struct{}{}
 	y.group.Go(func() {
 		nack := &msgctx.Nack{}
 		for {
-			msg := make()
+			msg := newMessage()
 			kept := nack.Kept()
 			nack = &msgctx.Nack{}
 			if kept != nil {
@@ -98,8 +98,6 @@ func (y *yard) send(topic string, make func() *message.Message) <-chan time.Time
 	})
 	return done
 }
-
-func make1() chan time.Time { return make(chan time.Time, 1) }
 
 // tenantMessage is one of a tenant, which is in its topic.
 func tenantMessage(tenant string, i int) func() *message.Message {

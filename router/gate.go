@@ -33,7 +33,8 @@ const (
 // gates keep the messages of one handler from hammering a sink that is down, and let those
 // pass that do not need what is down. A topic that is refused has a gate of its own. There
 // is one more for everything, which is closed while nothing succeeds: from an attempt that
-// failed by outage, if no other one has succeeded since it began, to the first success. The
+// failed by outage, if no other one has succeeded since it began, to the first success. So it
+// is, too, when a topic is refused and nothing else has succeeded for refusedMaxDelay. The
 // others wait for it, whatever their topics are.
 //
 // gates have no goroutine. Callers wait in their own.
@@ -69,11 +70,12 @@ type gate struct {
 	again lane
 
 	// The rest is guarded by gates.mu.
-	waits  bool // for what was never there, see ErrNotConnected
-	told   int  // how often it was logged that the outage continues
-	listed bool // it was logged that the topic is refused
-	unsure bool // everything had failed, so it is not known whether the topic alone does
-	here   int  // who waits at it
+	waits  bool   // for what was never there, see ErrNotConnected
+	told   int    // how often it was logged that the outage continues
+	listed bool   // it was logged that the topic is refused
+	seen   uint64 // successes when it was closed
+	unsure bool   // everything had failed, so it is not known whether the topic alone does
+	here   int    // who waits at it
 	used   time.Time
 	text   string
 }
@@ -378,6 +380,7 @@ func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
 		g.sweep(now)
 		if len(g.topics) < maxTopicGates {
 			o = newGate(f.topic, now)
+			o.seen = g.successes.Load()
 			g.pause(&o.again, f.wake)
 			if g.topics == nil {
 				g.topics = make(map[string]*gate)
@@ -408,8 +411,11 @@ func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
 				all.told, v.lasted = due, since
 			}
 		}
-	case !known && !f.alone && g.successes.Load() == f.seen:
+	case !f.alone && g.successes.Load() == f.seen && (!known || o.silent(f.seen, now)):
 		all = newGate("", now)
+		if known {
+			all.since = o.since
+		}
 		all.waits, all.early = f.how == failedWaiting, f.topic == ""
 		g.pause(&all.again, f.wake)
 		g.all, v.began, v.first = all, all, true
@@ -421,6 +427,12 @@ func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
 	}
 	v.closed = g.all != nil || o != nil
 	return v
+}
+
+// silent reports whether nothing at all has passed since the topic was refused, for so long
+// that it would have. gates.mu is held.
+func (o *gate) silent(successes uint64, now time.Time) bool {
+	return o.seen == successes && now.Sub(o.since) >= refusedMaxDelay
 }
 
 // sweep removes, now and then, the gates at which nobody has been for some time. g.mu is held.

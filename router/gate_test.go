@@ -65,6 +65,37 @@ func TestGateOfOneTopic(t *testing.T) {
 	})
 }
 
+// A topic that is refused right after a success may be the only one there is.
+func TestRefusedTopicBecomesAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, other := range []bool{false, true} {
+			g := newGates(nil)
+			seen := g.successes.Load()
+			g.reached([]string{"only"}) // while the next one is tried
+			since := time.Now()
+			g.failed(nil, outageFailure{topic: "only", seen: seen, seenTopic: g.counter("only").Load()})
+			if v := g.refuse(nil, "only"); v.began != nil {
+				t.Error("everything is closed at once: others had no time to pass")
+			}
+			if other {
+				g.reached([]string{"other"})
+			}
+			time.Sleep(refusedMaxDelay)
+			v := g.refuse(g.try(g.topics["only"], true), "only")
+			if outage := v.began != nil && v.first; outage == other {
+				t.Errorf("outage %t while something else passes: %t", outage, other)
+			}
+			if !other && !g.outageSince().Equal(since) {
+				t.Errorf("the outage began at %s, want %s: nothing has passed since", g.outageSince(), since)
+			}
+			g.reached([]string{"only"})
+			if g.closed.Load() {
+				t.Error("not all is open")
+			}
+		}
+	})
+}
+
 // While nothing succeeds there is one gate for everything. What failed with everything gets
 // one probe of its own as soon as anything succeeds.
 func TestGateOfEverything(t *testing.T) {

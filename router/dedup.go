@@ -180,18 +180,37 @@ func (e *DedupError) ErrorClass() Class { return ClassOutage }
 
 type dedupIDKey struct{}
 
+// dedupID is the key of a message, and whether it names the delivery.
+type dedupID struct {
+	key   Key
+	named bool
+}
+
+func dedupIDOf(ctx context.Context) (dedupID, bool) {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.hasKey {
+		return dedupID{d.key, d.named}, true
+	}
+	id, ok := ctx.Value(dedupIDKey{}).(dedupID)
+	return id, ok
+}
+
+// recordKey names a record of the poison queue whose message has no delivery key: two
+// records are not one, however equal they are.
+func recordKey(scope, id string, msg *message.Message, content Key) Key {
+	meta := msg.Metadata
+	return KeyOf("record", scope, id, content.String(), meta[KeyPoisonRoute], meta[KeyPoisonCount], meta[KeyPoisonFirst], meta[KeyPoisonLast])
+}
+
 // DedupID returns the delivery key of a message under [Dedup], in hexadecimal, its content
-// key if it has no other one, and false if it has none. It is meant for [sinks.KeyDedupID] of what the handler
-// publishes; a handler that publishes several messages has to make it different
-// for each.
+// key if it has no other one, and false if it has none. A handler that publishes by itself
+// makes [sinks.KeyDedupID] of it and of what it publishes: several messages need different ones,
+// and so does what it makes of the message the next time it is replayed. What a route
+// of a [Router] publishes is named by the Router.
 //
 // [sinks.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/sinks#KeyDedupID
 func DedupID(ctx context.Context) (string, bool) {
-	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.hasKey {
-		return d.key.String(), true
-	}
-	if key, ok := ctx.Value(dedupIDKey{}).(Key); ok {
-		return key.String(), true
+	if id, ok := dedupIDOf(ctx); ok {
+		return id.key.String(), true
 	}
 	return "", false
 }
@@ -210,13 +229,16 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if keys.Valid() != nil {
 			return h(msg)
 		}
-		key := keys.Delivery
-		if key == (Key{}) {
-			key = keys.Content
-		}
-
 		ctx := msg.Context()
 		del := deliveryOf(msg)
+		if del != nil && del.replayed && keys.Delivery == (Key{}) {
+			keys.Delivery = recordKey(scope, del.record, msg, keys.Content)
+		}
+		key, named := keys.Delivery, true
+		if key == (Key{}) {
+			key, named = keys.Content, false
+		}
+
 		handled := Claim{Keys: keys, Owner: d.config.Owner}
 		claim := handled
 		if del != nil && del.replayed {
@@ -246,9 +268,9 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 
 		if del != nil {
-			del.key, del.hasKey = key, true
+			del.key, del.hasKey, del.named = key, true, named
 		} else {
-			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, key))
+			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, dedupID{key, named}))
 			defer msg.SetContext(ctx)
 		}
 

@@ -2,14 +2,9 @@ package router
 
 import (
 	"context"
-	"crypto/sha256"
-	"strconv"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
-	"github.com/zeebo/xxh3"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
@@ -22,6 +17,8 @@ type delivery struct {
 
 	key    Key
 	hasKey bool
+	// named: key names the delivery, and not only what a sender sent.
+	named bool
 	// touched: the sink took the message in this attempt, so success means that
 	// the sink is there. A filtered message or a duplicate proves nothing.
 	// Without a sink, the handler counts as one.
@@ -32,6 +29,7 @@ type delivery struct {
 	poisoned  bool
 	reason    string // why it was poisoned, redacted
 	replayed  bool   // it comes from the poison queue, and is nowhere else
+	record    string // the ID of its record there, if it has one
 
 	publishes bool      // the route has a sink, and asks retrying before it publishes
 	retrying  *retrying // the Retry that makes the attempt; nil without one
@@ -51,62 +49,8 @@ type delivery struct {
 	// The publisher to the gateway finds it in the message's context, perhaps still
 	// in an attempt that was abandoned, so it is set once.
 	value msgctx.Value
-	// made has the messages that the handler made in the last attempt, in their
-	// order.
-	made []madeMessage
-}
-
-// madeMessage is a message that a handler has made.
-type madeMessage struct {
-	content xxh3.Uint128
-	uuid    string
-}
-
-// uuidNamespace keeps derived UUIDs apart from those of others.
-const uuidNamespace = "5be0ff8c-51a4-4d24-8f5d-2a1b0b7d8f0e"
-
-// assignUUID sees to it that the i-th message that the handler returned has a UUID,
-// and the same one in each attempt: handlers tend to make new ones, and the
-// publisher to the gateway derives the context ID from it, by which receivers
-// recognise a copy. Another payload keeps the UUID that the handler gave it.
-// received is the UUID of the message that was received.
-func (d *delivery) assignUUID(received string, m *message.Message, i int) {
-	if m.UUID != "" && m.UUID == received {
-		return
-	}
-	content := xxh3.Hash128(m.Payload)
-	if reference := m.Metadata[gateway.KeyPayloadReference]; reference != "" && len(m.Payload) == 0 {
-		content = xxh3.HashString128(reference)
-	}
-	for len(d.made) <= i {
-		d.made = append(d.made, madeMessage{})
-	}
-	switch last := &d.made[i]; {
-	case last.uuid != "" && last.content == content:
-		m.UUID = last.uuid
-	case m.UUID == "":
-		m.UUID = d.deriveUUID(received, content, i)
-		fallthrough
-	default:
-		*last = madeMessage{content, m.UUID}
-	}
-}
-
-// deriveUUID makes a UUID that is the same when the message is delivered again,
-// unless there is nothing to tell that by.
-func (d *delivery) deriveUUID(received string, content xxh3.Uint128, i int) string {
-	var name []byte
-	switch {
-	case d.hasKey:
-		name = appendPart(name, d.key.String())
-	case received != "":
-		name = appendPart(name, received)
-	default:
-		return uuid.NewString()
-	}
-	digest := content.Bytes()
-	name = append(appendPart(name, strconv.Itoa(i)), digest[:]...)
-	return uuid.NewHash(sha256.New(), uuid.MustParse(uuidNamespace), name, 8).String()
+	// made is what the handler made, see produced.go.
+	made produced
 }
 
 type deliveryKey struct{}

@@ -436,8 +436,10 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 		meta[KeyPoisonDedupID] = id
 		delete(meta, sinks.KeyDedupID)
 	}
-	if id, ok := DedupID(ctx); ok {
-		meta[sinks.KeyDedupID] = KeyOf("poison", route, id, strconv.Itoa(count)).String()
+	// Without a name for the delivery a copy is kept: it may be what the sender has sent
+	// again after this record was dropped.
+	if id, ok := dedupIDOf(ctx); ok && id.named {
+		meta[sinks.KeyDedupID] = KeyOf("poison", route, id.key.String(), strconv.Itoa(count)).String()
 	}
 	return poisoned
 }

@@ -157,7 +157,7 @@ func (r *Router) ReplaySelected(ctx context.Context, store PoisonStore, selectio
 		if selection.Route != nil {
 			name = selection.Route(poisoned)
 		}
-		if err := r.replayOne(ctx, byName, name, run, poisoned.Message, &report); err != nil {
+		if err := r.replayOne(ctx, byName, name, run, poisoned.ID, poisoned.Message, &report); err != nil {
 			return report, fmt.Errorf("poisoned message %q: %w", poisoned.ID, err)
 		}
 		if err := deleteReplayed(ctx, store, poisoned.ID); err != nil {

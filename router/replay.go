@@ -173,7 +173,7 @@ func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport,
 		}
 		switch action {
 		case ReplaySend:
-			if err := r.replayOne(ctx, byName, config.Route(poisoned), run, msg, &report); err != nil {
+			if err := r.replayOne(ctx, byName, config.Route(poisoned), run, poisoned.ID, msg, &report); err != nil {
 				return false, err
 			}
 		case ReplayDelete:
@@ -206,12 +206,12 @@ func (r *Router) openRoutes() (map[string]*route, error) {
 
 // replayOne takes a poisoned message through the chain of a route and counts what
 // became of it.
-func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, run string, msg *message.Message, report *ReplayReport) error {
+func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, run, id string, msg *message.Message, report *ReplayReport) error {
 	rt := byName[name]
 	if rt == nil {
 		return fmt.Errorf("%w: %q", ErrNoRoute, name)
 	}
-	d, err := rt.replay(ctx, run, msg)
+	d, err := rt.replay(ctx, run, id, msg)
 	switch {
 	case err != nil:
 		return fmt.Errorf("replay: %w", err)
@@ -228,11 +228,11 @@ func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, 
 }
 
 // replay takes a poisoned message through the chain. The work ends with ctx.
-func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (*delivery, error) {
+func (rt *route) replay(ctx context.Context, run, id string, msg *message.Message) (*delivery, error) {
 	work := msg.Copy()
 	work.Metadata[KeyPoisonReplay] = run // if it fails, this run is not to meet it again
-	if id, ok := work.Metadata[KeyPoisonDedupID]; ok {
-		work.Metadata[sinks.KeyDedupID] = id
+	if own, ok := work.Metadata[KeyPoisonDedupID]; ok {
+		work.Metadata[sinks.KeyDedupID] = own
 	} else {
 		delete(work.Metadata, sinks.KeyDedupID)
 	}
@@ -252,7 +252,7 @@ func (rt *route) replay(ctx context.Context, run string, msg *message.Message) (
 		}})
 	}
 	work.SetContext(workCtx)
-	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replayed: true}}
+	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replayed: true, record: id}}
 	d, err := rt.process(carrier, work)
 	if err != nil && d.filtered {
 		err = fmt.Errorf("route %q: %w", rt.Name, ErrFiltered)

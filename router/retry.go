@@ -316,12 +316,16 @@ type attempts struct {
 	freed  bool     // a gate was opened by somebody else since
 	odd    int      // how often it failed all the same
 	putOff bool
+	made   *keptProduct
 }
 
 func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, error) {
 	if nack := msgctx.NackOf(t.ctx); nack != nil {
 		if kept, ok := nack.Kept().(*attempts); ok && kept.of == t.gates {
 			t.attempts = *kept
+			if d != nil && kept.made != nil {
+				d.resume(kept.made)
+			}
 		}
 	}
 	for {
@@ -370,7 +374,7 @@ func (t *retrying) enter(d *delivery) error {
 		case waitYielded:
 			switch {
 			case t.mayPutOff():
-				return t.postpone(errTopicWaits, t.gates.comeBack(o, t.again))
+				return t.postpone(d, errTopicWaits, t.gates.comeBack(o, t.again))
 			case t.ended():
 				return t.interrupted(nil)
 			}
@@ -426,15 +430,18 @@ func (t *retrying) mayPutOff() bool {
 	return msgctx.NackOf(t.ctx) != nil && !t.ended() && t.gates.stuck() == nil
 }
 
-// postpone returns the message to its subscriber, which delivers it again after d and until
+// postpone returns the message to its subscriber, which delivers it again after delay and until
 // then keeps neither a goroutine nor a place in flight for it.
-func (t *retrying) postpone(err error, d time.Duration) error {
+func (t *retrying) postpone(d *delivery, err error, delay time.Duration) error {
 	nack := msgctx.NackOf(t.ctx)
 	t.putOff = true
 	t.of = t.gates
 	kept := t.attempts
+	if d != nil {
+		kept.made = d.keep(t.msg)
+	}
 	nack.Keep(&kept)
-	nack.After(d)
+	nack.After(delay)
 	return t.giveUp(ClassRedeliver, err)
 }
 
@@ -562,7 +569,7 @@ func (t *retrying) failed(d *delivery, err error) error {
 	switch {
 	case delay <= 0:
 	case delay > waitInPlace && t.mayPutOff():
-		return t.postpone(err, delay)
+		return t.postpone(d, err, delay)
 	case !t.pause(delay):
 		return t.interrupted(err)
 	}

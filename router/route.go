@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -37,18 +36,22 @@ type Route struct {
 	// acknowledged and counted. It must not modify the message. Nil accepts all.
 	Filter func(msg *message.Message) bool
 	// Select is a Filter that reads the payload, and may fail to get it: an error is handled by
-	// its class, see [Classify]. It is asked after Filter, in every attempt; see [Once]. Package
+	// its class, see [Classify]. It is asked after Filter, in every attempt until Transform has
+	// made what is published; see [Once]. Package
 	// router/farm has one for farm data. Nil accepts all.
 	Select func(msg *message.Message) (bool, error)
 	// Transform turns the received message into the messages to be published. It
 	// receives a copy that it may modify and return (the payload's bytes are shared:
 	// replace them, do not write to them), and the returned messages belong to
-	// the Router. A message that another attempt produces again, with the same payload,
+	// the Router. Once the sink may have some of them, the Router publishes the same ones until
+	// all are stored, and does not ask Transform again; what the sink refuses for good, and what was
+	// made for a delivery that waits with its subscriber and is larger than 64 KiB and than the
+	// message, is made anew. A message that another attempt produces again, with the same payload,
 	// keeps the UUID of the first attempt. Returning none filters the message
 	// out. An error is handled by its class, see [Classify]; undecodable data is
 	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
-	// Middleware runs innermost, around Filter, Select and Transform, once per attempt
+	// Middleware runs innermost, around Filter, Select and Transform, whenever they do
 	// and not for duplicates, the first one outermost. It sees the messages that
 	// will be published and may modify them.
 	Middleware []message.HandlerMiddleware
@@ -252,65 +255,36 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			d.value.SentAt = time.Now()
 		}
 		handling := msg.Context()
-		out, err := next(msg)
-		msg.SetContext(handling) // what a handler makes of it is the handler's
-		if err != nil {
+		ctx := d.publishing(d.ctx, handling)
+		made := &d.made
+		if made.begun {
+			for i, m := range made.messages {
+				made.messages[i] = outgoing(m) // the sink may still have the other one
+				made.messages[i].SetContext(d.publishing(ctx, made.contexts[i]))
+			}
+		} else if n, err := rt.produce(next, d, msg); n == 0 || err != nil {
 			return nil, err
 		}
-		if len(out) == 0 {
-			// Without a sink, the handler did all there is to do.
-			d.filtered = d.filtered || rt.To != nil
-			d.touched = !d.filtered
-			return nil, nil
-		}
-		if rt.To == nil {
-			return nil, ErrNoSink
-		}
-
-		ctx := d.publishing(d.ctx, handling)
-		// One message is the rule, and costs no allocation.
-		var oneMessage [1]*message.Message
-		var oneTopic [1]string
-		prepared, topics := oneMessage[:], oneTopic[:]
-		if len(out) > 1 {
-			prepared, topics = make([]*message.Message, len(out)), make([]string, len(out))
-		}
-		for i, m := range out {
-			if m == nil {
-				return nil, ErrNilMessage
-			}
-			if m == msg {
-				m = outgoing(msg) // a middleware passed it on; it is not ours to change
-			}
-			d.assignUUID(msg.UUID, m, i)
-			rt.prepare(ctx, d, m, i)
-			if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
-				if err := rt.preparePayload(ctx, d, m); err != nil {
-					return nil, err
-				}
-			}
-			prepared[i] = m
-			if topics[i], err = rt.TopicFunc(m); err != nil {
-				return nil, fmt.Errorf("topic: %w", err)
-			}
-		}
 		if d.retrying != nil {
-			if err := d.retrying.admit(topics); err != nil {
+			if err := d.retrying.admit(made.topics); err != nil {
 				return nil, err
 			}
 		}
-		for start := 0; start < len(prepared); {
+		made.begun = true
+		for start := 0; start < len(made.messages); {
 			end := start + 1
-			for end < len(prepared) && topics[end] == topics[start] {
+			for end < len(made.messages) && made.topics[end] == made.topics[start] {
 				end++
 			}
 			if d.retrying != nil {
-				d.retrying.begin(topics[start])
+				d.retrying.begin(made.topics[start])
 			}
-			if err := rt.send(ctx, d, topics[start], prepared[start:end]); err != nil {
+			if err := rt.send(ctx, d, made.topics[start], made.messages[start:end]); err != nil {
+				// What the sink will never take may be made otherwise.
+				made.begun = rt.classify.class(err) != ClassPermanent
 				return nil, err
 			}
-			d.sent = append(d.sent, topics[start])
+			d.sent = append(d.sent, made.topics[start])
 			start = end
 		}
 		if d.retrying != nil {
@@ -319,6 +293,62 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		d.touched = true
 		return nil, nil
 	}
+}
+
+// produce calls next and makes ready for the sink what it returns, in d.made. It returns how many
+// messages there are.
+func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Message) (int, error) {
+	handling := msg.Context()
+	out, err := next(msg)
+	msg.SetContext(handling) // what a handler makes of it is the handler's
+	if err != nil {
+		return 0, err
+	}
+	if len(out) == 0 {
+		// Without a sink, the handler did all there is to do.
+		d.filtered = d.filtered || rt.To != nil
+		d.touched = !d.filtered
+		return 0, nil
+	}
+	if rt.To == nil {
+		return 0, ErrNoSink
+	}
+	ctx := d.publishing(d.ctx, handling)
+	d.made.reset(len(out))
+	names := d.namer(msg, len(out))
+	for i, m := range out {
+		if m == nil {
+			return 0, ErrNilMessage
+		}
+		if m == msg || len(out) > 1 {
+			// A middleware passed it on, so it is not ours to change; or several share one map.
+			m = outgoing(m)
+		}
+		d.made.messages[i], d.made.contexts[i] = m, m.Context()
+		d.assignUUID(msg.UUID, m, i)
+		rt.prepare(ctx, d, m)
+		var content Key
+		if d.hasKey {
+			content = names.content(m)
+		}
+		if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
+			if d.hasKey {
+				m.Metadata[sinks.KeyDedupID] = content.String() // names what goes into the claim check
+			}
+			if err := rt.preparePayload(ctx, d, m); err != nil {
+				return 0, err
+			}
+		}
+		topic, err := rt.TopicFunc(m)
+		if err != nil {
+			return 0, fmt.Errorf("topic: %w", err)
+		}
+		d.made.topics[i] = topic
+		if d.hasKey {
+			m.Metadata[sinks.KeyDedupID] = names.name(content, topic).String()
+		}
+	}
+	return len(out), nil
 }
 
 // preparePayload sees to payloads that are not in the message, or are certainly
@@ -380,8 +410,8 @@ func sinkError(err error) error {
 	return err
 }
 
-// prepare makes the i-th message ready for the sink.
-func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i int) {
+// prepare makes a message ready for the sink.
+func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message) {
 	m.SetContext(d.publishing(ctx, m.Context()))
 	if m.Metadata == nil {
 		m.Metadata = make(message.Metadata)
@@ -394,12 +424,5 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message, i
 		for _, key := range poisonKeys {
 			delete(m.Metadata, key)
 		}
-	}
-	if d.hasKey {
-		id := d.key.String()
-		if i > 0 {
-			id += "-" + strconv.Itoa(i)
-		}
-		m.Metadata[sinks.KeyDedupID] = id
 	}
 }

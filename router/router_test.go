@@ -41,9 +41,8 @@ func TestRouteDelivers(t *testing.T) {
 	if !bytes.Equal(got.msg.Payload, sent.Payload) {
 		t.Errorf("got.msg.Payload = %q, want %q", got.msg.Payload, sent.Payload)
 	}
-	keys, _ := router.DefaultKeys("farm", sent)
-	if got, want := got.msg.Metadata[sinks.KeyDedupID], keys.Delivery.String(); got != want {
-		t.Errorf("got.msg.Metadata[sinks.KeyDedupID] = %q, want %q", got, want)
+	if got.msg.Metadata[sinks.KeyDedupID] == "" {
+		t.Error("the message has no name")
 	}
 	for k, v := range sent.Metadata {
 		if got.msg.Metadata[k] != v {
@@ -113,12 +112,13 @@ func TestChainOrder(t *testing.T) {
 		t.Fatal(err)
 	} // ends the route, so that everything has been noted
 
-	attempt := []string{
+	want := []string{
+		"outside", "in poison",
 		"in retry", "reserve", "in dedup", "route", "/route ok", "sink", "/in dedup caught", "release", "/in retry caught",
+		// The sink may have what the handler made, so it is not asked again.
+		"in retry", "reserve", "in dedup", "sink", "/in dedup caught", "release", "/in retry caught",
+		"/in poison given up", "poison",
 	}
-	want := append([]string{"outside", "in poison"}, attempt...)
-	want = append(want, attempt...)
-	want = append(want, "/in poison given up", "poison")
 	mu.Lock()
 	defer mu.Unlock()
 	if got, want := len(order), len(want); got < want {
@@ -968,9 +968,8 @@ func TestFilterAndTransform(t *testing.T) {
 	if all[1].topic != "second" {
 		t.Errorf("all[1].topic = %q, want second", all[1].topic)
 	}
-	id := all[0].msg.Metadata[sinks.KeyDedupID]
-	if got, want := all[1].msg.Metadata[sinks.KeyDedupID], id+"-1"; got != want {
-		t.Errorf("KeyDedupID = %q, want %q", got, want)
+	if a, b := all[0].msg.Metadata[sinks.KeyDedupID], all[1].msg.Metadata[sinks.KeyDedupID]; a == "" || a == b {
+		t.Errorf("names are %q and %q, want two", a, b)
 	}
 	poison.wantStored(t, 1)
 	if got, want := poison.all()[0].msg.Metadata[router.KeyPoisonReason], router.ErrNilMessage.Error(); got != want {

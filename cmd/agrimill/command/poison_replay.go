@@ -185,14 +185,8 @@ var errIntoQueue = router.Permanent(errors.New("--to-topic resolves to the topic
 // be something else that it derived from the message, or a part of that: otherwise the
 // stream would take one for a copy of the other, and the record would be deleted although
 // the message is stored nowhere. A repeated replay is still recognized.
-//
-// Two records are two messages, however equal they are, so there is no content key.
 func replayKey(scope string, msg *message.Message) (router.Keys, error) {
-	keys, err := router.DefaultKeys("poison replay "+scope, msg)
-	if keys.Delivery == (router.Key{}) {
-		keys.Delivery = keys.Content
-	}
-	return router.Keys{Delivery: keys.Delivery}, err
+	return router.DefaultKeys("poison replay "+scope, msg)
 }
 
 // router returns a router with one route for each that poisoned a message, under the same

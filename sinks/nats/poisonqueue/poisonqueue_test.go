@@ -39,7 +39,8 @@ type bench struct {
 	router *router.Router
 	queue  *poisonqueue.Queue
 	fixed  atomic.Bool
-	nested func() // called by the handler, may be nil
+	nested func()              // called by the handler, may be nil
+	broken message.HandlerFunc // the handler until fixed is set; nil fails
 }
 
 func newBench(t *testing.T, config router.Config) *bench {
@@ -58,6 +59,9 @@ func newBench(t *testing.T, config router.Config) *bench {
 			b.nested()
 		}
 		if !b.fixed.Load() {
+			if b.broken != nil {
+				return b.broken(msg)
+			}
 			return nil, router.Permanent(errors.New("cannot decode"))
 		}
 		return []*message.Message{msg}, nil
@@ -228,14 +232,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 func TestEqualRecordsAreBothReplayed(t *testing.T) {
 	b := newBench(t, router.Config{})
 	for _, id := range []string{"1", "2"} {
-		msg := message.NewMessage(id, []byte("the same"))
-		msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
-		msg.Metadata[gateway.KeyReceivingEndpointID] = "endpoint"
-		msg.Metadata[gateway.KeyContextID] = "context"
-		msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
-		msg.Metadata[gateway.KeyTenantID] = "tenant"
-		msg.Metadata[gateway.KeyMessageID] = id
-		if err := b.in.Publish("in", msg); err != nil {
+		if err := b.in.Publish("in", farmMessage(id, "the same")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -246,6 +243,60 @@ func TestEqualRecordsAreBothReplayed(t *testing.T) {
 	if n := len(b.stored()); n != 2 {
 		t.Errorf("%d messages stored, want 2", n)
 	}
+}
+
+// farmMessage is a message with a delivery key.
+func farmMessage(id, payload string) *message.Message {
+	msg := message.NewMessage(id, []byte(payload))
+	msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+	msg.Metadata[gateway.KeyReceivingEndpointID] = "endpoint"
+	msg.Metadata[gateway.KeyContextID] = "context"
+	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+	msg.Metadata[gateway.KeyTenantID] = "tenant"
+	msg.Metadata[gateway.KeyMessageID] = id
+	return msg
+}
+
+// What a repaired handler makes of a record is stored, although the stream has something of the
+// same message from before.
+func TestReplayAfterARepairedTransform(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.broken = func(msg *message.Message) ([]*message.Message, error) {
+		header, hopeless := msg.Copy(), msg.Copy()
+		header.Payload, hopeless.Payload = []byte("header"), make([]byte, 2<<20) // above the server's limit
+		return []*message.Message{header, hopeless}, nil
+	}
+	if err := b.in.Publish("in", farmMessage("1", "whole")); err != nil {
+		t.Fatal(err)
+	}
+	b.assertQueue("whole")
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1})
+	b.assertQueue()
+	var stored []string
+	for _, msg := range b.stored() {
+		stored = append(stored, string(msg.Payload))
+	}
+	if !slices.Equal(stored, []string{"header", "whole"}) {
+		t.Errorf("stored %q", stored)
+	}
+}
+
+// What was dropped and comes again as another message is a record again.
+func TestPoisonedAgainAfterItWasDropped(t *testing.T) {
+	b := newBench(t, router.Config{})
+	for _, msg := range []*message.Message{farmMessage("1", "the same"), farmMessage("2", "the same")} {
+		if err := b.in.Publish("in", msg); err != nil {
+			t.Fatal(err)
+		}
+		b.assertQueue("the same")
+		if n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{All: true}); n != 1 || err != nil {
+			t.Fatalf("deleted %d, %v", n, err)
+		}
+	}
+	b.send("without an ID") // and one without an ID is never a copy
+	b.send("without an ID")
+	b.assertQueue("without an ID", "without an ID")
 }
 
 // A replay that was killed before it could delete: the next one recognises what

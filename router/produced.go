@@ -1,0 +1,241 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	"github.com/zeebo/xxh3"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// produced is what a route has made of a message, for as long as it tries to publish it.
+// Once the sink may have some of it, it stays what it is: a handler that is asked again may
+// write another time into it, and the sink would store both.
+type produced struct {
+	messages []*message.Message
+	topics   []string
+	// contexts are those that the handler gave to the messages.
+	contexts []context.Context
+	// begun: the sink may have some of it.
+	begun bool
+	// uuids are those of the messages that the handler has made in the last attempt, in
+	// their order.
+	uuids []madeMessage
+
+	// One message is the rule, and costs no allocation.
+	oneMessage [1]*message.Message
+	oneTopic   [1]string
+	oneContext [1]context.Context
+}
+
+// reset makes room for n messages.
+func (p *produced) reset(n int) {
+	p.begun = false
+	if n == 1 {
+		p.messages, p.topics, p.contexts = p.oneMessage[:], p.oneTopic[:], p.oneContext[:]
+		return
+	}
+	p.messages, p.topics, p.contexts = make([]*message.Message, n), make([]string, n), make([]context.Context, n)
+}
+
+// keepUpTo is how many bytes a route may have made of a message that waits with its
+// subscriber, if the message itself is not larger, for them to be kept meanwhile.
+const keepUpTo = 64 << 10
+
+// keptProduct is what is kept of a delivery while the message waits with its subscriber.
+type keptProduct struct {
+	uuids    []madeMessage
+	sentAt   time.Time
+	messages []*message.Message // nil if there is nothing to keep, or too much
+	topics   []string
+	contexts []context.Context
+}
+
+// keep returns what the next delivery of received goes on with.
+func (d *delivery) keep(received *message.Message) *keptProduct {
+	kept := &keptProduct{uuids: d.made.uuids, sentAt: d.value.SentAt}
+	if !d.made.begun {
+		return kept
+	}
+	size := 0
+	for _, m := range d.made.messages {
+		if !sameBytes(m.Payload, received.Payload) {
+			size += len(m.Payload)
+		}
+	}
+	if size <= max(keepUpTo, len(received.Payload)) {
+		kept.messages = slices.Clone(d.made.messages)
+		kept.topics = slices.Clone(d.made.topics)
+		kept.contexts = slices.Clone(d.made.contexts)
+		for i, ctx := range kept.contexts {
+			if ctx.Value(deliveryKey{}) != nil {
+				kept.contexts[i] = ofFormerDelivery{ctx}
+			}
+		}
+	}
+	return kept
+}
+
+// ofFormerDelivery has the values of a context but for those of the delivery it belonged to.
+type ofFormerDelivery struct{ context.Context }
+
+func (c ofFormerDelivery) Value(key any) any {
+	switch key.(type) {
+	case deliveryKey, msgctx.Key:
+		return nil
+	}
+	return c.Context.Value(key)
+}
+
+// resume goes on with what keep returned.
+func (d *delivery) resume(kept *keptProduct) {
+	d.made.uuids = kept.uuids
+	if d.value.SentAt.IsZero() {
+		d.value.SentAt = kept.sentAt
+	}
+	if len(kept.messages) > 0 {
+		d.made.messages, d.made.topics, d.made.contexts = kept.messages, kept.topics, kept.contexts
+		d.made.begun = true
+	}
+}
+
+// sameBytes reports whether a and b share their bytes.
+func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// namer gives the messages that a route has made their names.
+type namer struct {
+	delivery *delivery
+	received *message.Message
+	replay   int         // how often the message was poisoned
+	equals   map[Key]int // of several messages
+}
+
+func (d *delivery) namer(received *message.Message, messages int) namer {
+	n := namer{delivery: d, received: received}
+	if !d.hasKey {
+		return n
+	}
+	if count, err := strconv.Atoi(received.Metadata[KeyPoisonCount]); err == nil && count > 0 {
+		n.replay = count
+	}
+	if messages > 1 {
+		n.equals = make(map[Key]int, messages)
+	}
+	return n
+}
+
+// content names what the handler has put into a message: by the delivery, which has the
+// route in its key, the number of the replay, the payload, and the metadata that were not
+// received like that. Headers that tell a trace are another one in each attempt, and
+// the name is not.
+func (n *namer) content(m *message.Message) Key {
+	var space [512]byte
+	buf := append(space[:0], "made"...)
+	buf = append(buf, n.delivery.key[:]...)
+	buf = binary.AppendUvarint(buf, uint64(n.replay))
+	if bytes.Equal(m.Payload, n.received.Payload) {
+		buf = append(buf, 'r')
+	} else {
+		digest := xxh3.Hash128(m.Payload).Bytes()
+		buf = append(append(buf, 'p'), digest[:]...)
+	}
+	var keySpace [8]string
+	set := keySpace[:0]
+	for key, value := range m.Metadata {
+		if was, ok := n.received.Metadata[key]; ok && was == value || key == sinks.KeyDedupID || tellsTrace(key) {
+			continue
+		}
+		set = append(set, key)
+	}
+	slices.Sort(set)
+	for _, key := range set {
+		buf = appendPart(appendPart(buf, key), m.Metadata[key])
+	}
+	return hash(buf)
+}
+
+// name returns the name of a message with that content in a topic: the ordinal among equals
+// makes two of what is the same otherwise.
+func (n *namer) name(content Key, topic string) Key {
+	var space [128]byte
+	buf := append(space[:0], content[:]...)
+	name := hash(appendPart(buf, topic))
+	if n.equals == nil {
+		return name
+	}
+	ordinal := n.equals[name]
+	n.equals[name] = ordinal + 1
+	if ordinal == 0 {
+		return name
+	}
+	return hash(binary.AppendUvarint(append(space[:0], name[:]...), uint64(ordinal)))
+}
+
+// tellsTrace reports whether a key is one of the W3C trace context.
+func tellsTrace(key string) bool {
+	return strings.EqualFold(key, "traceparent") || strings.EqualFold(key, "tracestate")
+}
+
+// madeMessage is a message that a handler has made.
+type madeMessage struct {
+	content xxh3.Uint128
+	uuid    string
+}
+
+// uuidNamespace keeps derived UUIDs apart from those of others.
+const uuidNamespace = "5be0ff8c-51a4-4d24-8f5d-2a1b0b7d8f0e"
+
+// assignUUID sees to it that the i-th message that the handler returned has a UUID,
+// and the same one in each attempt: handlers tend to make new ones, and the
+// publisher to the gateway derives the context ID from it, by which receivers
+// recognise a copy. Another payload keeps the UUID that the handler gave it.
+// received is the UUID of the message that was received.
+func (d *delivery) assignUUID(received string, m *message.Message, i int) {
+	if m.UUID != "" && m.UUID == received {
+		return
+	}
+	content := xxh3.Hash128(m.Payload)
+	if reference := m.Metadata[gateway.KeyPayloadReference]; reference != "" && len(m.Payload) == 0 {
+		content = xxh3.HashString128(reference)
+	}
+	for len(d.made.uuids) <= i {
+		d.made.uuids = append(d.made.uuids, madeMessage{})
+	}
+	switch last := &d.made.uuids[i]; {
+	case last.uuid != "" && last.content == content:
+		m.UUID = last.uuid
+	case m.UUID == "":
+		m.UUID = d.deriveUUID(received, content, i)
+		fallthrough
+	default:
+		*last = madeMessage{content, m.UUID}
+	}
+}
+
+// deriveUUID makes a UUID that is the same when the message is delivered again,
+// unless there is nothing to tell that by.
+func (d *delivery) deriveUUID(received string, content xxh3.Uint128, i int) string {
+	var name []byte
+	switch {
+	case d.hasKey:
+		name = appendPart(name, d.key.String())
+	case received != "":
+		name = appendPart(name, received)
+	default:
+		return uuid.NewString()
+	}
+	digest := content.Bytes()
+	name = append(appendPart(name, strconv.Itoa(i)), digest[:]...)
+	return uuid.NewHash(sha256.New(), uuid.MustParse(uuidNamespace), name, 8).String()
+}

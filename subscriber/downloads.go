@@ -311,10 +311,14 @@ func (q *downloadQueue) refreshed(now time.Time, j *download) {
 
 // retryHost makes the downloads of a host due that wait for their backoff.
 func (q *downloadQueue) retryHost(now time.Time, h *downloadHost) {
-	for _, place := range slices.Collect(q.failing.All()) {
+	var waiting []*download
+	for place := range q.failing.All() {
 		if place.Item.host == h {
-			q.put(place.Item, now)
+			waiting = append(waiting, place.Item)
 		}
+	}
+	for _, j := range waiting {
+		q.put(j, now)
 	}
 }
 

@@ -2,19 +2,36 @@ package subscriber
 
 import (
 	"cmp"
-	"slices"
+	"container/heap"
 	"time"
 )
 
 // timeline is virtual time for a state machine: events happen in order, and nothing waits.
 type timeline struct {
 	began, now time.Time
-	events     []timelineEvent
+	events     timelineEvents
+	planned    int
 }
 
 type timelineEvent struct {
-	at time.Time
-	do func()
+	at    time.Time
+	place int // among those that are planned for the same time
+	do    func()
+}
+
+// timelineEvents is a heap, the next event first.
+type timelineEvents []timelineEvent
+
+func (e timelineEvents) Len() int      { return len(e) }
+func (e timelineEvents) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e timelineEvents) Less(i, j int) bool {
+	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].place, e[j].place)) < 0
+}
+func (e *timelineEvents) Push(x any) { *e = append(*e, x.(timelineEvent)) }
+func (e *timelineEvents) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
 }
 
 func newTimeline() timeline {
@@ -24,8 +41,8 @@ func newTimeline() timeline {
 
 // at calls do at the given time, after what was planned for the same time.
 func (l *timeline) at(t time.Time, do func()) {
-	i, _ := slices.BinarySearchFunc(l.events, t, func(e timelineEvent, t time.Time) int { return cmp.Or(e.at.Compare(t), -1) })
-	l.events = slices.Insert(l.events, i, timelineEvent{t, do})
+	l.planned++
+	heap.Push(&l.events, timelineEvent{t, l.planned, do})
 }
 
 // run lets time pass until end: pump does what is due and returns when it is to be called
@@ -44,9 +61,7 @@ func (l *timeline) run(end time.Duration, pump func() time.Time, passed func()) 
 		l.now = next
 		passed()
 		for len(l.events) > 0 && !l.events[0].at.After(l.now) {
-			do := l.events[0].do
-			l.events = l.events[1:]
-			do()
+			heap.Pop(&l.events).(timelineEvent).do()
 		}
 	}
 }

@@ -32,6 +32,7 @@ func closesInTime(t *testing.T, sub *subscriber.Subscriber) error {
 }
 
 func TestCloseWhileNobodyReads(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.CloseTimeout = time.Hour // it must not be needed
@@ -51,6 +52,7 @@ func TestCloseWhileNobodyReads(t *testing.T) {
 }
 
 func TestCloseBeforeAnything(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	if err := closesInTime(t, sub); err != nil {
@@ -62,6 +64,7 @@ func TestCloseBeforeAnything(t *testing.T) {
 }
 
 func TestCloseWhileTheGatewayIsDown(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true})
 	cfg := f.config()
@@ -77,6 +80,7 @@ func TestCloseWhileTheGatewayIsDown(t *testing.T) {
 }
 
 func TestCloseWhileADownloadHangs(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	hang := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
 	defer hang.Lift()
@@ -92,6 +96,7 @@ func TestCloseWhileADownloadHangs(t *testing.T) {
 }
 
 func TestCloseDrainsOpenMessages(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -129,6 +134,7 @@ func messagesOnly(in <-chan *message.Message) <-chan *message.Message {
 }
 
 func TestCloseGivesUpOnAHandlerThatNeverAcks(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.CloseTimeout = 100 * time.Millisecond
@@ -153,6 +159,7 @@ func TestCloseGivesUpOnAHandlerThatNeverAcks(t *testing.T) {
 }
 
 func TestCloseTellsWhatItCouldNotConfirm(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503})
 	cfg := f.config()
@@ -173,6 +180,7 @@ func TestCloseTellsWhatItCouldNotConfirm(t *testing.T) {
 }
 
 func TestConcurrentCloseAndSubscribe(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	f.sendN(50)
 	for range 20 {
@@ -280,6 +288,7 @@ func (failingUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, err
 
 // Close may be called from a hook, whose end it cannot wait for.
 func TestCloseFromAHook(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.CloseTimeout = 500 * time.Millisecond
@@ -305,6 +314,7 @@ func TestCloseFromAHook(t *testing.T) {
 // A client that was closed first confirms nothing any more: Close says how many
 // acked messages that leaves, and does not wait.
 func TestCloseAfterTheClient(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]bool{"before the ack": true, "after the ack": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{OmitOptionalFields: before}) // without the tenant it is asked for

@@ -15,6 +15,7 @@ import (
 )
 
 func TestConfirmationsAreBatchedByCount(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Order = subscriber.Unordered
@@ -39,6 +40,7 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 }
 
 func TestConfirmationsAreSentByAge(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	f.sendN(1)
@@ -47,6 +49,7 @@ func TestConfirmationsAreSentByAge(t *testing.T) {
 }
 
 func TestConfirmationsAreSentOnClose(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Confirm.MaxAge = time.Hour
@@ -63,6 +66,7 @@ func TestConfirmationsAreSentOnClose(t *testing.T) {
 }
 
 func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StrictConfirmations: true})
 	tenant := f.server.AddTenant()
 	f.server.Authorize(f.server.Application(), tenant)
@@ -82,6 +86,7 @@ func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
 }
 
 func TestConfirmationsOutliveAnOutage(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for _, fault := range []gatewaytest.Fault{
 		{Status: 500, Times: 2}, {Status: 503, Times: 2}, {Status: 429, Times: 2},
@@ -102,6 +107,7 @@ func TestConfirmationsOutliveAnOutage(t *testing.T) {
 }
 
 func TestLostConfirmationAnswerIsSentAgain(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{DropAnswer: true, Times: 1})
 	sub := f.subscriber(f.config())
@@ -115,6 +121,7 @@ func TestLostConfirmationAnswerIsSentAgain(t *testing.T) {
 }
 
 func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	outage := f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503})
 	cfg := f.config()
@@ -146,6 +153,7 @@ func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {
 }
 
 func TestBadConfirmationsAreBisected(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StrictConfirmations: true})
 	cfg := f.config()
 	cfg.Confirm.MaxBatch = 64
@@ -191,6 +199,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"`+unknown+`","app_message_id":"a","
 }
 
 func TestForbiddenTenantIsDroppedAndOthersGoOn(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	tenant := f.server.AddTenant()
 	f.server.Authorize(f.server.Application(), tenant)
@@ -211,6 +220,7 @@ func TestForbiddenTenantIsDroppedAndOthersGoOn(t *testing.T) {
 }
 
 func TestTenantIsLookedUpWhenTheEventDoesNotTell(t *testing.T) {
+	t.Parallel()
 	for name, directory := range map[string]bool{"lookup": false, "directory": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})

@@ -11,6 +11,7 @@ import (
 )
 
 func TestDirectoryIsKeptCurrent(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	directory := gateway.NewDirectory(f.client)
 	cfg := f.config()

@@ -52,6 +52,7 @@ func (f *fixture) sendFile(payload []byte, contextID string) []string {
 }
 
 func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]gatewaytest.FileOrder{
 		"chunks first": gatewaytest.FileLast, "file first": gatewaytest.FileFirst, "file between": gatewaytest.FileBetween,
 	} {
@@ -83,6 +84,7 @@ func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
 }
 
 func TestRedeliveredFileIsJoined(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -110,6 +112,7 @@ func TestRedeliveredFileIsJoined(t *testing.T) {
 }
 
 func TestTwoFilesInterleaved(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -136,14 +139,15 @@ func TestTwoFilesInterleaved(t *testing.T) {
 }
 
 func TestChunkWithoutItsFileIsDeliveredAfterTheHold(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	cfg.FileHold = 300 * time.Millisecond
 	cfg.WholeFileHold = 50 * time.Millisecond
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	// Small and alone: on the shorter hold.
-	f.sendFile([]byte("small"), "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c003")
 	start := time.Now()
+	f.sendFile([]byte("small"), "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c003")
 	msg := f.next(messages)
 	if string(msg.Payload) != "small" || msg.Metadata.Get(gateway.KeyEventType) != "MESSAGE_RECEIVED" {
 		t.Fatalf("got %q as %s", msg.Payload, msg.Metadata.Get(gateway.KeyEventType))
@@ -154,6 +158,7 @@ func TestChunkWithoutItsFileIsDeliveredAfterTheHold(t *testing.T) {
 	msg.Ack()
 	f.waitConfirmed(1)
 	// A message that may be a chunk waits for the whole hold.
+	start = time.Now()
 	f.server.EmitRaw(f.server.Application(), []byte(`event: MESSAGE_RECEIVED
 data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001","app_message_id":"a","message_type":"`+typeFile+`","sent_at":"2026-01-01T00:00:00Z","payload":"eA==","receiving_endpoint_id":"`+f.receiver.ID+`","tenant_id":"`+f.server.Tenant()+`"}
 
@@ -161,7 +166,6 @@ event: MESSAGE_RECEIVED
 data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002","app_message_id":"a","message_type":"`+typeFile+`","sent_at":"2026-01-01T00:00:00Z","payload":"eA==","receiving_endpoint_id":"`+f.receiver.ID+`","tenant_id":"`+f.server.Tenant()+`"}
 
 `))
-	start = time.Now()
 	f.ackN(messages, 2)
 	if held := time.Since(start); held < 250*time.Millisecond {
 		t.Errorf("two messages of one context ID were delivered after %v, want the hold of 300 ms", held)
@@ -170,6 +174,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a00
 }
 
 func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	cfg.MaxHeld = 2
 	cfg.MaxInFlight = 4
@@ -197,6 +202,7 @@ func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
 }
 
 func TestSmallFileThatComesAlone(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
 	messages := f.subscribe(f.subscriber(cfg), typeFile)
 	f.sendFile([]byte("small"), contextID)
@@ -207,6 +213,7 @@ func TestSmallFileThatComesAlone(t *testing.T) {
 }
 
 func TestTypesThatAreNotFilesComeAsChunksAndAsFile(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	cfg.Files = nil
 	cfg.Order = subscriber.Unordered
@@ -236,6 +243,7 @@ func TestTypesThatAreNotFilesComeAsChunksAndAsFile(t *testing.T) {
 }
 
 func TestFileWithoutMessagesIsDelivered(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -255,6 +263,7 @@ data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID +
 
 // While intake waits for room, the file of what is held may be the next event on the stream.
 func TestHoldStopsWhileIntakeWaits(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
 	cfg := f.config()
 	cfg.Files = []string{typeFile}

@@ -28,6 +28,7 @@ func awaiting(f *fixture, change func(*gateway.Config, *subscriber.Config)) *sub
 // A stream whose head has not come is open: it is shown as such, it is not cut
 // when connecting should long be over, and the directory is synchronized.
 func TestStreamThatAwaitsItsHead(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent})
 	var connected atomic.Int64
 	sub := awaiting(f, func(_ *gateway.Config, cfg *subscriber.Config) {
@@ -57,6 +58,7 @@ func TestStreamThatAwaitsItsHead(t *testing.T) {
 
 // A dead one is found all the same.
 func TestStreamThatAwaitsItsHeadGoesIdle(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent})
 	sub := awaiting(f, func(cfg *gateway.Config, _ *subscriber.Config) { cfg.StreamIdleTimeout = 1500 * time.Millisecond })
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -71,6 +73,7 @@ func TestStreamThatAwaitsItsHeadGoesIdle(t *testing.T) {
 
 // A stream that awaits its head is opened anew for what nobody took before.
 func TestStreamThatAwaitsItsHeadIsRecalled(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent, NoReplay: true})
 	sub := awaiting(f, nil)
 	f.subscribe(sub, typeOther)

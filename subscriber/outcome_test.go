@@ -11,6 +11,7 @@ import (
 )
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
 		t.Run(name, func(t *testing.T) {
 			outcometest.Run(t, func(t *testing.T) outcometest.Subscription {

@@ -17,6 +17,7 @@ import (
 // meanwhile, and when it takes them again, those that were left with the service come, too.
 // What the handler keeps for a message is there again when it comes.
 func TestMoreIsPutOffThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlight, cfg.Order = 10, subscriber.Unordered

@@ -37,6 +37,7 @@ func (f *firstPaths) all() bool {
 
 // Payloads that cannot be downloaded do not take the slots of those that can.
 func TestBrokenDownloadsLeaveTheOthersAlone(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{
 		"500":        {Status: 500},
 		"404":        {Status: 404},
@@ -82,6 +83,7 @@ func TestBrokenDownloadsLeaveTheOthersAlone(t *testing.T) {
 // A payload that is gone is set aside, with a notice in the quarantine, and costs a few
 // reconnects only.
 func TestGonePayloadIsSetAside(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
 	quarantine := &shelf{}
@@ -123,6 +125,7 @@ func TestGonePayloadIsSetAside(t *testing.T) {
 // One reconnect brings fresh URIs for all payloads, also for those that turn out to need one
 // later.
 func TestFreshURIsAreKept(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline, PayloadLifetime: 15 * time.Minute})
 	cfg := f.config()
 	cfg.Payload.MaxDownloads = 1
@@ -145,6 +148,7 @@ func TestFreshURIsAreKept(t *testing.T) {
 
 // What a load balancer does to a stream on which nothing happens is no failure.
 func TestQuietStreamsAreReopenedAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Reconnect = subscriber.Backoff{Initial: 10 * time.Millisecond, Max: time.Minute}
@@ -162,6 +166,7 @@ func TestQuietStreamsAreReopenedAtOnce(t *testing.T) {
 // A tenant whose confirmations fail keeps neither the confirmations nor the messages of
 // others waiting, whatever its backlog.
 func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})

@@ -18,6 +18,7 @@ import (
 )
 
 func TestInlineAndRemotePayloadsLookTheSame(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -39,6 +40,7 @@ func TestInlineAndRemotePayloadsLookTheSame(t *testing.T) {
 }
 
 func TestDownloadsSurviveFaults(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{
 		"cut":       {CutAfter: 1000, Times: 2},
 		"reset":     {CutAfter: 1000, Cut: gatewaytest.CutReset, Times: 2},
@@ -64,6 +66,7 @@ func TestDownloadsSurviveFaults(t *testing.T) {
 }
 
 func TestExpiredPayloadIsAskedForAgain(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for _, status := range []int{403, 404, 410} {
 		f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: status, Times: 1})
@@ -85,6 +88,7 @@ func TestExpiredPayloadIsAskedForAgain(t *testing.T) {
 }
 
 func TestPayloadAboveMaxInlineStaysUnconfirmed(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Payload.MaxInline = 100_000
@@ -143,6 +147,7 @@ func (m *memoryStore) Open(_ context.Context, reference string) (io.ReadCloser, 
 }
 
 func TestClaimCheck(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 1 << 20})
 	cfg := f.config()
 	store := &memoryStore{fails: 2}
@@ -184,6 +189,7 @@ func TestClaimCheck(t *testing.T) {
 }
 
 func TestLazyPayload(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Payload.Mode = subscriber.PayloadLazy
@@ -211,6 +217,7 @@ func TestLazyPayload(t *testing.T) {
 }
 
 func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 10_000})
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 250_000
@@ -247,6 +254,7 @@ func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
 // A message whose URI has expired keeps its place: what came after it on its key
 // is delivered after it, also when it had to wait for its turn.
 func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -274,6 +282,7 @@ func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
 // Everything that may be open waits for a fresh URI, while the stream is not read
 // because there is no room for the next event.
 func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
 	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})
 	cfg := f.config()
@@ -295,6 +304,7 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 // As above, while the service also has a message that can never be delivered,
 // which comes first on each connection.
 func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
 	cfg := f.config()
 	cfg.MaxInFlight, cfg.Order = 3, subscriber.Unordered
@@ -317,6 +327,7 @@ func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
 }
 
 func TestExpiredFileKeepsItsPlace(t *testing.T) {
+	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})
 	sub := f.subscriber(cfg)
@@ -332,6 +343,7 @@ func TestExpiredFileKeepsItsPlace(t *testing.T) {
 }
 
 func TestCloseWhileWaitingForAFreshURI(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{NoReplay: true}) // it never comes again
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410})
 	cfg := f.config()

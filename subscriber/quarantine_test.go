@@ -116,6 +116,7 @@ func (f *fixture) isConfirmed(id string) bool {
 // What cannot be decoded is stored as it came, and confirmed after that when its
 // IDs could be read.
 func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{hold: make(chan struct{})}
 	sub := f.subscriber(f.quarantineConfig(store))
@@ -167,6 +168,7 @@ func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
 
 // What cannot be confirmed comes again with each connection, and is stored once.
 func TestQuarantineIsNotFilledWithCopies(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
 	store := &shelf{}
 	sub := f.subscriber(f.quarantineConfig(store))
@@ -197,6 +199,7 @@ func TestQuarantineIsNotFilledWithCopies(t *testing.T) {
 // A confirmation that the service forgets is sent again when the event comes
 // again.
 func TestQuarantinedEventIsConfirmedAgain(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
 	store := &shelf{}
 	sub := f.subscriber(f.quarantineConfig(store))
@@ -213,6 +216,7 @@ func TestQuarantinedEventIsConfirmedAgain(t *testing.T) {
 // While the store is down, events wait up to the caps, the others are left with
 // the service, the stream goes on, and nothing is confirmed. Then all come.
 func TestQuarantineOutage(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{}
 	store.set(shelfDown)
@@ -243,6 +247,7 @@ func TestQuarantineOutage(t *testing.T) {
 // A store that works is waited for: nothing is left with the service, and the
 // order is that of the stream.
 func TestQuarantineHoldsTheStreamBack(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{hold: make(chan struct{})}
 	cfg := f.quarantineConfig(store)
@@ -269,6 +274,7 @@ func TestQuarantineHoldsTheStreamBack(t *testing.T) {
 // What the store will never take is known by a notice, is not confirmed, and
 // does not hold up the others.
 func TestQuarantineRefusesAnEvent(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
 	store := &shelf{}
 	store.set(func(msg *message.Message) error {
@@ -302,6 +308,7 @@ func TestQuarantineRefusesAnEvent(t *testing.T) {
 // A sound copy of a message that is open decides about its confirmation, and one
 // that comes after a broken one is delivered.
 func TestQuarantineLeavesSoundCopiesAlone(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{}
 	cfg := f.quarantineConfig(store)
@@ -339,6 +346,7 @@ func TestQuarantineLeavesSoundCopiesAlone(t *testing.T) {
 
 // A broken chunk of a file that is open is confirmed with the file only.
 func TestQuarantineLeavesChunksToTheirFile(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 1000, FileOrder: gatewaytest.FileFirst})
 	store := &shelf{}
 	cfg := f.quarantineConfig(store)
@@ -362,6 +370,7 @@ func TestQuarantineLeavesChunksToTheirFile(t *testing.T) {
 
 // Of what is too large there is a notice, which tells what could be read.
 func TestTooLargeEventLeavesANotice(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
 	store := &shelf{}
 	cfg := f.config()
@@ -443,6 +452,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 }
 
 func TestQuarantineConfigIsValidated(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for name, change := range map[string]func(*subscriber.QuarantineConfig){
 		"Quarantine.Timeout":         func(c *subscriber.QuarantineConfig) { c.Timeout = -1 },
@@ -461,6 +471,7 @@ func TestQuarantineConfigIsValidated(t *testing.T) {
 
 // The oldest digests are forgotten; then an event is stored once more.
 func TestQuarantineRemembersSoMany(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{}
 	cfg := f.quarantineConfig(store)

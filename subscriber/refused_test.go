@@ -34,6 +34,7 @@ func ingressAnswers() map[string]gatewaytest.Fault {
 // Whatever is answered in place of the service while it is being deployed, the
 // subscription goes on when it is back.
 func TestIngressAnswersDoNotEndTheSubscription(t *testing.T) {
+	t.Parallel()
 	for name, fault := range ingressAnswers() {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
@@ -56,6 +57,7 @@ func TestIngressAnswersDoNotEndTheSubscription(t *testing.T) {
 
 // ... and no confirmation is lost.
 func TestIngressAnswersDropNoConfirmations(t *testing.T) {
+	t.Parallel()
 	faults := ingressAnswers()
 	faults["403 with a message"] = gatewaytest.Fault{Status: 403}
 	for name, fault := range faults {
@@ -81,6 +83,7 @@ func TestIngressAnswersDropNoConfirmations(t *testing.T) {
 
 // A proxy with a limit for bodies lets smaller batches through.
 func TestBatchesThatAProxyFindsTooLargeAreHalved(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{
 		Match:  func(r *http.Request) bool { return r.ContentLength > 500 },
@@ -102,6 +105,7 @@ func TestBatchesThatAProxyFindsTooLargeAreHalved(t *testing.T) {
 // When the service itself refuses the stream for long enough, that is final, and it
 // is told why.
 func TestRefusedStreamEndsSubscriptions(t *testing.T) {
+	t.Parallel()
 	for status, want := range map[int]error{400: gateway.ErrBadRequest, 403: gateway.ErrForbidden} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})

@@ -12,6 +12,7 @@ import (
 // A message that is set aside does not come again on this connection, is not
 // confirmed and does not hold up the ones behind it; after a reconnect it comes.
 func TestSetAside(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
@@ -44,6 +45,7 @@ func TestSetAside(t *testing.T) {
 // A payload that has expired when the handler opens it comes with a new address
 // once the message is nacked.
 func TestExpiredLazyPayloadIsAskedForAgain(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})

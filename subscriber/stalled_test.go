@@ -33,6 +33,7 @@ var bothOrders = map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "
 // More payloads of one tenant that cannot be downloaded than fit into the window, each with a key
 // of its own, leave the others room. When they can be, all of them come, by one reconnect.
 func TestPayloadsOfOneTenantLeaveTheOthersRoom(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{
 		"500":      {Status: 500},
 		"404":      {Status: 404},
@@ -123,6 +124,7 @@ func (h *hung) len() int {
 // Handlers that hang on many keys of one tenant, more than fit into the window, leave the others
 // room; then everything comes, in order.
 func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
+	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +185,7 @@ func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
 // A subscription that hangs on everything leaves another one alone, whatever the keys; when it
 // gets on, it gets what it has not had, and the other one no copies.
 func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -225,6 +228,7 @@ func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 // A message in a handler that hangs does not keep the bytes of the window, although it is the
 // oldest.
 func TestHangingMessageLeavesLargePayloadsRoom(t *testing.T) {
+	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -255,6 +259,7 @@ func TestHangingMessageLeavesLargePayloadsRoom(t *testing.T) {
 // Nacked messages that do not fit are left with the service, and requested again once half of
 // those that are parked are acked.
 func TestNackedMessagesThatDoNotFitComeAgain(t *testing.T) {
+	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ import (
 // The stream is opened only when the router has made all of its subscriptions, and
 // Close does not wait for that.
 func TestStreamWaitsForTheStartOfTheRoutes(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	start := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 // TestStatsCountBytes checks that payloads count once when they arrive, embedded
 // or downloaded, and once for each delivery.
 func TestStatsCountBytes(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)

@@ -25,6 +25,7 @@ import (
 )
 
 func TestAckLeadsToConfirmation(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -62,6 +63,7 @@ func TestAckLeadsToConfirmation(t *testing.T) {
 }
 
 func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	release := sub.Hold()
@@ -84,6 +86,7 @@ func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
 }
 
 func TestNackIsDeliveredAgainWithoutBlockingOtherKeys(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Nack = subscriber.Backoff{Initial: 50 * time.Millisecond, Max: 100 * time.Millisecond}
@@ -119,6 +122,7 @@ func TestNackIsDeliveredAgainWithoutBlockingOtherKeys(t *testing.T) {
 }
 
 func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -153,6 +157,7 @@ func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
 }
 
 func TestUnorderedDeliversInParallel(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Order = subscriber.Unordered
@@ -170,6 +175,7 @@ func TestUnorderedDeliversInParallel(t *testing.T) {
 }
 
 func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlight = 10
@@ -198,6 +204,7 @@ func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
 // Messages that wait for something else leave their places to others, up to as many again,
 // and keep the order of their key.
 func TestMessagesThatWaitLeaveTheirPlaces(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlight = 2
@@ -243,6 +250,7 @@ func TestMessagesThatWaitLeaveTheirPlaces(t *testing.T) {
 }
 
 func TestMaxInFlightBytes(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 50_000
@@ -265,6 +273,7 @@ func TestMaxInFlightBytes(t *testing.T) {
 }
 
 func TestAPayloadAboveTheByteCapPassesAlone(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 1000
@@ -284,6 +293,7 @@ func TestAPayloadAboveTheByteCapPassesAlone(t *testing.T) {
 }
 
 func TestStreamCutInsideAnEvent(t *testing.T) {
+	t.Parallel()
 	for _, style := range []gatewaytest.CutStyle{gatewaytest.CutClose, gatewaytest.CutReset, gatewaytest.CutClean} {
 		f := newFixture(t, gatewaytest.Config{})
 		for after := int64(1); after < 500; after += 97 {
@@ -304,6 +314,7 @@ func TestStreamCutInsideAnEvent(t *testing.T) {
 }
 
 func TestRedeliveryIsJoinedToTheOpenMessage(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -323,6 +334,7 @@ func TestRedeliveryIsJoinedToTheOpenMessage(t *testing.T) {
 }
 
 func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
+	t.Parallel()
 	// The service took the confirmation but delivers again: its effect lags.
 	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
 	sub := f.subscriber(f.config())
@@ -343,6 +355,7 @@ func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
 }
 
 func TestLaterSubscriptionGetsWhatNobodyTook(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	first := f.subscribe(sub, typeJSON)
@@ -362,6 +375,7 @@ func TestLaterSubscriptionGetsWhatNobodyTook(t *testing.T) {
 }
 
 func TestSubscriptionEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	ctx, cancel := context.WithCancel(f.Context())
@@ -387,6 +401,7 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 }
 
 func TestContextValuesReachMessages(t *testing.T) {
+	t.Parallel()
 	type key struct{}
 	f := newFixture(t, gatewaytest.Config{})
 	messages, err := f.subscriber(f.config()).Subscribe(context.WithValue(f.Context(), key{}, "v"), subscriber.AllData)
@@ -400,6 +415,7 @@ func TestContextValuesReachMessages(t *testing.T) {
 }
 
 func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	release := sub.Hold()
@@ -433,6 +449,7 @@ func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
 }
 
 func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	var mu sync.Mutex
@@ -474,6 +491,7 @@ func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
 // A service that sends what nobody can decode sends it all the time: the log reports
 // some, and the count of the rest with a later one.
 func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	logger := testkit.NewLog()
 	sub, err := subscriber.New(f.config(), logger)
@@ -504,6 +522,7 @@ func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 }
 
 func TestTooLargeEventIsSkippedWithoutReconnect(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1 << 20})
 	clientConfig := f.server.ClientConfig()
 	clientConfig.MaxEventSize = 100_000
@@ -527,6 +546,7 @@ func TestTooLargeEventIsSkippedWithoutReconnect(t *testing.T) {
 }
 
 func TestStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for _, status := range []int{500, 502, 503, 504, 429, 408, 401, 401} {
 		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: status, Times: 1})
@@ -544,6 +564,7 @@ func TestStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
 }
 
 func TestSilentStreamIsReconnected(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
 	clientConfig := f.server.ClientConfig()
 	clientConfig.StreamIdleTimeout = 100 * time.Millisecond
@@ -565,6 +586,7 @@ func TestSilentStreamIsReconnected(t *testing.T) {
 }
 
 func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
 	clientConfig := f.server.ClientConfig()
 	clientConfig.StreamIdleTimeout = 300 * time.Millisecond
@@ -585,6 +607,7 @@ func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
 }
 
 func TestStalledKeyGivesWayToOthers(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlight = 20
@@ -625,6 +648,7 @@ func TestStalledKeyGivesWayToOthers(t *testing.T) {
 }
 
 func TestConfigIsValidated(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for name, change := range map[string]func(*subscriber.Config){
 		"Client":             func(c *subscriber.Config) { c.Client = nil },
@@ -659,6 +683,7 @@ func TestConfigIsValidated(t *testing.T) {
 
 // One message for two endpoints has one message ID and two UUIDs, the same on every delivery.
 func TestUUIDNamesTheDelivery(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -685,6 +710,7 @@ func TestUUIDNamesTheDelivery(t *testing.T) {
 }
 
 func TestFileUUIDIsStable(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
 	cfg := f.config()
 	cfg.Files = []string{typeFile}

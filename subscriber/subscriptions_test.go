@@ -92,6 +92,7 @@ func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 // What ends with the subscriber, or with all subscriptions, is no unsubscribing: what one of
 // them has not acked stays unconfirmed.
 func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
+	t.Parallel()
 	for name, closes := range map[string]bool{"Close": true, "contexts": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,6 +153,7 @@ func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
 
 // The acks of its chunks do not confirm a file that is on its way.
 func TestChunksDoNotConfirmTheirFile(t *testing.T) {
+	t.Parallel()
 	for name, max := range map[string]int{"behind the cap": 1, "in the window": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,6 +36,7 @@ func directoryFixture(t *testing.T, hook func(gateway.Event)) (*fixture, *gatewa
 // An ENDPOINTS_LIST_CHANGED with null for the list does not empty the directory:
 // the tenant is asked, until it answers.
 func TestListThatAnEventLeavesOutIsAskedFor(t *testing.T) {
+	t.Parallel()
 	f, directory := directoryFixture(t, nil)
 	outage := f.server.Inject(gatewaytest.OpListEndpoints, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 	f.emit(gateway.EventEndpointsListChanged, fmt.Sprintf(`"tenant_id":%q,"endpoints":null`, strings.ToUpper(f.server.Tenant())))
@@ -55,6 +56,7 @@ func TestListThatAnEventLeavesOutIsAskedFor(t *testing.T) {
 
 // One bad endpoint in an event hides none of the others.
 func TestBadEndpointInAnEventHidesNoOther(t *testing.T) {
+	t.Parallel()
 	events := make(chan *gateway.EndpointsListChanged, 1)
 	f, directory := directoryFixture(t, func(event gateway.Event) {
 		if e, ok := event.(*gateway.EndpointsListChanged); ok {
@@ -83,6 +85,7 @@ func TestBadEndpointInAnEventHidesNoOther(t *testing.T) {
 
 // A file that names no messages cannot be confirmed: it goes to the quarantine.
 func TestFileWithNullForItsMessagesGoesToTheQuarantine(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{}
 	cfg := f.config()
@@ -105,6 +108,7 @@ func TestFileWithNullForItsMessagesGoesToTheQuarantine(t *testing.T) {
 // An event without a tenant whose endpoint is written in another case, or cannot
 // be read in the listing, is confirmed in the tenant that lists it.
 func TestTenantIsFoundForEveryListedEndpoint(t *testing.T) {
+	t.Parallel()
 	for name, listing := range map[string]string{
 		"in another case":     "",
 		"that cannot be read": `{"tenants":[{"tenant_id":%q,"endpoints":[null,{"id":%q}]}]}`,
@@ -138,6 +142,7 @@ func TestTenantIsFoundForEveryListedEndpoint(t *testing.T) {
 // IDs that differ in case are the same endpoint and the same tenant: its messages stay
 // in order, and are confirmed in one request.
 func TestIDsAreComparedWithoutRegardToCase(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.Confirm.MaxBatch, cfg.Confirm.MaxAge = 2, time.Hour

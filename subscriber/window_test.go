@@ -104,6 +104,7 @@ func TestNackedKeysLeaveTheOthersRoom(t *testing.T) {
 
 // More nacked messages than fit into the window are left with the service, and come again.
 func TestParkedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -71,7 +71,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *service) NewSink(t *testing.T) sinks.Sink {
-	sink := newSink(s.url, time.Second)
+	sink := newSink(s.url, 2*time.Second)
 	t.Cleanup(func() { _ = sink.Close() }) // for the second time, mostly
 	return sink
 }

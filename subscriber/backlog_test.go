@@ -40,3 +40,64 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	}
 	s.cancel()
 }
+
+// Once something of a key was left, what comes later of it is left until the next connection,
+// although the confirmations of its tenant get on meanwhile.
+func TestLeftKeysStayLeft(t *testing.T) {
+	cfg := Config{Client: idleClient{}}
+	cfg.Confirm.MaxBacklog = 10
+	s, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.confirmer.queue
+	for range 10 {
+		q.add(now, "sick", "sick", confirmation{})
+		s.confirmer.expect(1)
+	}
+	sick := q.tenants["sick"]
+	sick.failures, sick.since, q.lastOK = outageAfter, now, now.Add(time.Second)
+	first, other := &delivery{order: "first"}, &delivery{order: "other"}
+	if !s.leavesUnconfirmed(first, "Sick") || s.leavesUnconfirmed(other, "well") {
+		t.Error("want the messages of the sick tenant left, and no others")
+	}
+	sick.failures = 0
+	if !s.leavesUnconfirmed(first, "Sick") {
+		t.Error("a message is taken although an earlier one of its key was left")
+	}
+	if s.leavesUnconfirmed(other, "sick") {
+		t.Error("a message of another key is left")
+	}
+	s.mu.Unlock()
+	s.setConnected(nil, false)
+	s.mu.Lock()
+	if s.leavesUnconfirmed(first, "sick") {
+		t.Error("a message is left on a connection that brings all of its key")
+	}
+	s.cancel()
+}
+
+// Tenants whose confirmations fail can fill the backlog before those of any other were
+// confirmed, and nothing else would come in ever after.
+func TestFullBacklogOfTenantsThatFail(t *testing.T) {
+	q := newConfirmQueue(ConfirmConfig{MaxBacklog: 10})
+	now := time.Now()
+	for range 10 {
+		q.add(now, "sick", "sick", confirmation{})
+	}
+	sick := q.tenants["sick"]
+	sick.failures, sick.since = outageAfter, now
+	if q.full(now, 9, 0) || !q.full(now, 10, 0) || q.aboveShare(now, "sick") {
+		t.Error("want the backlog full: all may fail")
+	}
+	now = now.Add(hopelessBacklog)
+	if q.full(now, 19, 0) || !q.aboveShare(now, "sick") || q.aboveShare(now, "well") {
+		t.Error("want room for others: nothing was confirmed for long")
+	}
+	if !q.full(now, 20, 0) {
+		t.Error("want it full when others have filled it")
+	}
+}

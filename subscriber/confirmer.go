@@ -37,8 +37,7 @@ type confirmer struct {
 	done func(batch []confirmation)
 	// room is called after the backlog has become smaller.
 	room func()
-	// recovered is called when confirmations of a tenant succeed again after leave has
-	// reported true for it.
+	// recovered is called when what leave has reported true for may get on again.
 	recovered func()
 
 	// ctx ends when Close gives up; requests and waits end with it.
@@ -52,9 +51,13 @@ type confirmer struct {
 	timer      *time.Timer    // runs pump when something becomes due
 	unassigned []confirmation // whose tenant is not known
 	lookingUp  bool
+	unlisted   time.Time           // since when tenants are looked up in vain; zero: they are not
 	left       map[string]struct{} // tenants, in lower case, that leave was true for
-	closing    bool
-	idle       chan struct{} // closed when waiting falls to zero while closing
+	leftLookup bool                // leave was true for what has no tenant yet
+	// lookupFails says that the latest lookup failed.
+	lookupFails bool
+	closing     bool
+	idle        chan struct{} // closed when waiting falls to zero while closing
 	// clientClosed says that the last answer was that the client is closed.
 	clientClosed bool
 	wg           sync.WaitGroup
@@ -102,7 +105,7 @@ func (c *confirmer) addExpected(tenant string, items ...confirmation) {
 func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
 	tenants := make([]string, len(items))
 	for i, item := range items { // not under the lock: a resolver is code of the application
-		tenants[i], _ = c.tenants.TenantOf(item.endpoint)
+		tenants[i] = c.tenantOf(item.endpoint)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +119,7 @@ func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
 	}
 	c.unassigned = append(c.unassigned, unknown...)
 	if len(unknown) > 0 && !c.lookingUp && c.ctx.Err() == nil {
-		c.lookingUp = true
+		c.lookingUp, c.unlisted = true, now
 		// Ends when every tenant is known, or with c.ctx; close waits for it.
 		c.wg.Go(c.lookUp)
 	}
@@ -178,7 +181,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	c.mu.Lock()
 	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
 	_, recovered := c.left[key]
-	if recovered = recovered && answer == answerOK; recovered {
+	if recovered = recovered && (answer == answerOK || len(rejected) > 0); recovered {
 		delete(c.left, key)
 	}
 	c.noteClosed(err)
@@ -301,8 +304,12 @@ func (c *confirmer) lookUp() {
 		c.mu.Lock()
 		items := c.unassigned
 		if len(items) == 0 || c.ctx.Err() != nil {
-			c.lookingUp = false
+			recovered := c.leftLookup
+			c.lookingUp, c.lookupFails, c.unlisted, c.leftLookup = false, false, time.Time{}, false
 			c.mu.Unlock()
+			if recovered && c.ctx.Err() == nil {
+				c.recovered()
+			}
 			return
 		}
 		c.mu.Unlock()
@@ -310,18 +317,29 @@ func (c *confirmer) lookUp() {
 		err := c.tenants.Sync(c.ctx)
 		c.mu.Lock()
 		c.noteClosed(err)
-		if err == nil {
-			// Those that came during the request may be newer than the list.
-			items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
-		}
+		// Those that came during the request may be newer than the list.
+		items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
 		waiting := len(c.unassigned)
+		c.lookupFails = err != nil
+		recovered := err == nil && c.leftLookup
+		if err == nil {
+			c.unlisted, c.leftLookup = time.Now(), false
+		}
 		c.mu.Unlock()
 		if err == nil {
 			c.assignListed(items)
+			if recovered {
+				c.recovered()
+			}
+			c.reviewFull()
 			attempt = -1
-			outage.Over()
+			if lasted := outage.Over(); lasted > 0 {
+				c.logger.Info("Listing tenants succeeds again", watermill.LogFields{"lasted": lasted.Round(time.Second)})
+			}
 			continue
 		}
+		waiting += len(c.assign(items)) // some may have become known by events
+		c.reviewFull()
 		c.failures.Add(1)
 		if attempt == 0 {
 			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
@@ -338,7 +356,7 @@ func (c *confirmer) lookUp() {
 func (c *confirmer) assignListed(items []confirmation) {
 	var known, unknown []confirmation
 	for _, item := range items {
-		if _, ok := c.tenants.TenantOf(item.endpoint); ok {
+		if c.tenantOf(item.endpoint) != "" {
 			known = append(known, item)
 		} else {
 			unknown = append(unknown, item)
@@ -350,8 +368,7 @@ func (c *confirmer) assignListed(items []confirmation) {
 	}
 }
 
-// full reports whether intake has to pause. What stalled tenants have waiting does not count,
-// up to once more the backlog.
+// full reports whether intake has to pause.
 func (c *confirmer) full() bool {
 	waiting := int(c.waiting.Load())
 	if waiting < c.cfg.MaxBacklog {
@@ -359,17 +376,45 @@ func (c *confirmer) full() bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return waiting-min(c.queue.stalledSize(time.Now()), c.cfg.MaxBacklog) >= c.cfg.MaxBacklog
+	now := time.Now()
+	stalled := 0
+	if c.lookupStalled(now) {
+		stalled = len(c.unassigned)
+	}
+	return c.queue.full(now, waiting, stalled)
 }
 
-// leave reports whether messages of the tenant are to be left with the service, because
-// its confirmations fail while those of others succeed and take too much of the backlog.
+// lookupStalled reports whether tenants are looked up in vain while confirmations of others
+// succeed. c.mu is held.
+func (c *confirmer) lookupStalled(now time.Time) bool {
+	return len(c.unassigned) > 0 && !c.unlisted.IsZero() && now.Sub(c.unlisted) >= stallAfter && c.queue.passedBy(now, c.unlisted)
+}
+
+// tenantOf returns the tenant of an endpoint, empty if it is not known. It calls code of the
+// application.
+func (c *confirmer) tenantOf(endpoint string) string {
+	if tenant, ok := c.tenants.TenantOf(endpoint); ok {
+		return tenant
+	}
+	return ""
+}
+
+// leave reports whether messages of the tenant, which may be unknown, are to be left with the
+// service: its confirmations fail, or it cannot be looked up, while confirmations of others
+// succeed, and they take too much of the backlog.
 func (c *confirmer) leave(tenant string) bool {
-	if tenant == "" || c.waiting.Load() < int64(c.cfg.MaxBacklog/4) {
+	if c.waiting.Load() < int64(c.cfg.MaxBacklog/4) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if tenant == "" {
+		if !c.lookupStalled(time.Now()) || len(c.unassigned) < c.cfg.MaxBacklog/2 {
+			return false
+		}
+		c.leftLookup = true
+		return true
+	}
 	key := strings.ToLower(tenant)
 	if !c.queue.aboveShare(time.Now(), key) {
 		return false
@@ -382,14 +427,23 @@ func (c *confirmer) leave(tenant string) bool {
 func (c *confirmer) pending() (n int, oldest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return int(c.waiting.Load()), c.queue.oldest()
+	oldest = c.queue.oldest()
+	if at := c.unlisted; len(c.unassigned) > 0 && (oldest.IsZero() || at.Before(oldest)) {
+		oldest = at
+	}
+	return int(c.waiting.Load()), oldest
 }
 
-// waits returns the tenants whose confirmations fail.
+// waits returns the tenants whose confirmations fail, and one without a name for all that
+// cannot be looked up.
 func (c *confirmer) waits() []Wait {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.queue.waits()
+	waits := c.queue.waits()
+	if n := len(c.unassigned); n > 0 && c.lookupFails {
+		waits = append(waits, Wait{Count: n, Since: c.unlisted})
+	}
+	return waits
 }
 
 // close sends what waits, without waiting for batches to fill, until sending ends,

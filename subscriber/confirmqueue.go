@@ -39,6 +39,9 @@ const (
 	chance = 0.05
 	// waitReported is after how long a tenant's wait is logged.
 	waitReported = 10 * time.Second
+	// hopelessBacklog is how long the backlog may be full, and nothing be confirmed, before
+	// tenants that fail give others room that may not fail.
+	hopelessBacklog = 5 * time.Second
 )
 
 // confirmQueue decides which confirmations go into which request, and when. It is a
@@ -65,6 +68,8 @@ type confirmQueue struct {
 	inARow int
 	probe  time.Time // when the next one may
 	down   int       // tenants with outageAfter failures in a row
+	// fullSince is when the backlog was first full after lastOK; zero if it was not.
+	fullSince time.Time
 }
 
 // tenantConfirmations are the confirmations of one tenant.
@@ -297,7 +302,7 @@ func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmA
 
 func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
 	t := f.t
-	q.lastOK, q.inARow, q.probe = now, 0, time.Time{}
+	q.lastOK, q.inARow, q.probe, q.fullSince = now, 0, time.Time{}, time.Time{}
 	t.patience = min(max(patienceFactor*now.Sub(f.started), minPatience), maxPatience)
 	q.patience = max(t.patience, time.Second)
 	t.ok += (1 - t.ok) * okWeight
@@ -471,15 +476,33 @@ func (q *confirmQueue) wake(now time.Time) time.Time {
 }
 
 // stalled reports whether the confirmations of t fail, or are not answered, while those of
-// others succeed.
+// others succeed, or could if the stream were read.
 func (q *confirmQueue) stalled(now time.Time, t *tenantConfirmations) bool {
 	switch {
 	case t.failures >= outageAfter:
-		return q.lastOK.After(t.since)
+		return q.passedBy(now, t.since)
 	case t.flights > 1:
-		return q.lastOK.After(t.lastFlight) && now.Sub(t.lastFlight) >= lateAfter
+		return q.passedBy(now, t.lastFlight) && now.Sub(t.lastFlight) >= lateAfter
 	}
 	return false
+}
+
+// passedBy reports whether something was confirmed since the time. While the backlog is full of
+// what fails, nobody else's can be: after some time, that counts as much.
+func (q *confirmQueue) passedBy(now, since time.Time) bool {
+	return q.lastOK.After(since) || !q.fullSince.IsZero() && now.Sub(q.fullSince) >= hopelessBacklog
+}
+
+// full reports whether the backlog of so many confirmations is full. What has stalled, with other
+// more, does not count, up to once more the backlog.
+func (q *confirmQueue) full(now time.Time, waiting, other int) bool {
+	if waiting < q.cfg.MaxBacklog {
+		return false
+	}
+	if q.fullSince.IsZero() {
+		q.fullSince = now
+	}
+	return waiting-min(q.stalledSize(now)+other, q.cfg.MaxBacklog) >= q.cfg.MaxBacklog
 }
 
 // aboveShare reports whether the tenant is stalled and has as many confirmations waiting as

@@ -153,6 +153,10 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 // reports whether d was opened; it is not if no subscription accepts it or ctx ended.
 func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
+	tenant := d.tenant
+	if tenant == "" && len(d.keys) > 0 {
+		tenant = s.confirmer.tenantOf(d.endpoint)
+	}
 	s.mu.Lock()
 	to := d.waits1[:0]
 	for {
@@ -191,7 +195,8 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			}
 			break // it would not be redelivered, so admit it beyond the caps
 		}
-		if len(d.keys) > 0 && s.confirmer.leave(d.tenant) {
+		if len(d.keys) > 0 && s.leavesUnconfirmed(d, tenant) {
+			s.left++
 			s.ledger.leaveNew(d)
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
@@ -218,8 +223,8 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			if moved || s.inFlight < inFlight {
 				continue
 			}
-			s.checkStalled()
 		}
+		s.checkStalled()
 		freed := s.waitRoom()
 		var stuck <-chan time.Time
 		if s.waitsForFresh() && d.held == nil && len(d.keys) > 0 {
@@ -261,6 +266,23 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	}
 	s.mu.Unlock()
 	return true
+}
+
+// leavesUnconfirmed reports whether d, which arrives, is left with the service because of the
+// confirmations of its tenant, which may be unknown. Whatever comes later for its key is left,
+// too, until the next connection brings all of it again in order. s.mu is held.
+func (s *Subscriber) leavesUnconfirmed(d *delivery, tenant string) bool {
+	if _, left := s.leftKeys[d.order]; left {
+		return true
+	}
+	if s.cfg.Order == OrderByKey {
+		if len(s.leftKeys) >= s.apart.maxShut || !s.confirmer.leave(tenant) {
+			return false
+		}
+		s.leftKeys[d.order] = struct{}{}
+		return true
+	}
+	return s.confirmer.leave(tenant)
 }
 
 // takers counts the subscriptions that accept such an event. s.mu is held.

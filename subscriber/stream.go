@@ -207,6 +207,7 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 		sub.shares.connected(s.apart.shut) // everything is redelivered on this connection, in order
 	}
 	s.left = 0
+	clear(s.leftKeys)
 	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead
 	s.streamState.Since = time.Now()
 	s.streamState.Connects++

@@ -22,7 +22,8 @@ const (
 	WaitNack WaitKind = "nack"
 	// WaitPayload: payloads of a host wait for another attempt to download them.
 	WaitPayload WaitKind = "payload"
-	// WaitTenant: confirmations of a tenant wait because the latest requests failed.
+	// WaitTenant: confirmations of a tenant wait because the latest requests failed. One without
+	// an ID: those of endpoints whose tenant is not known, because listing the tenants fails.
 	WaitTenant WaitKind = "tenant"
 	// WaitFile: messages wait for their file.
 	WaitFile WaitKind = "file"
@@ -47,7 +48,8 @@ type Waits struct {
 
 // Wait is one thing that waits.
 type Wait struct {
-	// What is an order key, the ID of a message, a host or the ID of a tenant.
+	// What is an order key, the ID of a message, a host or the ID of a tenant; empty for tenants
+	// that are not known.
 	What string
 	// Count is how many messages, payloads or confirmations wait with it.
 	Count int

@@ -358,7 +358,7 @@ function waitFact(w, now) {
   const name = { key: "keys that stand still", nack: "nacked, waiting", payload: "payload hosts failing", tenant: "tenants failing to confirm",
     file: "messages waiting for files", "file confirmation": "confirmations held for files" }[w.kind] ?? w.kind;
   const bad = ["key", "payload", "tenant"].includes(w.kind) && seconds > 10000;
-  return [name, first ? `${count(w.count)}, ${first.what} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
+  return [name, first ? `${count(w.count)}, ${first.what || "unknown"} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
 }
 
 function placeText(place) {

@@ -265,7 +265,7 @@ func TestRouterCollector(t *testing.T) {
 	t.Parallel()
 	c := metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth {
 		return []router.RouteHealth{{
-			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6,
+			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6, Refused: make([]router.RefusedTopic, 5),
 			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, Retries: 9,
 			RetriesByClass: router.RetryCounts{Handler: 2, Outage: 3, Shutdown: 4},
 			LastSuccess:    time.Unix(1999, 0), LastError: "not a label",
@@ -285,6 +285,9 @@ agrimill_route_messages_total{outcome="duplicate",route="farm data"} 3
 agrimill_route_messages_total{outcome="filtered",route="farm data"} 2
 agrimill_route_messages_total{outcome="poisoned",route="farm data"} 4
 agrimill_route_messages_total{outcome="returned",route="farm data"} 5
+# HELP agrimill_route_refused_topics Topics that the sink refuses while it takes others.
+# TYPE agrimill_route_refused_topics gauge
+agrimill_route_refused_topics{route="farm data"} 5
 # HELP agrimill_route_retries_total Failed attempts that were retried, by error class.
 # TYPE agrimill_route_retries_total counter
 agrimill_route_retries_total{class="handler",route="farm data"} 2

@@ -34,6 +34,8 @@ var (
 		"Messages that the route has taken but not finished.", "route")
 	routeWaiting = gaugeFamily("agrimill_route_waiting_messages",
 		"Messages in flight that are waiting for a retry.", "route")
+	routeRefused = gaugeFamily("agrimill_route_refused_topics",
+		"Topics that the sink refuses while it takes others.", "route")
 	routeState = gaugeFamily("agrimill_route_state",
 		"1 for the current state of the route, 0 for the others.", "route", "state")
 	routeSince = gaugeFamily("agrimill_route_state_since_timestamp_seconds",
@@ -42,7 +44,7 @@ var (
 		"Unix time at which the sink last accepted a message; 0 if never.", "route")
 
 	routeFamilies = []family{
-		routeMessages, routeRetries, routeInFlight, routeWaiting, routeState, routeSince, routeSuccess,
+		routeMessages, routeRetries, routeInFlight, routeWaiting, routeRefused, routeState, routeSince, routeSuccess,
 	}
 
 	routeStates = []router.RouteState{
@@ -84,6 +86,7 @@ func (c *RouterCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		ch <- routeInFlight.with(float64(h.InFlight), h.Name)
 		ch <- routeWaiting.with(float64(h.Waiting), h.Name)
+		ch <- routeRefused.with(float64(len(h.Refused)), h.Name)
 		for _, state := range routeStates {
 			ch <- routeState.with(truth(h.State == state), h.Name, string(state))
 		}

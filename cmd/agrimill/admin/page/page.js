@@ -375,6 +375,7 @@ function showRoute(route, now) {
     facts: [
       ["delivered", count(route.delivered)],
       ["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""],
+      unless0("refused topics", route.refused?.length, "warn"),
       route.backlog !== undefined && ["backlog", count(route.backlog)],
       unless0("filtered", route.filtered),
       unless0("duplicates", route.duplicates),

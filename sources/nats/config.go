@@ -4,6 +4,7 @@
 package nats
 
 import (
+	"strings"
 	"time"
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
@@ -17,6 +18,8 @@ import (
 const (
 	DefaultAckWait     = 30 * time.Second
 	DefaultMaxInFlight = 256
+	// DefaultMaxNackDelay is that of Config.MaxNackDelay.
+	DefaultMaxNackDelay = 30 * time.Second
 )
 
 // ErrClosed: Subscribe was called after Close.
@@ -45,15 +48,25 @@ type Config struct {
 	NewOnly bool `yaml:"-"`
 
 	// AckWait is how long after the last sign of progress the server redelivers a message.
-	// The Subscriber reports progress for as long as a message is being handled. Default
-	// [DefaultAckWait]; at least one second.
+	// The Subscriber reports progress from receipt until a message is acked. Default
+	// [DefaultAckWait]; at least one second. A consumer that exists and was not made by
+	// a Subscriber keeps its own, and its BackOff.
 	AckWait time.Duration `yaml:"ack_wait"`
-	// MaxInFlight is how many messages may be delivered but not yet acknowledged. Several
-	// are handled concurrently and may overtake each other; 1 keeps the order. Default
-	// [DefaultMaxInFlight].
+	// MaxInFlight is how many messages may be delivered but not yet acknowledged. They have
+	// different keys: of each key one is, and the next one follows its ack. Default
+	// [DefaultMaxInFlight]. Up to four times as many are read ahead, up to 64 MiB.
 	MaxInFlight int `yaml:"max_in_flight"`
+	// KeyHeader is the header with a message's key: messages of one key are handled in
+	// their order, those of different keys concurrently. Without it, or where a message lacks
+	// it, the key is the subject. A header that differs in every message, such as
+	// _watermill_message_uuid, gives up the order.
+	KeyHeader string `yaml:"key_header"`
+	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
+	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with
+	// it. Default [DefaultMaxNackDelay].
+	MaxNackDelay time.Duration `yaml:"-"`
 	// Unmarshaler creates the Watermill messages. Default [nats.Marshaler], which accepts
-	// any message. If it fails, the message is not delivered but redelivered later.
+	// any message. If it fails, the message is tried again later, and others pass it.
 	Unmarshaler wmnats.Unmarshaler `yaml:"-"`
 	// CloseTimeout is how long Close, and the end of a subscription, wait for messages that
 	// are being handled. Default [nats.DefaultCloseTimeout].
@@ -72,6 +85,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.MaxInFlight == 0 {
 		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.MaxNackDelay == 0 {
+		c.MaxNackDelay = DefaultMaxNackDelay
 	}
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = nats.Marshaler{}
@@ -98,6 +114,8 @@ func (c Config) Validate() error {
 	e.Check(nats.ValidName(c.Stream), "Stream", nats.NameRule)
 	e.Check(c.AckWait >= time.Second, "AckWait", "must be at least 1s")
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
+	e.Check(!strings.ContainsAny(c.KeyHeader, ": \t\r\n"), "KeyHeader", "must be the name of a header, without white space and colons")
+	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	return e.Err(ErrConfig)
 }

@@ -100,6 +100,7 @@ func openSource(p *parts, logger watermill.LoggerAdapter) (message.Subscriber, e
 		return sourcenats.New(sourcenats.Config{
 			Connection: nats.Connection{URL: p.broker.Address, ConnectTimeout: 5 * time.Second},
 			Durable:    "out", Stream: "AGRIMILL", AckWait: time.Second, MaxInFlight: outInFlight, CloseTimeout: 2 * time.Second,
+			KeyHeader: gateway.KeyContextID,
 		}, logger)
 	}
 	config := wmkafka.DefaultSaramaSubscriberConfig()

@@ -1,0 +1,140 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// madeBy is the key of the consumer's metadata that says who made it.
+const madeBy, madeHere = "made_by", "agrimill sources/nats"
+
+// maxAckPending is how many messages may be delivered and not acked: what is held, and what
+// was sent back for a while.
+const maxAckPending = 100_000
+
+// consumer connects and finds or creates the durable consumer.
+func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Consumer, error) {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
+	defer cancel()
+	unwatch := context.AfterFunc(s.stopped, cancel)
+	defer unwatch()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	name := s.config.Stream
+	if name == "" {
+		if name, err = js.StreamNameBySubject(ctx, subject); err != nil {
+			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, err))
+		}
+	}
+	consumer, err := s.findOrCreate(ctx, js, name, subject)
+	switch {
+	case errors.Is(err, ErrConfig):
+		return nil, err
+	case err != nil:
+		return nil, s.unavailable(err)
+	}
+	s.found.Store(&consumer)
+	return consumer, nil
+}
+
+func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, streamName, subject string) (jetstream.Consumer, error) {
+	consumer, err := js.Consumer(ctx, streamName, s.config.Durable)
+	if err == nil {
+		return s.adopt(ctx, js, streamName, subject, consumer)
+	}
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, err
+	}
+	stream, err := js.Stream(ctx, streamName)
+	if err != nil {
+		return nil, err
+	}
+	deliver := jetstream.DeliverAllPolicy
+	if s.config.NewOnly {
+		deliver = jetstream.DeliverNewPolicy
+	}
+	pending := maxAckPending
+	if limit := stream.CachedInfo().Config.ConsumerLimits.MaxAckPending; limit > 0 {
+		pending = min(pending, limit)
+	}
+	consumer, err = js.CreateConsumer(ctx, streamName, jetstream.ConsumerConfig{
+		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.config.AckWait, MaxAckPending: pending, MaxDeliver: -1,
+		Metadata: map[string]string{madeBy: madeHere},
+	})
+	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else was faster
+		if consumer, err = js.Consumer(ctx, streamName, s.config.Durable); err == nil {
+			return s.adopt(ctx, js, streamName, subject, consumer)
+		}
+	}
+	return consumer, err
+}
+
+// adopt takes a consumer that exists, or refuses it.
+func (s *Subscriber) adopt(ctx context.Context, js jetstream.JetStream, stream, subject string, consumer jetstream.Consumer) (jetstream.Consumer, error) {
+	have := consumer.CachedInfo().Config
+	if reason := unfit(have, subject); reason != "" {
+		return nil, fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
+	}
+	if len(have.BackOff) > 0 || have.AckWait == s.config.AckWait {
+		return consumer, nil
+	}
+	fields := watermill.LogFields{"stream": stream, "ack_wait": have.AckWait.String(), "configured": s.config.AckWait.String()}
+	if have.Metadata[madeBy] != madeHere {
+		s.logger.Info("NATS consumer exists with another AckWait, which stays", fields)
+		return consumer, nil
+	}
+	have.AckWait = s.config.AckWait
+	consumer, err := js.UpdateConsumer(ctx, stream, have)
+	if err == nil {
+		s.logger.Info("NATS consumer gets the configured AckWait", fields)
+	}
+	return consumer, err
+}
+
+// unfit returns why a consumer cannot be read with the promises of a Subscriber; empty if it
+// can.
+func unfit(have jetstream.ConsumerConfig, subject string) string {
+	subjects := have.FilterSubjects
+	if have.FilterSubject != "" {
+		subjects = []string{have.FilterSubject}
+	}
+	switch {
+	case len(subjects) == 0 && subject != ">":
+		return "reads every subject, not " + subject
+	case len(subjects) > 0 && !slices.Equal(subjects, []string{subject}):
+		return fmt.Sprintf("reads %s, not %s", subjects, subject)
+	case have.DeliverSubject != "":
+		return "is a push consumer"
+	case have.AckPolicy != jetstream.AckExplicitPolicy:
+		return fmt.Sprintf("has the ack policy %s: messages would count as handled that are not", have.AckPolicy)
+	case have.MaxDeliver > 0:
+		return fmt.Sprintf("has max_deliver %d: a message is lost after so many deliveries", have.MaxDeliver)
+	case have.HeadersOnly:
+		return "delivers headers only: payloads would be lost"
+	case len(have.PriorityGroups) > 0:
+		return "has priority groups"
+	}
+	return ""
+}
+
+// waits returns after what time without a sign of progress the server redelivers a message:
+// the first time, and at the earliest.
+func waits(have jetstream.ConsumerConfig) (first, shortest time.Duration) {
+	if len(have.BackOff) > 0 {
+		return have.BackOff[0], slices.Min(have.BackOff)
+	}
+	return have.AckWait, have.AckWait
+}

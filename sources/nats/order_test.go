@@ -1,0 +1,397 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// putKeys stores n messages "key number" in turn for each of the keys, each number of a key
+// once.
+func (f *field) putKeys(keys, n int) {
+	f.Helper()
+	for i := range n {
+		msg := natsgo.NewMsg(fieldSubject)
+		msg.Header.Set("Key", fmt.Sprintf("k%d", i%keys))
+		msg.Data = fmt.Appendf(nil, "k%d %d", i%keys, i/keys)
+		if _, err := f.js.PublishMsgAsync(msg); err != nil {
+			f.Fatal(err)
+		}
+	}
+	<-f.js.PublishAsyncComplete()
+}
+
+func keyed(c *nats.Config) { c.KeyHeader = "Key" }
+
+// tally checks the order in which messages are handled, within each key.
+type tally struct {
+	testing.TB
+	mu    sync.Mutex
+	next  map[string]int
+	again int
+}
+
+// take notes a message that is about to be acked.
+func (s *tally) take(msg *message.Message) (n int) {
+	s.Helper()
+	var key string
+	var number int
+	if _, err := fmt.Sscan(string(msg.Payload), &key, &number); err != nil {
+		s.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch want := s.next[key]; {
+	case number == want:
+		s.next[key]++
+	case number < want:
+		s.again++
+	default:
+		s.Errorf("%s comes before %d of its key", msg.Payload, want)
+	}
+	for _, next := range s.next {
+		n += next
+	}
+	return n
+}
+
+// handle acks n messages, each in a goroutine that takes a moment and nacks some.
+func (s *tally) handle(messages <-chan *message.Message, n int) {
+	s.Helper()
+	s.next = map[string]int{}
+	done := make(chan struct{})
+	var handlers sync.WaitGroup
+	defer handlers.Wait()
+	var once sync.Once
+	for i := 0; ; i++ {
+		select {
+		case msg := <-messages:
+			handlers.Go(func() {
+				if i%17 == 5 {
+					msg.Nack()
+					return
+				}
+				if s.take(msg) == n {
+					once.Do(func() { close(done) })
+				}
+				msg.Ack()
+			})
+		case <-done:
+			return
+		case <-time.After(testkit.Patience):
+			s.Fatalf("nothing came after %d of %d", i, n)
+		}
+	}
+}
+
+func TestKeysKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.putKeys(20, 2000)
+	s := f.subscriber(keyed, func(c *nats.Config) { c.MaxNackDelay = time.Millisecond })
+	order := &tally{TB: t}
+	order.handle(f.subscribe(s), 2000)
+	if order.again > 0 {
+		t.Errorf("%d messages came again", order.again)
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+// Connections break while deliveries are on their way: what was lost of them comes before
+// what is behind it.
+func TestKeysKeepTheirOrderOverLostConnections(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	const n = 3000
+	f.putKeys(20, n)
+	s := f.subscriber(keyed, func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = time.Second, 50, time.Millisecond })
+	messages := f.subscribe(s)
+	through := make(chan *message.Message)
+	stop := make(chan struct{})
+	var relay sync.WaitGroup
+	relay.Go(func() { // ends with stop
+		for i := 0; ; i++ {
+			select {
+			case msg := <-messages:
+				if i%700 == 300 {
+					f.proxy.Cut()
+				}
+				select {
+				case through <- msg:
+				case <-stop:
+					return
+				}
+			case <-stop:
+				return
+			}
+		}
+	})
+	order := &tally{TB: t}
+	order.handle(through, n)
+	close(stop)
+	relay.Wait()
+	t.Logf("%d messages came again", order.again)
+}
+
+// Nothing comes twice, and nothing else comes, while a message is open over a connection
+// that hangs for longer than AckWait.
+func TestOneOpenOverHang(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.put(0, 4)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.MaxInFlight, c.AckWait = 1, time.Second }))
+	first := f.next(messages)
+	f.proxy.Hang()
+	f.nothing(messages, 3*time.Second)
+	f.proxy.Resume()
+	f.nothing(messages, 3*time.Second)
+	first.Ack()
+	for i := 1; i < 4; i++ {
+		msg := f.next(messages)
+		if string(msg.Payload) != fmt.Sprint(i) {
+			t.Errorf("%s came, want %d", msg.Payload, i)
+		}
+		msg.Ack()
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+// nothing checks that no message comes for d.
+func (f *field) nothing(messages <-chan *message.Message, d time.Duration) {
+	f.Helper()
+	select {
+	case msg := <-messages:
+		f.Errorf("%s came", msg.Payload)
+	case <-time.After(d):
+	}
+}
+
+// What is read ahead of a consumer that handles one message after the other, for longer
+// than AckWait, is not redelivered.
+func TestSequentialConsumer(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.putKeys(40, 40)
+	messages := f.subscribe(f.subscriber(keyed, func(c *nats.Config) { c.AckWait = time.Second }))
+	seen := map[string]int{}
+	for range 40 {
+		msg := f.next(messages)
+		seen[string(msg.Payload)]++
+		f.nothing(nil, 100*time.Millisecond) // the handler's work
+		msg.Ack()
+	}
+	f.nothing(messages, 1500*time.Millisecond)
+	if len(seen) != 40 {
+		t.Errorf("%d messages came, want 40: %v", len(seen), seen)
+	}
+}
+
+// A key of which nothing is acked holds up others until it has its share, and nothing of it
+// is lost or overtaken.
+func TestStalledKey(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	const stalled = 200
+	for i := range stalled {
+		if _, err := f.js.Publish(t.Context(), "field.stalled", fmt.Appendf(nil, "stalled %d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.js.Publish(t.Context(), "field.other", []byte("other 0")); err != nil {
+		t.Fatal(err)
+	}
+	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight, c.AckWait = 8, time.Second })
+	messages, err := s.Subscribe(context.Background(), "field.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := f.next(messages)
+	other := f.next(messages) // although 32 that are held before it fill the room
+	if string(first.Payload) != "stalled 0" || string(other.Payload) != "other 0" {
+		t.Fatalf("%q and %q came", first.Payload, other.Payload)
+	}
+	other.Ack()
+	first.Ack()
+	for i := 1; i < stalled; i++ {
+		msg := f.next(messages)
+		if string(msg.Payload) != fmt.Sprintf("stalled %d", i) {
+			t.Fatalf("%q came, want number %d", msg.Payload, i)
+		}
+		msg.Ack()
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+// consumer makes a durable as somebody else would.
+func (f *field) consumer(change func(*jetstream.ConsumerConfig)) {
+	f.Helper()
+	config := jetstream.ConsumerConfig{Durable: "out", FilterSubject: fieldSubject, AckPolicy: jetstream.AckExplicitPolicy}
+	change(&config)
+	if _, err := f.js.CreateOrUpdateConsumer(f.Context(), "FIELD", config); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *field) config() jetstream.ConsumerConfig {
+	f.Helper()
+	consumer, err := f.js.Consumer(f.Context(), "FIELD", "out")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return consumer.CachedInfo().Config
+}
+
+// A consumer that would lose messages, or cannot be read, is refused and not changed.
+func TestUnfitConsumers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*jetstream.ConsumerConfig)
+		reason string
+	}{
+		"max deliver": {func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }, "max_deliver 5"},
+		"subject":     {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "field.other" }, "field.other"},
+		"subjects": {func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.FilterSubjects = "", []string{"field.a", "field.b"}
+		}, "field.b"},
+		"every subject": {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" }, "every subject"},
+		"acks":          {func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, "ack policy"},
+		"headers only":  {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, "headers only"},
+		"priority group": {func(c *jetstream.ConsumerConfig) {
+			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"a"}
+		}, "priority groups"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newField(t)
+			f.consumer(test.change)
+			before := f.config()
+			_, err := f.subscriber().Subscribe(t.Context(), fieldSubject)
+			if !errors.Is(err, nats.ErrConfig) || !strings.Contains(err.Error(), test.reason) {
+				t.Errorf("Subscribe = %v, want an error about %q", err, test.reason)
+			}
+			if after := f.config(); fmt.Sprint(after) != fmt.Sprint(before) {
+				t.Errorf("the consumer was changed from %+v to %+v", before, after)
+			}
+		})
+	}
+}
+
+// Somebody else's consumer is read as it is, and its BackOff is heeded.
+func TestForeignConsumer(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.consumer(func(c *jetstream.ConsumerConfig) {
+		c.BackOff, c.MaxAckPending = []time.Duration{time.Second, 2 * time.Second}, 7
+	})
+	before := f.config()
+	f.put(0, 1)
+	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 20 * time.Second }))
+	msg := f.next(messages)
+	f.nothing(messages, 2500*time.Millisecond)
+	consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := consumer.CachedInfo(); info.NumRedelivered != 0 {
+		t.Errorf("%d messages were redelivered while they were handled", info.NumRedelivered)
+	}
+	msg.Ack()
+	if after := f.config(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("the consumer was changed from %+v to %+v", before, after)
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
+// What a Subscriber made gets the AckWait of the next one, and nothing else.
+func TestOwnConsumer(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	for _, wait := range []time.Duration{20 * time.Second, 40 * time.Second} {
+		s := f.subscriber(func(c *nats.Config) { c.AckWait = wait })
+		f.subscribe(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if have := f.config(); have.AckWait != wait || have.MaxDeliver != -1 || have.MaxAckPending != 100_000 {
+			t.Errorf("the consumer is %+v", have)
+		}
+	}
+	_, err := f.subscriber().Subscribe(t.Context(), "field.>")
+	if !errors.Is(err, nats.ErrConfig) {
+		t.Errorf("with another subject: %v", err)
+	}
+}
+
+// The stream's limit for consumers holds for those that are made.
+func TestConsumerLimits(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	stream, err := f.js.Stream(t.Context(), "FIELD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.ConsumerLimits.MaxAckPending = 50
+	if _, err := f.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	f.put(0, 100)
+	seen := map[string]bool{}
+	f.takeAll(f.subscribe(f.subscriber()), seen, 100)
+	if have := f.config(); have.MaxAckPending != 50 {
+		t.Errorf("MaxAckPending is %d, want 50", have.MaxAckPending)
+	}
+}
+
+// failingOnce cannot read one message the first time.
+type failingOnce struct {
+	what string
+	mu   sync.Mutex
+	n    int
+}
+
+func (u *failingOnce) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if string(raw.Data) == u.what {
+		u.n++
+		return nil, errors.New("unreadable")
+	}
+	return message.NewMessage(string(raw.Data), raw.Data), nil
+}
+
+// A message that cannot be read does not hold up its key, and stays unacknowledged.
+func TestUnreadableMessage(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.put(0, 3)
+	s := f.subscriber(func(c *nats.Config) { c.Unmarshaler = &failingOnce{what: "1"} })
+	messages := f.subscribe(s)
+	var got []string
+	for range 2 {
+		msg := f.next(messages)
+		got = append(got, msg.UUID)
+		msg.Ack()
+	}
+	if !slices.Equal(got, []string{"0", "2"}) {
+		t.Errorf("got %v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
+}

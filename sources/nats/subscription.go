@@ -1,0 +1,505 @@
+package nats
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/keyqueue"
+)
+
+// consumerPolicy is how often to look up a consumer that is gone, and to ask a server that
+// does not answer.
+var consumerPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.Second}
+
+const (
+	// firstNackDelay is how long a message waits that was nacked once.
+	firstNackDelay = 100 * time.Millisecond
+	// aheadFactor is how many times MaxInFlight messages are held.
+	aheadFactor = 4
+	// maxAhead is how many bytes of payloads are held, give or take one request.
+	maxAhead = 64 << 20
+	// stalled is after what time without an ack a key is, unless AckWait is less, and shares
+	// is how many of them fit. What they have too much of goes away for AckWait.
+	stalled = 10 * time.Second
+	shares  = 16
+	// refill is how long to wait until there is room for half of what can be held, before
+	// less than that is requested.
+	refill = 50 * time.Millisecond
+	// lostMargin is for how much longer than the server's wait a lost delivery is waited for.
+	lostMargin = 500 * time.Millisecond
+	// quiet is after what time no more messages of a request are on their way, after the
+	// server has answered.
+	quiet = 10 * time.Millisecond
+	// remembered is of how many messages it is known that they were acked, should the
+	// server redeliver one before it has the ack.
+	remembered = 8192
+)
+
+// subscription is one call of Subscribe. Only the queue sends to out, and run closes it.
+type subscription struct {
+	*Subscriber
+	subject string
+	out     chan *message.Message
+	queue   *keyqueue.Queue[*delivery]
+
+	intake     context.Context // ends when no more messages are to be taken
+	stopIntake context.CancelFunc
+	work       context.Context // ends when messages that were taken are abandoned
+	giveUp     context.CancelFunc
+
+	// Used by run only.
+	conn       *natsgo.Conn
+	last       uint64    // number of the last delivery by the server
+	reconnects uint64    // as of the last loss
+	suspect    bool      // a request has failed since
+	lost       time.Time // when deliveries were found lost; zero: none
+
+	mu    sync.Mutex
+	open  map[place]*delivery // from receipt until the ack or nak is sent
+	acked map[place]bool      // latest ones
+	ring  []place             // of acked, the oldest at next
+	next  int
+}
+
+// place is where a message is in a stream. A recreated stream counts from one again; the
+// timestamp makes the difference.
+type place struct {
+	sequence uint64
+	stored   int64
+}
+
+// delivery is a message that the server has delivered.
+type delivery struct {
+	place place
+	raw   jetstream.Msg // the latest delivery; guarded by subscription.mu
+	acked bool          // but the server could not be told yet; guarded by subscription.mu
+}
+
+func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscription {
+	sub := &subscription{
+		Subscriber: s, subject: subject, out: make(chan *message.Message),
+		open: make(map[place]*delivery), acked: make(map[place]bool),
+	}
+	sub.intake, sub.stopIntake = context.WithCancel(ctx)
+	sub.work, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	sub.queue = keyqueue.New(keyqueue.Config[*delivery]{
+		Out: sub.out, MaxOpen: s.config.MaxInFlight,
+		Retry:   backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay},
+		Message: sub.message, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
+	})
+	return sub
+}
+
+// run delivers until intake ends.
+func (s *subscription) run(consumer jetstream.Consumer) {
+	defer close(s.out)
+	delivered := make(chan struct{})
+	go func() { // ends with intake and work
+		defer close(delivered)
+		s.queue.Deliver(s.intake, s.work)
+	}()
+	for consumer != nil {
+		_, shortest := waits(consumer.CachedInfo().Config)
+		stop := s.keepAlive(shortest / 3)
+		err := s.pull(consumer)
+		if s.intake.Err() != nil {
+			defer stop()
+			break
+		}
+		s.logger.Info("NATS consumer is gone; looking it up again", watermill.LogFields{"error": err.Error()})
+		consumer = s.again()
+		stop()
+	}
+	s.stopIntake()
+	timer := time.AfterFunc(s.config.CloseTimeout, s.giveUp)
+	defer timer.Stop()
+	<-delivered
+	s.giveUp()
+	s.report() // the last chance for acks; what the server does not get is redelivered
+}
+
+// again finds or creates the consumer, retrying until that succeeds; nil if intake ends.
+func (s *subscription) again() jetstream.Consumer {
+	for n := 0; ; n++ {
+		if consumerPolicy.Wait(s.intake, n) != nil {
+			return nil
+		}
+		consumer, err := s.consumer(s.intake, s.subject)
+		if err == nil {
+			s.logger.Info("NATS consumer is available again", nil)
+			s.forget()
+			return consumer
+		}
+		if n == 0 && s.intake.Err() == nil {
+			s.logger.Error("NATS consumer unavailable; retrying", err, nil)
+		}
+	}
+}
+
+// forget: who acked what is gone with the consumer.
+func (s *subscription) forget() {
+	s.last, s.suspect = 0, false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.acked)
+	s.ring, s.next = nil, 0
+}
+
+// pull takes messages from the consumer, as many as there is room for, until intake ends or
+// the consumer is gone.
+func (s *subscription) pull(consumer jetstream.Consumer) error {
+	conn, err := s.connect(s.intake)
+	if err != nil {
+		return err
+	}
+	s.conn = conn
+	connected := conn.StatusChanged(natsgo.CONNECTED)
+	defer conn.RemoveStatusListener(connected)
+	config := consumer.CachedInfo().Config
+	failures := 0
+	for {
+		var n int
+		var err error
+		if !s.lost.IsZero() {
+			err = s.recover(consumer, connected)
+		} else if room := s.waitForRoom(); room > 0 {
+			if config.MaxRequestBatch > 0 {
+				room = min(room, config.MaxRequestBatch)
+			}
+			n, err = s.fetch(consumer, room, connected)
+		}
+		if n > 0 || err == nil {
+			failures = 0
+		}
+		switch {
+		case s.intake.Err() != nil:
+			return s.intake.Err()
+		case err == nil:
+			continue
+		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound),
+			errors.Is(err, natsgo.ErrNoResponders) && conn.IsConnected():
+			return err
+		}
+		// An outage, or a consumer without a server: what was on its way is lost, and comes
+		// again.
+		s.suspect = true
+		if errors.Is(err, errReconnected) {
+			s.report() // acks that could not be sent
+			continue
+		}
+		timer := time.NewTimer(consumerPolicy.Delay(failures))
+		select {
+		case <-timer.C:
+		case <-connected:
+		case <-s.intake.Done():
+		}
+		timer.Stop()
+		failures++
+	}
+}
+
+// recover gets deliveries that were lost. The server redelivers them when their time is over,
+// before anything new.
+func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan natsgo.Status) error {
+	wait, _ := waits(consumer.CachedInfo().Config)
+	for {
+		lost := s.lost
+		if err := backoff.Sleep(s.intake, time.Until(lost.Add(wait+lostMargin))); err != nil {
+			return err
+		}
+		n := max(1, s.config.MaxInFlight*aheadFactor/2)
+		batch, err := consumer.FetchNoWait(n)
+		if err != nil {
+			return err
+		}
+		received, anew, err := s.take(batch, connected)
+		switch {
+		case err != nil:
+			return err
+		case s.lost != lost: // again
+		case anew || received < n:
+			s.lost = time.Time{}
+			s.queue.Release()
+			return nil
+		}
+	}
+}
+
+// errReconnected ends a request when there is another connection: its answers went to the
+// one before.
+var errReconnected = errors.New("reconnected")
+
+// fetch takes up to n messages, and returns how many came.
+func (s *subscription) fetch(consumer jetstream.Consumer, n int, connected <-chan natsgo.Status) (int, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.intake))
+	defer cancel()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
+	if err != nil {
+		return 0, err
+	}
+	received, _, err := s.take(batch, connected)
+	return received, err
+}
+
+// take receives the messages of a request, and returns how many came and whether one was
+// delivered for the first time.
+func (s *subscription) take(batch jetstream.MessageBatch, connected <-chan natsgo.Status) (received int, anew bool, err error) {
+	messages := batch.Messages()
+	for {
+		select {
+		case raw, ok := <-messages:
+			if !ok {
+				return received, anew, batch.Error()
+			}
+			received++
+			anew = s.receive(raw) || anew
+		case <-connected:
+			return received + s.takeRest(messages, 0), anew, errReconnected
+		case <-s.intake.Done():
+			// What is on its way would have to wait for AckWait.
+			for s.conn.IsConnected() && s.conn.FlushTimeout(flushTimeout) == nil && s.takeRest(messages, quiet) > 0 {
+			}
+			return received, anew, s.intake.Err()
+		}
+	}
+}
+
+// takeRest receives messages until none has come for the time given.
+func (s *subscription) takeRest(messages <-chan jetstream.Msg, patience time.Duration) (received int) {
+	for {
+		timer := time.NewTimer(patience)
+		select {
+		case raw, ok := <-messages:
+			timer.Stop()
+			if !ok {
+				return received
+			}
+			s.receive(raw)
+			received++
+		case <-timer.C:
+			return received
+		}
+	}
+}
+
+// waitForRoom returns how many messages may be requested; 0 when intake has ended.
+func (s *subscription) waitForRoom() int {
+	window := s.config.MaxInFlight * aheadFactor
+	timer := time.NewTimer(refill)
+	defer timer.Stop()
+	late := false
+	for {
+		held, bytes := s.queue.Held()
+		room := window - held
+		switch {
+		case bytes >= maxAhead:
+			room = 0
+		case held > 0:
+			room = min(room, int((maxAhead-bytes)*int64(held)/max(bytes, 1))+1)
+		}
+		if room >= (window+1)/2 || late && room > 0 {
+			return room
+		}
+		if late && s.sendAway(window) {
+			continue
+		}
+		if late {
+			late = false
+			timer.Reset(refill)
+		}
+		select {
+		case <-s.queue.Freed():
+		case <-timer.C:
+			late = true
+		case <-s.intake.Done():
+			return 0
+		}
+	}
+}
+
+// sendAway makes room by what stalled keys have too much of; false if there is nothing.
+func (s *subscription) sendAway(window int) bool {
+	wait := s.config.AckWait
+	away := s.queue.SendAway(max(1, window/shares), min(stalled, wait), time.Now().Add(3*wait))
+	for _, d := range away {
+		s.drop(d, wait)
+	}
+	if len(away) > 0 {
+		s.logger.Info("a key is stalled; messages behind it go back to NATS for a while, so that others pass",
+			watermill.LogFields{"messages": len(away)})
+	}
+	return len(away) > 0
+}
+
+// receive takes a message that the server has delivered, and reports whether for the first
+// time.
+func (s *subscription) receive(raw jetstream.Msg) (first bool) {
+	meta, err := raw.Metadata()
+	if err != nil {
+		s.logger.Error("Message cannot be read; it will be redelivered", err, nil)
+		return false
+	}
+	if s.last > 0 && meta.Sequence.Consumer > s.last+1 {
+		// Deliveries went to somebody else, or were lost with a connection; nobody knows of
+		// which keys. The server delivers what was lost before anything new, once its time is
+		// over.
+		if reconnects := s.conn.Stats().Reconnects; s.suspect || reconnects != s.reconnects {
+			s.reconnects = reconnects
+			s.lost = time.Now()
+		}
+	}
+	s.suspect, s.last = false, max(s.last, meta.Sequence.Consumer)
+	first = meta.NumDelivered == 1
+
+	d := &delivery{place: place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, raw: raw}
+	s.mu.Lock()
+	held, done := s.open[d.place], s.acked[d.place]
+	switch {
+	case held != nil:
+		held.raw = raw
+		done = held.acked
+	case !done:
+		s.open[d.place] = d
+	}
+	s.mu.Unlock()
+	switch {
+	case done:
+		_ = raw.Ack() // the ack before came too late
+	case held == nil:
+		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), first && !s.lost.IsZero(), d) {
+			s.drop(d, 0)
+		}
+	}
+	return first
+}
+
+func (s *subscription) key(raw jetstream.Msg) string {
+	if s.config.KeyHeader != "" {
+		if key := raw.Headers().Get(s.config.KeyHeader); key != "" {
+			return key
+		}
+	}
+	return raw.Subject()
+}
+
+// ack acknowledges a message. Without a connection that fails and is retried.
+func (s *subscription) ack(d *delivery) {
+	s.mu.Lock()
+	d.acked = true
+	raw := d.raw
+	s.mu.Unlock()
+	if raw.Ack() == nil {
+		s.remember(d)
+	}
+}
+
+// remember takes note of a message whose ack is sent.
+func (s *subscription) remember(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, d.place)
+	s.acked[d.place] = true
+	if len(s.ring) < remembered {
+		s.ring = append(s.ring, d.place)
+		return
+	}
+	delete(s.acked, s.ring[s.next])
+	s.ring[s.next] = d.place
+	s.next = (s.next + 1) % remembered
+}
+
+// drop returns a message to the server, which redelivers it after the delay, or, if it does
+// not hear of it, after AckWait.
+func (s *subscription) drop(d *delivery, delay time.Duration) {
+	s.mu.Lock()
+	delete(s.open, d.place)
+	raw := d.raw
+	s.mu.Unlock()
+	if delay > 0 {
+		_ = raw.NakWithDelay(delay)
+		return
+	}
+	_ = raw.Nak()
+}
+
+// keepAlive reports on what is held, again and again, until stop is called.
+func (s *subscription) keepAlive(interval time.Duration) (stop func()) {
+	ticker := time.NewTicker(max(interval, time.Millisecond))
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // ends with stop
+		defer close(stopped)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				s.report()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-stopped
+	}
+}
+
+// report tells the server that what is held is in progress, and sends acks that could not be
+// sent.
+func (s *subscription) report() {
+	type held struct {
+		*delivery
+		raw   jetstream.Msg
+		acked bool
+	}
+	s.mu.Lock()
+	all := make([]held, 0, len(s.open))
+	for _, d := range s.open {
+		all = append(all, held{d, d.raw, d.acked})
+	}
+	s.mu.Unlock()
+	for _, h := range all {
+		switch {
+		case !h.acked:
+			_ = h.raw.InProgress()
+		case h.raw.Ack() == nil:
+			s.remember(h.delivery)
+		}
+	}
+}
+
+// message makes a message of a delivery. Its UUID is the same for every delivery.
+func (s *subscription) message(d *delivery) (*message.Message, error) {
+	s.mu.Lock()
+	raw := d.raw
+	s.mu.Unlock()
+	msg, err := s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject(), Header: raw.Headers(), Data: raw.Data()})
+	if err != nil {
+		s.logger.Error("Message cannot be read; it will be tried again", err, nil)
+		return nil, err
+	}
+	if msg.UUID != "" {
+		return msg, nil
+	}
+	meta, err := raw.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("%s %d %d", meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano())
+	msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
+	return msg, nil
+}
+
+// streamNamespace is the namespace of derived UUIDs.
+func streamNamespace() uuid.UUID { return uuid.MustParse("4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53") }

@@ -1,7 +1,11 @@
 package publisher
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -12,14 +16,25 @@ import (
 // ContextID returns the context ID that Publish sends with the message to the topic, see
 // the package documentation. It is a new one each time for a message that has nothing to
 // derive it from: neither a UUID nor gateway.KeyContextID or gateway.KeyDedupID. It does
-// not change the message and is safe for concurrent use.
-func ContextID(topic string, msg *message.Message) string {
+// not change the message and is safe for concurrent use. Of a message with
+// gateway.KeyEventType it reads the whole payload if that is in the message.
+func (p *Publisher) ContextID(topic string, msg *message.Message) string {
+	return p.contextID(topic, msg, &gateway.SendMessageRequest{
+		EndpointID:       cmp.Or(msg.Metadata.Get(gateway.KeyEndpointID), p.cfg.EndpointID),
+		DirectRecipients: p.recipients(msg),
+	})
+}
+
+// contextID is ContextID for a request of which the sender and the recipients are known.
+func (p *Publisher) contextID(topic string, msg *message.Message, req *gateway.SendMessageRequest) string {
 	if id := msg.Metadata.Get(gateway.KeyContextID); id != "" {
-		if uuid.Validate(id) != nil && received(msg) {
-			// Legacy senders use any string.
-			return derivedID("legacy", id)
+		if msg.Metadata.Get(gateway.KeyEventType) == "" {
+			return id
 		}
-		return id
+		// It is that of the message that was received, whose sender may have used any string, and a
+		// handler may have copied it onto something else.
+		parts := append([]string{"received", id, p.payloadName(msg), req.EndpointID}, slices.Sorted(slices.Values(req.DirectRecipients))...)
+		return derivedID(parts...)
 	}
 	if id, err := uuid.Parse(msg.UUID); err == nil && id != uuid.Nil {
 		return id.String()
@@ -33,8 +48,25 @@ func ContextID(topic string, msg *message.Message) string {
 	return uuid.NewString()
 }
 
-// received reports whether a subscriber delivered the message.
-func received(msg *message.Message) bool { return msg.Metadata.Get(gateway.KeyEventType) != "" }
+// payloadName tells the payload of a message from others, without opening it.
+func (p *Publisher) payloadName(msg *message.Message) string {
+	meta := msg.Metadata
+	switch sum := meta.Get(gateway.KeyPayloadSHA256); {
+	case len(msg.Payload) > 0 || meta.Get(gateway.KeyPayloadMode) == "":
+		digest := sha256.Sum256(msg.Payload)
+		name := hex.EncodeToString(digest[:])
+		if p.cfg.Marshaler != nil { // may put the UUID into the payload
+			name += " " + msg.UUID
+		}
+		return name
+	case sum != "":
+		return strings.ToLower(sum)
+	}
+	// It is still with the service, where messages do not change.
+	return strings.Join([]string{
+		meta.Get(gateway.KeyReceivingEndpointID), meta.Get(gateway.KeyMessageID), meta.Get(gateway.KeyMessageIDs), meta.Get(gateway.KeyPayloadReference),
+	}, " ")
+}
 
 // namespace is the namespace of derived IDs.
 const namespace = "d1bd41e6-3ba9-4d0e-93b0-a2b6d4d8c4f1"

@@ -24,20 +24,21 @@
 //
 // The context ID is the application's ID of the payload, by which receivers recognize a
 // copy. It is derived from the message, so publishing the same message again sends the same
-// one; [ContextID] returns it. It is the first of these that is present:
+// one; [Publisher.ContextID] returns it. It is the first of these that is present:
 //
-//   - gateway.KeyContextID in the metadata. One that is no UUID is an error, but
-//     on a received message, where legacy senders use arbitrary strings, a UUID
-//     derived from it takes its place.
+//   - gateway.KeyContextID in the metadata. One that is no UUID is an error.
+//     On a message with gateway.KeyEventType, which was received or made from one that
+//     was, it is the sender's: a UUID derived from it, the payload, and the sender and the
+//     recipients of what is sent takes its place. So two payloads never share one, and
+//     sending the same on again sends the same one.
 //   - the message's UUID, when it is one.
 //   - a UUID derived from the topic and gateway.KeyDedupID, which a router sets.
 //   - a UUID derived from the message's UUID when that is another string, such as a
 //     ULID.
 //   - a new UUID for each call of Publish. Give messages a UUID.
 //
-// So two messages with different payloads need different UUIDs; and a message made from a
-// received one, with its metadata, should drop gateway.KeyContextID, or receivers that look
-// at nothing else take both for the same payload.
+// So two messages with different payloads need different UUIDs. A route of package router
+// sees to that for the messages that it makes of one, and keeps them over its retries.
 //
 // # Sent timestamp
 //

@@ -50,10 +50,13 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 		gateway.KeyMessageType:      typeJSON,
 		gateway.KeyDirectRecipients: f.other.ID + "," + f.receiver.ID,
 		gateway.KeyIsPublish:        "true",
-		gateway.KeyContextID:        someID,
+		gateway.KeyContextID:        pub.ContextID("another:type", msg), // not the received one
 		gateway.KeySentTimestamp:    someTime,
 		gateway.KeyTeamsetContextID: "Gespann 7",
 		gateway.KeyFilename:         "Äcker — 農場.zip",
+	}
+	if want[gateway.KeyContextID] == someID {
+		t.Error("the received context ID is sent")
 	}
 	if got := f.sent(); !maps.Equal(got, want) {
 		t.Errorf("headers\n%v, want\n%v", got, want)
@@ -63,7 +66,7 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 		t.Errorf("free metadata became headers: %v", h)
 	}
 	entries := f.server.Ledger()
-	if len(entries) != 2 || entries[0].Filename != "Äcker — 農場.zip" || entries[0].ContextID != someID || entries[0].PayloadSize != 7 {
+	if len(entries) != 2 || entries[0].Filename != "Äcker — 農場.zip" || entries[0].ContextID != want[gateway.KeyContextID] || entries[0].PayloadSize != 7 {
 		t.Errorf("arrived: %+v", entries)
 	}
 }
@@ -202,7 +205,7 @@ func TestContextID(t *testing.T) {
 					t.Errorf("call %d has context ID %s, the first had %s; want the same: %v", i+2, got, id, test.stable)
 				}
 			}
-			if got := publisher.ContextID(typeJSON, original); (got == id) != test.stable {
+			if got := pub.ContextID(typeJSON, original); (got == id) != test.stable {
 				t.Errorf("ContextID = %s, sent was %s", got, id)
 			}
 		})
@@ -335,8 +338,72 @@ func TestReceivedMessageIsSentOn(t *testing.T) {
 			out.Filename != in.Filename || out.TeamsetContextID != in.TeamsetContextID || out.SHA256 != in.SHA256 {
 			t.Errorf("sent on as %+v", out)
 		}
-		if (contextID == someID) != (out.ContextID == in.ContextID) || uuid.Validate(out.ContextID) != nil {
+		if out.ContextID == in.ContextID || uuid.Validate(out.ContextID) != nil {
 			t.Errorf("context ID %q, came as %q", out.ContextID, in.ContextID)
 		}
+	}
+}
+
+// A context ID names a payload. That of a received message, which handlers copy with the rest
+// of the metadata, names neither what a handler makes nor what is sent by or to others; what is
+// sent is the same each time.
+func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	pub := f.publisher(f.config())
+	enveloped := f.config()
+	enveloped.Marshaler = publisher.EnvelopeMarshaler{}
+	made := func(payload string, metadata ...string) *message.Message {
+		msg := newMessage(payload, append([]string{
+			gateway.KeyEventType, string(gateway.EventMessageReceived), gateway.KeyContextID, someID,
+			gateway.KeyReceivingEndpointID, "r", gateway.KeyMessageID, "m", gateway.KeyMessageType, typeJSON,
+		}, metadata...)...)
+		return msg
+	}
+	seen := map[string]string{someID: "the received one"}
+	for name, msg := range map[string]*message.Message{
+		"one payload":      made("1"),
+		"another payload":  made("2"),
+		"no payload":       made(""),
+		"another sender":   made("1", gateway.KeyEndpointID, f.other.ID),
+		"a recipient":      made("1", gateway.KeyDirectRecipients, f.receiver.ID),
+		"another":          made("1", gateway.KeyDirectRecipients, f.other.ID),
+		"both":             made("1", gateway.KeyDirectRecipients, f.other.ID+","+f.receiver.ID),
+		"another received": made("1", gateway.KeyContextID, "a legacy sender's"),
+		"elsewhere":        made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "x"),
+		"also":             made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "y"),
+		"with a digest":    made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadSHA256, strings.Repeat("a", 64)),
+	} {
+		id := pub.ContextID(typeJSON, msg)
+		if was, ok := seen[id]; ok || uuid.Validate(id) != nil {
+			t.Errorf("%s: %s, like %s", name, id, was)
+		}
+		seen[id] = name
+		again := msg.Copy()
+		again.UUID = uuid.NewString() // as handlers give it in each attempt
+		if got := pub.ContextID(typeJSON, again); got != id {
+			t.Errorf("%s: %s the second time, was %s", name, got, id)
+		}
+	}
+	if a, b := pub.ContextID(typeJSON, made("1", gateway.KeyDirectRecipients, f.other.ID+","+f.receiver.ID)),
+		pub.ContextID(typeJSON, made("1", gateway.KeyDirectRecipients, f.receiver.ID+" , "+f.other.ID)); a != b {
+		t.Errorf("the order of the recipients makes %s of %s", b, a)
+	}
+	// The envelope has the UUID, so it is another payload.
+	own := f.publisher(enveloped)
+	if a, b := own.ContextID(typeJSON, made("1")), own.ContextID(typeJSON, made("1")); a == b {
+		t.Error("two envelopes have one context ID")
+	}
+
+	for _, payload := range []string{"out 1", "out 2"} {
+		if err := pub.Publish(typeJSON, made(payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contexts := map[string]bool{}
+	for _, e := range f.server.Ledger() {
+		contexts[e.ContextID] = true
+	}
+	if len(contexts) != 2 || contexts[someID] {
+		t.Errorf("two payloads went out under %v", contexts)
 	}
 }

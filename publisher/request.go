@@ -62,16 +62,14 @@ func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMes
 		MessageType:      meta(gateway.KeyMessageType, topic),
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
-		ContextID:        ContextID(topic, msg),
-		DirectRecipients: p.cfg.DirectRecipients,
+		DirectRecipients: p.recipients(msg),
 	}
-	if list, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok {
+	if _, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok && len(req.DirectRecipients) == 0 {
 		// Otherwise "no one" would become "everyone": without recipients a message is
 		// published.
-		if req.DirectRecipients = splitList(list); len(req.DirectRecipients) == 0 {
-			return req, invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
-		}
+		return req, invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
 	}
+	req.ContextID = p.contextID(topic, msg, &req)
 	req.IsPublish = len(req.DirectRecipients) == 0
 	if v := meta(gateway.KeyIsPublish, ""); v != "" {
 		publish, err := strconv.ParseBool(v)
@@ -86,6 +84,14 @@ func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMes
 	sentAt, err := sentAt(msg)
 	req.SentAt = sentAt
 	return req, err
+}
+
+// recipients returns the direct recipients of a message.
+func (p *Publisher) recipients(msg *message.Message) []string {
+	if list, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok {
+		return splitList(list)
+	}
+	return p.cfg.DirectRecipients
 }
 
 // sentAt returns the time in the metadata, else that of the first attempt of the route that

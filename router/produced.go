@@ -117,12 +117,17 @@ func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a
 type namer struct {
 	delivery *delivery
 	received *message.Message
-	replay   int         // how often the message was poisoned
-	equals   map[Key]int // of several messages
+	replay   int // how often the message was poisoned
+	// Of several messages.
+	equals map[Key]int
+	uuids  map[string]bool
 }
 
 func (d *delivery) namer(received *message.Message, messages int) namer {
 	n := namer{delivery: d, received: received}
+	if messages > 1 {
+		n.uuids = make(map[string]bool, messages)
+	}
 	if !d.hasKey {
 		return n
 	}
@@ -196,12 +201,19 @@ type madeMessage struct {
 // uuidNamespace keeps derived UUIDs apart from those of others.
 const uuidNamespace = "5be0ff8c-51a4-4d24-8f5d-2a1b0b7d8f0e"
 
-// assignUUID sees to it that the i-th message that the handler returned has a UUID,
-// and the same one in each attempt: handlers tend to make new ones, and the
+// assignUUID sees to it that the i-th message that the handler returned has a UUID of its
+// own, and the same one in each attempt: handlers tend to make new ones, or to give
+// that of the received message to all, and the
 // publisher to the gateway derives the context ID from it, by which receivers
 // recognise a copy. Another payload keeps the UUID that the handler gave it.
-// received is the UUID of the message that was received.
-func (d *delivery) assignUUID(received string, m *message.Message, i int) {
+func (n *namer) assignUUID(m *message.Message, i int) {
+	d, received := n.delivery, n.received.UUID
+	if n.uuids != nil {
+		if n.uuids[m.UUID] {
+			m.UUID = ""
+		}
+		defer func() { n.uuids[m.UUID] = true }()
+	}
 	if m.UUID != "" && m.UUID == received {
 		return
 	}

@@ -386,3 +386,33 @@ func poisonedTimes(n int) *message.Message {
 	msg.Metadata[router.KeyPoisonCount] = strconv.Itoa(n)
 	return msg
 }
+
+// Messages that a handler gives the UUID of the received one, or one UUID, are still several to
+// who tells messages by it; the first one keeps it.
+func TestSeveralMessagesHaveSeveralUUIDs(t *testing.T) {
+	var uuids [2][]string
+	for i := range uuids {
+		from, to := newSource(), newSink(nil)
+		route := farmRoute(from, to)
+		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+			parts := []*message.Message{msg, msg.Copy(), msg.Copy(), message.NewMessage("own", nil), message.NewMessage("own", nil)}
+			parts[1].Payload = []byte("2")
+			return parts, nil
+		}
+		r := start(t, router.Config{Poison: newSink(nil)}, route)
+		msg := farmMessage("1", "e", "c", "p")
+		from.messages <- msg
+		wantAck(t, msg)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range to.all() {
+			uuids[i] = append(uuids[i], m.msg.UUID)
+		}
+	}
+	got := uuids[0]
+	if len(got) != 5 || got[0] != "1" || got[3] != "own" || len(slices.Compact(slices.Sorted(slices.Values(got)))) != 5 {
+		t.Errorf("UUIDs %q, want five, of which the first ones keep theirs", got)
+	}
+	testkit.Equal(t, uuids[1], got) // in another delivery
+}

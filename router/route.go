@@ -47,7 +47,8 @@ type Route struct {
 	// all are stored, and does not ask Transform again; what the sink refuses for good, and what was
 	// made for a delivery that waits with its subscriber and is larger than 64 KiB and than the
 	// message, is made anew. A message that another attempt produces again, with the same payload,
-	// keeps the UUID of the first attempt. Returning none filters the message
+	// keeps the UUID of the first attempt, and of several with one UUID the first one keeps it.
+	// Returning none filters the message
 	// out. An error is handled by its class, see [Classify]; undecodable data is
 	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
@@ -325,7 +326,7 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 			m = outgoing(m)
 		}
 		d.made.messages[i], d.made.contexts[i] = m, m.Context()
-		d.assignUUID(msg.UUID, m, i)
+		names.assignUUID(m, i)
 		rt.prepare(ctx, d, m)
 		var content Key
 		if d.hasKey {

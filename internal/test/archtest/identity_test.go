@@ -1,0 +1,132 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sameness is a kind of sameness: a row of docs/identity.md, where it is decided, and the tests.
+type sameness struct {
+	what, who, by, lasts, untold string
+	code                         string   // package folder and the function that decides, methods without receiver
+	tests                        []string // in any package
+}
+
+// identities is the table of docs/identity.md.
+var identities = []sameness{
+	{
+		"delivery", "the subscriber", "receiving endpoint and message IDs",
+		"while it is open, and `subscriber.Config.RecentFor` (10 minutes) after its confirmation", "the router is asked",
+		"subscriber.newMessageKey", []string{"TestRedeliveryIsJoinedToTheOpenMessage", "TestRedeliveryAfterConfirmationIsConfirmedAgain"},
+	}, {
+		"UUID of a received message", "the subscriber", "receiving endpoint and message IDs",
+		"for good: whether or when its chunks came makes no difference",
+		"an event without IDs is [quarantined](poison-queue.md#events-that-cannot-be-decoded)",
+		"subscriber.messageUUID", []string{"TestUUIDNamesTheDelivery", "TestFileUUIDIsStable"},
+	}, {
+		"parts of a file", "the subscriber", "the message IDs that the file lists",
+		"`subscriber.Config.FileHold`", "what no file claims is a message",
+		"subscriber.absorb", []string{"TestHoldIsBoundedAndLosesNothing"},
+	}, {
+		"redelivery", "the router, `router.Keys.Delivery`", "route, event type, receiving endpoint, message IDs",
+		"`router.DedupSettings.TTL` (24 hours), in a store that [survives](dedup.md#which-store)",
+		"without message IDs the content key decides; without an endpoint it is handled",
+		"router.DefaultKeys", []string{"TestDefaultKeys", "TestDedupFailedMessageIsNoDuplicate", "TestChunksAndCopiesForTwoEndpointsAreKept"},
+	}, {
+		"a sender's repetition", "the router, `router.Keys.Content`",
+		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",
+		"the same", "there is no content key, see below: it is handled again",
+		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestSiblings", "TestNoContentKey"},
+	}, {
+		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, payload",
+		"the same", "without context ID and UUID it is sent again",
+		"cmd/agrimill/pipeline.keys", []string{"TestBothWays"},
+	}, {
+		"what a route has made", "the sink, by `sinks.KeyDedupID`",
+		"delivery key, number of the replay, topic, payload, metadata that the handler set (but no trace context), ordinal among equals",
+		"NATS: `nats.Config.DedupWindow` (10 minutes); a bucket: as long as the object; Kafka: never",
+		"without a delivery key it has no name, and is stored again",
+		"router.name", []string{"TestNamesOfWhatIsMade", "TestWhatWasMadeIsKeptUntilItIsStored", "TestSeveralMessagesWithOneMap", "TestConformance"},
+	}, {
+		"record of the poison queue", "its sink, by `sinks.KeyDedupID`", "route, delivery key, how often it was poisoned",
+		"the same", "without a delivery key it has no name, and is stored again",
+		"router.envelope", []string{"TestNamesOfRecords", "TestPoisonedAgainAfterItWasDropped"},
+	}, {
+		"replay of a record", "the router", "route and delivery key; without one, the record",
+		"`router.DedupSettings.TTL`", "it is replayed",
+		"router.recordKey", []string{"TestReplayIsNoOldAttempt", "TestReplayAfterARepairedTransform", "TestEqualRecordsAreBothReplayed", "TestEqualRecordsWithoutIDsAreReplayedAsSeveral"},
+	}, {
+		"event that cannot be decoded", "the quarantine's sink", "digest of the event",
+		"as for what a route has made", "it is stored again",
+		"subscriber.message", []string{"TestQuarantineIsNotFilledWithCopies"},
+	}, {
+		"payload that is sent", "the receiver, by the context ID",
+		"what the message has; if it was received, that ID, the digest of the payload, sender, and recipients (`publisher.Publisher.ContextID`)",
+		"up to the receiver", "without an ID each call of `Publish` has a new one",
+		"publisher.contextID", []string{"TestContextID", "TestReceivedContextIDIsNotSentWithSomethingElse", "TestRetriesIntoTheGatewayAreRecognizable", "TestSeveralMessagesHaveSeveralUUIDs"},
+	},
+}
+
+// TestIdentityTable compares the table with docs/identity.md, and looks for the code and the
+// tests of each row.
+func TestIdentityTable(t *testing.T) {
+	t.Parallel()
+	var rows []string
+	for line := range strings.Lines(readFile(t, "docs/identity.md")) {
+		if strings.HasPrefix(line, "| ") {
+			rows = append(rows, strings.TrimSpace(line))
+		}
+	}
+	want := []string{"| the same | who decides | by | for how long | when it cannot be told |"}
+	tests := testNames(t)
+	for _, s := range identities {
+		want = append(want, "| "+strings.Join([]string{s.what, s.who, s.by, s.lasts, s.untold}, " | ")+" |")
+		i := strings.LastIndex(s.code, ".")
+		if !declares(t, s.code[:i], s.code[i+1:]) {
+			t.Errorf("%q: there is no %s", s.what, s.code)
+		}
+		for _, test := range s.tests {
+			if len(tests[test]) == 0 {
+				t.Errorf("%q: there is no %s", s.what, test)
+			}
+		}
+		if len(s.tests) == 0 {
+			t.Errorf("%q has no test", s.what)
+		}
+	}
+	for i := range max(len(rows), len(want)) {
+		if i >= len(rows) || i >= len(want) || rows[i] != want[i] {
+			t.Fatalf("row %d of docs/identity.md is\n%s\nwant\n%s", i, strings.Join(rows[min(i, len(rows)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+		}
+	}
+}
+
+// declares reports whether a package has a function or method of that name.
+func declares(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(top(t), filepath.FromSlash(dir), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(file.Decls, func(d ast.Decl) bool {
+			f, ok := d.(*ast.FuncDecl)
+			return ok && f.Name.Name == name
+		}) {
+			return true
+		}
+	}
+	return false
+}

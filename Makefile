@@ -45,8 +45,8 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 #
 # Tests wait more than they compute, so four packages run at a time, with eight tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
-# them in this order: in alphabetical order, the last of them would run alone. secretcheck prints what go test would, and fails when a line tells
-# a secret.
+# them in this order: in alphabetical order, the last of them would run alone. secretcheck
+# prints what go test would, and fails when a line tells a secret.
 LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sinks/nats ./gateway ./internal/test/endtoend
 
 .PHONY: test

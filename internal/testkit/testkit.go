@@ -10,8 +10,12 @@ import (
 // passing test waits only as long as necessary, and the machine may be busy.
 const Patience = time.Minute
 
-// interval is how often a condition is checked.
-const interval = 5 * time.Millisecond
+// A condition is checked every interval, or less often when that would take more than a fifth
+// of the time: it must not slow down what it waits for.
+const (
+	interval = 5 * time.Millisecond
+	share    = 5
+)
 
 // Eventually waits until condition holds, and fails the test if it does not within
 // [Patience]. what describes the condition.
@@ -35,14 +39,15 @@ func EventuallyNil(t testing.TB, f func() error) {
 func poll(condition func() bool) bool {
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
-	pause := time.NewTicker(interval)
-	defer pause.Stop()
-	for !condition() {
+	for {
+		began := time.Now()
+		if condition() {
+			return true
+		}
 		select {
 		case <-deadline.C:
 			return false
-		case <-pause.C:
+		case <-time.After(max(interval, (share-1)*time.Since(began))):
 		}
 	}
-	return true
 }

@@ -218,13 +218,24 @@ func (w *runWorld) stored() map[string]int {
 	if err != nil {
 		w.Fatal(err)
 	}
+	consumer, err := stream.OrderedConsumer(w.Context(), jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer messages.Stop()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
 	payloads := map[string]int{}
-	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
-		raw, err := stream.GetMsg(w.Context(), seq)
+	for range stream.CachedInfo().State.Msgs {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			w.Fatal(err)
 		}
-		payloads[string(raw.Data)]++
+		payloads[string(msg.Data())]++
 	}
 	return payloads
 }

@@ -261,16 +261,22 @@ func (o *oracle) stored() (count map[string]int, sums map[string][sha256.Size]by
 	if err != nil {
 		o.w.Fatal(err)
 	}
-	for seq := info.State.FirstSeq; seq <= info.State.LastSeq && info.State.Msgs > 0; seq++ {
-		msg, err := stream.GetMsg(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		o.w.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		o.w.Fatal(err)
+	}
+	defer messages.Stop()
+	for range info.State.Msgs {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			o.w.Fatal(err)
 		}
-		count[msg.Subject]++
-		sums[msg.Subject] = sha256.Sum256(msg.Data)
+		count[msg.Subject()]++
+		sums[msg.Subject()] = sha256.Sum256(msg.Data())
 	}
 	return count, sums
 }

@@ -57,9 +57,9 @@ func (s *endless) send(uuid string, done func()) {
 }
 
 // A server that answers nothing for ten seconds costs hardly more than these: nothing
-// waits for reservations that were stored without an answer.
+// waits for reservations that were stored without an answer. It bounds a time, so it is not
+// parallel to others.
 func TestPauseOfTheServer(t *testing.T) {
-	t.Parallel()
 	server := natstest.Start(t)
 	proxy := natstest.NewProxy(t, server.URL())
 	sink, err := nats.New(nats.Config{URL: proxy.URL()}, nil)

@@ -210,15 +210,15 @@ func (l *ledger) part(now time.Time, d *delivery) {
 }
 
 // unpart returns the deliveries that were parted and for which is reports true.
-func (l *ledger) unpart(is func(*delivery) bool) (settled []*delivery) {
+func (l *ledger) unpart(is func(*delivery) bool) (ended []*delivery) {
 	l.parted = slices.DeleteFunc(l.parted, func(d *delivery) bool {
 		if !is(d) {
 			return false
 		}
-		settled = append(settled, d)
+		ended = append(ended, d)
 		return true
 	})
-	return settled
+	return ended
 }
 
 // close records that d was acked, or left, and appends to d.confirm what can be confirmed
@@ -384,7 +384,7 @@ func (l *ledger) again(now time.Time, e *gateway.FileReceived, keys []messageKey
 	return again
 }
 
-// wake returns when settled or due is to be called again; zero for never.
+// wake returns when something in the ledger is due; zero for never.
 func (l *ledger) wake(now time.Time) (at time.Time) {
 	if len(l.parted) > 0 {
 		at = l.parted[0].arrived.Add(partGrace)

@@ -170,10 +170,10 @@ type Store struct {
 
 	session session
 	mu      sync.Mutex
-	held    map[router.Key]*hold      // what callers have reserved or are about to
-	unsent  map[router.Key]settlement // commits and releases to retry
-	peers   map[string]*peer          // the sessions of others, by ID
-	lost    ratelog.Line              // commits of reservations that others took over
+	held    map[router.Key]*hold        // what callers have reserved or are about to
+	unsent  map[router.Key]pendingWrite // commits and releases to retry
+	peers   map[string]*peer            // the sessions of others, by ID
+	lost    ratelog.Line                // commits of reservations that others took over
 
 	life       *lifecycle.Life
 	background context.Context // ends with Close
@@ -201,7 +201,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{
 		config: config, js: js, logger: config.Logger, opening: make(chan struct{}, 1), session: newSession(),
-		held: map[router.Key]*hold{}, unsent: map[router.Key]settlement{}, peers: map[string]*peer{}, life: lifecycle.New(),
+		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, life: lifecycle.New(),
 	}
 	if s.logger == nil {
 		s.logger = watermill.NopLogger{}
@@ -310,7 +310,7 @@ func (s *Store) Close() error {
 		if !s.config.Conn.IsConnected() {
 			cancel()
 		}
-		if err := s.settle(ctx); err != nil {
+		if err := s.retryUnsent(ctx); err != nil {
 			s.closeErr = fmt.Errorf("kvstore: handled messages could not be recorded, or reservations not released: %w", err)
 		}
 		if err := s.endSession(ctx); err != nil {

@@ -60,9 +60,9 @@ type hold struct {
 	in    *bucket      // where it is reserved
 }
 
-// settlement is a commit or release to retry: it did not reach the server, or the answer
+// pendingWrite is a commit or release to retry: it did not reach the server, or the answer
 // did not come back.
-type settlement struct {
+type pendingWrite struct {
 	claim  router.Claim
 	token  router.Token
 	commit bool
@@ -174,7 +174,7 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 		if err != nil {
 			if h != nil {
 				// Perhaps it was stored, and the answer is late.
-				s.later(settlement{claim: claim, token: token, in: h.in})
+				s.later(pendingWrite{claim: claim, token: token, in: h.in})
 			}
 			return router.Reservation{}, err
 		}
@@ -257,7 +257,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 // also when ctx has ended.
 func (s *Store) giveUp(ctx context.Context, claim router.Claim, token router.Token, h *hold) {
 	if h != nil && token != (router.Token{}) {
-		_ = s.release(context.WithoutCancel(ctx), settlement{claim: claim, token: token, in: h.in})
+		_ = s.release(context.WithoutCancel(ctx), pendingWrite{claim: claim, token: token, in: h.in})
 	}
 }
 
@@ -274,7 +274,7 @@ func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Tok
 	defer s.life.Leave()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	st := settlement{claim: claim, token: token, commit: true, until: time.Now().Add(ttl)}
+	st := pendingWrite{claim: claim, token: token, commit: true, until: time.Now().Add(ttl)}
 	if err := s.commit(ctx, st); err != nil {
 		st.token = router.Token{} // a takeover is logged only once
 		s.later(st)
@@ -285,7 +285,7 @@ func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Tok
 	return nil
 }
 
-func (s *Store) commit(ctx context.Context, st settlement) error {
+func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 	for kind, key := range st.claim.Keys.All() {
 		err := s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
 			if revision := st.token[kind-1]; revision != 0 {
@@ -329,7 +329,7 @@ func (s *Store) Release(ctx context.Context, claim router.Claim, token router.To
 	defer s.life.Leave()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	st := settlement{claim: claim, token: token, in: s.bucket.Load()}
+	st := pendingWrite{claim: claim, token: token, in: s.bucket.Load()}
 	if h := s.finish(claim, token); h != nil {
 		st.in = h.in
 	}
@@ -337,7 +337,7 @@ func (s *Store) Release(ctx context.Context, claim router.Claim, token router.To
 }
 
 // release releases what the token holds. What cannot be released now is released later.
-func (s *Store) release(ctx context.Context, st settlement) error {
+func (s *Store) release(ctx context.Context, st pendingWrite) error {
 	var errs []error
 	for kind, key := range st.claim.Keys.All() {
 		// Without a revision it would be deleted whatever it is.
@@ -383,7 +383,7 @@ func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *
 }
 
 // later queues a commit or release for a retry. A commit outranks a release.
-func (s *Store) later(st settlement) {
+func (s *Store) later(st pendingWrite) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range st.claim.Keys.All() {
@@ -395,10 +395,10 @@ func (s *Store) later(st settlement) {
 	}
 }
 
-// settle retries what is queued until something fails again.
-func (s *Store) settle(ctx context.Context) error {
+// retryUnsent retries what is queued, in any order, until something fails again.
+func (s *Store) retryUnsent(ctx context.Context) error {
 	s.mu.Lock()
-	all := make([]settlement, 0, len(s.unsent))
+	all := make([]pendingWrite, 0, len(s.unsent))
 	for _, st := range s.unsent {
 		all = append(all, st)
 	}

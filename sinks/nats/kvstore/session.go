@@ -69,7 +69,7 @@ func (s *Store) keep() {
 		}
 		err := s.renew(s.background)
 		if err == nil {
-			err = s.settle(s.background)
+			err = s.retryUnsent(s.background)
 		}
 		if err != nil {
 			s.logger.Debug("dedup session not renewed", watermill.LogFields{"error": err.Error()})

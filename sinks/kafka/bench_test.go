@@ -3,60 +3,17 @@ package kafka_test
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/internal/testkit/sinkbench"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
-
-const benchPayload = 1024
-
-// benchMessage is a message as the router hands it on: 1 KiB and the metadata
-// of a received message.
-func benchMessage(i int) *message.Message {
-	msg := message.NewMessage(fmt.Sprintf("1ae0fd9c-8d46-4b8a-9e52-%012d", i), make([]byte, benchPayload))
-	msg.Metadata[gateway.KeyEventType] = "MESSAGE_RECEIVED"
-	msg.Metadata[gateway.KeyMessageID] = msg.UUID
-	msg.Metadata[gateway.KeyReceivingEndpointID] = fmt.Sprintf("f7a8c7d0-2b4e-4c57-8a0a-%012d", i%100)
-	msg.Metadata[gateway.KeyTenantID] = "0c2b8f7e-6f7e-44d0-b9a8-6c2a6b1f6a01"
-	msg.Metadata[gateway.KeyContextID] = msg.UUID
-	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
-	msg.Metadata[gateway.KeySentTimestamp] = "2024-05-05T10:11:12Z"
-	msg.Metadata[sinks.KeyDedupID] = msg.UUID
-	return msg
-}
-
-// inWindow runs f b.N times, at most window at once, and returns messages/s.
-func inWindow(b *testing.B, window int, f func(i int) error) float64 {
-	b.Helper()
-	var next atomic.Int64
-	var group sync.WaitGroup
-	start := time.Now()
-	for range window {
-		group.Go(func() {
-			for {
-				i := next.Add(1)
-				if i > int64(b.N) {
-					return
-				}
-				if err := f(int(i)); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	return float64(b.N) / time.Since(start).Seconds()
-}
 
 // benchConfig is what the sink sets, for sarama alone.
 func benchConfig() *sarama.Config {
@@ -94,7 +51,7 @@ func bareAsync(b *testing.B, addr, topic string, window int) float64 {
 	})
 	start := time.Now()
 	for i := range b.N {
-		msg := benchMessage(i)
+		msg := sinkbench.Message(i)
 		record, _ := kafka.Marshaler{}.Marshal(topic, msg)
 		record.Key = sarama.StringEncoder(msg.Metadata[gateway.KeyReceivingEndpointID])
 		room <- struct{}{}
@@ -114,13 +71,13 @@ func benchSink(b *testing.B, addr string) {
 				b.Fatal(err)
 			}
 			defer func() { _ = sink.Close() }()
-			if err := sink.Publish("topic", benchMessage(0)); err != nil { // creates it
+			if err := sink.Publish("topic", sinkbench.Message(0)); err != nil { // creates it
 				b.Fatal(err)
 			}
-			b.SetBytes(benchPayload)
+			b.SetBytes(sinkbench.Payload)
 			b.ReportAllocs()
 			b.ResetTimer()
-			rate := inWindow(b, window, func(i int) error { return sink.Publish("topic", benchMessage(i)) })
+			rate := sinkbench.InWindow(b, window, func(i int) error { return sink.Publish("topic", sinkbench.Message(i)) })
 			b.StopTimer()
 			bare := bareAsync(b, addr, "bench.topic", window)
 			b.ReportMetric(rate, "msgs/s")
@@ -156,7 +113,7 @@ func BenchmarkWatermillPublisher(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = sink.Close() }()
-			if err := sink.Publish("topic", benchMessage(0)); err != nil { // creates it
+			if err := sink.Publish("topic", sinkbench.Message(0)); err != nil { // creates it
 				b.Fatal(err)
 			}
 			config := benchConfig()
@@ -167,10 +124,10 @@ func BenchmarkWatermillPublisher(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = publisher.Close() }()
-			b.SetBytes(benchPayload)
+			b.SetBytes(sinkbench.Payload)
 			b.ReportAllocs()
 			b.ResetTimer()
-			rate := inWindow(b, window, func(i int) error { return publisher.Publish("bench.topic", benchMessage(i)) })
+			rate := sinkbench.InWindow(b, window, func(i int) error { return publisher.Publish("bench.topic", sinkbench.Message(i)) })
 			b.ReportMetric(rate, "msgs/s")
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -125,6 +126,7 @@ type Dedup struct {
 	config DedupConfig
 	logger watermill.LoggerAdapter
 	waits  waits
+	untold atomic.Uint64 // messages that were handled with Keys.Untold
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
 }
@@ -278,6 +280,9 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		done := false
 		defer func() {
 			if done {
+				if keys.Untold {
+					d.untold.Add(1)
+				}
 				d.commit(ctx, scope, handled, reserved.Token, msg)
 			} else {
 				d.release(ctx, claim, reserved.Token, msg)

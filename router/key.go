@@ -104,7 +104,8 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 		keys.Delivery = hash(buf)
 	}
 	contextID := meta[gateway.KeyContextID]
-	if contextID == "" || meta[gateway.KeyEventType] == string(gateway.EventFileReceived) {
+	keys.Untold = meta[gateway.KeyEventType] == string(gateway.EventFileReceived)
+	if contextID == "" || keys.Untold {
 		return keys, content{}
 	}
 	// Without a message ID the content is all there is.
@@ -114,6 +115,7 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 		c.context = Key(xxh3.Hash128(appendPart(appendPart(head[len(head):], endpoint), contextID)).Bytes())
 	}
 	if c.sibling && payloadSize(msg) >= below {
+		keys.Untold = true
 		return keys, c
 	}
 	switch sum := meta[gateway.KeyPayloadSHA256]; {
@@ -122,6 +124,7 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 	case meta[gateway.KeyPayloadMode] == "":
 		c.digest = Key(xxh3.Hash128(msg.Payload).Bytes())
 	default:
+		keys.Untold = true
 		return keys, c
 	}
 	buf := append(head, 'c')
@@ -186,7 +189,7 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	return func(scope string, msg *message.Message) (Keys, error) {
 		keys, c := defaultKeys(scope, msg, s.learn(msg))
 		if c.sibling && !s.alike(c) {
-			keys.Content = Key{}
+			keys.Content, keys.Untold = Key{}, true
 		}
 		if config.FormerFor > 0 && time.Now().Before(formerUntil) {
 			keys.Former = formerKey(scope, msg, keys)

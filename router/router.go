@@ -490,6 +490,7 @@ func (r *Router) Health() []RouteHealth {
 		report := rt.health.report()
 		report.Waiting = rt.retry.Waiting()
 		report.WaitingForCopies = rt.dedup.waits.count()
+		report.Untold = rt.dedup.untold.Load()
 		report.Refused = rt.retry.Refused()
 		if since, ok := rt.retry.OutageSince(); ok && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since = StateOutage, since

@@ -22,6 +22,10 @@ type Keys struct {
 	// finds it committed or busy like the others; nobody reserves or commits it, and it is
 	// not enough alone.
 	Former Key
+	// Untold: there is no Content because the message may be a chunk, or a file, or nobody has read
+	// it. Should its sender repeat it, it is handled again. It is for [RouteHealth.Untold]; stores do
+	// not use it.
+	Untold bool
 }
 
 // All yields Delivery and Content if they are there, in this order, each one once.

@@ -67,11 +67,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	routerConfig.CloseTimeout = budgetOf(cfg).router
 	if cfg.Dedup.Store != config.DedupOff {
 		routerConfig.Dedup.Store, routerConfig.Dedup.Owner = p.memory, p.owner
-		inward, err := router.NewKeyFunc(cfg.KeysConfig())
-		if err != nil {
-			return nil, err
-		}
-		routerConfig.Dedup.KeyFunc = keys(inward, outwardRoutes(cfg))
+		routerConfig.Dedup.KeyFunc = keys(p.inward, outwardRoutes(cfg))
 	}
 	if p.claimCheck != nil {
 		routerConfig.ClaimCheck = p.claimCheck

@@ -98,6 +98,7 @@ type Pipeline struct {
 	endpoints  endpoints
 	memory     *memory
 	owner      router.Owner // of reservations in memory
+	inward     router.KeyFunc
 	readiness  readiness
 	claimCheck *claimcheck.Store // nil: none
 	observer   *metrics.Observer
@@ -174,6 +175,10 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.owner = newOwner(cfg)
+	// It remembers what differs under a context ID, which a reload does not change.
+	if p.inward, err = router.NewKeyFunc(cfg.KeysConfig()); err != nil {
+		return err
+	}
 	p.observer = metrics.NewObserver(p.options.Observer)
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
 		return err

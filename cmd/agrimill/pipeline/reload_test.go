@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
 	"github.com/agrimill/agrimill/gateway"
@@ -304,6 +307,42 @@ func TestReloadWhileStopping(t *testing.T) {
 	b.mustStop()
 	reloads.Wait()
 	w.checkStored()
+}
+
+// What is known of the payloads under a context ID outlives a reload: an equal chunk is kept before
+// and after it, and a sender's repetition is recognized before and after it.
+func TestReloadKeepsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	base := strings.Replace(w.head()+w.natsSink(), "subscriber:\n", "subscriber:\n  file_hold: off\n", 1)
+	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
+	b.waitReady()
+	contextIDs := []string{uuid.NewString(), uuid.NewString()}
+	send := func(contextID, text string) [sha256.Size]byte {
+		payload := []byte(mark + text)
+		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, ContextID: contextID, Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+		w.waitConfirmed()
+		return sha256.Sum256(payload)
+	}
+	chunk := send(contextIDs[0], "chunk")
+	send(contextIDs[0], "another chunk")
+	repeated := send(contextIDs[1], "repeated")
+	b.reload(base + "routes:\n" + route("all", "all", "", "one") + route("more", "all", "", "two"))
+	send(contextIDs[0], "chunk")
+	send(contextIDs[1], "repeated")
+	if got := b.Snapshot().Routes[0].Untold; got != 2 { // the second and the third payload of the first context ID
+		t.Errorf("%d untold, want 2", got)
+	}
+	b.mustStop()
+	stored := map[[sha256.Size]byte]int{}
+	for _, msg := range w.read("agrimill.one") {
+		stored[sha256.Sum256(msg.Data)]++
+	}
+	if stored[chunk] != 2 || stored[repeated] != 1 {
+		t.Errorf("the chunks are stored %d times, want 2, and the repetition %d times, want 1", stored[chunk], stored[repeated])
+	}
 }
 
 // A sink that does not answer holds a reload up for a bounded time. What could not be

@@ -45,7 +45,7 @@ type Config[T any] struct {
 type Queue[T any] struct {
 	config Config[T]
 	wake   chan struct{} // has a token when there may be something to hand out
-	freed  chan struct{} // has a token when an item is settled
+	freed  chan struct{} // has a token when an item was handed out or settled
 
 	mu    sync.Mutex
 	lanes map[string]*lane[T]
@@ -212,6 +212,7 @@ func (q *Queue[T]) next() (*entry[T], time.Duration) {
 		}
 		e.lane.open = true
 		q.open++
+		signal(q.freed)
 		return e, 0
 	}
 	return nil, -1
@@ -373,7 +374,15 @@ func (q *Queue[T]) Held() (items int, bytes int64) {
 	return q.held, q.bytes
 }
 
-// Freed returns a channel that gets a token when items have been settled.
+// Idle reports whether another message could be handed out, and there is none.
+func (q *Queue[T]) Idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := q.due.First()
+	return q.open < q.config.MaxOpen && (first == nil || !first.DueBy(time.Now()))
+}
+
+// Freed returns a channel that gets a token when items have been handed out or settled.
 func (q *Queue[T]) Freed() <-chan struct{} { return q.freed }
 
 // SendAway removes the last items of every key of which nothing was settled for the time

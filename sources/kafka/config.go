@@ -1,10 +1,12 @@
-// Package kafka reads Kafka topics as a Watermill subscriber with at-least-once delivery,
-// on top of the subscriber of watermill-kafka: one message per partition is in flight at a
-// time. It is the source of routes from Kafka to the gateway.
+// Package kafka reads Kafka topics as a Watermill subscriber with at-least-once delivery:
+// every record that is not acknowledged is delivered again. It is the source of routes from
+// Kafka to the gateway. It uses the client and the Unmarshaler of watermill-kafka, and a
+// handler of its own for the consumer group.
 package kafka
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/IBM/sarama"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
@@ -14,6 +16,16 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
+
+// Defaults of [Config].
+const (
+	DefaultMaxInFlight  = 256
+	DefaultMaxNackDelay = 30 * time.Second
+	DefaultCloseTimeout = 5 * time.Second
+)
+
+// ErrClosed: Subscribe was called after Close.
+var ErrClosed = final.New("sources/kafka: subscriber closed")
 
 // ErrConfig is matched by the errors of [Config.Validate] and [New].
 var ErrConfig = final.New("sources/kafka: invalid configuration")
@@ -47,14 +59,58 @@ type Config struct {
 	Group string `yaml:"group"`
 	// Start is where a new group starts. Default [StartOldest].
 	Start Start `yaml:"start" enum:"oldest,newest"`
+	// MaxInFlight is how many messages of a partition may be delivered but not yet
+	// acknowledged. They have different keys: of each key one is, and the next one follows its
+	// ack. Default [DefaultMaxInFlight].
+	MaxInFlight int `yaml:"max_in_flight"`
+	// KeyHeader is the header with a message's key: messages of one key and partition are
+	// handled in their order, those of different keys concurrently. Without it, or where a
+	// record lacks it, the key is that of the record; records without any are one key. A header
+	// that differs in every message, such as _watermill_message_uuid, gives up the order.
+	KeyHeader string `yaml:"key_header"`
+	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
+	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with
+	// it. Default [DefaultMaxNackDelay].
+	MaxNackDelay time.Duration `yaml:"-"`
 	// Unmarshaler creates the Watermill messages. Default [kafka.Marshaler]. A message
-	// without a UUID gets one derived from topic, partition, offset and timestamp.
+	// without a UUID gets one derived from topic, partition, offset and timestamp. If it fails,
+	// the message is tried again later, and others pass it.
 	Unmarshaler wmkafka.Unmarshaler `yaml:"-"`
+	// CloseTimeout is how long Close, the end of a subscription, and a rebalance wait for
+	// messages that are being handled. Default [DefaultCloseTimeout]; less than the group's
+	// rebalance timeout, which is a minute unless Client changes it.
+	CloseTimeout time.Duration `yaml:"-"`
+	// Client changes the configuration of the client, last. Optional. Partitions have to be
+	// assigned by an eager strategy, as by default.
+	Client func(*sarama.Config) `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	c.Connection = c.Connection.WithDefaults()
+	if c.MaxInFlight == 0 {
+		c.MaxInFlight = DefaultMaxInFlight
+	}
+	if c.MaxNackDelay == 0 {
+		c.MaxNackDelay = DefaultMaxNackDelay
+	}
+	if c.Unmarshaler == nil {
+		c.Unmarshaler = kafka.Marshaler{}
+	}
+	if c.CloseTimeout == 0 {
+		c.CloseTimeout = DefaultCloseTimeout
+	}
 }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
+	c.setDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
 	e.Check(len(c.Topics) > 0, "Topics", "is required")
@@ -63,6 +119,13 @@ func (c Config) Validate() error {
 	}
 	e.Check(c.Group != "", "Group", "is required")
 	e.Check(c.Start == StartOldest || c.Start == StartNewest, "Start", "must be one of the named constants")
+	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
+	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
+	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
+	client := c.client()
+	e.Check(c.CloseTimeout < client.Consumer.Group.Rebalance.Timeout, "CloseTimeout", "must be less than the rebalance timeout of the group, %v", client.Consumer.Group.Rebalance.Timeout)
+	err := client.Validate()
+	e.Check(err == nil, "Client", "%v", err)
 	return e.Err(ErrConfig)
 }
 
@@ -72,6 +135,9 @@ func (c Config) client() *sarama.Config {
 	client.Consumer.Offsets.Initial = sarama.OffsetOldest
 	if c.Start == StartNewest {
 		client.Consumer.Offsets.Initial = sarama.OffsetNewest
+	}
+	if c.Client != nil {
+		c.Client(client)
 	}
 	return client
 }

@@ -3,8 +3,9 @@ package kafka
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
-	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
@@ -12,73 +13,157 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
-	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// Subscriber delivers the records of one or more topics as a member of a consumer group. It
-// is safe for concurrent use.
+// joinPolicy is how often to join the group when that fails.
+var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.Second}
+
+// Subscriber delivers the records of one or more topics as a member of a consumer group, at
+// least once. It is safe for concurrent use.
+//
+// Records of one key and partition are delivered in their order, one at a time: the next one
+// after the ack of the one before. The key is that of the record, or a header
+// (Config.KeyHeader). A nacked message comes again, after a while that grows
+// (Config.MaxNackDelay), before those behind it. Messages of different keys are delivered side
+// by side, up to Config.MaxInFlight in each partition.
+//
+// The offset that is committed, every second, is that of the lowest record that is not acked.
+// One that is never acked may hold back 100,000 offsets, or as many as fit into 32 MiB while
+// they wait behind it; then its partition is paused until it is acked, and the log says so.
+//
+// When the group is rebalanced, no more messages of a partition are delivered, and those that
+// are open can still be acked for Config.CloseTimeout while the partition is ours. Then, or
+// at once if the partition is lost, because the coordinator says so or has not answered for
+// two thirds of the session timeout, their contexts end and their acks are void.
 type Subscriber struct {
-	inner  *wmkafka.Subscriber
-	topics []string
+	config Config
+	logger watermill.LoggerAdapter
+
+	// stopped ends when Close begins.
+	stopped context.Context
+	stop    context.CancelFunc
+	life    *lifecycle.Life // counts the subscriptions
+
+	maxSpan int64 // how many offsets one record may hold back
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
 // Subscribe does. A nil logger is silent.
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	config.setDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if config.Unmarshaler == nil {
-		config.Unmarshaler = kafka.Marshaler{}
+	if logger == nil {
+		logger = watermill.NopLogger{}
 	}
-	inner, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-		Brokers: config.Brokers, ConsumerGroup: config.Group,
-		Unmarshaler: records{config.Unmarshaler}, OverwriteSaramaConfig: config.client(),
-	}, logger)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return &Subscriber{inner: inner, topics: config.Topics}, nil
+	s := &Subscriber{config: config, logger: logger.With(watermill.LogFields{"group": config.Group}), life: lifecycle.New(), maxSpan: defaultMaxSpan}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// subscription is one call of Subscribe, a member of the group.
+type subscription struct {
+	*Subscriber
+	client sarama.Client
+	group  sarama.ConsumerGroup
+	out    chan *message.Message
+	values context.Context // of the messages; does not end
+	intake context.Context // ends when no more messages are to be taken
 }
 
 // Subscribe delivers the records of all configured topics; it ignores the topic argument.
-// It returns an error while the brokers are unreachable, and can then be called again. The
-// channel is closed after ctx ends or Close is called.
+// While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
+// be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
+// times.
+//
+// When ctx ends, no more messages are taken; those that were taken can still be acked for
+// Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
+// of a message carries the values of ctx and ends with the message, that timeout, or when its
+// partition is given up.
 func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	out := make(chan *message.Message)
-	var open sync.WaitGroup
-	for _, topic := range s.topics {
-		messages, err := s.inner.Subscribe(ctx, topic)
-		if err != nil {
-			cancel() // ends the earlier ones
-			open.Wait()
-			return nil, err
-		}
-		// Ends with the subscription, which ends with ctx.
-		open.Go(func() {
-			for msg := range messages {
-				select {
-				case out <- msg:
-				case <-ctx.Done():
-					msg.Nack()
-				}
-			}
-		})
+	if !s.life.Enter() {
+		return nil, ErrClosed
 	}
-	// Ends with the last subscription.
+	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
+	if err != nil {
+		s.life.Leave()
+		return nil, s.unavailable(err)
+	}
+	group, err := sarama.NewConsumerGroupFromClient(s.config.Group, client)
+	if err != nil {
+		s.life.Leave()
+		return nil, s.unavailable(errors.Join(err, client.Close()))
+	}
+	sub := &subscription{Subscriber: s, client: client, group: group, out: make(chan *message.Message), values: context.WithoutCancel(ctx)}
+	// Ends when ctx does, or on Close, within CloseTimeout and the time that leaving takes.
 	go func() {
-		open.Wait()
-		cancel()
-		close(out)
+		defer s.life.Leave()
+		intake, stopIntake := context.WithCancel(ctx)
+		defer stopIntake()
+		defer context.AfterFunc(s.stopped, stopIntake)()
+		sub.intake = intake
+		sub.run()
 	}()
-	return out, nil
+	return sub.out, nil
 }
 
-// Close ends all subscriptions and leaves the consumer group. It is idempotent.
-func (s *Subscriber) Close() error { return s.inner.Close() }
+func (s *Subscriber) unavailable(err error) error {
+	return sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
+}
+
+// run is a member of the group until intake ends.
+func (s *subscription) run() {
+	defer close(s.out)
+	told := make(chan struct{})
+	go func() { // ends when the group is closed
+		defer close(told)
+		for err := range s.group.Errors() {
+			s.logger.Info("Kafka consumer group reports an error", watermill.LogFields{"error": err.Error()})
+		}
+	}()
+	for n := 0; s.intake.Err() == nil; {
+		h := &handler{subscription: s, lost: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{})}
+		err := s.group.Consume(s.intake, s.config.Topics, h)
+		if s.intake.Err() != nil {
+			break
+		}
+		if h.joined {
+			n = 0
+		}
+		if err == nil {
+			continue
+		}
+		if n == 0 {
+			s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
+		}
+		_ = joinPolicy.Wait(s.intake, n)
+		n++
+	}
+	if err := errors.Join(s.group.Close(), s.client.Close()); err != nil {
+		s.logger.Info("Kafka consumer group was not left; it will miss this member", fieldReason(err.Error()))
+	}
+	<-told
+}
+
+func fieldReason(reason string) watermill.LogFields { return watermill.LogFields{"reason": reason} }
+
+// Close ends all subscriptions: it takes no more messages, waits for those that are open for
+// at most Config.CloseTimeout, commits the offsets and leaves the consumer group. What was not
+// acknowledged is delivered again. It is idempotent, all calls wait for the first one, and it
+// returns nil.
+func (s *Subscriber) Close() error {
+	s.life.Close(func() {
+		s.stop()
+		<-s.life.Idle()
+	})
+	return nil
+}
 
 // records converts records to messages. A message without a UUID gets one that is the same
 // for every delivery: it becomes the context ID, by which receivers recognize copies.

@@ -226,7 +226,8 @@ func (s NATSSource) SourceConfig() (sourcenats.Config, error) {
 	return config, err
 }
 
-// SourceConfig returns the configuration of the source. It reads the files of TLS.
+// SourceConfig returns the configuration of the source. CloseTimeout is left to the caller. It
+// reads the files of TLS.
 func (s KafkaSource) SourceConfig() (sourcekafka.Config, error) {
 	config := s.Config
 	var err error

@@ -145,7 +145,7 @@ func TestEveryMistake(t *testing.T) {
 func TestOneMistake(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"unknown key":    {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
-		"misplaced":      {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight or routes[].from.nats.max_in_flight"},
+		"misplaced":      {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
 		"dashes":         {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
 		"unset variable": {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set; set it, or write ${NOPE:-default}"},
 		"half variable":  {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},

@@ -126,7 +126,7 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 		route.From, route.Topic = source, from.NATS.Subject
 		g.backlogs[cfg.Name] = &backlog{ask: source.Backlog}
 	case from.Kafka != nil:
-		route.From, err = newKafkaSource(*from.Kafka, logger)
+		route.From, err = newKafkaSource(*from.Kafka, budgetOf(g.config), logger)
 		route.Topic = strings.Join(from.Kafka.Topics, ",")
 	case from.Gateway != "":
 		route.From = g.gateway

@@ -24,11 +24,12 @@ func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger 
 
 // newKafkaSource creates the subscriber of a route from Kafka. It connects when the router
 // subscribes, which the router retries until it succeeds.
-func newKafkaSource(cfg config.KafkaSource, logger watermill.LoggerAdapter) (*kafka.Subscriber, error) {
+func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (*kafka.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
 		return nil, err
 	}
+	settings.CloseTimeout = min(timeouts.router/20, kafka.DefaultCloseTimeout)
 	return kafka.New(settings, logger)
 }
 

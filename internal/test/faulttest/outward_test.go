@@ -15,7 +15,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
-	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
@@ -27,12 +26,13 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
 )
 
 const (
 	outTopic = "out"
-	// outInFlight is how many messages JetStream has open; Kafka has one.
+	// outInFlight is how many messages JetStream has open; Kafka has one: they have no keys.
 	outInFlight = 50
 )
 
@@ -103,17 +103,17 @@ func openSource(p *parts, logger watermill.LoggerAdapter) (message.Subscriber, e
 			KeyHeader: gateway.KeyContextID,
 		}, logger)
 	}
-	config := wmkafka.DefaultSaramaSubscriberConfig()
-	config.Version = sarama.V2_8_0_0
-	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	config.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond
-	// A member that was killed is missed soon.
-	config.Consumer.Group.Session.Timeout, config.Consumer.Group.Heartbeat.Interval = 2*time.Second, 200*time.Millisecond
-	config.Consumer.Group.Rebalance.Timeout = 3 * time.Second
-	config.Net.ReadTimeout, config.Net.DialTimeout = 3*time.Second, 3*time.Second
-	return wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-		Brokers: []string{p.broker.Address}, ConsumerGroup: "out", Unmarshaler: kafka.Marshaler{}, OverwriteSaramaConfig: config,
-		NackResendSleep: 20 * time.Millisecond, ReconnectRetrySleep: 100 * time.Millisecond,
+	return sourcekafka.New(sourcekafka.Config{
+		Connection: kafka.Connection{Brokers: []string{p.broker.Address}, ConnectTimeout: 3 * time.Second},
+		Topics:     []string{"agrimill." + outTopic}, Group: "out", MaxInFlight: outInFlight, CloseTimeout: 2 * time.Second,
+		MaxNackDelay: 20 * time.Millisecond,
+		Client: func(client *sarama.Config) {
+			client.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond
+			// A member that was killed is missed soon.
+			client.Consumer.Group.Session.Timeout, client.Consumer.Group.Heartbeat.Interval = 2*time.Second, 200*time.Millisecond
+			client.Consumer.Group.Rebalance.Timeout = 3 * time.Second
+			client.Net.ReadTimeout = 3 * time.Second
+		},
 	}, logger)
 }
 

@@ -1,0 +1,137 @@
+package kafka
+
+import (
+	"errors"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// handler handles one session of the consumer group.
+type handler struct {
+	*subscription
+	joined bool
+	lost   chan struct{} // closed when the partitions may be somebody else's
+	end    chan struct{} // closed at the end of the session
+	ended  chan struct{}
+}
+
+// Setup implements [sarama.ConsumerGroupHandler].
+func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
+	h.joined = true
+	go func() { // ends with the session
+		defer close(h.ended)
+		h.watch(session)
+	}()
+	return nil
+}
+
+// Cleanup implements [sarama.ConsumerGroupHandler].
+func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
+	close(h.end)
+	<-h.ended
+	return nil
+}
+
+// watch asks the coordinator whether we are a member still. The client does so too, and ends
+// the session when it learns that we are not, but not while it waits for an answer that does
+// not come: by then the partitions are somebody else's.
+func (h *handler) watch(session sarama.ConsumerGroupSession) {
+	group := h.client.Config().Consumer.Group
+	// A question is no older than a second of these when the last third begins.
+	limit := group.Session.Timeout * 2 / 3
+	ticker := time.NewTicker(min(group.Heartbeat.Interval/2, limit/4) + 1)
+	defer ticker.Stop()
+	questions, answers := make(chan struct{}, 1), make(chan error, 1)
+	defer close(questions)
+	go h.ask(session, questions, answers) // ends with questions, within the session's timeout
+	asking := false
+	asked, alive := time.Now(), time.Now()
+	for {
+		select {
+		case <-h.end:
+			return
+		case err := <-answers:
+			asking = false
+			switch {
+			case err == nil, errors.Is(err, sarama.ErrRebalanceInProgress):
+				alive = asked
+			case errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrFencedInstancedId):
+				h.lose("the group has gone on without this member")
+				return
+			}
+		case <-ticker.C:
+			if time.Since(alive) > limit {
+				h.lose("the coordinator does not answer")
+				return
+			}
+			if !asking {
+				asking, asked = true, time.Now()
+				questions <- struct{}{}
+			}
+		}
+	}
+}
+
+// ask sends a heartbeat for each question, over a connection of its own: over that of the
+// client it would wait until there are records to fetch.
+func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan struct{}, answers chan<- error) {
+	var coordinator *sarama.Broker
+	disconnect := func() {
+		if coordinator != nil {
+			_ = coordinator.Close()
+			coordinator = nil
+		}
+	}
+	defer disconnect()
+	for range questions {
+		var err error
+		if coordinator == nil {
+			coordinator, err = h.connect()
+		}
+		if err == nil {
+			err = h.heartbeat(coordinator, session)
+		}
+		var answer sarama.KError
+		if err != nil && !errors.As(err, &answer) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) {
+			disconnect()
+			_ = h.client.RefreshCoordinator(h.config.Group)
+		}
+		answers <- err
+	}
+}
+
+func (h *handler) connect() (*sarama.Broker, error) {
+	known, err := h.client.Coordinator(h.config.Group)
+	if err != nil {
+		return nil, err
+	}
+	config := *h.client.Config()
+	config.Net.DialTimeout, config.Net.ReadTimeout = config.Consumer.Group.Session.Timeout, config.Consumer.Group.Session.Timeout
+	coordinator := sarama.NewBroker(known.Addr())
+	if err := coordinator.Open(&config); err != nil {
+		return nil, err
+	}
+	if _, err := coordinator.Connected(); err != nil {
+		return nil, err
+	}
+	return coordinator, nil
+}
+
+func (h *handler) heartbeat(coordinator *sarama.Broker, session sarama.ConsumerGroupSession) error {
+	answer, err := coordinator.Heartbeat(&sarama.HeartbeatRequest{
+		GroupId: h.config.Group, GenerationId: session.GenerationID(), MemberId: session.MemberID(),
+	})
+	switch {
+	case err != nil:
+		return err
+	case answer.Err != sarama.ErrNoError:
+		return answer.Err
+	}
+	return nil
+}
+
+func (h *handler) lose(reason string) {
+	h.logger.Info("Kafka partitions are lost; what is open of them is given up", fieldReason(reason))
+	close(h.lost)
+}

@@ -1,0 +1,221 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/keyqueue"
+	"github.com/agrimill/agrimill/internal/warnlog"
+)
+
+const (
+	// firstNackDelay is how long a message waits that was nacked once.
+	firstNackDelay = 100 * time.Millisecond
+	// aheadFactor is how many times MaxInFlight records of a partition are read ahead while
+	// as many can be handled.
+	aheadFactor = 4
+	// maxAhead is how many bytes of keys and payloads of a partition are held.
+	maxAhead = 32 << 20
+	// defaultMaxSpan is how many offsets one record may hold back.
+	defaultMaxSpan = 100_000
+)
+
+// partition is a claim of a session: one partition while it is ours.
+type partition struct {
+	*subscription
+	session sarama.ConsumerGroupSession
+	topic   string
+	number  int32
+	queue   *keyqueue.Queue[*sarama.ConsumerMessage]
+
+	mu      sync.Mutex
+	gone    bool // it is somebody else's: nothing of it counts any more
+	offsets offsets
+}
+
+// ConsumeClaim implements [sarama.ConsumerGroupHandler]. It delivers the records of a
+// partition until the session ends, waits for those that are open as long as the partition
+// is ours, and then gives it up.
+func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition()}
+	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
+		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
+	})
+	intake, stop := context.WithCancel(session.Context())
+	defer stop()
+	work, cancel := context.WithCancel(p.values)
+	giveUp := func() {
+		p.mu.Lock()
+		p.gone = true
+		p.mu.Unlock()
+		cancel()
+	}
+	defer giveUp()
+	delivered := make(chan struct{})
+	go func() { // ends with intake and work
+		defer close(delivered)
+		p.queue.Deliver(intake, work)
+	}()
+
+	p.read(intake, h.lost, claim.Messages())
+	stop()
+	timer := time.AfterFunc(p.config.CloseTimeout, giveUp)
+	defer timer.Stop()
+	if !stillMember(session.Context()) {
+		giveUp()
+	}
+	select {
+	case <-delivered:
+	case <-h.lost:
+		giveUp()
+		<-delivered
+	}
+	return nil
+}
+
+// stillMember reports whether the partitions of a session that has ended are ours until we
+// leave them.
+func stillMember(session context.Context) bool {
+	if session.Err() == nil {
+		return true
+	}
+	cause := context.Cause(session)
+	for _, harmless := range []error{
+		context.Canceled, sarama.ErrRebalanceInProgress, sarama.ErrSessionPartitionCountChanged, sarama.ErrSessionConsumeClaimExited,
+	} {
+		if errors.Is(cause, harmless) {
+			return true
+		}
+	}
+	return false
+}
+
+// read takes records until intake ends or the partition is lost.
+func (p *partition) read(intake context.Context, lost <-chan struct{}, records <-chan *sarama.ConsumerMessage) {
+	for p.waitForRoom(intake, lost) {
+		select {
+		case record, ok := <-records:
+			if !ok {
+				return
+			}
+			p.mu.Lock()
+			p.offsets.add(record.Offset)
+			p.mu.Unlock()
+			p.queue.Add(p.key(record), uint64(record.Offset), len(record.Key)+len(record.Value), false, record)
+		case <-intake.Done():
+			return
+		case <-lost:
+			return
+		}
+	}
+}
+
+// waitForRoom waits until another record can be held; false when intake has ended or the
+// partition is lost.
+func (p *partition) waitForRoom(intake context.Context, lost <-chan struct{}) bool {
+	paused := false
+	for {
+		held, bytes := p.queue.Held()
+		p.mu.Lock()
+		first, span := p.offsets.span()
+		p.mu.Unlock()
+		fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": first}
+		switch {
+		case span >= p.maxSpan && !paused:
+			paused = true
+			warnlog.Warn(p.logger, "Kafka partition paused: too many offsets wait for a record that is not acknowledged", fields)
+		case span >= p.maxSpan:
+		case held < p.config.MaxInFlight*aheadFactor || p.queue.Idle() && bytes < maxAhead:
+			if paused {
+				p.logger.Info("Kafka partition goes on", fields)
+			}
+			return true
+		}
+		select {
+		case <-p.queue.Freed():
+		case <-intake.Done():
+			return false
+		case <-lost:
+			return false
+		}
+	}
+}
+
+func (p *partition) key(record *sarama.ConsumerMessage) string {
+	if p.config.KeyHeader != "" {
+		for _, header := range record.Headers {
+			if string(header.Key) == p.config.KeyHeader && len(header.Value) > 0 {
+				return string(header.Value)
+			}
+		}
+	}
+	return string(record.Key)
+}
+
+func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, error) {
+	msg, err := records{p.config.Unmarshaler}.Unmarshal(record)
+	if err != nil {
+		p.logger.Error("Record cannot be read; it will be tried again", err,
+			watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": record.Offset})
+	}
+	return msg, err
+}
+
+// done notes that a record is handled, as long as the partition is ours.
+func (p *partition) done(record *sarama.ConsumerMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return
+	}
+	if next, ok := p.offsets.done(record.Offset); ok {
+		p.session.MarkOffset(p.topic, p.number, next, "")
+	}
+}
+
+// offsets knows which records are done.
+type offsets struct {
+	open []tracked // from the lowest that is not done, ascending
+}
+
+type tracked struct {
+	offset int64
+	done   bool
+}
+
+// add notes a record, whose offset is higher than those before; there may be gaps.
+func (o *offsets) add(offset int64) { o.open = append(o.open, tracked{offset: offset}) }
+
+// done notes that a record is done, and returns the offset below which all are, if it has
+// changed.
+func (o *offsets) done(offset int64) (next int64, changed bool) {
+	i, found := slices.BinarySearchFunc(o.open, offset, func(t tracked, offset int64) int { return int(t.offset - offset) })
+	if !found {
+		return 0, false
+	}
+	o.open[i].done = true
+	for len(o.open) > 0 && o.open[0].done {
+		next, changed = o.open[0].offset+1, true
+		o.open = o.open[1:]
+	}
+	return next, changed
+}
+
+// span returns the lowest offset that is not done, and how many offsets it is from there to
+// the latest.
+func (o *offsets) span() (first, n int64) {
+	if len(o.open) == 0 {
+		return 0, 0
+	}
+	first = o.open[0].offset
+	return first, o.open[len(o.open)-1].offset - first + 1
+}

@@ -1,0 +1,507 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sources/kafka"
+)
+
+func TestMain(m *testing.M) {
+	// sarama's consumers make meters, which have one goroutine in the process that never ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+// quick makes a member that is missed soon and commits often.
+func quick(c *sarama.Config) {
+	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second, 200*time.Millisecond
+	c.Consumer.Group.Rebalance.Timeout = 10 * time.Second
+	c.Consumer.Offsets.AutoCommit.Interval = 50 * time.Millisecond
+	c.Metadata.Retry.Backoff = 50 * time.Millisecond
+	c.Consumer.Retry.Backoff = 50 * time.Millisecond
+}
+
+// topic is a topic at a broker, with a group that reads it.
+type topic struct {
+	*testing.T
+	addr, name string
+	client     *kgo.Client
+}
+
+func newTopic(t *testing.T, addr string, partitions int32) *topic {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	name := fmt.Sprintf("t%d", time.Now().UnixNano())
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), partitions, 1, nil, name); err != nil {
+		t.Fatal(err)
+	}
+	return &topic{t, addr, name, client}
+}
+
+// put stores n records "key number" in turn for each of the keys, each number of a key once.
+func (f *topic) put(keys, n int) {
+	f.Helper()
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		key := fmt.Sprintf("k%d", i%keys)
+		records[i] = &kgo.Record{Topic: f.name, Key: []byte(key), Value: fmt.Appendf(nil, "%s %d", key, i/keys)}
+	}
+	if err := f.client.ProduceSync(f.Context(), records...).FirstErr(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *topic) subscriber(logger watermill.LoggerAdapter, change ...func(*kafka.Config)) *kafka.Subscriber {
+	f.Helper()
+	config := kafka.Config{
+		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: f.name,
+		Client: quick, CloseTimeout: time.Second, MaxNackDelay: time.Millisecond,
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	s, err := kafka.New(config, logger)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func (f *topic) subscribe(s *kafka.Subscriber) <-chan *message.Message {
+	f.Helper()
+	messages, err := s.Subscribe(context.Background(), "")
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages
+}
+
+func (f *topic) next(messages <-chan *message.Message) *message.Message {
+	f.Helper()
+	select {
+	case msg, ok := <-messages:
+		if !ok {
+			f.Fatal("the subscription has ended")
+		}
+		return msg
+	case <-time.After(testkit.Patience):
+		f.Fatal("no message came")
+	}
+	return nil
+}
+
+// committed is the offset of the group in partition 0: 0 without one, -1 without an answer.
+func (f *topic) committed() int64 {
+	f.Helper()
+	offsets, err := kadm.NewClient(f.client).FetchOffsets(context.Background(), f.name)
+	if err != nil {
+		return -1
+	}
+	if o, ok := offsets.Lookup(f.name, 0); ok {
+		return max(0, o.At)
+	}
+	return 0
+}
+
+func (f *topic) eventuallyCommitted(want int64) {
+	f.Helper()
+	testkit.Eventually(f, fmt.Sprintf("offset %d is committed", want), func() bool { return f.committed() == want })
+}
+
+// shared are the tests that run against a broker in the process and against a real one.
+var shared = map[string]func(t *testing.T, addr string){
+	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose,
+}
+
+func TestShared(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	t.Run("tests", func(t *testing.T) {
+		for name, test := range shared {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, cluster.Addr())
+			})
+		}
+	})
+}
+
+// Whatever is nacked, the messages of each key are handled in their order, those of several
+// keys at the same time.
+func testOrder(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	const keys, n = 20, 2000
+	f.put(keys, n)
+	messages := f.subscribe(f.subscriber(nil))
+	var mu sync.Mutex
+	next, open, most := map[string]int{}, 0, 0
+	done := make(chan struct{})
+	var handlers sync.WaitGroup
+	handle := func(msg *message.Message, nack bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		open--
+		var key string
+		var number int
+		if _, err := fmt.Sscan(string(msg.Payload), &key, &number); err != nil || number != next[key] {
+			t.Errorf("%q comes, want number %d of its key", msg.Payload, next[key])
+		}
+		if nack {
+			msg.Nack()
+			return
+		}
+		next[key]++
+		total := 0
+		for _, n := range next {
+			total += n
+		}
+		msg.Ack()
+		if total == n {
+			close(done)
+		}
+	}
+	for i := 0; ; i++ {
+		select {
+		case msg := <-messages:
+			mu.Lock()
+			open++
+			most = max(most, open)
+			mu.Unlock()
+			handlers.Go(func() { handle(msg, i%17 == 5) })
+			continue
+		case <-done:
+		case <-time.After(testkit.Patience):
+			t.Fatalf("nothing came after %d", i)
+		}
+		break
+	}
+	handlers.Wait()
+	if most < 2 {
+		t.Error("one message was open at a time")
+	}
+	f.eventuallyCommitted(n)
+}
+
+// The committed offset is that of the lowest record that is not acked, and the next member
+// begins there.
+func testOffsets(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	f.put(10, 100)
+	s := f.subscriber(nil)
+	messages := f.subscribe(s)
+	open := map[string]*message.Message{}
+	for range 10 {
+		msg := f.next(messages)
+		open[string(msg.Payload)] = msg
+	}
+	open["k0 0"].Ack()
+	open["k1 0"].Ack()
+	for _, key := range []string{"k3", "k4"} {
+		open[key+" 0"].Ack()
+	}
+	f.eventuallyCommitted(2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.committed(); got != 2 {
+		t.Errorf("offset %d is committed, want 2", got)
+	}
+	seen := map[string]bool{}
+	messages = f.subscribe(f.subscriber(nil))
+	for len(seen) < 98 {
+		msg := f.next(messages)
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	if seen["k0 0"] || seen["k1 0"] {
+		t.Error("what was committed came again")
+	}
+	f.eventuallyCommitted(100)
+}
+
+// A record that is never acked holds back so many offsets and no more, which the log says, and
+// the partition goes on when it is acked.
+func testSpan(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	const span, n = 500, 1500
+	f.put(50, n)
+	log := &logBuffer{}
+	s := f.subscriber(watermill.NewSlogLogger(slog.New(slog.NewTextHandler(log, nil))), func(c *kafka.Config) { c.MaxInFlight = 10 })
+	s.SetMaxSpan(span)
+	messages := f.subscribe(s)
+	stuck := f.next(messages) // k0 0
+	passed := 0
+	for passed < span*49/50 {
+		f.next(messages).Ack()
+		passed++
+	}
+	testkit.Eventually(t, "the log tells that the partition is paused", func() bool { return strings.Contains(log.String(), "Kafka partition paused") })
+	select {
+	case msg := <-messages:
+		t.Errorf("%s came from a paused partition", msg.Payload)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if got := f.committed(); got != 0 {
+		t.Errorf("offset %d is committed", got)
+	}
+	stuck.Ack()
+	for range n - passed - 1 {
+		f.next(messages).Ack()
+	}
+	f.eventuallyCommitted(n)
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// Another member joins while messages are open: one that is acked within CloseTimeout counts,
+// and the context of the other one ends, its ack is void, and it comes again.
+func testRebalance(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	f.put(2, 2)
+	first := f.subscribe(f.subscriber(nil, func(c *kafka.Config) { c.CloseTimeout = 3 * time.Second }))
+	acked, late := f.next(first), f.next(first)
+	second := f.subscriber(nil)
+	messages := f.subscribe(second)
+	acked.Ack()
+	select {
+	case <-late.Context().Done():
+	case <-time.After(testkit.Patience):
+		t.Fatal("the context did not end")
+	}
+	late.Ack()
+	// One of both has the partition now.
+	var again *message.Message
+	select {
+	case again = <-first:
+	case again = <-messages:
+	case <-time.After(testkit.Patience):
+		t.Fatal("the message did not come again")
+	}
+	if string(again.Payload) != string(late.Payload) {
+		t.Errorf("%s came, want %s", again.Payload, late.Payload)
+	}
+	if got := f.committed(); got != 1 {
+		t.Errorf("offset %d is committed, want 1", got)
+	}
+	again.Ack()
+	f.eventuallyCommitted(2)
+}
+
+// What is open when the subscription ends can still be acked.
+func testClose(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	f.put(1, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	s := f.subscriber(nil, func(c *kafka.Config) { c.CloseTimeout = 5 * time.Second })
+	messages, err := s.Subscribe(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := f.next(messages)
+	cancel()
+	select {
+	case <-msg.Context().Done():
+		t.Error("the message's context has ended")
+	case <-messages:
+		t.Error("the channel is closed while a message is open")
+	case <-time.After(300 * time.Millisecond):
+	}
+	msg.Ack()
+	if _, open := <-messages; open {
+		t.Error("the channel is open after the end of the context")
+	}
+	if got := f.committed(); got != 1 {
+		t.Errorf("offset %d is committed, want 1", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, kafka.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// A broker that does not answer may have given the partitions to somebody else: what is open
+// is given up before the session's time is over, and comes again.
+func TestFrozenBroker(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 1)
+	f.put(1, 1)
+	messages := f.subscribe(f.subscriber(nil))
+	msg := f.next(messages)
+	cluster.Proxy.Hang()
+	select {
+	case <-msg.Context().Done():
+	case <-time.After(testkit.Patience):
+		t.Fatal("the context did not end")
+	}
+	msg.Ack()
+	cluster.Proxy.Resume()
+	again := f.next(messages)
+	again.Ack()
+	f.eventuallyCommitted(1)
+}
+
+func TestBrokerOutage(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 1)
+	f.put(5, 100)
+	messages := f.subscribe(f.subscriber(nil))
+	seen := map[string]bool{}
+	take := func(n int) {
+		for len(seen) < n {
+			msg := f.next(messages)
+			seen[string(msg.Payload)] = true
+			msg.Ack()
+		}
+	}
+	take(50)
+	cluster.Proxy.Cut()
+	take(75)
+	cluster.Stop()
+	cluster.Restart()
+	take(100)
+	f.eventuallyCommitted(100)
+
+	cluster.Stop()
+	if _, err := f.subscriber(nil, func(c *kafka.Config) { c.ConnectTimeout = time.Second }).Subscribe(t.Context(), ""); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without a broker: %v", err)
+	}
+	cluster.Restart()
+}
+
+func TestConfig(t *testing.T) {
+	valid := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"a:9092"}}, Topics: []string{"a"}, Group: "a"}
+	for name, change := range map[string]func(*kafka.Config){
+		"brokers": func(c *kafka.Config) { c.Brokers = nil }, "topics": func(c *kafka.Config) { c.Topics = nil },
+		"topic": func(c *kafka.Config) { c.Topics = []string{"a b"} }, "group": func(c *kafka.Config) { c.Group = "" },
+		"in flight": func(c *kafka.Config) { c.MaxInFlight = -1 }, "nack delay": func(c *kafka.Config) { c.MaxNackDelay = -1 },
+		"close timeout": func(c *kafka.Config) { c.CloseTimeout = time.Minute },
+		"client":        func(c *kafka.Config) { c.Client = func(c *sarama.Config) { c.Consumer.Fetch.Min = -1 } },
+	} {
+		config := valid
+		change(&config)
+		if _, err := kafka.New(config, nil); !errors.Is(err, kafka.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := kafka.New(valid, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// manyTopics is a Subscriber for each topic.
+type manyTopics struct {
+	config kafka.Config
+
+	mu     sync.Mutex
+	topics map[string]*kafka.Subscriber
+	closed bool
+}
+
+func (m *manyTopics) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, kafka.ErrClosed
+	}
+	s := m.topics[topic]
+	if s == nil {
+		config := m.config
+		config.Group += topic
+		config.Topics = []string{sinkkafka.DefaultTopicPrefix + "." + topic}
+		var err error
+		if s, err = kafka.New(config, nil); err != nil {
+			return nil, err
+		}
+		m.topics[topic] = s
+	}
+	return s.Subscribe(ctx, "")
+}
+
+func (m *manyTopics) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	var errs []error
+	for _, s := range m.topics {
+		errs = append(errs, s.Close())
+	}
+	m.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// TestUniversalSuite runs Watermill's own suite for every Pub/Sub, with our sink and this
+// source.
+func TestUniversalSuite(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	t.Run("suite", func(t *testing.T) { testUniversal(t, cluster.Addr()) })
+}
+
+func testUniversal(t *testing.T, addr string) {
+	features := tests.Features{
+		ConsumerGroups:                      true,
+		ExactlyOnceDelivery:                 false,
+		GuaranteedOrder:                     true,
+		GuaranteedOrderWithSingleSubscriber: true, // a rebalance delivers again what is open
+		Persistent:                          true,
+		RequireSingleInstance:               false,
+		NewSubscriberReceivesOldMessages:    false, // what the group has acked does not come again
+		ContextPreserved:                    false,
+	}
+	run := fmt.Sprintf("u%d", time.Now().UnixNano())
+	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+		sink, err := sinkkafka.New(sinkkafka.Config{Brokers: []string{addr}, Partitions: 1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &manyTopics{topics: map[string]*kafka.Subscriber{}, config: kafka.Config{
+			Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: run + group, Client: quick,
+			MaxNackDelay: 10 * time.Millisecond,
+			CloseTimeout: 200 * time.Millisecond, // the suite closes with messages open that it never acks
+		}}
+		t.Cleanup(func() { _ = errors.Join(sink.Close(), source.Close()) })
+		return sink, source
+	}
+	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) { return group(t, "suite") }, group)
+}

@@ -567,7 +567,7 @@ func TestPending(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
 		Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000,
-		PublishTimeout: 2 * time.Second, CloseTimeout: time.Second,
+		PublishTimeout: 5 * time.Second, CloseTimeout: time.Second,
 	})
 	var messages []*message.Message
 	for range 100 {

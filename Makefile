@@ -43,16 +43,16 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # vet looks at what the race detector is built with, so that a fresh clone compiles every
 # dependency once; go test need not vet again.
 #
-# Tests wait more than they compute, so four packages run at a time, with eight tests each, on
+# Tests wait more than they compute, so four packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
 # them in this order: in alphabetical order, the last of them would run alone. secretcheck
 # prints what go test would, and fails when a line tells a secret.
-LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sinks/nats ./gateway ./internal/test/endtoend
+LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sources/nats ./sinks/nats ./gateway ./internal/test/endtoend
 
 .PHONY: test
 test: ## Vet, then run every test with the race detector; no output may tell a secret
 	$(GO) vet -race ./...
-	$(GO) test -race -vet=off -p 4 -parallel 8 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
+	$(GO) test -race -vet=off -p 4 -parallel 4 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
 
 # A program promises its last line in its first comment.
 .PHONY: examples

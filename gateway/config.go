@@ -79,7 +79,7 @@ const (
 	DefaultMinTransferRate      = 128 << 10
 	DefaultPayloadIdleTimeout   = 30 * time.Second
 	DefaultMaxPayloadRedirects  = 5
-	DefaultMaxIdleConnsPerHost  = 64
+	DefaultMaxIdleConnsPerHost  = 256
 	DefaultStreamConnectTimeout = 30 * time.Second
 	DefaultPingInterval         = 10 * time.Second
 )

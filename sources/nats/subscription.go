@@ -33,7 +33,7 @@ const (
 	// is how many of them fit. What they have too much of goes away for AckWait.
 	stalled = 10 * time.Second
 	shares  = 16
-	// refill is how long to wait until there is room for half of what can be held, before
+	// refill is how long to wait until there is room for a quarter of what can be held, before
 	// less than that is requested.
 	refill = 50 * time.Millisecond
 	// lostMargin is for how much longer than the server's wait a lost delivery is waited for.
@@ -308,7 +308,7 @@ func (s *subscription) waitForRoom() int {
 		case held > 0:
 			room = min(room, int((maxAhead-bytes)*int64(held)/max(bytes, 1))+1)
 		}
-		if room >= (window+1)/2 || late && room > 0 {
+		if room >= (window+3)/4 || late && room > 0 {
 			return room
 		}
 		if late && s.sendAway(window) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -13,8 +14,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -104,6 +107,7 @@ func serveSource() error {
 	mux.HandleFunc("POST /messages", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	})
+	serveSlow(mux)
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
 		events := make([]event, keys.Load())
 		for i := range events {
@@ -135,6 +139,38 @@ func serveSource() error {
 		return err
 	}
 	return nil
+}
+
+// serveSlow serves a gateway that answers a message after 20 ms, and counts those that are not
+// the next one of their key, which payloads begin with, with their number.
+func serveSlow(mux *http.ServeMux) {
+	var mu sync.Mutex
+	next, disorder := map[string]int{}, 0
+	mux.HandleFunc("POST /slow/reset", func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		clear(next)
+		disorder = 0
+	})
+	mux.HandleFunc("POST /slow/disorder", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = fmt.Fprintln(w, disorder)
+	})
+	mux.HandleFunc("POST /slow/messages", func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fields := bytes.SplitN(body, []byte(" "), 3)
+		if len(fields) == 3 {
+			number, _ := strconv.Atoi(string(fields[1]))
+			mu.Lock()
+			if number != next[string(fields[0])] {
+				disorder++
+			}
+			next[string(fields[0])] = number + 1
+			mu.Unlock()
+		}
+		<-time.After(20 * time.Millisecond)
+	})
 }
 
 // startSource starts the source process and returns its address.

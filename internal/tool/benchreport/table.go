@@ -75,6 +75,11 @@ var sections = []section{
 		{"Kafka/Unordered/16", "BareKafka/16", aim{}},
 		{"Kafka/Unordered/256", "BareKafka/256", aim{}},
 	}},
+	{"Broker to a gateway that answers after 20 ms, 1 KiB, 256 keys in order, two cores with the broker", []row{
+		{"WayBack/nats", "FloorWayBack", atLeast(5_000)},
+		{"WayBack/kafka/1", "FloorWayBack", atLeast(5_000)},
+		{"WayBack/kafka/6", "FloorWayBack", atLeast(5_000)},
+	}},
 	{"Publisher, one message after the other, one core", eachSize(row{name: "Publisher", floor: "FloorPost"})},
 	{"Middlewares alone, 1 KiB, one core", []row{
 		{"Middleware/PoisonQueue", "Middleware/None", aim{}},

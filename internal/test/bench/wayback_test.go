@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+	sinknats "github.com/agrimill/agrimill/sinks/nats"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
+)
+
+const (
+	wayBackKeys   = 256
+	wayBackHeader = "key"
+)
+
+// BenchmarkWayBack is the whole way from a broker to a gateway that answers each message
+// after 20 ms and checks the order of each of 256 keys.
+func BenchmarkWayBack(b *testing.B) {
+	base := startSource(b)
+	b.Run("nats", func(b *testing.B) {
+		twoCores(b)
+		url := natstest.Start(b, func(o *server.Options) { o.NoLog = true }).URL()
+		conn, err := natsgo.Connect(url)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		js, err := jetstream.New(conn)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}); err != nil {
+			b.Fatal(err)
+		}
+		for i := range b.N {
+			msg := natsgo.NewMsg("out")
+			key, body := wayBackMessage(i)
+			msg.Header.Set(wayBackHeader, key)
+			msg.Data = body
+			if _, err := js.PublishMsgAsync(msg); err != nil {
+				b.Fatal(err)
+			}
+			if i%1000 == 999 {
+				<-js.PublishAsyncComplete()
+			}
+		}
+		<-js.PublishAsyncComplete()
+		source, err := sourcenats.New(sourcenats.Config{
+			Connection: sinknats.Connection{URL: url}, Durable: "back", KeyHeader: wayBackHeader,
+		}, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		wayBack(b, base, source, "out")
+	})
+	for _, partitions := range []int32{1, 6} {
+		b.Run(fmt.Sprintf("kafka/%d", partitions), func(b *testing.B) {
+			twoCores(b)
+			addrs := brokers(b)
+			client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer client.Close()
+			topic := fmt.Sprintf("back%d-%d", partitions, b.N)
+			if _, err := kadm.NewClient(client).CreateTopic(b.Context(), partitions, 1, nil, topic); err != nil {
+				b.Fatal(err)
+			}
+			records := make([]*kgo.Record, b.N)
+			for i := range records {
+				key, body := wayBackMessage(i)
+				records[i] = &kgo.Record{Topic: topic, Key: []byte(key), Value: body}
+			}
+			if err := client.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
+				b.Fatal(err)
+			}
+			config := sourcekafka.Config{Topics: []string{topic}, Group: topic}
+			config.Brokers = addrs
+			source, err := sourcekafka.New(config, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			wayBack(b, base, source, topic)
+		})
+	}
+}
+
+// BenchmarkFloorWayBack posts the same payloads with net/http, for each key one after the
+// other, with headers that are there already.
+func BenchmarkFloorWayBack(b *testing.B) {
+	base := startSource(b)
+	twoCores(b)
+	call(b, base+"/slow/reset")
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: wayBackKeys}}
+	defer client.CloseIdleConnections()
+	post := func(i int) error {
+		_, body := wayBackMessage(i)
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, base+"/slow/messages", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.Body.Close()
+	}
+	end := meter(b)
+	var keys sync.WaitGroup
+	for key := range wayBackKeys {
+		keys.Go(func() {
+			for i := key; i < b.N; i += wayBackKeys {
+				if err := post(i); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	keys.Wait()
+	end()
+}
+
+// wayBackMessage returns the key and the payload of message i: the key, its number within the
+// key, and enough to make a KiB.
+func wayBackMessage(i int) (key string, payload []byte) {
+	key = fmt.Sprintf("k%d", i%wayBackKeys)
+	return key, append(fmt.Appendf(nil, "%s %d ", key, i/wayBackKeys), make([]byte, kib)...)
+}
+
+// wayBack sends everything from a source to the gateway, from the first message on.
+func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
+	b.Helper()
+	call(b, base+"/slow/reset")
+	client, err := gateway.New(gateway.Config{BaseURL: base + "/slow", TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret", MaxIdleConnsPerHost: wayBackKeys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	pub, err := publisher.New(publisher.Config{
+		Client: client, TenantID: benchTenant, EndpointID: benchEndpoint, MaxRequests: wayBackKeys,
+	}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	count := newCounted(b.N)
+	r, err := router.New(router.Config{Poison: newCounted(b.N)}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	first := make(chan struct{}, 1)
+	if err := r.Add(router.Route{
+		Name: "back", From: from, Topic: topic, To: &countedSink{pub, count}, ToTopic: benchType,
+		Filter: func(*message.Message) bool {
+			select {
+			case first <- struct{}{}:
+			default:
+			}
+			return true
+		},
+	}); err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }() // ends with ctx
+	<-first
+	end := meter(b)
+	<-count.done
+	end()
+	cancel()
+	if err := <-done; err != nil {
+		b.Error(err)
+	}
+	if answer := call(b, base+"/slow/disorder"); answer != "0" {
+		b.Errorf("%s messages came out of order", answer)
+	}
+}
+
+// call asks the source process for something.
+func call(b *testing.B, url string) string {
+	b.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}

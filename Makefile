@@ -176,6 +176,10 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 	$(GO) test -tags faults,chaos -count 1 -timeout 24h -run '^TestChaos$$' -v ./internal/test/faulttest \
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
+.PHONY: identity
+identity: ## Run 100,000 random programs against the rules of docs/identity.md, and look for each mutant
+	$(GO) test -count 1 -timeout 1h ./internal/test/identitytest -programs 100000 -mutants
+
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second
 	T=$(T) RATE=$(RATE) $(if $(BROKER),BROKER=$(BROKER)) \

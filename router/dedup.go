@@ -263,6 +263,10 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			if del != nil {
 				del.duplicate = true
 			}
+			if own := (Keys{Delivery: keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
+				// Its content may tell nothing any more when it is redelivered.
+				d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
+			}
 			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})
 			return nil, nil
 		default:

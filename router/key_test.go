@@ -392,3 +392,20 @@ func TestFilteredIsNotRemembered(t *testing.T) {
 		})
 	}
 }
+
+// A repetition that was recognized is recognized by its own IDs from then on, whatever comes under
+// its context ID before it is redelivered.
+func TestRecognizedRepetitionIsRemembered(t *testing.T) {
+	calls := 0
+	h := newDedup(t, router.DedupConfig{}).Middleware(counting(&calls, nil))
+	for _, msg := range []*message.Message{
+		farmMessage("1", "e", "c", "p"), farmMessage("2", "e", "c", "p"), farmMessage("3", "e", "c", "another"), farmMessage("2", "e", "c", "p"),
+	} {
+		if _, err := h(msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("%d messages were handled, want 2", calls)
+	}
+}

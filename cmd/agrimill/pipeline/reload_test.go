@@ -318,12 +318,15 @@ func TestReloadKeepsWhatDiffers(t *testing.T) {
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
 	b.waitReady()
 	contextIDs := []string{uuid.NewString(), uuid.NewString()}
+	handled := uint64(0)
 	send := func(contextID, text string) [sha256.Size]byte {
 		payload := []byte(mark + text)
 		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, ContextID: contextID, Payload: payload}); err != nil {
 			t.Fatal(err)
 		}
-		w.waitConfirmed()
+		handled++
+		// The confirmation waits for a file that may list it.
+		testkit.Eventually(w, "it is handled", func() bool { return b.Snapshot().Routes[0].Delivered+b.Snapshot().Routes[0].Duplicates == handled })
 		return sha256.Sum256(payload)
 	}
 	chunk := send(contextIDs[0], "chunk")

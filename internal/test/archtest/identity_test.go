@@ -36,12 +36,12 @@ var identities = []sameness{
 		"redelivery", "the router, `router.Keys.Delivery`", "route, event type, receiving endpoint, message IDs",
 		"`router.DedupSettings.TTL` (24 hours), in a store that [survives](dedup.md#which-store)",
 		"without message IDs the content key decides; without an endpoint it is handled",
-		"router.DefaultKeys", []string{"TestDefaultKeys", "TestDedupFailedMessageIsNoDuplicate", "TestChunksAndCopiesForTwoEndpointsAreKept"},
+		"router.DefaultKeys", []string{"TestDefaultKeys", "TestRandomPrograms", "TestDedupFailedMessageIsNoDuplicate", "TestChunksAndCopiesForTwoEndpointsAreKept"},
 	}, {
 		"a sender's repetition", "the router, `router.Keys.Content`",
 		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",
 		"the same", "there is no content key, see below: it is handled again",
-		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestSiblings", "TestNoContentKey", "TestReloadKeepsWhatDiffers"},
+		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestSiblings", "TestNoContentKey", "TestReloadKeepsWhatDiffers", "TestRecognizedRepetitionIsRemembered"},
 	}, {
 		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, payload",
 		"the same", "without context ID and UUID it is sent again",

@@ -177,6 +177,7 @@ const (
 	passes = iota
 	splits // into a header, two equal parts, and the payload
 	tags   // the version is in the metadata alone
+	writes // the version is in the payload alone
 	clocks // writes the time
 	drops  // returns nothing, and has handled it
 	fails  // every time
@@ -245,6 +246,8 @@ func (m *mill) transform(msg *message.Message) ([]*message.Message, error) {
 		}, nil
 	case tags:
 		return []*message.Message{m.made(msg, v, string(msg.Payload))}, nil
+	case writes:
+		return []*message.Message{m.made(msg, "text", "text "+v)}, nil
 	case clocks:
 		time.Sleep(time.Millisecond)
 		return []*message.Message{m.made(msg, "clock", time.Now().String())}, nil
@@ -266,6 +269,8 @@ func (m *mill) expected(s *sent) map[string]int {
 		return map[string]int{v + " header|header " + v: 1, "part|part " + v: 2, "whole|" + string(s.payload): 1}
 	case tags:
 		return map[string]int{v + "|" + string(s.payload): 1}
+	case writes:
+		return map[string]int{"text|text " + v: 1}
 	case clocks:
 		return map[string]int{"clock|": 1}
 	case passes:
@@ -402,7 +407,7 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 		return
 	}
 	if !grown && mayDrop {
-		h.handled = h.records[1] == 0
+		h.handled = h.records[1] == 0 && !lose
 		h.vague = !h.handled
 		return
 	}
@@ -581,8 +586,9 @@ func run(t *testing.T, seed uint64) {
 		}
 		h := &history{sent: s, most: map[string]int{}, least: map[string]int{}, records: map[int]int{}}
 		o.all = append(o.all, h)
-		m.log = append(m.log, "send "+s.String())
-		o.deliver(h, false, false)
+		kill, lose := random.IntN(8) == 0, random.IntN(8) == 0
+		m.log = append(m.log, fmt.Sprintf("send %v, kill %v, lose the commit %v", s, kill, lose))
+		o.deliver(h, kill, lose)
 	}
 	for range 5 + random.IntN(20) {
 		switch op := random.IntN(12); op {

@@ -163,6 +163,7 @@ faults: fault-rows partial-faults ## Run the whole fault matrix, with the race d
 .PHONY: fault-rows
 fault-rows: ## Run every row of the fault matrix but the partial faults, MESSAGES (2000) each
 	$(GO) vet -tags faults,chaos,soak ./internal/test/faulttest
+	$(FAULTS) -run '^TestPauseOfTheServer$$' ./sinks/nats/kvstore | $(GO) run ./internal/tool/secretcheck
 	MESSAGES=$(MESSAGES) $(FAULTS) -skip '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
 
 .PHONY: partial-faults

@@ -78,6 +78,7 @@ func TestUniversalSuite(t *testing.T) {
 		source := &manyTopics{topics: map[string]*nats.Subscriber{}, config: nats.Config{
 			Connection: sinknats.Connection{URL: server.URL()}, Durable: group,
 			MaxNackDelay: 10 * time.Millisecond,
+			AckWait:      2 * time.Second,        // what was on its way to a subscriber that has ended comes again
 			CloseTimeout: 200 * time.Millisecond, // the suite closes with messages open that it never acks
 		}}
 		t.Cleanup(func() { _ = errors.Join(sink.Close(), source.Close()) })

@@ -1,3 +1,5 @@
+//go:build faults
+
 package kvstore_test
 
 import (
@@ -57,8 +59,8 @@ func (s *endless) send(uuid string, done func()) {
 }
 
 // A server that answers nothing for ten seconds costs hardly more than these: nothing
-// waits for reservations that were stored without an answer. It bounds a time, so it is not
-// parallel to others.
+// waits for reservations that were stored without an answer. It bounds a time, so it runs with the
+// fault matrix, and not beside other packages.
 func TestPauseOfTheServer(t *testing.T) {
 	server := natstest.Start(t)
 	proxy := natstest.NewProxy(t, server.URL())

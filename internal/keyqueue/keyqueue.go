@@ -382,6 +382,19 @@ func (q *Queue[T]) Idle() bool {
 	return q.open < q.config.MaxOpen && (first == nil || !first.DueBy(time.Now()))
 }
 
+// Away returns how many items were sent away and may come back.
+func (q *Queue[T]) Away() (items int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for _, l := range q.lanes {
+		if now.Before(l.awayUntil) {
+			items += len(l.away)
+		}
+	}
+	return items
+}
+
 // Freed returns a channel that gets a token when items have been handed out or settled.
 func (q *Queue[T]) Freed() <-chan struct{} { return q.freed }
 

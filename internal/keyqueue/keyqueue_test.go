@@ -245,6 +245,9 @@ func TestSendAway(t *testing.T) {
 		if n, bytes := b.Held(); n != 3 || bytes != 6 {
 			t.Errorf("%d items of %d bytes are held, want 3", n, bytes)
 		}
+		if n := b.Away(); n != 6 {
+			t.Errorf("%d items are away, want 6", n)
+		}
 		b.addAt(10, "a10")
 		first.Ack()
 		b.want("a2").Ack()
@@ -256,6 +259,9 @@ func TestSendAway(t *testing.T) {
 		b.want("a4").Ack()
 		b.want("a5").Ack()
 		b.want("")
+		if n := b.Away(); n != 4 {
+			t.Errorf("%d items are away, want 4", n)
+		}
 		// Somebody else has got the others.
 		if msg := b.next(2 * time.Hour); msg == nil || msg.UUID != "a10" {
 			t.Errorf("got %v, want a10", msg)

@@ -33,11 +33,17 @@ const (
 	// is how many of them fit. What they have too much of goes away for AckWait.
 	stalled = 10 * time.Second
 	shares  = 16
+	// alonePatience and sharedPatience are for how many times AckWait what is behind it waits for
+	// that to come back. A lost connection and the recovery from it may be between.
+	alonePatience  = 20
+	sharedPatience = 3
 	// refill is how long to wait until there is room for a quarter of what can be held, before
 	// less than that is requested.
 	refill = 50 * time.Millisecond
-	// lostMargin is for how much longer than the server's wait a lost delivery is waited for.
+	// lostMargin is for how much longer than the server's wait a lost delivery is waited for,
+	// and lostFactor for how many of its waits at most.
 	lostMargin = 500 * time.Millisecond
+	lostFactor = 3
 	// quiet is after what time no more messages of a request are on their way, after the
 	// server has answered.
 	quiet = 10 * time.Millisecond
@@ -64,6 +70,7 @@ type subscription struct {
 	reconnects uint64    // as of the last loss
 	suspect    bool      // a request has failed since
 	lost       time.Time // when deliveries were found lost; zero: none
+	shared     bool      // somebody else reads the consumer
 
 	mu    sync.Mutex
 	open  map[place]*delivery // from receipt until the ack or nak is sent
@@ -210,7 +217,8 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 }
 
 // recover gets deliveries that were lost. The server redelivers them when their time is over,
-// before anything new.
+// before anything new. A server that is late is waited for as long as it says that more is
+// unacknowledged than is known here, within limits. If others read the consumer, that says nothing.
 func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan natsgo.Status) error {
 	wait, _ := waits(consumer.CachedInfo().Config)
 	for {
@@ -229,11 +237,32 @@ func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan nat
 			return err
 		case s.lost != lost: // again
 		case anew || received < n:
+			if !s.shared && time.Since(lost) < lostFactor*wait && s.misses(consumer) {
+				if err := backoff.Sleep(s.intake, lostMargin/5); err != nil {
+					return err
+				}
+				break
+			}
 			s.lost = time.Time{}
 			s.queue.Release()
 			return nil
 		}
 	}
+}
+
+// misses reports whether the server waits for the ack of more messages than are held here, or
+// were sent back for a while.
+func (s *subscription) misses(consumer jetstream.Consumer) bool {
+	ctx, cancel := context.WithTimeout(s.intake, s.config.ConnectTimeout)
+	defer cancel()
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		return true
+	}
+	s.mu.Lock()
+	held := len(s.open)
+	s.mu.Unlock()
+	return info.NumAckPending > held+s.queue.Away()
 }
 
 // errReconnected ends a request when there is another connection: its answers went to the
@@ -331,7 +360,11 @@ func (s *subscription) waitForRoom() int {
 // sendAway makes room by what stalled keys have too much of; false if there is nothing.
 func (s *subscription) sendAway(window int) bool {
 	wait := s.config.AckWait
-	away := s.queue.SendAway(max(1, window/shares), min(stalled, wait), time.Now().Add(3*wait))
+	patience := time.Duration(alonePatience)
+	if s.shared { // somebody else may get them
+		patience = sharedPatience
+	}
+	away := s.queue.SendAway(max(1, window/shares), min(stalled, wait), time.Now().Add(patience*wait))
 	for _, d := range away {
 		s.drop(d, wait)
 	}
@@ -357,6 +390,8 @@ func (s *subscription) receive(raw jetstream.Msg) (first bool) {
 		if reconnects := s.conn.Stats().Reconnects; s.suspect || reconnects != s.reconnects {
 			s.reconnects = reconnects
 			s.lost = time.Now()
+		} else {
+			s.shared = true
 		}
 	}
 	s.suspect, s.last = false, max(s.last, meta.Sequence.Consumer)
@@ -377,7 +412,9 @@ func (s *subscription) receive(raw jetstream.Msg) (first bool) {
 	case done:
 		_ = raw.Ack() // the ack before came too late
 	case held == nil:
-		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), first && !s.lost.IsZero(), d) {
+		// A redelivery waits as well: the server repeats at once what it could not deliver, and
+		// what was lost before that only when its time is over.
+		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), !s.lost.IsZero(), d) {
 			s.drop(d, 0)
 		}
 	}

@@ -77,14 +77,19 @@ func (d *delivery) keep(received *message.Message) *keptProduct {
 	if size <= max(keepUpTo, len(received.Payload)) {
 		kept.messages = slices.Clone(d.made.messages)
 		kept.topics = slices.Clone(d.made.topics)
-		kept.contexts = slices.Clone(d.made.contexts)
-		for i, ctx := range kept.contexts {
-			if ctx.Value(deliveryKey{}) != nil {
-				kept.contexts[i] = ofFormerDelivery{ctx}
-			}
+		for _, ctx := range d.made.contexts {
+			kept.contexts = append(kept.contexts, leaveDelivery(ctx))
 		}
 	}
 	return kept
+}
+
+// leaveDelivery returns ctx without the delivery it belonged to.
+func leaveDelivery(ctx context.Context) context.Context {
+	if ctx.Value(deliveryKey{}) == nil {
+		return ctx
+	}
+	return ofFormerDelivery{ctx}
 }
 
 // ofFormerDelivery has the values of a context but for those of the delivery it belonged to.

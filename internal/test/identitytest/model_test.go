@@ -223,8 +223,11 @@ func (m *mill) start() {
 		m.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	done := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(done)
+		_ = r.Run(ctx)
+	}()
 	<-r.Running()
 	m.router, m.stop = r, func() { cancel(); <-done }
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -206,15 +205,7 @@ func startSource(b *testing.B) string {
 func prepare(b *testing.B, base string, count, size, endpoints int) {
 	b.Helper()
 	url := fmt.Sprintf("%s/prepare?count=%d&size=%d&keys=%d", base, count, size, endpoints)
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody)
-	if err != nil {
-		b.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
-	_ = resp.Body.Close()
+	call(b, url)
 }
 
 func newClient(b *testing.B, base string) *gateway.Client {

@@ -104,7 +104,9 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 		open, silent := st.open, s.stalls > 0
 		s.mu.Unlock()
 		if !open {
-			return
+			// CutStreams is about to close the connection. A stream that ended well before that
+			// would give it back to the client for other requests.
+			panic(http.ErrAbortHandler)
 		}
 		if i != nil {
 			begun = true

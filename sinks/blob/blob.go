@@ -13,7 +13,8 @@
 //
 // A message with sinks.KeyDedupID has a path of its own made of topic and ID,
 // which is written only once, so copies are recognized for as long as the object
-// is there. Without the ID each publish makes new objects.
+// is there; what is there is read then, to see that payload and checksum belong together.
+// Without the ID each publish makes new objects.
 package blob
 
 import (
@@ -264,6 +265,9 @@ func (p *publisher) publish(topic string, msg *message.Message) (sinks.Receipt, 
 // undo each other's work.
 const maxRewrites = 4
 
+// repairTime is how long an attempt leaves a payload alone that does not fit its sidecar.
+const repairTime = 50 * time.Millisecond
+
 // store writes payload and sidecar so that they belong together, whatever earlier
 // and other attempts with the same key have left: those need not carry the same
 // bytes. duplicate says that both were there.
@@ -281,10 +285,16 @@ func (p *publisher) store(topic, key string, msg *message.Message) (duplicate bo
 			return false, err
 		}
 		if there {
-			if there, err = p.bucket.Exists(ctx, key+SidecarSuffix); err != nil {
+			there, whole, err := p.look(ctx, key)
+			if there && !whole && err == nil { // another process may be about to repair it
+				if err = pause(ctx); err == nil {
+					_, whole, err = p.look(ctx, key)
+				}
+			}
+			if err != nil {
 				return false, err
 			}
-			if there { // this is a copy
+			if whole { // this is a copy
 				return true, p.syncDirectories(ctx, key) // which the first one may not have come to
 			}
 			replace = true // that one was never acknowledged
@@ -381,6 +391,43 @@ func (p *publisher) readSidecar(ctx context.Context, key string) (about Sidecar,
 		about = Sidecar{} // fits nothing
 	}
 	return about, err
+}
+
+// look reports whether there is a sidecar, and whether it fits the payload that is there.
+// It need not: an attempt may have ended before it could remove the sidecar of another one.
+func (p *publisher) look(ctx context.Context, key string) (there, whole bool, err error) {
+	about, err := p.readSidecar(ctx, key)
+	if err != nil || about.SHA256 == "" {
+		return false, false, err
+	}
+	payload, err := p.bucket.NewReader(ctx, key, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return true, false, nil // gone again
+	}
+	if err != nil {
+		return true, false, err
+	}
+	defer func() { _ = payload.Close() }() // was only read
+	if payload.Size() != about.Size {
+		return true, false, nil
+	}
+	digest := sha256.New()
+	if _, err := io.Copy(digest, payload); err != nil {
+		return true, false, err
+	}
+	return true, hex.EncodeToString(digest.Sum(nil)) == about.SHA256, nil
+}
+
+// pause lets another process finish what it does.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(repairTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // syncDirectories makes the names of payload and sidecar durable.

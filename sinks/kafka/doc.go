@@ -27,7 +27,11 @@
 // endpoint) go to one partition of a topic and stay in the order of the calls of
 // Publish. When a call fails, a message of it may still be stored later, as
 // with every time-out; the producer puts nothing of the same partition before
-// it.
+// it. When the topic needs another producer, because its limit has changed or a batch was
+// refused, that gets nothing of the topic until the one before has the results of all it
+// was given; until then calls fail with sinks.ErrUnavailable once Config.PublishTimeout is
+// over. What the one before gave up without an answer, and the network holds back longer than
+// all attempts, is all that may still come behind its successors.
 //
 // # Topics
 //

@@ -1,5 +1,17 @@
 package kafka
 
+import "time"
+
 // NoMetrics is for the clients of tests: sarama's own metrics leave a goroutine
 // behind.
 var NoMetrics = noMetrics{}
+
+// LookAgain makes the next message above the limit of a topic look at it again, as if
+// the last look was long ago.
+func (s *Sink) LookAgain(name string) {
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	t := *s.topics[name]
+	t.looked = time.Time{}
+	s.topics[name] = &t
+}

@@ -45,6 +45,7 @@ type Sink struct {
 
 	topicsMu sync.Mutex
 	topics   map[string]*topic
+	lanes    map[string]*lane // the last ones
 	flights  map[string]*flight
 	alone    map[string]time.Time
 
@@ -99,6 +100,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
 		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
 		topics:       map[string]*topic{},
+		lanes:        map[string]*lane{},
 		flights:      map[string]*flight{},
 		alone:        map[string]time.Time{},
 		producers:    map[producerKey]*producer{},
@@ -208,8 +210,8 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 // blocks while as many are under way as Config.MaxPending and Config.MaxPendingBytes
 // allow, until the topic is known, and for Config.PublishTimeout at most. The receipt
 // has topic, partition and offset. After a batch was refused, and when the topic's
-// limit has changed, messages go through another producer, and may overtake those that
-// are under way; see [sinks.Description].Ordered for what holds after a failure.
+// limit has changed, messages go through another producer, as soon as the one before has
+// nothing left of the topic; see [sinks.Description].Ordered for what holds after a failure.
 func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !s.life.Enter() {
 		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
@@ -233,6 +235,9 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 	defer w.end()
 	name := s.config.topic(topic)
 	records, t, err := s.prepare(w, name, messages)
+	if err == nil {
+		defer t.lane.life.Leave()
+	}
 	for _, record := range records {
 		if err != nil {
 			break
@@ -309,8 +314,9 @@ func (s *Sink) watch() {
 	})
 }
 
-// prepare makes the records and looks whether the topic takes them. Errors are as they
-// came; wait.err makes those of Publish.
+// prepare makes the records and looks whether the topic takes them. The caller is in the
+// topic's lane then, and has to leave it. Errors are as they came; wait.err makes those of
+// Publish.
 func (s *Sink) prepare(w *wait, name string, messages []*message.Message) ([]*sarama.ProducerMessage, *topic, error) {
 	if err := checkTopic(name); err != nil {
 		return nil, nil, err
@@ -329,13 +335,15 @@ func (s *Sink) prepare(w *wait, name string, messages []*message.Message) ([]*sa
 	if err != nil {
 		return nil, nil, err
 	}
-	if largest > t.limits.limit && time.Since(t.looked) > staleAfter {
+	if largest > t.lane.limits.limit && time.Since(t.looked) > staleAfter {
+		t.lane.life.Leave()
 		s.forget(t) // the limit may have been raised
 		if t, err = s.waitForTopic(w, name); err != nil {
 			return nil, nil, err
 		}
 	}
-	if largest > t.limits.limit {
+	if largest > t.lane.limits.limit {
+		t.lane.life.Leave()
 		return nil, nil, sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
 	}
 	return records, t, nil
@@ -379,16 +387,24 @@ func (s *Sink) marshal(name string, msg *message.Message) (*sarama.ProducerMessa
 	return record, nil
 }
 
-// waitForTopic returns what is known about a topic, once it is.
+// waitForTopic returns what is known about a topic, once it is, and enters its lane.
 func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
-	t, f := s.lookUp(name)
-	if f == nil {
-		return t, nil
+	for {
+		t, f := s.lookUp(name)
+		if f != nil {
+			if err := w.until(f.done); err != nil {
+				return nil, err
+			}
+			if f.err != nil {
+				return nil, f.err
+			}
+			t = f.topic
+		}
+		if t.lane.life.Enter() {
+			return t, nil
+		}
+		// Somebody looks at the topic again, and has closed the lane since.
 	}
-	if err := w.until(f.done); err != nil {
-		return nil, err
-	}
-	return f.topic, f.err
 }
 
 // send hands a record to the producer.
@@ -401,10 +417,12 @@ func (s *Sink) send(w *wait, d *delivery, record *sarama.ProducerMessage) error 
 		s.pending.Release(1)
 		return err
 	}
-	s.life.Fork() // until it is resolved
+	s.life.Fork()            // until it is resolved
+	d.known.lane.life.Fork() // until the producer is done with it
 	d.timer = time.AfterFunc(time.Until(w.deadline), d.expire)
 	record.Metadata = d
-	if err := w.put(d.known.producer.async.Input(), record); err != nil {
+	if err := w.put(d.known.lane.producer.async.Input(), record); err != nil {
+		d.known.lane.life.Leave()
 		s.pendingBytes.Release(room)
 		s.pending.Release(1)
 		d.timer.Stop()
@@ -424,15 +442,18 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 		if s.told.Load() != 0 {
 			s.told.Store(0)
 		}
+		d.known.lane.life.Leave()
 		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)
 		return
 	}
-	d.end(sinks.Receipt{}, s.noteFailure(s.classed(d.topic, s.judge(d.known, d.size, err))))
+	err = s.judge(d.known, d.size, err)
+	d.known.lane.life.Leave() // now the next look at the topic knows what the error says of it
+	d.end(sinks.Receipt{}, s.noteFailure(s.classed(d.topic, err)))
 }
 
 // judge looks at what a producer said about a message of this size.
 func (s *Sink) judge(t *topic, size int, err error) error {
-	if blamesBatch(err) && !t.limits.alone {
+	if blamesBatch(err) && !t.lane.limits.alone {
 		// One message spoils a batch for all others in it, which may be anybody's.
 		// What is to blame shows when they come again, one by one. A limit that
 		// was lowered shows then too, before anything is sent.

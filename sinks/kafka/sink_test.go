@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -728,6 +729,89 @@ func TestStuckPartition(t *testing.T) {
 	}
 	fault.Remove()
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", message("stuck")) })
+}
+
+// TestLateCopies: a message that its producer still sends, again and again, when its topic
+// gets another producer is not stored behind what comes after it.
+func TestLateCopies(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	for name, replace := range map[string]func(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, other string){
+		"the limit is raised": func(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, _ string) {
+			t.Helper()
+			alter(t, cluster.Addr(), "agrimill.topic", "max.message.bytes", "1000000")
+			sink.LookAgain("agrimill.topic")
+		},
+		"a batch is refused": func(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, other string) {
+			t.Helper()
+			cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, When: func(request kmsg.Request) bool {
+				return strings.Contains(string(request.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records), "guilty")
+			}})
+			wantClass(t, sink.Publish("topic", forEndpoint(other, "guilty")), sinks.ErrUnavailable)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := kafkatest.Start(t)
+			small := "100000"
+			createTopic(t, cluster.Addr(), "agrimill.topic", 2, map[string]*string{"max.message.bytes": &small})
+			sink := newSink(t, kafka.Config{
+				Brokers: []string{cluster.Addr()}, PublishTimeout: timeout,
+				Configure: func(c *sarama.Config) { // it is still at it when the time is up
+					c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
+				},
+			})
+			partitions := map[int32]string{}
+			for i := 0; len(partitions) < 2; i++ {
+				key := fmt.Sprint("key ", i)
+				testkit.EventuallyNil(t, func() error { return sink.Publish("topic", forEndpoint(key, "0")) })
+				for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+					partitions[record.Partition] = string(record.Key)
+				}
+			}
+			key, other := partitions[0], partitions[1]
+
+			first := int64(-1)
+			fault := cluster.Fake().Fault(kfake.Fault{
+				Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Partitions: []int32{0}, Err: kerr.NotEnoughReplicas, Count: -1,
+				When: func(request kmsg.Request) bool { // the first producer's
+					for _, p := range request.(*kmsg.ProduceRequest).Topics[0].Partitions {
+						if p.Partition == 0 {
+							id := int64(binary.BigEndian.Uint64(p.Records[43:51]))
+							if first < 0 {
+								first = id
+							}
+							return id == first
+						}
+					}
+					return false
+				},
+			})
+			wantClass(t, sink.Publish("topic", forEndpoint(key, "1")), sinks.ErrUnavailable)
+			replace(t, cluster, sink, other)
+			for _, payload := range []string{strings.Repeat("x", 200_000), "1", "2"} {
+				if err := sink.Publish("topic", forEndpoint(key, payload)); !errors.Is(err, sinks.ErrUnavailable) {
+					t.Errorf("Publish while the first producer is still sending: %v", err)
+				}
+			}
+			fault.Remove()
+			for _, payload := range []string{"1", "2", "3"} {
+				testkit.EventuallyNil(t, func() error { return sink.Publish("topic", forEndpoint(key, payload)) })
+			}
+			if err := sink.Close(); err != nil { // which waits for what is under way
+				t.Fatal(err)
+			}
+			var got []string
+			for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+				if record.Partition == 0 && len(record.Value) < 10 {
+					got = append(got, string(record.Value))
+				}
+			}
+			if order := strings.TrimLeft(strings.Join(got, ""), "0"); order != "1123" {
+				t.Errorf("stored: %q", got)
+			}
+		})
+	}
 }
 
 // TestTroubledConnections: acknowledgements are lost and connections cut again

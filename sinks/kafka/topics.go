@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -27,9 +28,41 @@ type topic struct {
 	settings settings
 	limit    int // for messages; known settings only
 	looked   time.Time
+	lane     *lane
+}
+
+// lane is the way of a topic's messages through a producer. Calls enter it, and each
+// message is in it until the producer is done with it, whether or not its sender still
+// waits.
+type lane struct {
 	producer *producer
 	limits   producerKey
+	life     *lifecycle.Life
+	drained  chan struct{} // nil until it is closed; then closed with its last message
 }
+
+// drain closes the lane, and waits until nothing is in it.
+func (l *lane) drain(ctx context.Context) error {
+	if l.drained == nil {
+		l.life.Close(func() {})
+		drained := make(chan struct{})
+		go func() { // ends with the last message, at the latest when the producer is closed
+			defer close(drained)
+			<-l.life.Idle()
+		}()
+		l.drained = drained
+	}
+	select {
+	case <-l.drained:
+		return nil
+	case <-ctx.Done():
+		return errDraining
+	}
+}
+
+// errDraining is the cause of ErrUnavailable while messages of the topic are with the
+// producer before this one.
+var errDraining = errors.New("earlier messages are still being sent, with other limits")
 
 // flight is a look at a topic under way.
 type flight struct {
@@ -127,11 +160,38 @@ func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
 		return nil, err
 	}
 	t.limit = s.maxMessageSize(&t.settings)
-	t.limits = producerKey{limit: recordLimit(t.limit, s.config.Compression), alone: !t.settings.known || s.isAlone(name)}
-	if t.producer, err = s.producer(t.limits); err != nil {
+	limits := producerKey{limit: recordLimit(t.limit, s.config.Compression), alone: !t.settings.known || s.isAlone(name)}
+	if t.lane, err = s.lane(ctx, name, limits); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// lane returns the lane of a topic to the producer with these limits. If the last one
+// led to another producer, it waits until that has nothing left of the topic: what it
+// sends again might be stored behind its successors. There is one call for a topic at a
+// time.
+func (s *Sink) lane(ctx context.Context, name string, limits producerKey) (*lane, error) {
+	s.topicsMu.Lock()
+	last := s.lanes[name]
+	s.topicsMu.Unlock()
+	if last != nil {
+		if last.limits == limits && last.drained == nil {
+			return last, nil
+		}
+		if err := last.drain(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p, err := s.producer(limits)
+	if err != nil {
+		return nil, err
+	}
+	next := &lane{producer: p, limits: limits, life: lifecycle.New()}
+	s.topicsMu.Lock()
+	s.lanes[name] = next
+	s.topicsMu.Unlock()
+	return next, nil
 }
 
 // maxMessageSize returns the limit for messages of a topic, or of topics in

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -14,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/internal/workers"
 )
 
 // ErrSubscriptionEnded says that a subscriber closed its channel while the
@@ -26,10 +26,6 @@ var subscribePolicy = backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * 
 // subscribeOverdue is how long a source may take to come up. It is waited for without
 // an error until then: everything may be starting at the same time.
 const subscribeOverdue = time.Minute
-
-// maxIdle is how many goroutines of a route wait for messages at most. More are
-// started when as many messages are in flight, and end with their messages.
-const maxIdle = 64
 
 // intake reads the subscription of a route and handles each message at once, in a
 // goroutine that has nothing else to do meanwhile. Watermill's own Router would take
@@ -49,7 +45,6 @@ type intake struct {
 	running   *sync.WaitGroup // counts all goroutines
 	attempted func()          // called after the first attempt
 	names     *names          // for the contexts of the messages
-	idle      atomic.Int64    // goroutines that wait for a message
 }
 
 // run reads until the subscriber has closed its channel, or Close has no more time
@@ -60,7 +55,17 @@ func (in *intake) run() {
 		return
 	}
 	closed := make(chan struct{})
-	in.startReading(messages, sync.OnceFunc(func() { close(closed) }))
+	workers.Read(messages, workers.Config[*message.Message]{
+		Do: in.take,
+		Go: func(work func()) {
+			in.running.Go(func() {
+				growStack(len(in.Topic))
+				work()
+			})
+		},
+		Stop:  in.stop,
+		Ended: func() { close(closed) },
+	})
 	select {
 	case <-closed:
 		in.ended()
@@ -86,46 +91,17 @@ func (in *intake) run() {
 	}
 }
 
-// startReading starts one more goroutine that reads. It ends when in.stop or the
-// channel is closed, or when there are enough of them, and then with its message.
-func (in *intake) startReading(messages <-chan *message.Message, closed func()) {
-	in.idle.Add(1)
-	in.running.Go(func() {
-		growStack(len(in.Topic))
-		in.read(messages, closed)
-	})
-}
-
-// read handles messages. Another goroutine always waits for the next one.
-func (in *intake) read(messages <-chan *message.Message, closed func()) {
-	for {
-		select {
-		case <-in.stop:
-			return
-		case msg, ok := <-messages:
-			if !ok {
-				closed()
-				return
-			}
-			in.health.inFlight.Add(1)
-			// Only now, and again: what is counted before stop is closed is waited
-			// for, and nothing else is handled.
-			select {
-			case <-in.stop:
-				msg.Nack()
-				in.done()
-				return
-			default:
-			}
-			if in.idle.Add(-1) == 0 {
-				in.startReading(messages, closed)
-			}
-			in.handle(in.names, msg)
-			if in.idle.Load() >= maxIdle {
-				return
-			}
-			in.idle.Add(1)
-		}
+// take handles a message.
+func (in *intake) take(msg *message.Message) {
+	in.health.inFlight.Add(1)
+	// Only now: what is counted before stop is closed is waited for, and nothing else is
+	// handled.
+	select {
+	case <-in.stop:
+		msg.Nack()
+		in.done()
+	default:
+		in.handle(in.names, msg)
 	}
 }
 

@@ -150,7 +150,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.closed {
 		return nil, ErrClosed
 	}
-	sub := newSubscription(ctx, topic, s.cfg.MaxInFlight)
+	sub := s.newSubscription(ctx, topic)
 	s.subscriptions = append(s.subscriptions, sub)
 	s.holdUntil(msgctx.Start(ctx))
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.

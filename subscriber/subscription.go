@@ -3,12 +3,12 @@ package subscriber
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/workers"
 )
 
 // subscription is one call of Subscribe. Its queues are guarded by
@@ -36,12 +36,10 @@ type subscription struct {
 	acked      time.Time // when it last acked something
 	newest     time.Time // of all that it acked, when it got the newest
 	deliveries sync.WaitGroup
-
-	jobs chan job     // to idle goroutines
-	idle atomic.Int64 // number of idle goroutines
+	pool       *workers.Pool[job]
 }
 
-// job is the work of a delivery goroutine: to deliver the contents of q until it is
+// job is the work of a goroutine of the pool: to deliver the contents of q until it is
 // empty, or d alone.
 type job struct {
 	key   string
@@ -53,9 +51,6 @@ type job struct {
 	again bool          // it has been parked
 }
 
-// maxIdle is the maximum number of idle goroutines of a subscription.
-const maxIdle = 64
-
 // keyQueue holds the deliveries of one order key. One goroutine works on it until
 // it is empty.
 type keyQueue struct {
@@ -63,21 +58,25 @@ type keyQueue struct {
 	since time.Time // when it last finished something, or began
 }
 
-func newSubscription(ctx context.Context, topic string, maxInFlight int) *subscription {
+func (s *Subscriber) newSubscription(ctx context.Context, topic string) *subscription {
 	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
-		queues: make(map[string]*keyQueue), jobs: make(chan job),
-		acked:  time.Now(),
-		shares: shares{max: maxInFlight, shut: make(map[string]struct{}), behind: make(map[string]stallGroup)},
+		queues: make(map[string]*keyQueue), acked: time.Now(),
+		shares: shares{max: s.cfg.MaxInFlight, shut: make(map[string]struct{}), behind: make(map[string]stallGroup)},
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	sub.pool = workers.New(workers.Config[job]{
+		Do:   func(j job) { s.work(sub, j) },
+		Go:   sub.deliveries.Go, // runSubscription waits for them
+		Stop: sub.stop,
+	})
 	return sub
 }
 
 // enqueue adds d. s.mu is held, and sub is not stopped.
 func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	if s.cfg.Order == Unordered {
-		s.start(sub, job{d: d})
+		sub.pool.Push(job{d: d})
 		return
 	}
 	q := sub.queues[d.order]
@@ -87,38 +86,15 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	}
 	q = &keyQueue{items: []*delivery{d}, since: d.arrived}
 	sub.queues[d.order] = q
-	s.start(sub, job{key: d.order, q: q})
+	sub.pool.Push(job{key: d.order, q: q})
 }
 
-// start hands j to an idle goroutine, or to a new one. s.mu is held, and sub is not
-// stopped.
-func (s *Subscriber) start(sub *subscription, j job) {
-	select {
-	case sub.jobs <- j:
-	default:
-		// Ends with its job or with the subscription; runSubscription waits for it.
-		sub.deliveries.Go(func() { s.work(sub, j) })
-	}
-}
-
-// work does j, and then further jobs.
+// work does j.
 func (s *Subscriber) work(sub *subscription, j job) {
-	for {
-		if j.q != nil {
-			s.workQueue(sub, j)
-		} else {
-			s.workOne(sub, j)
-		}
-		if sub.idle.Load() >= maxIdle {
-			return
-		}
-		sub.idle.Add(1)
-		select {
-		case j = <-sub.jobs:
-			sub.idle.Add(-1)
-		case <-sub.stop:
-			return
-		}
+	if j.q != nil {
+		s.workQueue(sub, j)
+	} else {
+		s.workOne(sub, j)
 	}
 }
 

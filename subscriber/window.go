@@ -202,7 +202,7 @@ func (s *Subscriber) redeliver() {
 	now := time.Now()
 	for e := s.parked.Due(now); e != nil; e = s.parked.Due(now) {
 		s.unpark(e)
-		s.start(e.Item.sub, e.Item.job)
+		e.Item.sub.pool.Push(e.Item.job)
 	}
 	s.scheduleParked(now)
 }

@@ -14,15 +14,11 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestMain(m *testing.M) {
-	// Watermill's suite leaves the helpers behind with which it multiplies
-	// subscribers: they send to a channel that it no longer reads.
-	const multiplier = "github.com/ThreeDotsLabs/watermill/internal/subscriber.(*multiplier).Subscribe."
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(multiplier+"func2"), goleak.IgnoreAnyFunction(multiplier+"func3"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SuiteLeaks()...) }
 
 const (
 	typeJSON  = "app:test:json"

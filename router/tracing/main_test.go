@@ -4,14 +4,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
-	// Watermill's suite leaves the helpers behind with which it multiplies
-	// subscribers: they send to a channel that it no longer reads.
-	const multiplier = "github.com/ThreeDotsLabs/watermill/internal/subscriber.(*multiplier).Subscribe."
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction(multiplier+"func2"), goleak.IgnoreAnyFunction(multiplier+"func3"),
+	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(),
 		// sarama, in watermill-kafka's subscriber, makes meters.
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
 }

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// sarama's consumers make meters, which have one goroutine in the process that never ends.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
 }
 
 // quick makes a member that is missed soon and commits often.

@@ -19,7 +19,7 @@ import (
 	"github.com/agrimill/agrimill/sources/nats"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SuiteLeaks()...) }
 
 // putKeys stores n messages "key number" in turn for each of the keys, each number of a key
 // once.

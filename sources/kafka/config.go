@@ -52,6 +52,10 @@ func (s *Start) UnmarshalText(text []byte) error { return enum.Parse(s, text, st
 type Config struct {
 	// Connection is how to connect.
 	kafka.Connection `yaml:",inline"`
+	// Driver is who reads: agrimill, or watermill for the subscriber of watermill-kafka, which
+	// handles one message of a partition at a time, whatever its key, and goes on with it when
+	// the partition is lost ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
+	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// Topics are the topics to read, by their full names, without a prefix. Required.
 	Topics []string `yaml:"topics" required:"true"`
 	// Group is the consumer group. Processes that use the same one share the partitions.
@@ -118,6 +122,8 @@ func (c Config) Validate() error {
 		e.Check(topic != kafka.NoTopicPrefix && kafka.ValidTopic(topic), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
 	}
 	e.Check(c.Group != "", "Group", "is required")
+	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
+	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message of a partition open", DriverWatermill)
 	e.Check(c.Start == StartOldest || c.Start == StartNewest, "Start", "must be one of the named constants")
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
 	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)

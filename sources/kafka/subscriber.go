@@ -53,8 +53,12 @@ type Subscriber struct {
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
-// Subscribe does. A nil logger is silent.
+// Subscribe does. A nil logger is silent. [Open] heeds Config.Driver; New refuses one that is
+// not [DriverAgrimill].
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	if config.Driver != DriverAgrimill {
+		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
+	}
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -37,6 +37,10 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
+	// Driver is who reads: agrimill, or watermill for the subscriber of watermill-nats, which
+	// handles one message at a time, whatever its key, lets AckWait expire while it does, and needs
+	// another durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
+	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// Stream is the stream to read from. Empty means the one that has the subject.
 	Stream string `yaml:"stream"`
 	// Durable is the name of the durable consumer. It keeps track of acknowledgments on the
@@ -114,6 +118,8 @@ func (c Config) Validate() error {
 	e.Check(nats.ValidName(c.Stream), "Stream", nats.NameRule)
 	e.Check(c.AckWait >= time.Second, "AckWait", "must be at least 1s")
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
+	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
+	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message open", DriverWatermill)
 	e.Check(!strings.ContainsAny(c.KeyHeader, ": \t\r\n"), "KeyHeader", "must be the name of a header, without white space and colons")
 	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)

@@ -54,7 +54,10 @@ func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, s
 	if err == nil {
 		return s.adopt(ctx, js, streamName, subject, consumer)
 	}
-	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	switch {
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		return nil, s.refused(streamName, "is a push consumer")
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return nil, err
 	}
 	stream, err := js.Stream(ctx, streamName)
@@ -86,7 +89,7 @@ func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, s
 func (s *Subscriber) adopt(ctx context.Context, js jetstream.JetStream, stream, subject string, consumer jetstream.Consumer) (jetstream.Consumer, error) {
 	have := consumer.CachedInfo().Config
 	if reason := unfit(have, subject); reason != "" {
-		return nil, fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
+		return nil, s.refused(stream, reason)
 	}
 	if len(have.BackOff) > 0 || have.AckWait == s.config.AckWait {
 		return consumer, nil
@@ -104,6 +107,10 @@ func (s *Subscriber) adopt(ctx context.Context, js jetstream.JetStream, stream, 
 	return consumer, err
 }
 
+func (s *Subscriber) refused(stream, reason string) error {
+	return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
+}
+
 // unfit returns why a consumer cannot be read with the promises of a Subscriber; empty if it
 // can.
 func unfit(have jetstream.ConsumerConfig, subject string) string {
@@ -116,8 +123,6 @@ func unfit(have jetstream.ConsumerConfig, subject string) string {
 		return "reads every subject, not " + subject
 	case len(subjects) > 0 && !slices.Equal(subjects, []string{subject}):
 		return fmt.Sprintf("reads %s, not %s", subjects, subject)
-	case have.DeliverSubject != "":
-		return "is a push consumer"
 	case have.AckPolicy != jetstream.AckExplicitPolicy:
 		return fmt.Sprintf("has the ack policy %s: messages would count as handled that are not", have.AckPolicy)
 	case have.MaxDeliver > 0:

@@ -72,8 +72,11 @@ type Subscriber struct {
 }
 
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
-// logger is silent.
+// logger is silent. [Open] heeds Config.Driver; New refuses one that is not [DriverAgrimill].
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
+	if config.Driver != DriverAgrimill {
+		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
+	}
 	config.setDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -179,7 +182,11 @@ func (s *Subscriber) Backlog(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, s.unavailable(err)
 	}
-	return int64(info.NumAckPending) + int64(min(info.NumPending, math.MaxInt64/2)), nil
+	return unacked(info.NumAckPending, info.NumPending), nil
+}
+
+func unacked(delivered int, waiting uint64) int64 {
+	return int64(delivered) + int64(min(waiting, math.MaxInt64/2))
 }
 
 // Close takes no more messages, naks those that were read ahead, waits for the others for at most

@@ -533,9 +533,14 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%s %d %d", meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano())
-	msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
+	msg.UUID = derivedUUID(meta.Stream, meta.Sequence.Stream, meta.Timestamp)
 	return msg, nil
+}
+
+// derivedUUID is the UUID of a message that has none.
+func derivedUUID(stream string, sequence uint64, stored time.Time) string {
+	name := fmt.Sprintf("%s %d %d", stream, sequence, stored.UnixNano())
+	return uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
 }
 
 // streamNamespace is the namespace of derived UUIDs.

@@ -2,14 +2,18 @@ package pipeline_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
@@ -109,6 +113,57 @@ func TestSourceDown(t *testing.T) {
 	}
 	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
+}
+
+// The subscribers of watermill-nats and watermill-kafka carry everything to the gateway, too,
+// in order, through a restart.
+func TestWatermillDrivers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	routes := strings.Replace(w.outRoute(), `subject: "out.>"`, `subject: "out.>", driver: watermill, durable: stock`, 1) + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports], driver: watermill}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
+	var fromNATS, fromKafka []string
+	for range 2 {
+		b := w.start(w.head() + w.natsSink() + allRoute + routes)
+		b.waitReady()
+		for range 10 {
+			fromNATS = append(fromNATS, w.put("out.task", taskData))
+			id := uuid.NewString()
+			fromKafka = append(fromKafka, id)
+			record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
+			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(fromNATS)+len(fromKafka) })
+		testkit.Eventually(w, "nothing waits", func() bool {
+			waiting := b.Snapshot().Routes[1].Backlog
+			return waiting != nil && *waiting == 0
+		})
+		w.waitConfirmed()
+		b.mustStop()
+	}
+	w.checkStored()
+	for name, ids := range map[string][]string{"NATS": fromNATS, "Kafka": fromKafka} {
+		var arrived []string
+		for _, e := range w.gate.Ledger() {
+			if slices.Contains(ids, e.ContextID) && !slices.Contains(arrived, e.ContextID) {
+				arrived = append(arrived, e.ContextID)
+			}
+		}
+		if !slices.Equal(arrived, ids) {
+			t.Errorf("from %s arrived %v, want %v", name, arrived, ids)
+		}
+	}
 }
 
 // A message that the gateway will never take goes to the poison queue.

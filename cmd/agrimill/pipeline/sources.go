@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/sources/kafka"
@@ -13,24 +14,24 @@ import (
 
 // newNATSSource creates the subscriber of a route from JetStream. It connects when the
 // router subscribes, which the router retries until it succeeds.
-func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (*nats.Subscriber, error) {
+func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (nats.Source, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
 		return nil, err
 	}
 	settings.Name, settings.CloseTimeout = "agrimill "+route, timeouts.router/20
-	return nats.New(settings, logger)
+	return nats.Open(settings, logger)
 }
 
 // newKafkaSource creates the subscriber of a route from Kafka. It connects when the router
 // subscribes, which the router retries until it succeeds.
-func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (*kafka.Subscriber, error) {
+func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (message.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
 		return nil, err
 	}
 	settings.CloseTimeout = min(timeouts.router/20, kafka.DefaultCloseTimeout)
-	return kafka.New(settings, logger)
+	return kafka.Open(settings, logger)
 }
 
 // backlog is how many messages are waiting, in the source of a route or in the poison

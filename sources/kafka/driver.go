@@ -1,0 +1,118 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Driver is who reads the topics.
+type Driver int
+
+const (
+	// DriverAgrimill is the [Subscriber] of this package. It is the default.
+	DriverAgrimill Driver = iota
+	// DriverWatermill is the subscriber of watermill-kafka. Every record is still delivered at
+	// least once, and those of a partition in order, with less beside that:
+	//
+	//   - One message of a partition is open at a time, whatever its key; Config.MaxInFlight does
+	//     not apply, and one message that is stuck holds up its partition.
+	//   - What is nacked is delivered again every 0.1 seconds; Config.MaxNackDelay does not apply.
+	//   - When a partition is lost, its open message stays open, while another member has it, too.
+	//   - A record that cannot be read ends the session, again and again.
+	//   - Shutdown abandons what is open: it comes again.
+	DriverWatermill
+)
+
+var drivers = []string{"agrimill", "watermill"}
+
+// String returns agrimill or watermill.
+func (d Driver) String() string { return enum.Text(d, drivers) }
+
+// UnmarshalText parses what String returns.
+func (d *Driver) UnmarshalText(text []byte) error { return enum.Parse(d, text, drivers) }
+
+// Open returns the subscriber that Config.Driver says, or an error that matches [ErrConfig]. It
+// does not connect; Subscribe does. Subscribe delivers the records of all configured topics; it
+// ignores the topic argument. A nil logger is silent.
+func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, error) {
+	if config.Driver == DriverAgrimill {
+		s, err := New(config, logger)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	subscriber, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
+		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: records{config.Unmarshaler}, OverwriteSaramaConfig: config.client(),
+	}, logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &stock{Subscriber: subscriber, config: config, life: lifecycle.New()}, nil
+}
+
+// stock is a subscriber of watermill-kafka, which reads one topic a subscription, for several.
+type stock struct {
+	*wmkafka.Subscriber
+	config Config
+	life   *lifecycle.Life // counts the subscriptions
+}
+
+// Subscribe implements message.Subscriber. While the brokers are unreachable the error matches
+// sinks.ErrUnavailable, and Subscribe can be called again.
+func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+	if !s.life.Enter() {
+		return nil, ErrClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	out := make(chan *message.Message)
+	var topics sync.WaitGroup
+	for _, topic := range s.config.Topics {
+		messages, err := s.Subscriber.Subscribe(ctx, topic)
+		if err != nil {
+			cancel()
+			topics.Wait()
+			s.life.Leave()
+			return nil, sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
+		}
+		topics.Go(func() { // ends with messages, which end with ctx or on Close
+			for msg := range messages {
+				select {
+				case out <- msg:
+				case <-msg.Context().Done(): // nobody took it
+				}
+			}
+		})
+	}
+	go func() { // ends with topics
+		defer s.life.Leave()
+		defer cancel()
+		topics.Wait()
+		close(out)
+	}()
+	return out, nil
+}
+
+// Close implements message.Subscriber. It waits for the group to be left, which takes longer
+// while the brokers are unreachable.
+func (s *stock) Close() error {
+	var err error
+	s.life.Close(func() {
+		err = s.Subscriber.Close()
+		<-s.life.Idle()
+	})
+	return err
+}

@@ -1,0 +1,344 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// Driver is who reads the stream.
+type Driver int
+
+const (
+	// DriverAgrimill is the [Subscriber] of this package. It is the default.
+	DriverAgrimill Driver = iota
+	// DriverWatermill is the subscriber of watermill-nats, with a durable push consumer. Every
+	// message is still delivered at least once, with less beside that:
+	//
+	//   - One message is open at a time, whatever its key, in all processes together;
+	//     Config.MaxInFlight does not apply, and one that is nacked holds up all others. With a
+	//     consumer made by others whose MaxAckPending is above 1, it comes again after them.
+	//   - A message that is open for longer than Config.AckWait is delivered again, and what is
+	//     done with the first copy then has no ack.
+	//   - Nobody notices that the consumer was deleted.
+	DriverWatermill
+)
+
+var drivers = []string{"agrimill", "watermill"}
+
+// String returns agrimill or watermill.
+func (d Driver) String() string { return enum.Text(d, drivers) }
+
+// UnmarshalText parses what String returns.
+func (d *Driver) UnmarshalText(text []byte) error { return enum.Parse(d, text, drivers) }
+
+// Source is a subscriber that knows how much waits for it. [Open] returns one.
+type Source interface {
+	message.Subscriber
+	// Backlog is as [Subscriber.Backlog].
+	Backlog(ctx context.Context) (int64, error)
+}
+
+var (
+	_ Source = (*Subscriber)(nil)
+	_ Source = (*stock)(nil)
+)
+
+// Open returns the subscriber that Config.Driver says, or an error that matches [ErrConfig].
+// It does not connect; Subscribe does. A nil logger is silent.
+func Open(config Config, logger watermill.LoggerAdapter) (Source, error) {
+	if config.Driver == DriverAgrimill {
+		s, err := New(config, logger)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	s := &stock{config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}), life: lifecycle.New()}
+	s.stopped, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// stock makes subscribers of watermill-nats, which connect when they are made.
+type stock struct {
+	config  Config
+	logger  watermill.LoggerAdapter
+	stopped context.Context // ends when Close begins
+	stop    context.CancelFunc
+	life    *lifecycle.Life // counts the subscriptions
+	latest  atomic.Pointer[stockConsumer]
+}
+
+// stockConsumer is a consumer and a connection to ask about it.
+type stockConsumer struct {
+	js     natsgo.JetStreamContext
+	stream string
+}
+
+// Subscribe implements message.Subscriber. If the server is unreachable or has no such stream,
+// the error matches sinks.ErrUnavailable and Subscribe can be called again.
+func (s *stock) Subscribe(ctx context.Context, subject string) (<-chan *message.Message, error) {
+	if !s.life.Enter() {
+		return nil, ErrClosed
+	}
+	conn, subscriber, err := s.open(ctx, subject)
+	if err != nil {
+		s.life.Leave()
+		return nil, err
+	}
+	messages, err := subscriber.Subscribe(context.WithoutCancel(ctx), subject)
+	if err != nil {
+		conn.Close()
+		s.life.Leave()
+		return nil, s.unavailable(err)
+	}
+	out := make(chan *message.Message)
+	go func() { // ends with ctx, or on Close, within twice CloseTimeout
+		defer s.life.Leave()
+		intake, stopIntake := context.WithCancel(ctx)
+		defer stopIntake()
+		defer context.AfterFunc(s.stopped, stopIntake)()
+		s.relay(intake, subscriber.gate, messages, out)
+		closed := conn.StatusChanged(natsgo.CLOSED)
+		if err := subscriber.Close(); err != nil { // it begins to drain the connection
+			s.logger.Info("NATS subscriber did not end well; what is open comes again", watermill.LogFields{"error": err.Error()})
+			conn.Close()
+		}
+		timer := time.AfterFunc(s.config.CloseTimeout, conn.Close)
+		defer timer.Stop()
+		for !conn.IsClosed() {
+			<-closed
+		}
+		close(out)
+	}()
+	return out, nil
+}
+
+// relay passes on messages until intake ends and the one that is open then is settled, or
+// CloseTimeout is over.
+func (s *stock) relay(intake context.Context, g *gate, messages <-chan *message.Message, out chan<- *message.Message) {
+	giveUp := make(chan struct{})
+	defer context.AfterFunc(intake, func() { time.AfterFunc(s.config.CloseTimeout, func() { close(giveUp) }) })()
+	for open := true; open; {
+		select {
+		case msg := <-messages:
+			ended := msg.Context().Done() // when its ack is sent
+			g.passed()
+			select {
+			case out <- msg:
+			case <-intake.Done():
+				msg.Nack()
+			}
+			select {
+			case <-ended:
+			case <-giveUp:
+			}
+		case <-intake.Done():
+			open = g.close()
+		}
+	}
+}
+
+// gate keeps messages back once it is closed. The subscriber of watermill-nats closes its
+// channel while its callback may still be about to send to it.
+type gate struct {
+	wmnats.Unmarshaler
+	mu     sync.Mutex
+	closed bool
+	onWay  bool // from the Unmarshaler to the channel
+}
+
+// errStopped is logged by the subscriber for a message that comes again.
+var errStopped = errors.New("the subscriber is being closed")
+
+// Unmarshal implements wmnats.Unmarshaler. A message without a UUID gets the one that every
+// delivery of it has.
+func (g *gate) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
+	msg, err := g.Unmarshaler.Unmarshal(raw)
+	if err != nil {
+		return nil, err
+	}
+	if msg.UUID == "" {
+		meta, err := raw.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		msg.UUID = derivedUUID(meta.Stream, meta.Sequence.Stream, meta.Timestamp)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		_ = raw.Nak()
+		return nil, errStopped
+	}
+	g.onWay = true
+	return msg, nil
+}
+
+// passed is told that the message came that was on its way.
+func (g *gate) passed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.onWay = false
+}
+
+// close keeps back further messages, and reports whether one is still on its way.
+func (g *gate) close() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.onWay
+}
+
+// stockSubscriber is one, with its gate.
+type stockSubscriber struct {
+	*wmnats.Subscriber
+	gate *gate
+}
+
+// open connects, and finds or creates the consumer.
+func (s *stock) open(ctx context.Context, subject string) (*natsgo.Conn, *stockSubscriber, error) {
+	conn, err := s.config.Connect(s.config.Name)
+	switch {
+	case errors.Is(err, nats.ErrConfig):
+		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case err != nil:
+		return nil, nil, s.unavailable(err)
+	}
+	subscriber, err := s.bind(ctx, conn, subject)
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return conn, subscriber, nil
+}
+
+func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*stockSubscriber, error) {
+	js, err := conn.JetStream()
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
+	defer cancel()
+	stream := s.config.Stream
+	if stream == "" {
+		if stream, err = js.StreamNameBySubject(subject, natsgo.Context(ctx)); err != nil {
+			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, err))
+		}
+	}
+	// One that the subscriber makes by itself is deleted when it is closed, and with it who
+	// acked what.
+	if err := s.ensure(ctx, js, stream, subject); err != nil {
+		return nil, err
+	}
+	s.latest.Store(&stockConsumer{js, stream})
+	g := &gate{Unmarshaler: s.config.Unmarshaler}
+	subscriber, err := wmnats.NewSubscriberWithNatsConn(conn, wmnats.SubscriberSubscriptionConfig{
+		Unmarshaler: g, QueueGroupPrefix: s.config.Durable,
+		AckWaitTimeout: s.config.AckWait, CloseTimeout: s.config.CloseTimeout, SubscribeTimeout: s.config.ConnectTimeout,
+		NakDelay: growing{backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay}},
+		JetStream: wmnats.JetStreamConfig{
+			DurablePrefix: s.config.Durable, SubscribeOptions: []natsgo.SubOpt{natsgo.Bind(stream, s.config.Durable), natsgo.ManualAck()},
+		},
+	}, s.logger)
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	return &stockSubscriber{subscriber, g}, nil
+}
+
+// ensure creates the consumer if it is missing, and refuses one that cannot be read.
+func (s *stock) ensure(ctx context.Context, js natsgo.JetStreamContext, stream, subject string) error {
+	info, err := js.ConsumerInfo(stream, s.config.Durable, natsgo.Context(ctx))
+	if errors.Is(err, natsgo.ErrConsumerNotFound) {
+		deliver := natsgo.DeliverAllPolicy
+		if s.config.NewOnly {
+			deliver = natsgo.DeliverNewPolicy
+		}
+		info, err = js.AddConsumer(stream, &natsgo.ConsumerConfig{
+			Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, AckPolicy: natsgo.AckExplicitPolicy,
+			AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: natsgo.NewInbox(), DeliverGroup: s.config.Durable,
+			MaxAckPending: 1, // what is pushed ahead would have to wait, and be pushed again
+			Metadata:      map[string]string{madeBy: madeHere},
+		}, natsgo.Context(ctx))
+	}
+	if err != nil {
+		return s.unavailable(err)
+	}
+	have := info.Config
+	reason := ""
+	switch {
+	case have.DeliverSubject == "":
+		reason = "is a pull consumer, not one for the driver watermill"
+	case have.DeliverGroup != s.config.Durable:
+		reason = "has not its own name as deliver group"
+	case have.FilterSubject != subject:
+		reason = fmt.Sprintf("reads %q, not %s", have.FilterSubject, subject)
+	case have.AckPolicy != natsgo.AckExplicitPolicy:
+		reason = fmt.Sprintf("has the ack policy %s: messages would count as handled that are not", have.AckPolicy)
+	case have.MaxDeliver > 0:
+		reason = fmt.Sprintf("has max_deliver %d: a message is lost after so many deliveries", have.MaxDeliver)
+	case have.HeadersOnly:
+		reason = "delivers headers only: payloads would be lost"
+	}
+	if reason != "" {
+		return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
+	}
+	return nil
+}
+
+func (s *stock) unavailable(err error) error {
+	return sinks.NewError("nats consumer "+s.config.Durable, "", sinks.ErrUnavailable, err)
+}
+
+// Backlog implements Source.
+func (s *stock) Backlog(ctx context.Context) (int64, error) {
+	latest := s.latest.Load()
+	if latest == nil {
+		return 0, s.unavailable(errors.New("not subscribed yet"))
+	}
+	info, err := latest.js.ConsumerInfo(latest.stream, s.config.Durable, natsgo.Context(ctx))
+	if err != nil {
+		return 0, s.unavailable(err)
+	}
+	return unacked(info.NumAckPending, info.NumPending), nil
+}
+
+// Close implements message.Subscriber. It returns within twice Config.CloseTimeout, and it
+// returns nil.
+func (s *stock) Close() error {
+	s.life.Close(func() {
+		s.stop()
+		<-s.life.Idle()
+	})
+	return nil
+}
+
+// growing is how long a message waits that was nacked.
+type growing struct{ backoff.Policy }
+
+// WaitTime implements wmnats.Delay.
+func (g growing) WaitTime(delivered uint64) time.Duration {
+	return g.Delay(int(min(delivered, 64)) - 1)
+}

@@ -1,0 +1,234 @@
+package identitytest
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+)
+
+// former is where an earlier version has left its state; see the README there.
+const former = "testdata/e2f8d9d"
+
+func readJSON[T any](t *testing.T, name string) (value T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(former, name))
+	if err == nil {
+		err = json.Unmarshal(text, &value)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// openFormerStore opens a copy of the store that the earlier version has written.
+func openFormerStore(t *testing.T) *boltstore.Store {
+	t.Helper()
+	packed, err := os.Open(filepath.Join(former, "dedup.db.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = packed.Close() }() // was only read
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "dedup.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := boltstore.New(boltstore.Config{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store // closed by its router
+}
+
+// runRouter runs a router with one route until stop is called.
+func runRouter(t *testing.T, config router.Config, route router.Route) (r *router.Router, stop func()) {
+	t.Helper()
+	r, err := router.New(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(route); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }() // ends with ctx
+	<-r.Running()
+	return r, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+// TestUpgradedKeys: what an earlier version has recorded as handled is recognized when it
+// is delivered again, for one TTL after the start.
+func TestUpgradedKeys(t *testing.T) {
+	t.Parallel()
+	type delivered struct {
+		Metadata map[string]string
+		Payload  []byte
+	}
+	handled := readJSON[[]delivered](t, "handled.json")
+	if len(handled) != 5 {
+		t.Fatalf("%d messages, want 5", len(handled))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 24 * time.Hour
+		b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}}
+		from := source{make(chan *message.Message)}
+		_, stop := runRouter(t, router.Config{Poison: b, Dedup: router.DedupSettings{Store: openFormerStore(t), TTL: ttl}}, router.Route{
+			Name: "farm", From: from, Topic: "ALL_DATA", To: b, ToTopic: "out",
+		})
+		defer stop()
+		deliver := func(d delivered, id string) (stored int) {
+			before := len(b.in("out"))
+			msg := message.NewMessage("another uuid", slices.Clone(d.Payload))
+			for key, value := range d.Metadata {
+				msg.Metadata[key] = value
+			}
+			if id != "" {
+				msg.Metadata[gateway.KeyMessageID], msg.Metadata[gateway.KeyContextID] = id, id
+				delete(msg.Metadata, gateway.KeyMessageIDs)
+			}
+			from.messages <- msg
+			select {
+			case <-msg.Acked():
+			case <-msg.Nacked():
+				t.Errorf("nacked: %q", d.Payload)
+			}
+			return len(b.in("out")) - before
+		}
+		for round := range 2 {
+			for _, d := range handled {
+				if n := deliver(d, ""); n != 0 {
+					t.Errorf("round %d: %d messages stored of %v %q, which the earlier version had handled", round, n, d.Metadata[gateway.KeyEventType], d.Payload)
+				}
+			}
+			time.Sleep(ttl - time.Minute) // the second round is at the end of the TTL
+		}
+		if n := deliver(handled[0], "another"); n != 1 {
+			t.Errorf("%d messages stored of one that is new, want 1", n)
+		}
+		for _, d := range handled {
+			for _, want := range []int{1, 0} { // by its new key from now on
+				if n := deliver(d, ""); n != want {
+					t.Errorf("after the TTL: %d messages stored of %q, want %d", n, d.Payload, want)
+				}
+			}
+		}
+	})
+}
+
+// TestUpgradedPoisonQueue: the records of an earlier version can be listed and replayed.
+func TestUpgradedPoisonQueue(t *testing.T) {
+	t.Parallel()
+	type record struct {
+		Subject string
+		Headers map[string][]string
+		Payload []byte
+	}
+	records := readJSON[[]record](t, "poison.json")
+	server := natstest.Start(t)
+	conn, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "AGRIMILL", Subjects: []string{"agrimill.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	var payloads []string
+	for _, r := range records {
+		if _, err := js.PublishMsg(t.Context(), &natsgo.Msg{Subject: r.Subject, Header: r.Headers, Data: r.Payload}); err != nil {
+			t.Fatal(err)
+		}
+		payloads = append(payloads, string(r.Payload))
+	}
+
+	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := source{make(chan *message.Message)}
+	r, stop := runRouter(t, router.Config{Poison: sink, Dedup: router.DedupSettings{Store: openFormerStore(t)}}, router.Route{
+		Name: "farm", From: from, Topic: "ALL_DATA", To: sink, ToTopic: "out",
+	})
+	defer stop()
+	list := func(topic string) (list []router.Poisoned) {
+		queue, err := poisonqueue.New(poisonqueue.Config{Conn: conn, Topic: topic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for p, err := range queue.Messages(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, p)
+		}
+		return list
+	}
+	poisoned := list("")
+	if len(poisoned) != len(records) || len(poisoned) != 3 {
+		t.Fatalf("%d records are listed, want %d", len(poisoned), len(records))
+	}
+	for i, p := range poisoned {
+		if p.Route != "farm" || p.Topic != "ALL_DATA" || p.Count != 1 || p.Attempts != 1 || p.Class != "permanent" || p.Reason != "not an object" ||
+			p.First.IsZero() || p.Last.IsZero() || string(p.Message.Payload) != payloads[i] {
+			t.Errorf("record %d: %+v", i, p)
+		}
+	}
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: conn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := r.ReplaySelected(t.Context(), queue, router.PoisonSelection{All: true})
+	if err != nil || report.Sent != 3 {
+		t.Errorf("replay: %+v, %v", report, err)
+	}
+	if left := list(""); len(left) > 0 {
+		t.Errorf("%d records are left", len(left))
+	}
+	var got []string
+	for _, p := range list("out") {
+		got = append(got, string(p.Message.Payload))
+		if p.Message.Metadata[sinks.KeyDedupID] == "" {
+			t.Errorf("%q has no name", p.Message.Payload)
+		}
+	}
+	if !slices.Equal(got, payloads) {
+		t.Errorf("stored: %q, want %q", got, payloads)
+	}
+}

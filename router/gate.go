@@ -366,6 +366,9 @@ type verdict struct {
 	lasted time.Duration
 	// refused is the gate of the topic when it is time to log it.
 	refused *gate
+	// yields: the message probed in vain for everything, closed early. Perhaps only such
+	// messages are in flight, so it makes room for one that may tell.
+	yields *gate
 }
 
 // failed is called after an attempt that failed by outage, and gives the turn on, which may
@@ -401,6 +404,9 @@ func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
 	}
 	switch all := g.all; {
 	case all != nil:
+		if probed && t.gate == all && t.lane == &all.again && all.early {
+			v.yields = all
+		}
 		if all.waits && f.how != failedWaiting && t != nil && t.gate == all {
 			// It was reached in the meantime, so this is an outage like others.
 			all.waits = false
@@ -460,10 +466,14 @@ func (g *gates) comeBack(o *gate, again bool) time.Duration {
 }
 
 // stuck returns a channel that is closed when something passes again somewhere at their
-// source; nil if it does.
-func (g *gates) stuck() <-chan struct{} {
+// source; nil if it does, or if the message has been put off already and perhaps only messages
+// like it fail.
+func (g *gates) stuck(putOff bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if putOff && g.all != nil && g.all.early {
+		return nil
+	}
 	return g.company.wait()
 }
 

@@ -194,7 +194,7 @@ func TestGatesAreBounded(t *testing.T) {
 		if n := len(g.topics); n != maxTopicGates {
 			t.Errorf("%d gates, want %d", n, maxTopicGates)
 		}
-		if n := runtime.NumGoroutine(); n != before {
+		if n := runtime.NumGoroutine(); n > before { // one of another test may have ended
 			t.Errorf("%d goroutines, want %d", n, before)
 		}
 		if g.all != nil {

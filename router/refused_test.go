@@ -157,7 +157,7 @@ func TestRefusedTopicCostsTheOthersNothing(t *testing.T) {
 				sink := newTopicSink(func(topic string) error {
 					if broken.Load() && strings.HasPrefix(topic, "sick.") {
 						if failure == "hangs" {
-							time.Sleep(5 * time.Second) // longer than a probe may
+							time.Sleep(4 * time.Second) // longer than a probe may; the last one begins at the fault's end
 						}
 						return sinks.NewError("s", topic, sinks.ErrUnavailable, errors.New("not authorized"))
 					}
@@ -394,6 +394,93 @@ func TestHandlerFailuresCountWhileTheMessageIsPutOff(t *testing.T) {
 			if want := map[bool]int{true: router.DefaultRetryAttempts, false: 2}[strings.HasPrefix(id, "never")]; n != want {
 				t.Fatalf("%s was handled %d times, want %d", id, n, want)
 			}
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Only messages that fail for a reason of their own are in flight, and nothing has been delivered
+// for some time. That looks like an outage of everything, but those that pass get in behind them
+// nevertheless, soon, and what had failed is delivered soon after the fault's end.
+func TestMessagesThatFailDoNotFillTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room, sick = 10, 15
+		var broken atomic.Bool
+		broken.Store(true)
+		sink, yard := newSink(nil), newYard(room)
+		r := startYard(t, router.Config{}, testkit.NewLog(), router.Route{
+			Name: "farm", From: yard, Topic: "in", To: sink,
+			Transform: func(msg *message.Message) ([]*message.Message, error) {
+				if broken.Load() && strings.HasPrefix(msg.UUID, "sick") {
+					return nil, router.Outage(errHandler)
+				}
+				return []*message.Message{msg}, nil
+			},
+		})
+		began := time.Now()
+		var all []<-chan time.Time
+		for i := range sick {
+			all = append(all, yard.send("in", tenantMessage("sick", i)))
+		}
+		if at := <-yard.send("in", tenantMessage("well", 0)); at.Sub(began) > time.Minute {
+			t.Errorf("the first message that passes was delivered after %v, want less than a minute", at.Sub(began))
+		}
+		for i := range 100 {
+			sent := time.Now()
+			if at := <-yard.send("in", tenantMessage("well", i+1)); i > 0 && at.Sub(sent) > time.Second {
+				t.Errorf("message %d took %v, want no time", i+1, at.Sub(sent))
+			}
+		}
+		broken.Store(false)
+		ended := time.Now()
+		for _, done := range all {
+			if at := <-done; at.Sub(ended) > router.DefaultRetryMaxBackoff {
+				t.Errorf("recovered after %v", at.Sub(ended))
+			}
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While nothing passes at all, the messages of a handler that fails hold the source back: next to
+// nothing is taken from it beyond what fits.
+func TestFailingHandlerHoldsTheSourceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room = 10
+		yard := newYard(room)
+		var broken atomic.Bool
+		broken.Store(true)
+		r := startYard(t, router.Config{}, testkit.NewLog(), router.Route{
+			Name: "farm", From: yard, Topic: "in", To: newSink(nil),
+			Transform: func(msg *message.Message) ([]*message.Message, error) {
+				if broken.Load() {
+					return nil, router.Outage(errHandler)
+				}
+				return []*message.Message{msg}, nil
+			},
+		})
+		var sent atomic.Int64
+		go func() { // ends when there is room for all
+			for i := range 500 {
+				yard.send("in", tenantMessage("sick", i))
+				sent.Add(1)
+			}
+		}()
+		const lasts = time.Hour
+		time.Sleep(lasts)
+		synctest.Wait()
+		if most := int64(room + lasts/(router.DefaultRetryMaxBackoff/2) + 20); sent.Load() > most {
+			t.Errorf("%d messages were taken in an hour, want at most %d", sent.Load(), most)
+		}
+		broken.Store(false)
+		time.Sleep(router.DefaultRetryMaxBackoff + 10*time.Second)
+		synctest.Wait()
+		if health := r.Health()[0]; health.Delivered != 500 || health.Returned != 0 {
+			t.Errorf("health %+v, want 500 delivered", health)
 		}
 		if err := r.stop(); err != nil {
 			t.Error(err)

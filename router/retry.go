@@ -126,7 +126,8 @@ func (c RetrySettings) Validate() error {
 // A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is
 // nacked, with [ClassRedeliver], and comes again, in the order of its key; its attempts count on.
 // It stays only while nothing passes at all handlers of its subscriber, as far as the Router knows
-// them, so that the subscriber is held back.
+// them, so that the subscriber is held back. If messages failed before anything was published, they may
+// be to blame themselves: then each probe that fails makes room for another message.
 //
 // Once Stop is closed or the message's own context has ended, nothing is retried: what
 // failed then may have been interrupted. The class of the returned error, a [*RetryError],
@@ -412,7 +413,7 @@ func (t *retrying) yield() (ready <-chan struct{}, stop func()) {
 	if msgctx.NackOf(t.ctx) == nil {
 		return nil, func() {}
 	}
-	if up := t.gates.stuck(); up != nil {
+	if up := t.gates.stuck(t.putOff); up != nil {
 		return up, func() {}
 	}
 	limit := make(chan struct{})
@@ -427,7 +428,7 @@ func (t *retrying) yield() (ready <-chan struct{}, stop func()) {
 // mayPutOff reports whether the message may wait with its subscriber: that is for as long as
 // something else passes, or is to.
 func (t *retrying) mayPutOff() bool {
-	return msgctx.NackOf(t.ctx) != nil && !t.ended() && t.gates.stuck() == nil
+	return msgctx.NackOf(t.ctx) != nil && !t.ended() && t.gates.stuck(t.putOff) == nil
 }
 
 // postpone returns the message to its subscriber, which delivers it again after delay and until
@@ -528,6 +529,7 @@ func (t *retrying) failed(d *delivery, err error) error {
 	}
 
 	var delay time.Duration
+	var yields *gate
 	switch {
 	case class == ClassPermanent, class == ClassRedeliver:
 		t.others++
@@ -544,7 +546,7 @@ func (t *retrying) failed(d *delivery, err error) error {
 			}
 			break
 		}
-		delay = t.outage(err)
+		delay, yields = t.outage(err)
 	case class == ClassShutdown:
 		t.others++
 		delay = t.policy.Delay(t.others - 1)
@@ -566,6 +568,9 @@ func (t *retrying) failed(d *delivery, err error) error {
 			Attempt: t.failures + t.others, Delay: delay,
 		})
 	}
+	if yields != nil && msgctx.NackOf(t.ctx) != nil {
+		return t.postpone(d, err, t.gates.comeBack(yields, true))
+	}
 	switch {
 	case delay <= 0:
 	case delay > waitInPlace && t.mayPutOff():
@@ -577,8 +582,8 @@ func (t *retrying) failed(d *delivery, err error) error {
 }
 
 // outage takes in a failure of something that is down, and returns how long the message is
-// to wait before it may wait at a gate.
-func (t *retrying) outage(err error) (delay time.Duration) {
+// to wait before it may wait at a gate, or the gate that it is to wait for elsewhere.
+func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 	how := failedDown
 	switch {
 	case errors.Is(err, ErrNotConnected):
@@ -606,16 +611,15 @@ func (t *retrying) outage(err error) (delay time.Duration) {
 				"route": t.config.Name, "topic": capText(v.refused.topic, maxFieldLength),
 			}))
 	}
-	if !v.closed {
-		return t.policy.Delay(t.others - 1)
-	}
-	if t.freed {
-		// It was not the sink's being down that it failed of: others have passed.
-		t.freed = false
+	freed := t.freed
+	t.freed = false
+	if !v.closed || freed {
+		// It was not the sink's being down that it failed of: others have passed. What it waited
+		// for before does not count.
 		t.odd++
-		return t.policy.Delay(t.odd - 1)
+		return t.policy.Delay(t.odd - 1), nil
 	}
-	return 0
+	return 0, v.yields
 }
 
 // putOffReserved has a message wait with its subscriber that has waited for its copy for some

@@ -174,10 +174,13 @@ func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
 	s.relink(d)
 }
 
-// unparked is called when a message is finished. If it had been parked, what it
-// waited for may be over, so what was left for lack of room is asked for. s.mu is held.
+// unparked is called when a message is finished. If it had been parked, what it waited for may
+// be over, so what was left for lack of room is asked for, unless there is next to none for it
+// yet: most of it would be left again, and could then not be asked for at once when all is well.
+// s.mu is held.
 func (s *Subscriber) unparked(now time.Time, sub *subscription, j job) {
-	if j.again && sub.overflown && !sub.stopped {
+	room := 4*s.parked.Len() <= 3*s.cfg.MaxInFlight && s.parkedBytes <= s.cfg.MaxInFlightBytes/4*3
+	if j.again && room && sub.overflown && !sub.stopped {
 		sub.overflown = false
 		s.requestLeft(now)
 	}

@@ -48,6 +48,9 @@ type partialRow struct {
 	size   int // of the payloads; 0: a few bytes
 	// sizeOf returns the size of the next payload of a tenant. Nil: size.
 	sizeOf func(w *partialWorld, tenant int) int
+	// sick is how many messages the sick tenant sends whenever the others send one. 0: one, too.
+	// The fault lasts until it has sent atLeast, and as long as other faults do.
+	sick, atLeast int
 	// begin adds to the pipeline when it runs. Nil: nothing.
 	begin func(w *partialWorld, p *pipeline)
 	// stored: what is stored in time counts, as there are no confirmations during the fault.
@@ -102,6 +105,7 @@ func newPartialWorld(t *testing.T, row partialRow) *partialWorld {
 		row.recovery = recovery
 	}
 	w := &partialWorld{world: newWorld(t, worldConfig{gateway: row.gateway}), row: row, rate: rate, confirmed: map[string]time.Time{}, tenantOf: map[string]string{}}
+	w.row.sick = max(w.row.sick, 1)
 	w.tenants, w.senders = []string{w.gateway.Tenant()}, []string{w.sender.ID}
 	w.tenantOf[strings.ToLower(w.receivers[0].ID)] = w.tenants[0]
 	types := []string{messageType, fileType}
@@ -143,7 +147,7 @@ func (w *partialWorld) run(pairs int) {
 	w.calibrate()
 	shares := make([]float64, 0, pairs)
 	for i := range pairs {
-		without := w.load(calm)
+		without := w.load(calm, 0)
 		w.mu.Lock()
 		w.fault = make(chan struct{})
 		w.mu.Unlock()
@@ -152,7 +156,8 @@ func (w *partialWorld) run(pairs int) {
 		if w.row.strike != nil {
 			end = w.row.strike(w)
 		}
-		with := w.load(faulty)
+		with := w.load(faulty, w.row.atLeast)
+		w.Logf("pair %d: %.2f without the fault, %.2f with it, which has hit %d times", i+1, without, with, w.hits.Load())
 		w.mu.Lock()
 		close(w.fault)
 		w.fault = nil
@@ -160,7 +165,7 @@ func (w *partialWorld) run(pairs int) {
 		end()
 		ended := time.Now()
 		w.waitAll(w.row.recovery)
-		w.Logf("pair %d: %.2f without the fault, %.2f with it, all confirmed %v after it", i+1, without, with, time.Since(ended).Round(time.Millisecond))
+		w.Logf("all confirmed %v after it", time.Since(ended).Round(time.Millisecond))
 		if w.hits.Load() == 0 {
 			w.Fatal("the fault hit nothing: nothing is shown")
 		}
@@ -189,9 +194,10 @@ func (w *partialWorld) calibrate() {
 		}
 	}
 	w.waitAll(patience)
-	w.rate = min(rate, int(n/time.Since(began).Seconds()/2))
+	capacity := n * float64(tenants) / time.Since(began).Seconds() // a second
+	w.rate = min(rate, int(capacity/2/float64(tenants-1+w.row.sick)))
 	if w.rate < 5 {
-		w.Fatalf("this machine does %d messages a second and tenant: too few to measure anything", 2*w.rate)
+		w.Fatalf("this machine does %.0f messages a second: too few to measure anything", capacity)
 	}
 }
 
@@ -208,14 +214,19 @@ func (w *partialWorld) sendAs(i int) (id string) {
 	return ids[0]
 }
 
-// load lets all tenants send for d, and returns how much of what the healthy ones sent was
-// confirmed in time.
-func (w *partialWorld) load(d time.Duration) float64 {
+// load lets all tenants send for d, and until the sick one has sent atLeast, and returns how
+// much of what the healthy ones sent was confirmed in time.
+func (w *partialWorld) load(d time.Duration, atLeast int) float64 {
 	w.Helper()
 	sent := map[string]time.Time{}
 	tick := time.NewTicker(time.Second / time.Duration(w.rate))
 	defer tick.Stop()
-	for began := time.Now(); time.Since(began) < d; <-tick.C {
+	ofSick := 0
+	for began := time.Now(); time.Since(began) < d || ofSick < atLeast; <-tick.C {
+		for range w.row.sick - 1 {
+			w.sendAs(0)
+		}
+		ofSick += w.row.sick
 		for i := range w.tenants {
 			now := time.Now()
 			if id := w.sendAs(i); i > 0 || w.row.everybody {

@@ -88,6 +88,6 @@ func routerRows() []partialRow {
 		{name: "P16 the sink refuses one tenant's topic", change: topicOfTenant(0)},
 		{name: "P17 the sink does not answer for one tenant's topic", change: topicOfTenant(brokerTimeout)},
 		{name: "P18 the sink of one of two routes is down", change: twoRoutes},
-		{name: "P19 many keys have one failing message each", change: manyKeys},
+		{name: "P19 1,000 keys have one failing message each", change: manyKeys, sick: 4, atLeast: 1000},
 	}
 }

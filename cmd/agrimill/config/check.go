@@ -19,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -529,6 +530,15 @@ func (k *checker) filter(path string, r Route) {
 			}
 		}
 	}
+	if f.Expr != "" {
+		_, err := expr.NewFilter(f.Expr)
+		k.expression(join(path, "expr"), err)
+	}
+	set := strings.TrimSuffix(path, "filter") + "set"
+	for key, text := range r.Set {
+		_, err := expr.NewSetter(map[string]string{key: text})
+		k.expression(join(set, key), err)
+	}
 	if f.Farm != nil {
 		k.report(join(path, "farm"), *f.Farm, f.Farm.Validate())
 	}
@@ -545,6 +555,17 @@ func (k *checker) filter(path string, r Route) {
 	isType := topic != "" && topic != FromAll && topic != FromEverything && !gateway.EventType(topic).Known()
 	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, topic) }) {
 		k.fail(join(path, "type"), "matches nothing: the route receives only "+topic, "remove the filter, or use from: {gateway: all}")
+	}
+}
+
+// expression reports a mistake in an expression with its place in it.
+func (k *checker) expression(path string, err error) {
+	var mistake *expr.Error
+	switch {
+	case errors.As(err, &mistake):
+		k.fail(path, fmt.Sprintf("is no valid expression: line %d, column %d: %s", mistake.Line, mistake.Column, mistake.Reason), "")
+	case err != nil:
+		k.fail(path, "is no valid expression: "+err.Error(), "")
 	}
 }
 

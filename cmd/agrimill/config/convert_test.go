@@ -21,7 +21,7 @@ import (
 var own = []string{
 	"gateway.tls", "gateway.application_id", "gateway.software_version_id", "endpoints", "subscriber.envelope", "publisher", "retry",
 	"sinks.<name>.nats.tls", "sinks.<name>.kafka.tls", "sinks.<name>.kafka.partition_key", "sinks.<name>.blob.url",
-	"routes[].name", "routes[].from", "routes[].filter", "routes[].to", "poison.sink",
+	"routes[].name", "routes[].from", "routes[].filter", "routes[].set", "routes[].to", "poison.sink",
 	"dedup.store", "dedup.memory", "dedup.bbolt", "dedup.nats_kv", "claim_check.from", "shutdown.timeout", "tracing", "log",
 }
 

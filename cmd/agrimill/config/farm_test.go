@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // Mistakes in what a route does with farm data have their place.
@@ -29,5 +31,34 @@ func TestFarmProblems(t *testing.T) {
 		if !strings.Contains(got[key], "agrimill.yaml:") {
 			t.Errorf("no problem of %s in %v", key, problems)
 		}
+	}
+}
+
+// Mistakes in expressions have their place, in the file and in the expression.
+func TestExpressionProblems(t *testing.T) {
+	text := strings.Replace(small, "routes:\n", `routes:
+  - name: broken
+    from: {gateway: all}
+    filter: {expr: 'tenant == "a" && tenand == "b"'}
+    set: {team: 'size(tenant)', `+sinks.KeyDedupID+`: '"a"', good: 'tenant'}
+    to: {sink: farm}
+`, 1)
+	problems := problemsOf(t, text, smallEnv)
+	got := map[string]string{}
+	for _, p := range problems.List {
+		got[p.Path] = p.String()
+	}
+	for key, want := range map[string]string{
+		"routes[0].filter.expr":             "is no valid expression: line 1, column 18: undeclared reference to 'tenand'",
+		"routes[0].set.team":                "the result is a int, must be a string",
+		"routes[0].set." + sinks.KeyDedupID: "the key is reserved",
+		"routes[0].set.good":                "",
+	} {
+		if !strings.Contains(got[key], want) || want != "" && !strings.Contains(got[key], "agrimill.yaml:") {
+			t.Errorf("%s: %q, want %q", key, got[key], want)
+		}
+	}
+	if len(problems.List) != 3 {
+		t.Errorf("got %v", problems)
 	}
 }

@@ -18,6 +18,9 @@ type Route struct {
 	Filter Filter `yaml:"filter"`
 	// Transform decodes farm data (TaskData, EFDI). What cannot be read passes as it is.
 	Transform farm.TransformConfig `yaml:"transform"`
+	// Set sets metadata to the results of expressions (CEL), after transform and before the
+	// topic is found, e.g. team: '"team of " + tenant'. An empty result removes the key.
+	Set map[string]string `yaml:"set"`
 	// To is where they go.
 	To To `yaml:"to" required:"true"`
 }
@@ -92,11 +95,16 @@ type Filter struct {
 	Endpoint []string `yaml:"endpoint"`
 	// Filename lists file names, e.g. *.zip; case does not matter.
 	Filename []string `yaml:"filename"`
+	// Expr is an expression in CEL that must be true, e.g.
+	// 'filename.lowerAscii().endsWith(".zip")'. A message for which it fails goes to the poison
+	// queue.
+	Expr string `yaml:"expr"`
 	// Farm selects by what is in the payload: machines, tasks, fields, values, times, places.
 	Farm *farm.FilterConfig `yaml:"farm"`
 }
 
-// Empty reports whether every message matches, as far as its metadata tells: Farm may still say no.
+// Empty reports whether every message matches, as far as its metadata tells without an expression: Expr and Farm may
+// still say no.
 func (f Filter) Empty() bool {
 	return len(f.Type)+len(f.Tenant)+len(f.Endpoint)+len(f.Filename) == 0
 }

@@ -2,11 +2,47 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
 )
+
+// setExpressions sets what a route does by expressions. They are asked before payloads are read.
+func setExpressions(cfg config.Route, route *router.Route) error {
+	if cfg.Filter.Expr != "" {
+		filter, err := expr.NewFilter(cfg.Filter.Expr)
+		if err != nil {
+			return fmt.Errorf("filter: expr: %w", err)
+		}
+		route.Select = both(filter.Select, route.Select)
+	}
+	if len(cfg.Set) > 0 {
+		setter, err := expr.NewSetter(cfg.Set)
+		if err != nil {
+			return fmt.Errorf("set: %w", err)
+		}
+		route.Middleware = slices.Insert(route.Middleware, 0, setter.Middleware) // what the others have set is seen
+	}
+	return nil
+}
+
+// both selects what first and then, if there is one, second selects.
+func both(first, second func(*message.Message) (bool, error)) func(*message.Message) (bool, error) {
+	if second == nil {
+		return first
+	}
+	return func(msg *message.Message) (bool, error) {
+		if selected, err := first(msg); err != nil || !selected {
+			return false, err
+		}
+		return second(msg)
+	}
+}
 
 // setFarm sets what a route does by what is in the payloads. A route that does nothing of the kind is left
 // as it is.

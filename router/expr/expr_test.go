@@ -1,0 +1,182 @@
+package expr_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func farmMessage(more ...string) *message.Message {
+	msg := message.NewMessage("1", []byte("payload"))
+	msg.Metadata = message.Metadata{
+		gateway.KeyMessageType: "iso:11783:-10:taskdata:zip", gateway.KeyTenantID: "t1",
+		gateway.KeyReceivingEndpointID: "e1", gateway.KeyFilename: "Field 7.ZIP",
+	}
+	for i := 0; i < len(more); i += 2 {
+		msg.Metadata[more[i]] = more[i+1]
+	}
+	return msg
+}
+
+func TestFilter(t *testing.T) {
+	for text, want := range map[string]bool{
+		`true`: true,
+		`msgtype == "iso:11783:-10:taskdata:zip"`:               true,
+		`msgtype.startsWith("img:")`:                            false,
+		`tenant in ["t1", "t2"] && receiver != "e2"`:            true,
+		`filename.lowerAscii().endsWith(".zip")`:                true,
+		`filename.matches("^Field [0-9]+")`:                     true,
+		`sender == ""`:                                          true, // it has none
+		`teamset != "" || recipient != ""`:                      false,
+		`"priority" in metadata`:                                false,
+		`metadata[?"priority"].orValue("low") == "low"`:         true,
+		`metadata["area"] == "12.5"`:                            true,
+		`double(metadata["area"]) > 10.0`:                       true,
+		`metadata.exists(k, k.startsWith("x-router-tenant"))`:   true,
+		`size(metadata) == 5 && type(tenant) == string`:         true,
+		`timestamp("2026-01-01T00:00:00Z") < timestamp(0)`:      false,
+		`context == "" && event == "" ? msgtype != "" : false `: true,
+	} {
+		f, err := expr.NewFilter(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got, err := f.Select(farmMessage("area", "12.5"))
+		if got != want || err != nil {
+			t.Errorf("%s: %t, %v", text, got, err)
+		}
+	}
+	// Every variable of topic templates can be used, under its name or as msgtype.
+	for name := range sinks.TopicVariables() {
+		if name == "type" {
+			name = "msgtype"
+		}
+		if _, err := expr.NewFilter(name + ` == ""`); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Mistakes are found when the expression is compiled, with their place.
+func TestBadExpressions(t *testing.T) {
+	for text, want := range map[string]expr.Error{
+		``:                                 {Line: 1, Column: 1, Reason: "mismatched"},
+		`tenant ==`:                        {Line: 1, Column: 10, Reason: "mismatched"},
+		"tenant == \"a\" &&\n  tenand":     {Line: 2, Column: 3, Reason: "undeclared reference to 'tenand'"},
+		`tenant == 1`:                      {Line: 1, Column: 8, Reason: "no matching overload"},
+		`tenant`:                           {Line: 1, Column: 1, Reason: "the result is a string, must be a bool"},
+		`metadata["a"]`:                    {Line: 1, Column: 1, Reason: "the result is a string, must be a bool"},
+		`dyn(tenant)`:                      {Line: 1, Column: 1, Reason: "the result is a dyn, must be a bool"},
+		`payload == ""`:                    {Line: 1, Column: 1, Reason: "undeclared reference to 'payload'"},
+		`filename.matches("(")`:            {Line: 1, Column: 1, Reason: "missing closing )"},
+		strings.Repeat("(", 2000) + "true": {Line: 1, Column: 1, Reason: "recursion"},
+	} {
+		_, err := expr.NewFilter(text)
+		var got *expr.Error
+		if !errors.As(err, &got) || !errors.Is(err, expr.ErrBadExpression) {
+			t.Errorf("%.40q: %v", text, err)
+			continue
+		}
+		if got.Line != want.Line || got.Column != want.Column && len(text) < 1000 || !strings.Contains(got.Reason, want.Reason) {
+			t.Errorf("%.40q: %+v, want %+v", text, got, want)
+		}
+	}
+	for key, text := range map[string]string{
+		"": `"a"`, "a\nb": `"a"`, sinks.KeyDedupID: `"a"`, strings.ToUpper(sinks.KeyDedupID): `"a"`, router.KeyPoisonCount: `"0"`, "number": `1`, "none": `nothing`,
+	} {
+		if _, err := expr.NewSetter(map[string]string{"good": `tenant`, key: text}); !errors.Is(err, expr.ErrBadExpression) {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+// What a message lacks is an error that sends it to the poison queue, and never a message that
+// is not selected; an expression cannot run for long.
+func TestValuesThatFail(t *testing.T) {
+	many := farmMessage()
+	for i := range 3000 {
+		many.Metadata["k"+strings.Repeat("x", i%50)+string(rune('a'+i%26))+strings.Repeat("y", i/50)] = "v"
+	}
+	for text, msg := range map[string]*message.Message{
+		`metadata["missing"] == "a"`:       farmMessage(),
+		`int(metadata["area"]) > 1`:        farmMessage("area", "many"),
+		`timestamp(filename).getHours()>1`: farmMessage(),
+		`metadata.exists(a, metadata.exists(b, metadata.exists(c, a + b + c == "no")))`: many,
+	} {
+		f, err := expr.NewFilter(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if selected, err := f.Select(msg); selected || router.Classify(err) != router.ClassPermanent {
+			t.Errorf("%s: %t, %v", text, selected, err)
+		}
+	}
+}
+
+func TestSetter(t *testing.T) {
+	s, err := expr.NewSetter(map[string]string{
+		"team":                 `"team of " + tenant`,
+		"tenant-and-team":      `tenant + metadata[?"team"].orValue("?")`, // as it was
+		gateway.KeyFilename:    `filename.lowerAscii()`,
+		gateway.KeyMessageType: `""`, // removes it
+		"nothing":              `""`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	received := farmMessage()
+	shared := message.Metadata{gateway.KeyTenantID: "t2"}
+	made := []*message.Message{farmMessage(), {UUID: "2", Metadata: shared}, {UUID: "3", Metadata: shared}, {UUID: "4"}, nil}
+	got, err := s.Middleware(func(*message.Message) ([]*message.Message, error) { return made, nil })(received)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Equal(t, got[0].Metadata, message.Metadata{
+		gateway.KeyTenantID: "t1", gateway.KeyReceivingEndpointID: "e1", gateway.KeyFilename: "field 7.zip",
+		"team": "team of t1", "tenant-and-team": "t1?",
+	})
+	for i := 1; i <= 2; i++ {
+		testkit.Equal(t, got[i].Metadata, message.Metadata{gateway.KeyTenantID: "t2", "team": "team of t2", "tenant-and-team": "t2?"})
+	}
+	testkit.Equal(t, got[3].Metadata, message.Metadata{"team": "team of ", "tenant-and-team": "?"})
+	testkit.Equal(t, got[4], nil)
+	testkit.Equal(t, shared, message.Metadata{gateway.KeyTenantID: "t2"}) // somebody may still read it
+	testkit.Equal(t, got[0].UUID, "1")
+	testkit.Equal(t, string(got[0].Payload), "payload")
+
+	fails, err := expr.NewSetter(map[string]string{"a": `metadata["missing"]`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fails.Middleware(message.PassthroughHandler)(farmMessage()); router.Classify(err) != router.ClassPermanent {
+		t.Errorf("%v", err)
+	}
+	// The error of the handler is passed on.
+	broken := errors.New("broken")
+	if _, err := s.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, broken })(received); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+func BenchmarkFilter(b *testing.B) {
+	f, err := expr.NewFilter(`msgtype.startsWith("iso:") && tenant in ["t1", "t2"] && metadata[?"priority"].orValue("low") != "high"`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	msg := farmMessage()
+	b.ReportAllocs()
+	for b.Loop() {
+		if selected, err := f.Select(msg); !selected || err != nil {
+			b.Fatal(err)
+		}
+	}
+}

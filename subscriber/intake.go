@@ -186,7 +186,7 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			s.mu.Unlock()
 			return true
 		}
-		if (s.recalled || s.skipping) && d.held == nil {
+		if s.taking != takesAll && d.held == nil {
 			if len(d.keys) > 0 {
 				// It will be redelivered, behind those that were open before it.
 				s.ledger.leaveNew(d)
@@ -238,7 +238,7 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		case <-stuck:
 			s.mu.Lock()
 			s.startHold()
-			s.skipping = true
+			s.taking = max(s.taking, takesURIs)
 			continue
 		case <-freed:
 			// Let others that are about to free room run first, so that several

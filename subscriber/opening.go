@@ -79,7 +79,7 @@ func (s *Subscriber) headArrived(stream *gateway.EventStream) {
 	s.answered()
 	s.streamState.Since = time.Now()
 	s.reconnect = func() { _ = stream.Close() }
-	if s.recalled { // while the head was awaited
+	if s.taking == takesNothing { // recalled while the head was awaited
 		s.reconnect()
 	}
 }

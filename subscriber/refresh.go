@@ -8,9 +8,18 @@ import "time"
 // skipped, and requested again later.
 const skipAfter = 5 * time.Second
 
+// taking is what is taken from a connection. It only grows until the next connection.
+type taking int
+
+const (
+	takesAll     taking = iota
+	takesURIs           // messages are skipped, but their fresh payload URIs are taken
+	takesNothing        // the connection was given up
+)
+
 // endSkipping requests what was skipped. s.mu is held.
 func (s *Subscriber) endSkipping() {
-	if s.skipping && !s.recalled {
+	if s.taking == takesURIs {
 		s.recallLocked()
 	}
 }

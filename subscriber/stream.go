@@ -200,7 +200,7 @@ func (s *Subscriber) syncTenants(ctx context.Context) {
 func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reconnect, s.recalled, s.skipping = reconnect, false, false
+	s.reconnect, s.taking = reconnect, takesAll
 	s.apart.connected(time.Now(), s.first)
 	for _, sub := range s.subscriptions {
 		sub.overflown = false
@@ -270,7 +270,7 @@ func (s *Subscriber) recallLocked() {
 	if s.reconnect == nil {
 		return
 	}
-	s.recalled = true
+	s.taking = takesNothing
 	s.wakeRoom()
 	s.reconnect()
 }

@@ -60,8 +60,7 @@ type Subscriber struct {
 	inFlight      int
 	bytes         int64
 	freed         chan struct{} // closed when room may have become available; nil if nothing is waiting
-	recalled      bool          // the connection was given up: no more messages are taken from it
-	skipping      bool          // likewise, except that fresh payload URIs are still taken from it
+	taking        taking        // what is taken from the connection
 	untakenKinds  map[untakenKind]int
 	downloads     *downloadQueue
 	downloadTimer *time.Timer              // pumps the downloads when one becomes due

@@ -75,6 +75,8 @@ type partialWorld struct {
 	rate     int
 	hits     atomic.Int64 // how often the fault hit something
 
+	peer      atomic.Pointer[peer] // during a fault of sharedStore
+	peers     atomic.Int64
 	sickPaths sync.Map // of the sick tenant's payloads
 	mu        sync.Mutex
 	confirmed map[string]time.Time // by message ID; or stored

@@ -3,15 +3,20 @@
 package faulttest
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -21,6 +26,7 @@ type refusingSink struct {
 	sinks.Sink
 	w     *partialWorld
 	after time.Duration
+	hangs bool // it does not answer before the fault ends
 	all   bool // whoever they are of
 }
 
@@ -29,7 +35,10 @@ func (s *refusingSink) Publish(topic string, messages ...*message.Message) error
 	if len(messages) == 0 || !s.w.hit(fault != nil && (s.all || s.w.isSick(messages[0]))) {
 		return s.Sink.Publish(topic, messages...)
 	}
-	if s.after > 0 {
+	switch {
+	case s.hangs:
+		<-fault
+	case s.after > 0:
 		<-time.After(s.after)
 	}
 	return sinks.NewError("broker", topic, sinks.ErrUnavailable, errors.New("refused by the test"))
@@ -42,6 +51,13 @@ func topicOfTenant(after time.Duration) func(*partialWorld, *parts) {
 		watch := p.Sink
 		p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&refusingSink{Sink: s, w: w, after: after}) }
 	}
+}
+
+// hangingTopic gives each tenant a topic, and the sink hangs on the sick one's.
+func hangingTopic(w *partialWorld, p *parts) {
+	p.Route.ToTopic = dataTopic + ".{tenant}"
+	watch := p.Sink
+	p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&refusingSink{Sink: s, w: w, hangs: true}) }
 }
 
 // twoRoutes gives the sick tenant a route of its own. Both routes get everything and drop
@@ -82,6 +98,121 @@ func manyKeys(w *partialWorld, p *parts) {
 	}
 }
 
+// peer is another process that has the store in common with the pipeline. During a fault it has
+// reserved what is the sick tenant's, and when the fault ends, it is dead.
+type peer struct {
+	w     *partialWorld
+	store *kvstore.Store
+	conn  *natsgo.Conn
+	owner router.Owner
+
+	mu   sync.Mutex
+	dead bool
+	held map[router.Key]bool
+}
+
+// startPeer connects a peer.
+func startPeer(w *partialWorld, name string) *peer {
+	w.Helper()
+	p := &peer{w: w, owner: router.Owner{Instance: name, Session: name}, held: map[router.Key]bool{}}
+	var err error
+	if p.store, p.conn, err = w.kvStore(); err != nil {
+		w.Fatal(err)
+	}
+	return p
+}
+
+// kvStore returns a store in the world's broker, with a connection of its own.
+func (w *partialWorld) kvStore() (*kvstore.Store, *natsgo.Conn, error) {
+	conn, err := natsgo.Connect(w.broker.(*natsBroker).Server.URL())
+	if err != nil {
+		return nil, nil, err
+	}
+	w.Cleanup(conn.Close)
+	store, err := kvstore.New(w.Context(), kvstore.Config{Conn: conn, SessionTTL: 2 * time.Second})
+	if err == nil {
+		w.Cleanup(func() { _ = store.Close() })
+	}
+	return store, conn, err
+}
+
+// reserve reserves the key, unless the peer is dead or somebody else has it.
+func (p *peer) reserve(ctx context.Context, key router.Key) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead || p.w.hit(p.held[key]) {
+		return nil
+	}
+	claim := router.Claim{Keys: router.Keys{Delivery: key}, Owner: p.owner}
+	got, err := p.store.Reserve(ctx, claim, time.Hour)
+	if err == nil {
+		p.held[key] = got.State == router.Reserved
+	}
+	return err
+}
+
+// die ends the peer's connection first, so that its session is not ended but expires.
+func (p *peer) die() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = true
+	p.conn.Close()
+}
+
+// sharedStore gives the pipeline a store in NATS, and a fault a peer that has reserved what comes
+// for the sick tenant.
+func sharedStore(w *partialWorld, p *parts) {
+	store, _, err := w.kvStore()
+	if err != nil {
+		w.Fatal(err)
+	}
+	keyFunc, err := router.NewKeyFunc(router.KeysConfig{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	p.Router.Dedup.Store, p.Router.Dedup.Owner = store, router.Owner{Instance: "field"}
+	p.Router.Dedup.KeyFunc = func(scope string, msg *message.Message) (router.Keys, error) {
+		keys, err := keyFunc(scope, msg)
+		if other := w.peer.Load(); other != nil && err == nil && w.isSick(msg) {
+			err = other.reserve(msg.Context(), keys.Delivery)
+		}
+		return keys, err
+	}
+}
+
+// peerHolds begins a fault of sharedStore: a peer has reserved the messages of the sick tenant.
+func peerHolds(w *partialWorld) func() {
+	other := startPeer(w, fmt.Sprint("barn ", w.peers.Add(1)))
+	w.peer.Store(other)
+	return func() { w.peer.Store(nil); other.die() }
+}
+
+// bucketVanishes takes the pipeline's bucket away again and again.
+func bucketVanishes(w *partialWorld) func() {
+	conn, err := natsgo.Connect(w.broker.(*natsBroker).Server.URL())
+	if err != nil {
+		w.Fatal(err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		w.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends with the fault
+		defer close(done)
+		defer conn.Close()
+		for {
+			w.hit(js.DeleteKeyValue(w.Context(), kvstore.DefaultBucket) == nil)
+			select {
+			case <-stop:
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(stop); <-done }
+}
+
 // routerRows are the partial faults of routes and their sinks.
 func routerRows() []partialRow {
 	return []partialRow{
@@ -89,5 +220,6 @@ func routerRows() []partialRow {
 		{name: "P17 the sink does not answer for one tenant's topic", change: topicOfTenant(brokerTimeout)},
 		{name: "P18 the sink of one of two routes is down", change: twoRoutes},
 		{name: "P19 1,000 keys have one failing message each", change: manyKeys, sick: 4, atLeast: 1000},
+		{name: "P20 a process that dies has reserved one tenant's messages", change: sharedStore, strike: peerHolds},
 	}
 }

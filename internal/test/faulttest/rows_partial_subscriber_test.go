@@ -136,5 +136,7 @@ func subscriberRows() []partialRow {
 			},
 			strike: burst(40),
 		},
+		{name: "P27 the deduplication bucket vanishes again and again", everybody: true, change: sharedStore, strike: bucketVanishes},
+		{name: "P28 the sink hangs on one tenant's topic without end", change: hangingTopic, strike: burst(40)},
 	}
 }

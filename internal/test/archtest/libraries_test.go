@@ -1,0 +1,137 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var (
+	major    = regexp.MustCompile(`/v[0-9]+$`)
+	required = regexp.MustCompile(`(?m)^\t(\S+) v\S+$`) // of go.mod, without indirect ones
+	symbols  = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
+)
+
+// TestLibraryTable checks the table of docs/design.md that says what of each library is used:
+// Watermill's modules and the brokers' clients each have a row if the product imports them,
+// and what a row says is used is.
+func TestLibraryTable(t *testing.T) {
+	t.Parallel()
+	var modules []string
+	for _, match := range required.FindAllStringSubmatch(readFile(t, "go.mod"), -1) {
+		for _, prefix := range append([]string{"github.com/ThreeDotsLabs/watermill"}, brokers...) {
+			if strings.HasPrefix(match[1], prefix) && !slices.Contains(modules, match[1]) {
+				modules = append(modules, match[1])
+			}
+		}
+	}
+	used := usedSymbols(t, modules)
+	_, table, found := strings.Cut(readFile(t, "docs/design.md"), "| library | used | bypassed, and why |\n|---|---|---|\n")
+	if !found {
+		t.Fatal("docs/design.md has no table of libraries")
+	}
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 {
+			t.Fatalf("not a row: %s", line)
+		}
+		name := strings.TrimSpace(cells[1])
+		rows[name] = true
+		named := symbols.FindAllStringSubmatch(cells[2], -1)
+		if len(named) == 0 {
+			t.Errorf("the row of %s names nothing that is used", name)
+		}
+		for _, symbol := range named {
+			if !used[name][symbol[1]+"."+symbol[2]] {
+				t.Errorf("%s: %s.%s is not used", name, symbol[1], symbol[2])
+			}
+		}
+	}
+	for name := range used {
+		if !rows[name] {
+			t.Errorf("%s is used and has no row", name)
+		}
+	}
+	for name := range rows {
+		if used[name] == nil {
+			t.Errorf("%s has a row and is not used", name)
+		}
+	}
+}
+
+// usedSymbols returns what the product uses of modules, by the last element of their names:
+// package.Symbol, by the package's own name.
+func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
+	t.Helper()
+	used := map[string]map[string]bool{}
+	for _, dir := range []string{"cmd", "gateway", "internal", "publisher", "router", "sinks", "sources", "subscriber"} {
+		err := filepath.WalkDir(filepath.Join(top(t), dir), func(file string, entry fs.DirEntry, err error) error {
+			name := entry.Name()
+			if err != nil || entry.IsDir() {
+				if slices.Contains([]string{"test", "testkit", "tool", "testdata"}, name) {
+					return fs.SkipDir
+				}
+				return err
+			}
+			if filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
+				return nil
+			}
+			syntax, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			addSymbols(used, syntax, modules)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return used
+}
+
+func addSymbols(used map[string]map[string]bool, file *ast.File, modules []string) {
+	type origin struct{ module, pkg string }
+	imported := map[string]origin{} // by the name in the file
+	for _, spec := range file.Imports {
+		location, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			continue
+		}
+		for _, module := range modules {
+			if location != module && !strings.HasPrefix(location, module+"/") {
+				continue
+			}
+			library := path.Base(major.ReplaceAllString(module, ""))
+			pkg := strings.TrimSuffix(path.Base(major.ReplaceAllString(location, "")), ".go")
+			name := pkg
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			imported[name] = origin{library, pkg}
+			if used[library] == nil {
+				used[library] = map[string]bool{}
+			}
+		}
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if selector, ok := node.(*ast.SelectorExpr); ok {
+			if pkg, ok := selector.X.(*ast.Ident); ok {
+				if from, ok := imported[pkg.Name]; ok {
+					used[from.module][from.pkg+"."+selector.Sel.Name] = true
+				}
+			}
+		}
+		return true
+	})
+}

@@ -395,3 +395,40 @@ func TestUnreadableMessage(t *testing.T) {
 	}
 	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
 }
+
+// Two readers of one consumer lose their connections while deliveries are on their way. There
+// is no order between them, and everything comes to one of them.
+func TestTwoReadersOverLostConnections(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	const n = 600
+	f.put(0, n)
+	change := func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = time.Second, 20, time.Millisecond }
+	one, two := f.subscribe(f.subscriber(change)), f.subscribe(f.subscriber(change))
+	seen := map[string]bool{}
+	timeout := time.After(testkit.Patience)
+	for i := 0; len(seen) < n; i++ {
+		var msg *message.Message
+		select {
+		case msg = <-one:
+		case msg = <-two:
+		case <-timeout:
+			t.Fatalf("%d of %d messages came", len(seen), n)
+		}
+		if i == 100 || i == 300 {
+			f.proxy.Cut()
+		}
+		seen[string(msg.Payload)] = true
+		msg.Ack()
+	}
+	testkit.Eventually(t, "nothing is left", func() bool {
+		select {
+		case msg := <-one:
+			msg.Ack()
+		case msg := <-two:
+			msg.Ack()
+		default:
+		}
+		return f.pending() == 0
+	})
+}

@@ -1,0 +1,186 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// scriptedMsg is one delivery of a message, whose subject is its key.
+type scriptedMsg struct {
+	jetstream.Msg
+	key                        string
+	stream, delivery, attempts uint64
+}
+
+func (m scriptedMsg) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{
+		Sequence: jetstream.SequencePair{Stream: m.stream, Consumer: m.delivery}, NumDelivered: m.attempts, Stream: "FIELD",
+	}, nil
+}
+func (m scriptedMsg) Subject() string                  { return m.key }
+func (m scriptedMsg) Headers() natsgo.Header           { return nil }
+func (m scriptedMsg) Data() []byte                     { return fmt.Appendf(nil, "%s%d", m.key, m.stream) }
+func (m scriptedMsg) Ack() error                       { return nil }
+func (m scriptedMsg) Nak() error                       { return nil }
+func (m scriptedMsg) NakWithDelay(time.Duration) error { return nil }
+func (m scriptedMsg) InProgress() error                { return nil }
+
+// scriptedBatch is the answer to a request.
+type scriptedBatch []scriptedMsg
+
+func (b scriptedBatch) Messages() <-chan jetstream.Msg {
+	messages := make(chan jetstream.Msg, len(b))
+	for _, msg := range b {
+		messages <- msg
+	}
+	close(messages)
+	return messages
+}
+func (scriptedBatch) Error() error { return nil }
+
+// scriptedConsumer answers requests in turn, with nothing at the end of the script, and says
+// that pending messages are delivered and not acked.
+type scriptedConsumer struct {
+	jetstream.Consumer
+	script   []scriptedBatch
+	pending  int
+	requests []time.Time
+}
+
+func (c *scriptedConsumer) CachedInfo() *jetstream.ConsumerInfo {
+	return &jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{AckWait: 10 * time.Second}}
+}
+
+func (c *scriptedConsumer) Info(context.Context) (*jetstream.ConsumerInfo, error) {
+	return &jetstream.ConsumerInfo{NumAckPending: c.pending}, nil
+}
+
+func (c *scriptedConsumer) FetchNoWait(int) (jetstream.MessageBatch, error) {
+	c.requests = append(c.requests, time.Now())
+	if len(c.script) == 0 {
+		return scriptedBatch(nil), nil
+	}
+	answer := c.script[0]
+	c.script = c.script[1:]
+	return answer, nil
+}
+
+// afterLoss is a subscription that has handled a1. Then a2 and b3 were on their way when the
+// connection was lost, and after that a4 comes for the first time and a5 again, which the
+// server could not deliver.
+func afterLoss(t *testing.T) (s *subscription, handled func() []string) {
+	t.Helper()
+	source, err := New(Config{Durable: "out", AckWait: 10 * time.Second}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = newSubscription(t.Context(), source, ">")
+	s.conn = &natsgo.Conn{}
+	ended := make(chan struct{})
+	go func() { // ends with intake
+		defer close(ended)
+		s.queue.Deliver(s.intake, s.work)
+	}()
+	var order []string
+	go func() { // ends with out
+		for msg := range s.out {
+			order = append(order, string(msg.Payload))
+			msg.Ack()
+		}
+	}()
+	t.Cleanup(func() {
+		s.stopIntake()
+		<-ended
+		s.giveUp()
+		close(s.out)
+	})
+	s.receive(scriptedMsg{key: "a", stream: 1, delivery: 1, attempts: 1})
+	synctest.Wait()
+	s.suspect = true // as when a request fails
+	s.receive(scriptedMsg{key: "a", stream: 4, delivery: 4, attempts: 1})
+	s.receive(scriptedMsg{key: "a", stream: 5, delivery: 5, attempts: 2})
+	return s, func() []string {
+		synctest.Wait()
+		return order
+	}
+}
+
+// lost is what comes again.
+var (
+	lostA2 = scriptedMsg{key: "a", stream: 2, delivery: 7, attempts: 2}
+	lostB3 = scriptedMsg{key: "b", stream: 3, delivery: 6, attempts: 2}
+)
+
+// What was lost comes before what is behind it, whether it is delivered for the first time or
+// again, although one comes later than the other and the server is late.
+func TestLostComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, handled := afterLoss(t)
+		if have := handled(); !slices.Equal(have, []string{"a1"}) {
+			t.Errorf("handled %v before what was lost", have)
+		}
+		began := time.Now()
+		consumer := &scriptedConsumer{script: []scriptedBatch{nil, {lostB3}, {lostA2}}, pending: 4}
+		if err := s.recover(consumer, nil); err != nil {
+			t.Fatal(err)
+		}
+		have := handled()
+		b := slices.Index(have, "b3")
+		if b < 0 || !slices.Equal(slices.Delete(slices.Clone(have), b, b+1), []string{"a1", "a2", "a4", "a5"}) {
+			t.Errorf("handled %v, want a1 a2 a4 a5 in this order, and b3", have)
+		}
+		if first := consumer.requests[0].Sub(began); first != 10*time.Second+lostMargin {
+			t.Errorf("asked after %v, want AckWait and a margin: nothing new must come before", first)
+		}
+		if !s.lost.IsZero() || len(consumer.requests) != 3 {
+			t.Errorf("%d requests; still lost: %v", len(consumer.requests), s.lost)
+		}
+	})
+}
+
+// A server that knows of more than ever comes is waited for three times AckWait, and one that
+// others read, too, is not asked.
+func TestLostIsNotWaitedForWithoutEnd(t *testing.T) {
+	for name, shared := range map[string]bool{"alone": false, "shared": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, handled := afterLoss(t)
+				s.shared = shared
+				began := time.Now()
+				if err := s.recover(&scriptedConsumer{pending: 100}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if have := handled(); !slices.Equal(have, []string{"a1", "a4", "a5"}) {
+					t.Errorf("handled %v", have)
+				}
+				took, wait := time.Since(began), 10*time.Second
+				if shared && took != wait+lostMargin || !shared && (took < lostFactor*wait || took > (lostFactor+1)*wait) {
+					t.Errorf("released after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Until then nothing of any key is handled: nobody knows of which keys messages were lost.
+func TestLostIsHeldForEveryKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, handled := afterLoss(t)
+		s.receive(scriptedMsg{key: "c", stream: 9, delivery: 6, attempts: 1})
+		time.Sleep(time.Hour)
+		if have := handled(); !slices.Equal(have, []string{"a1"}) {
+			t.Errorf("handled %v before what was lost", have)
+		}
+		s.queue.Release()
+		if have := handled(); len(have) != 4 {
+			t.Errorf("handled %v after that", have)
+		}
+	})
+}

@@ -70,7 +70,7 @@ func TestLibraryTable(t *testing.T) {
 }
 
 // usedSymbols returns what the product uses of modules, by the last element of their names:
-// package.Symbol, by the package's own name.
+// package.Symbol, by the name under which a file imports the package.
 func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
 	t.Helper()
 	used := map[string]map[string]bool{}
@@ -101,8 +101,7 @@ func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
 }
 
 func addSymbols(used map[string]map[string]bool, file *ast.File, modules []string) {
-	type origin struct{ module, pkg string }
-	imported := map[string]origin{} // by the name in the file
+	imported := map[string]string{} // the library, by the name of the package in the file
 	for _, spec := range file.Imports {
 		location, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
@@ -113,12 +112,11 @@ func addSymbols(used map[string]map[string]bool, file *ast.File, modules []strin
 				continue
 			}
 			library := path.Base(major.ReplaceAllString(module, ""))
-			pkg := strings.TrimSuffix(path.Base(major.ReplaceAllString(location, "")), ".go")
-			name := pkg
+			name := strings.TrimSuffix(path.Base(major.ReplaceAllString(location, "")), ".go")
 			if spec.Name != nil {
 				name = spec.Name.Name
 			}
-			imported[name] = origin{library, pkg}
+			imported[name] = library
 			if used[library] == nil {
 				used[library] = map[string]bool{}
 			}
@@ -127,8 +125,8 @@ func addSymbols(used map[string]map[string]bool, file *ast.File, modules []strin
 	ast.Inspect(file, func(node ast.Node) bool {
 		if selector, ok := node.(*ast.SelectorExpr); ok {
 			if pkg, ok := selector.X.(*ast.Ident); ok {
-				if from, ok := imported[pkg.Name]; ok {
-					used[from.module][from.pkg+"."+selector.Sel.Name] = true
+				if library, ok := imported[pkg.Name]; ok {
+					used[library][pkg.Name+"."+selector.Sel.Name] = true
 				}
 			}
 		}

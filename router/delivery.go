@@ -49,6 +49,9 @@ type delivery struct {
 	// The publisher to the gateway finds it in the message's context, perhaps still
 	// in an attempt that was abandoned, so it is set once.
 	value msgctx.Value
+	// source is the name of the delivery by the broker that it came from, if there is one. It
+	// is not in value: what is made in the message's context is another message.
+	source string
 	// made is what the handler made, see produced.go.
 	made produced
 }
@@ -68,6 +71,8 @@ func (c *deliveryContext) Value(key any) any {
 		return &c.delivery
 	case msgctx.Key:
 		return &c.delivery.value
+	case msgctx.DeliveryKey:
+		return c.delivery.source
 	}
 	if value := c.names.Value(key); value != nil {
 		return value

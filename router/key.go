@@ -15,6 +15,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -72,7 +73,11 @@ const DefaultNeverChunkBelow = 512 << 10
 // [DefaultNeverChunkBelow] and more, which may be chunks of one payload, for files, for
 // payloads that have not been read yet (lazy), and without a context ID.
 //
-// There are no keys without a receiving endpoint, and without both message IDs and
+// A message that packages sources/nats and sources/kafka have delivered is named by its
+// place with the broker alone (stream and sequence; topic, partition and offset; the time of
+// storing): a redelivery is recognized, and two equal records are two messages.
+//
+// Otherwise there are no keys without a receiving endpoint, and without both message IDs and
 // context ID: for events about endpoints and authorizations, and for messages that did not
 // come from the gateway. DefaultKeys remembers nothing; the KeyFunc that [NewKeyFunc]
 // returns tells more chunks apart.
@@ -89,6 +94,10 @@ type content struct {
 }
 
 func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content) {
+	if name := msgctx.Delivery(msg.Context()); name != "" {
+		// What is in its metadata may be in that of others, which were made of the same.
+		return Keys{Delivery: KeyOf(scope, "delivery", name)}, content{}
+	}
 	meta := msg.Metadata
 	endpoint := meta[gateway.KeyReceivingEndpointID]
 	if endpoint == "" {
@@ -191,7 +200,7 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 		if c.sibling && !s.alike(c) {
 			keys.Content, keys.Untold = Key{}, true
 		}
-		if config.FormerFor > 0 && time.Now().Before(formerUntil) {
+		if config.FormerFor > 0 && msgctx.Delivery(msg.Context()) == "" && time.Now().Before(formerUntil) {
 			keys.Former = formerKey(scope, msg, keys)
 		}
 		return keys, nil

@@ -44,6 +44,9 @@ const (
 	// KeyPoisonDedupID is what [sinks.KeyDedupID] was when the message came.
 	// In the poison queue that key has a value of its own.
 	KeyPoisonDedupID = "x-router-poison-dedup-id"
+	// KeyPoisonDelivery names the delivery of a message that came from a broker, by its place
+	// there.
+	KeyPoisonDelivery = "x-router-poison-delivery"
 	// KeyPoisonReplay names the [Router.Replay] that put the message (back) into
 	// the queue.
 	KeyPoisonReplay = "x-router-poison-replay"
@@ -56,7 +59,7 @@ const (
 // poisonKeys are all keys that PoisonQueue and Replay add.
 var poisonKeys = []string{
 	KeyPoisonReason, KeyPoisonClass, KeyPoisonRoute, KeyPoisonTopic, KeyPoisonSubscriber, KeyPoisonAttempts,
-	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonReplay, KeyPoisonPayload,
+	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonDelivery, KeyPoisonReplay, KeyPoisonPayload,
 }
 
 // claimCheckRate is the slowest claim check that is waited for, in bytes per
@@ -435,6 +438,10 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	if id, ok := meta[sinks.KeyDedupID]; ok {
 		meta[KeyPoisonDedupID] = id
 		delete(meta, sinks.KeyDedupID)
+	}
+	delete(meta, KeyPoisonDelivery)
+	if name := msgctx.Delivery(ctx); name != "" {
+		meta[KeyPoisonDelivery] = name
 	}
 	// Without a name for the delivery a copy is kept: it may be what the sender has sent
 	// again after this record was dropped.

@@ -240,6 +240,8 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 	defer cancel()
 	unwatch := context.AfterFunc(ctx, cancel)
 	defer unwatch()
+	value := msgctx.Received(workCtx)
+	value.Delivery = work.Metadata[KeyPoisonDelivery] // not its place in the queue
 	if work.Metadata[KeyPoisonPayload] == payloadWasInline {
 		if err := rt.payloads.checkOut(workCtx, work); err != nil {
 			return nil, err
@@ -247,10 +249,12 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 		delete(work.Metadata, KeyPoisonPayload)
 	} else if reference := work.Metadata[gateway.KeyPayloadReference]; reference != "" && rt.payloads.store != nil {
 		// As the subscriber does, so that the handler finds it.
-		workCtx = msgctx.With(workCtx, msgctx.Value{Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
+		value.Nack = nil
+		value.Open = func(ctx context.Context) (io.ReadCloser, int64, error) {
 			return rt.payloads.store.Open(ctx, reference)
-		}})
+		}
 	}
+	workCtx = msgctx.With(workCtx, value)
 	work.SetContext(workCtx)
 	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replayed: true, record: id}}
 	d, err := rt.process(carrier, work)

@@ -158,6 +158,7 @@ func (rt *route) handle(names *names, msg *message.Message) {
 func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
 	ctx.delivery.ctx = ctx //nolint:fatcontext // a delivery's own, not one around another
 	ctx.delivery.value = msgctx.Received(ctx.Context)
+	ctx.delivery.source, ctx.delivery.value.Delivery = ctx.delivery.value.Delivery, ""
 	ctx.delivery.publishes = rt.To != nil
 	msg.SetContext(ctx)
 	out, err := rt.protected(msg)

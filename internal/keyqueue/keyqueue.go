@@ -31,6 +31,8 @@ type Config[T any] struct {
 	// Message makes a message for one delivery of an item. If it fails, the item is tried
 	// again later, and does not hold up its key.
 	Message func(item T) (*message.Message, error)
+	// Name names an item by its place with the broker, see [msgctx.Value].
+	Name func(item T) string
 	// Done is told that the message of an item was acked. What comes after it in its key
 	// follows when Done returns.
 	Done func(item T)
@@ -278,7 +280,7 @@ func (q *Queue[T]) handOut(intake, work context.Context, handlers *sync.WaitGrou
 	if e.kept != nil {
 		nack.Keep(e.kept)
 	}
-	ctx, end := context.WithCancel(msgctx.With(work, msgctx.Value{Nack: nack}))
+	ctx, end := context.WithCancel(msgctx.With(work, msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item)}))
 	msg.SetContext(ctx)
 	select {
 	case q.config.Out <- msg:

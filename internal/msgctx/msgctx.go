@@ -8,6 +8,7 @@
 //	Nack     subscriber                          router: the poison queue sets the message aside,
 //	                                             one whose copy is being handled waits
 //	SentAt   router                              publisher
+//	Delivery sources; router, for a replay       router: the delivery key
 //
 // The context of Subscribe carries the signal of [WithStart], which the router sets and
 // the subscriber reads.
@@ -34,6 +35,10 @@ type Value struct {
 	// SentAt is when the message was first sent, so that retries send the same
 	// time; zero if it has not been sent.
 	SentAt time.Time
+	// Delivery names the message by its place with the broker that it came from, the same
+	// for each delivery; empty if its subscriber cannot tell. It holds for the message that
+	// was received and not for what is made of it, see [DeliveryKey].
+	Delivery string
 }
 
 // Key is the key of the *Value, for contexts that carry it without [With].
@@ -66,11 +71,26 @@ func SentAt(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
+// DeliveryKey is the key of the name of the delivery, for a context that hides the
+// Value.Delivery of the one around it.
+type DeliveryKey struct{}
+
+// Delivery returns the Value.Delivery of the message with context ctx.
+func Delivery(ctx context.Context) string {
+	if name, ok := ctx.Value(DeliveryKey{}).(string); ok {
+		return name
+	}
+	if v := from(ctx); v != nil {
+		return v.Delivery
+	}
+	return ""
+}
+
 // Received returns the fields of ctx set by the subscriber: all but SentAt, which may
 // belong to another route if messages pass from one to the next within the process.
 func Received(ctx context.Context) Value {
 	if v := from(ctx); v != nil {
-		return Value{Open: v.Open, Nack: v.Nack}
+		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery}
 	}
 	return Value{}
 }

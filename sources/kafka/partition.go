@@ -47,7 +47,7 @@ type partition struct {
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition()}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
-		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: deliveryName, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
 		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
 	})
 	intake, stop := context.WithCancel(session.Context())
@@ -169,6 +169,9 @@ func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, e
 	}
 	return msg, err
 }
+
+// deliveryName names a record by its place, the same for every delivery.
+func deliveryName(record *sarama.ConsumerMessage) string { return "kafka " + place(record) }
 
 // done notes that a record is handled, as long as the partition is ours.
 func (p *partition) done(record *sarama.ConsumerMessage) {

@@ -180,9 +180,13 @@ const recordNamespace = "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57"
 func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := r.Unmarshaler.Unmarshal(record)
 	if err == nil && msg.UUID == "" {
-		// The timestamp distinguishes a recreated topic from the previous one.
-		name := fmt.Sprintf("%s %d %d %d", record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
-		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(name), 8).String()
+		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(place(record)), 8).String()
 	}
 	return msg, err
+}
+
+// place is where a record is. The timestamp distinguishes a recreated topic, and that of
+// another cluster, from the previous one.
+func place(record *sarama.ConsumerMessage) string {
+	return fmt.Sprintf("%s %d %d %d", record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
@@ -505,4 +506,39 @@ func testUniversal(t *testing.T, addr string) {
 		return sink, source
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) { return group(t, "suite") }, group)
+}
+
+// TestDeliveriesAreNamed: each delivery of a message has the same name, and no other message
+// has it, however equal.
+func TestDeliveriesAreNamed(t *testing.T) {
+	t.Parallel()
+	f := newTopic(t, kafkatest.Start(t).Addr(), 1)
+	record := &kgo.Record{Topic: f.name, Value: []byte("same")}
+	for range 2 {
+		if err := f.client.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	take := func(messages <-chan *message.Message) *message.Message {
+		msg := f.next(messages)
+		names = append(names, msgctx.Delivery(msg.Context()))
+		return msg
+	}
+	s := f.subscriber(nil)
+	messages := f.subscribe(s)
+	take(messages).Nack()
+	take(messages).Ack()
+	take(messages).Nack() // the other one, which the next subscription gets again
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = f.subscriber(nil)
+	take(f.subscribe(s)).Ack()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
+		t.Errorf("names of two equal messages, each delivered twice: %q", names)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
@@ -446,5 +447,36 @@ func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
 	var failure *router.RouteError
 	if err := <-result; !errors.Is(err, nats.ErrConfig) || !errors.As(err, &failure) {
 		t.Errorf("Run = %v, want the error of the configuration", err)
+	}
+}
+
+// TestDeliveriesAreNamed: each delivery of a message has the same name, and no other message
+// has it, however equal.
+func TestDeliveriesAreNamed(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.put(7, 1)
+	f.put(7, 1)
+	var names []string
+	take := func(messages <-chan *message.Message) *message.Message {
+		msg := f.next(messages)
+		names = append(names, msgctx.Delivery(msg.Context()))
+		return msg
+	}
+	s := f.subscriber()
+	messages := f.subscribe(s)
+	take(messages).Nack()
+	take(messages).Ack()
+	take(messages).Nack() // the other one, which the next subscription gets again
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = f.subscriber()
+	take(f.subscribe(s)).Ack()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
+		t.Errorf("names of two equal messages, each delivered twice: %q", names)
 	}
 }

@@ -88,9 +88,10 @@ type place struct {
 
 // delivery is a message that the server has delivered.
 type delivery struct {
-	place place
-	raw   jetstream.Msg // the latest delivery; guarded by subscription.mu
-	acked bool          // but the server could not be told yet; guarded by subscription.mu
+	stream string
+	place  place
+	raw    jetstream.Msg // the latest delivery; guarded by subscription.mu
+	acked  bool          // but the server could not be told yet; guarded by subscription.mu
 }
 
 func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscription {
@@ -103,7 +104,7 @@ func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscr
 	sub.queue = keyqueue.New(keyqueue.Config[*delivery]{
 		Out: sub.out, MaxOpen: s.config.MaxInFlight,
 		Retry:   backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay},
-		Message: sub.message, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
+		Message: sub.message, Name: deliveryName, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
 	})
 	return sub
 }
@@ -397,7 +398,7 @@ func (s *subscription) receive(raw jetstream.Msg) (first bool) {
 	s.suspect, s.last = false, max(s.last, meta.Sequence.Consumer)
 	first = meta.NumDelivered == 1
 
-	d := &delivery{place: place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, raw: raw}
+	d := &delivery{stream: meta.Stream, place: place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, raw: raw}
 	s.mu.Lock()
 	held, done := s.open[d.place], s.acked[d.place]
 	switch {
@@ -535,6 +536,12 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 	}
 	msg.UUID = derivedUUID(meta.Stream, meta.Sequence.Stream, meta.Timestamp)
 	return msg, nil
+}
+
+// deliveryName names a message by its place, the same for every delivery. The time it was
+// stored distinguishes a recreated stream, and another server, from the one before.
+func deliveryName(d *delivery) string {
+	return fmt.Sprintf("nats %s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
 
 // derivedUUID is the UUID of a message that has none.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
@@ -242,21 +243,34 @@ func (s laterStore) Release(ctx context.Context, claim router.Claim, token route
 
 // keys returns the function that computes the dedup keys of messages: inward of those from
 // the gateway. A message to the gateway is recognized by its UUID or context ID and its
-// payload: sources give every delivery of a message the same UUID.
+// payload: sources give every delivery of a message the same UUID. One that its source names
+// is recognized by that name as well, whatever becomes of the rest.
 func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
 	return func(scope string, msg *message.Message) (router.Keys, error) {
 		if !outward[scope] {
 			return inward(scope, msg)
+		}
+		var named router.Keys
+		if msgctx.Delivery(msg.Context()) != "" {
+			var err error
+			if named, err = router.DefaultKeys(scope, msg); err != nil {
+				return router.Keys{}, err
+			}
 		}
 		id := msg.Metadata[gateway.KeyContextID]
 		if id == "" {
 			id = msg.UUID
 		}
 		if id == "" {
-			return router.Keys{}, nil
+			return named, nil
 		}
 		digest := xxh3.Hash128(msg.Payload).Bytes()
-		return router.Keys{Delivery: router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
-			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:]))}, nil
+		key := router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
+			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:]))
+		if named.Delivery == (router.Key{}) {
+			return router.Keys{Delivery: key}, nil
+		}
+		named.Content = key // what its producer has stored twice
+		return named, nil
 	}
 }

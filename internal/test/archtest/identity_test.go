@@ -38,6 +38,11 @@ var identities = []sameness{
 		"without message IDs the content key decides; without an endpoint it is handled",
 		"router.DefaultKeys", []string{"TestDefaultKeys", "TestRandomPrograms", "TestDedupFailedMessageIsNoDuplicate", "TestChunksAndCopiesForTwoEndpointsAreKept"},
 	}, {
+		"delivery from a broker", "the source, and the router: it is the delivery key",
+		"route, and its place: stream and sequence; topic, partition and offset; the time of storing, which tells clusters and recreated topics apart",
+		"the same", "with `driver: watermill`, as a message of the gateway",
+		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker"},
+	}, {
 		"a sender's repetition", "the router, `router.Keys.Content`",
 		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",
 		"the same", "there is no content key, see below: it is handled again",

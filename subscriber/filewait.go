@@ -33,7 +33,7 @@ type fileWaiting struct {
 // wait makes the confirmation of the i-th message of d wait for a file.
 func (l *ledger) wait(now time.Time, ref entryRef, d *delivery, i int) {
 	w := &l.waiting
-	if len(w.items) >= 2*w.max { // many of them were claimed
+	if len(w.items) >= 2*max(w.max, w.n) { // many of them were claimed
 		items := make([]fileWaiting, 0, w.max+1)
 		for _, item := range w.items {
 			if l.waits(item) {

@@ -177,6 +177,10 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 	$(GO) test -tags faults,chaos -count 1 -timeout 24h -run '^TestChaos$$' -v ./internal/test/faulttest \
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
+.PHONY: identity-ci
+identity-ci: ## Run 10,000 random programs against the rules of docs/identity.md, without the race detector (15 seconds)
+	$(GO) test -count 1 -timeout 10m -run '^TestRandomPrograms$$' ./internal/test/identitytest -programs 10000
+
 .PHONY: identity
 identity: ## Run 100,000 random programs against the rules of docs/identity.md, and look for each mutant
 	$(GO) test -count 1 -timeout 1h ./internal/test/identitytest -programs 100000 -mutants

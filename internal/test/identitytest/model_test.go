@@ -20,6 +20,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -32,9 +33,10 @@ var (
 // partSize is the size of the parts of large payloads, below which none is a chunk.
 const partSize = 64
 
-// sent is a message that the gateway has for an endpoint.
+// sent is a message that the gateway has for an endpoint, or a broker at a place.
 type sent struct {
 	id, endpoint, context, kind, filename string
+	place                                 string // empty if it comes from the gateway
 	payload                               []byte
 }
 
@@ -292,6 +294,11 @@ func (m *mill) deliver(s *sent, kill bool) (acked bool) {
 	} {
 		msg.Metadata[key] = value
 	}
+	base := context.Background()
+	if s.place != "" {
+		base = msgctx.With(base, msgctx.Value{Delivery: s.place})
+		msg.SetContext(base)
+	}
 	if !kill {
 		m.from.messages <- msg
 		select {
@@ -303,7 +310,7 @@ func (m *mill) deliver(s *sent, kill bool) (acked bool) {
 	}
 	hang := make(chan struct{})
 	m.broker.hang = hang
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(base)
 	msg.SetContext(ctx)
 	m.from.messages <- msg
 	select {
@@ -341,10 +348,11 @@ func (o *oracle) content(s *sent) string {
 	return strings.Join([]string{s.endpoint, s.context, s.kind, s.filename, string(s.payload)}, "|")
 }
 
-// alike reports whether all payloads under the context ID are equal, as far as they were sent.
+// alike reports whether all payloads under the context ID are equal, as far as the gateway sent
+// them.
 func (o *oracle) alike(s *sent) bool {
 	for _, h := range o.all {
-		if h.endpoint == s.endpoint && h.context == s.context && !bytes.Equal(h.payload, s.payload) {
+		if h.place == "" && h.endpoint == s.endpoint && h.context == s.context && !bytes.Equal(h.payload, s.payload) {
 			return false
 		}
 	}
@@ -380,6 +388,7 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 	after, queued := len(m.broker.in("out")), len(m.broker.in("poison"))
 	grown := after > before || queued > inQueue
 	_, repetition := o.drop[o.content(h.sent)]
+	repetition = repetition && h.place == "" // a place has one message only
 	small := len(h.payload) < partSize
 	// What was seen under the context ID is forgotten at a restart.
 	mayDrop := repetition && small && (o.alike(h.sent) || m.starts > 1)
@@ -428,7 +437,7 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 	o.made(h, 0, true)
 	if !lose {
 		h.handled = true
-		if small {
+		if small && h.place == "" {
 			o.drop[o.content(h.sent)] = m.starts
 		}
 	}
@@ -503,7 +512,7 @@ func (o *oracle) replay(kill bool) {
 			o.failf("a replay of %v stored nothing", h.sent)
 		}
 		h.handled = true
-		if len(h.payload) < partSize {
+		if len(h.payload) < partSize && h.place == "" {
 			o.drop[o.content(h.sent)] = m.starts
 		}
 	}
@@ -552,7 +561,7 @@ func (o *oracle) failf(format string, args ...any) {
 }
 
 func (s *sent) String() string {
-	return fmt.Sprintf("%s/%s (context %s, %s %s, %d bytes %.8q)", s.endpoint, s.id, s.context, s.kind, s.filename, len(s.payload), s.payload)
+	return fmt.Sprintf("%s/%s %s (context %s, %s %s, %d bytes %.8q)", s.endpoint, s.id, s.place, s.context, s.kind, s.filename, len(s.payload), s.payload)
 }
 
 // TestRandomPrograms runs random programs; see the flags -programs and -seed.
@@ -598,11 +607,14 @@ func run(t *testing.T, seed uint64) {
 		case 0, 1, 2: // something new, or not so new
 			send(&sent{
 				endpoint: pick("e", "f"), context: pick("1", "2", "3"), kind: pick("shp", "json"), filename: pick("", "a.zip"),
-				payload: []byte(pick("a", "b", "c")),
+				payload: []byte(pick("a", "b", "c")), place: pick("", "", fmt.Sprint("nats STREAM ", len(o.all))),
 			})
 		case 3: // a repetition
 			if len(o.all) > 0 {
 				s := *o.all[random.IntN(len(o.all))].sent
+				if s.place != "" { // stored again, which is another place
+					s.place = fmt.Sprint("nats STREAM ", len(o.all))
+				}
 				send(&s)
 			}
 		case 4: // a large payload in equal chunks

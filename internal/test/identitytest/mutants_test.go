@@ -18,6 +18,7 @@ type mutant struct{ name, file, old, new string }
 var mutants = []mutant{
 	{"the delivery key without the endpoint", "key.go", "	head = appendPart(head, endpoint)\n", ""},
 	{"the delivery key without the message IDs", "key.go", "	for _, id := range ids {\n		buf = appendPart(buf, id)\n	}\n	if id := meta[gateway.KeyMessageID]; id != \"\" && ids == nil {\n		return appendPart(buf, id), true\n	}", "	if id := meta[gateway.KeyMessageID]; id != \"\" && ids == nil {\n		return buf, true\n	}"},
+	{"a delivery from a broker is not named by its place", "key.go", "name := msgctx.Delivery(msg.Context()); name != \"\"", "name := msgctx.Delivery(msg.Context()); name == \"never\""},
 	{"chunks have content keys", "key.go", "c.sibling && payloadSize(msg) >= below", "false"},
 	{"what differs under a context ID is forgotten", "key.go", "if c.sibling && !s.alike(c) {", "if c.sibling && !s.alike(c) && false {"},
 	{"the content key without type and filename", "key.go", "		gateway.KeyMessageType, gateway.KeyFilename, gateway.KeyTeamsetContextID,\n", "		gateway.KeyTeamsetContextID,\n"},

@@ -142,21 +142,26 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 // messageHeader builds the headers of a validated request.
 func (c *Client) messageHeader(r *SendMessageRequest) http.Header {
 	h := make(http.Header, 14)
-	h["Content-Type"] = []string{"application/octet-stream"}
-	h[c.names.isPublish] = []string{strconv.FormatBool(r.IsPublish)}
-	h[c.names.sentTimestamp] = []string{r.SentAt.UTC().Format(time.RFC3339Nano)}
-	h[c.names.endpointID] = []string{r.EndpointID}
-	h[c.names.messageType] = []string{r.MessageType}
-	h[c.names.tenantID] = []string{r.TenantID}
-	h[c.names.contextID] = []string{r.ContextID}
+	values := make([]string, 0, 10) // one allocation for all
+	set := func(name, value string) {
+		values = append(values, value)
+		h[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	set("Content-Type", "application/octet-stream")
+	set(c.names.isPublish, strconv.FormatBool(r.IsPublish))
+	set(c.names.sentTimestamp, r.SentAt.UTC().Format(time.RFC3339Nano))
+	set(c.names.endpointID, r.EndpointID)
+	set(c.names.messageType, r.MessageType)
+	set(c.names.tenantID, r.TenantID)
+	set(c.names.contextID, r.ContextID)
 	if len(r.DirectRecipients) > 0 {
-		h[c.names.directRecipients] = []string{strings.Join(r.DirectRecipients, ",")}
+		set(c.names.directRecipients, strings.Join(r.DirectRecipients, ","))
 	}
 	if r.TeamsetContextID != "" {
-		h[c.names.teamsetContextID] = []string{r.TeamsetContextID}
+		set(c.names.teamsetContextID, r.TeamsetContextID)
 	}
 	if r.Filename != "" {
-		h[c.names.filename] = []string{r.Filename}
+		set(c.names.filename, r.Filename)
 	}
 	return h
 }

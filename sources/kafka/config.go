@@ -65,7 +65,8 @@ type Config struct {
 	Start Start `yaml:"start" enum:"oldest,newest"`
 	// MaxInFlight is how many messages of a partition may be delivered but not yet
 	// acknowledged. They have different keys: of each key one is, and the next one follows its
-	// ack. Default [DefaultMaxInFlight].
+	// ack. While so many handlers hang, nothing else of the partition is delivered. Default
+	// [DefaultMaxInFlight].
 	MaxInFlight int `yaml:"max_in_flight"`
 	// KeyHeader is the header with a message's key: messages of one key and partition are
 	// handled in their order, those of different keys concurrently. Without it, or where a

@@ -57,8 +57,9 @@ type Config struct {
 	// a Subscriber keeps its own, and its BackOff.
 	AckWait time.Duration `yaml:"ack_wait"`
 	// MaxInFlight is how many messages may be delivered but not yet acknowledged. They have
-	// different keys: of each key one is, and the next one follows its ack. Default
-	// [DefaultMaxInFlight]. Up to four times as many are read ahead, up to 64 MiB.
+	// different keys: of each key one is, and the next one follows its ack. While so many
+	// handlers hang, nothing else is delivered. Default [DefaultMaxInFlight]. Up to four times as
+	// many are read ahead, up to 64 MiB.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// KeyHeader is the header with a message's key: messages of one key are handled in
 	// their order, those of different keys concurrently. Without it, or where a message lacks

@@ -236,6 +236,20 @@ func ExampleNewRetry() {
 	// printer on fire 3
 }
 
+// What a sink refuses while it takes other messages is told by the middleware, and by the health
+// of a route.
+func ExampleRetry_Refused() {
+	retry, err := router.NewRetry(router.RetryConfig{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, refused := range retry.Refused() {
+		fmt.Printf("%s is refused since %v: %s\n", refused.Topic, refused.Since, refused.Error)
+	}
+	fmt.Println(len(retry.Refused()), "topics are refused")
+	// Output: 0 topics are refused
+}
+
 // The usual keys for messages from the gateway, and keys of one's own for others.
 func ExampleNewKeyFunc() {
 	usual, err := router.NewKeyFunc(router.KeysConfig{NeverChunkBelow: 64 << 10}) // this service makes small chunks

@@ -241,3 +241,13 @@ func ExampleQuarantineConfig() {
 	// malformed
 	// gateway: decode MESSAGE_RECEIVED: event_type is missing
 }
+
+func ExampleTakes() {
+	fmt.Println(subscriber.Takes(subscriber.AllData, gateway.EventFileReceived, "img:png"))
+	fmt.Println(subscriber.Takes("img:png", gateway.EventMessageReceived, "img:png"))
+	fmt.Println(subscriber.Takes(subscriber.AllData, gateway.EventEndpointDeleted, ""))
+	// Output:
+	// true
+	// true
+	// false
+}

@@ -289,7 +289,7 @@ func (s *Subscriber) leavesUnconfirmed(d *delivery, tenant string) bool {
 func (s *Subscriber) takers(event gateway.EventType, messageType string) int {
 	n := 0
 	for _, sub := range s.subscriptions {
-		if !sub.stopped && topicTakes(sub.topic, event, messageType) {
+		if !sub.stopped && Takes(sub.topic, event, messageType) {
 			n++
 		}
 	}
@@ -314,7 +314,7 @@ func (s *Subscriber) recipients(d *delivery, list []*subscription) (to []*subscr
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	acked := s.ledger.acked(d)
 	for _, sub := range s.subscriptions {
-		if sub.stopped || !topicTakes(sub.topic, event, messageType) {
+		if sub.stopped || !Takes(sub.topic, event, messageType) {
 			continue
 		}
 		taken = true
@@ -492,7 +492,7 @@ func (s *Subscriber) release(d *delivery) {
 // takes, before the acks of the others confirm it. s.mu is held.
 func (s *Subscriber) reclaim(topic string) {
 	now := time.Now()
-	for _, d := range s.ledger.unpart(func(d *delivery) bool { return topicTakes(topic, d.event.Type(), messageTypeOf(d.event)) }) {
+	for _, d := range s.ledger.unpart(func(d *delivery) bool { return Takes(topic, d.event.Type(), messageTypeOf(d.event)) }) {
 		s.conclude(now, d, verdictLeft)
 	}
 }

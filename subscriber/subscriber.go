@@ -246,7 +246,7 @@ func (s *Subscriber) hasTakers() bool {
 func (s *Subscriber) recallUntaken(topic string) {
 	recall := false
 	for kind := range s.untakenKinds {
-		if topicTakes(topic, kind.event, kind.messageType) || kind.messageType == "" {
+		if Takes(topic, kind.event, kind.messageType) || kind.messageType == "" {
 			delete(s.untakenKinds, kind)
 			recall = true
 		}

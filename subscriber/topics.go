@@ -14,9 +14,9 @@ const (
 	Everything = "EVERYTHING"
 )
 
-// topicTakes reports whether a subscription to topic accepts an event of the
-// given event type and, for data, message type.
-func topicTakes(topic string, event gateway.EventType, messageType string) bool {
+// Takes reports whether a subscription to topic gets an event of the given event type and, for
+// MESSAGE_RECEIVED and FILE_RECEIVED, message type.
+func Takes(topic string, event gateway.EventType, messageType string) bool {
 	if topic == Everything || topic == string(event) {
 		return true
 	}

@@ -5,6 +5,7 @@
 //	agrimill help
 //	agrimill run FILE                  move messages
 //	agrimill validate|check|schema     work with the configuration
+//	agrimill test FILE CASES...        test what its routes do with messages
 //	agrimill tenants                   list tenants, endpoints and routes
 //	agrimill endpoints put|delete      manage the application's endpoints
 //	agrimill send FILE...              send files

@@ -97,6 +97,7 @@ func TestRootHelp(t *testing.T) {
 The pipeline:
   check       test the connections of a configuration
   run         run the pipeline until it is stopped
+  test        test what a configuration does with messages
   validate    report every mistake in a configuration
 
 The gateway:

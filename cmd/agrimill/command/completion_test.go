@@ -14,7 +14,7 @@ func TestCompletion(t *testing.T) {
 		offers []string
 	}{
 		{[]string{"poison", ""}, []string{"drop", "list", "replay", "show"}},
-		{[]string{"te"}, []string{"tenants"}},
+		{[]string{"te"}, []string{"tenants", "test"}},
 		{[]string{"help", "poison", ""}, []string{"drop", "list", "replay", "show"}},
 		{[]string{"poison", "list", "--class", ""}, []string{"handler", "permanent"}},
 		{[]string{"tail", "--event", ""}, []string{

@@ -52,6 +52,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 	root.AddCommand(
 		newRunCommand(p),
 		newValidateCommand(p),
+		newTestCommand(p),
 		newCheckCommand(p),
 		newTenantsCommand(p),
 		newEndpointsCommand(p),

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
@@ -58,4 +61,22 @@ poison: {sink: lines}
 		fmt.Println(route.Name, route.Delivered)
 	}
 	// Output: pictures 1
+}
+
+func ExampleTrial_Run() {
+	cfg, err := config.Load("../examples/minimal.yaml", config.Options{AllowMissing: true})
+	if err != nil {
+		panic(err)
+	}
+	msg := message.NewMessage("1", nil)
+	msg.Metadata.Set(gateway.KeyEventType, string(gateway.EventFileReceived))
+	msg.Metadata.Set(gateway.KeyMessageType, "img:png")
+	results, err := pipeline.NewTrial(cfg).Run(context.Background(), "", msg)
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range results {
+		fmt.Println(r.Route, r.Outcome, r.Messages[0].Topic)
+	}
+	// Output: farm-data published none.img:png
 }

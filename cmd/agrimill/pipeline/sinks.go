@@ -52,25 +52,24 @@ var (
 
 // newSink checks the configuration of a sink without connecting.
 func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
-	s := &sink{name: name, kind: cfg.Kind(), config: cfg}
+	s := &sink{name: name, kind: cfg.Kind(), config: cfg, segment: segmentOf(cfg)}
 	logger := p.logger.With("sink", name)
 	var open func(context.Context) (sinks.Sink, error)
 	var err error
 	switch {
 	case cfg.NATS != nil:
 		open, err = natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
-		s.segment, s.target = nats.TopicSegment, hosts(cfg.NATS.URL)
+		s.target = hosts(cfg.NATS.URL)
 	case cfg.Kafka != nil:
 		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
-		s.segment, s.target = kafka.TopicSegment, strings.Join(cfg.Kafka.Brokers, ",")
+		s.target = strings.Join(cfg.Kafka.Brokers, ",")
 	case cfg.Blob != nil:
 		open = p.blobOpener(*cfg.Blob)
-		s.segment, s.target = sinks.DefaultSegments.Escape, cfg.Blob.URL.String()
+		s.target = cfg.Blob.URL.String()
 	case cfg.Log != nil:
 		config := cfg.Log.Config
 		config.Writer = p.options.Stdout
 		open = func(context.Context) (sinks.Sink, error) { return logsink.New(config) }
-		s.segment = sinks.DefaultSegments.Escape
 	default:
 		err = errors.New("one of nats, kafka, blob and log is required")
 	}
@@ -80,6 +79,17 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	s.later = newLater(open, sinks.Sink.Close, logger)
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
+}
+
+// segmentOf returns how a sink makes a segment of a topic out of a value.
+func segmentOf(cfg config.Sink) func(string) string {
+	switch {
+	case cfg.NATS != nil:
+		return nats.TopicSegment
+	case cfg.Kafka != nil:
+		return kafka.TopicSegment
+	}
+	return sinks.DefaultSegments.Escape
 }
 
 func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {

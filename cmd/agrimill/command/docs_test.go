@@ -172,7 +172,10 @@ func documentedWorld(t *testing.T, command string) *world {
 	if command == "inspect" {
 		taskData = string(farmdatatest.Archive(t, 3))
 	}
-	for name, content := range map[string]string{"taskdata.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"]} {
+	for name, content := range map[string]string{
+		"taskdata.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
+		"cases.yaml": "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
+	} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -49,8 +49,8 @@ the prefix of the sink. Missing environment variables and files of the configura
 are no mistakes here.
 
 Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
-		Example: `  agrimill test agrimill.yaml tests/*.yaml
-  agrimill test --junit report.xml agrimill.yaml tests/*.yaml`,
+		Example: `  agrimill test agrimill.yaml cases.yaml
+  agrimill test --junit report.xml agrimill.yaml cases.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return usagef("expected a configuration FILE and at least one file with CASES")

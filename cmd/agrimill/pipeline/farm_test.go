@@ -81,6 +81,17 @@ func TestExpressionsOfARoute(t *testing.T) {
 			t.Errorf("%s: readable %q", name, got)
 		}
 	}
+	// Both have to be true.
+	cfg.Filter.Farm.Machine = []string{"tractor*"}
+	var other router.Route
+	if err := errors.Join(p.setFarm(cfg, &other), setExpressions(cfg, &other)); err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
+	msg.Metadata[gateway.KeyFilename] = "a.zip"
+	if selected, err := other.Select(msg); selected || err != nil {
+		t.Errorf("another machine: selected %t, %v", selected, err)
+	}
 	for _, bad := range []config.Route{{Filter: config.Filter{Expr: "tenant"}}, {Set: map[string]string{"a": "1"}}} {
 		if err := setExpressions(bad, &router.Route{}); !errors.Is(err, expr.ErrBadExpression) {
 			t.Errorf("%+v: %v", bad, err)

@@ -41,6 +41,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -287,7 +288,7 @@ func (p *publisher) store(topic, key string, msg *message.Message) (duplicate bo
 		if there {
 			there, whole, err := p.look(ctx, key)
 			if there && !whole && err == nil { // another process may be about to repair it
-				if err = pause(ctx); err == nil {
+				if err = backoff.Sleep(ctx, repairTime); err == nil {
 					_, whole, err = p.look(ctx, key)
 				}
 			}
@@ -416,18 +417,6 @@ func (p *publisher) look(ctx context.Context, key string) (there, whole bool, er
 		return true, false, err
 	}
 	return true, hex.EncodeToString(digest.Sum(nil)) == about.SHA256, nil
-}
-
-// pause lets another process finish what it does.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(repairTime)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // syncDirectories makes the names of payload and sidecar durable.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/agrimill/agrimill/internal/backoff"
 )
 
 // pauseBetweenLooks is how long the sink waits before it looks again whether a
@@ -59,7 +61,7 @@ func again(question func() error) error {
 			return err
 		}
 		if i > 1 {
-			_ = pause(context.Background())
+			_ = backoff.Sleep(context.Background(), pauseBetweenLooks)
 		}
 	}
 }
@@ -242,7 +244,7 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 			return fmt.Errorf("create topic: %w", result)
 		}
 		// Another broker has become the controller; refresh learns which.
-		if err := pause(ctx); err != nil {
+		if err := backoff.Sleep(ctx, pauseBetweenLooks); err != nil {
 			return fmt.Errorf("create topic: %w", result)
 		}
 		if err := c.refresh(topic); err != nil && !errors.Is(err, errNoTopic) {
@@ -271,20 +273,9 @@ func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {
 		if !errors.Is(err, errNoTopic) && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
 			return err
 		}
-		if pause(ctx) != nil {
+		if backoff.Sleep(ctx, pauseBetweenLooks) != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(pauseBetweenLooks)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/sources/nats"
 )
 
+// startServer returns the address of a server that has a report.
 func startServer() (url string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -27,11 +28,22 @@ func startServer() (url string, stop func(), err error) {
 		s.Shutdown()
 		return "", nil, fmt.Errorf("server not ready")
 	}
-	return s.ClientURL(), func() {
+	stop = func() {
 		s.Shutdown()
 		s.WaitForShutdown()
 		_ = os.RemoveAll(dir)
-	}, nil
+	}
+	sink, err := sinknats.New(sinknats.Config{URL: s.ClientURL()}, nil)
+	if err != nil {
+		stop()
+		return "", nil, err
+	}
+	defer func() { _ = sink.Close() }()
+	if err := sink.Publish("reports", message.NewMessage("1", []byte("a report"))); err != nil {
+		stop()
+		return "", nil, err
+	}
+	return s.ClientURL(), stop, nil
 }
 
 func ExampleNew() {
@@ -41,17 +53,6 @@ func ExampleNew() {
 		return
 	}
 	defer stop()
-	sink, err := sinknats.New(sinknats.Config{URL: url}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = sink.Close() }()
-	if err := sink.Publish("reports", message.NewMessage("1", []byte("a report"))); err != nil {
-		fmt.Println(err)
-		return
-	}
-
 	subscriber, err := nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "to-the-gateway"}, nil)
 	if err != nil {
 		fmt.Println(err)
@@ -77,17 +78,6 @@ func ExampleOpen() {
 		return
 	}
 	defer stop()
-	sink, err := sinknats.New(sinknats.Config{URL: url}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = sink.Close() }()
-	if err := sink.Publish("reports", message.NewMessage("1", []byte("a report"))); err != nil {
-		fmt.Println(err)
-		return
-	}
-
 	source, err := nats.Open(nats.Config{
 		Connection: sinknats.Connection{URL: url}, Durable: "one-by-one", Driver: nats.DriverWatermill,
 	}, nil)

@@ -100,10 +100,17 @@ func (a *answers) called(failure *Error, now time.Time) {
 // take records the outcome of an attempt; failure is nil for a success. Outcomes that
 // do not reveal who answered, such as a broken connection, change nothing.
 func (a *answers) take(op string, failure error, now time.Time) {
-	status, contentType := answerOf(failure)
-	intermediary := errors.Is(failure, ErrIntermediary)
-	if failure != nil && !intermediary && (status < 400 || status > 499) {
-		return
+	var (
+		status       int
+		contentType  string
+		intermediary bool
+	)
+	if failure != nil {
+		status, contentType = answerOf(failure)
+		intermediary = errors.Is(failure, ErrIntermediary)
+		if !intermediary && (status < 400 || status > 499) {
+			return
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

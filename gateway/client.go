@@ -19,7 +19,10 @@ type Client struct {
 	cfg    Config
 	origin *url.URL // scheme and host that the access token may go to
 	base   string   // base URL without a trailing slash
-	names  headerNames
+	// messagesURL is where messages are sent to.
+	messagesURL string
+	names       headerNames
+	common      [2]string // values of User-Agent and Accept-Encoding
 
 	tokens  *tokenSource
 	limiter *limiter
@@ -69,12 +72,14 @@ func New(cfg Config) (*Client, error) {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}
 	c := &Client{
-		cfg:     cfg.withoutCredentials(),
-		origin:  origin,
-		base:    base,
-		names:   newHeaderNames(cfg.ServiceName),
-		limiter: &limiter{cfg: cfg.RateLimit},
-		answers: &answers{},
+		cfg:         cfg.withoutCredentials(),
+		origin:      origin,
+		base:        base,
+		messagesURL: base + "/messages",
+		names:       newHeaderNames(cfg.ServiceName),
+		common:      [2]string{cfg.UserAgent, acceptIdentity},
+		limiter:     &limiter{cfg: cfg.RateLimit},
+		answers:     &answers{},
 	}
 	c.tokenTransport = newTransport(cfg, cfg.Transports.Token, 2)
 	c.callTransport = newTransport(cfg, cfg.Transports.Calls, cfg.MaxIdleConnsPerHost)

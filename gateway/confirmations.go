@@ -31,9 +31,8 @@ func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmat
 		method:     http.MethodPost,
 		url:        c.base + "/confirmations",
 		header:     header,
-		open:       bytesBody(body),
 		size:       int64(len(body)),
-		inMemory:   true,
+		content:    body,
 		ignoreBody: true,
 		timeout:    c.requestTimeout(int64(len(body))),
 	})

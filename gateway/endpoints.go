@@ -44,14 +44,13 @@ func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, r
 	header["Content-Type"] = []string{"application/json"}
 	header["Accept"] = []string{"application/json"}
 	x, err := c.call(ctx, request{
-		op:       opPutEndpoint,
-		method:   http.MethodPut,
-		url:      c.endpointURL(externalID),
-		header:   header,
-		open:     bytesBody(body),
-		size:     int64(len(body)),
-		inMemory: true,
-		timeout:  c.requestTimeout(int64(len(body))),
+		op:      opPutEndpoint,
+		method:  http.MethodPut,
+		url:     c.endpointURL(externalID),
+		header:  header,
+		size:    int64(len(body)),
+		content: body,
+		timeout: c.requestTimeout(int64(len(body))),
 	})
 	if err != nil {
 		return Endpoint{}, false, err

@@ -40,11 +40,12 @@ type request struct {
 	method string
 	url    string
 	header http.Header
-	// open opens the body and size is its exact size; nil without a body.
+	// open opens the body and size is its exact size; nil without a body, and with content.
 	open func() (io.ReadCloser, error)
 	size int64
-	// inMemory means that reading the body never blocks.
-	inMemory bool
+	// content is the body if it is in memory, and shared whether it belongs to the caller.
+	content []byte
+	shared  bool
 	// oneShot is the body if it can be read only once.
 	oneShot *oneShot
 	// ignoreBody means that only the response's status matters.
@@ -62,15 +63,19 @@ type request struct {
 	headIdle time.Duration
 }
 
-// exchange is the lifetime of one call: all its attempts, driven by go-retryablehttp.
-// It is the transport of its own http.Client, so that every attempt goes through
-// [exchange.RoundTrip], which waits for the rate limit, adds the token,
-// and applies the timeout.
+// exchange is the lifetime of one call: all its attempts. The first is made by
+// [exchange.begin]; what follows it, and streams, is driven by go-retryablehttp. The
+// exchange is the transport of its http.Client, so that every attempt goes through next,
+// which waits for the rate limit, adds the token, and applies the timeout.
 type exchange struct {
 	c   *Client
 	req request
 	// next performs the attempts: authorized calls, or requests to payload hosts.
 	next func(*exchange, *http.Request) (*http.Response, error)
+	// first is the outcome of the attempt that begin has made, until go-retryablehttp has it.
+	first *firstAttempt
+	// own means that the request of the attempt belongs to the exchange, which may change it.
+	own bool
 
 	refreshed bool // the single retry after a 401 has been made
 	bodies    sync.WaitGroup
@@ -100,15 +105,99 @@ func (c *Client) run(ctx context.Context, req request, next func(*exchange, *htt
 	if err := c.invalidCall(ctx, req.op, nil); err != nil {
 		return nil, err
 	}
+	var err error
+	if req.streaming {
+		err = x.retry(ctx)
+	} else if err = x.begin(ctx); x.first != nil {
+		err = x.retry(ctx)
+	}
+	if req.shared {
+		// After an early response the transport may still be reading the payload.
+		// The caller gets its bytes back only when nothing reads them anymore.
+		x.bodies.Wait()
+	}
+	return x.result(ctx, err)
+}
+
+// firstAttempt is the outcome of the first attempt of a call that needs more of them.
+type firstAttempt struct {
+	resp *http.Response
+	err  error
+	// checked means that the outcome has been to check, which wants a retry. Otherwise it is a
+	// redirect, for http.Client to judge.
+	checked bool
+}
+
+// begin makes the first attempt, and with it most calls. go-retryablehttp and http.Client would
+// copy the request and its header three times on the way, to repeat it if need be. If they have
+// to, begin sets x.first.
+func (x *exchange) begin(ctx context.Context) error {
+	var body io.Reader
+	if len(x.req.content) > 0 && !x.req.shared {
+		// Package http writes this type together with the head.
+		body = bytes.NewReader(x.req.content)
+	}
+	hr, err := http.NewRequestWithContext(ctx, x.req.method, x.req.url, body)
+	if err != nil {
+		x.failure = &Error{Op: x.req.op, Err: invalid("URL", "is malformed")}
+		return nil
+	}
+	if body == nil && x.hasBody() {
+		hr.Body, hr.ContentLength = x.newBody(), x.req.size
+		if x.req.oneShot == nil {
+			hr.GetBody = func() (io.ReadCloser, error) { return x.newBody(), nil }
+		}
+	}
+	hr.Header = x.req.header
+	x.c.setCommon(hr.Header)
+	x.own = true
+	resp, err := x.next(x, hr)
+	x.own = false
+	if err == nil && isRedirect(resp.StatusCode) {
+		x.first = &firstAttempt{resp: resp}
+		return nil
+	}
+	retry, _ := x.check(ctx, resp, err)
+	if err == nil {
+		_ = resp.Body.Close() // check has read and closed it
+	}
+	if retry && x.retries(ctx) > 0 {
+		x.first = &firstAttempt{resp: resp, err: err, checked: true}
+	}
+	return err
+}
+
+func (x *exchange) hasBody() bool {
+	return (x.req.open != nil || x.req.content != nil) && x.req.size > 0
+}
+
+// retries is how many attempts may follow the first.
+func (x *exchange) retries(ctx context.Context) int {
+	if x.req.once || singleAttempt(ctx) {
+		return 0
+	}
+	return x.c.cfg.Retry.retries()
+}
+
+// setCommon sets the headers of every request.
+func (c *Client) setCommon(h http.Header) {
+	h["User-Agent"] = c.common[0:1:1]
+	h["Accept-Encoding"] = c.common[1:2:2]
+}
+
+// retry has go-retryablehttp make the attempts, of which the first may have been made.
+func (x *exchange) retry(ctx context.Context) error {
+	req := &x.req
 	var body any
-	if req.open != nil && req.size > 0 {
+	if x.hasBody() {
 		// Besides []byte, only a body type with a Len method is sent with its
 		// Content-Length and without being read into memory.
 		body = retryablehttp.ReaderFunc(func() (io.Reader, error) { return x.newBody(), nil })
 	}
 	hr, err := retryablehttp.NewRequestWithContext(ctx, req.method, req.url, body)
 	if err != nil {
-		return nil, &Error{Op: req.op, Err: invalid("URL", "is malformed")}
+		x.failure = &Error{Op: req.op, Err: invalid("URL", "is malformed")}
+		return nil
 	}
 	if req.oneShot != nil {
 		// Package http would retry a request whose connection was lost, and report
@@ -116,10 +205,11 @@ func (c *Client) run(ctx context.Context, req request, next func(*exchange, *htt
 		hr.GetBody = nil
 	}
 	for name, values := range req.header {
-		hr.Header[name] = values
+		if name != "Authorization" { // each attempt has its own
+			hr.Header[name] = values
+		}
 	}
-	hr.Header.Set("User-Agent", c.cfg.UserAgent)
-	hr.Header.Set("Accept-Encoding", acceptIdentity)
+	x.c.setCommon(hr.Header)
 
 	rc := &retryablehttp.Client{
 		HTTPClient: &http.Client{
@@ -127,25 +217,17 @@ func (c *Client) run(ctx context.Context, req request, next func(*exchange, *htt
 			CheckRedirect: x.checkRedirect,
 		},
 		Logger:       nil, // it would print URLs with their queries
-		RetryMax:     c.cfg.Retry.retries(),
+		RetryMax:     x.retries(ctx),
 		CheckRetry:   x.check,
 		Backoff:      x.backoff,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
-	}
-	if req.once || singleAttempt(ctx) {
-		rc.RetryMax = 0
 	}
 	resp, err := rc.Do(hr)
 	if resp != nil && x.stream == nil {
 		// check has already read and closed it; closing again is free.
 		_ = resp.Body.Close()
 	}
-	if req.inMemory {
-		// After an early response the transport may still be reading the payload.
-		// The caller gets its bytes back only when nothing reads them anymore.
-		x.bodies.Wait()
-	}
-	return x.result(ctx, err)
+	return err
 }
 
 func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
@@ -172,6 +254,13 @@ func (x *exchange) result(ctx context.Context, err error) (*exchange, error) {
 // check is the retry policy for go-retryablehttp: it processes the
 // response or the error of one attempt and consults [decideRetry].
 func (x *exchange) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	if x.first != nil {
+		checked := x.first.checked
+		x.first = nil
+		if checked {
+			return true, nil
+		}
+	}
 	x.attempts++
 	x.retryAfter = 0
 	failure := x.take(resp, err)
@@ -254,6 +343,9 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	case x.req.ignoreBody:
 		// Only the status counts, unless an intermediary sent it; whatever the body
 		// does cannot change that.
+		if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
+			return nil
+		}
 		head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
 		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 		if sniffWebPage(x.media, head) {
@@ -359,8 +451,16 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// RoundTrip makes one attempt.
-func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.next(x, req) }
+// RoundTrip makes one attempt, or returns the outcome of the one that begin has made.
+func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
+	if f := x.first; f != nil && (f.resp != nil || f.err != nil) {
+		closeRequestBody(req)
+		resp, err := f.resp, f.err
+		f.resp, f.err = nil, nil // what follows a redirect is another request
+		return resp, err
+	}
+	return x.next(x, req)
+}
 
 // authorized makes one attempt at the service with the token, and another one
 // with a fresh token if the first is refused.
@@ -377,12 +477,22 @@ func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 			x.lost = true
 			return resp, nil
 		}
-		again.Body = x.newBody()
+		if again.Body, err = x.reopen(req); err != nil {
+			return nil, err
+		}
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	_ = resp.Body.Close()
 	resp, token, err = x.attempt(again)
 	return x.refusedAgain(resp, token, err)
+}
+
+// reopen returns the body of req once more.
+func (x *exchange) reopen(req *http.Request) (io.ReadCloser, error) {
+	if _, ok := req.Body.(*sendBody); ok {
+		return x.newBody(), nil
+	}
+	return req.GetBody()
 }
 
 // refusedAgain turns a 401 for a token that was refused before into an outage: it
@@ -424,7 +534,10 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	if !sameOrigin(req.URL, x.c.origin) { // already ensured by checkRedirect; double-checked because of the token
 		return fail(ErrRedirect)
 	}
-	out := req.Clone(req.Context())
+	out := req
+	if !x.own || x.c.cfg.EditRequest != nil {
+		out = req.Clone(req.Context())
+	}
 	if err := x.edit(out); err != nil {
 		return fail(err)
 	}
@@ -440,7 +553,7 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	if x.req.streaming {
 		next = x.c.streamTransport
 	}
-	out.Header.Set("Authorization", "Bearer "+token)
+	out.Header["Authorization"] = []string{"Bearer " + token}
 	x.sentAt = time.Now()
 	resp, err := x.send(next, out)
 	if err != nil {
@@ -459,7 +572,12 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 // until the response body is closed, or only up to the head if it is streamed.
 func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	limit := &attemptLimit{abort: cancel}
+	made := &struct { // one allocation for both
+		limit attemptLimit
+		body  attemptBody
+	}{}
+	limit := &made.limit
+	limit.abort = cancel
 	limit.set(x.req.timeout, errAttemptTimeout)
 	if x.req.sent != nil {
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
@@ -469,15 +587,16 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 			}
 		}})
 	}
-	if body, ok := req.Body.(*sendBody); ok && !x.req.inMemory {
+	if body, ok := req.Body.(*sendBody); ok && x.req.open != nil {
 		// Package http waits for a Read of the body that hangs, regardless of the
 		// context.
 		context.AfterFunc(ctx, func() { _ = body.Close() })
 	}
 	out := req.WithContext(ctx)
-	bodies := &attemptBodies{open: req.GetBody}
-	if req.Body != nil && req.GetBody != nil {
-		bodies.add(req.Body)
+	var bodies *attemptBodies
+	if body, ok := req.Body.(*sendBody); ok && req.GetBody != nil {
+		bodies = &attemptBodies{open: req.GetBody}
+		bodies.add(body)
 		out.GetBody = bodies.get
 	}
 	resp, err := next.RoundTrip(out)
@@ -501,7 +620,8 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 		cancel(nil)
 		return nil, err
 	}
-	resp.Body = &attemptBody{body: resp.Body, ctx: ctx, abort: cancel, limit: limit}
+	made.body = attemptBody{body: resp.Body, ctx: ctx, abort: cancel, limit: limit}
+	resp.Body = &made.body
 	return resp, nil
 }
 
@@ -511,13 +631,17 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 type attemptBodies struct {
 	open func() (io.ReadCloser, error)
 
-	mu   sync.Mutex
-	list []io.Closer
+	mu    sync.Mutex
+	list  []io.Closer
+	first [1]io.Closer // of list, which seldom has more
 }
 
 func (b *attemptBodies) add(body io.Closer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.list == nil {
+		b.list = b.first[:0]
+	}
 	b.list = append(b.list, body)
 }
 
@@ -534,6 +658,9 @@ func (b *attemptBodies) get() (io.ReadCloser, error) {
 // failed, otherwise all but the last, which the transport may still be reading after an
 // early response.
 func (b *attemptBodies) close(all bool) {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	list := b.list
 	b.mu.Unlock()
@@ -640,10 +767,17 @@ type sendBody struct {
 	left    int64
 	err     error
 
-	mu     sync.Mutex
-	rc     io.ReadCloser
-	closed bool
+	mu      sync.Mutex
+	rc      io.ReadCloser
+	content contentReader
+	closed  bool
 }
+
+// contentReader reads a body in memory.
+type contentReader struct{ bytes.Reader }
+
+// Close does nothing.
+func (*contentReader) Close() error { return nil }
 
 func (x *exchange) newBody() *sendBody {
 	x.bodies.Add(1)
@@ -722,14 +856,12 @@ func (b *sendBody) source() (io.Reader, error) {
 	if b.closed {
 		return nil, ErrClosed
 	}
-	if b.x.req.inMemory {
-		rc, err := b.x.req.open()
-		if err != nil {
-			return nil, err
-		}
-		b.rc = rc
-	} else {
-		b.rc = newPump(b.x.req.open)
+	switch open := b.x.req.open; {
+	case open == nil:
+		b.content.Reset(b.x.req.content)
+		b.rc = &b.content
+	default:
+		b.rc = newPump(open)
 	}
 	return b.rc, nil
 }
@@ -745,7 +877,7 @@ func (b *sendBody) Close() error {
 		return nil
 	}
 	defer b.x.bodies.Done()
-	if b.x.req.inMemory {
+	if b.x.req.content != nil {
 		// Return only once nothing reads the caller's bytes anymore.
 		b.reading.Lock()
 		defer b.reading.Unlock()
@@ -814,9 +946,4 @@ func (p *pump) Close() error {
 		go p.closeSource()
 	}
 	return nil
-}
-
-// bytesBody returns a body for a payload in memory, which is not copied.
-func bytesBody(p []byte) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p)), nil }
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -12,7 +13,12 @@ import (
 	"github.com/google/uuid"
 )
 
-const opSend = "send message"
+const (
+	opSend = "send message"
+	// maxCopied is up to what size a payload is copied, in bytes. Package http then writes it
+	// together with the head, and may go on reading the copy when the call has returned.
+	maxCopied = 16 << 10
+)
 
 // SendMessageRequest is a payload to send (specification, "POST /messages").
 type SendMessageRequest struct {
@@ -42,8 +48,8 @@ type SendMessageRequest struct {
 	// are rejected.
 	Filename string
 
-	// Payload is the payload, up to [Config.MaxPayloadSize] bytes. It is not
-	// copied, and not used after the call has returned.
+	// Payload is the payload, up to [Config.MaxPayloadSize] bytes. It is not used after the
+	// call has returned, and above 16 KiB not copied.
 	Payload []byte
 	// Body is used instead of Payload for payloads that are not in memory. It
 	// is called once per attempt and must return the same bytes from the
@@ -116,22 +122,30 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 	}
 	req.fill()
 	open, size := req.Body, req.size()
-	var once *oneShot
+	var (
+		once    *oneShot
+		content []byte
+		shared  bool
+	)
 	switch {
 	case req.Reader != nil:
 		once = &oneShot{Reader: req.Reader}
 		open = once.open
-	case open == nil:
-		open = bytesBody(req.Payload)
+	case open != nil:
+	case size <= maxCopied:
+		content = bytes.Clone(req.Payload)
+	default:
+		content, shared = req.Payload, true
 	}
 	_, err := c.call(ctx, request{
 		op:         opSend,
 		method:     http.MethodPost,
-		url:        c.base + "/messages",
+		url:        c.messagesURL,
 		header:     c.messageHeader(&req),
 		open:       open,
 		size:       size,
-		inMemory:   req.Body == nil && once == nil,
+		content:    content,
+		shared:     shared,
 		oneShot:    once,
 		ignoreBody: true,
 		timeout:    c.requestTimeout(size),

@@ -18,7 +18,7 @@ type noNetwork struct{ publisher.Client }
 func (noNetwork) SendMessage(context.Context, gateway.SendMessageRequest) error { return nil }
 
 // BenchmarkPublish tells what the publisher itself costs for each message. It
-// does not depend on the size: payloads are not copied.
+// does not depend on the size: the publisher copies no payloads.
 func BenchmarkPublish(b *testing.B) {
 	client, err := gateway.New(gateway.Config{BaseURL: "http://gateway.example", TokenURL: "http://gateway.example/token", ClientID: "a", ClientSecret: "b"})
 	if err != nil {

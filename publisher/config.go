@@ -66,8 +66,7 @@ type Config struct {
 	// gateway.KeyTeamsetContextID. Optional.
 	TeamsetContextID string `yaml:"teamset_context_id"`
 
-	// Marshaler creates the payload that is sent. Default: the message's own payload, which
-	// is not copied.
+	// Marshaler creates the payload that is sent. Default: the message's own payload.
 	Marshaler Marshaler `yaml:"-"`
 
 	// ClaimCheck opens payloads that the metadata refers to (gateway.KeyPayloadReference);

@@ -37,6 +37,9 @@ func (p *Publisher) contextID(topic string, msg *message.Message, req *gateway.S
 		return derivedID(parts...)
 	}
 	if id, err := uuid.Parse(msg.UUID); err == nil && id != uuid.Nil {
+		if canonical := len("00000000-0000-0000-0000-000000000000"); len(msg.UUID) == canonical && strings.ToLower(msg.UUID) == msg.UUID {
+			return msg.UUID
+		}
 		return id.String()
 	}
 	if id := msg.Metadata.Get(gateway.KeyDedupID); id != "" {

@@ -89,6 +89,9 @@ func invalid(key, rule string) error {
 
 // nameKey translates a field that the client rejects to its metadata key.
 func (m *prepared) nameKey(err error) error {
+	if err == nil {
+		return nil
+	}
 	var (
 		rule  *gateway.ValidationError
 		named *MetadataError

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -79,7 +80,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	defer p.life.Leave()
 
-	call := &PublishError{Outcomes: make([]Outcome, len(messages))}
+	var one [1]Outcome
+	outcomes := one[:]
+	if len(messages) != 1 {
+		outcomes = make([]Outcome, len(messages))
+	}
 	ended, stop := firstEnd(messages)
 	defer stop()
 	fail := func(i int, err error) error {
@@ -88,6 +93,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 				return msg.Context().Err()
 			}
 		}
+		call := &PublishError{Outcomes: slices.Clone(outcomes)}
 		return call.fail(topic, i, messages[i], err)
 	}
 	ready := make([]prepared, len(messages))
@@ -99,7 +105,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for i, msg := range messages {
 		var err error
-		call.Outcomes[i], err = p.publish(ended, topic, msg, &ready[i])
+		outcomes[i], err = p.publish(ended, topic, msg, &ready[i])
 		ready[i] = prepared{} // frees what a Marshaler created
 		if err != nil {
 			return fail(i, err)
@@ -198,8 +204,9 @@ func (p *Publisher) finish(ctx context.Context, topic string, msg *message.Messa
 // send sends one message and frees its slot.
 func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	defer func() { <-p.slots }()
-	ctx, cancel := p.untilClosed(ctx)
+	ctx, stop, cancel := p.untilClosed(ctx)
 	defer cancel()
+	defer stop()
 	req := m.request
 	if m.open != nil {
 		req.Body = func() (io.ReadCloser, error) { return m.open(ctx) }
@@ -216,14 +223,32 @@ func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	return Failed, m.nameKey(err)
 }
 
-// untilClosed returns a context that also ends when Close gives up waiting.
-func (p *Publisher) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(p.ctx, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
+// untilClosed returns a context that also ends when Close gives up waiting. Both functions
+// release it.
+func (p *Publisher) untilClosed(ctx context.Context) (_ context.Context, stop func() bool, cancel context.CancelFunc) {
+	if ctx.Done() == nil { // it never ends itself
+		released := func() bool { return true }
+		if ctx == context.Background() {
+			return p.ctx, released, func() {}
+		}
+		return withValues{p.ctx, ctx}, released, func() {}
 	}
+	ctx, cancel = context.WithCancel(ctx)
+	return ctx, context.AfterFunc(p.ctx, cancel), cancel
+}
+
+// withValues is a context with values of another one, too.
+type withValues struct {
+	context.Context
+	values context.Context
+}
+
+// Value asks for the other's values first.
+func (c withValues) Value(key any) any {
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
 }
 
 // Close rejects further messages and waits for those in flight, for at most

@@ -38,8 +38,9 @@ func (p *Publisher) Health(ctx context.Context) error {
 		return sinkError("", ErrClosed)
 	}
 	defer p.life.Leave()
-	call, cancel := p.untilClosed(ctx)
+	call, stop, cancel := p.untilClosed(ctx)
 	defer cancel()
+	defer stop()
 	_, err := p.cfg.Client.ListAuthorizedTenants(call)
 	switch {
 	case err == nil:

@@ -21,13 +21,15 @@ var (
 )
 
 // TestLibraryTable checks the table of docs/design.md that says what of each library is used:
-// Watermill's modules and the brokers' clients each have a row if the product imports them,
+// Watermill's modules, the brokers' clients and those of HTTP each have a row if the product imports them,
 // and what a row says is used is.
 func TestLibraryTable(t *testing.T) {
 	t.Parallel()
 	var modules []string
 	for _, match := range required.FindAllStringSubmatch(readFile(t, "go.mod"), -1) {
-		for _, prefix := range append([]string{"github.com/ThreeDotsLabs/watermill"}, brokers...) {
+		for _, prefix := range append([]string{
+			"github.com/ThreeDotsLabs/watermill", "github.com/hashicorp/go-retryablehttp", "golang.org/x/oauth2",
+		}, brokers...) {
 			if strings.HasPrefix(match[1], prefix) && !slices.Contains(modules, match[1]) {
 				modules = append(modules, match[1])
 			}
@@ -112,7 +114,7 @@ func addSymbols(used map[string]map[string]bool, file *ast.File, modules []strin
 				continue
 			}
 			library := path.Base(major.ReplaceAllString(module, ""))
-			name := strings.TrimSuffix(path.Base(major.ReplaceAllString(location, "")), ".go")
+			name := strings.TrimPrefix(strings.TrimSuffix(path.Base(major.ReplaceAllString(location, "")), ".go"), "go-")
 			if spec.Name != nil {
 				name = spec.Name.Name
 			}

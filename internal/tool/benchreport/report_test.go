@@ -141,3 +141,28 @@ func TestRows(t *testing.T) {
 		}
 	}
 }
+
+// The aim of the publisher is in times of its floor and in allocations: one missed is missed.
+func TestAimInTimesAndAllocations(t *testing.T) {
+	t.Parallel()
+	floor := []sample{{nsPerOp: 100}, {nsPerOp: 200}, {nsPerOp: 400}}
+	aim := atMostTimes(1.15, 75)
+	for name, tt := range map[string]struct {
+		times, allocs float64
+		floor         []sample
+		want          string
+	}{
+		"both":        {1.15, 75, floor, "× ≤ 1.15, ≤ 75 allocs: reached"},
+		"times":       {1.16, 75, floor, "× ≤ 1.15, ≤ 75 allocs: missed"},
+		"allocations": {1.15, 76, floor, "× ≤ 1.15, ≤ 75 allocs: missed"},
+		"no floor":    {1.15, 75, nil, "× ≤ 1.15, ≤ 75 allocs"},
+	} {
+		var samples []sample
+		for _, f := range floor {
+			samples = append(samples, sample{nsPerOp: f[nsPerOp] * tt.times, allocsPerOp: tt.allocs})
+		}
+		if got := verdict(samples, tt.floor, aim); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+}

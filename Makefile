@@ -67,8 +67,9 @@ examples: ## Run each program in examples/ and compare its last line with the on
 
 .PHONY: test-kafka
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
-	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/...
+	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/... ./sources/kafka/...
+	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150
 
 .PHONY: test-browser
 test-browser: ## Test agrimill and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
@@ -178,12 +179,12 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: identity-ci
-identity-ci: ## Run 10,000 random programs against the rules of docs/identity.md, without the race detector (15 seconds)
-	$(GO) test -count 1 -timeout 10m -run '^TestRandomPrograms$$' ./internal/test/identitytest -programs 10000
+identity-ci: ## Run random programs against the rules of docs/identity.md, 10,000 in memory and 150 with the gateway and JetStream (25 seconds)
+	$(GO) test -count 1 -timeout 10m -parallel 8 -run '^Test(Random|JetStream)Programs$$' ./internal/test/identitytest -programs 10000 -jetstream 150
 
 .PHONY: identity
-identity: ## Run 100,000 random programs against the rules of docs/identity.md, and look for each mutant
-	$(GO) test -count 1 -timeout 1h ./internal/test/identitytest -programs 100000 -mutants
+identity: ## Run 100,000 random programs against the rules of docs/identity.md and 1,000 with each broker, and look for each mutant
+	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -mutants
 
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,159 +18,123 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
 
 var (
-	programs = flag.Int("programs", 1000, "how many random programs are run")
+	programs = flag.Int("programs", 1000, "how many random programs are run in memory")
 	seed     = flag.Uint64("seed", 1, "the seed of the first program")
 )
 
 // partSize is the size of the parts of large payloads, below which none is a chunk.
 const partSize = 64
 
+// refused begins payloads that the sink refuses for good.
+const refused = "refused"
+
+var errKilled = errors.New("killed")
+
 // sent is a message that the gateway has for an endpoint, or a broker at a place.
 type sent struct {
-	id, endpoint, context, kind, filename string
+	id, endpoint, context, kind, filename string // the IDs of a file, sorted
+	file                                  bool
 	place                                 string // empty if it comes from the gateway
 	payload                               []byte
 }
 
-// broker is a sink that stores each ID once in a topic, for ever.
-type broker struct {
-	mu     sync.Mutex
-	ids    map[string]bool
-	stored map[string][]*message.Message // by topic
-	next   int
-	nacks  int           // so many acks are lost
-	hang   chan struct{} // closed when a publish hangs after it has stored the message; nil: none is to hang
-	reject string        // payloads with this prefix are refused
+// stored is a message that a sink has.
+type stored struct {
+	topic string
+	copy  bool // a reader knows it by its name
+	*message.Message
 }
 
-func (b *broker) Publish(topic string, messages ...*message.Message) error {
-	for _, m := range messages {
-		if err := m.Context().Err(); err != nil {
-			return err
-		}
-		b.mu.Lock()
-		id := m.Metadata[sinks.KeyDedupID]
-		switch {
-		case b.reject != "" && strings.HasPrefix(string(m.Payload), b.reject):
-			b.mu.Unlock()
-			return sinks.NewError("broker", topic, sinks.ErrRejected, nil)
-		case id == "" || !b.ids[topic+" "+id]:
-			b.ids[topic+" "+id] = true
-			kept := m.Copy()
-			b.next++
-			kept.Metadata["place"] = strconv.Itoa(b.next)
-			b.stored[topic] = append(b.stored[topic], kept)
-		}
-		hang := b.hang
-		b.hang = nil
-		lost := b.nacks > 0
-		b.nacks -= min(b.nacks, 1)
-		b.mu.Unlock()
-		if hang != nil {
-			close(hang)
-			<-m.Context().Done()
-			return m.Context().Err()
-		}
-		if lost {
-			return sinks.NewError("broker", topic, sinks.ErrUnavailable, nil)
-		}
+// of reports whether a message is the one that was sent, or was made of it.
+func (s *sent) of(meta message.Metadata) bool {
+	if s.endpoint != meta[gateway.KeyReceivingEndpointID] {
+		return false
 	}
-	return nil
+	if s.file {
+		ids := strings.Split(meta[gateway.KeyMessageIDs], ",")
+		slices.Sort(ids)
+		return s.id == strings.Join(ids, ",")
+	}
+	return s.id == meta[gateway.KeyMessageID] && meta[gateway.KeyMessageIDs] == ""
 }
 
-func (b *broker) PublishAsync(topic string, m *message.Message) (*sinks.Publication, error) {
-	p := &sinks.Publication{}
-	p.Resolve(sinks.Receipt{}, b.Publish(topic, m))
-	return p, nil
-}
-func (b *broker) Describe() sinks.Description        { return sinks.Description{Name: "broker"} }
-func (b *broker) TopicSegment(value string) string   { return sinks.DefaultSegments.Escape(value) }
-func (b *broker) Health(context.Context) error       { return nil }
-func (b *broker) Close() error                       { return nil }
-func (b *broker) in(topic string) []*message.Message { return slices.Clone(b.stored[topic]) }
+// What became of a delivery.
+const (
+	notAcked outcome = iota // and nobody knows how far it came
+	acked                   // or killed between the commit and the ack
+	absorbed                // the subscriber knows that it has it
+)
 
-// queue is the poison queue in the broker.
+type outcome int
+
+// fault is what goes wrong when messages are delivered.
+type fault struct {
+	kill int  // where the program is killed, one of the kill… constants; 0: it is not
+	skip int  // so many times it comes to that place unharmed
+	lose bool // the store misses the commits
+}
+
+// Where a program is killed.
+const (
+	killBefore = iota + 1 // the sink has not stored it
+	killStored            // the sink has stored it
+	killCommit            // the sink has acknowledged it, the store has not committed it
+	killAck               // the store has committed it
+	killPoints
+)
+
+func (f fault) String() string {
+	where := [...]string{"no kill", "kill before it is stored", "kill when it is stored", "kill before the commit", "kill after the commit"}[f.kill]
+	if f.skip > 0 {
+		where += fmt.Sprintf(" of the message after %d others", f.skip)
+	}
+	if f.lose {
+		where += ", lose the commit"
+	}
+	return where
+}
+
+// world is what a program runs in.
+type world interface {
+	// start starts the program, and returns the messages that were delivered again by that,
+	// as endpoint and ID.
+	start() []string
+	running() bool
+	stop()
+	router() *router.Router
+	// arm says what is to go wrong with what is sent or delivered from now on.
+	arm(f fault)
+	// send sends a group of messages to one endpoint, or under the same ID to both, and returns
+	// what is delivered of it.
+	send(group []*sent, both bool) []*sent
+	// again delivers a message again.
+	again(s *sent)
+	// await waits until the messages, which were sent, are delivered. After a kill the program
+	// does not run.
+	await(group []*sent) []outcome
+	// loseAcks has n acknowledgements of the sink lost.
+	loseAcks(n int)
+	// out returns what the sink has, as a reader knows it.
+	out() []*stored
+}
+
+// queue is the poison queue.
 type queue struct {
-	*broker
+	router.PoisonStore
 	keep bool // a replay is killed before it deletes
 }
 
-var errKilled = errors.New("killed")
-
-func (q *queue) Messages(context.Context) iter.Seq2[router.Poisoned, error] {
-	return func(yield func(router.Poisoned, error) bool) {
-		for _, m := range q.in("poison") {
-			if !yield(q.poisoned(m), nil) {
-				return
-			}
-		}
-	}
-}
-
-func (q *queue) poisoned(m *message.Message) router.Poisoned {
-	p, _ := router.ParsePoisoned(m.Copy())
-	p.ID = m.Metadata["place"]
-	return p
-}
-
-func (q *queue) Get(_ context.Context, id string) (router.Poisoned, error) {
-	for _, m := range q.in("poison") {
-		if m.Metadata["place"] == id {
-			return q.poisoned(m), nil
-		}
-	}
-	return router.Poisoned{}, router.ErrNotInQueue
-}
-
-func (q *queue) Delete(_ context.Context, id string) error {
+func (q *queue) Delete(ctx context.Context, id string) error {
 	if q.keep {
 		return errKilled
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.stored["poison"] = slices.DeleteFunc(q.stored["poison"], func(m *message.Message) bool { return m.Metadata["place"] == id })
-	return nil
+	return q.PoisonStore.Delete(ctx, id)
 }
-
-// lossyStore is the dedup store, which outlives the process, and may miss a commit.
-type lossyStore struct {
-	router.DedupStore
-	lose bool
-}
-
-func (s *lossyStore) Commit(ctx context.Context, c router.Claim, token router.Token, ttl time.Duration) error {
-	if s.lose {
-		_ = s.Release(ctx, c, token)
-		return errKilled
-	}
-	return s.DedupStore.Commit(ctx, c, token, ttl)
-}
-
-// source delivers what it is given.
-type source struct{ messages chan *message.Message }
-
-func (s source) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
-	out := make(chan *message.Message)
-	go func() {
-		defer close(out)
-		for {
-			select {
-			case m := <-s.messages:
-				out <- m
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
-func (source) Close() error { return nil }
 
 // The modes of the transform.
 const (
@@ -191,47 +153,25 @@ const (
 type mill struct {
 	t       *testing.T
 	rand    *rand.Rand
-	store   *lossyStore
-	broker  *broker
+	world   world
 	queue   *queue
+	topic   string
 	mode    int
 	version int
 	rejects bool // the filter
 	starts  int
-
-	from   source
-	router *router.Router
-	stop   func()
-	log    []string
+	// together says that groups of messages are sent together, and to several endpoints.
+	together bool
+	log      []string
 }
 
-const route = "farm"
-
-func (m *mill) start() {
-	m.starts++
-	m.from = source{make(chan *message.Message)}
-	r, err := router.New(router.Config{
-		Poison: m.broker, Retry: router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
-		Dedup: router.DedupSettings{Store: struct{ router.DedupStore }{m.store}, NeverChunkBelow: partSize, TTL: 1000 * time.Hour},
-	}, nil)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if err := r.Add(router.Route{
-		Name: route, From: m.from, Topic: "in", To: m.broker, Transform: m.transform,
+// route is the route under test.
+func (m *mill) route(from message.Subscriber, to sinks.Sink) router.Route {
+	return router.Route{
+		Name: "farm", From: from, Topic: "ALL_DATA", To: to, Transform: m.transform,
 		Filter:    func(*message.Message) bool { return !m.rejects },
-		TopicFunc: func(*message.Message) (string, error) { return "out", nil },
-	}); err != nil {
-		m.t.Fatal(err)
+		TopicFunc: func(*message.Message) (string, error) { return m.topic, nil },
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { // ends with ctx
-		defer close(done)
-		_ = r.Run(ctx)
-	}()
-	<-r.Running()
-	m.router, m.stop = r, func() { cancel(); <-done }
 }
 
 func (m *mill) made(msg *message.Message, kind, payload string) *message.Message {
@@ -261,76 +201,50 @@ func (m *mill) transform(msg *message.Message) ([]*message.Message, error) {
 	case fails:
 		return nil, router.Permanent(errors.New("broken"))
 	case halves:
-		return []*message.Message{m.made(msg, v+" header", "header "+v), m.made(msg, "refused", "refused "+v)}, nil
+		return []*message.Message{m.made(msg, v+" header", "header "+v), m.made(msg, "refused", refused+" "+v)}, nil
 	}
 	return []*message.Message{msg}, nil
 }
 
-// expected is what the current transform makes of a message: kinds and payloads, and how often.
+// expected is what the current transform makes of a message: topics, kinds and payloads, and how often.
 func (m *mill) expected(s *sent) map[string]int {
-	v := strconv.Itoa(m.version)
+	v, t := strconv.Itoa(m.version), m.topic+"|"
 	switch m.mode {
 	case splits:
-		return map[string]int{v + " header|header " + v: 1, "part|part " + v: 2, "whole|" + string(s.payload): 1}
+		return map[string]int{t + v + " header|header " + v: 1, t + "part|part " + v: 2, t + "whole|" + string(s.payload): 1}
 	case tags:
-		return map[string]int{v + "|" + string(s.payload): 1}
+		return map[string]int{t + v + "|" + string(s.payload): 1}
 	case writes:
-		return map[string]int{"text|text " + v: 1}
+		return map[string]int{t + "text|text " + v: 1}
 	case clocks:
-		return map[string]int{"clock|": 1}
+		return map[string]int{t + clock: 1}
 	case passes:
-		return map[string]int{"|" + string(s.payload): 1}
+		return map[string]int{t + "|" + string(s.payload): 1}
 	}
 	return nil
 }
 
-// deliver delivers a message once, and reports whether it was acked.
-func (m *mill) deliver(s *sent, kill bool) (acked bool) {
-	msg := message.NewMessage(s.endpoint+" "+s.id, bytes.Clone(s.payload))
-	for key, value := range map[string]string{
-		gateway.KeyEventType: string(gateway.EventMessageReceived), gateway.KeyMessageID: s.id,
-		gateway.KeyReceivingEndpointID: s.endpoint, gateway.KeyContextID: s.context,
-		gateway.KeyMessageType: s.kind, gateway.KeyFilename: s.filename,
-	} {
-		msg.Metadata[key] = value
-	}
-	base := context.Background()
-	if s.place != "" {
-		base = msgctx.With(base, msgctx.Value{Delivery: s.place})
-		msg.SetContext(base)
-	}
-	if !kill {
-		m.from.messages <- msg
-		select {
-		case <-msg.Acked():
-			return true
-		case <-msg.Nacked():
-			return false
+// clock ends the keys of messages with the time, which stands for any of them.
+const clock = "clock|"
+
+// isClock reports whether a key, with or without the number of a replay, is one of those.
+func isClock(key string) bool { return strings.HasSuffix(key, "|"+clock) }
+
+func (m *mill) records() (list []router.Poisoned) {
+	for p, err := range m.queue.Messages(context.Background()) {
+		if err != nil {
+			m.t.Fatal(err)
 		}
+		list = append(list, p)
 	}
-	hang := make(chan struct{})
-	m.broker.hang = hang
-	ctx, cancel := context.WithCancel(base)
-	msg.SetContext(ctx)
-	m.from.messages <- msg
-	select {
-	case <-hang:
-		cancel()
-		<-msg.Nacked()
-	case <-msg.Acked(): // it did not come to the sink
-		acked = true
-	}
-	cancel()
-	m.broker.hang = nil
-	m.stop()
-	m.start()
-	return acked
+	return list
 }
 
 // history is what the oracle knows of one message.
 type history struct {
 	*sent
 	handled bool           // it was acked as handled, and the store knows
+	acked   bool           // once
 	most    map[string]int // how often the sink may have what was made of it
 	least   map[string]int // and has to
 	vague   bool           // it was dropped as a repetition, or poisoned again: nobody can tell
@@ -339,20 +253,25 @@ type history struct {
 
 // oracle is the ledger.
 type oracle struct {
-	m    *mill
-	all  []*history
-	drop map[string]int // contents that are handled, by the start in which they were
+	m       *mill
+	all     []*history
+	drop    map[string]int // contents that are handled, by the start in which they were
+	out     []*stored      // what the sink has
+	records []router.Poisoned
 }
 
 func (o *oracle) content(s *sent) string {
 	return strings.Join([]string{s.endpoint, s.context, s.kind, s.filename, string(s.payload)}, "|")
 }
 
+// small reports whether a sender's repetition of the message can be told.
+func small(s *sent) bool { return len(s.payload) < partSize && !s.file }
+
 // alike reports whether all payloads under the context ID are equal, as far as the gateway sent
 // them.
 func (o *oracle) alike(s *sent) bool {
 	for _, h := range o.all {
-		if h.place == "" && h.endpoint == s.endpoint && h.context == s.context && !bytes.Equal(h.payload, s.payload) {
+		if h.place == "" && !h.file && h.endpoint == s.endpoint && h.context == s.context && !bytes.Equal(h.payload, s.payload) {
 			return false
 		}
 	}
@@ -365,7 +284,7 @@ func (o *oracle) made(h *history, replay int, must bool) {
 		if must {
 			h.least[key] = max(h.least[key], n)
 		}
-		if key == "clock|" {
+		if isClock(key) {
 			h.most[key]++ // another one each time
 			continue
 		}
@@ -374,25 +293,129 @@ func (o *oracle) made(h *history, replay int, must bool) {
 	}
 	if o.m.mode == halves {
 		v := strconv.Itoa(o.m.version)
-		h.most[fmt.Sprint(replay, " ", v, " header|header ", v)] = 1
+		h.most[fmt.Sprint(replay, " ", o.m.topic, "|", v, " header|header ", v)] = 1
 	}
 }
 
-// deliver delivers a message and says what has to be there after that.
-func (o *oracle) deliver(h *history, kill, lose bool) {
+// look takes in what there is.
+func (o *oracle) look() {
+	o.out, o.records = o.m.world.out(), o.m.records()
+}
+
+// seen is how much there is of a message.
+type seen struct{ out, copies, records int }
+
+func (o *oracle) seen(h *history) (n seen) {
+	for _, s := range o.out {
+		if h.of(s.Metadata) {
+			n.out++
+			if s.copy {
+				n.copies++
+			}
+		}
+	}
+	for _, r := range o.records {
+		if h.of(r.Message.Metadata) {
+			n.records++
+		}
+	}
+	return n
+}
+
+func (o *oracle) logf(format string, args ...any) {
+	o.m.log = append(o.m.log, fmt.Sprintf(format, args...))
+}
+
+// up starts the program if it does not run. What it gets again by that is delivered.
+func (o *oracle) up() (redelivered []string) {
+	if o.m.world.running() {
+		return nil
+	}
+	before := map[*history]seen{}
+	for _, h := range o.all {
+		before[h] = o.seen(h)
+	}
+	o.m.starts++
+	redelivered = o.m.world.start()
+	o.logf("started, %d messages are delivered again", len(redelivered))
+	o.look()
+	for _, h := range o.all {
+		if slices.Contains(redelivered, h.endpoint+" "+h.id) {
+			o.judge(h, fault{}, before[h], acked)
+		}
+	}
+	return redelivered
+}
+
+// send sends messages and has them delivered.
+func (o *oracle) send(f fault, group ...*sent) {
+	o.up()
+	// Messages of several endpoints are handled at the same time: a kill would hit any of them.
+	both := o.m.together && len(group) == 1 && f.kill == 0 && o.m.rand.IntN(4) == 0
+	o.logf("send %v, both %v, %v", group, both, f)
+	o.m.world.arm(f)
+	var list []*history
+	for _, s := range o.m.world.send(group, both) {
+		list = append(list, o.add(s))
+	}
+	o.await(f, make([]seen, len(list)), list...)
+}
+
+func (o *oracle) add(s *sent) *history {
+	h := &history{sent: s, most: map[string]int{}, least: map[string]int{}, records: map[int]int{}}
+	o.all = append(o.all, h)
+	return h
+}
+
+// await waits for deliveries and says what has to be there after that.
+func (o *oracle) await(f fault, before []seen, list ...*history) {
+	var group []*sent
+	for _, h := range list {
+		group = append(group, h.sent)
+	}
+	outcomes := o.m.world.await(group)
+	o.look()
+	for i, h := range list {
+		o.judge(h, f, before[i], outcomes[i])
+	}
+}
+
+// again delivers a message again, to a program that was started again if it is to be killed,
+// together with one that is new if there is one.
+func (o *oracle) again(f fault, restart bool, h *history, marker *sent) {
+	if restart {
+		o.m.world.stop()
+	}
+	if slices.Contains(o.up(), h.endpoint+" "+h.id) {
+		return
+	}
+	o.logf("deliver %v again, %v", h.sent, f)
+	o.m.world.arm(f)
+	list, before := []*history{h}, []seen{o.seen(h), {}}
+	o.m.world.again(h.sent)
+	if marker != nil {
+		o.logf("and send %v", marker)
+		list = append(list, o.add(o.m.world.send([]*sent{marker}, false)[0]))
+	}
+	o.await(f, before[:len(list)], list...)
+}
+
+// judge judges a delivery.
+func (o *oracle) judge(h *history, f fault, before seen, result outcome) {
 	m := o.m
-	before, inQueue := len(m.broker.in("out")), len(m.broker.in("poison"))
-	m.store.lose = lose
-	acked := m.deliver(h.sent, kill)
-	m.store.lose = false
-	after, queued := len(m.broker.in("out")), len(m.broker.in("poison"))
-	grown := after > before || queued > inQueue
+	after := o.seen(h)
+	grown := after.out > before.out || after.records > before.records
 	_, repetition := o.drop[o.content(h.sent)]
-	repetition = repetition && h.place == "" // a place has one message only
-	small := len(h.payload) < partSize
+	repetition = repetition && h.place == "" && !h.file // a place has one message only
 	// What was seen under the context ID is forgotten at a restart.
-	mayDrop := repetition && small && (o.alike(h.sent) || m.starts > 1)
+	mayDrop := repetition && small(h.sent) && (o.alike(h.sent) || m.starts > 1)
+	h.acked = h.acked || result == acked
 	switch {
+	case result == absorbed:
+		if grown {
+			o.failf("%v was absorbed, and made something", h.sent)
+		}
+		return
 	case h.vague:
 		o.made(h, 0, false)
 		return
@@ -401,10 +424,10 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 			o.failf("%v was handled, and made something when it came again", h.sent)
 		}
 		return
-	case repetition && small && o.alike(h.sent) && acked && !m.rejects && !kill && grown:
+	case repetition && small(h.sent) && o.alike(h.sent) && result == acked && !m.rejects && f.kill == 0 && grown:
 		o.failf("%v is a repetition of what was handled, and made something", h.sent)
-	case !acked:
-		if queued > inQueue { // the queue's ack was lost
+	case result == notAcked:
+		if after.records > before.records { // the queue's ack was lost
 			h.records[1]++
 		}
 		if !m.rejects {
@@ -419,7 +442,7 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 		return
 	}
 	if !grown && mayDrop {
-		h.handled = h.records[1] == 0 && !lose
+		h.handled = h.records[1] == 0 && !f.lose
 		h.vague = !h.handled
 		return
 	}
@@ -430,14 +453,14 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 		o.record(h, 1)
 		return
 	case clocks:
-		if lose && !kill {
+		if f.lose && f.kill == 0 {
 			break // the next delivery makes another one
 		}
 	}
 	o.made(h, 0, true)
-	if !lose {
+	if !f.lose {
 		h.handled = true
-		if small && h.place == "" {
+		if small(h.sent) && h.place == "" {
 			o.drop[o.content(h.sent)] = m.starts
 		}
 	}
@@ -446,9 +469,8 @@ func (o *oracle) deliver(h *history, kill, lose bool) {
 // record looks for a record that has just been made: it has to be there if it is the first with its count.
 func (o *oracle) record(h *history, count int) {
 	n := 0
-	for _, r := range o.m.broker.in("poison") {
-		if r.Metadata[gateway.KeyMessageID] == h.id && r.Metadata[gateway.KeyReceivingEndpointID] == h.endpoint &&
-			r.Metadata[router.KeyPoisonCount] == strconv.Itoa(count) {
+	for _, r := range o.records {
+		if h.of(r.Message.Metadata) && r.Count == count {
 			n++
 		}
 	}
@@ -460,34 +482,31 @@ func (o *oracle) record(h *history, count int) {
 // replay replays one record, and kills the replay before it deletes it if it is to.
 func (o *oracle) replay(kill bool) {
 	m := o.m
-	records := m.broker.in("poison")
-	if len(records) == 0 {
+	o.up()
+	if len(o.records) == 0 {
 		return
 	}
-	r := records[m.rand.IntN(len(records))]
-	i := slices.IndexFunc(o.all, func(h *history) bool {
-		return h.id == r.Metadata[gateway.KeyMessageID] && h.endpoint == r.Metadata[gateway.KeyReceivingEndpointID]
-	})
-	h := o.all[i]
-	count, err := strconv.Atoi(r.Metadata[router.KeyPoisonCount])
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	before := len(m.broker.in("out"))
+	m.world.arm(fault{})
+	r := o.records[m.rand.IntN(len(o.records))]
+	h := o.all[slices.IndexFunc(o.all, func(h *history) bool { return h.of(r.Message.Metadata) })]
+	count := r.Count
+	before := len(o.out)
 	want := map[string]int{} // what was there, and what this replay makes for the first time
 	for key, n := range m.expected(h.sent) {
 		want[key] = o.count(h, key) + n - h.most[fmt.Sprint(count, " ", key)]
 	}
+	o.logf("replay record %d of %v, kill %v", count, h.sent, kill)
 	m.queue.keep = kill
-	report, err := m.router.ReplaySelected(context.Background(), m.queue, router.PoisonSelection{IDs: []string{r.Metadata["place"]}})
+	report, err := m.world.router().ReplaySelected(context.Background(), m.queue, router.PoisonSelection{IDs: []string{r.ID}})
 	m.queue.keep = false
-	_, getErr := m.queue.Get(context.Background(), r.Metadata["place"])
+	_, getErr := m.queue.Get(context.Background(), r.ID)
 	there := getErr == nil
+	o.look()
 	switch {
 	case h.vague:
 		o.made(h, count, false)
 	case h.handled:
-		if len(m.broker.in("out")) != before || report.Duplicates != report.Sent && err == nil {
+		if len(o.out) != before || report.Duplicates != report.Sent && err == nil {
 			o.failf("a replay of %v, which was handled, made something: %+v, %v", h.sent, report, err)
 		}
 	case m.rejects:
@@ -508,11 +527,11 @@ func (o *oracle) replay(kill bool) {
 				o.failf("a replay of %v left %d of %q, want %d", h.sent, o.count(h, key), key, n)
 			}
 		}
-		if len(m.broker.in("out")) == before && m.mode != drops {
+		if len(o.out) == before && m.mode != drops {
 			o.failf("a replay of %v stored nothing", h.sent)
 		}
 		h.handled = true
-		if len(h.payload) < partSize && h.place == "" {
+		if small(h.sent) && h.place == "" {
 			o.drop[o.content(h.sent)] = m.starts
 		}
 	}
@@ -523,9 +542,9 @@ func (o *oracle) replay(kill bool) {
 
 // count counts what is stored of a message.
 func (o *oracle) count(h *history, key string) (n int) {
-	for _, s := range o.m.broker.in("out") {
-		if s.Metadata[gateway.KeyMessageID] == h.id && s.Metadata[gateway.KeyReceivingEndpointID] == h.endpoint &&
-			(s.Metadata["kind"]+"|"+string(s.Payload) == key || key == "clock|" && s.Metadata["kind"] == "clock") {
+	for _, s := range o.out {
+		what := s.topic + "|" + s.Metadata["kind"] + "|"
+		if h.of(s.Metadata) && !s.copy && (what+string(s.Payload) == key || isClock(key) && what == key) {
 			n++
 		}
 	}
@@ -542,15 +561,21 @@ func (o *oracle) check() {
 		}
 		most := map[string]int{}
 		for key, n := range h.most {
-			if _, of, ok := strings.Cut(key, " "); ok && key != "clock|" {
+			if _, of, ok := strings.Cut(key, " "); ok && !isClock(key) {
 				key = of
 			}
 			most[key] += n
 		}
+		total := 0
 		for key, n := range most {
-			if got := o.count(h, key); got > n {
+			got := o.count(h, key)
+			total += got
+			if got > n {
 				o.failf("%v: %d of %q are stored, want %d at most", h.sent, got, key, n)
 			}
+		}
+		if n := o.seen(h); n.out-n.copies != total {
+			o.failf("%v: %d messages are stored of it, of which nothing makes %d", h.sent, n.out-n.copies, n.out-n.copies-total)
 		}
 	}
 }
@@ -570,92 +595,113 @@ func TestRandomPrograms(t *testing.T) {
 	n := *programs
 	for i := range n {
 		name := strconv.FormatUint(*seed+uint64(i), 10)
-		if !t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { run(t, *seed+uint64(i)) }) }) {
+		if !t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				run(t, *seed+uint64(i), func(m *mill) world { return newMemory(m) })
+			})
+		}) {
 			t.Fatalf("run it alone with -seed %s -programs 1", name)
 		}
 	}
 }
 
-func run(t *testing.T, seed uint64) {
+// run runs one program in a world, and returns its ledger.
+func run(t *testing.T, seed uint64, in func(*mill) world) *oracle {
 	random := rand.New(rand.NewPCG(seed, 0))
-	memory, err := router.NewMemoryStore(router.MemoryStoreConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}, reject: "refused"}
-	m := &mill{t: t, rand: random, store: &lossyStore{DedupStore: memory}, broker: b, queue: &queue{broker: b}}
+	m := &mill{t: t, rand: random, topic: "out"}
+	m.world = in(m)
+	_, alone := m.world.(*memory)
+	m.together = !alone
 	o := &oracle{m: m, drop: map[string]int{}}
-	m.start()
-	defer func() { m.stop() }()
+	o.look()
+	o.up()
+	defer m.world.stop()
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
-	send := func(s *sent) {
-		s.id = strconv.Itoa(len(o.all) + 1)
-		if random.IntN(8) == 0 && len(o.all) > 0 { // IDs are those of an endpoint
-			id := o.all[len(o.all)-1].id
-			if !slices.ContainsFunc(o.all, func(h *history) bool { return h.id == id && h.endpoint == s.endpoint }) {
-				s.id = id
-			}
+	faulty := func(n int) (f fault) {
+		if random.IntN(n) == 0 {
+			f.kill, f.skip = 1+random.IntN(killPoints-1), max(0, random.IntN(6)-2)
 		}
-		h := &history{sent: s, most: map[string]int{}, least: map[string]int{}, records: map[int]int{}}
-		o.all = append(o.all, h)
-		kill, lose := random.IntN(8) == 0, random.IntN(8) == 0
-		m.log = append(m.log, fmt.Sprintf("send %v, kill %v, lose the commit %v", s, kill, lose))
-		o.deliver(h, kill, lose)
+		f.lose = random.IntN(n) == 0
+		return f
+	}
+	place := func() string { return pick("", "", fmt.Sprint("nats STREAM ", len(o.all))) }
+	if !alone {
+		place = func() string { return "" } // its source is the gateway
 	}
 	for range 5 + random.IntN(20) {
-		switch op := random.IntN(12); op {
+		switch op := random.IntN(13); op {
 		case 0, 1, 2: // something new, or not so new
-			send(&sent{
+			o.send(faulty(8), &sent{
 				endpoint: pick("e", "f"), context: pick("1", "2", "3"), kind: pick("shp", "json"), filename: pick("", "a.zip"),
-				payload: []byte(pick("a", "b", "c")), place: pick("", "", fmt.Sprint("nats STREAM ", len(o.all))),
+				payload: []byte(pick("a", "b", "c")), place: place(),
 			})
 		case 3: // a repetition
 			if len(o.all) > 0 {
 				s := *o.all[random.IntN(len(o.all))].sent
+				if s.file {
+					break
+				}
 				if s.place != "" { // stored again, which is another place
 					s.place = fmt.Sprint("nats STREAM ", len(o.all))
 				}
-				send(&s)
+				o.send(faulty(8), &s)
 			}
 		case 4: // a large payload in equal chunks
 			contextID := fmt.Sprint("large ", len(o.all))
+			var group []*sent
 			for range 2 + random.IntN(2) {
-				send(&sent{endpoint: "e", context: contextID, kind: "shp", payload: make([]byte, partSize)})
+				group = append(group, &sent{endpoint: "e", context: contextID, kind: "shp", payload: make([]byte, partSize)})
 			}
-			send(&sent{endpoint: "e", context: contextID, kind: "shp", payload: []byte("rest")})
+			group = append(group, &sent{endpoint: "e", context: contextID, kind: "shp", payload: []byte("rest")})
+			if !alone {
+				o.send(faulty(8), group...)
+				break
+			}
+			for _, s := range group {
+				o.send(faulty(8), s)
+			}
 		case 5, 6: // a redelivery, perhaps with a kill, a lost commit or lost acks
 			if len(o.all) > 0 {
-				h := o.all[random.IntN(len(o.all))]
-				kill, lose := random.IntN(3) == 0, random.IntN(3) == 0
-				m.log = append(m.log, fmt.Sprintf("deliver %v again, kill %v, lose the commit %v", h.sent, kill, lose))
-				o.deliver(h, kill, lose)
+				h, f := o.all[random.IntN(len(o.all))], faulty(3)
+				restart := !alone && (f.kill != 0 || random.IntN(2) == 0)
+				var marker *sent
+				if !alone && !restart {
+					marker = &sent{endpoint: h.endpoint, context: fmt.Sprint("marker ", len(o.all)), kind: "json", payload: []byte("marker")}
+				}
+				o.again(f, restart, h, marker)
 			}
 		case 7:
-			m.broker.nacks = random.IntN(3)
-			m.log = append(m.log, fmt.Sprintf("%d acks are lost", m.broker.nacks))
+			n := random.IntN(3)
+			m.world.loseAcks(n)
+			o.logf("%d acks are lost", n)
 		case 8:
 			m.version += random.IntN(2)
 			if random.IntN(2) == 0 {
 				m.mode = random.IntN(modes)
 			}
-			m.log = append(m.log, fmt.Sprintf("transform %d, version %d", m.mode, m.version))
+			m.topic = pick("out", "out", "out", "other")
+			o.logf("transform %d, version %d, topic %s", m.mode, m.version, m.topic)
 		case 9:
 			m.rejects = random.IntN(3) == 0
-			m.log = append(m.log, fmt.Sprintf("the filter rejects: %v", m.rejects))
+			o.logf("the filter rejects: %v", m.rejects)
 		case 10:
-			kill := random.IntN(3) == 0
-			m.log = append(m.log, fmt.Sprintf("replay, kill %v", kill))
-			m.broker.nacks = 0
-			o.replay(kill)
+			m.world.loseAcks(0)
+			o.replay(random.IntN(3) == 0)
 		case 11: // the operator drops a record
-			if records := b.in("poison"); len(records) > 0 {
-				r := records[random.IntN(len(records))]
-				m.log = append(m.log, "drop the record of "+r.Metadata[gateway.KeyMessageID])
-				if err := m.queue.Delete(context.Background(), r.Metadata["place"]); err != nil {
+			if len(o.records) > 0 {
+				r := o.records[random.IntN(len(o.records))]
+				o.logf("drop the record %d of %s", r.Count, r.Message.Metadata[gateway.KeyMessageID])
+				if err := m.queue.Delete(context.Background(), r.ID); err != nil {
 					t.Fatal(err)
 				}
+				o.look()
 			}
+		case 12: // a restart
+			o.logf("stop")
+			m.world.stop()
+			o.up()
 		}
 		o.check()
 	}
+	return o
 }

@@ -75,8 +75,9 @@ type Config struct {
 	// it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be in flight, across all calls of Publish. Default
-	// 16.
+	// MaxRequests is how many messages may be in flight, across all calls of Publish; one that
+	// is retried still is. When the service answers 429, the client makes fewer requests
+	// (gateway.Config.RateLimit). Default 16.
 	MaxRequests int `yaml:"max_requests"`
 
 	// PartialDelivery is whether a message that did not reach all recipients is a failure or

@@ -98,6 +98,11 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 		// What is in its metadata may be in that of others, which were made of the same.
 		return Keys{Delivery: KeyOf(scope, "delivery", name)}, content{}
 	}
+	return metadataKeys(scope, msg, below)
+}
+
+// metadataKeys returns the keys of a message of the gateway.
+func metadataKeys(scope string, msg *message.Message, below int64) (Keys, content) {
 	meta := msg.Metadata
 	endpoint := meta[gateway.KeyReceivingEndpointID]
 	if endpoint == "" {
@@ -177,7 +182,8 @@ type KeysConfig struct {
 	// NeverChunkBelow is [DedupSettings.NeverChunkBelow].
 	NeverChunkBelow int64
 	// FormerFor is for how long, from now on, the keys by which earlier versions have
-	// recorded messages are given as well ([Keys.Former]). 0 means never; negative is an error.
+	// recorded messages are given as well ([Keys.Former]): of what a broker delivers, if it
+	// was stored before that. 0 means never; negative is an error.
 	FormerFor time.Duration
 }
 
@@ -194,14 +200,15 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 		config.NeverChunkBelow = DefaultNeverChunkBelow
 	}
 	s := &siblings{below: config.NeverChunkBelow, seen: make(map[Key]Key)}
-	formerUntil := time.Now().Add(config.FormerFor)
+	started := time.Now()
 	return func(scope string, msg *message.Message) (Keys, error) {
-		keys, c := defaultKeys(scope, msg, s.learn(msg))
+		below := s.learn(msg)
+		keys, c := defaultKeys(scope, msg, below)
 		if c.sibling && !s.alike(c) {
 			keys.Content, keys.Untold = Key{}, true
 		}
-		if config.FormerFor > 0 && msgctx.Delivery(msg.Context()) == "" && time.Now().Before(formerUntil) {
-			keys.Former = formerKey(scope, msg, keys)
+		if config.FormerFor > 0 && time.Since(started) < config.FormerFor {
+			keys.Former = formerKeyOf(scope, msg, keys, below, started)
 		}
 		return keys, nil
 	}, nil
@@ -256,6 +263,21 @@ func (s *siblings) alike(c content) bool {
 		s.seen[c.context] = Key{}
 	}
 	return digest == c.digest && digest != (Key{})
+}
+
+// formerKeyOf is formerKey of a message that may have come from a broker: versions that knew
+// nothing of places went by the metadata, if it had come through a gateway before. They
+// cannot have had what was stored after this one started.
+func formerKeyOf(scope string, msg *message.Message, keys Keys, below int64, started time.Time) Key {
+	if msgctx.Delivery(msg.Context()) != "" {
+		if stored := msgctx.Stored(msg.Context()); stored.IsZero() || !stored.Before(started) {
+			return Key{}
+		}
+		if keys, _ = metadataKeys(scope, msg, below); keys.Delivery == (Key{}) && keys.Content == (Key{}) {
+			return Key{}
+		}
+	}
+	return formerKey(scope, msg, keys)
 }
 
 // formerKey returns the key by which versions before the two keys have recorded a message

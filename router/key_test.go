@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -303,6 +304,28 @@ func TestFormerKeys(t *testing.T) {
 				time.Sleep(time.Hour)
 				if got := keys(tt.msg).Former; got != (router.Key{}) {
 					t.Errorf("former key %v after an hour", got)
+				}
+			})
+		})
+	}
+	for name, tt := range map[string]struct {
+		stored time.Duration // before the start
+		msg    *message.Message
+		want   router.Key
+	}{
+		"of a broker":                 {time.Second, small, formerKey("route", small)},
+		"of a broker, a file":         {time.Second, file, formerKey("route", file, "a", "b")},
+		"of a broker, may be a chunk": {time.Second, large, router.Key{}},
+		"of a broker, no IDs":         {time.Second, message.NewMessage("", message.Payload("p")), router.Key{}},
+		"stored after the start":      {0, small, router.Key{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keys := newKeyFunc(t, router.KeysConfig{FormerFor: time.Hour})
+				msg := tt.msg.Copy()
+				msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Delivery: "nats S 1 2", Stored: time.Now().Add(-tt.stored)}))
+				if got := keys(msg).Former; got != tt.want {
+					t.Errorf("former key %v, want %v", got, tt.want)
 				}
 			})
 		})

@@ -33,6 +33,8 @@ type Config[T any] struct {
 	Message func(item T) (*message.Message, error)
 	// Name names an item by its place with the broker, see [msgctx.Value].
 	Name func(item T) string
+	// Stored is when the broker stored an item, see [msgctx.Value].
+	Stored func(item T) time.Time
 	// Done is told that the message of an item was acked. What comes after it in its key
 	// follows when Done returns.
 	Done func(item T)
@@ -280,7 +282,7 @@ func (q *Queue[T]) handOut(intake, work context.Context, handlers *sync.WaitGrou
 	if e.kept != nil {
 		nack.Keep(e.kept)
 	}
-	ctx, end := context.WithCancel(msgctx.With(work, msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item)}))
+	ctx, end := context.WithCancel(msgctx.With(work, msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item), Stored: q.config.Stored(e.item)}))
 	msg.SetContext(ctx)
 	select {
 	case q.config.Out <- msg:

@@ -46,7 +46,8 @@ func run(t *testing.T, maxOpen int, test func(*fixture)) {
 			}
 		}
 		b.Queue = keyqueue.New(keyqueue.Config[string]{
-			Out: b.out, MaxOpen: maxOpen, Name: func(item string) string { return "item " + item }, Done: note(&b.done), Left: note(&b.left),
+			Out: b.out, MaxOpen: maxOpen, Name: func(item string) string { return "item " + item },
+			Stored: func(string) time.Time { return time.Time{} }, Done: note(&b.done), Left: note(&b.left),
 			Retry: backoff.Policy{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			Message: func(item string) (*message.Message, error) {
 				if item == b.failing {

@@ -9,6 +9,7 @@
 //	                                             one whose copy is being handled waits
 //	SentAt   router                              publisher
 //	Delivery sources; router, for a replay       router: the delivery key
+//	Stored   sources                             router: whether an earlier version can have had it
 //
 // The context of Subscribe carries the signal of [WithStart], which the router sets and
 // the subscriber reads.
@@ -39,6 +40,9 @@ type Value struct {
 	// for each delivery; empty if its subscriber cannot tell. It holds for the message that
 	// was received and not for what is made of it, see [DeliveryKey].
 	Delivery string
+	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if
+	// it did not come from one, or its subscriber cannot tell.
+	Stored time.Time
 }
 
 // Key is the key of the *Value, for contexts that carry it without [With].
@@ -71,6 +75,14 @@ func SentAt(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
+// Stored returns the Value.Stored of the message with context ctx.
+func Stored(ctx context.Context) time.Time {
+	if v := from(ctx); v != nil {
+		return v.Stored
+	}
+	return time.Time{}
+}
+
 // DeliveryKey is the key of the name of the delivery, for a context that hides the
 // Value.Delivery of the one around it.
 type DeliveryKey struct{}
@@ -90,7 +102,7 @@ func Delivery(ctx context.Context) string {
 // belong to another route if messages pass from one to the next within the process.
 func Received(ctx context.Context) Value {
 	if v := from(ctx); v != nil {
-		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery}
+		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery, Stored: v.Stored}
 	}
 	return Value{}
 }

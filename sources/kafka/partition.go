@@ -47,7 +47,7 @@ type partition struct {
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition()}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
-		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: deliveryName, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: deliveryName, Stored: storedAt, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
 		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
 	})
 	intake, stop := context.WithCancel(session.Context())
@@ -172,6 +172,9 @@ func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, e
 
 // deliveryName names a record by its place, the same for every delivery.
 func deliveryName(record *sarama.ConsumerMessage) string { return "kafka " + place(record) }
+
+// storedAt is the timestamp of a record: of the broker or the producer, as the topic has it.
+func storedAt(record *sarama.ConsumerMessage) time.Time { return record.Timestamp }
 
 // done notes that a record is handled, as long as the partition is ours.
 func (p *partition) done(record *sarama.ConsumerMessage) {

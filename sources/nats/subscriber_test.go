@@ -461,6 +461,9 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	take := func(messages <-chan *message.Message) *message.Message {
 		msg := f.next(messages)
 		names = append(names, msgctx.Delivery(msg.Context()))
+		if stored := msgctx.Stored(msg.Context()); stored.IsZero() || stored.After(time.Now()) {
+			t.Errorf("stored at %v", stored)
+		}
 		return msg
 	}
 	s := f.subscriber()

@@ -104,7 +104,7 @@ func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscr
 	sub.queue = keyqueue.New(keyqueue.Config[*delivery]{
 		Out: sub.out, MaxOpen: s.config.MaxInFlight,
 		Retry:   backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay},
-		Message: sub.message, Name: deliveryName, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
+		Message: sub.message, Name: deliveryName, Stored: storedAt, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
 	})
 	return sub
 }
@@ -543,6 +543,9 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 func deliveryName(d *delivery) string {
 	return fmt.Sprintf("nats %s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
+
+// storedAt is when the server stored a message.
+func storedAt(d *delivery) time.Time { return time.Unix(0, d.place.stored) }
 
 // derivedUUID is the UUID of a message that has none.
 func derivedUUID(stream string, sequence uint64, stored time.Time) string {

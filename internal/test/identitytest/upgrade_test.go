@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
@@ -38,6 +40,12 @@ func readJSON[T any](t *testing.T, name string) (value T) {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// delivered is a message that the earlier version has handled.
+type delivered struct {
+	Metadata map[string]string
+	Payload  []byte
 }
 
 // openFormerStore opens a copy of the store that the earlier version has written.
@@ -93,10 +101,6 @@ func runRouter(t *testing.T, config router.Config, route router.Route) (r *route
 // is delivered again, for one TTL after the start.
 func TestUpgradedKeys(t *testing.T) {
 	t.Parallel()
-	type delivered struct {
-		Metadata map[string]string
-		Payload  []byte
-	}
 	handled := readJSON[[]delivered](t, "handled.json")
 	if len(handled) != 5 {
 		t.Fatalf("%d messages, want 5", len(handled))
@@ -142,6 +146,38 @@ func TestUpgradedKeys(t *testing.T) {
 			for _, want := range []int{1, 0} { // by its new key from now on
 				if n := deliver(d, ""); n != want {
 					t.Errorf("after the TTL: %d messages stored of %q, want %d", n, d.Payload, want)
+				}
+			}
+		}
+	})
+}
+
+// TestUpgradedKeysOfABroker: what an earlier version has recorded of messages that came by way of a broker is
+// recognized when that redelivers them; what was stored after the start is new.
+func TestUpgradedKeysOfABroker(t *testing.T) {
+	t.Parallel()
+	handled := readJSON[[]delivered](t, "handled.json")
+	synctest.Test(t, func(t *testing.T) {
+		b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}}
+		from := source{make(chan *message.Message)}
+		before := time.Now().Add(-time.Hour)
+		_, stop := runRouter(t, router.Config{Poison: b, Dedup: router.DedupSettings{Store: openFormerStore(t)}}, router.Route{
+			Name: "farm", From: from, Topic: "ALL_DATA", To: b, ToTopic: "out",
+		})
+		defer stop()
+		for i, d := range handled {
+			for j, stored := range []time.Time{before, before, time.Now()} {
+				msg := message.NewMessage("another uuid", slices.Clone(d.Payload))
+				for key, value := range d.Metadata {
+					msg.Metadata[key] = value
+				}
+				place := fmt.Sprintf("nats S %d %d", i, stored.UnixNano())
+				msg.SetContext(msgctx.With(context.Background(), msgctx.Value{Delivery: place, Stored: stored}))
+				n := len(b.in("out"))
+				from.messages <- msg
+				<-msg.Acked()
+				if got, want := len(b.in("out"))-n, j/2; got != want {
+					t.Errorf("%d messages stored of %s, want %d", got, place, want)
 				}
 			}
 		}

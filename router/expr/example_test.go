@@ -11,7 +11,7 @@ import (
 )
 
 func ExampleNewFilter() {
-	filter, err := expr.NewFilter(`msgtype.startsWith("iso:") && metadata[?"priority"].orValue("low") != "high"`)
+	filter, err := expr.NewFilter(`msgtype.startsWith("iso:") && metadata[?"priority"].orValue("low") != "high"`, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -25,7 +25,7 @@ func ExampleNewFilter() {
 }
 
 func ExampleNewSetter() {
-	setter, err := expr.NewSetter(map[string]string{"team": `"team of " + tenant`})
+	setter, err := expr.NewSetter(map[string]string{"team": `"team of " + tenant`}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +42,7 @@ func ExampleNewSetter() {
 }
 
 func ExampleError() {
-	_, err := expr.NewFilter(`tenand == "7b2"`)
+	_, err := expr.NewFilter(`tenand == "7b2"`, nil)
 	fmt.Println(err)
 	// Output: 1:1: undeclared reference to 'tenand' (in container '')
 }

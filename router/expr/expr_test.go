@@ -1,7 +1,10 @@
 package expr_test
 
 import (
+	"context"
 	"errors"
+	"io"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,8 +12,10 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -45,7 +50,7 @@ func TestFilter(t *testing.T) {
 		`timestamp("2026-01-01T00:00:00Z") < timestamp(0)`:      false,
 		`context == "" && event == "" ? msgtype != "" : false `: true,
 	} {
-		f, err := expr.NewFilter(text)
+		f, err := expr.NewFilter(text, nil)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -60,7 +65,7 @@ func TestFilter(t *testing.T) {
 		if name == "type" {
 			name = "msgtype"
 		}
-		if _, err := expr.NewFilter(name + ` == ""`); err != nil {
+		if _, err := expr.NewFilter(name+` == ""`, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -80,7 +85,7 @@ func TestBadExpressions(t *testing.T) {
 		`filename.matches("(")`:            {Line: 1, Column: 1, Reason: "missing closing )"},
 		strings.Repeat("(", 2000) + "true": {Line: 1, Column: 1, Reason: "recursion"},
 	} {
-		_, err := expr.NewFilter(text)
+		_, err := expr.NewFilter(text, nil)
 		var got *expr.Error
 		if !errors.As(err, &got) || !errors.Is(err, expr.ErrBadExpression) {
 			t.Errorf("%.40q: %v", text, err)
@@ -93,7 +98,7 @@ func TestBadExpressions(t *testing.T) {
 	for key, text := range map[string]string{
 		"": `"a"`, "a\nb": `"a"`, sinks.KeyDedupID: `"a"`, strings.ToUpper(sinks.KeyDedupID): `"a"`, router.KeyPoisonCount: `"0"`, "number": `1`, "none": `nothing`,
 	} {
-		if _, err := expr.NewSetter(map[string]string{"good": `tenant`, key: text}); !errors.Is(err, expr.ErrBadExpression) {
+		if _, err := expr.NewSetter(map[string]string{"good": `tenant`, key: text}, nil); !errors.Is(err, expr.ErrBadExpression) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
@@ -112,7 +117,7 @@ func TestValuesThatFail(t *testing.T) {
 		`timestamp(filename).getHours()>1`: farmMessage(),
 		`metadata.exists(a, metadata.exists(b, metadata.exists(c, a + b + c == "no")))`: many,
 	} {
-		f, err := expr.NewFilter(text)
+		f, err := expr.NewFilter(text, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +134,7 @@ func TestSetter(t *testing.T) {
 		gateway.KeyFilename:    `filename.lowerAscii()`,
 		gateway.KeyMessageType: `""`, // removes it
 		"nothing":              `""`,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +158,7 @@ func TestSetter(t *testing.T) {
 	testkit.Equal(t, got[0].UUID, "1")
 	testkit.Equal(t, string(got[0].Payload), "payload")
 
-	fails, err := expr.NewSetter(map[string]string{"a": `metadata["missing"]`})
+	fails, err := expr.NewSetter(map[string]string{"a": `metadata["missing"]`}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +173,7 @@ func TestSetter(t *testing.T) {
 }
 
 func BenchmarkFilter(b *testing.B) {
-	f, err := expr.NewFilter(`msgtype.startsWith("iso:") && tenant in ["t1", "t2"] && metadata[?"priority"].orValue("low") != "high"`)
+	f, err := expr.NewFilter(`msgtype.startsWith("iso:") && tenant in ["t1", "t2"] && metadata[?"priority"].orValue("low") != "high"`, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -179,4 +184,78 @@ func BenchmarkFilter(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Expressions see what is in the payload that was received, and read it only if they have to.
+func TestFarm(t *testing.T) {
+	archive := message.NewMessage("1", farmdatatest.Archive(t, 3))
+	archive.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:taskdata:zip")
+	picture := message.NewMessage("2", []byte("a picture"))
+	lost := message.NewMessage("3", nil) // its payload is elsewhere, and cannot be had
+	lost.Metadata.Set(gateway.KeyMessageType, "img:png")
+	lost.Metadata.Set(gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
+	lost.Metadata.Set(gateway.KeyPayloadReference, "there")
+	inspector, err := farm.NewInspector(farm.ReadConfig{Payloads: unreachable{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		`"Mower" in farm.machines`:                                                   "true false outage",
+		`farm.readable`:                                                              "true false outage",
+		`farm.reason.contains("neither")`:                                            "false true outage",
+		`"0043" in farm.ddis && farm.records == 3`:                                   "true false outage",
+		`farm.start >= timestamp("2026-05-04T06:30:00Z")`:                            "true false outage",
+		`farm.located && farm.south > 52.0 && farm.north < 53.0`:                     "true false outage",
+		`"Long acre" in farm.fields && "TSK1" in farm.tasks`:                         "true false outage",
+		`"Ada Miller" in farm.customers && "FRM1" in farm.farms`:                     "true false outage",
+		`farm.machines.exists(m, m.startsWith("A000"))`:                              "true false outage",
+		`msgtype.startsWith("iso:") && size(farm.machines) > 0`:                      "true false false",
+		`!msgtype.startsWith("img:") && farm.form == "TaskData"`:                     "true false false",
+		`farm.machines[0] == "A00086000DE02812" || farm.machines[0] != ""`:           "true permanent outage",
+		`msgtype == "img:png" || (farm.readable && "TSK1" in farm.tasks)`:            "true false true",
+		`farm.end < timestamp("2026-05-04T06:30:10Z") && farm.records > 100`:         "false false outage",
+		`farm.south == 0.0 && farm.west == 0.0 && farm.east == 0.0 || msgtype == ""`: "false true outage",
+	} {
+		f, err := expr.NewFilter(text, inspector)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		var got []string
+		for _, msg := range []*message.Message{archive, picture, lost} {
+			selected, err := f.Select(msg)
+			if err != nil {
+				got = append(got, router.Classify(err).String())
+				continue
+			}
+			got = append(got, strconv.FormatBool(selected))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", text, got, want)
+		}
+	}
+	_, err = expr.NewFilter(`farm.machine == "x"`, nil)
+	if !errors.Is(err, expr.ErrBadExpression) || !strings.Contains(err.Error(), "machine") {
+		t.Errorf("an unknown field: %v", err)
+	}
+}
+
+// The metadata of records come from the payload that they were made of.
+func TestSetFromThePayload(t *testing.T) {
+	s, err := expr.NewSetter(map[string]string{"machine": `farm.machines.join(" ")`}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.Middleware(func(*message.Message) ([]*message.Message, error) {
+		return message.Messages{message.NewMessage("made", []byte("records"))}, nil
+	})(message.NewMessage("1", farmdatatest.Archive(t, 3)))
+	if err != nil || len(out) != 1 || out[0].Metadata.Get("machine") != "A00086000DE02812 Mower" {
+		t.Errorf("got %v, %v", out[0].Metadata, err)
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) Open(context.Context, string) (io.ReadCloser, int64, error) {
+	return nil, 0, errors.New("the bucket does not answer")
 }

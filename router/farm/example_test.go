@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 )
@@ -87,4 +88,51 @@ func ExampleNewTransform() {
 	_, err := farm.NewTransform(farm.TransformConfig{Records: &farm.RecordsConfig{BatchRecords: -1}})
 	fmt.Println(err)
 	// Output: farm: invalid configuration: Records.BatchRecords must not be negative
+}
+
+// A time log of EFDI has numbers; what they are was in the device description before it.
+func ExampleNewDevices() {
+	store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	devices, err := farm.NewDevices(farm.DevicesConfig{Store: store})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}})
+	fmt.Println(records != nil, err, devices.Waiting()) // for router.Route.Transform
+	// Output: true <nil> 0
+}
+
+func ExampleNewMap() {
+	transform, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerTracks}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := transform(message.NewMessage("1", taskData()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%s %.73s…\n", out[0].Metadata[gateway.KeyFilename], out[0].Payload)
+	// Output: farm.geojson {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"ty…
+}
+
+func ExampleNewInspector() {
+	inspector, err := farm.NewInspector(farm.ReadConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	contents, err := inspector.Contents(message.NewMessage("1", taskData()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(contents.Machines, contents.DDIs, contents.Records)
+	// Output: [Mower] [0043] 1
 }

@@ -153,8 +153,8 @@ func (f *Filter) Select(msg *message.Message) (bool, error) {
 
 func (f *Filter) decide(msg *message.Message) (decision, error) {
 	return router.Once(msg, f, func() (d decision, err error) {
-		err = f.reader.use(msg, func(ctx context.Context, _ []byte, data *content.Data) (err error) {
-			d, err = f.look(ctx, data)
+		err = f.reader.use(msg, func(ctx context.Context, o opened) (err error) {
+			d, err = f.look(ctx, o.data)
 			return err
 		})
 		var not *unreadable

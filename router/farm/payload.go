@@ -51,6 +51,8 @@ type ReadConfig struct {
 	// Payloads opens payloads that are in a claim check. Without it they cannot be read. Those that
 	// are still with the service need none.
 	Payloads gateway.PayloadOpener `yaml:"-"`
+	// Devices knows what the numbers in EFDI time logs are. Nil means that nothing does.
+	Devices *Devices `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults.
@@ -84,9 +86,58 @@ func newReader(config ReadConfig) *reader {
 	return &reader{config.WithDefaults(), make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
+// opened is a payload that was opened.
+type opened struct {
+	payload []byte
+	data    *content.Data
+	devices string // a value of KeyDevices; empty for what does not need them
+}
+
 // use opens the payload of a message for f, which has MaxTime from ctx to read it. The error is
 // an *unreadable, or one by which the message is to be retried.
-func (r *reader) use(msg *message.Message, f func(ctx context.Context, payload []byte, data *content.Data) error) error {
+func (r *reader) use(msg *message.Message, f func(ctx context.Context, o opened) error) error {
+	if r.config.Devices == nil {
+		return r.inTurn(msg, content.Config{}, f)
+	}
+	// What is with others is asked for, and waited for, without a turn.
+	var config content.Config
+	var state string
+	var err error
+	isLog := messages[msg.Metadata[gateway.KeyMessageType]] == efdi.TimeLog
+	if isLog {
+		if config.EFDI.Devices, state, err = r.config.Devices.of(msg); err != nil {
+			return err
+		}
+	}
+	var description []byte
+	again := false
+	read := func(ctx context.Context, o opened) error {
+		switch {
+		case o.data.Form == content.EFDITimeLog && state == "": // it has another type
+			again = true
+			return nil
+		case o.data.Form == content.EFDITimeLog:
+			o.devices = state
+			o.data.Sets[0].Devices = append(o.data.Sets[0].Devices, config.EFDI.Devices...)
+		case describes(o.data):
+			description = o.payload
+		}
+		return f(ctx, o)
+	}
+	err = r.inTurn(msg, config, read)
+	if err == nil && again {
+		if config.EFDI.Devices, state, err = r.config.Devices.of(msg); err == nil {
+			err = r.inTurn(msg, config, read)
+		}
+	}
+	if err == nil && description != nil {
+		err = r.config.Devices.learn(msg, description)
+	}
+	return err
+}
+
+// inTurn calls f with the payload of a message when there is a slot for it.
+func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx context.Context, o opened) error) error {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -99,11 +150,11 @@ func (r *reader) use(msg *message.Message, f func(ctx context.Context, payload [
 	}
 	ctx, cancel := context.WithTimeout(msg.Context(), r.config.MaxTime)
 	defer cancel()
-	data, err := open(payload, msg.Metadata[gateway.KeyMessageType])
+	data, err := open(payload, msg.Metadata[gateway.KeyMessageType], config)
 	if err != nil { // it is in memory, so nothing but the data can be wrong
 		return &unreadable{err.Error()}
 	}
-	err = f(ctx, payload, data)
+	err = f(ctx, opened{payload: payload, data: data})
 	if errors.Is(err, context.DeadlineExceeded) && msg.Context().Err() == nil {
 		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s", r.config.MaxTime)}
 	}
@@ -163,14 +214,14 @@ var messages = map[string]efdi.Message{
 }
 
 // open opens a payload as what its type says, otherwise as what it looks like.
-func open(payload []byte, messageType string) (*content.Data, error) {
+func open(payload []byte, messageType string, config content.Config) (*content.Data, error) {
 	if message, ok := messages[messageType]; ok {
-		data, err := content.OpenEFDI(bytes.NewReader(payload), int64(len(payload)), message, content.Config{})
+		data, err := content.OpenEFDI(bytes.NewReader(payload), int64(len(payload)), message, config)
 		if err == nil {
 			return data, nil
 		}
 	}
-	return content.Open(bytes.NewReader(payload), int64(len(payload)), content.Config{})
+	return content.Open(bytes.NewReader(payload), int64(len(payload)), config)
 }
 
 // mark notes on messages that the payload that they were made of could not be read.

@@ -28,7 +28,7 @@ import (
 // Metadata of what transforms make.
 const (
 	// KeySourceType is the message type of the payload that was decoded. The message itself has the
-	// type [TypeRecords] or [TypeSummary].
+	// type [TypeRecords], [TypeSummary], [TypeGeoJSON] or [TypeGeoParquet].
 	KeySourceType = "x-farm-source-type"
 	// KeyLog and KeyTask are the name of the log and the ID of its task; left out if there is none.
 	KeyLog  = "x-farm-log"
@@ -143,9 +143,9 @@ func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 func transform(r *reader, produce func(ctx context.Context, to *maker, data *content.Data) error) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		to := &maker{received: msg}
-		err := r.use(msg, func(ctx context.Context, payload []byte, data *content.Data) error {
-			to.digest = sha256.Sum256(payload)
-			return produce(ctx, to, data)
+		err := r.use(msg, func(ctx context.Context, o opened) error {
+			to.digest, to.devices = sha256.Sum256(o.payload), o.devices
+			return produce(ctx, to, o.data)
 		})
 		var not *unreadable
 		if errors.As(err, &not) {
@@ -161,6 +161,7 @@ func transform(r *reader, produce func(ctx context.Context, to *maker, data *con
 type maker struct {
 	received *message.Message
 	digest   [sha256.Size]byte
+	devices  string // a value of KeyDevices, or empty
 	made     []*message.Message
 	bytes    int64
 }
@@ -172,7 +173,11 @@ var namespace = uuid.MustParse("2f0a6f0e-8f53-4b52-9a53-7b8f6d6b4c11")
 // and of what names the message. ending is how its file name ends.
 func (m *maker) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) {
 	name := slices.Clone(m.digest[:])
-	for _, part := range append([]string{m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID], kind}, names...) {
+	parts := append([]string{m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID], kind}, names...)
+	if m.devices != "" {
+		parts = append(parts, teamset(m.received.Metadata)) // the same bytes of two teamsets are two logs
+	}
+	for _, part := range parts {
 		name = append(strconv.AppendInt(name, int64(len(part)), 10), ':')
 		name = append(name, part...)
 	}
@@ -191,6 +196,9 @@ func (m *maker) add(payload []byte, kind, ending string, metadata message.Metada
 	out.Metadata[gateway.KeyMessageType] = kind
 	file := m.received.Metadata[gateway.KeyFilename]
 	out.Metadata[gateway.KeyFilename] = farmfile.WireFilename(cmp.Or(strings.TrimSuffix(file, path.Ext(file)), "farm") + ending)
+	if m.devices != "" {
+		out.Metadata[KeyDevices] = m.devices
+	}
 	maps.Copy(out.Metadata, metadata)
 	m.made = append(m.made, out)
 	m.bytes += int64(len(payload))

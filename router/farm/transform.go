@@ -13,6 +13,8 @@ type TransformConfig struct {
 	Records *RecordsConfig `yaml:"records"`
 	// Summary makes one message of JSON that sums up the data, e.g. summary: {}.
 	Summary *ReadConfig `yaml:"summary"`
+	// Map makes maps, e.g. map: {format: geojson}.
+	Map *MapConfig `yaml:"map"`
 }
 
 // Validate reports every field with an invalid value; the error matches [ErrConfig].
@@ -25,25 +27,44 @@ func (c TransformConfig) Validate() error {
 	if c.Summary != nil {
 		e.Join("Summary", c.Summary.Validate())
 	}
+	if c.Map != nil {
+		e.Check(c.Records == nil && c.Summary == nil, "Map", "cannot be combined with %s and %s", validate.Field("Records"), validate.Field("Summary"))
+		e.Join("Map", c.Map.Validate())
+	}
 	return e.Err(ErrConfig)
 }
 
 // WithPayloads returns the configuration with [ReadConfig.Payloads] set.
 func (c TransformConfig) WithPayloads(payloads gateway.PayloadOpener) TransformConfig {
+	return c.with(func(read *ReadConfig) { read.Payloads = payloads })
+}
+
+// WithDevices returns the configuration with [ReadConfig.Devices] set.
+func (c TransformConfig) WithDevices(devices *Devices) TransformConfig {
+	return c.with(func(read *ReadConfig) { read.Devices = devices })
+}
+
+// with returns the configuration after a change of how payloads are read.
+func (c TransformConfig) with(change func(*ReadConfig)) TransformConfig {
 	if c.Records != nil {
 		records := *c.Records
-		records.Payloads = payloads
+		change(&records.ReadConfig)
 		c.Records = &records
 	}
 	if c.Summary != nil {
 		summary := *c.Summary
-		summary.Payloads = payloads
+		change(&summary)
 		c.Summary = &summary
+	}
+	if c.Map != nil {
+		m := *c.Map
+		change(&m.ReadConfig)
+		c.Map = &m
 	}
 	return c
 }
 
-// NewTransform returns what [NewRecords] or [NewSummary] returns; nil if there is nothing to do.
+// NewTransform returns what [NewRecords], [NewSummary] or [NewMap] returns; nil if there is nothing to do.
 func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 	switch {
 	case config.Validate() != nil:
@@ -52,6 +73,8 @@ func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 		return NewRecords(*config.Records)
 	case config.Summary != nil:
 		return NewSummary(*config.Summary)
+	case config.Map != nil:
+		return NewMap(*config.Map)
 	}
 	return nil, nil
 }

@@ -295,6 +295,11 @@ func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (fin
 func (c *checker) storeProbes() []probe {
 	cfg := c.cfg
 	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
+	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
+		list = append(list, probe{"devices", "nats_kv", func(ctx context.Context) (finding, error) {
+			return c.keyValue(ctx, cfg.Devices.NATSKV.Connect, cfg.Devices.NATSKV.Bucket)
+		}})
+	}
 	if cfg.ClaimCheck != nil {
 		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
 	}
@@ -313,22 +318,27 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 	case d.Store == config.DedupBBolt && d.BBolt != nil:
 		return c.dedupFile(*d.BBolt)
 	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
-		conn, js, err := c.connect(d.NATSKV.Connect)
-		if err != nil {
-			return finding{}, err
-		}
-		defer conn.Close()
-		switch _, err := js.KeyValue(ctx, d.NATSKV.Bucket); {
-		case errors.Is(err, jetstream.ErrBucketNotFound):
-			return finding{detail: "the bucket " + d.NATSKV.Bucket + " will be created"}, nil
-		case err != nil:
-			return finding{}, natsAdvice(err)
-		}
-		return finding{detail: "bucket " + d.NATSKV.Bucket + " exists"}, nil
+		return c.keyValue(ctx, d.NATSKV.Connect, d.NATSKV.Bucket)
 	case d.Store == config.DedupOff:
 		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
 	}
 	return finding{detail: "kept in memory until agrimill exits"}, nil
+}
+
+// keyValue checks a bucket in NATS without creating it.
+func (c *checker) keyValue(ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string) (finding, error) {
+	conn, js, err := c.connect(connect)
+	if err != nil {
+		return finding{}, err
+	}
+	defer conn.Close()
+	switch _, err := js.KeyValue(ctx, bucket); {
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return finding{detail: "the bucket " + bucket + " will be created"}, nil
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	return finding{detail: "bucket " + bucket + " exists"}, nil
 }
 
 // dedupFile checks the file without creating it.

@@ -54,6 +54,7 @@ func (d *decoder) check(c *Config) {
 	k.routes()
 	k.poison()
 	k.dedup()
+	k.devices()
 	k.rest()
 }
 
@@ -531,12 +532,12 @@ func (k *checker) filter(path string, r Route) {
 		}
 	}
 	if f.Expr != "" {
-		_, err := expr.NewFilter(f.Expr)
+		_, err := expr.NewFilter(f.Expr, nil)
 		k.expression(join(path, "expr"), err)
 	}
 	set := strings.TrimSuffix(path, "filter") + "set"
 	for key, text := range r.Set {
-		_, err := expr.NewSetter(map[string]string{key: text})
+		_, err := expr.NewSetter(map[string]string{key: text}, nil)
 		k.expression(join(set, key), err)
 	}
 	if f.Farm != nil {
@@ -763,6 +764,42 @@ func (k *checker) dedup() {
 		_, err := d.NATSKV.TLS.Config()
 		k.report("dedup.nats_kv", *d.NATSKV, err)
 		k.report("dedup.nats_kv", *d.NATSKV, d.NATSKV.Connection.Validate())
+	}
+}
+
+// Message types of EFDI that belong together.
+const (
+	descriptionType = "iso:11783:-10:device_description:protobuf"
+	timeLogType     = "iso:11783:-10:time_log:protobuf"
+)
+
+func (k *checker) devices() {
+	d := k.c.Devices
+	if d == nil {
+		return
+	}
+	if d.Memory != nil {
+		k.report("devices.memory", *d.Memory, d.Memory.Validate())
+		if d.NATSKV != nil {
+			k.fail("devices.memory", "does not apply: devices.nats_kv is used", "remove one")
+		}
+	}
+	if n := d.NATSKV; n != nil {
+		config := n.Config
+		config.Conn = new(natsgo.Conn) // only its presence is checked
+		k.report("devices.nats_kv", *n, config.Validate())
+		_, err := n.TLS.Config()
+		k.report("devices.nats_kv", *n, err)
+		k.report("devices.nats_kv", *n, n.Connection.Validate())
+	}
+	reads := func(r Route, messageType string) bool {
+		return (r.Filter.Farm != nil || r.Transform != farm.TransformConfig{}) && r.From.Gateway != "" &&
+			subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType) &&
+			(len(r.Filter.Type) == 0 || slices.ContainsFunc(r.Filter.Type, func(pattern string) bool { return match(pattern, messageType) }))
+	}
+	logs := slices.ContainsFunc(k.c.Routes, func(r Route) bool { return reads(r, timeLogType) })
+	if logs && !slices.ContainsFunc(k.c.Routes, func(r Route) bool { return reads(r, descriptionType) }) {
+		k.warn("devices", "knows nothing: no route with transform or filter.farm receives "+descriptionType, "let the route that decodes time logs receive it, too")
 	}
 }
 

@@ -172,6 +172,11 @@ func (d DedupInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Con
 	return connect(d.Connection, d.TLS, name, options...)
 }
 
+// Connect connects under a client name. It reads the files of TLS.
+func (d DevicesInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(d.Connection, d.TLS, name, options...)
+}
+
 // Connect opens a connection of its own, beside the source's, under a client name. It reads
 // the files of TLS.
 func (s NATSSource) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {

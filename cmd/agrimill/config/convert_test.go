@@ -22,7 +22,7 @@ var own = []string{
 	"gateway.tls", "gateway.application_id", "gateway.software_version_id", "endpoints", "subscriber.envelope", "publisher", "retry",
 	"sinks.<name>.nats.tls", "sinks.<name>.kafka.tls", "sinks.<name>.kafka.partition_key", "sinks.<name>.blob.url",
 	"routes[].name", "routes[].from", "routes[].filter", "routes[].set", "routes[].to", "poison.sink",
-	"dedup.store", "dedup.memory", "dedup.bbolt", "dedup.nats_kv", "claim_check.from", "shutdown.timeout", "tracing", "log",
+	"dedup.store", "dedup.memory", "dedup.bbolt", "dedup.nats_kv", "devices.memory", "devices.nats_kv", "claim_check.from", "shutdown.timeout", "tracing", "log",
 }
 
 // Every key is a field of a package's own configuration, so that a setting is declared,
@@ -126,7 +126,7 @@ func TestCertificates(t *testing.T) {
 	text := strings.Replace(small, "  client_id:", "  "+tls+"\n  client_id:", 1)
 	text = strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {"+tls+"}\n  lake: {kafka: {brokers: \"b:1\", "+tls+", sasl: {user: u, mechanism: SCRAM-SHA-256, password: \"${SECRET}\"}}}", 1)
 	text = strings.Replace(text, "poison:", "  - {name: back, from: {kafka: {brokers: \"b:1\", topics: t, "+tls+"}}, to: {gateway: {}}}\npoison:", 1) +
-		"dedup: {nats_kv: {" + tls + "}}\n"
+		"dedup: {nats_kv: {" + tls + "}}\ndevices: {nats_kv: {" + tls + "}}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 )
 
@@ -36,6 +38,9 @@ type Config struct {
 	Retry router.RetrySettings `yaml:"retry"`
 	// Dedup recognizes redelivered messages.
 	Dedup Dedup `yaml:"dedup"`
+	// Devices remembers what EFDI messages said about the machines of a teamset, for the time logs
+	// that follow. Without it, their values are numbers without names, units and scales.
+	Devices *Devices `yaml:"devices"`
 	// ClaimCheck stores payloads that are too large for a message. Without it, a message
 	// whose payload is too large for its sink goes to the poison queue.
 	ClaimCheck *ClaimCheck `yaml:"claim_check"`
@@ -128,6 +133,26 @@ type TLS struct {
 	KeyFile string `yaml:"key_file" file:"true"`
 	// ServerName is the name in the server's certificate if it differs from the address.
 	ServerName string `yaml:"server_name"`
+}
+
+// Devices remembers the device descriptions of teamsets, for every route with filter.farm or
+// transform that receives them (iso:11783:-10:device_description:protobuf).
+type Devices struct {
+	// DevicesConfig says how long time logs wait for their description.
+	farm.DevicesConfig `yaml:",inline"`
+	// Memory keeps them until agrimill exits; those that were confirmed do not come again. Used
+	// without nats_kv.
+	Memory *farm.MemoryDevicesConfig `yaml:"memory"`
+	// NATSKV keeps them in a NATS bucket, over restarts and for other processes.
+	NATSKV *DevicesInNATS `yaml:"nats_kv"`
+}
+
+// DevicesInNATS is the bucket and how to connect to it.
+type DevicesInNATS struct {
+	nats.Connection `yaml:",inline"`
+	// TLS secures the connection beyond what the address and the server require.
+	TLS                *TLS `yaml:"tls"`
+	devicestore.Config `yaml:",inline"`
 }
 
 // Poison is the queue for messages that cannot be handled.

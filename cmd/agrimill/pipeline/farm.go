@@ -13,16 +13,27 @@ import (
 )
 
 // setExpressions sets what a route does by expressions. They are asked before payloads are read.
-func setExpressions(cfg config.Route, route *router.Route) error {
+func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
+	if cfg.Filter.Expr == "" && len(cfg.Set) == 0 {
+		return nil
+	}
+	read := farm.ReadConfig{Devices: p.devices.known}
+	if p.claimCheck != nil {
+		read.Payloads = p.claimCheck
+	}
+	inspector, err := farm.NewInspector(read)
+	if err != nil {
+		return err
+	}
 	if cfg.Filter.Expr != "" {
-		filter, err := expr.NewFilter(cfg.Filter.Expr)
+		filter, err := expr.NewFilter(cfg.Filter.Expr, inspector)
 		if err != nil {
 			return fmt.Errorf("filter: expr: %w", err)
 		}
 		route.Select = both(filter.Select, route.Select)
 	}
 	if len(cfg.Set) > 0 {
-		setter, err := expr.NewSetter(cfg.Set)
+		setter, err := expr.NewSetter(cfg.Set, inspector)
 		if err != nil {
 			return fmt.Errorf("set: %w", err)
 		}
@@ -52,6 +63,7 @@ func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
 		if p.claimCheck != nil {
 			filterConfig.Payloads = p.claimCheck
 		}
+		filterConfig.Devices = p.devices.known
 		filter, err := farm.NewFilter(filterConfig)
 		if err != nil {
 			return fmt.Errorf("filter: %w", err)
@@ -59,7 +71,7 @@ func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
 		route.Select = filter.Select
 		route.Middleware = append(route.Middleware, filter.Middleware)
 	}
-	transform := cfg.Transform
+	transform := cfg.Transform.WithDevices(p.devices.known)
 	if p.claimCheck != nil {
 		transform = transform.WithPayloads(p.claimCheck)
 	}

@@ -50,7 +50,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 		Set:    map[string]string{"readable": `metadata[?"x-farm-readable"].orValue("yes")`},
 	}
 	var route router.Route
-	if err := errors.Join(p.setFarm(cfg, &route), setExpressions(cfg, &route)); err != nil {
+	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
 		t.Fatal(err)
 	}
 	handler := message.PassthroughHandler
@@ -84,7 +84,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 	// Both have to be true.
 	cfg.Filter.Farm.Machine = []string{"tractor*"}
 	var other router.Route
-	if err := errors.Join(p.setFarm(cfg, &other), setExpressions(cfg, &other)); err != nil {
+	if err := errors.Join(p.setFarm(cfg, &other), p.setExpressions(cfg, &other)); err != nil {
 		t.Fatal(err)
 	}
 	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
@@ -93,7 +93,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 		t.Errorf("another machine: selected %t, %v", selected, err)
 	}
 	for _, bad := range []config.Route{{Filter: config.Filter{Expr: "tenant"}}, {Set: map[string]string{"a": "1"}}} {
-		if err := setExpressions(bad, &router.Route{}); !errors.Is(err, expr.ErrBadExpression) {
+		if err := (&Pipeline{}).setExpressions(bad, &router.Route{}); !errors.Is(err, expr.ErrBadExpression) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

@@ -102,7 +102,7 @@ func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	if err := p.setTo(g, cfg, &route, &info); err != nil {
 		return errors.Join(err, route.From.Close())
 	}
-	if err := errors.Join(p.setFarm(cfg, &route), setExpressions(cfg, &route)); err != nil {
+	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
 		return errors.Join(err, route.From.Close(), route.To.Close())
 	}
 	if err := g.router.Add(route); err != nil {

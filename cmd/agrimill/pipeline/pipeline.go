@@ -98,6 +98,7 @@ type Pipeline struct {
 	endpoints  endpoints
 	memory     *memory
 	owner      router.Owner // of reservations in memory
+	devices    devices
 	inward     router.KeyFunc
 	readiness  readiness
 	claimCheck *claimcheck.Store // nil: none
@@ -174,6 +175,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.memory, err = p.newMemory(cfg.Dedup); err != nil {
 		return err
 	}
+	if p.devices, err = p.newDevices(cfg.Devices); err != nil {
+		return err
+	}
 	p.owner = newOwner(cfg)
 	// It remembers what differs under a context ID, which a reload does not change.
 	if p.inward, err = router.NewKeyFunc(cfg.KeysConfig()); err != nil {
@@ -233,6 +237,7 @@ func (p *Pipeline) release(g *generation) error {
 	if p.memory != nil {
 		errs = append(errs, p.memory.shut(ending))
 	}
+	p.devices.shut(ending)
 	if p.claimCheck != nil {
 		errs = append(errs, p.claimCheck.Close())
 	}

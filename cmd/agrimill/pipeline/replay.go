@@ -45,6 +45,7 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 		opening = append(opening, s.tried)
 	}
 	p.memory.open(ctx)
+	p.devices.open(ctx)
 	if p.memory.later != nil {
 		opening = append(opening, p.memory.later.tried)
 	}

@@ -32,6 +32,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		s.open(beside)
 	}
 	p.memory.open(beside)
+	p.devices.open(beside)
 	p.background.Go(func() { p.authorize(beside) })      // ends with beside
 	p.background.Go(func() { p.watch(beside) })          // ends with beside
 	p.background.Go(func() { p.poll(beside) })           // ends with beside

@@ -93,7 +93,8 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, segment), cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 	}
-	if err := errors.Join((&Pipeline{}).setFarm(cfg, &route), setExpressions(cfg, &route)); err != nil {
+	p := &Pipeline{} // without a memory of devices
+	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
 		return TrialResult{}, err
 	}
 	routerConfig := t.cfg.RouterConfig()

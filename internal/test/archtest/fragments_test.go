@@ -27,6 +27,7 @@ var fragmentImports = map[string]string{
 	"claimcheck":  module + "/sinks/claimcheck",
 	"content":     module + "/farmdata/content",
 	"efdi":        module + "/farmdata/efdi",
+	"devicestore": module + "/sinks/nats/devicestore",
 	"farm":        module + "/router/farm",
 	"farmdata":    module + "/farmdata",
 	"gateway":     module + "/gateway",

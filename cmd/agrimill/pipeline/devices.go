@@ -1,0 +1,112 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/nats/devicestore"
+)
+
+// devices are the device descriptions of teamsets. They belong to the pipeline.
+type devices struct {
+	known *farm.Devices         // nil: none
+	later *later[devicesInNATS] // nil if there is nothing to open
+}
+
+// devicesInNATS is a store with its connection.
+type devicesInNATS struct {
+	*devicestore.Store
+	conn *natsgo.Conn
+}
+
+// newDevices creates the store of device descriptions. One in NATS is opened when it becomes
+// reachable.
+func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
+	if cfg == nil {
+		return devices{}, nil
+	}
+	c := cfg.DevicesConfig
+	c.Logger = p.libraryLogger(p.logger.With("part", "devices"))
+	switch {
+	case cfg.NATSKV != nil:
+		if _, err := cfg.NATSKV.TLS.Config(); err != nil {
+			return devices{}, fmt.Errorf("devices: %w", err)
+		}
+		d.later = newLater(func(ctx context.Context) (devicesInNATS, error) { return openDevices(ctx, cfg.NATSKV) }, devicesInNATS.close, p.logger.With("part", "devices"))
+		c.Store = laterDevices{d.later}
+	default:
+		var in farm.MemoryDevicesConfig
+		if cfg.Memory != nil {
+			in = *cfg.Memory
+		}
+		if c.Store, err = farm.NewMemoryDevices(in); err != nil {
+			return devices{}, fmt.Errorf("devices: %w", err)
+		}
+	}
+	if d.known, err = farm.NewDevices(c); err != nil {
+		return devices{}, fmt.Errorf("devices: %w", err)
+	}
+	return d, nil
+}
+
+func openDevices(ctx context.Context, cfg *config.DevicesInNATS) (devicesInNATS, error) {
+	conn, err := cfg.Connect("agrimill devices")
+	if err != nil {
+		return devicesInNATS{}, err
+	}
+	storeConfig := cfg.Config
+	storeConfig.Conn = conn
+	store, err := devicestore.New(ctx, storeConfig)
+	if err != nil {
+		conn.Close()
+		return devicesInNATS{}, err
+	}
+	return devicesInNATS{store, conn}, nil
+}
+
+func (d devicesInNATS) close() error {
+	d.conn.Close()
+	return nil
+}
+
+// open opens the store in the background, until ctx ends or shut is called.
+func (d devices) open(ctx context.Context) {
+	if d.later != nil {
+		d.later.start(ctx, func(devicesInNATS) {})
+	}
+}
+
+// shut closes the store.
+func (d devices) shut(ctx context.Context) {
+	if d.later == nil {
+		return
+	}
+	if store, ok := d.later.shut(ctx); ok {
+		_ = store.close()
+	}
+}
+
+// laterDevices is a store that may not be open yet, which is an outage.
+type laterDevices struct{ *later[devicesInNATS] }
+
+// Put implements farm.DeviceStore.
+func (l laterDevices) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	store, err := l.get()
+	if err != nil {
+		return err
+	}
+	return store.Put(ctx, teamset, description)
+}
+
+// Get implements farm.DeviceStore.
+func (l laterDevices) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
+	store, err := l.get()
+	if err != nil {
+		return nil, err
+	}
+	return store.Get(ctx, teamset)
+}

@@ -1,0 +1,296 @@
+package farm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/router"
+)
+
+// KeyDevices is in the metadata of what is made of an EFDI time log with
+// [ReadConfig.Devices]: one of the values below.
+const KeyDevices = "x-farm-devices"
+
+// Values of [KeyDevices].
+const (
+	// DevicesDescribed: there is one description of the teamset.
+	DevicesDescribed = "described"
+	// DevicesAmbiguous: the teamset was described in different ways. The description that was
+	// sent last before the log was used, or the first one if all were sent after it.
+	DevicesAmbiguous = "ambiguous"
+	// DevicesMissing: there was no description after [DevicesConfig.Wait]. Values are raw and
+	// without names.
+	DevicesMissing = "missing"
+)
+
+// Defaults of [DevicesConfig].
+const DefaultDevicesWait = 30 * time.Second
+
+// ErrNoDevices is matched by the error of a time log that waits for the device description of
+// its teamset. Its class is [router.ClassRedeliver]: the message comes again.
+var ErrNoDevices = router.WithClass(errors.New("the device description of the teamset has not arrived yet"), router.ClassRedeliver)
+
+const (
+	// maxWaiting is how many teamsets may wait for their descriptions.
+	maxWaiting = 10_000
+	// waitAgainAfter is after how long time logs of a teamset without a description wait again.
+	waitAgainAfter = 10 * time.Minute
+	// maxParsed is how many descriptions are kept as they were read.
+	maxParsed = 64
+	// waitAtOnce is how long a message waits at a time whose subscriber cannot put it off.
+	waitAtOnce = 500 * time.Millisecond
+	// maxPutOff and minPutOff bound how long a message is put off at a time.
+	maxPutOff = 2 * time.Second
+	minPutOff = 50 * time.Millisecond
+)
+
+// DeviceDescription is an EFDI message with the devices of a teamset.
+type DeviceDescription struct {
+	// Sent is when it was sent; zero if that is unknown.
+	Sent time.Time
+	// Payload is the message. It must not be modified.
+	Payload []byte
+}
+
+// DeviceStore keeps the device descriptions of teamsets. It must be safe for concurrent
+// use. Calls end with their context. Package devicestoretest has a suite for implementations.
+type DeviceStore interface {
+	// Put adds a description, and returns when it is as durable as the store keeps it. A payload
+	// that the store has of this teamset is not added again.
+	Put(ctx context.Context, teamset string, description DeviceDescription) error
+	// Get returns what the store has of a teamset, in any order. Nothing is no error.
+	Get(ctx context.Context, teamset string) ([]DeviceDescription, error)
+}
+
+// DevicesConfig configures [NewDevices].
+type DevicesConfig struct {
+	// Store keeps the descriptions. Required.
+	Store DeviceStore `yaml:"-"`
+	// Wait is how long the time logs of a teamset wait for its description. After that they are
+	// decoded without, for ten minutes or until it is there. 0 means [DefaultDevicesWait];
+	// negative means that they do not wait.
+	Wait time.Duration `yaml:"wait"`
+	// Logger gets warnings of teamsets without a description or with several. Nil means
+	// nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c DevicesConfig) WithDefaults() DevicesConfig {
+	c.Wait = cmp.Or(c.Wait, DefaultDevicesWait)
+	if c.Logger == nil {
+		c.Logger = watermill.NopLogger{}
+	}
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c DevicesConfig) Validate() error {
+	var e validate.Errors
+	e.Check(c.Store != nil, "Store", "is required")
+	return e.Err(ErrConfig)
+}
+
+// Devices knows the devices of teamsets: what the EFDI messages that describe them said. A time
+// log of EFDI has numbers only; their names, units and scales are in the description,
+// a message of its own that was sent before it. Give it to everything that reads payloads, as
+// [ReadConfig.Devices]: what takes a description learns it before it is acknowledged, and what takes a time
+// log looks for the description, and waits for it if it is not there yet.
+//
+// A teamset is told by tenant and teamset context ID: a received message does not name its sender.
+// A sender gives it a new ID when its machines change; if one does not, or several senders use the
+// same ID or none, [KeyDevices] says so, and a warning is logged.
+//
+// While a time log waits, it occupies nothing if agrimill's subscriber delivered it; others of
+// its key wait with it. Methods are safe for concurrent use.
+type Devices struct {
+	config DevicesConfig
+
+	parsed *lru.Cache[router.Key, []farmdata.Device]
+
+	mu      sync.Mutex
+	waiting map[string]time.Time // since when, by teamset
+
+	without, several ratelog.Line
+}
+
+// NewDevices returns Devices. The error matches [ErrConfig].
+func NewDevices(config DevicesConfig) (*Devices, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	parsed, err := lru.New[router.Key, []farmdata.Device](maxParsed)
+	return &Devices{config: config.WithDefaults(), parsed: parsed, waiting: map[string]time.Time{}}, err
+}
+
+// Waiting returns how many teamsets have time logs that wait for a description, or were
+// decoded without within the last ten minutes.
+func (d *Devices) Waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sweep(time.Now())
+	return len(d.waiting)
+}
+
+// teamset returns what identifies the teamset of a message.
+func teamset(m message.Metadata) string {
+	return router.KeyOf("farm teamset", m[gateway.KeyTenantID], m[gateway.KeyTeamsetContextID]).String()
+}
+
+// sent returns when a message was sent.
+func sent(m message.Metadata) time.Time {
+	at, err := time.Parse(time.RFC3339, m[gateway.KeySentTimestamp])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
+// describes reports whether data describe devices for time logs.
+func describes(data *content.Data) bool {
+	return data.Form == content.EFDITaskData && slices.ContainsFunc(data.Sets, func(s *farmdata.Set) bool { return len(s.Devices) > 0 })
+}
+
+// learn stores the description that a message is.
+func (d *Devices) learn(msg *message.Message, payload []byte) error {
+	team := teamset(msg.Metadata)
+	known, err := d.config.Store.Get(msg.Context(), team)
+	if err == nil && !slices.ContainsFunc(known, func(k DeviceDescription) bool { return bytes.Equal(k.Payload, payload) }) {
+		err = d.config.Store.Put(msg.Context(), team, DeviceDescription{sent(msg.Metadata), payload})
+		if err == nil && len(known) > 0 {
+			if suppressed, ok := d.several.Next(); ok {
+				warnlog.Warn(d.config.Logger, "a teamset was described in another way; its time logs may be decoded with the wrong names and scales",
+					fields(msg, watermill.LogFields{ratelog.Field: suppressed, "descriptions": len(known) + 1}))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("storing the device description: %w", outage(err))
+	}
+	d.mu.Lock()
+	delete(d.waiting, team)
+	d.mu.Unlock()
+	return nil
+}
+
+// of returns the devices of the teamset that sent a time log, and a value of KeyDevices.
+func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
+	team := teamset(msg.Metadata)
+	known, err := d.config.Store.Get(msg.Context(), team)
+	if err != nil {
+		return nil, "", fmt.Errorf("looking for the device description: %w", outage(err))
+	}
+	if len(known) == 0 {
+		return nil, DevicesMissing, d.await(msg, team)
+	}
+	d.mu.Lock()
+	delete(d.waiting, team)
+	d.mu.Unlock()
+	state := DevicesDescribed
+	if len(known) > 1 {
+		state = DevicesAmbiguous
+	}
+	return d.read(choose(known, sent(msg.Metadata)).Payload), state, nil
+}
+
+// choose returns the description that was sent last before the log, or else the first one; the last one
+// if it is unknown when the log was sent.
+func choose(known []DeviceDescription, log time.Time) DeviceDescription {
+	slices.SortFunc(known, func(a, b DeviceDescription) int {
+		return cmp.Or(a.Sent.Compare(b.Sent), bytes.Compare(a.Payload, b.Payload)) // so that every process chooses the same
+	})
+	chosen := known[0]
+	for _, k := range known[1:] {
+		if log.IsZero() || !k.Sent.After(log) {
+			chosen = k
+		}
+	}
+	return chosen
+}
+
+// read returns the devices of a description.
+func (d *Devices) read(payload []byte) []farmdata.Device {
+	key := router.KeyOf(string(payload))
+	devices, ok := d.parsed.Get(key)
+	if ok {
+		return devices
+	}
+	// What cannot be read was stored by another version.
+	if set, err := efdi.Open(bytes.NewReader(payload), int64(len(payload)), efdi.TaskData, efdi.Config{}); err == nil {
+		devices = set.Devices
+	}
+	d.parsed.Add(key, devices)
+	return devices
+}
+
+// await has a time log come again until its teamset has waited long enough.
+func (d *Devices) await(msg *message.Message, team string) error {
+	now := time.Now()
+	d.mu.Lock()
+	since, waits := d.waiting[team]
+	if !waits {
+		d.sweep(now)
+		if len(d.waiting) >= maxWaiting {
+			d.mu.Unlock()
+			return nil // others wait already, and their memory is bounded
+		}
+		since = now
+		d.waiting[team] = since
+	}
+	d.mu.Unlock()
+	waited := now.Sub(since)
+	left := d.config.Wait - waited
+	if left <= 0 {
+		if suppressed, ok := d.without.Next(); ok {
+			warnlog.Warn(d.config.Logger, "no device description of a teamset has arrived; its time logs are decoded without names, units and scales",
+				fields(msg, watermill.LogFields{ratelog.Field: suppressed, "waited": waited}))
+		}
+		return nil
+	}
+	delay := min(left, max(waited/2, minPutOff), maxPutOff)
+	if nack := msgctx.NackOf(msg.Context()); nack != nil {
+		nack.After(delay)
+		return ErrNoDevices
+	}
+	// Whoever delivered it would deliver it again at once.
+	pause := time.NewTimer(min(left, waitAtOnce))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-msg.Context().Done():
+	}
+	return ErrNoDevices
+}
+
+// sweep forgets teamsets that may wait again. d.mu is held.
+func (d *Devices) sweep(now time.Time) {
+	for team, since := range d.waiting {
+		if now.Sub(since) > max(d.config.Wait, 0)+waitAgainAfter {
+			delete(d.waiting, team)
+		}
+	}
+}
+
+// fields adds what identifies the teamset to log fields.
+func fields(msg *message.Message, fields watermill.LogFields) watermill.LogFields {
+	fields["tenant"], fields["teamset"] = msg.Metadata[gateway.KeyTenantID], clean(msg.Metadata[gateway.KeyTeamsetContextID])
+	return fields
+}

@@ -1,0 +1,379 @@
+package farm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/router/farm/devicestoretest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	descriptionType = "iso:11783:-10:device_description:protobuf"
+	timeLogType     = "iso:11783:-10:time_log:protobuf"
+)
+
+// scaled is the description of the machine of farmdatatest.TimeLog with another scale of its
+// working width.
+func scaled(t testing.TB, scale float64) []byte {
+	t.Helper()
+	var description efdipb.TaskData
+	if err := proto.Unmarshal(farmdatatest.Description(t), &description); err != nil {
+		t.Fatal(err)
+	}
+	description.Device[0].ValuePresentation[0].Scale = scale
+	return farmdatatest.Marshal(t, &description)
+}
+
+// sentBy is a message of a teamset.
+func sentBy(messageType, tenant, teamset string, at time.Time, payload []byte) *message.Message {
+	msg := received(payload)
+	msg.UUID = fmt.Sprint(tenant, teamset, at.UnixNano(), messageType)
+	msg.Metadata.Set(gateway.KeyMessageType, messageType)
+	msg.Metadata.Set(gateway.KeyTenantID, tenant)
+	msg.Metadata.Set(gateway.KeyTeamsetContextID, teamset)
+	msg.Metadata.Set(gateway.KeySentTimestamp, at.Format(time.RFC3339))
+	return msg
+}
+
+func newDevices(t testing.TB, config farm.DevicesConfig) *farm.Devices {
+	t.Helper()
+	if config.Store == nil {
+		store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Store = store
+	}
+	devices, err := farm.NewDevices(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+func newRecords(t testing.TB, devices *farm.Devices) message.HandlerFunc {
+	t.Helper()
+	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// width is the first working width in a message with records.
+func width(t testing.TB, msg *message.Message) float64 {
+	t.Helper()
+	var record struct{ Values map[string]float64 }
+	lines := bytes.Split(msg.Payload, []byte("\n"))
+	if err := json.Unmarshal(lines[1], &record); err != nil {
+		t.Fatal(err)
+	}
+	return record.Values["0043_DET-1"]
+}
+
+func TestMemoryDevices(t *testing.T) {
+	devicestoretest.Run(t, devicestoretest.Suite{New: func(t *testing.T) farm.DeviceStore {
+		store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}})
+}
+
+// What was not used for the longest time is forgotten first; one teamset cannot keep the room of all.
+func TestMemoryDevicesAreBounded(t *testing.T) {
+	store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 10 * (100 + 64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(teamset string, i int) {
+		t.Helper()
+		payload := bytes.Repeat([]byte{byte(i)}, 100)
+		if err := store.Put(t.Context(), teamset, farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(teamset string) int {
+		t.Helper()
+		list, err := store.Get(t.Context(), teamset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	for i := range 10 {
+		put(fmt.Sprint(i), i)
+	}
+	count("0") // used
+	put("10", 10)
+	if count("0") != 1 || count("1") != 0 || count("2") != 1 || count("10") != 1 {
+		t.Error("not the teamset was forgotten that was not used for the longest time")
+	}
+	for i := range 100 {
+		put("many", i)
+	}
+	if got := count("many"); got < 1 || got > 10 {
+		t.Errorf("%d descriptions of one teamset", got)
+	}
+	if list, _ := store.Get(t.Context(), "many"); list[len(list)-1].Sent.Unix() != 99 {
+		t.Errorf("the last description is of %v", list[len(list)-1].Sent)
+	}
+	if err := store.Put(t.Context(), "large", farm.DeviceDescription{Payload: make([]byte, 2000)}); err != nil || count("large") != 0 {
+		t.Errorf("%v; %d descriptions that are too large", err, count("large"))
+	}
+}
+
+// A time log is decoded with the description of its own teamset, whatever comes in between and
+// however late the description is, and the same messages come of it each time.
+func TestInterleavings(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { interleave(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func interleave(t *testing.T, random *rand.Rand) {
+	// What is sent, and what has to come of it: the oracle knows the scales only.
+	start := time.Now()
+	var arriving []*message.Message
+	want := map[string]float64{} // by the name of the log, which is its file name
+	for _, tenant := range []string{"a", "b"} {
+		for team := range 3 {
+			teamset := fmt.Sprint("team ", team) // both tenants have it
+			scale := float64(1+random.IntN(8)) / 1024
+			described := random.IntN(5) > 0
+			if described {
+				for range 1 + random.IntN(2) { // one is sent again
+					arriving = append(arriving, sentBy(descriptionType, tenant, teamset, start, scaled(t, scale)))
+				}
+			}
+			for i := range 1 + random.IntN(3) {
+				log := sentBy(timeLogType, tenant, teamset, start.Add(time.Duration(1+i)*time.Second), farmdatatest.TimeLog(t, 1+i))
+				name := fmt.Sprint(tenant, team, i)
+				log.Metadata.Set(gateway.KeyFilename, name+".pb")
+				want[name] = 9000
+				if described {
+					want[name] = 9000 * scale
+				}
+				arriving = append(arriving, log)
+			}
+		}
+	}
+	random.Shuffle(len(arriving), func(i, j int) { arriving[i], arriving[j] = arriving[j], arriving[i] })
+
+	var mu sync.Mutex
+	got := map[string]float64{}
+	to := sinks.FromPublisher("broker", publisherFunc(func(_ string, out ...*message.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, msg := range out {
+			name, _, _ := strings.Cut(msg.Metadata[gateway.KeyFilename], "-")
+			got[name] = width(t, msg)
+			missing := msg.Metadata[farm.KeyDevices] == farm.DevicesMissing
+			if missing != (want[name] == 9000) || msg.Metadata[farm.KeyDevices] == "" {
+				t.Errorf("%s: devices are %q", name, msg.Metadata[farm.KeyDevices])
+			}
+		}
+		return nil
+	}))
+	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
+	r, err := router.New(router.Config{Poison: to}, nil)
+	if err == nil {
+		err = r.Add(router.Route{Name: "farm", From: source, Topic: "data", To: to, ToTopic: "data",
+			Transform: newRecords(t, newDevices(t, farm.DevicesConfig{}))})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-r.Running()
+	for _, msg := range arriving {
+		if err := source.Publish("data", msg); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+	}
+	time.Sleep(2 * farm.DefaultDevicesWait)
+	synctest.Wait()
+	mu.Lock()
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	mu.Unlock()
+	stop()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// A message of agrimill's subscriber waits without holding anything up: others pass, and it is
+// decoded once its description is there.
+func TestLogsWaitForTheirDescription(t *testing.T) {
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	types := []string{descriptionType, timeLogType}
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	sub, err := subscriber.New(subscriber.Config{Client: client, Order: subscriber.Unordered}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
+	var to testkit.Publisher
+	r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to)}, nil)
+	if err == nil {
+		err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to), ToTopic: "records",
+			Transform: newRecords(t, devices)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+
+	send := func(teamset, messageType string, payload []byte) {
+		t.Helper()
+		if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = 30
+	for i := range waiting {
+		send("late", timeLogType, farmdatatest.TimeLog(t, 1+i))
+	}
+	send("early", descriptionType, farmdatatest.Description(t))
+	send("early", timeLogType, farmdatatest.TimeLog(t, 1))
+	testkit.Eventually(t, "another teamset's log passes", func() bool { return len(to.Messages("records")) == 1 })
+	if got := devices.Waiting(); got != 1 {
+		t.Errorf("%d teamsets wait, want 1", got)
+	}
+	send("late", descriptionType, farmdatatest.Description(t))
+	testkit.Eventually(t, "all logs are decoded", func() bool { return len(to.Messages("records")) == waiting+1 })
+	for _, msg := range to.Messages("records") {
+		if got := width(t, msg); got != 9 || msg.Metadata[farm.KeyDevices] != farm.DevicesDescribed {
+			t.Errorf("a width of %v with devices %q, want 9", got, msg.Metadata[farm.KeyDevices])
+		}
+	}
+	if got := devices.Waiting(); got != 0 {
+		t.Errorf("%d teamsets wait, want none", got)
+	}
+	stop()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// A teamset that is described in two ways is told; a log is decoded with what was sent before it,
+// also when it comes after what was sent later.
+func TestTeamsetDescribedInTwoWays(t *testing.T) {
+	log := testkit.NewLog()
+	devices := newDevices(t, farm.DevicesConfig{Logger: log})
+	records := newRecords(t, devices)
+	start := time.Now().Truncate(time.Second)
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	decode := func(seconds int) (float64, string) {
+		t.Helper()
+		out, err := records(sentBy(timeLogType, "a", "team", at(seconds), farmdatatest.TimeLog(t, 1)))
+		if err != nil || len(out) != 1 {
+			t.Fatalf("%d messages, %v", len(out), err)
+		}
+		return width(t, out[0]), out[0].Metadata[farm.KeyDevices]
+	}
+	describe := func(seconds int, scale float64) {
+		t.Helper()
+		if out, err := records(sentBy(descriptionType, "a", "team", at(seconds), scaled(t, scale))); err != nil || len(out) != 0 {
+			t.Fatalf("%d messages, %v", len(out), err)
+		}
+	}
+	describe(10, 0.5)
+	describe(20, 0.5) // the same
+	if got, state := decode(15); got != 4500 || state != farm.DevicesDescribed || len(log.Texts()) > 0 {
+		t.Errorf("a width of %v, %s; log: %s", got, state, log)
+	}
+	describe(30, 0.25)
+	if !strings.Contains(log.String(), "described in another way") || !strings.Contains(log.String(), "team") {
+		t.Errorf("log: %s", log)
+	}
+	for seconds, want := range map[int]float64{5: 4500, 10: 4500, 29: 4500, 30: 2250, 40: 2250} {
+		if got, state := decode(seconds); got != want || state != farm.DevicesAmbiguous {
+			t.Errorf("a log of second %d has a width of %v, %s; want %v", seconds, got, state, want)
+		}
+	}
+}
+
+// A filter for machines sees those of the teamset.
+func TestFilterByTheMachineOfATeamset(t *testing.T) {
+	devices := newDevices(t, farm.DevicesConfig{Wait: -1})
+	config := farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Devices: devices}}
+	log := sentBy(timeLogType, "a", "team", time.Now(), farmdatatest.TimeLog(t, 1))
+	if selects(t, config, log) {
+		t.Error("a log of an unknown machine matches")
+	}
+	if !selects(t, config, sentBy(descriptionType, "a", "team", time.Now(), farmdatatest.Description(t))) {
+		t.Error("the description does not match")
+	}
+	if !selects(t, config, log) {
+		t.Error("a log of the machine does not match")
+	}
+	log.Metadata.Set(gateway.KeyMessageType, "app:telemetry:protobuf") // told by what it looks like
+	if !selects(t, config, log) {
+		t.Error("a log of the machine with another type does not match")
+	}
+}
+
+// A store that fails is an outage: nothing is acknowledged without it, and nothing poisoned.
+func TestDeviceStoreFails(t *testing.T) {
+	store := &failingStore{err: errors.New("no answer")}
+	records := newRecords(t, newDevices(t, farm.DevicesConfig{Store: store}))
+	for _, msg := range []*message.Message{
+		sentBy(descriptionType, "a", "team", time.Now(), farmdatatest.Description(t)), sentBy(timeLogType, "a", "team", time.Now(), farmdatatest.TimeLog(t, 1)),
+	} {
+		out, err := records(msg)
+		if router.Classify(err) != router.ClassOutage || len(out) > 0 && err == nil {
+			t.Errorf("%d messages, %v of class %v, want an outage", len(out), err, router.Classify(err))
+		}
+	}
+}
+
+type failingStore struct{ err error }
+
+func (s *failingStore) Put(context.Context, string, farm.DeviceDescription) error { return s.err }
+func (s *failingStore) Get(context.Context, string) ([]farm.DeviceDescription, error) {
+	return nil, s.err
+}

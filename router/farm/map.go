@@ -1,0 +1,298 @@
+package farm
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
+	"github.com/agrimill/agrimill/internal/validate"
+)
+
+// KeyLayer is what a GeoParquet file of [NewMap] has: a value of [MapConfig.Layers].
+const KeyLayer = "x-farm-layer"
+
+// KeyFindings is how many places of the data could not be read, on a map that lacks what was there.
+const KeyFindings = "x-farm-findings"
+
+// Message types of maps.
+const (
+	TypeGeoJSON    = "farm:map:geojson"
+	TypeGeoParquet = "farm:map:geoparquet"
+)
+
+// Values of [MapConfig.Format].
+const (
+	FormatGeoJSON    = "geojson"
+	FormatGeoParquet = "geoparquet"
+)
+
+// Values of [MapConfig.Layers].
+const (
+	LayerFields = "fields"
+	LayerTracks = "tracks"
+	LayerPoints = "points"
+	LayerGrids  = "grids"
+)
+
+var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids}
+
+// MapConfig configures [NewMap].
+type MapConfig struct {
+	// Format is geojson or geoparquet. Empty means geojson.
+	Format string `yaml:"format" enum:"geojson,geoparquet"`
+	// Layers are what the map shows: fields (boundaries), tracks (where machines went), points (each
+	// record with its values), grids (prescriptions). Empty means fields, tracks and grids.
+	Layers []string `yaml:"layers"`
+	// MaxOutput is how many bytes the messages made of one payload may have. They are in
+	// memory until the sink has them, and a payload that would make more passes as it is. 0
+	// means [DefaultMaxOutput]; negative is an error.
+	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
+
+	ReadConfig `yaml:",inline"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c MapConfig) WithDefaults() MapConfig {
+	c.Format, c.MaxOutput = cmp.Or(c.Format, FormatGeoJSON), cmp.Or(c.MaxOutput, DefaultMaxOutput)
+	if len(c.Layers) == 0 {
+		c.Layers = []string{LayerFields, LayerTracks, LayerGrids}
+	}
+	c.ReadConfig = c.ReadConfig.WithDefaults()
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c MapConfig) Validate() error {
+	var e validate.Errors
+	e.Check(c.Format == "" || c.Format == FormatGeoJSON || c.Format == FormatGeoParquet, "Format", "must be %s or %s", FormatGeoJSON, FormatGeoParquet)
+	for _, layer := range c.Layers {
+		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points and grids")
+	}
+	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
+	e.Join("", c.ReadConfig.Validate())
+	return e.Err(ErrConfig)
+}
+
+// NewMap returns a transform for [router.Route.Transform] that makes maps of TaskData and EFDI, for the
+// blob sink, say.
+//
+// GeoJSON is one message for a set, of the type [TypeGeoJSON]. GeoParquet is a message for each layer of a set, and in the
+// layers points and grids for each log and grid, of the type [TypeGeoParquet], with [KeyLayer]; their columns
+// differ. Both have a file name of their own and [KeySourceType], and the same
+// payload for the same endpoint makes the same messages with the same UUIDs. What there is nothing to show of makes no message. A payload that
+// cannot be read passes as it is, with [KeyReadable]. The error of NewMap matches [ErrConfig]; the transform only
+// fails if it cannot get a payload that is elsewhere.
+func NewMap(config MapConfig) (message.HandlerFunc, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.WithDefaults()
+	r := newReader(config.ReadConfig)
+	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
+		for i, set := range data.Sets {
+			m := &cartographer{ctx: ctx, config: config, maker: to, set: set, index: strconv.Itoa(i)}
+			if err := m.run(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), nil
+}
+
+// cartographer makes the maps of a set.
+type cartographer struct {
+	ctx    context.Context
+	config MapConfig
+	maker  *maker
+	set    *farmdata.Set
+	index  string
+	found  int // findings of the map that is being made
+}
+
+// finding counts.
+func (m *cartographer) finding(*farmdata.Finding) { m.found++ }
+
+func (m *cartographer) shows(layer string) bool { return slices.Contains(m.config.Layers, layer) }
+
+func (m *cartographer) run() error {
+	if m.config.Format == FormatGeoParquet {
+		return m.parquet()
+	}
+	return m.json()
+}
+
+func (m *cartographer) json() error {
+	shown := m.shows(LayerFields) && len(m.set.Fields) > 0 || (m.shows(LayerTracks) || m.shows(LayerPoints)) && len(m.set.Logs) > 0 ||
+		m.shows(LayerGrids) && len(m.grids()) > 0
+	if !shown {
+		return nil
+	}
+	return m.make(TypeGeoJSON, ".geojson", nil, nil, func(to io.Writer) error {
+		w, err := geo.NewWriter(to, geo.Config{Finding: m.finding})
+		if err != nil {
+			return err
+		}
+		if m.shows(LayerFields) {
+			for i := range m.set.Fields {
+				if err := w.Field(&m.set.Fields[i]); err != nil {
+					return err
+				}
+			}
+		}
+		for _, log := range m.set.Logs {
+			log := m.bounded(log)
+			if m.shows(LayerTracks) {
+				if err := w.Track(log); err != nil {
+					return err
+				}
+			}
+			if m.shows(LayerPoints) {
+				if err := w.Points(log); err != nil {
+					return err
+				}
+			}
+		}
+		if m.shows(LayerGrids) {
+			for _, grid := range m.grids() {
+				if err := w.Grid(grid); err != nil {
+					return err
+				}
+			}
+		}
+		return w.Close()
+	})
+}
+
+func (m *cartographer) parquet() error {
+	layer := func(name, ending string, names []string, metadata message.Metadata, write func(io.Writer) error) error {
+		if !m.shows(name) {
+			return nil
+		}
+		if metadata == nil {
+			metadata = message.Metadata{}
+		}
+		metadata[KeyLayer] = name
+		return m.make(TypeGeoParquet, ending, append([]string{name}, names...), metadata, write)
+	}
+	if len(m.set.Fields) > 0 {
+		if err := layer(LayerFields, "-fields.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteFields(w, m.set.Fields) }); err != nil {
+			return err
+		}
+	}
+	var logs []*farmdata.Log
+	for _, log := range m.set.Logs {
+		logs = append(logs, m.bounded(log))
+	}
+	if len(logs) > 0 {
+		if err := layer(LayerTracks, "-tracks.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteTracks(w, logs, geoparquet.Config{Finding: m.finding}) }); err != nil {
+			return err
+		}
+	}
+	for i, log := range logs {
+		metadata := message.Metadata{}
+		if log.Name != "" {
+			metadata[KeyLog] = clean(log.Name)
+		}
+		if log.TaskID != "" {
+			metadata[KeyTask] = clean(log.TaskID)
+		}
+		write := func(w io.Writer) error { return geoparquet.WritePoints(w, log, geoparquet.Config{Finding: m.finding}) }
+		if err := layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", []string{strconv.Itoa(i)}, metadata, write); err != nil {
+			return err
+		}
+	}
+	for i, grid := range m.grids() {
+		write := func(w io.Writer) error { return geoparquet.WriteGrid(w, grid, geoparquet.Config{Finding: m.finding}) }
+		if err := layer(LayerGrids, "-"+cmp.Or(grid.Name, "grid")+".parquet", []string{strconv.Itoa(i)}, nil, write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grids returns the grids of all tasks, whose reading ends with the context.
+func (m *cartographer) grids() (grids []*farmdata.Grid) {
+	for _, task := range m.set.Tasks {
+		for _, grid := range task.Grids {
+			limited := *grid
+			limited.Cells = bounded(m.ctx, grid.Cells)
+			grids = append(grids, &limited)
+		}
+	}
+	return grids
+}
+
+// bounded returns the log, whose reading ends with the context.
+func (m *cartographer) bounded(log *farmdata.Log) *farmdata.Log {
+	limited := *log
+	limited.Records = bounded(m.ctx, log.Records)
+	return &limited
+}
+
+// bounded yields what seq does, and the error of ctx once it has ended.
+func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error]) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		n := 0
+		for value, err := range seq {
+			if n++; n%256 == 0 && ctx.Err() != nil {
+				yield(nil, ctx.Err())
+				return
+			}
+			if !yield(value, err) {
+				return
+			}
+		}
+	}
+}
+
+// errTooMuch is the error of a limited writer.
+var errTooMuch = errors.New("too much output")
+
+// limited is a buffer that refuses what is beyond its limit.
+type limited struct {
+	bytes.Buffer
+	left int64
+}
+
+// Write implements io.Writer.
+func (l *limited) Write(b []byte) (int, error) {
+	if l.left -= int64(len(b)); l.left < 0 {
+		return 0, errTooMuch
+	}
+	return l.Buffer.Write(b)
+}
+
+// make makes a message of what write writes.
+func (m *cartographer) make(kind, ending string, names []string, metadata message.Metadata, write func(io.Writer) error) error {
+	out := &limited{left: m.config.MaxOutput - m.maker.bytes}
+	m.found = len(m.set.Findings)
+	if err := write(out); err != nil {
+		switch {
+		case errors.Is(err, errTooMuch):
+			return &unreadable{fmt.Sprintf("limit: its maps would take more than %d bytes", m.config.MaxOutput)}
+		case m.ctx.Err() != nil:
+			return m.ctx.Err()
+		}
+		return &unreadable{"it has no map: " + err.Error()}
+	}
+	if m.found > 0 {
+		if metadata == nil {
+			metadata = message.Metadata{}
+		}
+		metadata[KeyFindings] = strconv.Itoa(m.found)
+	}
+	m.maker.add(out.Bytes(), kind, ending, metadata, append([]string{m.index}, names...)...)
+	return nil
+}

@@ -1,0 +1,116 @@
+package farm_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+func TestMap(t *testing.T) {
+	all := []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids}
+	for name, test := range map[string]struct {
+		config farm.MapConfig
+		want   string // types, file names and numbers of features or rows
+	}{
+		"the usual":          {farm.MapConfig{}, "farm:map:geojson acre.geojson 2"},
+		"all":                {farm.MapConfig{Layers: all}, "farm:map:geojson acre.geojson 7"},
+		"fields":             {farm.MapConfig{Layers: []string{farm.LayerFields}}, "farm:map:geojson acre.geojson 1"},
+		"grids, without any": {farm.MapConfig{Layers: []string{farm.LayerGrids}}, ""},
+		"parquet": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: all},
+			"farm:map:geoparquet acre-fields.parquet 1, farm:map:geoparquet acre-tracks.parquet 1, farm:map:geoparquet acre-TLG00001-points.parquet 5"},
+		"parquet grids, without any": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transform, err := farm.NewMap(test.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var uuids [2][]string
+			for i := range uuids {
+				msg := received(farmdatatest.Archive(t, 5))
+				msg.Metadata.Set(gateway.KeyFilename, "acre.zip")
+				out, err := transform(msg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, m := range out {
+					uuids[i] = append(uuids[i], m.UUID)
+					count := ""
+					if m.Metadata[gateway.KeyMessageType] == farm.TypeGeoJSON {
+						var collection struct{ Features []json.RawMessage }
+						if err := json.Unmarshal(m.Payload, &collection); err != nil {
+							t.Fatal(err)
+						}
+						count = string(rune('0' + len(collection.Features)))
+					} else {
+						file, err := parquet.OpenFile(bytes.NewReader(m.Payload), int64(len(m.Payload)))
+						if err != nil {
+							t.Fatal(err)
+						}
+						count = string(rune('0' + file.NumRows()))
+						if m.Metadata[farm.KeyLayer] == "" {
+							t.Error("no layer")
+						}
+					}
+					got = append(got, m.Metadata[gateway.KeyMessageType]+" "+m.Metadata[gateway.KeyFilename]+" "+count)
+				}
+				if strings.Join(got, ", ") != test.want {
+					t.Errorf("got %s, want %s", strings.Join(got, ", "), test.want)
+				}
+			}
+			if strings.Join(uuids[0], " ") != strings.Join(uuids[1], " ") {
+				t.Errorf("a repetition makes other messages: %v", uuids)
+			}
+		})
+	}
+}
+
+// A map of damaged data says that it lacks something.
+func TestMapOfDamage(t *testing.T) {
+	cut := farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)[:50]))
+	for _, format := range []string{farm.FormatGeoJSON, farm.FormatGeoParquet} {
+		transform, err := farm.NewMap(farm.MapConfig{Format: format, Layers: []string{farm.LayerTracks}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := transform(received(cut))
+		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
+			t.Errorf("%s: %v, %v, want one finding", format, out[0].Metadata, err)
+		}
+	}
+}
+
+// Limits end the work, and the payload passes as it is.
+func TestMapLimits(t *testing.T) {
+	for name, config := range map[string]farm.MapConfig{
+		"too much":                    {MaxOutput: 100},
+		"too much in parquet":         {MaxOutput: 1000, Format: farm.FormatGeoParquet},
+		"too long":                    {ReadConfig: farm.ReadConfig{MaxTime: 1}},
+		"too long in parquet":         {ReadConfig: farm.ReadConfig{MaxTime: 1}, Format: farm.FormatGeoParquet},
+		"too long for single records": {ReadConfig: farm.ReadConfig{MaxTime: 1}, Layers: []string{farm.LayerPoints}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transform, err := farm.NewMap(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			msg := received(farmdatatest.Archive(t, 1000))
+			out, err := transform(msg)
+			if err != nil || len(out) != 1 || out[0] != msg || !strings.Contains(out[0].Metadata[farm.KeyReason], "limit") {
+				t.Errorf("%d messages, %v, reason %q; want the message with its reason", len(out), err, msg.Metadata[farm.KeyReason])
+			}
+		})
+	}
+	if _, err := farm.NewMap(farm.MapConfig{Format: "svg", Layers: []string{"roads"}, MaxOutput: -1}); err == nil ||
+		!strings.Contains(err.Error(), "Format") || !strings.Contains(err.Error(), "Layers") || !strings.Contains(err.Error(), "MaxOutput") {
+		t.Errorf("got %v, want three mistakes", err)
+	}
+}

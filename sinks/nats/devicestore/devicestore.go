@@ -1,0 +1,280 @@
+// Package devicestore keeps the device descriptions of teamsets in a NATS key-value bucket, so
+// that time logs can be decoded after a restart, and by other processes than the one that received the description.
+package devicestore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+// Defaults of [Config].
+const (
+	DefaultBucket  = "agrimill-devices"
+	DefaultTimeout = 5 * time.Second
+)
+
+const (
+	// maxDescriptions is how many descriptions of a teamset are kept, the last ones by the time
+	// that they were sent.
+	maxDescriptions = 16
+	// maxCached is how many payloads are kept in memory.
+	maxCached = 64
+	// maxConflicts is how often an update is tried when others make it at the same time.
+	maxConflicts = 100
+)
+
+// ErrConfig is matched by the error of [Config.Validate].
+var ErrConfig = final.New("devicestore: invalid configuration")
+
+// ErrTooLarge is matched by the error of a description that the server accepts in no message. Its
+// class is [router.ClassPermanent].
+var ErrTooLarge = router.Permanent(errors.New("devicestore: the description is larger than the server's max_payload"))
+
+// Config configures a [Store].
+type Config struct {
+	// Conn is the connection. Required. It should reconnect without end. It is not closed by
+	// the store.
+	Conn *natsgo.Conn `yaml:"-"`
+	// Bucket is the name of the bucket. One that exists is left as it is; a missing one is
+	// created, also later. Empty means [DefaultBucket].
+	Bucket string `yaml:"bucket"`
+	// TTL is how long a bucket that is created keeps a description after it was last sent. 0
+	// means without end; negative is an error.
+	TTL time.Duration `yaml:"ttl"`
+	// Replicas of a bucket that is created, 1 to 5. 0 means 1.
+	Replicas int `yaml:"replicas"`
+	// MaxBytes bounds a bucket that is created; a full one is an outage. 0 means no limit;
+	// negative is an error.
+	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
+	// Timeout bounds each call. 0 means [DefaultTimeout]; negative is an error.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.Bucket, c.Timeout, c.Replicas = cmp.Or(c.Bucket, DefaultBucket), cmp.Or(c.Timeout, DefaultTimeout), cmp.Or(c.Replicas, 1)
+	return c
+}
+
+// Validate reports every field whose value is not allowed; the error matches [ErrConfig].
+func (c Config) Validate() error {
+	var e validate.Errors
+	e.Check(c.Conn != nil, "Conn", "is required")
+	validate.NotNegative(&e, "TTL", c.TTL)
+	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
+	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	return e.Err(ErrConfig)
+}
+
+// Store is a [farm.DeviceStore] in a NATS key-value bucket. A key of a teamset has a list of
+// descriptions, at most 16 of them, those sent last; their payloads have keys of their own,
+// by digest, and are also kept in memory, so that a time log costs one request. Put returns when the
+// bucket's stream has stored the description.
+//
+// All methods are safe for concurrent use. A Store needs no Close.
+type Store struct {
+	config Config
+	js     jetstream.JetStream
+	cache  *lru.Cache[string, []byte]
+
+	mu     sync.Mutex
+	bucket jetstream.KeyValue // nil: not found yet, or gone
+}
+
+var _ farm.DeviceStore = (*Store)(nil)
+
+// entry is a description in the list of a teamset.
+type entry struct {
+	Digest string    `json:"digest"`
+	Sent   time.Time `json:"sent"`
+}
+
+// New opens the bucket. The error matches [ErrConfig], or is that of the server.
+func New(ctx context.Context, config Config) (*Store, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.WithDefaults()
+	js, err := jetstream.New(config.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("devicestore: %w", err)
+	}
+	cache, err := lru.New[string, []byte](maxCached)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{config: config, js: js, cache: cache}
+	return s, s.Health(ctx)
+}
+
+// Health asks the server for the bucket.
+func (s *Store) Health(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		_, err := kv.Status(ctx)
+		return err
+	})
+}
+
+// open returns the bucket. No lock is held while the server is asked.
+func (s *Store) open(ctx context.Context) (jetstream.KeyValue, error) {
+	s.mu.Lock()
+	kv := s.bucket
+	s.mu.Unlock()
+	if kv != nil {
+		return kv, nil
+	}
+	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: s.config.Bucket, Description: "device descriptions of teamsets",
+			TTL: s.config.TTL, Replicas: s.config.Replicas, MaxBytes: s.config.MaxBytes,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.bucket = kv
+	s.mu.Unlock()
+	return kv, nil
+}
+
+// do makes requests, and makes them once more if the bucket was gone.
+func (s *Store) do(ctx context.Context, request func(context.Context, jetstream.KeyValue) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	kv, err := s.open(ctx)
+	if err == nil {
+		err = request(ctx, kv)
+	}
+	if kv != nil && (errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, natsgo.ErrNoResponders)) {
+		s.mu.Lock()
+		s.bucket = nil
+		s.mu.Unlock()
+		s.cache.Purge() // what it has may be gone
+		if kv, err = s.open(ctx); err == nil {
+			err = request(ctx, kv)
+		}
+	}
+	if errors.Is(err, natsgo.ErrMaxPayload) {
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	if err != nil {
+		return fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, err)
+	}
+	return nil
+}
+
+func listKey(teamset string) string   { return "teamset." + teamset }
+func payloadKey(digest string) string { return "payload." + digest }
+
+// list returns what is known of a teamset, and the revision to update.
+func list(ctx context.Context, kv jetstream.KeyValue, teamset string) (entries []entry, found jetstream.KeyValueEntry, err error) {
+	found, err = kv.Get(ctx, listKey(teamset))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(found.Value(), &entries)
+	}
+	return entries, found, err
+}
+
+// Put implements [farm.DeviceStore].
+func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	sum := sha256.Sum256(description.Payload)
+	digest := hex.EncodeToString(sum[:])
+	err := s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		for range maxConflicts {
+			entries, found, err := list(ctx, kv, teamset)
+			if err != nil {
+				return err
+			}
+			known := slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == digest })
+			if known && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
+				return nil
+			}
+			// The list never names a payload that is not there.
+			if _, err := kv.Put(ctx, payloadKey(digest), description.Payload); err != nil {
+				return err
+			}
+			if !known {
+				entries = append(entries, entry{digest, description.Sent})
+				slices.SortStableFunc(entries, func(a, b entry) int { return a.Sent.Compare(b.Sent) })
+				entries = entries[max(len(entries)-maxDescriptions, 0):]
+			}
+			value, err := json.Marshal(entries)
+			if err != nil {
+				return err
+			}
+			if found == nil {
+				_, err = kv.Create(ctx, listKey(teamset), value)
+			} else {
+				_, err = kv.Update(ctx, listKey(teamset), value, found.Revision())
+			}
+			var refused *natsgo.APIError
+			var api *jetstream.APIError
+			conflict := errors.Is(err, jetstream.ErrKeyExists) ||
+				errors.As(err, &refused) && refused.ErrorCode == natsgo.JSErrCodeStreamWrongLastSequence ||
+				errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+			if !conflict {
+				return err
+			}
+		}
+		return errors.New("too many updates of the teamset at the same time")
+	})
+	if err == nil {
+		s.cache.Add(digest, bytes.Clone(description.Payload))
+	}
+	return err
+}
+
+// Get implements [farm.DeviceStore].
+func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.DeviceDescription, err error) {
+	err = s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+		descriptions = nil
+		entries, _, err := list(ctx, kv, teamset)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			payload, ok := s.cache.Get(e.Digest)
+			if !ok {
+				found, err := kv.Get(ctx, payloadKey(e.Digest))
+				if errors.Is(err, jetstream.ErrKeyNotFound) {
+					continue // its TTL has ended
+				}
+				if err != nil {
+					return err
+				}
+				payload = found.Value()
+				s.cache.Add(e.Digest, payload)
+			}
+			descriptions = append(descriptions, farm.DeviceDescription{Sent: e.Sent, Payload: payload})
+		}
+		return nil
+	})
+	return descriptions, err
+}

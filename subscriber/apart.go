@@ -16,9 +16,8 @@ const (
 	// hopelessWindow is how long nothing at all may be acked, while the window is full, before
 	// whoever is in it counts as stalled beside those that are behind.
 	hopelessWindow = 30 * time.Second
-	// maxBehind is how many groups may be shut, and keys because of them, in units of
-	// Config.MaxInFlight.
-	maxBehind = 10
+	// maxShut is how many groups may be shut, in units of Config.MaxInFlight.
+	maxShut = 10
 )
 
 // stallGroup is what messages that have stalled may have in common.
@@ -53,7 +52,7 @@ type apart struct {
 
 func newApart(cfg Config) *apart {
 	return &apart{
-		ordered: cfg.Order == OrderByKey, max: cfg.MaxInFlight / 2, maxShut: maxBehind * cfg.MaxInFlight, maxBytes: cfg.MaxInFlightBytes / 2,
+		ordered: cfg.Order == OrderByKey, max: cfg.MaxInFlight / 2, maxShut: maxShut * cfg.MaxInFlight, maxBytes: cfg.MaxInFlightBytes / 2,
 		items: make(map[*delivery]struct{}), shut: make(map[stallGroup]int),
 	}
 }
@@ -281,17 +280,14 @@ func (a *apart) shutBad() (some bool) {
 	return some
 }
 
-// shuts returns the group because of which d, which arrives, is left, if there is one.
-func (a *apart) shuts(sub *subscription, d *delivery) (g stallGroup, shut bool) {
-	is := func(of stallGroup) bool {
-		g = of
-		_, shut = a.shut[g]
+// shuts reports whether d, which arrives for sub, is left because of a group.
+func (a *apart) shuts(sub *subscription, d *delivery) bool {
+	is := func(g stallGroup) bool {
+		_, shut := a.shut[g]
 		return shut
 	}
-	if is(stallGroup{sub: sub}) || is(stallGroup{sub: sub, tenant: d.tenantKey()}) || d.payload == nil {
-		return g, shut
-	}
-	return g, is(stallGroup{tenant: d.tenantKey()})
+	return is(stallGroup{sub: sub}) || is(stallGroup{sub: sub, tenant: d.tenantKey()}) ||
+		d.payload != nil && is(stallGroup{tenant: d.tenantKey()})
 }
 
 // reopens reports whether a group that is shut gets on: few of those that had stalled still do.
@@ -399,9 +395,9 @@ func (s *Subscriber) takes(sub *subscription, d *delivery) bool {
 	case len(s.apart.shut) == 0:
 		return true
 	}
-	g, shut := s.apart.shuts(sub, d)
+	shut := s.apart.shuts(sub, d)
 	if shut && s.cfg.Order == OrderByKey {
-		shut = sub.shares.leaveBehind(d.order, g, s.apart.maxShut)
+		sub.shares.left.add(d.order)
 	}
 	return !shut
 }

@@ -272,17 +272,14 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 // confirmations of its tenant, which may be unknown. Whatever comes later for its key is left,
 // too, until the next connection brings all of it again in order. s.mu is held.
 func (s *Subscriber) leavesUnconfirmed(d *delivery, tenant string) bool {
-	if _, left := s.leftKeys[d.order]; left {
+	if s.leftKeys.has(d.order) {
 		return true
 	}
-	if s.cfg.Order == OrderByKey {
-		if len(s.leftKeys) >= s.apart.maxShut || !s.confirmer.leave(tenant) {
-			return false
-		}
-		s.leftKeys[d.order] = struct{}{}
-		return true
+	left := s.confirmer.leave(tenant)
+	if left && s.cfg.Order == OrderByKey {
+		s.leftKeys.add(d.order)
 	}
-	return s.confirmer.leave(tenant)
+	return left
 }
 
 // takers counts the subscriptions that accept such an event. s.mu is held.

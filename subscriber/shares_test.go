@@ -34,7 +34,7 @@ func TestSharesOfStalledKeys(t *testing.T) {
 		{"one has little", []int{600, 10}, []int{250, 10}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := shares{max: 10, shut: make(map[string]struct{})}
+			var h shares
 			queues := map[string]*keyQueue{"healthy": queueOf(100, now)}
 			for i, n := range c.stalled {
 				queues[fmt.Sprint(i)] = queueOf(n, stalled)
@@ -58,19 +58,34 @@ func TestSharesOfStalledKeys(t *testing.T) {
 	}
 }
 
-// 100,000 stalled keys: those that may be shut are, and no more.
-func TestSharesShutABoundedNumberOfKeys(t *testing.T) {
+// However many keys have stalled, all of them are shut, in a bounded set, and others are not.
+func TestSharesShutManyKeys(t *testing.T) {
 	now := time.Now()
-	h := shares{max: 1000, shut: make(map[string]struct{})}
+	var h shares
 	queues := make(map[string]*keyQueue)
-	for i := range 100_000 {
+	for i := range many {
 		queues[strconv.Itoa(i)] = queueOf(2, now.Add(-stallAfter))
 	}
-	if left := h.trim(now, queues, 1000); len(left) != 1000 || len(h.shut) != 1000 {
-		t.Errorf("%d left, %d shut", len(left), len(h.shut))
+	if left := h.trim(now, queues, 1000); len(left) != many || len(h.shut.bits) != keySetBits/64 {
+		t.Errorf("%d left, the set has %d words", len(left), len(h.shut.bits))
 	}
 	if left := h.trim(now, queues, 1000); len(left) != 0 {
 		t.Errorf("%d left the second time", len(left))
+	}
+	wrong := 0
+	for i := range many {
+		if h.takes(strconv.Itoa(i)) {
+			t.Fatalf("key %d is taken", i)
+		}
+		if !h.takes(fmt.Sprint("other ", i)) {
+			wrong++
+		}
+	}
+	if wrong > many/10_000 {
+		t.Errorf("%d of %d other keys are shut", wrong, many)
+	}
+	if h.connected(); !h.takes("0") {
+		t.Error("shut after everything has come again")
 	}
 }
 

@@ -204,10 +204,10 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.apart.connected(time.Now(), s.first)
 	for _, sub := range s.subscriptions {
 		sub.overflown = false
-		sub.shares.connected(s.apart.shut) // everything is redelivered on this connection, in order
+		sub.shares.connected() // everything is redelivered on this connection, in order
 	}
 	s.left = 0
-	clear(s.leftKeys)
+	s.leftKeys.clear()
 	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead
 	s.streamState.Since = time.Now()
 	s.streamState.Connects++

@@ -74,12 +74,12 @@ type Subscriber struct {
 	parkedBytes   int64
 	parkedTimer   *time.Timer // of what is parked
 	apart         *apart
-	stallCheck    bool                // what waits for room will be woken because a key may have stalled
-	leftKeys      map[string]struct{} // order keys that take nothing on this connection, see leavesUnconfirmed
-	left          int                 // messages left because of their shares since the last connect
-	lastResync    time.Time           // the latest reconnect to get them again
-	resyncTimer   *time.Timer         // of the next one; nil if none is due
-	leftTimer     *time.Timer         // of one while the fault goes on; nil if none is due
+	stallCheck    bool        // what waits for room will be woken because a key may have stalled
+	leftKeys      keySet      // order keys that take nothing on this connection, see leavesUnconfirmed
+	left          int         // messages left because of their shares since the last connect
+	lastResync    time.Time   // the latest reconnect to get them again
+	resyncTimer   *time.Timer // of the next one; nil if none is due
+	leftTimer     *time.Timer // of one while the fault goes on; nil if none is due
 }
 
 // New returns a Subscriber. It does not connect: the first subscription opens
@@ -105,7 +105,6 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		untakenKinds: make(map[untakenKind]int),
 		downloads:    newDownloadQueue(cfg.Payload),
 		payloads:     make(map[messageKey]*delivery),
-		leftKeys:     make(map[string]struct{}),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true

@@ -62,7 +62,6 @@ func (s *Subscriber) newSubscription(ctx context.Context, topic string) *subscri
 	sub := &subscription{
 		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), acked: time.Now(),
-		shares: shares{max: s.cfg.MaxInFlight, shut: make(map[string]struct{}), behind: make(map[string]stallGroup)},
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	sub.pool = workers.New(workers.Config[job]{

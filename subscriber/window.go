@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -27,11 +26,9 @@ const (
 // comes later for it, in this subscription only, until the next connection brings everything
 // again in order.
 type shares struct {
-	max int // keys that may be shut
-	// shut has the order keys that take nothing until the next connect. behind has more of them,
-	// of which something was left because of a group.
-	shut   map[string]struct{}
-	behind map[string]stallGroup
+	// shut has the keys that take nothing until the next connection because they stalled, left
+	// those that do because something of them was left for another reason.
+	shut, left keySet
 }
 
 // stalled reports whether q has finished nothing for too long.
@@ -54,10 +51,7 @@ func (h *shares) trim(now time.Time, queues map[string]*keyQueue, size int) (lef
 		if len(q.items) <= share || !q.stalled(now) {
 			continue
 		}
-		if _, shut := h.shut[key]; !shut && len(h.shut) >= h.max {
-			continue
-		}
-		h.shut[key] = struct{}{}
+		h.shut.add(key)
 		left = append(left, q.cut(share)...)
 	}
 	return left
@@ -79,38 +73,15 @@ func (q *keyQueue) cut(n int) (left []*delivery) {
 }
 
 // takes reports whether messages of key are taken.
-func (h *shares) takes(key string) bool {
-	_, shut := h.shut[key]
-	if !shut && len(h.behind) > 0 {
-		_, shut = h.behind[key]
-	}
-	return !shut
-}
+func (h *shares) takes(key string) bool { return !h.shut.has(key) && !h.left.has(key) }
 
 // ended reports whether key, of which nothing is open any longer, was shut because it stalled.
-func (h *shares) ended(key string) bool {
-	_, shut := h.shut[key]
-	return shut
-}
+func (h *shares) ended(key string) bool { return h.shut.has(key) }
 
-// leaveBehind shuts key because something of it is left as long as g is shut, and reports whether
-// it did: it does not if there are too many.
-func (h *shares) leaveBehind(key string, g stallGroup, most int) bool {
-	if len(h.behind) >= most {
-		return false
-	}
-	h.behind[key] = g
-	return true
-}
-
-// connected is called when everything that was left comes again, in order. still are the groups
-// that are shut nevertheless.
-func (h *shares) connected(still map[stallGroup]int) {
-	clear(h.shut)
-	maps.DeleteFunc(h.behind, func(_ string, g stallGroup) bool {
-		_, shut := still[g]
-		return !shut
-	})
+// connected is called when everything that was left comes again, in order.
+func (h *shares) connected() {
+	h.shut.clear()
+	h.left.clear()
 }
 
 // parked is a message that waits to be redelivered after a nack. It holds neither a goroutine nor
@@ -256,7 +227,7 @@ func (s *Subscriber) lastBefore(arrived time.Time) (last *delivery) {
 // shut leaves with the service what is behind the head of q, and what comes later for its key.
 // The caller must release the result. s.mu is held.
 func (s *Subscriber) shut(now time.Time, sub *subscription, key string, q *keyQueue) (closed []*delivery) {
-	sub.shares.shut[key] = struct{}{}
+	sub.shares.left.add(key)
 	for _, d := range q.cut(1) {
 		s.left++
 		if s.finish(now, sub, d, msgctx.Left) {

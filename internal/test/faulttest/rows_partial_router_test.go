@@ -72,9 +72,8 @@ func twoRoutes(w *partialWorld, p *parts) {
 	}
 }
 
-// manyKeys lets every message be a key, and fails those of the sick tenant: every other one
-// as long as the fault lasts, the rest once.
-func manyKeys(w *partialWorld, p *parts) {
+// byMessage lets every message be a key.
+func byMessage(p *parts) {
 	p.Subscriber.Order = subscriber.OrderByKey
 	p.Subscriber.OrderKey = func(event gateway.Event) string {
 		if e, ok := event.(*gateway.MessageReceived); ok {
@@ -82,6 +81,12 @@ func manyKeys(w *partialWorld, p *parts) {
 		}
 		return ""
 	}
+}
+
+// manyKeys lets every message be a key, and fails those of the sick tenant: every other one
+// as long as the fault lasts, the rest once.
+func manyKeys(w *partialWorld, p *parts) {
+	byMessage(p)
 	var failed sync.Map
 	p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		id := msg.Metadata[gateway.KeyMessageID]

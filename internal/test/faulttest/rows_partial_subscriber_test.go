@@ -27,6 +27,16 @@ func burst(n int) func(*partialWorld) func() {
 	}
 }
 
+// hangOnSick lets the handlers of the sick tenant's messages hang during a fault.
+func hangOnSick(w *partialWorld, p *parts) {
+	p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+		if fault := w.faultNow(); w.hit(fault != nil && w.isSick(msg)) {
+			<-fault
+		}
+		return []*message.Message{msg}, nil
+	}
+}
+
 // storedSink counts what is stored in place of what is confirmed.
 type storedSink struct {
 	sinks.Sink
@@ -100,17 +110,7 @@ func subscriberRows() []partialRow {
 				p.Sink = func(s sinks.Sink) sinks.Sink { return &storedSink{Sink: watch(s), w: w} }
 			},
 		},
-		{
-			name: "P22 handlers hang on many keys of one tenant", strike: burst(40),
-			change: func(w *partialWorld, p *parts) {
-				p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
-					if fault := w.faultNow(); w.hit(fault != nil && w.isSick(msg)) {
-						<-fault
-					}
-					return []*message.Message{msg}, nil
-				}
-			},
-		},
+		{name: "P22 handlers hang on many keys of one tenant", strike: burst(40), change: hangOnSick},
 		{
 			name: "P23 the tenant of one tenant's endpoints cannot be looked up", strike: burst(40),
 			gateway: gatewaytest.Config{OmitOptionalFields: true},
@@ -138,5 +138,13 @@ func subscriberRows() []partialRow {
 		},
 		{name: "P27 the deduplication bucket vanishes again and again", everybody: true, change: sharedStore, strike: bucketVanishes},
 		{name: "P28 the sink hangs on one tenant's topic without end", change: hangingTopic, strike: burst(40)},
+		{
+			name: "P29 handlers hang on a thousand keys of one tenant, in order by key", sick: 4, atLeast: 1000,
+			change: func(w *partialWorld, p *parts) {
+				p.Subscriber.MaxInFlight = 40
+				byMessage(p)
+				hangOnSick(w, p)
+			},
+		},
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/subscriber"
@@ -153,12 +151,7 @@ func partialRows() []partialRow {
 			name: "P14 the handler hangs on one key",
 			change: func(w *partialWorld, p *parts) {
 				p.Subscriber.Order = subscriber.OrderByKey
-				p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
-					if fault := w.faultNow(); w.hit(fault != nil && w.isSick(msg)) {
-						<-fault
-					}
-					return []*message.Message{msg}, nil
-				}
+				hangOnSick(w, p)
 			},
 		},
 		{

@@ -263,8 +263,8 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			if del != nil {
 				del.duplicate = true
 			}
-			if own := (Keys{Delivery: keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
-				// Its content may tell nothing any more when it is redelivered.
+			if own := (Keys{Delivery: keys.Delivery}); (reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil {
+				// Neither may tell anything any more when it is redelivered.
 				d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
 			}
 			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})

@@ -24,6 +24,7 @@ import (
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
 
@@ -139,6 +140,7 @@ func TestUpgradedKeys(t *testing.T) {
 			}
 			time.Sleep(ttl - time.Minute) // the second round is at the end of the TTL
 		}
+		time.Sleep(2 * time.Minute) // what was recognized is remembered like what was handled
 		if n := deliver(handled[0], "another"); n != 1 {
 			t.Errorf("%d messages stored of one that is new, want 1", n)
 		}
@@ -182,6 +184,78 @@ func TestUpgradedKeysOfABroker(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestUpgradedBucket: what an earlier version has recorded in a bucket is recognized, also when
+// another payload was seen under its context ID since, and what it was killed with is
+// handled.
+func TestUpgradedBucket(t *testing.T) {
+	t.Parallel()
+	handled := readJSON[[]delivered](t, "handled.json")
+	former := readJSON[struct {
+		Config  jetstream.StreamConfig
+		Entries []struct {
+			Subject string
+			Headers map[string][]string
+			Data    []byte
+		}
+	}](t, "kv.json")
+	server := natstest.Start(t)
+	conn, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), former.Config); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range former.Entries {
+		if _, err := js.PublishMsg(t.Context(), &natsgo.Msg{Subject: e.Subject, Header: e.Headers, Data: e.Data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}}
+	from := source{make(chan *message.Message)}
+	_, stop := runRouter(t, router.Config{Poison: b, Dedup: router.DedupSettings{Store: store}}, router.Route{
+		Name: "farm", From: from, Topic: "ALL_DATA", To: b, ToTopic: "out",
+	})
+	unfinished := handled[0]
+	unfinished.Payload = []byte("unfinished")
+	for range 2 {
+		for _, d := range append(slices.Clone(handled), unfinished) {
+			for acked := false; !acked; {
+				msg := message.NewMessage("another uuid", slices.Clone(d.Payload))
+				for key, value := range d.Metadata {
+					msg.Metadata[key] = value
+				}
+				if &d.Payload[0] == &unfinished.Payload[0] {
+					msg.Metadata[gateway.KeyMessageID] = "another"
+				}
+				from.messages <- msg
+				select {
+				case <-msg.Acked():
+					acked = true
+				case <-msg.Nacked():
+				}
+			}
+		}
+	}
+	stop()
+	var got []string
+	for _, m := range b.in("out") {
+		got = append(got, string(m.Payload))
+	}
+	if !slices.Equal(got, []string{"unfinished"}) {
+		t.Errorf("stored: %q, want what was not finished, once", got)
+	}
 }
 
 // TestUpgradedPoisonQueue: the records of an earlier version can be listed and replayed.

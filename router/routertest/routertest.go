@@ -304,11 +304,6 @@ func shutdown(f *fixture) {
 		default:
 		}
 		<-finish
-		select {
-		case <-returned:
-			f.Error("Run returned while a handler worked")
-		default:
-		}
 		return nil
 	})
 	f.sendLater("open")
@@ -322,6 +317,11 @@ func shutdown(f *fixture) {
 		f.result <- err
 	}()
 	_ = backoff.Sleep(context.Background(), 20*time.Millisecond) // an absence can only be waited for
+	select {
+	case <-returned:
+		f.Error("Run returned while a handler worked")
+	default:
+	}
 	close(finish)
 	f.stop()
 }

@@ -20,6 +20,11 @@ import (
 // results of a transformation that makes several messages out of one, and a
 // message that returns to the poison topic after a replay.
 //
+// What the name says is the same is one message, equal or not: the sink never puts a later copy
+// in the place of the first one, or a part of it, such as its metadata beside the
+// first one's payload. It stores the first one alone, and reports the others as
+// [Receipt.Duplicate], or each of them as a whole.
+//
 // Without the key, or with an empty value, nothing is deduplicated.
 const KeyDedupID = gateway.KeyDedupID
 

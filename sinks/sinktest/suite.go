@@ -41,6 +41,7 @@ func Run(t *testing.T, h Harness) {
 		{"MessagesUntouched", testMessagesUntouched},
 		{"MessagesNotKept", testMessagesNotKept},
 		{"ContextEndedBefore", testContextEndedBefore},
+		{"CopyWithOtherBytes", testCopyWithOtherBytes},
 		{"AsyncStores", testAsyncStores},
 		{"AsyncAndPublish", testAsyncAndPublish},
 		{"AsyncErrors", testAsyncErrors},
@@ -344,6 +345,77 @@ func testDedup(t *testing.T, h Harness) {
 	// A new sink on the same broker knows the same copies.
 	publish(t, newSink(t, b), "dedup.one0", with("copy", "an id"))
 	wantPayloads(t, b, "dedup.one0", "first", "other")
+}
+
+// testCopyWithOtherBytes: of messages with one name in a topic that are not equal, the first is stored, or
+// all of them are, and each as a whole: with its own payload and its own metadata. None takes the
+// place of another, and only what was not stored is reported as a copy.
+func testCopyWithOtherBytes(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	pair := func() [2]*message.Message {
+		short, long := newMessage("short"), newMessage(strings.Repeat("a longer one ", 100))
+		for i, msg := range []*message.Message{short, long} {
+			msg.Metadata[sinks.KeyDedupID] = "an id"
+			msg.Metadata["version"] = fmt.Sprint(i)
+		}
+		long.Metadata["more"] = "of it"
+		return [2]*message.Message{short, long}
+	}
+	// check returns which of the messages are stored.
+	check := func(topic string, sent [2]*message.Message) (indexes []int) {
+		t.Helper()
+		all := b.Read(t, topic)
+		if len(all) < 1 || len(all) > 2 || len(all) == 2 && h.Features.Dedup {
+			t.Fatalf("topic %q holds %d messages", topic, len(all))
+		}
+		for _, got := range all {
+			i := slices.IndexFunc(sent[:], func(msg *message.Message) bool { return bytes.Equal(msg.Payload, got.Payload) })
+			if i < 0 || slices.Contains(indexes, i) {
+				t.Fatalf("topic %q holds %d bytes that are none of the messages, or one of them twice", topic, len(got.Payload))
+			}
+			wantEqual(t, h, got, sent[i])
+			indexes = append(indexes, i)
+		}
+		return indexes
+	}
+
+	sent := pair()
+	publish(t, sink, "copy.later", sent[0])
+	publish(t, newSink(t, b), "copy.later", sent[1])
+	if got := check("copy.later", sent); got[0] != 0 {
+		t.Error("the second one is stored, the first one is not, or behind it")
+	}
+
+	sent = pair()
+	publish(t, sink, "copy.together", sent[0], sent[1])
+	if got := check("copy.together", sent); got[0] != 0 && sink.Describe().Ordered {
+		t.Error("the second one is stored, the first one is not, or behind it")
+	}
+
+	sent = pair()
+	var publications [2]*sinks.Publication
+	for i, msg := range sent {
+		var err error
+		if publications[i], err = sink.PublishAsync("copy.async", msg); err != nil {
+			t.Fatalf("PublishAsync: %v", err)
+		}
+	}
+	duplicates := map[int]bool{}
+	for i, p := range publications {
+		receipt, err := result(t, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		duplicates[i] = receipt.Duplicate
+	}
+	stored := check("copy.async", sent)
+	if h.Features.AtReceipt != nil {
+		for i, duplicate := range duplicates {
+			if duplicate == slices.Contains(stored, i) {
+				t.Errorf("message %d: reported as a copy: %v; stored: %v", i, duplicate, stored)
+			}
+		}
+	}
 }
 
 func testDescribe(t *testing.T, h Harness) {

@@ -56,24 +56,36 @@ func NewInspector(config ReadConfig) (*Inspector, error) {
 	return &Inspector{newReader(config)}, nil
 }
 
+// ErrUnreadable is matched by the error of a payload that is no farm data, or that cannot be read.
+var ErrUnreadable = errors.New("the payload is not readable")
+
+// Summarize reads the payload of a message, all of it, and returns what is in it. The error matches [ErrUnreadable], or
+// is one of getting a payload that is elsewhere.
+func (i *Inspector) Summarize(msg *message.Message) (summary *content.Summary, err error) {
+	err = i.reader.use(msg, func(ctx context.Context, o opened) (err error) {
+		summary, err = content.Summarize(ctx, o.data)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return summary, nil
+}
+
 // Contents reads the payload of a message, all of it. Under a Router it does so once for a message, however often
 // that is retried or asked for. The error is one of getting a payload that is elsewhere; one that cannot be
 // read is none. The result must not be modified.
 func (i *Inspector) Contents(msg *message.Message) (*Contents, error) {
 	return router.Once(msg, i, func() (*Contents, error) {
-		var c *Contents
-		err := i.reader.use(msg, func(ctx context.Context, o opened) error {
-			summary, err := content.Summarize(ctx, o.data)
-			if err == nil {
-				c = contents(summary)
-			}
-			return err
-		})
+		summary, err := i.Summarize(msg)
 		var not *unreadable
-		if errors.As(err, &not) {
+		switch {
+		case errors.As(err, &not):
 			return &Contents{Reason: clean(not.reason)}, nil
+		case err != nil:
+			return nil, err
 		}
-		return c, err
+		return contents(summary), nil
 	})
 }
 

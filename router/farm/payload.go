@@ -74,7 +74,10 @@ func (c ReadConfig) Validate() error {
 type unreadable struct{ reason string }
 
 // Error returns the reason.
-func (u *unreadable) Error() string { return "the payload is not readable: " + u.reason }
+func (u *unreadable) Error() string { return ErrUnreadable.Error() + ": " + u.reason }
+
+// Is reports whether target is ErrUnreadable.
+func (u *unreadable) Is(target error) bool { return target == ErrUnreadable }
 
 // reader reads payloads, several at a time.
 type reader struct {

@@ -1,6 +1,10 @@
 package admin
 
-import "time"
+import (
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata/content"
+)
 
 // Status is the response to GET /api/status.
 type Status struct {
@@ -34,6 +38,16 @@ type PoisonPage struct {
 	Messages []PoisonedRecord `json:"messages"`
 	// More says that there are more messages after these.
 	More bool `json:"more"`
+}
+
+// PoisonContents is the response to GET /api/poison/contents: what is in the payload of a message, if
+// it is farm data.
+type PoisonContents struct {
+	// Line says it in one line.
+	Line    string           `json:"line"`
+	Summary *content.Summary `json:"summary"`
+	// SVG is a picture of tracks, fields and grids.
+	SVG string `json:"svg"`
 }
 
 // PoisonedRecord describes a poisoned message, without its payload.

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -90,7 +91,7 @@ func TestBrowserPage(t *testing.T) {
 	page.Wait(fmt.Sprintf(`document.querySelector("#poison-rows .route").textContent === %q`, hostileRoute))
 	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === %q)`, hostileEndpoint))
 	page.Wait(fmt.Sprintf(`[...document.querySelectorAll(".node h3")].some(n => n.textContent === %q)`, hostileRoute))
-	if got := page.Eval(`document.querySelectorAll("main img, main b:not(.rate b), main svg:not(#chart, #wires)").length + " " + window.pwned`); got != "0 undefined" {
+	if got := page.Eval(`document.querySelectorAll("main img:not(#contents-map), main b:not(.rate b), main svg:not(#chart, #wires)").length + " " + window.pwned`); got != "0 undefined" {
 		t.Errorf("elements out of texts: %s", got)
 	}
 	for _, text := range []string{page.Eval("document.documentElement.outerHTML")} {
@@ -224,6 +225,53 @@ func TestBrowserReplay(t *testing.T) {
 		}
 	}
 	page.Clean(origin(server), "401 (Unauthorized)")
+}
+
+// An operator sees what is in a file: where it is from, as a map, and its values. The names in it come from
+// elsewhere.
+func TestBrowserContents(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	hostile := strings.NewReplacer("Working width", "Width &lt;img src=x onerror=&quot;window.pwned=1&quot;&gt;", "Long acre", "&lt;/svg&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;").Replace(farmdatatest.TaskDataXML)
+	b.sendPayload(shapes, hostileFilename, farmdatatest.Zip(t, "TASKDATA.XML", hostile, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(300))))
+	b.waitConfirmed(1)
+	b.send(1, shapes, "picture.png")
+	b.waitConfirmed(2)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 2`)
+	page.Wait(`[...document.querySelectorAll("#poison-rows .look")].every(b => b.disabled)`)
+	page.Type("#token", testToken)
+	page.Eval(`document.querySelector("#poison-rows tr .look").focus()`)
+	page.Keys("\r")
+	const line = `document.querySelector("#contents-line").textContent`
+	page.Wait(line + `.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth > 0`)
+	page.Wait(`document.querySelectorAll("#contents-values tr").length === 2`)
+	page.Wait(`document.querySelector("#contents-values tr").textContent.includes("0043 Width <img src=x") && document.querySelector("#contents-values tr").textContent.includes("9 m")`)
+	page.Wait(`document.activeElement.id === "contents"`)
+	look(page, "contents")
+	for _, width := range []int64{390, 820, 1400} {
+		page.Resize(width, 900, width < 500)
+		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+		}
+		if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+			t.Errorf("%d pixels wide: pale texts: %s", width, got)
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
+		t.Errorf("a name was executed: %s", got)
+	}
+	page.Click("#contents-close")
+	page.Wait(`document.querySelector("#contents").hidden && document.activeElement.classList.contains("look")`)
+	page.Click("#poison-rows tr:last-child .look")
+	page.Wait(line + `.includes("neither TaskData nor EFDI")`)
+	page.Wait(`document.querySelector("#contents-map").hidden`)
+	page.Clean(origin(server), "422 (Unprocessable Entity)")
 }
 
 // TestBrowserBehindProxy: the page works below a path of a reverse proxy that has its users

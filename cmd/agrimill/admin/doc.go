@@ -11,6 +11,8 @@
 //	GET  /api/status          a [Status] as JSON
 //	GET  /api/tenants         a [TenantList] as JSON
 //	GET  /api/poison          a [PoisonPage] as JSON; ?offset= and ?limit=
+//	GET  /api/poison/contents what is in the payload of a message (?id=), a [PoisonContents]
+//	                          as JSON; needs the token
 //	POST /api/poison/replay   a [ReplayRequest], answered by a [ReplayResponse];
 //	                          only with Authorization: Bearer and Config.Token
 //

@@ -165,11 +165,15 @@ func (b *agrimill) lookAtSink(ctx context.Context) {
 func (b *agrimill) send(n int, messageType, filename string) {
 	b.Helper()
 	for range n {
-		must(b.gate.Send(gatewaytest.SendRequest{
-			From: b.terminal.ID, MessageType: messageType, Recipients: []string{b.office.ID},
-			Payload: []byte("payload: " + secret + time.Now().String()), Filename: filename,
-		}))(b.T)
+		b.sendPayload(messageType, filename, []byte("payload: "+secret+time.Now().String()))
 	}
+}
+
+func (b *agrimill) sendPayload(messageType, filename string, payload []byte) {
+	b.Helper()
+	must(b.gate.Send(gatewaytest.SendRequest{
+		From: b.terminal.ID, MessageType: messageType, Recipients: []string{b.office.ID}, Payload: payload, Filename: filename,
+	}))(b.T)
 }
 
 func (b *agrimill) waitConfirmed(n int) {
@@ -242,6 +246,9 @@ func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
 	}
 	return admin.TenantsFrom(tenants, b.directory.Scopes), nil
 }
+
+// Payloads implements [admin.Source].
+func (b *agrimill) Payloads() gateway.PayloadOpener { return nil }
 
 // PoisonStore implements [admin.Source].
 func (b *agrimill) PoisonStore() router.PoisonStore { return b.queue }

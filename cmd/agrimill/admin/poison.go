@@ -9,16 +9,20 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
 )
 
 const (
 	defaultPageSize = 25
 	maxPageSize     = 100
 	maxReplayIDs    = 100
+	// maxPreview is the largest payload that is looked into.
+	maxPreview = 64 << 20
 	// listTimeout bounds reading the queue, which takes a request per message. maxListings
 	// bounds the number of concurrent readers.
 	listTimeout = 10 * time.Second
@@ -107,25 +111,86 @@ func newRecord(p router.Poisoned) PoisonedRecord {
 	return record
 }
 
-func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
+// authorized checks the token of a request to do or see something, and responds if it must not.
+func (s *Server) authorized(w http.ResponseWriter, r *http.Request, what string) bool {
 	if !s.token.configured() {
-		writeProblem(w, http.StatusForbidden, "replay is disabled: no token is configured")
-		return
+		writeProblem(w, http.StatusForbidden, what+" is disabled: no token is configured")
+		return false
 	}
 	switch s.token.check(r) {
+	case accepted:
+		return true
 	case limited:
 		w.Header().Set("Retry-After", strconv.Itoa(int(tokenInterval/time.Second)))
 		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens; try again later")
-		return
+		return false
 	case refused:
 		// Only wrong tokens are logged, so that requests without one cannot flood the log.
-		s.log.Warn("admin: rejected a replay with a wrong token", "remote", r.RemoteAddr)
-		fallthrough
+		s.log.Warn("admin: rejected a "+what+" with a wrong token", "remote", r.RemoteAddr)
 	case missing:
-		w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
-		writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
+	writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
+	return false
+}
+
+// servePoisonContents tells what is in the payload of a poisoned message.
+func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
+	if !s.authorized(w, r, "preview") {
 		return
-	case accepted:
+	}
+	store := s.source.PoisonStore()
+	if store == nil {
+		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
+	defer cancel()
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
+		return
+	}
+	contents, err := s.contents(ctx, store, r.URL.Query().Get("id"))
+	switch {
+	case errors.Is(err, router.ErrNotInQueue):
+		writeProblem(w, http.StatusNotFound, err.Error())
+	case errors.Is(err, farm.ErrUnreadable):
+		writeProblem(w, http.StatusUnprocessableEntity, redact(err))
+	case err != nil:
+		writeProblem(w, http.StatusBadGateway, redact(err))
+	default:
+		writeJSON(w, http.StatusOK, contents)
+	}
+}
+
+func (s *Server) contents(ctx context.Context, store router.PoisonStore, id string) (PoisonContents, error) {
+	poisoned, err := store.Get(ctx, id)
+	if err != nil {
+		return PoisonContents{}, err
+	}
+	inspector, err := farm.NewInspector(farm.ReadConfig{MaxBytes: maxPreview, MaxTime: listTimeout, Payloads: s.source.Payloads()})
+	if err != nil {
+		return PoisonContents{}, err
+	}
+	msg := poisoned.Message.Copy()
+	msg.SetContext(ctx)
+	summary, err := inspector.Summarize(msg)
+	if err != nil {
+		return PoisonContents{}, err
+	}
+	var picture strings.Builder
+	if err := summary.WriteSVG(&picture); err != nil {
+		return PoisonContents{}, err
+	}
+	return PoisonContents{Line: summary.Line(), Summary: summary, SVG: picture.String()}, nil
+}
+
+func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
+	if !s.authorized(w, r, "replay") {
+		return
 	}
 	ids, status, err := replayIDs(r)
 	if err != nil {

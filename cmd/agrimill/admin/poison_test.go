@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -224,4 +225,25 @@ func TestReplayOverRealParts(t *testing.T) {
 	if n := b.stored(); n != 2 {
 		t.Errorf("%d messages are stored", n)
 	}
+}
+
+// What is in a payload is told to those with the token only.
+func TestPoisonContents(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.sendPayload(shapes, "acre.zip", farmdatatest.Archive(t, 3))
+	b.waitConfirmed(1)
+	b.send(1, shapes, "picture")
+	b.waitConfirmed(2)
+	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison").want(t, http.StatusOK))
+	path := "/api/poison/contents?id=" + page.Messages[0].ID
+	get(t, server, path).want(t, http.StatusUnauthorized)
+	get(t, server, path, bearer("wrong")).want(t, http.StatusUnauthorized)
+	get(t, server, path, bearer(testToken)).want(t, http.StatusOK, "TaskData 4.2: 1 task", "Working width", `"records":3`, "u003csvg", "Mower")
+	get(t, server, "/api/poison/contents?id="+page.Messages[1].ID, bearer(testToken)).want(t, http.StatusUnprocessableEntity, "neither TaskData nor EFDI")
+	get(t, server, "/api/poison/contents?id=4711", bearer(testToken)).want(t, http.StatusNotFound)
+	get(t, server, "/api/poison/contents", bearer(testToken)).want(t, http.StatusNotFound)
+	get(t, serve(t, admin.Config{}, b), path, bearer(testToken)).want(t, http.StatusForbidden)
+	get(t, serve(t, admin.Config{Token: testToken}, &plainSource{}), path, bearer(testToken)).want(t, http.StatusNotFound)
 }

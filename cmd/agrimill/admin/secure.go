@@ -10,7 +10,7 @@ import (
 
 // contentSecurityPolicy restricts the page to this server. Trusted types make the browser
 // reject every way to turn text into HTML.
-const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // secureHeaders sets the headers of every response.

@@ -138,6 +138,7 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /api/status", s.serveStatus)
 	mux.HandleFunc("GET /api/tenants", s.serveTenants)
 	mux.HandleFunc("GET /api/poison", s.servePoison)
+	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	servePage(mux)
 	if s.config.Gatherer != nil {

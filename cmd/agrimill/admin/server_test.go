@@ -41,6 +41,7 @@ type plainSource struct {
 
 func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
 func (s *plainSource) Live() error                     { return s.live }
+func (s *plainSource) Payloads() gateway.PayloadOpener { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
 
 func (s *plainSource) Ready(ctx context.Context) []admin.Check {

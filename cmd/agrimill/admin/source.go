@@ -29,6 +29,8 @@ type Source interface {
 	// PoisonStore returns the poison queue, nil if there is none or if its messages cannot
 	// be listed (Kafka).
 	PoisonStore() router.PoisonStore
+	// Payloads opens payloads that are in a claim check, nil if there is none.
+	Payloads() gateway.PayloadOpener
 	Replayer
 }
 

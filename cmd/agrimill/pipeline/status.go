@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agrimill/agrimill/gateway"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -141,6 +143,14 @@ func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
 	default: // a refresh is already pending
 	}
 	return admin.TenantsFrom(p.directory.Tenants(), p.directory.Scopes), nil
+}
+
+// Payloads implements [admin.Source].
+func (p *Pipeline) Payloads() gateway.PayloadOpener {
+	if p.claimCheck == nil {
+		return nil
+	}
+	return p.claimCheck
 }
 
 // PoisonStore implements [admin.Source]. The queue can be read if it is in NATS, once that

@@ -589,6 +589,9 @@ function newPoisonRow(m) {
   const button = make("button", { type: "button", text: "Replay" });
   button.setAttribute("aria-label", `Replay message ${m.id}`);
   button.addEventListener("click", () => replay([m.id]));
+  const look = make("button", { type: "button", class: "look", text: "Contents" });
+  look.setAttribute("aria-label", `Show the contents of message ${m.id}`);
+  look.addEventListener("click", () => showContents(m, look));
   const row = make("tr", { role: "row" },
     cell("pick", "", pick),
     cell("", "", make("strong", { class: "ext type", dir: "auto" }), make("span", { class: "sub ext file", dir: "auto" }), make("span", { class: "sub ext where" })),
@@ -597,7 +600,7 @@ function newPoisonRow(m) {
     cell("num", "Size", make("span", { class: "size" })),
     cell("num", "Attempts", make("span", { class: "attempts" })),
     cell("when", "First, last", make("span", { class: "first" }), make("span", { class: "sub last" })),
-    cell("act", "", button));
+    cell("act", "", button, look));
   row.dataset.id = m.id;
   return row;
 }
@@ -629,6 +632,8 @@ function showActions() {
     const allowed = can && !message?.foreign;
     setHidden(row.querySelector("button"), !allowed);
     row.querySelector("button").disabled = !token || poison.busy;
+    setHidden(row.querySelector(".look"), !can);
+    row.querySelector(".look").disabled = !token;
     const pick = row.querySelector(".pick input");
     setHidden(pick, !allowed);
     pick.checked = poison.picked.has(row.dataset.id);
@@ -680,6 +685,67 @@ async function replay(ids) {
     loadPoison();
   }
 }
+
+// ---------------------------------------------------------------- contents of a message
+
+const MAX_VALUES = 200; // rows of the table
+const contents = { asked: 0, from: null, map: "" };
+
+// The picture is made of a farmer's data. As an image it can neither run scripts nor load anything.
+function showMap(svg, name) {
+  const image = byId("contents-map");
+  if (contents.map) URL.revokeObjectURL(contents.map);
+  contents.map = svg ? URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" })) : "";
+  setHidden(image, !svg);
+  image.alt = svg ? `Map of ${seen(name)}: tracks, fields and grids` : "";
+  if (svg) image.src = contents.map;
+  else image.removeAttribute("src");
+}
+
+async function showContents(m, from) {
+  const asked = ++contents.asked;
+  contents.from = from;
+  const name = m.filename || m.message_type || `message ${m.id}`;
+  const values = byId("contents-values");
+  setHidden(byId("contents"), false);
+  setText(byId("h-contents"), `Contents of ${name}`);
+  setText(byId("contents-line"), "Reading …");
+  showMap("", name);
+  values.replaceChildren();
+  byId("contents-findings").replaceChildren();
+  setHidden(byId("contents-scroll"), true);
+  setHidden(byId("contents-more"), true);
+  byId("contents").focus();
+  let answer;
+  try {
+    answer = await ask(`api/poison/contents?id=${encodeURIComponent(m.id)}`, { headers: { Authorization: `Bearer ${byId("token").value}` } }, 4 * TIMEOUT_MS);
+  } catch (err) {
+    if (asked === contents.asked) setText(byId("contents-line"), err instanceof Refused ? `Not shown: ${err.message}.` : `No response: ${err.message}.`);
+    return;
+  }
+  if (asked !== contents.asked) return; // another one was asked for
+  setText(byId("contents-line"), answer.line);
+  showMap(answer.svg, name);
+  const rows = answer.summary.sets.flatMap((set) => set.logs.flatMap((log) => log.columns.map((c) => ({ log, c }))));
+  const cell = (text, number) => make("td", { class: number ? "num" : "ext", text });
+  for (const { log, c } of rows.slice(0, MAX_VALUES)) {
+    const unit = c.unit ? ` ${c.unit}` : "";
+    values.append(make("tr", {}, cell(log.name), cell(`${c.ddi} ${c.name ?? ""}`.trim()), cell([c.device, c.element].filter(Boolean).join(", ")),
+      cell(count(c.count), true), cell(c.count ? `${c.min}${unit}` : "", true), cell(c.count ? `${c.max}${unit}` : "", true)));
+  }
+  setHidden(byId("contents-scroll"), rows.length === 0);
+  setHidden(byId("contents-more"), rows.length <= MAX_VALUES);
+  setText(byId("contents-more"), `${count(rows.length - MAX_VALUES)} more.`);
+  const findings = [...answer.summary.findings, ...answer.summary.sets.flatMap((s) => [...s.findings, ...s.logs.flatMap((log) => log.findings)])];
+  byId("contents-findings").append(...findings.slice(0, 20).map((f) => make("li", { text: f.text })));
+}
+
+byId("contents-close").addEventListener("click", () => {
+  contents.asked++;
+  setHidden(byId("contents"), true);
+  showMap("", "");
+  if (contents.from?.isConnected) contents.from.focus();
+});
 
 byId("replay-form").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -238,7 +238,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 8 {
+	if len(listed) != 9 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {
@@ -257,7 +257,7 @@ func TestDocumentedRequests(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken}, &plainSource{})
-	for _, path := range []string{"/", "/page.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison"} {
+	for _, path := range []string{"/", "/page.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison", "/api/poison/contents"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, "TRACE"} {
 			a := request(t, server, method, path, "")
 			a.want(t, http.StatusMethodNotAllowed)

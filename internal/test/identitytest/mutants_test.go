@@ -64,6 +64,31 @@ var mutants = []struct {
 		{"records are named without their count", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, id.key.String())"},
 		{"JetStream does not know the names", "sinks/nats/marshaler.go", "set(natsgo.MsgIdHdr, encodeValue(id)+\" \"+subject)", "_ = subject"},
 	}},
+	{finder{"./publisher", []string{"-run", "ContextID"}}, []mutant{
+		{"a context ID goes with whatever it was copied onto", "publisher/contextid.go", `if msg.Metadata.Get(gateway.KeyEventType) == "" {`, "if true {"},
+	}},
+	{finder{"./router", []string{"-run", "Attempt|Kept|Made|Retr|Produced|SentAt|Sent"}}, []mutant{
+		{"a retry sends another time", "router/produced.go", "	if d.value.SentAt.IsZero() {\n		d.value.SentAt = kept.sentAt\n	}\n", ""},
+	}},
+	{finder{"./subscriber", []string{"-run", "Chunk|File|Ledger|Families|NumberedContext"}}, []mutant{
+		{"a file confirms a chunk that was given up", "subscriber/ledger.go", "e.own, e.given = false, v != verdictAcked", "e.own = false"},
+		{"chunks confirm a file that was left", "subscriber/ledger.go", "e.left = e.left || v != verdictAcked", "_ = e"},
+		{"chunks share the whole context ID", "subscriber/filewait.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
+	}},
+	{finder{"./subscriber", []string{"-run", "Unsubscrib|Resubscrib|EndingEverything"}}, []mutant{
+		{"who has acked is forgotten", "subscriber/ledger.go", "		l.ackedBy[id] = slices.Clone(d.acked)\n", ""},
+		{"what one has not acked is confirmed when it ends", "subscriber/ledger.go", "		d.parted = true\n", ""},
+	}},
+	{finder{"./sinks/blob", []string{"-run", "OtherBytes|Writers|Abandoned|Killed|Synced|Conformance"}}, []mutant{
+		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},
+		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if false {"},
+		{"a copy replaces the first one", "sinks/blob/blob.go", "IfNotExist: !replace", "IfNotExist: false"},
+		{"what is acknowledged is not synced", "sinks/blob/blob.go", "		err = file.Sync()\n", ""},
+	}},
+	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := last.drain(ctx); false {"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},
+	}},
 }
 
 // TestMutants builds the tests with each mutant, and wants them to find it. Without -mutants it

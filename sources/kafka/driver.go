@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -90,6 +92,7 @@ func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 		}
 		topics.Go(func() { // ends with messages, which end with ctx or on Close
 			for msg := range messages {
+				msg.SetContext(placed(msg.Context(), topic))
 				select {
 				case out <- msg:
 				case <-msg.Context().Done(): // nobody took it
@@ -104,6 +107,19 @@ func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 		close(out)
 	}()
 	return out, nil
+}
+
+// placed returns a context that also has the place of a record, named as by the [Subscriber].
+func placed(ctx context.Context, topic string) context.Context {
+	record := sarama.ConsumerMessage{Topic: topic}
+	var partition, offset bool
+	record.Partition, partition = wmkafka.MessagePartitionFromCtx(ctx)
+	record.Offset, offset = wmkafka.MessagePartitionOffsetFromCtx(ctx)
+	if !partition || !offset {
+		return ctx
+	}
+	record.Timestamp, _ = wmkafka.MessageTimestampFromCtx(ctx)
+	return msgctx.With(ctx, msgctx.Value{Delivery: deliveryName(&record), Stored: storedAt(&record)})
 }
 
 // Close implements message.Subscriber. It waits for the group to be left, which takes longer

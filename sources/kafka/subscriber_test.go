@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -543,5 +544,22 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	}
 	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
 		t.Errorf("names of two equal messages, each delivered twice: %q", names)
+	}
+	group := f.name + "-stock"
+	stock, err := kafka.Open(kafka.Config{
+		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: group, Driver: kafka.DriverWatermill, Client: quick,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stock.Close() }()
+	if messages, err = stock.Subscribe(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	take(messages).Nack()
+	take(messages).Ack()
+	take(messages).Ack()
+	if want := []string{names[0], names[0], names[2]}; !slices.Equal(names[4:], want) {
+		t.Errorf("names with the driver of Watermill: %q, want %q", names[4:], want)
 	}
 }

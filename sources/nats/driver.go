@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -144,7 +145,7 @@ func (s *stock) relay(intake context.Context, g *gate, messages <-chan *message.
 		select {
 		case msg := <-messages:
 			ended := msg.Context().Done() // when its ack is sent
-			g.passed()
+			msg.SetContext(msgctx.With(msg.Context(), g.passed()))
 			select {
 			case out <- msg:
 			case <-intake.Done():
@@ -167,6 +168,8 @@ type gate struct {
 	mu     sync.Mutex
 	closed bool
 	onWay  bool // from the Unmarshaler to the channel
+	// place is that of the message on its way: the subscriber gives it another context.
+	place msgctx.Value
 }
 
 // errStopped is logged by the subscriber for a message that comes again.
@@ -179,11 +182,11 @@ func (g *gate) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	meta, err := raw.Metadata()
+	if err != nil {
+		return nil, err
+	}
 	if msg.UUID == "" {
-		meta, err := raw.Metadata()
-		if err != nil {
-			return nil, err
-		}
 		msg.UUID = derivedUUID(meta.Stream, meta.Sequence.Stream, meta.Timestamp)
 	}
 	g.mu.Lock()
@@ -193,14 +196,16 @@ func (g *gate) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
 		return nil, errStopped
 	}
 	g.onWay = true
+	g.place = msgctx.Value{Delivery: placeName(meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()), Stored: meta.Timestamp}
 	return msg, nil
 }
 
-// passed is told that the message came that was on its way.
-func (g *gate) passed() {
+// passed is told that the message came that was on its way, and returns its place.
+func (g *gate) passed() msgctx.Value {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.onWay = false
+	return g.place
 }
 
 // close keeps back further messages, and reports whether one is still on its way.

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
@@ -42,6 +43,34 @@ func (f *field) subscribeStock(ctx context.Context, s nats.Source) <-chan *messa
 		f.Fatal(err)
 	}
 	return messages
+}
+
+// A place has the same name with both drivers, for each delivery, and no other message has it.
+func TestWatermillDriverNamesDeliveries(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.put(7, 1)
+	f.put(7, 1)
+	var names []string
+	take := func(messages <-chan *message.Message) *message.Message {
+		msg := f.next(messages)
+		names = append(names, msgctx.Delivery(msg.Context()))
+		if stored := msgctx.Stored(msg.Context()); stored.IsZero() || stored.After(time.Now()) {
+			t.Errorf("stored at %v", stored)
+		}
+		return msg
+	}
+	messages := f.subscribeStock(t.Context(), f.stock(func(c *nats.Config) { c.Durable = "stock" }))
+	take(messages).Nack()
+	take(messages).Ack()
+	take(messages).Ack()
+	messages = f.subscribe(f.subscriber())
+	take(messages).Ack()
+	take(messages).Ack()
+	testkit.Equal(t, names, []string{names[0], names[0], names[2], names[0], names[2]})
+	if names[0] == names[2] || names[0] == "" {
+		t.Errorf("names %q", names)
+	}
 }
 
 // Everything comes, also what was nacked, and after that what the next one finds: its

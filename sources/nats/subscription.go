@@ -541,7 +541,12 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 // deliveryName names a message by its place, the same for every delivery. The time it was
 // stored distinguishes a recreated stream, and another server, from the one before.
 func deliveryName(d *delivery) string {
-	return fmt.Sprintf("nats %s %d %d", d.stream, d.place.sequence, d.place.stored)
+	return placeName(d.stream, d.place.sequence, d.place.stored)
+}
+
+// placeName names a place in a stream; stored is in nanoseconds.
+func placeName(stream string, sequence uint64, stored int64) string {
+	return fmt.Sprintf("nats %s %d %d", stream, sequence, stored)
 }
 
 // storedAt is when the server stored a message.

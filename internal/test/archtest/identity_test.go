@@ -22,7 +22,7 @@ var identities = []sameness{
 	{
 		"delivery", "the subscriber", "receiving endpoint and message IDs",
 		"while it is open, and `subscriber.Config.RecentFor` (10 minutes) after its confirmation", "the router is asked",
-		"subscriber.newMessageKey", []string{"TestRedeliveryIsJoinedToTheOpenMessage", "TestRedeliveryAfterConfirmationIsConfirmedAgain"},
+		"subscriber.newMessageKey", []string{"TestRedeliveryIsJoinedToTheOpenMessage", "TestRedeliveryAfterConfirmationIsConfirmedAgain", "TestJetStreamPrograms", "TestKafkaPrograms"},
 	}, {
 		"UUID of a received message", "the subscriber", "receiving endpoint and message IDs",
 		"for good: whether or when its chunks came makes no difference",
@@ -40,8 +40,8 @@ var identities = []sameness{
 	}, {
 		"delivery from a broker", "the source, and the router: it is the delivery key",
 		"route, and its place: stream and sequence; topic, partition and offset; the time of storing, which tells clusters and recreated topics apart",
-		"the same", "with `driver: watermill`, as a message of the gateway",
-		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker"},
+		"the same", "without a place, as a message of the gateway",
+		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestWatermillDriverNamesDeliveries", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker"},
 	}, {
 		"a sender's repetition", "the router, `router.Keys.Content`",
 		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",

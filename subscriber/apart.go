@@ -48,12 +48,15 @@ type apart struct {
 	watched  map[stallGroup]time.Time // since when nothing of the group was acked, or downloaded
 	shut     map[stallGroup]int       // and of how many nothing was left then
 	lastOK   time.Time                // when a payload was downloaded
+	slow     map[*subscription]struct{}
+	reached  time.Time // when the newest arrived of all that any subscription acked
 }
 
 func newApart(cfg Config) *apart {
 	return &apart{
 		ordered: cfg.Order == OrderByKey, max: cfg.MaxInFlight / 2, maxShut: maxShut * cfg.MaxInFlight, maxBytes: cfg.MaxInFlightBytes / 2,
 		items: make(map[*delivery]struct{}), shut: make(map[stallGroup]int),
+		slow: make(map[*subscription]struct{}),
 	}
 }
 
@@ -93,7 +96,7 @@ func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery)
 	}
 	a.reviewed = now
 	a.judge(now, first)
-	a.over = false
+	a.over = len(a.slow) > 0
 	n, bytes := 0, int64(0)
 	for d := first; d != nil; d = d.next {
 		switch {
@@ -183,11 +186,51 @@ func (a *apart) judge(now time.Time, first *delivery) {
 		}
 	})
 	a.watched = watched
+	a.judgeSlow(first)
 	a.each(first, func(d *delivery) {
 		if d.downloading() && a.hasStalled(now, d) {
 			a.stalled[stallGroup{tenant: d.tenantKey()}]++
 		}
 	})
+}
+
+// judgeSlow finds out which subscriptions are slow: more than half of the window waits for one, and
+// others have acked what came a second after all that it has acked, and after all that it has.
+// Their handlers may well get on.
+func (a *apart) judgeSlow(first *delivery) {
+	type load struct {
+		linked, all int
+		oldest      time.Time
+	}
+	loads := make(map[*subscription]load)
+	a.each(first, func(d *delivery) {
+		if d.downloading() || d.parked > 0 {
+			return
+		}
+		for _, sub := range d.waits {
+			l := loads[sub]
+			if l.all++; d.linked {
+				l.linked++
+			}
+			if l.oldest.IsZero() || d.arrived.Before(l.oldest) {
+				l.oldest = d.arrived
+			}
+			loads[sub] = l
+		}
+	})
+	clear(a.slow)
+	for sub, l := range loads {
+		g := stallGroup{sub: sub}
+		_, shut := a.shut[g]
+		late := a.reached.Sub(later(sub.reached, l.oldest)) >= stallAfter
+		if shut || late && l.linked > a.max {
+			a.stalled[g] = max(a.stalled[g], l.all)
+		}
+		if late && (shut || l.linked > a.max) {
+			a.slow[sub] = struct{}{}
+			a.bad[g] = struct{}{}
+		}
+	}
 }
 
 // each calls f for everything that is open: the window, which begins with first, and what is set
@@ -208,6 +251,9 @@ func (a *apart) hasStalled(now time.Time, d *delivery) bool {
 		return j.troubled(now) || j.place.Queued() && now.Sub(d.since) >= stallAfter && a.isBad(stallGroup{tenant: d.tenantKey()})
 	}
 	for _, sub := range d.waits {
+		if _, slow := a.slow[sub]; slow {
+			continue
+		}
 		if _, stalled := a.stalledIn(now, sub, d); !stalled {
 			return false
 		}
@@ -252,7 +298,8 @@ func (a *apart) downloaded(now time.Time, d *delivery) {
 
 // acked records that sub acked d, which it has had since began.
 func (a *apart) acked(now time.Time, sub *subscription, d *delivery, began time.Time) {
-	sub.acked, sub.newest = now, later(sub.newest, began)
+	sub.acked, sub.newest, sub.reached = now, later(sub.newest, began), later(sub.reached, d.arrived)
+	a.reached = later(a.reached, sub.reached)
 	if len(a.watched) > 0 {
 		delete(a.watched, stallGroup{sub: sub, tenant: d.tenantKey()})
 	}

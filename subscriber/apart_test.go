@@ -30,7 +30,7 @@ func newApartWorld(order Order, size int) *apartWorld {
 // arrive adds a message of a tenant, with an order key of its own.
 func (w *apartWorld) arrive(tenant, host string) *delivery {
 	d := w.new(tenant, host)
-	d.waits, d.since, d.arrived = []*subscription{w.sub}, w.now, w.now
+	d.waits, d.since, d.arrived, d.linked = []*subscription{w.sub}, w.now, w.now, true
 	if d.payload != nil {
 		d.payload.download = w.downloads.add(w.now, d, host, false)
 	}
@@ -55,6 +55,7 @@ func (w *apartWorld) new(tenant, host string) *delivery {
 }
 
 func (w *apartWorld) leave(d *delivery) {
+	d.linked = false
 	if w.last == d {
 		w.last = d.prev
 	}
@@ -239,6 +240,77 @@ func TestHangingSubscriptionIsShut(t *testing.T) {
 	w.shutBad()
 	if !w.apart.shuts(w.sub, d) || w.apart.shuts(other, d) {
 		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// A subscription that acks what came long before what others acked is shut when it has more than
+// half of the window, until it has worked off three quarters. Half a window of it is set apart.
+func TestSlowSubscriptionIsShut(t *testing.T) {
+	for _, most := range []int{10, 11} { // half of the window, and more
+		w := newApartWorld(Unordered, 20)
+		other := &subscription{queues: map[string]*keyQueue{}, acked: w.now}
+		var window []*delivery
+		for range most {
+			window = append(window, w.arrive("a", ""))
+		}
+		w.now = w.now.Add(stallAfter * 3 / 2)
+		w.ack(window[0]) // it gets on
+		window = append(window[1:], w.arrive("a", ""))
+		quick := w.arrive("a", "")
+		quick.waits = []*subscription{other}
+		w.apart.acked(w.now, other, quick, quick.since)
+		w.leave(quick)
+		moved := w.pass(0)
+		w.shutBad()
+		if shut := w.apart.shuts(w.sub, w.new("new", "")); shut != (most > 10) || shut != (moved > 0) || moved > 10 {
+			t.Fatalf("%d of a slow subscription: shut %v, %d moved", most, shut, moved)
+		}
+		if w.apart.shuts(other, w.new("new", "")) {
+			t.Error("the other one is shut, too")
+		}
+		if most == 10 {
+			continue
+		}
+		for len(window) > 0 {
+			if w.pass(stallAfter); w.reopens() != (len(window) <= 2) {
+				t.Fatalf("open again with %d: %v", len(window), w.reopens())
+			}
+			d := window[0]
+			window = window[1:]
+			w.apart.acked(w.now, w.sub, d, d.since)
+			if d.apart {
+				w.remove(d)
+			} else {
+				w.leave(d)
+			}
+		}
+	}
+}
+
+// The only subscription is never slow, and neither is one that gets something only now and then.
+func TestNoSubscriptionIsSlowAlone(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	for range 20 {
+		w.arrive("a", "")
+	}
+	for range 10 {
+		w.now = w.now.Add(stallAfter * 2)
+		w.ack(w.first)
+		w.judge(w.now, w.first)
+		if len(w.slow) > 0 {
+			t.Fatal("the only subscription is slow")
+		}
+	}
+	for w.first != nil {
+		w.leave(w.first)
+	}
+	w.now = w.now.Add(time.Hour)
+	w.reached = w.now // of another one
+	for range 20 {
+		w.arrive("a", "")
+	}
+	if w.judge(w.now, w.first); len(w.slow) > 0 {
+		t.Error("what has just come makes it slow")
 	}
 }
 

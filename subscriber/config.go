@@ -88,7 +88,8 @@ type Config struct {
 	// again once what they kept is acked. Half as many more may have stalled: in a full window,
 	// messages give up their place if their payload cannot be downloaded, or if they are not
 	// acked for a second while others are; what comes for a tenant or
-	// subscription of which more stall is left in the same way. With 1, there is never a second
+	// subscription of which more stall is left in the same way, and so is what comes for a
+	// subscription that has more than half of a full window and is a second behind others. With 1, there is never a second
 	// message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// MaxInFlightBytes bounds the bytes of open events. The same holds for what was nacked, and

@@ -35,6 +35,7 @@ type subscription struct {
 	shares     shares
 	acked      time.Time // when it last acked something
 	newest     time.Time // of all that it acked, when it got the newest
+	reached    time.Time // and when the newest arrived
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }

@@ -190,8 +190,9 @@ func unacked(delivered int, waiting uint64) int64 {
 }
 
 // Close takes no more messages, naks those that were read ahead, waits for the others for at most
-// Config.CloseTimeout, and closes the connection. What was not acknowledged is redelivered.
-// It is idempotent, all calls wait for the first one, and it returns nil.
+// Config.CloseTimeout, and closes the connection. What was not acknowledged is redelivered, by
+// the server's order: messages of one key that were read and not acked may come again in another
+// one. It is idempotent, all calls wait for the first one, and it returns nil.
 func (s *Subscriber) Close() error {
 	s.life.Close(func() {
 		s.stop()

@@ -300,6 +300,9 @@ func (c *checker) storeProbes() []probe {
 			return c.keyValue(ctx, cfg.Devices.NATSKV.Connect, cfg.Devices.NATSKV.Bucket)
 		}})
 	}
+	if cfg.Devices != nil && cfg.Devices.Kafka != nil {
+		list = append(list, probe{"devices", "kafka", c.devicesInKafka})
+	}
 	if cfg.ClaimCheck != nil {
 		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
 	}
@@ -323,6 +326,24 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
 	}
 	return finding{detail: "kept in memory until agrimill exits"}, nil
+}
+
+// devicesInKafka connects to the cluster of the device descriptions. The topic is created when it is
+// used.
+func (c *checker) devicesInKafka(context.Context) (finding, error) {
+	config, err := c.cfg.Devices.Kafka.StoreConfig()
+	if err != nil {
+		return finding{}, err
+	}
+	settings := config.ClientConfig()
+	settings.Net.DialTimeout = min(config.Connection.WithDefaults().ConnectTimeout, c.timeout)
+	settings.Metadata.Retry.Max = 0
+	client, err := sarama.NewClient(config.Brokers, settings)
+	if err != nil {
+		return finding{}, kafkaAdvice(err)
+	}
+	defer func() { _ = client.Close() }() // nothing was written
+	return finding{detail: "the cluster responds"}, nil
 }
 
 // keyValue checks a bucket in NATS without creating it.

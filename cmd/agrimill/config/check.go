@@ -780,9 +780,17 @@ func (k *checker) devices() {
 	}
 	if d.Memory != nil {
 		k.report("devices.memory", *d.Memory, d.Memory.Validate())
-		if d.NATSKV != nil {
-			k.fail("devices.memory", "does not apply: devices.nats_kv is used", "remove one")
+		if d.NATSKV != nil || d.Kafka != nil {
+			k.fail("devices.memory", "does not apply beside nats_kv and kafka", "remove one")
 		}
+	}
+	if c := d.Kafka; c != nil {
+		if d.NATSKV != nil {
+			k.fail("devices.kafka", "does not apply: devices.nats_kv is used", "remove one")
+		}
+		config, err := c.StoreConfig()
+		k.report("devices.kafka", *c, err)
+		k.report("devices.kafka", *c, config.Validate())
 	}
 	if n := d.NATSKV; n != nil {
 		config := n.Config

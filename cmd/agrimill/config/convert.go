@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
@@ -170,6 +171,14 @@ func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
 // Connect connects under a client name. It reads the files of TLS.
 func (d DedupInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	return connect(d.Connection, d.TLS, name, options...)
+}
+
+// StoreConfig returns the configuration of the store. It reads the files of TLS.
+func (d DevicesInKafka) StoreConfig() (kafkadevices.Config, error) {
+	config := d.Config
+	var err error
+	config.Connection.TLS, err = d.TLS.Config()
+	return config, err
 }
 
 // Connect connects under a client name. It reads the files of TLS.

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
+	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
@@ -141,10 +142,19 @@ type Devices struct {
 	// DevicesConfig says how long time logs wait for their description.
 	farm.DevicesConfig `yaml:",inline"`
 	// Memory keeps them until agrimill exits; those that were confirmed do not come again. Used
-	// without nats_kv.
+	// without nats_kv and kafka.
 	Memory *farm.MemoryDevicesConfig `yaml:"memory"`
 	// NATSKV keeps them in a NATS bucket, over restarts and for other processes.
 	NATSKV *DevicesInNATS `yaml:"nats_kv"`
+	// Kafka keeps them in a compacted topic of Kafka, over restarts and for other processes.
+	Kafka *DevicesInKafka `yaml:"kafka"`
+}
+
+// DevicesInKafka is the topic and how to connect to its cluster.
+type DevicesInKafka struct {
+	kafkadevices.Config `yaml:",inline"`
+	// TLS secures the connections; tls: {} is enough with a public certificate.
+	TLS *TLS `yaml:"tls"`
 }
 
 // DevicesInNATS is the bucket and how to connect to it.

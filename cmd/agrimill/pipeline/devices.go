@@ -8,18 +8,25 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/sinks/nats/devicestore"
+	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
+	natsdevices "github.com/agrimill/agrimill/sinks/nats/devicestore"
 )
 
 // devices are the device descriptions of teamsets. They belong to the pipeline.
 type devices struct {
-	known *farm.Devices         // nil: none
-	later *later[devicesInNATS] // nil if there is nothing to open
+	known *farm.Devices       // nil: none
+	later *later[deviceStore] // nil if there is nothing to open
+}
+
+// deviceStore is a store that outlives the process.
+type deviceStore interface {
+	farm.DeviceStore
+	Close() error
 }
 
 // devicesInNATS is a store with its connection.
 type devicesInNATS struct {
-	*devicestore.Store
+	*natsdevices.Store
 	conn *natsgo.Conn
 }
 
@@ -36,7 +43,21 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		if _, err := cfg.NATSKV.TLS.Config(); err != nil {
 			return devices{}, fmt.Errorf("devices: %w", err)
 		}
-		d.later = newLater(func(ctx context.Context) (devicesInNATS, error) { return openDevices(ctx, cfg.NATSKV) }, devicesInNATS.close, p.logger.With("part", "devices"))
+		d.later = newLater(func(ctx context.Context) (deviceStore, error) { return openDevices(ctx, cfg.NATSKV) }, deviceStore.Close, p.logger.With("part", "devices"))
+		c.Store = laterDevices{d.later}
+	case cfg.Kafka != nil:
+		storeConfig, err := cfg.Kafka.StoreConfig()
+		if err != nil {
+			return devices{}, fmt.Errorf("devices: %w", err)
+		}
+		open := func(ctx context.Context) (deviceStore, error) {
+			store, err := kafkadevices.New(ctx, storeConfig)
+			if err != nil {
+				return nil, err // and no nil pointer in an interface
+			}
+			return store, nil
+		}
+		d.later = newLater(open, deviceStore.Close, p.logger.With("part", "devices"))
 		c.Store = laterDevices{d.later}
 	default:
 		var in farm.MemoryDevicesConfig
@@ -53,22 +74,23 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 	return d, nil
 }
 
-func openDevices(ctx context.Context, cfg *config.DevicesInNATS) (devicesInNATS, error) {
+func openDevices(ctx context.Context, cfg *config.DevicesInNATS) (deviceStore, error) {
 	conn, err := cfg.Connect("agrimill devices")
 	if err != nil {
-		return devicesInNATS{}, err
+		return nil, err
 	}
 	storeConfig := cfg.Config
 	storeConfig.Conn = conn
-	store, err := devicestore.New(ctx, storeConfig)
+	store, err := natsdevices.New(ctx, storeConfig)
 	if err != nil {
 		conn.Close()
-		return devicesInNATS{}, err
+		return nil, err
 	}
 	return devicesInNATS{store, conn}, nil
 }
 
-func (d devicesInNATS) close() error {
+// Close closes the connection.
+func (d devicesInNATS) Close() error {
 	d.conn.Close()
 	return nil
 }
@@ -76,7 +98,7 @@ func (d devicesInNATS) close() error {
 // open opens the store in the background, until ctx ends or shut is called.
 func (d devices) open(ctx context.Context) {
 	if d.later != nil {
-		d.later.start(ctx, func(devicesInNATS) {})
+		d.later.start(ctx, func(deviceStore) {})
 	}
 }
 
@@ -86,12 +108,12 @@ func (d devices) shut(ctx context.Context) {
 		return
 	}
 	if store, ok := d.later.shut(ctx); ok {
-		_ = store.close()
+		_ = store.Close()
 	}
 }
 
 // laterDevices is a store that may not be open yet, which is an outage.
-type laterDevices struct{ *later[devicesInNATS] }
+type laterDevices struct{ *later[deviceStore] }
 
 // Put implements farm.DeviceStore.
 func (l laterDevices) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {

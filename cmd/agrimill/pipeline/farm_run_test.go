@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
 
 // A time log is decoded with a description that came before agrimill was restarted, also after a
@@ -91,5 +92,37 @@ func TestFarmData(t *testing.T) {
 	var collection struct{ Features []json.RawMessage }
 	if err := json.Unmarshal(data, &collection); err != nil || len(collection.Features) != 2 {
 		t.Errorf("%d features, %v, want a field and a track", len(collection.Features), err)
+	}
+}
+
+// The same with the descriptions in Kafka.
+func TestDevicesInKafka(t *testing.T) {
+	t.Parallel()
+	const description, timeLog = "iso:11783:-10:device_description:protobuf", "iso:11783:-10:time_log:protobuf"
+	w := newWorld(t)
+	types := []string{description, timeLog}
+	sender := w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "tractor", Send: types})
+	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "office", Receive: types, Subscribe: types})
+	text := w.head() + w.natsSink() + fmt.Sprintf("devices: {kafka: {brokers: %q}}\n", kafkatest.Start(t).Addr()) + `routes:
+  - {name: records, from: {gateway: all}, transform: {records: {}}, to: {sink: farm, topic: records}}
+`
+	for i, message := range []gatewaytest.SendRequest{
+		{MessageType: description, Payload: farmdatatest.Description(t)}, {MessageType: timeLog, Payload: farmdatatest.TimeLog(t, 1)},
+	} {
+		b := w.start(text)
+		message.From = sender.ID
+		if _, err := w.gate.Send(message); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if err := w.gate.WaitConfirmed(ctx, i+1); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		b.mustStop()
+	}
+	stored := w.read("agrimill.records")
+	if len(stored) != 1 || !bytes.Contains(stored[0].Data, []byte(`"0043_DET-1":9,`)) {
+		t.Errorf("%d messages", len(stored))
 	}
 }

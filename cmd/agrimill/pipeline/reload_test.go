@@ -380,3 +380,46 @@ func TestReloadWhileSinkHangs(t *testing.T) {
 		}
 	}
 }
+
+// The sink of one of two routes is down, and its messages are put off, or, above the window, left with
+// the gateway. A reload gives the route another sink: all of it comes then, without a restart, and
+// nothing was confirmed before it was stored.
+func TestReloadBesideWhatWasLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const each = 40
+	base := strings.Replace(w.head(), "subscriber:\n", "subscriber:\n  max_in_flight: 10\n", 1) + fmt.Sprintf(`
+sinks:
+  farm: {nats: {url: %q, publish_timeout: 2s}}
+  barn: {nats: {url: %q, publish_timeout: 1s, connect_timeout: 1s}}
+poison: {sink: farm}
+`, w.server.URL(), w.proxy.URL())
+	well := route("well", shapes, "", "well")
+	sick := route("sick", taskData, "", "sick")
+	b := w.start(base + "routes:\n" + well + strings.Replace(sick, "sink: farm", "sink: barn", 1))
+	b.waitReady()
+	w.proxy.Hang()
+	for range each {
+		w.send(taskData, 1)
+		w.send(shapes, 1)
+	}
+	testkit.Eventually(w, "the other route's are confirmed", func() bool { return len(w.confirmed()) >= each })
+	if n := len(w.confirmed()); n != each {
+		t.Errorf("%d are confirmed, want %d", n, each)
+	}
+	testkit.Eventually(w, "some are left with the gateway", func() bool { return b.Snapshot().Subscriber.Abandoned >= each/2 })
+	w.checkHeld()
+	b.reload(base + "routes:\n" + well + sick)
+	w.send(taskData, 5)
+	w.waitConfirmed()
+	w.checkHeld()
+	w.proxy.Resume()
+	b.mustStop()
+	stored := w.stored()
+	for _, e := range w.gate.Ledger() {
+		// What hung on its way into the old sink may be stored twice.
+		if stored[key{e.EndpointID, e.ContextID, e.SHA256}] == 0 {
+			t.Errorf("message %s is not stored", e.MessageID)
+		}
+	}
+}

@@ -351,7 +351,7 @@ func (o *oracle) up() (redelivered []string) {
 func (o *oracle) send(f fault, group ...*sent) {
 	o.up()
 	// Messages of several endpoints are handled at the same time: a kill would hit any of them.
-	both := o.m.together && len(group) == 1 && f.kill == 0 && o.m.rand.IntN(4) == 0
+	both := o.m.together && f.kill == 0 && o.m.rand.IntN(4) == 0
 	o.logf("send %v, both %v, %v", group, both, f)
 	o.m.world.arm(f)
 	var list []*history

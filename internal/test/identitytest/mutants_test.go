@@ -22,8 +22,10 @@ type finder struct {
 }
 
 var (
-	inMemory  = finder{"./internal/test/identitytest", []string{"-run", "^TestRandomPrograms$", "-programs", "10000"}}
-	jetStream = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "150"}}
+	inMemory = finder{"./internal/test/identitytest", []string{"-run", "^TestRandomPrograms$", "-programs", "10000"}}
+	// moreJetStream is for what takes many programs to find.
+	moreJetStream = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "1500"}}
+	jetStream     = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "150"}}
 )
 
 // mutants are what each finder has to find.
@@ -42,6 +44,7 @@ var mutants = []struct {
 		{"no content keys", "router/key.go", "	keys.Content = hash(append(buf, c.digest[:]...))", "	hash(append(buf, c.digest[:]...))"},
 		{"what is filtered is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil"},
 		{"what failed is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = true"},
+		{"what a transform drops is not remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil && (del == nil || !del.filtered)"},
 		{"nothing is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "_ = err"},
 		{"a recognized repetition is not remembered", "router/dedup.go", "(reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil", "false"},
 		{"a replay goes by the content", "router/dedup.go", "claim.Keys = Keys{Delivery: key}", "claim.Keys = keys"},
@@ -56,13 +59,26 @@ var mutants = []struct {
 		{"records have no names", "router/poison.go", "ok && id.named {", "ok && false {"},
 	}},
 	{jetStream, []mutant{
+		{"the UUID of a file without its endpoint", "subscriber/message.go", `name := e.ReceivingEndpointID + "\n" + strings.Join(ids, "\n")`, `name := strings.Join(ids, "\n")`},
 		{"two endpoints share a UUID", "subscriber/message.go", "copy(name[copy(name[:], prefix):], key[:])", "copy(name[copy(name[:], prefix):], key[len(key)/2:])"},
 		{"a retry asks the handler again", "router/route.go", "		if made.begun {\n", "		if made.begun && false {\n"},
 		{"the delivery key without the endpoint", "router/key.go", "	head = appendPart(head, endpoint)\n", ""},
 		{"what is filtered is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil"},
-		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
 		{"records are named without their count", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, id.key.String())"},
 		{"JetStream does not know the names", "sinks/nats/marshaler.go", "set(natsgo.MsgIdHdr, encodeValue(id)+\" \"+subject)", "_ = subject"},
+	}},
+	{moreJetStream, []mutant{
+		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
+	}},
+	{finder{"./internal/test/identitytest", []string{"-run", "Upgraded"}}, []mutant{
+		{"former keys are not given", "router/key.go", "keys.Former = formerKeyOf(scope, msg, keys, below, started)", "_ = formerKeyOf"},
+		{"what is recognized by a former key is not remembered", "router/dedup.go", "(reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil", "reserved.Key == ContentKey && own.Valid() == nil"},
+		{"former keys are not given for a broker", "router/key.go", "stored.IsZero() || !stored.Before(started)", "stored.IsZero() || !stored.Before(started) || true"},
+		{"former keys are given for what is new", "router/key.go", "stored.IsZero() || !stored.Before(started)", "stored.IsZero()"},
+	}},
+	{finder{"./router", []string{"-run", "Names|Chunk|Siblings|Keys"}}, []mutant{
+		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(buf, topic))", "name := hash(buf)"},
+		{"a file with larger parts raises the limit", "router/key.go", "	s.below = min(s.below, part)\n", "	if part < math.MaxInt64 {\n		s.below = part\n	}\n"},
 	}},
 	{finder{"./publisher", []string{"-run", "ContextID"}}, []mutant{
 		{"a context ID goes with whatever it was copied onto", "publisher/contextid.go", `if msg.Metadata.Get(gateway.KeyEventType) == "" {`, "if true {"},
@@ -70,10 +86,12 @@ var mutants = []struct {
 	{finder{"./router", []string{"-run", "Attempt|Kept|Made|Retr|Produced|SentAt|Sent"}}, []mutant{
 		{"a retry sends another time", "router/produced.go", "	if d.value.SentAt.IsZero() {\n		d.value.SentAt = kept.sentAt\n	}\n", ""},
 	}},
-	{finder{"./subscriber", []string{"-run", "Chunk|File|Ledger|Families|NumberedContext"}}, []mutant{
+	{finder{"./subscriber", []string{"-run", "Ledger|Families|NumberedContext"}}, []mutant{
 		{"a file confirms a chunk that was given up", "subscriber/ledger.go", "e.own, e.given = false, v != verdictAcked", "e.own = false"},
-		{"chunks confirm a file that was left", "subscriber/ledger.go", "e.left = e.left || v != verdictAcked", "_ = e"},
 		{"chunks share the whole context ID", "subscriber/filewait.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
+	}},
+	{finder{"./subscriber", []string{"-run", "ChunksDoNotConfirm"}}, []mutant{
+		{"chunks confirm a file that was left", "subscriber/ledger.go", "e.left = e.left || v != verdictAcked", "_ = e"},
 	}},
 	{finder{"./subscriber", []string{"-run", "Unsubscrib|Resubscrib|EndingEverything"}}, []mutant{
 		{"who has acked is forgotten", "subscriber/ledger.go", "		l.ackedBy[id] = slices.Clone(d.acked)\n", ""},

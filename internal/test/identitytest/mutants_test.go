@@ -99,12 +99,12 @@ var mutants = []struct {
 	}},
 	{finder{"./sinks/blob", []string{"-run", "OtherBytes|Writers|Abandoned|Killed|Synced|Conformance"}}, []mutant{
 		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},
-		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if false {"},
+		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if other.SHA256 == \"-\" {"},
 		{"a copy replaces the first one", "sinks/blob/blob.go", "IfNotExist: !replace", "IfNotExist: false"},
 		{"what is acknowledged is not synced", "sinks/blob/blob.go", "		err = file.Sync()\n", ""},
 	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
-		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := last.drain(ctx); false {"},
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
 		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},
 	}},
 }

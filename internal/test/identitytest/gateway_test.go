@@ -373,7 +373,7 @@ func (w *real) await(group []*sent) (outcomes []outcome) {
 		keys = append(keys, s.endpoint+" "+s.id)
 	}
 	// What the subscriber has is not delivered again: what was sent after it is.
-	known := len(keys) > 1 && p.known[keys[0]]
+	known := len(keys) > 1 && p.has(group[0])
 	required := keys
 	if known {
 		required = keys[1:]
@@ -411,6 +411,16 @@ func (w *real) await(group []*sent) (outcomes []outcome) {
 		w.stop()
 	}
 	return outcomes
+}
+
+// has reports whether the process has acked a message, or the file of which it is a part.
+func (p *process) has(s *sent) bool {
+	for k := range p.known {
+		if ids, ok := strings.CutPrefix(k, s.endpoint+" "); ok && (ids == s.id || !s.file && slices.Contains(strings.Split(ids, ","), s.id)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *real) stop() {

@@ -49,8 +49,10 @@ const DefaultDevicesWait = 30 * time.Second
 var ErrNoDevices = router.WithClass(errors.New("the device description of the teamset has not arrived yet"), router.ClassRedeliver)
 
 const (
-	// maxWaiting is how many teamsets may wait for their descriptions.
-	maxWaiting = 10_000
+	// maxWaiting is how many teamsets may wait for their descriptions, and maxWaitingOfOne how
+	// many of one tenant, so that it leaves room for others.
+	maxWaiting      = 10_000
+	maxWaitingOfOne = 1_000
 	// waitAgainAfter is after how long time logs of a teamset without a description wait again.
 	waitAgainAfter = 10 * time.Minute
 	// maxParsed is how many descriptions are kept as they were read.
@@ -127,9 +129,16 @@ type Devices struct {
 	parsed *lru.Cache[router.Key, []farmdata.Device]
 
 	mu      sync.Mutex
-	waiting map[string]time.Time // since when, by teamset
+	waiting map[string]waitingTeamset
+	tenants map[string]int // how many of them wait
 
 	without, several ratelog.Line
+}
+
+// waitingTeamset is a teamset without a description.
+type waitingTeamset struct {
+	since  time.Time
+	tenant string
 }
 
 // NewDevices returns Devices. The error matches [ErrConfig].
@@ -138,7 +147,7 @@ func NewDevices(config DevicesConfig) (*Devices, error) {
 		return nil, err
 	}
 	parsed, err := lru.New[router.Key, []farmdata.Device](maxParsed)
-	return &Devices{config: config.WithDefaults(), parsed: parsed, waiting: map[string]time.Time{}}, err
+	return &Devices{config: config.WithDefaults(), parsed: parsed, waiting: map[string]waitingTeamset{}, tenants: map[string]int{}}, err
 }
 
 // Waiting returns how many teamsets have time logs that wait for a description, or were
@@ -185,9 +194,7 @@ func (d *Devices) learn(msg *message.Message, payload []byte) error {
 	if err != nil {
 		return fmt.Errorf("storing the device description: %w", outage(err))
 	}
-	d.mu.Lock()
-	delete(d.waiting, team)
-	d.mu.Unlock()
+	d.arrived(team)
 	return nil
 }
 
@@ -201,9 +208,7 @@ func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
 	if len(known) == 0 {
 		return nil, DevicesMissing, d.await(msg, team)
 	}
-	d.mu.Lock()
-	delete(d.waiting, team)
-	d.mu.Unlock()
+	d.arrived(team)
 	state := DevicesDescribed
 	if len(known) > 1 {
 		state = DevicesAmbiguous
@@ -245,18 +250,19 @@ func (d *Devices) read(payload []byte) []farmdata.Device {
 func (d *Devices) await(msg *message.Message, team string) error {
 	now := time.Now()
 	d.mu.Lock()
-	since, waits := d.waiting[team]
+	one, waits := d.waiting[team]
 	if !waits {
 		d.sweep(now)
-		if len(d.waiting) >= maxWaiting {
+		one = waitingTeamset{now, msg.Metadata[gateway.KeyTenantID]}
+		if len(d.waiting) >= maxWaiting || d.tenants[one.tenant] >= maxWaitingOfOne {
 			d.mu.Unlock()
 			return nil // others wait already, and their memory is bounded
 		}
-		since = now
-		d.waiting[team] = since
+		d.waiting[team] = one
+		d.tenants[one.tenant]++
 	}
 	d.mu.Unlock()
-	waited := now.Sub(since)
+	waited := now.Sub(one.since)
 	left := d.config.Wait - waited
 	if left <= 0 {
 		if suppressed, ok := d.without.Next(); ok {
@@ -282,10 +288,29 @@ func (d *Devices) await(msg *message.Message, team string) error {
 
 // sweep forgets teamsets that may wait again. d.mu is held.
 func (d *Devices) sweep(now time.Time) {
-	for team, since := range d.waiting {
-		if now.Sub(since) > max(d.config.Wait, 0)+waitAgainAfter {
-			delete(d.waiting, team)
+	for team, one := range d.waiting {
+		if now.Sub(one.since) > max(d.config.Wait, 0)+waitAgainAfter {
+			d.forget(team)
 		}
+	}
+}
+
+// arrived notes that a teamset has a description.
+func (d *Devices) arrived(team string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.forget(team)
+}
+
+// forget drops a teamset that waits, if it does. d.mu is held.
+func (d *Devices) forget(team string) {
+	one, waits := d.waiting[team]
+	if !waits {
+		return
+	}
+	delete(d.waiting, team)
+	if d.tenants[one.tenant]--; d.tenants[one.tenant] == 0 {
+		delete(d.tenants, one.tenant)
 	}
 }
 

@@ -377,3 +377,42 @@ func (s *failingStore) Put(context.Context, string, farm.DeviceDescription) erro
 func (s *failingStore) Get(context.Context, string) ([]farm.DeviceDescription, error) {
 	return nil, s.err
 }
+
+// One tenant whose teamsets are never described leaves the others room to wait, and all of them get on.
+func TestWaitingTeamsetsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		devices := newDevices(t, farm.DevicesConfig{Wait: time.Minute})
+		filter, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Devices: devices}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload := farmdatatest.TimeLog(t, 1)
+		waits := func(tenant string, i int) bool {
+			_, err := filter.Select(sentBy(timeLogType, tenant, fmt.Sprint(i), time.Now(), payload))
+			return errors.Is(err, farm.ErrNoDevices)
+		}
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				if !waits("bad", i) {
+					t.Error("one of the first teamsets does not wait")
+				}
+			})
+		}
+		wg.Wait()
+		if waits("bad", 1000) || !waits("good", 0) || devices.Waiting() != 1001 {
+			t.Errorf("%d teamsets wait, want 1,000 of one tenant and one of another", devices.Waiting())
+		}
+		time.Sleep(time.Minute)
+		if waits("bad", 0) || waits("good", 0) {
+			t.Error("a teamset waits for longer than it may")
+		}
+		time.Sleep(time.Hour)
+		if n := devices.Waiting(); n != 0 {
+			t.Errorf("%d teamsets are remembered", n)
+		}
+		if !waits("bad", 2000) {
+			t.Error("there is no room again")
+		}
+	})
+}

@@ -40,26 +40,35 @@ func (s *Server) servePoison(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("offset must be a number from 0, limit a number from 1 to %d", maxPageSize))
 		return
 	}
-	store := s.source.PoisonStore()
+	ctx, store, done := s.listQueue(w, r)
 	if store == nil {
-		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
-	defer cancel()
-	select {
-	case s.listing <- struct{}{}:
-		defer func() { <-s.listing }()
-	case <-ctx.Done():
-		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
-		return
-	}
+	defer done()
 	page, err := poisonPage(ctx, store, offset, limit)
 	if err != nil {
 		writeProblem(w, http.StatusBadGateway, redact(err))
 		return
 	}
 	writeJSON(w, http.StatusOK, page)
+}
+
+// listQueue returns the queue for a request that reads it, whose time and number are limited, until done is
+// called. The queue is nil if the request was answered instead.
+func (s *Server) listQueue(w http.ResponseWriter, r *http.Request) (ctx context.Context, store router.PoisonStore, done func()) {
+	if store = s.source.PoisonStore(); store == nil {
+		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
+		return nil, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
+	select {
+	case s.listing <- struct{}{}:
+		return ctx, store, func() { <-s.listing; cancel() }
+	case <-ctx.Done():
+		cancel()
+		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
+		return nil, nil, nil
+	}
 }
 
 func number(text string, whenEmpty, least, most int) (int, error) {
@@ -139,20 +148,11 @@ func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(w, r, "preview") {
 		return
 	}
-	store := s.source.PoisonStore()
+	ctx, store, done := s.listQueue(w, r)
 	if store == nil {
-		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
-	defer cancel()
-	select {
-	case s.listing <- struct{}{}:
-		defer func() { <-s.listing }()
-	case <-ctx.Done():
-		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
-		return
-	}
+	defer done()
 	contents, err := s.contents(ctx, store, r.URL.Query().Get("id"))
 	switch {
 	case errors.Is(err, router.ErrNotInQueue):

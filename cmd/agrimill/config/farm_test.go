@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,5 +61,32 @@ func TestExpressionProblems(t *testing.T) {
 	}
 	if len(problems.List) != 3 {
 		t.Errorf("got %v", problems)
+	}
+}
+
+// Places for device descriptions exclude each other, and one that never learns anything is warned about.
+func TestDevicesProblems(t *testing.T) {
+	text := small + "devices: {memory: {max_memory: -1}, nats_kv: {url: \"nats://127.0.0.1:4222\", replicas: 9}, kafka: {brokers: \"b:1\", replicas: -1}}\n"
+	got := map[string]string{}
+	for _, p := range problemsOf(t, text, smallEnv).List {
+		got[p.Path] = p.String()
+	}
+	for _, key := range []string{"devices.memory", "devices.memory.max_memory", "devices.nats_kv.replicas", "devices.kafka", "devices.kafka.replicas"} {
+		if !strings.Contains(got[key], "agrimill.yaml:") {
+			t.Errorf("no problem of %s in %v", key, got)
+		}
+	}
+	for types, warned := range map[string]bool{
+		`"iso:11783:-10:time_log:protobuf"`: true, `"iso:11783:-10:*"`: false, `"img:*"`: false,
+	} {
+		text := strings.Replace(small, "routes:\n", "routes:\n  - {name: records, from: {gateway: all}, filter: {type: ["+types+"]}, transform: {records: {}}, to: {sink: farm}}\n", 1) + "devices: {}\n"
+		c, err := Parse("agrimill.yaml", []byte(text), smallEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.ContainsFunc(c.Warnings, func(p Problem) bool { return p.Path == "devices" })
+		if found != warned {
+			t.Errorf("%s: warned is %t, want %t: %v", types, found, warned, c.Warnings)
+		}
 	}
 }

@@ -85,6 +85,25 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A topic of which nothing can be read up to its end is opened nevertheless.
+func TestEndIsNeverReached(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	if err := open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		return request.ResponseKind(), nil, true // without records, for ever
+	})
+	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A reader whose place in the topic is gone begins again: the topic was deleted and made again, say.
 func TestReaderBeginsAgain(t *testing.T) {
 	cluster := kafkatest.Start(t)

@@ -1,6 +1,7 @@
 package devicestore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -95,7 +96,9 @@ func TestEndIsNeverReached(t *testing.T) {
 		cluster.Fake().KeepControl()
 		return request.ResponseKind(), nil, true // without records, for ever
 	})
-	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 4 * time.Second})
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second) // before Timeout, at half of which it gives up
+	defer cancel()
+	store, err := devicestore.New(ctx, devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -355,11 +355,11 @@ func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAns
 		q.split(now, f)
 	} else {
 		g := f.confirmGroup
-		g.due = now.Add(q.retry(f.fails - 1))
+		g.due = q.again(now, f, q.retry(f.fails-1))
 		t.groups = append(t.groups, &g)
 	}
 	quick := backoff.Policy{Initial: max(q.cfg.Retry.Initial/16, 1), Max: q.cfg.Retry.Max}
-	t.notBefore = now.Add(quick.Delay(t.failures - quickRetries))
+	t.notBefore = q.again(now, f, quick.Delay(t.failures-quickRetries))
 	lasted := now.Sub(t.since)
 	if lasted < waitReported || t.reported > reminders.Due(lasted) {
 		return nil
@@ -374,6 +374,13 @@ func (q *confirmQueue) split(now time.Time, f *confirmFlight) {
 	for _, items := range [][]confirmation{f.items[:half:half], f.items[half:]} {
 		f.t.groups = append(f.t.groups, &confirmGroup{items: items, since: f.since, due: now, refusedSince: f.refusedSince})
 	}
+}
+
+// again returns when to try again after a wait that began with the request: one that took long
+// to fail has waited already, and the service may have been back for as long. It still pauses
+// as long as after a first failure.
+func (q *confirmQueue) again(now time.Time, f *confirmFlight, wait time.Duration) time.Time {
+	return now.Add(max(wait-now.Sub(f.started), min(wait, q.cfg.Retry.Initial)))
 }
 
 func (q *confirmQueue) retry(n int) time.Duration {

@@ -456,7 +456,7 @@ func (s *Subscriber) reopen(now time.Time) {
 	}
 	s.setApart(now)
 	if s.apart.reopens() {
-		s.requestLeft(now)
+		s.requestLeft(now, false)
 	}
 	s.checkStalled()
 }

@@ -113,6 +113,7 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey, family fam
 		return false
 	case state == stateOpen:
 		s.refreshed(key, e.PayloadURI)
+		s.offerAgain(key)
 	case state == stateConfirmed:
 		entry = s.ledger.confirming(key)
 	}
@@ -131,6 +132,7 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 	s.mu.Lock()
 	if _, open := s.ledger.files[file]; open && file != (fileKey{}) {
 		s.refreshed(file.identity(), e.PayloadURI)
+		s.offerAgain(file.identity())
 		s.mu.Unlock()
 		s.stats.joined.Add(1)
 		return true
@@ -251,13 +253,18 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			s.startHold()
 		}
 	}
-	if d.left {
-		s.left++
-	}
 	s.link(d)
 	s.open(d)
 	d.waits = to
 	d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
+	if d.left {
+		s.left++
+		for _, sub := range s.subscriptions {
+			if !sub.stopped && Takes(sub.topic, event, messageType) && !slices.Contains(to, sub) && !slices.Contains(d.acked, sub) {
+				s.leftBy(d, sub)
+			}
+		}
+	}
 	for _, sub := range to {
 		s.enqueue(sub, d)
 	}
@@ -407,8 +414,14 @@ func (s *Subscriber) wakeRoom() {
 // case the caller must call release after unlocking s.mu. s.mu is held.
 func (s *Subscriber) finish(now time.Time, sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
 	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.stopped) {
+		if outcome != msgctx.Acked && !sub.stopped {
+			s.leftBy(d, sub)
+		}
 		s.relink(d)
 		return false
+	}
+	if d.left {
+		delete(s.partly, d.identity())
 	}
 	if d.apart {
 		s.apart.remove(d)
@@ -450,7 +463,7 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 		event, messageType := d.event.Type(), messageTypeOf(d.event)
 		s.countUntaken(event, messageType)
 		if d.parted && !d.left && !s.closed && s.takers(event, messageType) > 0 {
-			s.requestLeft(now) // a subscription that was made in the meantime takes it
+			s.requestLeft(now, false) // a subscription that was made in the meantime takes it
 		}
 	}
 }

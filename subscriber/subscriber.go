@@ -74,12 +74,15 @@ type Subscriber struct {
 	parkedBytes   int64
 	parkedTimer   *time.Timer // of what is parked
 	apart         *apart
-	stallCheck    bool        // what waits for room will be woken because a key may have stalled
-	leftKeys      keySet      // order keys that take nothing on this connection, see leavesUnconfirmed
-	left          int         // messages left because of their shares since the last connect
-	lastResync    time.Time   // the latest reconnect to get them again
-	resyncTimer   *time.Timer // of the next one; nil if none is due
-	leftTimer     *time.Timer // of one while the fault goes on; nil if none is due
+	stallCheck    bool                  // what waits for room will be woken because a key may have stalled
+	leftKeys      keySet                // order keys that take nothing on this connection, see leavesUnconfirmed
+	left          int                   // messages left because of their shares since the last connect
+	partly        map[messageKey]partly // of what is open, that which some have left
+	resyncs       resyncs               // reconnects to get again what was left
+	resyncTimer   *time.Timer           // of the next one; nil if none is due
+	resyncAt      time.Time             // when that is
+	resyncFor     int64                 // the connection on which it was asked for
+	leftTimer     *time.Timer           // of one while the fault goes on; nil if none is due
 }
 
 // New returns a Subscriber. It does not connect: the first subscription opens
@@ -105,6 +108,8 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		untakenKinds: make(map[untakenKind]int),
 		downloads:    newDownloadQueue(cfg.Payload),
 		payloads:     make(map[messageKey]*delivery),
+		partly:       make(map[messageKey]partly),
+		resyncs:      resyncs{limit: cfg.Payload.RefreshEvery},
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
@@ -272,7 +277,7 @@ func (s *Subscriber) onConfirmable() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed && s.ctx.Err() == nil {
-		s.requestLeft(time.Now())
+		s.requestLeft(time.Now(), false)
 	}
 }
 

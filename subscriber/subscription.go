@@ -166,7 +166,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 		} else {
 			delete(sub.queues, j.key)
 			if !overflow && sub.shares.ended(j.key) {
-				s.requestLeft(now)
+				s.requestLeft(now, false)
 			}
 		}
 		last := s.finish(now, sub, d, outcome)

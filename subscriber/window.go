@@ -9,15 +9,9 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-const (
-	// stallAfter is how long a key may go without finishing anything before it counts as
-	// stalled: what it has beyond its share of the window then makes room for others.
-	stallAfter = time.Second
-	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
-	// reconnected at most to get again what was left: so reconnects cost the others little.
-	resyncEvery = 5 * time.Second
-	resyncCost  = 500 * time.Microsecond
-)
+// stallAfter is how long a key may go without finishing anything before it counts as
+// stalled: what it has beyond its share of the window then makes room for others.
+const stallAfter = time.Second
 
 // shares decides what a subscription with stalled keys keeps in the window. It is a state
 // machine without goroutine, clock or lock, guarded by Subscriber.mu.
@@ -146,15 +140,16 @@ func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
 }
 
 // unparked is called when a message is finished. If it had been parked, what it waited for may
-// be over, so what was left for lack of room is asked for, unless there is next to none for it
-// yet: most of it would be left again, and could then not be asked for at once when all is well.
-// s.mu is held.
+// be over, so what was left for lack of room is asked for. That can wait if there is next to no
+// room for it yet: most of it would be left again, and could then not be asked for at once when
+// all is well. s.mu is held.
 func (s *Subscriber) unparked(now time.Time, sub *subscription, j job) {
-	room := 4*s.parked.Len() <= 3*s.cfg.MaxInFlight && s.parkedBytes <= s.cfg.MaxInFlightBytes/4*3
-	if j.again && room && sub.overflown && !sub.stopped {
-		sub.overflown = false
-		s.requestLeft(now)
+	if !j.again || !sub.overflown || sub.stopped {
+		return
 	}
+	room := 4*s.parked.Len() <= 3*s.cfg.MaxInFlight && s.parkedBytes <= s.cfg.MaxInFlightBytes/4*3
+	sub.overflown = !room
+	s.requestLeft(now, !room)
 }
 
 // scheduleParked sets the timer of what is parked. s.mu is held.
@@ -264,42 +259,4 @@ func (s *Subscriber) checkStalled() {
 		s.wakeRoom()
 		s.reopen(time.Now())
 	})
-}
-
-// requestLeft asks for what was left with the service: the fault that it was left for has
-// ended. One reconnect brings everything. s.mu is held.
-func (s *Subscriber) requestLeft(now time.Time) {
-	every := min(resyncEvery+time.Duration(s.left)*resyncCost, max(s.cfg.Payload.RefreshEvery, resyncEvery))
-	switch wait := s.lastResync.Add(every).Sub(now); {
-	case s.resyncTimer != nil: // it is on its way
-	case s.lastResync.IsZero() || wait <= 0:
-		s.lastResync = now
-		s.recallLocked()
-	default:
-		connects := s.streamState.Connects
-		s.resyncTimer = time.AfterFunc(wait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.resyncTimer = nil
-			if s.streamState.Connects == connects && s.ctx.Err() == nil {
-				s.lastResync = time.Now()
-				s.recallLocked()
-			}
-		})
-	}
-}
-
-// checkLeft asks for what was left even though the fault goes on: there may be room for some of
-// it. s.mu is held.
-func (s *Subscriber) checkLeft() {
-	if s.leftTimer == nil {
-		s.leftTimer = time.AfterFunc(s.cfg.Payload.RefreshEvery, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.leftTimer = nil
-			if s.ctx.Err() == nil && slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return sub.overflown }) {
-				s.requestLeft(time.Now())
-			}
-		})
-	}
 }

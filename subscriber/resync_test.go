@@ -1,0 +1,212 @@
+package subscriber
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// A fault that has ended is followed by a reconnect at once, and by others soon if something
+// stalls still. One that lasts is followed by few.
+func TestResyncs(t *testing.T) {
+	now := time.Now()
+	r := resyncs{limit: 5 * time.Minute}
+	var pauses []time.Duration
+	for range 6 {
+		at := r.due(0, false)
+		if !at.IsZero() {
+			pauses = append(pauses, at.Sub(now))
+			now = at
+		}
+		r.done(now, 0)
+	}
+	if got, want := fmt.Sprint(pauses), "[1s 2s 4s 5s 5s]"; got != want {
+		t.Errorf("the pauses are %s, want %s", got, want)
+	}
+	if got := r.due(0, true).Sub(now); got != 2*resyncEvery {
+		t.Errorf("one that can wait comes after %v", got)
+	}
+	now = r.due(0, true)
+	r.done(now, 0)
+	if got := r.due(0, false).Sub(now); got != resyncSoon {
+		t.Errorf("one that cannot comes %v after that", got)
+	}
+	if got := r.due(10_000, false).Sub(now); got != resyncSoon+10_000*resyncCost && got > resyncEvery+10_000*resyncCost {
+		t.Errorf("for 10,000 messages it comes after %v", got)
+	}
+	if got := r.due(10_000_000, true).Sub(now); got != 2*r.limit {
+		t.Errorf("for 10,000,000 messages it comes after %v", got)
+	}
+}
+
+// resyncWorld is a subscriber without a stream, and the connection that it asks for a new one.
+type resyncWorld struct {
+	*testing.T
+	*Subscriber
+	client  *silentClient
+	asked   []time.Duration // since the beginning
+	connect func()
+}
+
+func newResyncWorld(t *testing.T, cfg Config) *resyncWorld {
+	w := &resyncWorld{T: t, client: &silentClient{}}
+	cfg.Client, cfg.Order = w.client, Unordered
+	cfg.DrainTimeout, cfg.CloseTimeout = time.Second, 3*time.Second
+	s, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Subscriber = s
+	t.Cleanup(func() { _ = s.Close() })
+	began := time.Now()
+	w.connect = func() { s.setConnected(func() { w.asked = append(w.asked, time.Since(began)) }, false) }
+	return w
+}
+
+// reconnects returns when reconnects were asked for.
+func (w *resyncWorld) reconnects() []time.Duration {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked)
+}
+
+// next returns the next message, which has to come.
+func (w *resyncWorld) next(messages <-chan *message.Message) *message.Message {
+	w.Helper()
+	select {
+	case msg := <-messages:
+		return msg
+	case <-time.After(time.Minute):
+		w.Fatal("no message came")
+		return nil
+	}
+}
+
+// arrive lets messages with these numbers arrive, one after the other.
+func (w *resyncWorld) arrive(numbers ...int) {
+	for _, i := range numbers {
+		w.intake(w.Context(), &gateway.MessageReceived{
+			ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), AppMessageID: fmt.Sprint(i), ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa",
+			TenantID: "tenant", MessageType: "type", Payload: []byte("small"),
+		}, 0)
+		synctest.Wait()
+	}
+}
+
+// One of two subscriptions leaves a message while the other one has it still, and the stream is
+// reconnected meanwhile: the message comes to the one that left it.
+func TestLeftByOneAndOpenForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{MaxInFlight: 1, Nack: Backoff{Initial: time.Second, Max: time.Second}})
+		patient, err := w.Subscribe(t.Context(), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failing, err := w.Subscribe(t.Context(), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.connect()
+		w.arrive(1)
+		w.next(patient).Ack()
+		w.next(failing).Nack()
+		w.arrive(2)
+		open := w.next(patient)
+		w.next(failing).Nack() // as many are parked as fit
+		synctest.Wait()
+		w.next(failing).Ack() // the first one
+		if got := w.reconnects(); len(got) != 1 {
+			t.Fatalf("reconnects are asked for after %v, want 1", got)
+		}
+		w.connect()
+		w.arrive(2)
+		w.next(failing).Ack()
+		open.Ack()
+		time.Sleep(time.Second)
+		if got := w.client.confirmed.Load(); got != 2 {
+			t.Errorf("%d are confirmed, want 2", got)
+		}
+		if len(w.partly) > 0 {
+			t.Errorf("%d are remembered", len(w.partly))
+		}
+	})
+}
+
+// What is left on a connection that was made while a reconnect was on its way is asked for, too.
+func TestResyncOfALaterConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{})
+		w.connect()
+		request := func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.requestLeft(time.Now(), false)
+		}
+		request()
+		w.connect()
+		request()
+		w.connect() // for another reason
+		request()
+		time.Sleep(time.Minute)
+		if got := w.reconnects(); len(got) != 2 {
+			t.Errorf("reconnects are asked for after %v, want 2", got)
+		}
+		w.connect()
+		time.Sleep(time.Minute)
+		if got := w.reconnects(); len(got) != 2 {
+			t.Errorf("reconnects are asked for after %v, although nothing was left on the latest connection", got)
+		}
+	})
+}
+
+// One fault takes most of the room for what waits, and does not end. What another one left is
+// asked for nevertheless when that has ended.
+func TestLeftWhileAnotherFaultLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const room = 10
+		w := newResyncWorld(t, Config{MaxInFlight: room, Nack: Backoff{Initial: time.Second, Max: time.Second}})
+		messages, err := w.Subscribe(t.Context(), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ended atomic.Bool
+		go func() { // ends with the subscription
+			for msg := range messages {
+				if msg.Metadata[gateway.KeyMessageID] < "00000010" || !ended.Load() {
+					msg.Nack()
+				} else {
+					msg.Ack()
+				}
+			}
+		}()
+		synctest.Wait()
+		w.connect()
+		w.mu.Lock()
+		w.resyncs.done(time.Now(), 0)
+		w.mu.Unlock()
+		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
+		ended.Store(true)
+		began := time.Now()
+		for len(w.reconnects()) == 0 && time.Since(began) < time.Hour {
+			time.Sleep(time.Second)
+		}
+		if waited := time.Since(began); waited > 30*time.Second {
+			t.Errorf("what was left is asked for after %v", waited)
+		}
+		w.connect()
+		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x11, 0x12)
+		time.Sleep(time.Second)
+		if got := w.client.confirmed.Load(); got != 3 {
+			t.Errorf("%d are confirmed, want 3", got)
+		}
+	})
+}

@@ -179,8 +179,8 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: identity-ci
-identity-ci: ## Run random programs against the rules of docs/identity.md, 10,000 in memory and 150 with the gateway and JetStream (25 seconds)
-	$(GO) test -count 1 -timeout 10m -parallel 8 -run '^Test(Random|JetStream)Programs$$' ./internal/test/identitytest -programs 10000 -jetstream 150
+identity-ci: ## Run random programs against the rules of docs/identity.md, 10,000 in memory, 2,000 of subscriptions, and 150 with the gateway and JetStream (30 seconds)
+	$(GO) test -count 1 -timeout 10m -parallel 8 -run '^Test(Random|Subscription|JetStream)Programs$$' ./internal/test/identitytest -programs 10000 -jetstream 150
 
 .PHONY: identity
 identity: ## Run 100,000 random programs against the rules of docs/identity.md and 1,000 with each broker, and look for each mutant

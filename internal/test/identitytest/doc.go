@@ -5,6 +5,10 @@
 // have to be found.
 //
 // The same programs run in two worlds: in memory, where stand-ins give and take each message, with time
-// to spare for very many of them; and with the gateway's emulator, the subscriber, and
-// JetStream or Kafka, where a program is cut off from everything at some step, and started again.
+// to spare for very many of them, and where the sink may be the gateway, by way of the publisher; and with
+// the gateway's emulator, the subscriber, and JetStream or Kafka, where a program is cut off from
+// everything at some step, and started again.
+//
+// Programs of their own are about subscriptions that end and begin again beside others, and what
+// is confirmed meanwhile.
 package identitytest

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -152,6 +153,8 @@ type memory struct {
 	broker *broker
 	fault  fault
 	sent   []*sent
+	// outbound is the sink instead of the broker if the route leads to the gateway.
+	outbound *outbound
 
 	from source
 	r    *router.Router
@@ -165,7 +168,11 @@ func newMemory(m *mill) *memory {
 	}
 	b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}, reject: refused}
 	m.queue = &queue{PoisonStore: brokerQueue{b}}
-	return &memory{mill: m, store: &lossyStore{DedupStore: store}, broker: b}
+	w := &memory{mill: m, store: &lossyStore{DedupStore: store}, broker: b}
+	if m.sends = m.rand.IntN(3) == 0; m.sends {
+		w.outbound = &outbound{memory: w, payloads: map[string]string{}, times: map[string]time.Time{}}
+	}
+	return w
 }
 
 func (w *memory) running() bool { return w.r != nil }
@@ -179,7 +186,15 @@ func (w *memory) start() []string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := r.Add(w.route(w.from, w.broker)); err != nil {
+	to, closeSink := sinks.Sink(w.broker), w.broker.Close
+	if w.outbound != nil {
+		p, err := publisher.New(publisher.Config{Client: w.outbound}, nil)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		to, closeSink = p, p.Close
+	}
+	if err := r.Add(w.route(w.from, to)); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -189,7 +204,7 @@ func (w *memory) start() []string {
 		_ = r.Run(ctx)
 	}()
 	<-r.Running()
-	w.r, w.end = r, func() { cancel(); <-done }
+	w.r, w.end = r, func() { cancel(); <-done; _ = closeSink() }
 	return nil
 }
 
@@ -202,8 +217,15 @@ func (w *memory) stop() {
 
 func (w *memory) router() *router.Router { return w.r }
 func (w *memory) loseAcks(n int)         { w.broker.nacks = n }
-func (w *memory) arm(f fault)            { w.fault = f }
-func (w *memory) again(*sent)            {}
+
+func (w *memory) arm(f fault) {
+	w.fault = f
+	if w.outbound != nil {
+		w.outbound.calls++
+	}
+}
+
+func (w *memory) again(*sent) {}
 
 // send gives the messages their IDs, which are those of an endpoint.
 func (w *memory) send(group []*sent, _ bool) []*sent {
@@ -245,11 +267,17 @@ func (w *memory) out() (out []*stored) {
 			out = append(out, &stored{topic: topic, Message: m})
 		}
 	}
+	if w.outbound != nil {
+		return w.outbound.receive(out)
+	}
 	return out
 }
 
 // deliver delivers a message once, and reports whether it was acked.
 func (w *memory) deliver(s *sent, kill bool) bool {
+	if w.outbound != nil {
+		w.outbound.calls++
+	}
 	msg := message.NewMessage(s.endpoint+" "+s.id, bytes.Clone(s.payload))
 	for key, value := range map[string]string{
 		gateway.KeyEventType: string(gateway.EventMessageReceived), gateway.KeyMessageID: s.id,

@@ -25,6 +25,7 @@ var (
 	inMemory = finder{"./internal/test/identitytest", []string{"-run", "^TestRandomPrograms$", "-programs", "10000"}}
 	// moreJetStream is for what takes many programs to find.
 	moreJetStream = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "1500"}}
+	subscriptions = finder{"./internal/test/identitytest", []string{"-run", "^TestSubscriptionPrograms$", "-programs", "20000"}}
 	jetStream     = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "150"}}
 )
 
@@ -54,6 +55,12 @@ var mutants = []struct {
 		{"equal messages have one name", "router/produced.go", "	if ordinal == 0 {", "	if true {"},
 		{"made messages are named without the delivery", "router/produced.go", "	buf = append(buf, n.delivery.key[:]...)\n", ""},
 		{"a retry asks the handler again", "router/route.go", "		if made.begun {\n", "		if made.begun && false {\n"},
+		{"a context ID goes with whatever it was copied onto", "publisher/contextid.go", `if msg.Metadata.Get(gateway.KeyEventType) == "" {`, "if true {"},
+		{"a context ID goes with any payload", "publisher/contextid.go", `id, p.payloadName(msg), req.EndpointID}`, `id, "", req.EndpointID}`},
+		{"a context ID goes with any sender", "publisher/contextid.go", `p.payloadName(msg), req.EndpointID}`, `p.payloadName(msg), ""}`},
+		{"a context ID goes with any recipients", "publisher/contextid.go", `, slices.Sorted(slices.Values(req.DirectRecipients))...)`, `, slices.Sorted(slices.Values(req.DirectRecipients))[:0]...)`},
+		{"each attempt has a context ID of its own", "publisher/contextid.go", "		return derivedID(parts...)", "		return derivedID(append(parts, uuid.NewString())...)"},
+		{"each attempt has a time of its own", "router/route.go", "		if d.value.SentAt.IsZero() {\n			d.value.SentAt = time.Now()", "		if true {\n			d.value.SentAt = time.Now()"},
 		{"records are named without the delivery", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, strconv.Itoa(count))"},
 		{"records are named without their count", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, id.key.String())"},
 		{"records have no names", "router/poison.go", "ok && id.named {", "ok && false {"},
@@ -80,22 +87,17 @@ var mutants = []struct {
 		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(buf, topic))", "name := hash(buf)"},
 		{"a file with larger parts raises the limit", "router/key.go", "	s.below = min(s.below, part)\n", "	if part < math.MaxInt64 {\n		s.below = part\n	}\n"},
 	}},
-	{finder{"./publisher", []string{"-run", "ContextID"}}, []mutant{
-		{"a context ID goes with whatever it was copied onto", "publisher/contextid.go", `if msg.Metadata.Get(gateway.KeyEventType) == "" {`, "if true {"},
-	}},
 	{finder{"./router", []string{"-run", "Attempt|Kept|Made|Retr|Produced|SentAt|Sent"}}, []mutant{
 		{"a retry sends another time", "router/produced.go", "	if d.value.SentAt.IsZero() {\n		d.value.SentAt = kept.sentAt\n	}\n", ""},
 	}},
-	{finder{"./subscriber", []string{"-run", "Ledger|Families|NumberedContext"}}, []mutant{
+	{subscriptions, []mutant{
 		{"a file confirms a chunk that was given up", "subscriber/ledger.go", "e.own, e.given = false, v != verdictAcked", "e.own = false"},
-		{"chunks share the whole context ID", "subscriber/filewait.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
-	}},
-	{finder{"./subscriber", []string{"-run", "ChunksDoNotConfirm"}}, []mutant{
 		{"chunks confirm a file that was left", "subscriber/ledger.go", "e.left = e.left || v != verdictAcked", "_ = e"},
-	}},
-	{finder{"./subscriber", []string{"-run", "Unsubscrib|Resubscrib|EndingEverything"}}, []mutant{
+		{"the acks of chunks confirm their file", "subscriber/filewait.go", "	e.state, e.at = stateWaiting, now.Sub(l.began)\n	w.items = append(w.items, fileWaiting{ref, e.at, w.clock.now(now), d.tenant, d.endpoint, d.messages[i]})\n	w.n++\n", "	e.state = stateConfirming\n	d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.messages[i]})\n	_ = w\n"},
+		{"chunks share the whole context ID", "subscriber/filewait.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
 		{"who has acked is forgotten", "subscriber/ledger.go", "		l.ackedBy[id] = slices.Clone(d.acked)\n", ""},
 		{"what one has not acked is confirmed when it ends", "subscriber/ledger.go", "		d.parted = true\n", ""},
+		{"what the others have acked waits for who has ended", "subscriber/ledger.go", "	case ended:\n", "	case ended && false:\n"},
 	}},
 	{finder{"./sinks/blob", []string{"-run", "OtherBytes|Writers|Abandoned|Killed|Synced|Conformance"}}, []mutant{
 		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},

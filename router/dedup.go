@@ -258,6 +258,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		switch reserved.State {
 		case Reserved:
 			d.waits.over(scope, key)
+			d.waits.gone(reserved.From)
 		case Committed:
 			d.waits.over(scope, key)
 			if del != nil {

@@ -481,9 +481,11 @@ func inWatermillsRouter(t *testing.T, with []string) {
 		poison.wait(t, 1)
 	}
 	stop()
+	mu.Lock()
 	if len(handled) > 0 {
 		t.Errorf("handled during the outage: %v", handled)
 	}
+	mu.Unlock()
 
 	failing.Store(false)
 	stop = run()
@@ -493,6 +495,8 @@ func inWatermillsRouter(t *testing.T, with []string) {
 		}
 	}
 	stop()
+	mu.Lock() // Watermill's Router does not wait for every handler
+	defer mu.Unlock()
 	for id, times := range handled {
 		if times != 1 && slices.Contains(with, "dedup") {
 			t.Errorf("message %s handled %d times, want once", id, times)

@@ -637,7 +637,9 @@ func (t *retrying) putOffReserved(err error) bool {
 	}
 	delay := min(waited/2, reservedPolicy.Max)
 	delay -= rand.N(delay / 4) // so that those who began together do not ask together
-	nack.After(delay)
+	if until := nack.After(delay); reserved.waits != nil {
+		reserved.waits.putOff(reserved, until)
+	}
 	observe(t.config.Observer, Event{
 		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Err: err, Text: err.Error(),
 		Attempt: t.failures + t.others, Delay: delay,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 )
@@ -30,6 +31,9 @@ type ReservedError struct {
 	Until  time.Time
 	// Since is when the message began to wait.
 	Since time.Time
+
+	waits *waits
+	key   Key
 }
 
 // Error tells that a copy is being handled.
@@ -48,11 +52,16 @@ type waits struct {
 	byKey map[Key]*waitFor
 	swept time.Time
 	told  int // of the waits
+	// wokenFor is the holder that was gone latest, and woken when what waits for it was woken.
+	wokenFor Owner
+	woken    time.Time
 }
 
 type waitFor struct {
 	since, seen time.Time
 	told        bool
+	holder      Owner
+	putOff      *msgctx.Wait // with the subscriber; nil if it is not
 }
 
 // busy notes that a message found its key reserved, and returns its error.
@@ -69,7 +78,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 		w.byKey[key] = one
 		w.some.Store(true)
 	}
-	one.seen = now
+	one.seen, one.holder, one.putOff = now, found.Holder, nil
 	w.sweep(now)
 	waited, waiting := now.Sub(one.since), len(w.byKey)
 	tell := !one.told && waited >= waitTold
@@ -89,7 +98,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 			warnlog.Warn(w.logger, "message waits for a copy that is being handled elsewhere", withSuppressed(fields, suppressed))
 		}
 	}
-	return &ReservedError{Holder: found.Holder, Until: found.Until, Since: one.since}
+	return &ReservedError{Holder: found.Holder, Until: found.Until, Since: one.since, waits: w, key: key}
 }
 
 // over notes that nothing waits for the key any more.
@@ -106,6 +115,37 @@ func (w *waits) over(route string, key Key) {
 		if suppressed, ok := w.line.Over(); ok {
 			w.logger.Info("messages no longer wait for copies elsewhere", withSuppressed(watermill.LogFields{"route": route}, suppressed))
 		}
+	}
+}
+
+// putOff notes that the message of err waits with its subscriber.
+func (w *waits) putOff(err *ReservedError, until *msgctx.Wait) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if one := w.byKey[err.key]; one != nil {
+		one.putOff = until
+	}
+}
+
+// gone wakes the messages that wait for reservations of holder, which is gone.
+func (w *waits) gone(holder Owner) {
+	if holder == (Owner{}) || !w.some.Load() {
+		return
+	}
+	var free []*msgctx.Wait
+	w.mu.Lock()
+	if now := time.Now(); holder != w.wokenFor || now.Sub(w.woken) >= waitInPlace {
+		w.wokenFor, w.woken = holder, now
+		for _, one := range w.byKey {
+			if one.holder == holder && one.putOff != nil {
+				free = append(free, one.putOff)
+				one.putOff = nil
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, wait := range free {
+		wait.End()
 	}
 }
 

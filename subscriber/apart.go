@@ -26,6 +26,12 @@ type stallGroup struct {
 	tenant string        // empty: all of sub
 }
 
+// shutGroup is what is known of a group that is shut.
+type shutGroup struct {
+	n     int // messages that had stalled then
+	since time.Time
+}
+
 // apart are the open messages that gave up their place in the window because they have stalled:
 // their payload cannot be downloaded, or nobody acks them. It is a state machine without
 // goroutine, clock or lock, guarded by Subscriber.mu.
@@ -46,7 +52,7 @@ type apart struct {
 	stalled  map[stallGroup]int       // messages, as of the latest review
 	bad      map[stallGroup]struct{}  // of stalled, those that may be shut
 	watched  map[stallGroup]time.Time // since when nothing of the group was acked, or downloaded
-	shut     map[stallGroup]int       // and of how many nothing was left then
+	shut     map[stallGroup]shutGroup // of what comes for them nothing is taken
 	lastOK   time.Time                // when a payload was downloaded
 	slow     map[*subscription]struct{}
 	reached  time.Time // when the newest arrived of all that any subscription acked
@@ -55,7 +61,7 @@ type apart struct {
 func newApart(cfg Config) *apart {
 	return &apart{
 		ordered: cfg.Order == OrderByKey, max: cfg.MaxInFlight / 2, maxShut: maxShut * cfg.MaxInFlight, maxBytes: cfg.MaxInFlightBytes / 2,
-		items: make(map[*delivery]struct{}), shut: make(map[stallGroup]int),
+		items: make(map[*delivery]struct{}), shut: make(map[stallGroup]shutGroup),
 		slow: make(map[*subscription]struct{}),
 	}
 }
@@ -118,10 +124,11 @@ func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery)
 // has to be shut.
 func (a *apart) leave(d *delivery) bool {
 	g := stallGroup{tenant: d.tenantKey()}
-	n, shut := a.shut[g]
+	of, shut := a.shut[g]
 	if shut {
 		a.stalled[g]--
-		a.shut[g] = max(n-1, 0)
+		of.n = max(of.n-1, 0)
+		a.shut[g] = of
 	}
 	return shut
 }
@@ -320,7 +327,7 @@ func (a *apart) shutBad() (some bool) {
 	share := max(a.max/max(1, len(a.bad)), most/2)
 	for g := range a.bad {
 		if _, shut := a.shut[g]; !shut && a.stalled[g] >= share && len(a.shut) < a.maxShut {
-			a.shut[g] = a.stalled[g]
+			a.shut[g] = shutGroup{a.stalled[g], a.reviewed}
 			some = true
 		}
 	}
@@ -347,7 +354,7 @@ func (a *apart) reopens() bool {
 	return false
 }
 
-func (a *apart) getsOn(g stallGroup) bool { return 4*a.stalled[g] <= a.shut[g] }
+func (a *apart) getsOn(g stallGroup) bool { return 4*a.stalled[g] <= a.shut[g].n }
 
 // connected opens the groups that get on. Everything that was left comes now, in order; what is
 // for the other groups is left again.

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A fault that has ended is followed by a reconnect at once, and by others soon if something
@@ -51,15 +52,16 @@ type resyncWorld struct {
 	*testing.T
 	*Subscriber
 	client  *silentClient
+	log     *testkit.Log
 	asked   []time.Duration // since the beginning
 	connect func()
 }
 
 func newResyncWorld(t *testing.T, cfg Config) *resyncWorld {
-	w := &resyncWorld{T: t, client: &silentClient{}}
+	w := &resyncWorld{T: t, client: &silentClient{}, log: testkit.NewLog()}
 	cfg.Client, cfg.Order = w.client, Unordered
 	cfg.DrainTimeout, cfg.CloseTimeout = time.Second, 3*time.Second
-	s, err := New(cfg, nil)
+	s, err := New(cfg, w.log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package subscriber_test
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,6 +63,11 @@ func TestSlowSubscriptionLeavesTheOthersAlone(t *testing.T) {
 				s := sub.Stats()
 				if s.InFlight+s.Stalled > cfg.MaxInFlight+cfg.MaxInFlight/2 {
 					t.Errorf("%d in flight, %d set apart", s.InFlight, s.Stalled)
+				}
+				if order == subscriber.Unordered && !slices.ContainsFunc(s.Waits, func(w subscriber.Waits) bool {
+					return w.Kind == subscriber.WaitSubscription && w.Longest[0].What == topics[0]
+				}) {
+					t.Errorf("nothing tells that %s waits: %+v", topics[0], s.Waits)
 				}
 				if left := all - f.confirmed(); left < ofSlow/2 {
 					t.Errorf("%d are open: the slow one was not slow", left)

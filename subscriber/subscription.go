@@ -46,10 +46,10 @@ type job struct {
 	key   string
 	q     *keyQueue
 	d     *delivery
-	nacks int           // of the head of q, or of d
-	after time.Duration // how long its last nack said it waits; 0 if it failed
-	kept  any           // what whoever nacked it keeps for its next delivery
-	again bool          // it has been parked
+	nacks int          // of the head of q, or of d
+	wait  *msgctx.Wait // that its last nack began; nil if it failed
+	kept  any          // what whoever nacked it keeps for its next delivery
+	again bool         // it has been parked
 }
 
 // keyQueue holds the deliveries of one order key. One goroutine works on it until
@@ -187,7 +187,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 // if a received message is not acked within the drain timeout, or if the payload is
 // unavailable. It notes in j how the message was nacked.
 func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outcome {
-	j.after = 0
+	j.wait = nil
 	if d.payload != nil {
 		select {
 		case <-d.payload.ready:
@@ -250,7 +250,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 			// service redelivers it after the next reconnect.
 			s.stats.setAside.Add(1)
 		}
-		j.after, j.kept = ctx.nack.Delay(), ctx.nack.Kept()
+		j.wait, j.kept = ctx.nack.Wait(), ctx.nack.Kept()
 		return outcome
 	}
 	return msgctx.Left

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,10 @@ const (
 	// WaitKey: the messages of an order key wait for a handler, or for the payload of the
 	// first one, and nothing of the key has been finished for a second.
 	WaitKey WaitKind = "key"
+	// WaitSubscription: messages of a subscription wait because it is slow or hangs: with
+	// [Unordered], those that have not been acked for a second, and with either order, those of
+	// which what comes later is left with the service meanwhile, perhaps of one tenant alone.
+	WaitSubscription WaitKind = "subscription"
 	// WaitNack: a message waits to be redelivered after a nack.
 	WaitNack WaitKind = "nack"
 	// WaitPayload: payloads of a host wait for another attempt to download them.
@@ -33,13 +38,13 @@ const (
 
 // WaitKinds are all kinds.
 func WaitKinds() []WaitKind {
-	return []WaitKind{WaitKey, WaitNack, WaitPayload, WaitTenant, WaitFile, WaitFileConfirmation}
+	return []WaitKind{WaitKey, WaitSubscription, WaitNack, WaitPayload, WaitTenant, WaitFile, WaitFileConfirmation}
 }
 
 // Waits is what waits of one kind.
 type Waits struct {
 	Kind WaitKind
-	// Count is how many wait: keys, messages, hosts, tenants, or confirmations.
+	// Count is how many wait: keys, subscriptions, messages, hosts, tenants, or confirmations.
 	Count int
 	// Longest are those that have waited longest, at most 20; of WaitFile and
 	// WaitFileConfirmation only the one that is next.
@@ -48,8 +53,8 @@ type Waits struct {
 
 // Wait is one thing that waits.
 type Wait struct {
-	// What is an order key, the ID of a message, a host or the ID of a tenant; empty for tenants
-	// that are not known.
+	// What is an order key, the topic of a subscription, perhaps with a tenant's ID, the ID of a
+	// message, a host or the ID of a tenant; empty for tenants that are not known.
 	What string
 	// Count is how many messages, payloads or confirmations wait with it.
 	Count int
@@ -87,6 +92,7 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 		}
 	}
 	add(WaitKey, keys)
+	add(WaitSubscription, s.subscriptionWaits(now))
 	for e := range s.parked.All() {
 		nacks = append(nacks, Wait{What: nameOf(e.Item.job.d), Count: 1, Since: e.Item.since, Until: e.At()})
 	}
@@ -111,6 +117,40 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 		}
 	}
 	return waits
+}
+
+// subscriptionWaits returns the subscriptions that are slow or hang. s.mu is held.
+func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
+	found := make(map[string]Wait)
+	note := func(what string, count int, since time.Time) {
+		w, known := found[what]
+		if !known || since.Before(w.Since) {
+			w.Since = since
+		}
+		found[what] = Wait{What: what, Count: max(w.Count, count), Since: w.Since}
+	}
+	for g, shut := range s.apart.shut {
+		switch {
+		case g.sub == nil: // its payloads' host waits
+		case g.tenant == "":
+			note(g.sub.topic, s.apart.stalled[g], shut.since)
+		default:
+			note(g.sub.topic+", tenant "+g.tenant, s.apart.stalled[g], shut.since)
+		}
+	}
+	if s.cfg.Order == Unordered {
+		unacked := make(map[string]int)
+		s.apart.each(s.first, func(d *delivery) {
+			if d.downloading() || d.parked > 0 || now.Sub(d.since) < stallAfter {
+				return
+			}
+			for _, sub := range d.waits {
+				unacked[sub.topic]++
+				note(sub.topic, unacked[sub.topic], d.since)
+			}
+		})
+	}
+	return slices.Collect(maps.Values(found))
 }
 
 // nameOf returns the ID of a message, or of the first message of a file.
@@ -180,7 +220,7 @@ func (w *waitWatch) look(now time.Time, all []Waits) (begun, over []longWait) {
 	}
 	still := make(map[waitID]bool)
 	for _, waits := range all {
-		if waits.Kind != WaitKey && waits.Kind != WaitPayload {
+		if waits.Kind != WaitKey && waits.Kind != WaitSubscription && waits.Kind != WaitPayload {
 			continue // the others are as they should be, or logged by the confirmer
 		}
 		for _, wait := range waits.Longest {
@@ -227,16 +267,22 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		s.mu.Unlock()
 		begun, over := watch.look(now, waits)
 		for _, w := range begun {
-			if w.kind == WaitPayload {
+			switch w.kind {
+			case WaitPayload:
 				s.logger.Error("Payloads of a host wait: they cannot be downloaded", errWaits, w.fields(now))
-			} else {
+			case WaitSubscription:
+				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields(now))
+			default:
 				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields(now))
 			}
 		}
 		for _, w := range over {
-			if w.kind == WaitPayload {
+			switch w.kind {
+			case WaitPayload:
 				s.logger.Info("Payloads of the host no longer wait", w.fields(now))
-			} else {
+			case WaitSubscription:
+				s.logger.Info("Messages of the subscription no longer wait", w.fields(now))
+			default:
 				s.logger.Info("Messages of the key no longer wait", w.fields(now))
 			}
 		}
@@ -245,6 +291,9 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 
 // errWaits is what a long wait is logged with.
 var errWaits = errors.New("subscriber: nothing has happened for 10 s or more; others are not affected")
+
+// errSlow is what the wait of a subscription is logged with.
+var errSlow = errors.New("subscriber: messages have not been acked for 10 s or more, or are left with the service for as long; others are not affected")
 
 func (w longWait) fields(now time.Time) watermill.LogFields {
 	return watermill.LogFields{

@@ -2,8 +2,12 @@ package subscriber
 
 import (
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
 )
 
 func TestWaitWatchReportsOnce(t *testing.T) {
@@ -48,5 +52,69 @@ func TestWaitsAreBounded(t *testing.T) {
 	w, _ := newWaits(WaitKey, all)
 	if w.Count != 100_000 || len(w.Longest) != maxWaits || w.Longest[0].What != "99999" {
 		t.Errorf("%d, %d with details, the longest is %s", w.Count, len(w.Longest), w.Longest[0].What)
+	}
+}
+
+// A subscription that hangs, or of which messages are left with the service because it is slow, is
+// visible, and logged once when it has lasted and once when it is over.
+func TestSlowSubscriptionIsVisible(t *testing.T) {
+	for name, shut := range map[string]bool{"hangs": false, "is shut": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newResyncWorld(t, Config{})
+				messages, err := w.Subscribe(t.Context(), AllData)
+				if err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				w.connect()
+				w.arrive(1)
+				msg := w.next(messages)
+				want := AllData
+				w.mu.Lock()
+				if shut {
+					want += ", tenant tenant"
+					g := stallGroup{sub: w.subscriptions[0], tenant: "tenant"}
+					w.apart.shut[g], w.apart.stalled = shutGroup{n: 1, since: time.Now()}, map[stallGroup]int{g: 1}
+				}
+				w.mu.Unlock()
+				began := time.Now()
+				time.Sleep(stallAfter)
+				seen := false
+				for _, waits := range w.Stats().Waits {
+					for _, wait := range waits.Longest {
+						seen = seen || waits.Kind == WaitSubscription && wait.What == want && wait.Count == 1 && wait.Since.Equal(began)
+					}
+				}
+				if !seen {
+					t.Errorf("%q is not among %+v", want, w.Stats().Waits)
+				}
+				logged := func(level watermill.LogLevel, text string) (n int) {
+					for _, line := range w.log.Lines(level) {
+						if strings.Contains(line.Msg, text) && line.Fields["subscription"] == want {
+							n++
+						}
+					}
+					return n
+				}
+				time.Sleep(time.Minute)
+				if n := logged(watermill.ErrorLogLevel, "Messages of a subscription wait"); n != 1 {
+					t.Errorf("logged %d times", n)
+				}
+				msg.Ack()
+				w.mu.Lock()
+				clear(w.apart.shut)
+				w.mu.Unlock()
+				time.Sleep(time.Minute)
+				if n := logged(watermill.InfoLogLevel, "Messages of the subscription no longer wait"); n != 1 {
+					t.Errorf("that it is over is logged %d times", n)
+				}
+				for _, waits := range w.Stats().Waits {
+					if waits.Kind == WaitSubscription {
+						t.Errorf("it waits still: %+v", waits)
+					}
+				}
+			})
+		})
 	}
 }

@@ -98,12 +98,17 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	wait := policy.Delay(j.nacks)
 	j.nacks++
 	j.again = true
-	if j.after > 0 {
-		wait, j.nacks = j.after, 0 // nothing has failed
+	e := &duequeue.Entry[parked]{}
+	if until := j.wait; until != nil {
+		wait, j.nacks = until.Delay(), 0 // nothing has failed
+		if !until.OnEnd(func() { s.wakeParked(e) }) {
+			wait = 0
+		}
 	} else {
 		j.kept = nil
 	}
-	s.parked.Put(&duequeue.Entry[parked]{Item: parked{sub, j, now}}, now.Add(wait))
+	e.Item = parked{sub, j, now}
+	s.parked.Put(e, now.Add(wait))
 	if d.parked == 0 {
 		s.parkedBytes += d.bytes
 	}
@@ -161,6 +166,16 @@ func (s *Subscriber) scheduleParked(now time.Time) {
 		s.parkedTimer = time.AfterFunc(first.At().Sub(now), s.redeliver)
 	default:
 		s.parkedTimer.Reset(first.At().Sub(now))
+	}
+}
+
+// wakeParked makes e due, if it is parked still.
+func (s *Subscriber) wakeParked(e *duequeue.Entry[parked]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); e.Queued() {
+		s.parked.Put(e, now)
+		s.scheduleParked(now)
 	}
 }
 

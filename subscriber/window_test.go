@@ -241,7 +241,7 @@ func TestStatsTellWhatWaits(t *testing.T) {
 		for _, w := range sub.Stats().Waits {
 			waits[w.Kind] = w
 		}
-		return len(waits) == len(subscriber.WaitKinds()) && waits[subscriber.WaitKey].Count == 3
+		return len(waits) == len(subscriber.WaitKinds())-1 && waits[subscriber.WaitKey].Count == 3 // no subscription is slow
 	})
 	keys := map[string]bool{}
 	for _, w := range waits[subscriber.WaitKey].Longest {

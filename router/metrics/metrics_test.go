@@ -140,6 +140,7 @@ agrimill_subscriber_longest_wait_seconds{kind="file confirmation"} 0
 agrimill_subscriber_longest_wait_seconds{kind="key"} 20
 agrimill_subscriber_longest_wait_seconds{kind="nack"} 0
 agrimill_subscriber_longest_wait_seconds{kind="payload"} 0
+agrimill_subscriber_longest_wait_seconds{kind="subscription"} 0
 agrimill_subscriber_longest_wait_seconds{kind="tenant"} 0
 # HELP agrimill_subscriber_messages_delivered_total Messages taken from output channels, including redelivered ones.
 # TYPE agrimill_subscriber_messages_delivered_total counter
@@ -195,13 +196,14 @@ agrimill_subscriber_stream_reconnects_total 2
 # HELP agrimill_subscriber_stream_state_since_timestamp_seconds Unix time at which the event stream was last opened or lost; 0 before the first attempt.
 # TYPE agrimill_subscriber_stream_state_since_timestamp_seconds gauge
 agrimill_subscriber_stream_state_since_timestamp_seconds 1000.25
-# HELP agrimill_subscriber_waiting What waits now, by kind: keys of which nothing is finished, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.
+# HELP agrimill_subscriber_waiting What waits now, by kind: keys of which nothing is finished, subscriptions that are slow, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.
 # TYPE agrimill_subscriber_waiting gauge
 agrimill_subscriber_waiting{kind="file"} 0
 agrimill_subscriber_waiting{kind="file confirmation"} 0
 agrimill_subscriber_waiting{kind="key"} 3
 agrimill_subscriber_waiting{kind="nack"} 0
 agrimill_subscriber_waiting{kind="payload"} 0
+agrimill_subscriber_waiting{kind="subscription"} 0
 agrimill_subscriber_waiting{kind="tenant"} 0
 `
 

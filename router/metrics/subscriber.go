@@ -162,7 +162,7 @@ func (c *SubscriberCollector) Collect(ch chan<- prometheus.Metric) {
 
 var (
 	subscriberWaiting = gaugeFamily("agrimill_subscriber_waiting",
-		"What waits now, by kind: keys of which nothing is finished, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.", "kind")
+		"What waits now, by kind: keys of which nothing is finished, subscriptions that are slow, nacked messages, payload hosts and tenants that fail, messages and confirmations that wait for a file.", "kind")
 	subscriberLongestWait = gaugeFamily("agrimill_subscriber_longest_wait_seconds",
 		"How long the longest of them has waited; of those that wait for a file, the next one.", "kind")
 )

@@ -159,6 +159,7 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 	}
 	local := busy.Key
 	var token router.Token
+	var from router.Owner
 	if former := claim.Keys.Former; former != (router.Key{}) {
 		one, err := s.reserveKey(ctx, claim.Owner, former, lease, false)
 		one.Key = router.FormerKey
@@ -182,6 +183,9 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 		switch {
 		case one.State == router.Reserved:
 			token[kind-1] = one.Token[0]
+			if one.From != (router.Owner{}) {
+				from = one.From
+			}
 		case one.State == router.Committed:
 			s.giveUp(ctx, claim, token, h)
 			return one, nil
@@ -193,7 +197,7 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 		s.giveUp(ctx, claim, token, h)
 		return busy, nil
 	}
-	return router.Reservation{State: router.Reserved, Token: token}, nil
+	return router.Reservation{State: router.Reserved, Token: token, From: from}, nil
 }
 
 // reserveKey is Reserve for one key. Unless take, it only looks at it, and returns no
@@ -243,7 +247,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		case isConflict(err): // somebody was faster
 			return nil
 		case err == nil:
-			got = router.Reservation{State: router.Reserved, Token: router.Token{revision}}
+			got = router.Reservation{State: router.Reserved, Token: router.Token{revision}, From: got.Holder}
 		}
 		return err
 	})

@@ -199,7 +199,12 @@ func TestProcessThatIsCutOff(t *testing.T) {
 	handled, failed := p.want("handled", router.Reserved), p.want("failed", router.Reserved)
 	p.proxy.Hang()
 	taken := peer.eventually("handled", router.Reserved)
-	peer.want("failed", router.Reserved)
+	if got := peer.reserve("failed"); got.State != router.Reserved || got.From != mill {
+		t.Errorf("Reserve = %+v, want that it is taken over from %v", got, mill)
+	}
+	if got := peer.reserve("fresh"); got.State != router.Reserved || got.From != (router.Owner{}) {
+		t.Errorf("Reserve = %+v of what nobody had", got)
+	}
 	p.proxy.Resume()
 	testkit.EventuallyNil(t, func() error { return p.Commit(t.Context(), p.claim("handled"), handled, time.Hour) })
 	if err := p.Release(t.Context(), p.claim("failed"), failed); err != nil {

@@ -355,9 +355,9 @@ function showSubscriber(status, now) {
 function waitFact(w, now) {
   const first = w.longest[0];
   const since = time(first?.since), seconds = since ? now - since : 0;
-  const name = { key: "keys that stand still", nack: "nacked, waiting", payload: "payload hosts failing", tenant: "tenants failing to confirm",
+  const name = { key: "keys that stand still", subscription: "subscriptions that are slow", nack: "nacked, waiting", payload: "payload hosts failing", tenant: "tenants failing to confirm",
     file: "messages waiting for files", "file confirmation": "confirmations held for files" }[w.kind] ?? w.kind;
-  const bad = ["key", "payload", "tenant"].includes(w.kind) && seconds > 10000;
+  const bad = ["key", "subscription", "payload", "tenant"].includes(w.kind) && seconds > 10000;
   return [name, first ? `${count(w.count)}, ${first.what || "unknown"} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
 }
 

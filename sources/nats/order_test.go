@@ -112,6 +112,85 @@ func TestKeysKeepTheirOrder(t *testing.T) {
 	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
 }
 
+// Subscriptions end, as with a reload, while messages are open, read ahead and on their way: what was not
+// acked comes again in order, and at once, because AckWait is longer than the test waits.
+func TestKeysKeepTheirOrderOverSubscriptions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		n, keys, room, perRound int
+		live                    bool
+	}{
+		"an open request":  {n: 25, keys: 3, room: 10, perRound: 3},
+		"a full stream":    {n: 1000, keys: 3, room: 10, perRound: 100},
+		"one at a time":    {n: 60, keys: 1, room: 1, perRound: 3},
+		"while more comes": {n: 3000, keys: 5, room: 100, perRound: 200, live: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newField(t)
+			var putting sync.WaitGroup
+			defer putting.Wait()
+			if test.live {
+				putting.Go(func() { f.putKeys(test.keys, test.n) })
+			} else {
+				f.putKeys(test.keys, test.n)
+			}
+			order := &tally{TB: t, next: map[string]int{}}
+			for round, taken := 0, 0; taken < test.n && !t.Failed(); round++ {
+				taken += f.takeSome(order, round, min(test.perRound, test.n-taken), test.room)
+			}
+			if order.again > 0 {
+				t.Errorf("%d messages came again", order.again)
+			}
+			testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+		})
+	}
+}
+
+// takeSome subscribes, acks n messages, and ends the subscription while the last of them is open, which
+// is nacked in every third round. It returns how many were acked.
+func (f *field) takeSome(order *tally, round, n, room int) (acked int) {
+	f.Helper()
+	s := f.subscriber(keyed, func(c *nats.Config) {
+		c.AckWait, c.MaxInFlight, c.MaxNackDelay, c.CloseTimeout = 10*time.Minute, room, time.Millisecond, testkit.Patience
+	})
+	ctx, end := context.WithCancel(f.Context())
+	defer end()
+	messages, err := s.Subscribe(ctx, fieldSubject)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for range n - 1 {
+		msg := f.next(messages)
+		order.take(msg)
+		msg.Ack()
+	}
+	last := f.next(messages)
+	end()
+	ended := make(chan struct{})
+	go func() { // ends with the subscription
+		defer close(ended)
+		for msg := range messages { // handed out at that moment
+			msg.Nack()
+		}
+	}()
+	for range 3 * (round % 4) { // what nothing holds up may be sent back meanwhile
+		f.pending()
+	}
+	if round%3 == 1 {
+		n--
+		last.Nack()
+	} else {
+		order.take(last)
+		last.Ack()
+	}
+	if err := s.Close(); err != nil {
+		f.Error(err)
+	}
+	<-ended
+	return n
+}
+
 // Connections break while deliveries are on their way: what was lost of them comes before
 // what is behind it.
 func TestKeysKeepTheirOrderOverLostConnections(t *testing.T) {

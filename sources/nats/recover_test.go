@@ -35,16 +35,6 @@ func (m scriptedMsg) InProgress() error                { return nil }
 // scriptedBatch is the answer to a request.
 type scriptedBatch []scriptedMsg
 
-func (b scriptedBatch) Messages() <-chan jetstream.Msg {
-	messages := make(chan jetstream.Msg, len(b))
-	for _, msg := range b {
-		messages <- msg
-	}
-	close(messages)
-	return messages
-}
-func (scriptedBatch) Error() error { return nil }
-
 // scriptedConsumer answers requests in turn, with nothing at the end of the script, and says
 // that pending messages are delivered and not acked.
 type scriptedConsumer struct {
@@ -62,14 +52,20 @@ func (c *scriptedConsumer) Info(context.Context) (*jetstream.ConsumerInfo, error
 	return &jetstream.ConsumerInfo{NumAckPending: c.pending}, nil
 }
 
-func (c *scriptedConsumer) FetchNoWait(int) (jetstream.MessageBatch, error) {
-	c.requests = append(c.requests, time.Now())
-	if len(c.script) == 0 {
-		return scriptedBatch(nil), nil
+// fetch is as [subscription.fetch].
+func (c *scriptedConsumer) fetch(s *subscription) fetchFunc {
+	return func(int) (got int, anew bool, err error) {
+		c.requests = append(c.requests, time.Now())
+		if len(c.script) == 0 {
+			return 0, false, nil
+		}
+		answer := c.script[0]
+		c.script = c.script[1:]
+		for _, msg := range answer {
+			anew = s.receive(msg) || anew
+		}
+		return len(answer), anew, nil
 	}
-	answer := c.script[0]
-	c.script = c.script[1:]
-	return answer, nil
 }
 
 // afterLoss is a subscription that has handled a1. Then a2 and b3 were on their way when the
@@ -128,7 +124,7 @@ func TestLostComesFirst(t *testing.T) {
 		}
 		began := time.Now()
 		consumer := &scriptedConsumer{script: []scriptedBatch{nil, {lostB3}, {lostA2}}, pending: 4}
-		if err := s.recover(consumer, nil); err != nil {
+		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
 			t.Fatal(err)
 		}
 		have := handled()
@@ -154,7 +150,8 @@ func TestLostIsNotWaitedForWithoutEnd(t *testing.T) {
 				s, handled := afterLoss(t)
 				s.shared = shared
 				began := time.Now()
-				if err := s.recover(&scriptedConsumer{pending: 100}, nil); err != nil {
+				consumer := &scriptedConsumer{pending: 100}
+				if err := s.recover(consumer, consumer.fetch(s)); err != nil {
 					t.Fatal(err)
 				}
 				if have := handled(); !slices.Equal(have, []string{"a1", "a4", "a5"}) {

@@ -34,8 +34,10 @@ const flushTimeout = 2 * time.Second
 // nacked message comes again, after a while that grows (Config.MaxNackDelay), before those
 // behind it. Messages of different keys are delivered side by side, up to Config.MaxInFlight. The
 // order holds while one subscription reads the consumer: to several, in one process or more,
-// the server hands out messages, whatever their keys. What the server redelivers while it is
-// held here does not become another message.
+// the server hands out messages, whatever their keys. It holds from one subscription to the next
+// as well, if the first one could end; after a crash, what was open comes again after AckWait,
+// behind what is delivered meanwhile. What the server redelivers while it is held here does
+// not become another message.
 //
 // What is read ahead is held and reported as in progress. Of a key of which nothing is acked
 // for 10 seconds no more than a sixteenth of it stays when it is full; the others go back to
@@ -189,10 +191,12 @@ func unacked(delivered int, waiting uint64) int64 {
 	return int64(delivered) + int64(min(waiting, math.MaxInt64/2))
 }
 
-// Close takes no more messages, naks those that were read ahead, waits for the others for at most
-// Config.CloseTimeout, and closes the connection. What was not acknowledged is redelivered, by
-// the server's order: messages of one key that were read and not acked may come again in another
-// one. It is idempotent, all calls wait for the first one, and it returns nil.
+// Close takes no more messages, waits for those that are being handled for at most
+// Config.CloseTimeout, and closes the connection. Those that were read ahead go back in order, of a
+// key when nothing of it is handled any more, so that the next Subscriber, which collects them
+// before it delivers, gets them at once and in order. Only what is on its way between the servers of a
+// cluster at that moment, or is to come over a connection that breaks, comes again after
+// AckWait. Close is idempotent, all calls wait for the first one, and it returns nil.
 func (s *Subscriber) Close() error {
 	s.life.Close(func() {
 		s.stop()

@@ -1,10 +1,12 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,9 +46,13 @@ const (
 	// and lostFactor for how many of its waits at most.
 	lostMargin = 500 * time.Millisecond
 	lostFactor = 3
-	// quiet is after what time no more messages of a request are on their way, after the
-	// server has answered.
-	quiet = 10 * time.Millisecond
+	// beginning is for how long at most a subscription collects, before it delivers, what others
+	// have sent back, and between how often it asks.
+	beginning = time.Second
+	between   = 10 * time.Millisecond
+	// sendBackEvery is how often, while a subscription ends, what nothing holds up any more is
+	// sent back.
+	sendBackEvery = 50 * time.Millisecond
 	// remembered is of how many messages it is known that they were acked, should the
 	// server redeliver one before it has the ack.
 	remembered = 8192
@@ -71,9 +77,11 @@ type subscription struct {
 	suspect    bool      // a request has failed since
 	lost       time.Time // when deliveries were found lost; zero: none
 	shared     bool      // somebody else reads the consumer
+	collecting bool      // see begin
 
 	mu    sync.Mutex
 	open  map[place]*delivery // from receipt until the ack or nak is sent
+	left  []*delivery         // of these, what is to be sent back because the subscription ends
 	acked map[place]bool      // latest ones
 	ring  []place             // of acked, the oldest at next
 	next  int
@@ -90,8 +98,8 @@ type place struct {
 type delivery struct {
 	stream string
 	place  place
-	raw    jetstream.Msg // the latest delivery; guarded by subscription.mu
-	acked  bool          // but the server could not be told yet; guarded by subscription.mu
+	raw    received // the latest delivery; guarded by subscription.mu
+	acked  bool     // but the server could not be told yet; guarded by subscription.mu
 }
 
 func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscription {
@@ -104,7 +112,7 @@ func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscr
 	sub.queue = keyqueue.New(keyqueue.Config[*delivery]{
 		Out: sub.out, MaxOpen: s.config.MaxInFlight,
 		Retry:   backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay},
-		Message: sub.message, Name: deliveryName, Stored: storedAt, Done: sub.ack, Left: func(d *delivery) { sub.drop(d, 0) },
+		Message: sub.message, Name: deliveryName, Stored: storedAt, Done: sub.ack, Left: sub.leave,
 	})
 	return sub
 }
@@ -132,7 +140,10 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	s.stopIntake()
 	timer := time.AfterFunc(s.config.CloseTimeout, s.giveUp)
 	defer timer.Stop()
-	<-delivered
+	for ended := false; !ended; {
+		ended = isClosedWithin(delivered, sendBackEvery)
+		s.sendBack(ended)
+	}
 	s.giveUp()
 	s.report() // the last chance for acks; what the server does not get is redelivered
 }
@@ -174,18 +185,20 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 	s.conn = conn
 	connected := conn.StatusChanged(natsgo.CONNECTED)
 	defer conn.RemoveStatusListener(connected)
-	config := consumer.CachedInfo().Config
-	failures := 0
+	begun, failures := false, 0
 	for {
 		var n int
 		var err error
-		if !s.lost.IsZero() {
-			err = s.recover(consumer, connected)
-		} else if room := s.waitForRoom(); room > 0 {
-			if config.MaxRequestBatch > 0 {
-				room = min(room, config.MaxRequestBatch)
+		switch {
+		case !begun:
+			err = s.begin(consumer, s.fetchNow(consumer, connected))
+			begun = err == nil
+		case !s.lost.IsZero():
+			err = s.recover(consumer, s.fetchNow(consumer, connected))
+		default:
+			if room := s.waitForRoom(); room > 0 {
+				n, _, err = s.fetch(consumer, room, true, connected)
 			}
-			n, err = s.fetch(consumer, room, connected)
 		}
 		if n > 0 || err == nil {
 			failures = 0
@@ -217,10 +230,49 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 	}
 }
 
+// fetchFunc takes up to n messages that are there, as [subscription.fetch].
+type fetchFunc func(n int) (got int, anew bool, err error)
+
+func (s *subscription) fetchNow(consumer jetstream.Consumer, connected <-chan natsgo.Status) fetchFunc {
+	return func(n int) (int, bool, error) { return s.fetch(consumer, n, false, connected) }
+}
+
+// begin collects what is sent back, before it hands out anything. The server redelivers that in the
+// order in which it hears of it, and what it could not deliver before; others of the same keys
+// may follow. If somebody else has a request open, it goes to either of us.
+func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error {
+	info, err := s.info(consumer)
+	if err != nil {
+		return err
+	}
+	window := s.config.MaxInFlight * aheadFactor
+	late := time.Now().Add(beginning)
+	for s.collecting = info.NumAckPending > 0 && info.NumWaiting == 0; s.collecting; {
+		held, _ := s.queue.Held()
+		missing := s.missing(info)
+		if s.collecting = missing > 0 && held < window && !s.shared && time.Now().Before(late); !s.collecting {
+			break
+		}
+		if _, _, err := fetch(min(missing, window-held)); err != nil {
+			return err
+		}
+		if err := backoff.Sleep(s.intake, between); err != nil {
+			return err
+		}
+		if info, err = s.info(consumer); err != nil {
+			return err
+		}
+	}
+	if s.lost.IsZero() {
+		s.queue.Release()
+	}
+	return nil
+}
+
 // recover gets deliveries that were lost. The server redelivers them when their time is over,
 // before anything new. A server that is late is waited for as long as it says that more is
 // unacknowledged than is known here, within limits. If others read the consumer, that says nothing.
-func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan natsgo.Status) error {
+func (s *subscription) recover(consumer jetstream.Consumer, fetch fetchFunc) error {
 	wait, _ := waits(consumer.CachedInfo().Config)
 	for {
 		lost := s.lost
@@ -228,16 +280,12 @@ func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan nat
 			return err
 		}
 		n := max(1, s.config.MaxInFlight*aheadFactor/2)
-		batch, err := consumer.FetchNoWait(n)
-		if err != nil {
-			return err
-		}
-		received, anew, err := s.take(batch, connected)
+		got, anew, err := fetch(n)
 		switch {
 		case err != nil:
 			return err
 		case s.lost != lost: // again
-		case anew || received < n:
+		case anew || got < n:
 			if !s.shared && time.Since(lost) < lostFactor*wait && s.misses(consumer) {
 				if err := backoff.Sleep(s.intake, lostMargin/5); err != nil {
 					return err
@@ -251,76 +299,77 @@ func (s *subscription) recover(consumer jetstream.Consumer, connected <-chan nat
 	}
 }
 
-// misses reports whether the server waits for the ack of more messages than are held here, or
-// were sent back for a while.
+// misses reports whether something is missing, or the server does not say.
 func (s *subscription) misses(consumer jetstream.Consumer) bool {
-	ctx, cancel := context.WithTimeout(s.intake, s.config.ConnectTimeout)
-	defer cancel()
-	info, err := consumer.Info(ctx)
-	if err != nil {
-		return true
-	}
+	info, err := s.info(consumer)
+	return err != nil || s.missing(info) > 0
+}
+
+// missing is how many messages more the server waits for the ack of than are held here, or
+// were sent back for a while.
+func (s *subscription) missing(info *jetstream.ConsumerInfo) int {
 	s.mu.Lock()
 	held := len(s.open)
 	s.mu.Unlock()
-	return info.NumAckPending > held+s.queue.Away()
+	return info.NumAckPending - held - s.queue.Away()
+}
+
+func (s *subscription) info(consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(s.intake, s.config.ConnectTimeout)
+	defer cancel()
+	return consumer.Info(ctx)
 }
 
 // errReconnected ends a request when there is another connection: its answers went to the
 // one before.
 var errReconnected = errors.New("reconnected")
 
-// fetch takes up to n messages, and returns how many came.
-func (s *subscription) fetch(consumer jetstream.Consumer, n int, connected <-chan natsgo.Status) (int, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.intake))
-	defer cancel()
-	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
+// fetch takes up to n messages: those that are there, or with wait also what comes after
+// them. It returns how many came, and whether one was delivered for the first time.
+func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, connected <-chan natsgo.Status) (got int, anew bool, err error) {
+	info := consumer.CachedInfo()
+	if most := info.Config.MaxRequestBatch; most > 0 {
+		n = min(n, most)
+	}
+	r, err := newRequest(s.conn, info, n, wait)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	received, _, err := s.take(batch, connected)
-	return received, err
-}
-
-// take receives the messages of a request, and returns how many came and whether one was
-// delivered for the first time.
-func (s *subscription) take(batch jetstream.MessageBatch, connected <-chan natsgo.Status) (received int, anew bool, err error) {
-	messages := batch.Messages()
-	for {
+	defer func() {
+		rest, first := r.end(s.receive, s.intake.Err() != nil)
+		got, anew = got+rest, anew || first
+	}()
+	patience := 2 * idleHeartbeat
+	if !wait {
+		patience = answerWait // the server says that there are no more, but not always
+	}
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	known := s.lost
+	for !r.done() && s.lost == known { // to recover what is found lost comes first
 		select {
-		case raw, ok := <-messages:
-			if !ok {
-				return received, anew, batch.Error()
+		case msg := <-r.messages:
+			silence.Reset(patience)
+			raw, err := r.read(msg)
+			if err != nil {
+				return got, anew, err
 			}
-			received++
-			anew = s.receive(raw) || anew
+			if raw != nil {
+				got++
+				anew = s.receive(raw) || anew
+			}
+		case <-silence.C:
+			if !wait {
+				return got, anew, nil
+			}
+			return got, anew, jetstream.ErrNoHeartbeat
 		case <-connected:
-			return received + s.takeRest(messages, 0), anew, errReconnected
+			return got, anew, errReconnected
 		case <-s.intake.Done():
-			// What is on its way would have to wait for AckWait.
-			for s.conn.IsConnected() && s.conn.FlushTimeout(flushTimeout) == nil && s.takeRest(messages, quiet) > 0 {
-			}
-			return received, anew, s.intake.Err()
+			return got, anew, s.intake.Err()
 		}
 	}
-}
-
-// takeRest receives messages until none has come for the time given.
-func (s *subscription) takeRest(messages <-chan jetstream.Msg, patience time.Duration) (received int) {
-	for {
-		timer := time.NewTimer(patience)
-		select {
-		case raw, ok := <-messages:
-			timer.Stop()
-			if !ok {
-				return received
-			}
-			s.receive(raw)
-			received++
-		case <-timer.C:
-			return received
-		}
-	}
+	return got, anew, nil
 }
 
 // waitForRoom returns how many messages may be requested; 0 when intake has ended.
@@ -378,7 +427,7 @@ func (s *subscription) sendAway(window int) bool {
 
 // receive takes a message that the server has delivered, and reports whether for the first
 // time.
-func (s *subscription) receive(raw jetstream.Msg) (first bool) {
+func (s *subscription) receive(raw received) (first bool) {
 	meta, err := raw.Metadata()
 	if err != nil {
 		s.logger.Error("Message cannot be read; it will be redelivered", err, nil)
@@ -415,14 +464,14 @@ func (s *subscription) receive(raw jetstream.Msg) (first bool) {
 	case held == nil:
 		// A redelivery waits as well: the server repeats at once what it could not deliver, and
 		// what was lost before that only when its time is over.
-		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), !s.lost.IsZero(), d) {
-			s.drop(d, 0)
+		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), s.collecting || !s.lost.IsZero(), d) {
+			s.leave(d)
 		}
 	}
 	return first
 }
 
-func (s *subscription) key(raw jetstream.Msg) string {
+func (s *subscription) key(raw received) string {
 	if s.config.KeyHeader != "" {
 		if key := raw.Headers().Get(s.config.KeyHeader); key != "" {
 			return key
@@ -455,6 +504,58 @@ func (s *subscription) remember(d *delivery) {
 	delete(s.acked, s.ring[s.next])
 	s.ring[s.next] = d.place
 	s.next = (s.next + 1) % remembered
+}
+
+// isClosedWithin waits until c is closed, for at most d.
+func isClosedWithin(c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// leave takes note of a message that is to be sent back.
+func (s *subscription) leave(d *delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = append(s.left, d)
+}
+
+// sendBack returns what is left to the server, which redelivers it in the order in which it
+// comes back: that of the stream, and of a key when nothing of it is handled any more, unless all
+// is to go. Nothing comes again to this subscription, because it has no request any more.
+func (s *subscription) sendBack(all bool) {
+	s.mu.Lock()
+	handled := make(map[string]bool)
+	if !all {
+		left := make(map[*delivery]bool, len(s.left))
+		for _, d := range s.left {
+			left[d] = true
+		}
+		for _, d := range s.open {
+			if !left[d] {
+				handled[s.key(d.raw)] = true
+			}
+		}
+	}
+	var now, later []*delivery
+	for _, d := range s.left {
+		if handled[s.key(d.raw)] {
+			later = append(later, d)
+		} else {
+			now = append(now, d)
+		}
+	}
+	s.left = later
+	s.mu.Unlock()
+	slices.SortFunc(now, func(a, b *delivery) int { return cmp.Compare(a.place.sequence, b.place.sequence) })
+	for _, d := range now {
+		s.drop(d, 0)
+	}
 }
 
 // drop returns a message to the server, which redelivers it after the delay, or, if it does
@@ -498,7 +599,7 @@ func (s *subscription) keepAlive(interval time.Duration) (stop func()) {
 func (s *subscription) report() {
 	type held struct {
 		*delivery
-		raw   jetstream.Msg
+		raw   received
 		acked bool
 	}
 	s.mu.Lock()

@@ -1,0 +1,156 @@
+package nats
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// requestExpires is after what time the server ends a request that it could not fulfill.
+	requestExpires = 30 * time.Second
+	// idleHeartbeat is how often the server says at the least that it knows of a request.
+	idleHeartbeat = 5 * time.Second
+	// answerWait is after what silence nothing is there.
+	answerWait = time.Second
+)
+
+// received is a message as the server has delivered it, a subset of [jetstream.Msg].
+type received interface {
+	Metadata() (*jetstream.MsgMetadata, error)
+	Subject() string
+	Headers() natsgo.Header
+	Data() []byte
+	Ack() error
+	Nak() error
+	NakWithDelay(delay time.Duration) error
+	InProgress() error
+}
+
+// request is one that waits for messages. Those of the jetstream package lose what is on its
+// way when they are canceled: it would come again after AckWait, behind later ones.
+type request struct {
+	conn     *natsgo.Conn
+	sub      *natsgo.Subscription
+	subject  string // of requests
+	messages chan *natsgo.Msg
+	left     int  // how many messages may come
+	ended    bool // the server has said so
+}
+
+// newRequest asks for up to n messages: for those that are there, or with wait for some to
+// come.
+func newRequest(conn *natsgo.Conn, consumer *jetstream.ConsumerInfo, n int, wait bool) (*request, error) {
+	ask := struct {
+		Batch     int           `json:"batch"`
+		Expires   time.Duration `json:"expires"`
+		Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
+		NoWait    bool          `json:"no_wait,omitempty"`
+	}{Batch: n, Expires: requestExpires, Heartbeat: idleHeartbeat}
+	if !wait {
+		ask.Expires, ask.Heartbeat, ask.NoWait = 0, 0, true
+	}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{
+		conn: conn, subject: "$JS.API.CONSUMER.MSG.NEXT." + consumer.Stream + "." + consumer.Name,
+		messages: make(chan *natsgo.Msg, 2*n), left: n,
+	}
+	inbox := conn.NewInbox()
+	if r.sub, err = conn.ChanSubscribe(inbox, r.messages); err != nil {
+		return nil, err
+	}
+	if err := conn.PublishRequest(r.subject, inbox, body); err != nil {
+		_ = r.sub.Unsubscribe()
+		return nil, err
+	}
+	return r, nil
+}
+
+// read returns the message, or nil if it is a word of the server about the request.
+func (r *request) read(msg *natsgo.Msg) (received, error) {
+	status := ""
+	if len(msg.Data) == 0 {
+		status = msg.Header.Get("Status")
+	}
+	switch status {
+	case "":
+		r.left--
+		return delivered{msg, r.conn}, nil
+	case "100": // heartbeat
+		return nil, nil
+	}
+	r.ended = true
+	reason := msg.Header.Get("Description")
+	switch lower := strings.ToLower(reason); {
+	case status == "404", status == "408", strings.Contains(lower, "batch completed"):
+		return nil, nil
+	case status == "503":
+		return nil, natsgo.ErrNoResponders
+	case strings.Contains(lower, "consumer deleted"):
+		return nil, jetstream.ErrConsumerDeleted
+	}
+	return nil, fmt.Errorf("nats: %s", reason)
+}
+
+// done reports whether nothing more comes.
+func (r *request) done() bool { return r.ended || r.left == 0 }
+
+// end ends the request, and receives what is on its way. From then on the server has no
+// request of ours, and does not deliver what is sent back. With settle it has also taken back what it
+// could not deliver any more, and redelivers that before what is sent back from then on.
+func (r *request) end(receive func(received) (first bool), settle bool) (n int, anew bool) {
+	switch {
+	case r.done() || !r.conn.IsConnected() || r.sub.Drain() != nil || r.conn.FlushTimeout(flushTimeout) != nil:
+		_ = r.sub.Unsubscribe()
+	case settle:
+		// A request that it has to refuse is answered after what it has delivered before.
+		_, _ = r.conn.Request(r.subject, []byte(`{"batch":1,"idle_heartbeat":1}`), flushTimeout)
+	}
+	for {
+		select {
+		case msg := <-r.messages:
+			if raw, _ := r.read(msg); raw != nil {
+				n++
+				anew = receive(raw) || anew
+			}
+		default:
+			return n, anew
+		}
+	}
+}
+
+// delivered is a message that can be acknowledged for as long as the connection is there.
+type delivered struct {
+	msg  *natsgo.Msg
+	conn *natsgo.Conn
+}
+
+func (d delivered) Subject() string        { return d.msg.Subject }
+func (d delivered) Headers() natsgo.Header { return d.msg.Header }
+func (d delivered) Data() []byte           { return d.msg.Data }
+func (d delivered) Ack() error             { return d.conn.Publish(d.msg.Reply, []byte("+ACK")) }
+func (d delivered) Nak() error             { return d.conn.Publish(d.msg.Reply, []byte("-NAK")) }
+func (d delivered) InProgress() error      { return d.conn.Publish(d.msg.Reply, []byte("+WPI")) }
+
+func (d delivered) NakWithDelay(delay time.Duration) error {
+	return d.conn.Publish(d.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
+}
+
+func (d delivered) Metadata() (*jetstream.MsgMetadata, error) {
+	meta, err := d.msg.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return &jetstream.MsgMetadata{
+		Sequence:     jetstream.SequencePair{Consumer: meta.Sequence.Consumer, Stream: meta.Sequence.Stream},
+		NumDelivered: meta.NumDelivered, NumPending: meta.NumPending, Timestamp: meta.Timestamp,
+		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain,
+	}, nil
+}

@@ -10,5 +10,5 @@
 // everything at some step, and started again.
 //
 // Programs of their own are about subscriptions that end and begin again beside others, and what
-// is confirmed meanwhile.
+// is confirmed meanwhile; and about what is left in a bucket by attempts with other bytes, kills and power cuts.
 package identitytest

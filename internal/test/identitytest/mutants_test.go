@@ -99,11 +99,12 @@ var mutants = []struct {
 		{"what one has not acked is confirmed when it ends", "subscriber/ledger.go", "		d.parted = true\n", ""},
 		{"what the others have acked waits for who has ended", "subscriber/ledger.go", "	case ended:\n", "	case ended && false:\n"},
 	}},
-	{finder{"./sinks/blob", []string{"-run", "OtherBytes|Writers|Abandoned|Killed|Synced|Conformance"}}, []mutant{
+	{finder{"./internal/test/identitytest", []string{"-run", "^TestBlobPrograms$", "-programs", "20000"}}, []mutant{
 		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},
 		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if other.SHA256 == \"-\" {"},
 		{"a copy replaces the first one", "sinks/blob/blob.go", "IfNotExist: !replace", "IfNotExist: false"},
 		{"what is acknowledged is not synced", "sinks/blob/blob.go", "		err = file.Sync()\n", ""},
+		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "	return filesync.Directories(ctx, p.bucket, key)\n", "	_ = filesync.Directories\n	return nil\n"},
 	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
 		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},

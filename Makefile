@@ -40,19 +40,15 @@ help: ## Show this list
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
 	@$(GO) run ./internal/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
 
-# vet looks at what the race detector is built with, so that a fresh clone compiles every
-# dependency once; go test need not vet again.
-#
-# Tests wait more than they compute, so four packages run at a time, with four tests each, on
+# Tests wait more than they compute, so six packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
 # them in this order: in alphabetical order, the last of them would run alone. secretcheck
 # prints what go test would, and fails when a line tells a secret.
 LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sources/nats ./sinks/nats ./gateway ./internal/test/endtoend
 
 .PHONY: test
-test: ## Vet, then run every test with the race detector; no output may tell a secret
-	$(GO) vet -race ./...
-	$(GO) test -race -vet=off -p 4 -parallel 4 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
+test: ## Run every test with the race detector; no output may tell a secret
+	$(GO) test -race -vet=off -p 6 -parallel 4 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
 
 # A program promises its last line in its first comment.
 .PHONY: examples
@@ -151,6 +147,10 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 			done; \
 		done; \
 	done <"$$dir/packages"
+
+.PHONY: universal
+universal: ## Run Watermill's Pub/Sub suite with all its messages; make test sends fewer (2 minutes)
+	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^TestUniversalSuite$$' ./subscriber -universal
 
 .PHONY: stress
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)

@@ -2,6 +2,7 @@ package subscriber_test
 
 import (
 	"errors"
+	"flag"
 	"maps"
 	"slices"
 	"sync"
@@ -119,11 +120,17 @@ func features() tests.Features {
 	}
 }
 
+// universal has the suite send as many messages as it does by default, instead of hundreds:
+// `make universal`.
+var universal = flag.Bool("universal", false, "run Watermill's Pub/Sub suite with all its messages")
+
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub over a real
 // gateway.
 func TestUniversalSuite(t *testing.T) {
 	m := &multiverse{byID: map[string]*universe{}}
-	tests.TestPubSub(t, features(), m.pubSub, nil)
+	features := features()
+	features.ForceShort = !*universal
+	tests.TestPubSub(t, features, m.pubSub, nil)
 }
 
 // TestRestartedGateway publishes 10,000 messages with 100 goroutines while the

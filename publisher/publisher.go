@@ -105,11 +105,13 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	for i, msg := range messages {
 		var err error
+		contextID := ready[i].request.ContextID
 		outcomes[i], err = p.publish(ended, topic, msg, &ready[i])
 		ready[i] = prepared{} // frees what a Marshaler created
 		if err != nil {
 			return fail(i, err)
 		}
+		sinks.Stored(msg, sinks.Receipt{ID: contextID})
 	}
 	return nil
 }

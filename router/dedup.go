@@ -268,7 +268,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 				// Neither may tell anything any more when it is redelivered.
 				d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
 			}
-			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx})
+			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx, Message: msg})
 			return nil, nil
 		default:
 			return nil, d.waits.busy(scope, key, reserved)
@@ -312,7 +312,7 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text),
 				withSuppressed(watermill.LogFields{"route": scope, "message_uuid": msg.UUID}, suppressed))
 		}
-		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Err: err, Text: text})
+		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Message: msg, Err: err, Text: text})
 		return
 	}
 	if suppressed, ok := d.forgotten.Over(); ok {

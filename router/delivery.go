@@ -6,6 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // delivery is what the parts of the chain tell each other about one message. It
@@ -52,6 +53,9 @@ type delivery struct {
 	// source is the name of the delivery by the broker that it came from, if there is one. It
 	// is not in value: what is made in the message's context is another message.
 	source string
+	// route and received are whose delivery it is, for the observer.
+	route    *route
+	received *message.Message
 	// made is what the handler made, see produced.go.
 	made produced
 }
@@ -73,11 +77,21 @@ func (c *deliveryContext) Value(key any) any {
 		return &c.delivery.value
 	case msgctx.DeliveryKey:
 		return c.delivery.source
+	case msgctx.ReceiptsKey:
+		return &c.delivery
 	}
 	if value := c.names.Value(key); value != nil {
 		return value
 	}
 	return c.Context.Value(key)
+}
+
+// Stored is called by sinks, see [sinks.Stored].
+func (d *delivery) Stored(msg *message.Message, receipt sinks.Receipt) {
+	if msg.Metadata[KeyPoisonReason] != "" && msg.Metadata[KeyPoisonRoute] == d.route.Name {
+		return // EventPoisoned tells of it
+	}
+	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.received, Receipt: receipt})
 }
 
 // publishing returns the context in which a message is published that was made in ctx:

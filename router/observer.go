@@ -3,6 +3,10 @@ package router
 import (
 	"context"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // EventKind says what an [Event] tells.
@@ -37,12 +41,19 @@ const (
 	// EventDedupFailed: the dedup store failed after the message was handled,
 	// so a copy of it may be handled again. Err says why.
 	EventDedupFailed
+
+	// EventStarted: the route begins with the message.
+	EventStarted
+	// EventStored: a sink has stored a message that was made of it. Receipt says where, as far as the
+	// sink tells. It comes before EventDelivered, perhaps more than once: a route may make
+	// several messages, and after a failure send again what was stored.
+	EventStored
 )
 
 // String returns the kind in lower case, e.g. "delivered".
 func (k EventKind) String() string {
 	names := [...]string{"unknown", "delivered", "filtered", "duplicate", "poisoned", "returned",
-		"retry", "outage began", "outage ended", "poison failed", "dedup failed"}
+		"retry", "outage began", "outage ended", "poison failed", "dedup failed", "started", "stored"}
 	if k < 0 || int(k) >= len(names) {
 		return names[0]
 	}
@@ -61,6 +72,11 @@ type Event struct {
 	// put into it. It may have ended. Of EventOutageBegan and EventOutageEnded it
 	// is that of the message by which the outage was noticed.
 	Context context.Context
+	// Message is the message as it was received, with its metadata; nil where the event is not about
+	// one. It must not be changed, and not be kept after Observe returned.
+	Message *message.Message
+	// Receipt says where EventStored happened.
+	Receipt sinks.Receipt
 	// Err is the error as it came, for errors.Is and errors.As. Its own text may
 	// hold parts of a payload if the handler put them there.
 	Err error

@@ -279,7 +279,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	}
 	p.logger.Error("message moved to the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
 	observe(p.config.Observer, Event{
-		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
+		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Message: msg, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
 	})
 	return nil
 }
@@ -359,7 +359,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		p.pause(ctx, poisonPause.Delay(0))
 	}
-	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Context: ctx, Err: failure, Text: text})
+	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Context: ctx, Message: msg, Err: failure, Text: text})
 	return failure
 }
 

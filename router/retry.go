@@ -564,7 +564,7 @@ func (t *retrying) failed(d *delivery, err error) error {
 	}
 	if t.config.Observer != nil {
 		t.config.Observer.Observe(Event{
-			Route: t.config.Name, Kind: EventRetry, Class: class, Context: t.ctx, Err: err, Text: RedactError(err, t.msg),
+			Route: t.config.Name, Kind: EventRetry, Class: class, Context: t.ctx, Message: t.msg, Err: err, Text: RedactError(err, t.msg),
 			Attempt: t.failures + t.others, Delay: delay,
 		})
 	}
@@ -641,7 +641,7 @@ func (t *retrying) putOffReserved(err error) bool {
 		reserved.waits.putOff(reserved, until)
 	}
 	observe(t.config.Observer, Event{
-		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Err: err, Text: err.Error(),
+		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Message: t.msg, Err: err, Text: err.Error(),
 		Attempt: t.failures + t.others, Delay: delay,
 	})
 	return true

@@ -160,7 +160,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	ctx.delivery.source, ctx.delivery.value.Delivery = ctx.delivery.value.Delivery, ""
 	ctx.delivery.publishes = rt.To != nil
+	ctx.delivery.route, ctx.delivery.received = rt, msg
 	msg.SetContext(ctx)
+	rt.health.Observe(Event{Kind: EventStarted, Context: ctx, Message: msg})
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
 		err = errProduced
@@ -172,9 +174,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	case d.poisoned, d.duplicate && !d.touched:
 		// reported by the middlewares
 	case d.filtered:
-		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx})
+		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx, Message: msg})
 	default:
-		rt.health.Observe(Event{Kind: EventDelivered, Context: ctx})
+		rt.health.Observe(Event{Kind: EventDelivered, Context: ctx, Message: msg})
 	}
 	return d, nil
 }
@@ -205,7 +207,7 @@ func (rt *route) returned(ctx context.Context, msg *message.Message, err error) 
 	} else {
 		rt.logger.Info("message returned; it will be redelivered", fields)
 	}
-	rt.health.Observe(Event{Kind: EventReturned, Class: class, Context: ctx, Err: err, Text: text})
+	rt.health.Observe(Event{Kind: EventReturned, Class: class, Context: ctx, Message: msg, Err: err, Text: text})
 	return errors.New(text)
 }
 

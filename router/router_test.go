@@ -1237,7 +1237,9 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 		counts[e.Kind]++
 		if name, _ := e.Context.Value(nameKey{}).(string); name == "" {
 			t.Errorf("event %s without the message's context", e.Kind)
-		} else if (e.Kind == router.EventPoisoned) != (name == "poisoned") {
+		} else if e.Message == nil || e.Message.UUID != name {
+			t.Errorf("%s of %s has the message %v", e.Kind, name, e.Message)
+		} else if e.Kind != router.EventStarted && (e.Kind == router.EventPoisoned) != (name == "poisoned") {
 			t.Errorf("%s has the context of %s", e.Kind, name)
 		}
 	})}, route)
@@ -1253,7 +1255,7 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	testkit.Equal(t, counts, map[router.EventKind]int{
-		router.EventDelivered: 1, router.EventDuplicate: 1, router.EventFiltered: 1,
+		router.EventStarted: 5, router.EventDelivered: 1, router.EventDuplicate: 1, router.EventFiltered: 1,
 		router.EventPoisoned: 1, router.EventReturned: 1,
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // Receipt says where a message is stored, as far as the sink knows. Zero fields are
@@ -109,7 +111,7 @@ func (p *Publication) Resolve(receipt Receipt, err error) bool {
 }
 
 // Await is the second half of Publish, for sinks whose first half is PublishAsync: it
-// waits until all publications are resolved, so that no error is returned while
+// waits until all publications, which are those of the first of messages in their order, are resolved, so that no error is returned while
 // another message of the call is on its way, or until the context of one of messages
 // ends. It returns the first error of a publication, else err, which is what kept the
 // remaining messages from being published.
@@ -117,13 +119,16 @@ func Await(messages []*message.Message, publications []*Publication, err error) 
 	ended, stop := firstEnd(messages)
 	defer stop()
 	var failed error
-	for _, p := range publications {
+	for i, p := range publications {
 		select {
 		case <-p.Done():
 		case <-ended:
 			return endOf(messages)
 		}
-		if _, err := p.Result(); failed == nil {
+		receipt, err := p.Result()
+		if err == nil {
+			Stored(messages[i], receipt)
+		} else if failed == nil {
 			failed = err
 		}
 	}
@@ -131,6 +136,20 @@ func Await(messages []*message.Message, publications []*Publication, err error) 
 		failed = err
 	}
 	return failed
+}
+
+// Stored is for sinks: their Publish calls it before it returns, with each message that is stored
+// and its receipt, and so tells a router whose [router.Observer] wants to know where. [Await] does
+// it for them. Of a message that no router published,
+// nobody is told.
+//
+// [router.Observer]: https://pkg.go.dev/github.com/agrimill/agrimill/router#Observer
+func Stored(msg *message.Message, receipt Receipt) {
+	if told, ok := msg.Context().Value(msgctx.ReceiptsKey{}).(interface {
+		Stored(*message.Message, Receipt)
+	}); ok {
+		told.Stored(msg, receipt)
+	}
 }
 
 // firstEnd returns a channel that is closed when the context of one of the messages

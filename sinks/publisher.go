@@ -146,7 +146,12 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 		s.leave(topic, &call)
 		return endOf(messages)
 	}
-	_, err := p.Result()
+	receipt, err := p.Result()
+	if err == nil {
+		for _, msg := range messages {
+			Stored(msg, receipt)
+		}
+	}
 	return err
 }
 

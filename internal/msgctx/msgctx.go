@@ -11,6 +11,8 @@
 //	Delivery sources; router, for a replay       router: the delivery key
 //	Stored   sources                             router: whether an earlier version can have had it
 //
+// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
+//
 // The context of Subscribe carries the signal of [WithStart], which the router sets and
 // the subscriber reads.
 package msgctx
@@ -86,6 +88,9 @@ func Stored(ctx context.Context) time.Time {
 // DeliveryKey is the key of the name of the delivery, for a context that hides the
 // Value.Delivery of the one around it.
 type DeliveryKey struct{}
+
+// ReceiptsKey is the key of who is told where the message is stored, see sinks.Stored.
+type ReceiptsKey struct{}
 
 // Delivery returns the Value.Delivery of the message with context ctx.
 func Delivery(ctx context.Context) string {

@@ -98,7 +98,7 @@ func record(span trace.Span, e router.Event) {
 		span.SetAttributes(KeyOutcome.String(e.Kind.String()), KeyRoute.String(text(e.Route)))
 	}
 	switch e.Kind {
-	case router.EventDelivered, router.EventFiltered:
+	case router.EventDelivered, router.EventFiltered, router.EventStarted, router.EventStored:
 		return
 	case router.EventPoisoned, router.EventReturned:
 		span.SetStatus(codes.Error, e.Text)

@@ -103,6 +103,42 @@ func TestBrowserPage(t *testing.T) {
 	page.Clean(origin(server))
 }
 
+// TestBrowserTrace finds a file by a part of its name, with the keyboard only, and sees where it was
+// stored; what was poisoned with the reason; and that something is not known.
+func TestBrowserTrace(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	b.send(1, taskData, "Field 12 north.zip")
+	b.send(1, shapes, hostileFilename)
+	b.waitConfirmed(2)
+
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	find := func(what string) {
+		page.Clear("#trace-query")
+		page.Type("#trace-query", what+"\n")
+	}
+	steps := `[...document.querySelectorAll("#trace-messages ol li .where")].map(n => n.textContent).join(" ")`
+	find("12 NORTH")
+	page.Wait(steps + ` === "received started stored delivered confirmed"`)
+	page.Wait(`document.querySelector("#trace-messages p.where").textContent === "delivered by task data; confirmed"`)
+	page.Wait(`document.querySelector("#trace-messages").textContent.includes("in stream AGRIMILL, sequence ")`)
+	look(page, "trace")
+
+	find("svg onload")
+	page.Wait(steps + `.endsWith("poisoned confirmed")`)
+	page.Wait(`document.querySelector("#trace-messages h3").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
+	page.Wait(`document.querySelector("#trace-messages").textContent.includes('no shape <img src=x onerror="window.pwned=3">')`)
+	if got := page.Eval(`document.querySelectorAll("#trace img, #trace svg").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+
+	find("nobody sent this")
+	page.Wait(`document.querySelector("#trace-result").textContent.startsWith("Nothing is known of it.")`)
+	page.Clean(origin(server))
+}
+
 // TestBrowserIngress has an ingress answer for the gateway, sees what the page says of
 // it, and that it says so no more when it is over.
 func TestBrowserIngress(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 )
@@ -26,6 +27,7 @@ func (loader) Ready(context.Context) []admin.Check {
 func (loader) Tenants(context.Context) ([]admin.Tenant, error) { return nil, nil }
 func (loader) Payloads() gateway.PayloadOpener                 { return nil }
 func (loader) PoisonStore() router.PoisonStore                 { return nil }
+func (loader) Journal() *journal.Journal                       { return nil }
 func (loader) Replay(context.Context, []string) (router.ReplayReport, error) {
 	return router.ReplayReport{}, errors.New("there is no poison queue")
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -56,6 +57,7 @@ type agrimill struct {
 	sink             *nats.Sink
 	queue            *poisonqueue.Queue
 	registry         *prometheus.Registry
+	journal          *journal.Journal
 	terminal, office gateway.Endpoint
 	started          time.Time
 	repaired         atomic.Bool
@@ -70,6 +72,7 @@ var _ admin.Source = (*agrimill)(nil)
 func newInstance(t *testing.T) *agrimill {
 	t.Helper()
 	b := &agrimill{T: t, started: time.Now(), registry: prometheus.NewRegistry()}
+	b.journal = must(journal.New(journal.Config{}))(t)
 	b.gate = gatewaytest.New(t, gatewaytest.Config{})
 	b.nats = natstest.Start(t)
 	all := []string{taskData, shapes}
@@ -83,13 +86,14 @@ func newInstance(t *testing.T) *agrimill {
 	b.directory = gateway.NewDirectory(b.client)
 	b.sub = must(subscriber.New(subscriber.Config{
 		Client: b.client, Tenants: b.directory,
+		Hooks:     subscriber.Hooks{Event: b.journal.Event, Confirmed: b.journal.Confirmed, ConfirmationRejected: b.journal.Rejected},
 		Confirm:   subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
 		Reconnect: subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}, nil))(t)
 	b.sink = must(nats.New(nats.Config{URL: b.nats.URL()}, nil))(t)
 	b.queue = must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
 	b.router = must(router.New(router.Config{
-		Poison: b.sink, CloseTimeout: 8 * time.Second,
+		Poison: b.sink, CloseTimeout: 8 * time.Second, Observer: b.journal.Observer(nil),
 		Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
 	}, nil))(t)
 	t.Cleanup(func() { b.must(b.router.Close()) })
@@ -246,6 +250,9 @@ func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
 	}
 	return admin.TenantsFrom(tenants, b.directory.Scopes), nil
 }
+
+// Journal implements [admin.Source].
+func (b *agrimill) Journal() *journal.Journal { return b.journal }
 
 // Payloads implements [admin.Source].
 func (b *agrimill) Payloads() gateway.PayloadOpener { return nil }

@@ -42,6 +42,7 @@ type Server struct {
 	readiness readiness
 	listing   chan struct{} // one entry for each poison list that is being read
 	replaying chan struct{} // one entry while a replay runs
+	tracing   chan struct{} // one entry while the journal is searched
 }
 
 // New listens on config.Address and returns a Server that serves requests once Serve is
@@ -57,7 +58,7 @@ func New(config Config, source Source) (*Server, error) {
 	config.setDefaults()
 	s := &Server{
 		config: config, source: source, log: config.Logger, token: newToken(string(config.Token), config.Now),
-		listing: make(chan struct{}, maxListings), replaying: make(chan struct{}, 1),
+		listing: make(chan struct{}, maxListings), replaying: make(chan struct{}, 1), tracing: make(chan struct{}, 1),
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	listener, err := (&net.ListenConfig{}).Listen(s.background, "tcp", config.Address)
@@ -140,6 +141,7 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /api/poison", s.servePoison)
 	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
+	mux.HandleFunc("GET /api/trace", s.serveTrace)
 	servePage(mux)
 	if s.config.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -36,11 +37,13 @@ type plainSource struct {
 	ready    func(context.Context) []admin.Check
 	tenants  func(context.Context) ([]admin.Tenant, error)
 	queue    router.PoisonStore
+	journal  *journal.Journal
 	replay   func(context.Context, []string) (router.ReplayReport, error)
 }
 
 func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
 func (s *plainSource) Live() error                     { return s.live }
+func (s *plainSource) Journal() *journal.Journal       { return s.journal }
 func (s *plainSource) Payloads() gateway.PayloadOpener { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
 

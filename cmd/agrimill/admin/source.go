@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -29,6 +30,8 @@ type Source interface {
 	// PoisonStore returns the poison queue, nil if there is none or if its messages cannot
 	// be listed (Kafka).
 	PoisonStore() router.PoisonStore
+	// Journal returns what is known of messages; nil if there is none.
+	Journal() *journal.Journal
 	// Payloads opens payloads that are in a claim check, nil if there is none.
 	Payloads() gateway.PayloadOpener
 	Replayer

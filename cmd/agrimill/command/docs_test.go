@@ -1,9 +1,12 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -128,9 +132,45 @@ func runDocumented(t *testing.T, line string) {
 	case "tail":
 		output.until, output.stop = "_RECEIVED", cancel
 	}
+	if args[0] == "trace" {
+		w.beside(t, args)
+	}
 	if status := w.program(output, output).run(ctx, args); status != statusOK {
 		t.Errorf("agrimill %q: status %d:\n%s", args, status, output.text)
 	}
+}
+
+// beside runs agrimill.yaml until the test ends, and waits until a command that asks it has its answer.
+func (w *world) beside(t *testing.T, command []string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that was free a moment ago
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	text, err := os.ReadFile("agrimill.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("agrimill.yaml", bytes.Replace(text, []byte("127.0.0.1:0"), []byte(address), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	program := w.program(io.Discard, io.Discard)
+	go func() { // ends with the test
+		defer close(ended)
+		program.run(ctx, []string{"run", "agrimill.yaml"})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	testkit.Eventually(t, fmt.Sprintf("%q has its answer", command), func() bool {
+		status, _, _ := w.agrimill(command...)
+		return status == statusOK
+	})
 }
 
 // endless is the output of a program that runs until it is stopped.

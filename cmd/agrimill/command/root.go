@@ -58,6 +58,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newEndpointsCommand(p),
 		newSendCommand(p),
 		newTailCommand(p),
+		newTraceCommand(p),
 		newPoisonCommand(p),
 		newInspectCommand(p),
 		newEmulatorCommand(p),

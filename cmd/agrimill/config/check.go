@@ -867,6 +867,7 @@ func (k *checker) rest() {
 			k.warn("admin.pprof", "is accessible to everyone who can reach "+a.Address, "listen on 127.0.0.1, or turn it off")
 		}
 	}
+	k.report("journal", c.Journal, c.Journal.Config.Validate())
 	t := c.Tracing
 	if t.OTLPEndpoint != "" {
 		u, err := url.Parse(string(t.OTLPEndpoint))

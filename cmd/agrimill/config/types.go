@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
@@ -49,6 +50,8 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	// Admin is the HTTP server with the status page, probes and metrics.
 	Admin Admin `yaml:"admin"`
+	// Journal remembers what became of each message, for the status page and agrimill trace.
+	Journal Journal `yaml:"journal"`
 	// Tracing exports OpenTelemetry spans. Off without an address.
 	Tracing Tracing `yaml:"tracing"`
 	// Log configures agrimill's own log.
@@ -228,6 +231,12 @@ type Admin struct {
 
 // AdminOff is the value of [Admin.Address] that turns the server off.
 const AdminOff = "off"
+
+// Journal remembers in memory what became of each message. It keeps IDs, types, filenames, sizes, where
+// messages were stored, and errors; no payloads.
+type Journal struct {
+	journal.Config `yaml:",inline"`
+}
 
 // Tracing exports OpenTelemetry spans.
 type Tracing struct {

@@ -33,7 +33,14 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client = p.client
 	subscriberConfig.Tenants = p.directory // kept up to date by events
-	subscriberConfig.Hooks = p.tracing.Hooks(subscriber.Hooks{Connected: p.endpoints.connected, Event: p.endpoints.event})
+	subscriberConfig.Hooks = p.tracing.Hooks(subscriber.Hooks{
+		Connected: p.endpoints.connected,
+		Event: func(event gateway.Event) {
+			p.journal.Event(event)
+			p.endpoints.event(event)
+		},
+		Undeliverable: p.journal.Undeliverable, Confirmed: p.journal.Confirmed, ConfirmationRejected: p.journal.Rejected,
+	})
 	subscriberConfig.Quarantine = subscriber.QuarantineConfig{Publisher: quarantine{p}}
 	if p.claimCheck != nil {
 		subscriberConfig.Payload.ClaimCheck = p.claimCheck

@@ -62,7 +62,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 
 	routerConfig := cfg.RouterConfig()
 	routerConfig.Poison = g.poison.watched
-	routerConfig.Observer = p.tracing.Observer(p.observer)
+	routerConfig.Observer = p.tracing.Observer(p.journal.Observer(p.observer))
 	routerConfig.Chain = p.tracing.Chain(nil)
 	routerConfig.CloseTimeout = budgetOf(cfg).router
 	if cfg.Dedup.Store != config.DedupOff {

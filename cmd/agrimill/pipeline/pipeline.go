@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
@@ -103,6 +104,7 @@ type Pipeline struct {
 	readiness  readiness
 	claimCheck *claimcheck.Store // nil: none
 	observer   *metrics.Observer
+	journal    *journal.Journal // nil: none
 	// sinkMetrics measures the sinks. Sinks of the same name are counted together.
 	sinkMetrics *metrics.Sinks
 	tracing     *tracing.Tracing         // nil: none
@@ -184,6 +186,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.observer = metrics.NewObserver(p.options.Observer)
+	if p.journal, err = journal.New(cfg.Journal.Config); err != nil {
+		return err
+	}
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
 		return err
 	}

@@ -196,6 +196,7 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 	keep("claim_check", &old.ClaimCheck, &effective.ClaimCheck)
 	keep("shutdown", &old.Shutdown, &effective.Shutdown)
 	keep("admin", &old.Admin, &effective.Admin)
+	keep("journal", &old.Journal, &effective.Journal)
 	keep("tracing", &old.Tracing, &effective.Tracing)
 	keep("log.format", &old.Log.Format, &effective.Log.Format)
 	return &effective, restart

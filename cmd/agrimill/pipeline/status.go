@@ -11,6 +11,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -144,6 +145,9 @@ func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
 	}
 	return admin.TenantsFrom(p.directory.Tenants(), p.directory.Scopes), nil
 }
+
+// Journal implements [admin.Source].
+func (p *Pipeline) Journal() *journal.Journal { return p.journal }
 
 // Payloads implements [admin.Source].
 func (p *Pipeline) Payloads() gateway.PayloadOpener {

@@ -756,6 +756,88 @@ byId("pick-all").addEventListener("change", (event) => {
   poison.picked = new Set(event.target.checked ? poison.shown.filter((m) => !m.foreign).map((m) => m.id) : []);
   showActions();
 });
+// ---------------------------------------------------------------- the life of a message
+
+const trace = { asked: 0, text: "" };
+
+// precise is a time to the millisecond, in UTC as in the log.
+const precise = (text) => new Date(text).toISOString();
+
+function traceNames(m) {
+  const names = [];
+  if (m.message_type) names.push(m.message_type);
+  if (m.bytes >= 0) names.push(bytes(m.bytes));
+  if (m.context_id) names.push(`context ${m.context_id}`);
+  if (m.tenant) names.push(`tenant ${m.tenant}`);
+  if (m.endpoint) names.push(`endpoint ${m.endpoint}`);
+  const ids = m.message_ids ?? [];
+  if (ids.length === 1) names.push(`message ${ids[0]}`);
+  else if (ids.length > 1) names.push(`${count(ids.length)} messages`);
+  else if (m.delivery) names.push(`from ${m.delivery}`);
+  return names.join(", ");
+}
+
+function traceDetail(e) {
+  const parts = [];
+  if (e.route) parts.push(e.route);
+  if (e.message_id) parts.push(e.message_id);
+  if (e.place) parts.push(e.place);
+  if (e.duplicate) parts.push("was there before");
+  if (e.attempt) parts.push(`attempt ${e.attempt}`);
+  if (e.step === "retry") parts.push(`again in ${((e.delay_ns ?? 0) / 1e9).toFixed(3)} s`);
+  if (e.text) parts.push(`${e.class}: ${e.text}`);
+  return parts.join(", ");
+}
+
+function newTraced(m) {
+  const events = make("ol");
+  const lines = [m.filename || m.message_type || m.uuid || "message", traceNames(m), m.state];
+  for (const e of m.events) {
+    const detail = traceDetail(e);
+    events.append(make("li", {}, make("time", { datetime: e.time, text: precise(e.time) }), make("span", { class: "where", text: e.step }),
+      make("span", { class: "ext", dir: "auto", text: detail })));
+    lines.push(`  ${precise(e.time)}  ${e.step}  ${detail}`);
+  }
+  trace.text += `${lines.map(seen).join("\n")}\n\n`;
+  return make("li", {},
+    make("h3", { class: "ext", dir: "auto", text: lines[0] }),
+    make("p", { class: "muted small ext", text: lines[1] }),
+    make("p", { class: "where", text: m.state }), events);
+}
+
+async function findMessages(event) {
+  event.preventDefault();
+  const asked = ++trace.asked;
+  const query = byId("trace-query").value.trim();
+  const result = byId("trace-result");
+  const say = (tone, text) => {
+    result.dataset.tone = tone;
+    setText(result, text);
+    setHidden(result, false);
+  };
+  const path = `api/trace?q=${encodeURIComponent(query)}`;
+  let answer;
+  try {
+    answer = await ask(path, {}, 4 * TIMEOUT_MS);
+  } catch (err) {
+    if (asked === trace.asked) say("bad", err instanceof Refused ? `Not found: ${err.message}.` : `No response: ${err.message}.`);
+    return;
+  }
+  if (asked !== trace.asked) return; // another one was asked for
+  const found = answer.messages.length;
+  trace.text = "";
+  byId("trace-messages").replaceChildren(...answer.messages.map(newTraced));
+  setHidden(byId("trace-copy"), found === 0 || !navigator.clipboard);
+  setHidden(byId("trace-json"), found === 0);
+  byId("trace-json").setAttribute("href", path);
+  setText(byId("trace-since"), `Known since ${stamp(time(answer.since) ?? Date.now())}, in this process`);
+  if (found === 0) say("warn", "Nothing is known of it. The journal has neither older messages nor those of other instances.");
+  else say("good", `${count(found + (answer.more ?? 0))} ${found + (answer.more ?? 0) === 1 ? "message" : "messages"} found${answer.more ? `, the newest ${count(found)} are shown` : ""}.`);
+}
+
+byId("trace-form").addEventListener("submit", findMessages);
+byId("trace-copy").addEventListener("click", () => navigator.clipboard.writeText(trace.text).catch(() => {}));
+
 function turnPage(by) {
   poison.offset = Math.max(0, poison.offset + by);
   poison.picked.clear();

@@ -1,0 +1,375 @@
+package journal
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// Trace is what the journal knows about the messages that a query finds.
+type Trace struct {
+	// Query is what was looked for.
+	Query string `json:"query"`
+	// Since is from when on the journal is complete: what was received before may be missing, as is
+	// what another instance received.
+	Since time.Time `json:"since"`
+	// Messages are the ones found, the newest first.
+	Messages []Message `json:"messages"`
+	// More is how many more there are, older than these.
+	More int `json:"more,omitempty"`
+}
+
+// Message is what is known of one message: one delivery, or a file with the messages that carried it.
+type Message struct {
+	EventType   string   `json:"event_type,omitempty"`
+	MessageType string   `json:"message_type,omitempty"`
+	Tenant      string   `json:"tenant,omitempty"`
+	Endpoint    string   `json:"endpoint,omitempty"`
+	ContextID   string   `json:"context_id,omitempty"`
+	Filename    string   `json:"filename,omitempty"`
+	MessageIDs  []string `json:"message_ids,omitempty"`
+	UUID        string   `json:"uuid,omitempty"`
+	// Delivery is the place with the broker that it came from.
+	Delivery string `json:"delivery,omitempty"`
+	// Bytes is the size of its payload, -1 if unknown.
+	Bytes int64 `json:"bytes"`
+	// State is where it is now, in a few words.
+	State string `json:"state"`
+	// Events are what happened, oldest first.
+	Events []Event `json:"events"`
+}
+
+// Event is one thing that happened to a message.
+type Event struct {
+	Time  time.Time `json:"time"`
+	Step  Step      `json:"step"`
+	Route string    `json:"route,omitempty"`
+	// MessageID says which of several messages it is about.
+	MessageID string `json:"message_id,omitempty"`
+	// Class and Text say why, Attempt and Delay when it is tried again.
+	Class   string        `json:"class,omitempty"`
+	Text    string        `json:"text,omitempty"`
+	Attempt int           `json:"attempt,omitempty"`
+	Delay   time.Duration `json:"delay_ns,omitempty"`
+	// Place is where it was stored; empty if the sink does not tell.
+	Place string `json:"place,omitempty"`
+	// Duplicate says that it had been stored there before.
+	Duplicate bool `json:"duplicate,omitempty"`
+}
+
+// Limits of a query.
+const (
+	// minPart is how long a part of an ID has to be to find it.
+	minPart = 8
+	// maxEvents is how many events of one message are returned, the newest ones.
+	maxEvents = 500
+	// maxMatches is how many entries a query may match, the newest ones, before others are searched
+	// for that belong to them.
+	maxMatches = 20_000
+)
+
+// Trace looks for messages: by context ID, message ID, or UUID, whole or from the beginning with at
+// least eight characters; or by a part of the filename. Case does not matter. It returns at most
+// limit messages, the newest ones. An empty query finds the newest of all.
+func (j *Journal) Trace(query string, limit int) Trace {
+	trace := Trace{Query: query, Messages: []Message{}}
+	if j == nil {
+		return trace
+	}
+	trace.Since = j.Stats().Since
+	wanted := strings.ToLower(strings.TrimSpace(query))
+	matched := make([]string, 0, 64) // the keys of what the query found
+	j.all(func(e *entry) bool {
+		if e.matches(wanted) {
+			if matched = append(matched, e.keys()...); len(matched) > 2*maxMatches {
+				matched = append(matched[:0], matched[len(matched)-maxMatches:]...)
+			}
+		}
+		return true
+	})
+	keys := make(map[string]bool, len(matched))
+	for _, key := range matched {
+		keys[key] = true
+	}
+	groups := newGroups()
+	j.all(func(e *entry) bool {
+		own := e.keys()
+		if slices.ContainsFunc(own, func(key string) bool { return keys[key] }) {
+			groups.add(e, own)
+		}
+		return true
+	})
+	messages := groups.messages()
+	trace.More = max(len(messages)-limit, 0)
+	trace.Messages = append(trace.Messages, messages[:len(messages)-trace.More]...)
+	return trace
+}
+
+// matches reports whether the entry is one that the query, in lower case, is about.
+func (e *entry) matches(wanted string) bool {
+	if wanted == "" || e.filename != "" && strings.Contains(strings.ToLower(e.filename), wanted) {
+		return true
+	}
+	for _, id := range [...]string{e.contextID, e.uuid, e.sentAs, e.delivery} {
+		if isID(id, wanted) {
+			return true
+		}
+	}
+	for id := range strings.SplitSeq(e.messageIDs, ",") {
+		if isID(id, wanted) {
+			return true
+		}
+	}
+	return false
+}
+
+func isID(id, wanted string) bool {
+	if id == "" || len(id) < len(wanted) || len(wanted) < minPart && len(id) != len(wanted) {
+		return false
+	}
+	return strings.EqualFold(id[:len(wanted)], wanted)
+}
+
+// keys are what connects the entries of one message: its place with the broker that it came from,
+// or the receiving endpoint with each message ID, or else the UUID, which whoever sent it may have
+// chosen.
+func (e *entry) keys() []string {
+	switch {
+	case e.delivery != "":
+		return []string{"d " + e.delivery}
+	case e.messageIDs != "":
+		endpoint := "m " + strings.ToLower(e.endpoint) + " "
+		keys := make([]string, 0, 1+strings.Count(e.messageIDs, ","))
+		for id := range strings.SplitSeq(strings.ToLower(e.messageIDs), ",") {
+			keys = append(keys, endpoint+id)
+		}
+		return keys
+	case e.uuid != "":
+		return []string{"u " + e.uuid}
+	}
+	return nil
+}
+
+// groups puts together what belongs together.
+type groups struct {
+	byKey map[string]*group
+	all   []*group
+}
+
+// group is the entries of one message. One that was joined to another has merged set.
+type group struct {
+	entries []entry
+	merged  *group
+}
+
+func newGroups() *groups { return &groups{byKey: make(map[string]*group)} }
+
+func (g *groups) add(e *entry, keys []string) {
+	var into *group
+	for _, key := range keys {
+		found := g.byKey[key].root()
+		switch {
+		case found == nil || found == into:
+		case into == nil:
+			into = found
+		default: // a file, after its messages
+			into.entries = append(into.entries, found.entries...)
+			found.entries, found.merged = nil, into
+		}
+	}
+	if into == nil {
+		into = &group{}
+		g.all = append(g.all, into)
+	}
+	for _, key := range keys {
+		g.byKey[key] = into
+	}
+	into.entries = append(into.entries, *e)
+}
+
+func (g *group) root() *group {
+	for g != nil && g.merged != nil {
+		g = g.merged
+	}
+	return g
+}
+
+// messages returns the messages, those that were heard of last first.
+func (g *groups) messages() []Message {
+	var list []Message
+	for _, group := range g.all {
+		if group.merged == nil {
+			list = append(list, group.message())
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Message) int {
+		return b.Events[len(b.Events)-1].Time.Compare(a.Events[len(a.Events)-1].Time)
+	})
+	return list
+}
+
+func (g *group) message() Message {
+	slices.SortStableFunc(g.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	m := Message{Bytes: -1}
+	ids := map[string]bool{}
+	for i := range g.entries {
+		e := &g.entries[i]
+		set := func(field *string, value string) {
+			if *field == "" {
+				*field = value
+			}
+		}
+		set(&m.MessageType, e.messageType)
+		set(&m.Tenant, e.tenant)
+		set(&m.Endpoint, e.endpoint)
+		set(&m.ContextID, e.contextID)
+		set(&m.Filename, e.filename)
+		set(&m.Delivery, e.delivery)
+		if e.eventType != "" && m.EventType != string(gateway.EventFileReceived) {
+			m.EventType = e.eventType
+		}
+		if e.uuid != "" {
+			m.UUID = e.uuid
+		}
+		if e.step == StepReceived || e.step == StepStarted {
+			m.Bytes = max(m.Bytes, e.bytes)
+		}
+		if e.messageIDs == "" {
+			continue
+		}
+		for id := range strings.SplitSeq(e.messageIDs, ",") {
+			if folded := strings.ToLower(id); !ids[folded] {
+				ids[folded] = true
+				m.MessageIDs = append(m.MessageIDs, id)
+			}
+		}
+	}
+	m.State = g.state(len(ids))
+	for i := range g.entries[max(len(g.entries)-maxEvents, 0):] {
+		e := &g.entries[max(len(g.entries)-maxEvents, 0)+i]
+		event := Event{
+			Time: time.Unix(0, e.at).UTC(), Step: e.step, Route: e.route, Class: e.class, Text: e.text, Attempt: e.attempt, Delay: e.delay,
+			Place: e.place(), Duplicate: e.duplicate,
+		}
+		if len(ids) > 1 && !strings.Contains(e.messageIDs, ",") {
+			event.MessageID = e.messageIDs
+		}
+		m.Events = append(m.Events, event)
+	}
+	return m
+}
+
+// place is where an entry says that something was stored.
+func (e *entry) place() string {
+	switch {
+	case e.stream != "":
+		return fmt.Sprintf("%s in stream %s, sequence %d", e.subject, e.stream, e.sequence)
+	case e.topic != "":
+		return fmt.Sprintf("%s, partition %d, offset %d", e.topic, e.partition, e.offset)
+	case e.key != "":
+		return "object " + e.key
+	case e.sentAs != "":
+		return "gateway, context ID " + e.sentAs
+	}
+	return ""
+}
+
+// state says where a message is. ids is how many messages carried it.
+func (g *group) state(ids int) string {
+	routes := map[string]Step{} // the last thing that each did
+	var order []string
+	confirmed, rejected := map[string]bool{}, 0
+	waits := ""
+	for i := range g.entries {
+		e := &g.entries[i]
+		switch e.step {
+		case StepConfirmed:
+			confirmed[strings.ToLower(e.messageIDs)] = true
+		case StepRejected:
+			rejected++
+		case StepUndeliverable:
+			waits = "its payload cannot be had: " + e.text
+		case StepReceived:
+			waits = ""
+		}
+		if e.route == "" || e.step == StepStored {
+			continue
+		}
+		if _, seen := routes[e.route]; !seen {
+			order = append(order, e.route)
+		}
+		routes[e.route] = e.step
+	}
+	slices.Sort(order)
+	var parts []string
+	words := map[Step]string{
+		StepStarted: "is being handled by", StepRetry: "waits for another attempt on", StepDelivered: "delivered by", StepFiltered: "filtered by",
+		StepDuplicate: "a duplicate for", StepPoisoned: "poisoned by", StepPoisonFailed: "waits for the poison queue of", StepReturned: "given back by",
+	}
+	for _, step := range steps {
+		var names []string
+		for _, name := range order {
+			if routes[name] == step {
+				names = append(names, name)
+			}
+		}
+		if len(names) > 0 {
+			parts = append(parts, words[step]+" "+strings.Join(names, ", "))
+		}
+	}
+	if len(order) == 0 && len(confirmed) == 0 {
+		parts = append(parts, "received; no route has begun with it")
+	}
+	if waits != "" {
+		parts = append(parts, waits)
+	}
+	switch {
+	case rejected > 0:
+		parts = append(parts, "the service rejected the confirmation")
+	case ids > 0 && len(confirmed) >= ids:
+		parts = append(parts, "confirmed")
+	case len(confirmed) > 0:
+		parts = append(parts, strconv.Itoa(len(confirmed))+" of "+strconv.Itoa(ids)+" messages confirmed")
+	case ids > 0:
+		parts = append(parts, "not confirmed yet")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Detail says in one line what an event has beside its step and route. It is safe for a terminal.
+func (e *Event) Detail() string {
+	var parts []string
+	add := func(text string) {
+		if text != "" {
+			parts = append(parts, strings.Map(printable, text))
+		}
+	}
+	add(e.MessageID)
+	add(e.Place)
+	if e.Duplicate {
+		add("was there before")
+	}
+	if e.Attempt > 0 {
+		add("attempt " + strconv.Itoa(e.Attempt))
+	}
+	if e.Step == StepRetry {
+		add("again in " + e.Delay.Round(time.Millisecond).String())
+	}
+	if e.Text != "" {
+		add(e.Class + ": " + e.Text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func printable(r rune) rune {
+	if !strconv.IsPrint(r) {
+		return utf8.RuneError
+	}
+	return r
+}

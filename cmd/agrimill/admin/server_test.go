@@ -186,7 +186,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: prometheus.NewRegistry()}, &plainSource{})
 	for _, path := range []string{
 		"/", "/page.css", "/page.js", "/favicon.svg", "/healthz", "/readyz", "/metrics", "/debug/pprof/",
-		"/api/status", "/api/tenants", "/api/poison", "/no-such-page",
+		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/no-such-page",
 	} {
 		a := get(t, server, path)
 		for name, want := range map[string]string{
@@ -241,7 +241,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 9 {
+	if len(listed) != 10 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {
@@ -255,6 +255,32 @@ func TestDocumentedRequests(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not name %s", want)
 		}
+	}
+}
+
+// The journal is searched within limits; without one, that is said.
+func TestTraceRequests(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{})
+	if a := get(t, server, "/api/trace?q=x"); a.status != http.StatusNotFound || !strings.Contains(a.body, "journal.max_age") {
+		t.Errorf("without a journal: %d %s", a.status, a.body)
+	}
+	b := newInstance(t)
+	server = serve(t, admin.Config{}, b)
+	b.run()
+	b.send(3, taskData, "Field 7.zip")
+	b.waitConfirmed(3)
+	for path, want := range map[string]int{
+		"/api/trace?limit=0": http.StatusBadRequest, "/api/trace?limit=201": http.StatusBadRequest, "/api/trace?limit=x": http.StatusBadRequest,
+		"/api/trace?q=" + strings.Repeat("x", 513): http.StatusBadRequest, "/api/trace": http.StatusOK, "/api/trace?q=nobody": http.StatusOK,
+	} {
+		if a := get(t, server, path); a.status != want {
+			t.Errorf("%.40s: %d, want %d", path, a.status, want)
+		}
+	}
+	a := get(t, server, "/api/trace?q=field+7&limit=2")
+	var trace journal.Trace
+	if err := json.Unmarshal([]byte(a.body), &trace); err != nil || len(trace.Messages) != 2 || trace.More != 1 || strings.Contains(a.body, secret) {
+		t.Errorf("%v: %s", err, a.body)
 	}
 }
 

@@ -254,23 +254,32 @@ func (j *Journal) since() time.Time {
 	return j.began
 }
 
-// all calls f with each entry, oldest first, until it returns false. The entry is valid during the
-// call only.
-func (j *Journal) all(f func(*entry) bool) {
+// state is the journal at one moment.
+type state struct {
+	parts  [][]byte
+	since  time.Time
+	oldest int64 // what is older does not count
+}
+
+func (j *Journal) state() state {
 	j.mu.Lock()
-	j.prune(j.cfg.Now())
-	parts := make([][]byte, len(j.segments))
-	for i, s := range j.segments {
-		parts[i] = s.data
+	defer j.mu.Unlock()
+	now := j.cfg.Now()
+	j.prune(now)
+	s := state{parts: make([][]byte, len(j.segments)), since: j.since(), oldest: now.Add(-j.cfg.MaxAge).UnixNano()}
+	for i, segment := range j.segments {
+		s.parts[i] = segment.data
 	}
-	j.mu.Unlock()
-	oldest := j.cfg.Now().Add(-j.cfg.MaxAge).UnixNano()
-	for _, data := range parts {
+	return s
+}
+
+// entries calls f with each entry, oldest first. The entry is valid during the call only.
+func (s state) entries(f func(*entry)) {
+	for _, data := range s.parts {
 		for len(data) > 0 {
 			var e entry
-			data = e.read(data)
-			if e.at >= oldest && !f(&e) {
-				return
+			if data = e.read(data); e.at >= s.oldest {
+				f(&e)
 			}
 		}
 	}

@@ -82,28 +82,27 @@ func (j *Journal) Trace(query string, limit int) Trace {
 	if j == nil {
 		return trace
 	}
-	trace.Since = j.Stats().Since
+	now := j.state()
+	trace.Since = now.since
 	wanted := strings.ToLower(strings.TrimSpace(query))
 	matched := make([]string, 0, 64) // the keys of what the query found
-	j.all(func(e *entry) bool {
+	now.entries(func(e *entry) {
 		if e.matches(wanted) {
 			if matched = append(matched, e.keys()...); len(matched) > 2*maxMatches {
 				matched = append(matched[:0], matched[len(matched)-maxMatches:]...)
 			}
 		}
-		return true
 	})
 	keys := make(map[string]bool, len(matched))
 	for _, key := range matched {
 		keys[key] = true
 	}
 	groups := newGroups()
-	j.all(func(e *entry) bool {
+	now.entries(func(e *entry) {
 		own := e.keys()
 		if slices.ContainsFunc(own, func(key string) bool { return keys[key] }) {
 			groups.add(e, own)
 		}
-		return true
 	})
 	messages := groups.messages()
 	trace.More = max(len(messages)-limit, 0)

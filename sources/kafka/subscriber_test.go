@@ -413,6 +413,65 @@ func TestBrokerOutage(t *testing.T) {
 	cluster.Restart()
 }
 
+// The broker goes away while partitions change hands: nothing is lost, and nothing of a key is
+// skipped.
+func TestRebalanceInOutage(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 2)
+	const keys, n = 6, 120
+	f.put(keys, n)
+	next := map[string]int{}
+	seen := 0
+	take := func(msg *message.Message) {
+		var key string
+		var number int
+		if _, err := fmt.Sscan(string(msg.Payload), &key, &number); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case number > next[key]:
+			t.Errorf("%s comes before %d of its key", msg.Payload, next[key])
+		case number == next[key]: // otherwise again, because its ack was lost
+			next[key]++
+			seen++
+		}
+		msg.Ack()
+	}
+	first := f.subscribe(f.subscriber(nil))
+	for seen < n/4 {
+		take(f.next(first))
+	}
+	open := f.next(first) // while the second one joins
+	joining := f.subscriber(nil)
+	var second <-chan *message.Message
+	join := func() (err error) {
+		second, err = joining.Subscribe(context.Background(), "")
+		return err
+	}
+	joined := make(chan error, 1)
+	go func() { joined <- join() }() // ends when the broker answers, or does not
+	cluster.Proxy.Cut()
+	cluster.Stop()
+	take(open)
+	cluster.Restart()
+	if err := <-joined; errors.Is(err, sinks.ErrUnavailable) {
+		testkit.EventuallyNil(t, join)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for seen < n {
+		select {
+		case msg := <-first:
+			take(msg)
+		case msg := <-second:
+			take(msg)
+		case <-time.After(testkit.Patience):
+			t.Fatalf("nothing came after %d of %d", seen, n)
+		}
+	}
+}
+
 func TestConfig(t *testing.T) {
 	valid := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"a:9092"}}, Topics: []string{"a"}, Group: "a"}
 	for name, change := range map[string]func(*kafka.Config){

@@ -19,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
@@ -255,6 +256,81 @@ func TestUpgradedBucket(t *testing.T) {
 	}
 	if !slices.Equal(got, []string{"unfinished"}) {
 		t.Errorf("stored: %q, want what was not finished, once", got)
+	}
+}
+
+// TestUpgradedReservation: what an earlier version is handling beside this one is held back until that has committed it, or
+// lets it go.
+func TestUpgradedReservation(t *testing.T) {
+	t.Parallel()
+	d := readJSON[[]delivered](t, "handled.json")[0]
+	former := readJSON[struct {
+		Config  jetstream.StreamConfig
+		Entries []struct{ Subject string }
+	}](t, "kv.json")
+	key := former.Entries[len(former.Entries)-1].Subject // of what it was killed with
+	for name, end := range map[string]*natsgo.Msg{
+		"committed": {Subject: key, Data: []byte("c")},
+		"let go":    {Subject: key, Header: natsgo.Header{"KV-Operation": {"DEL"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.Start(t)
+			conn, err := natsgo.Connect(server.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			js, err := jetstream.New(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), former.Config); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.Publish(t.Context(), key, []byte("r")); err != nil {
+				t.Fatal(err)
+			}
+			store, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}}
+			from := source{make(chan *message.Message)}
+			r, stop := runRouter(t, router.Config{Poison: b, Dedup: router.DedupSettings{Store: store}}, router.Route{
+				Name: "farm", From: from, Topic: "ALL_DATA", To: b, ToTopic: "out",
+			})
+			defer stop()
+			deliver := func() *message.Message {
+				msg := message.NewMessage("another uuid", []byte("unfinished"))
+				for key, value := range d.Metadata {
+					msg.Metadata[key] = value
+				}
+				msg.Metadata[gateway.KeyMessageID] = "another"
+				from.messages <- msg
+				return msg
+			}
+			msg := deliver()
+			testkit.Eventually(t, "it is held back", func() bool { return r.Health()[0].WaitingForCopies == 1 })
+			if _, err := js.PublishMsg(t.Context(), end); err != nil {
+				t.Fatal(err)
+			}
+			for acked := false; !acked; {
+				select {
+				case <-msg.Acked():
+					acked = true
+				case <-msg.Nacked():
+					msg = deliver()
+				}
+			}
+			want := 1
+			if name == "committed" {
+				want = 0
+			}
+			if got := len(b.in("out")); got != want {
+				t.Errorf("%d messages are stored, want %d", got, want)
+			}
+		})
 	}
 }
 

@@ -314,7 +314,7 @@ func (c *confirmer) lookUp() {
 		}
 		c.mu.Unlock()
 
-		err := c.tenants.Sync(c.ctx)
+		err := c.tenants.Sync(gateway.SingleAttempt(c.ctx)) // it is tried again here
 		c.mu.Lock()
 		c.noteClosed(err)
 		// Those that came during the request may be newer than the list.

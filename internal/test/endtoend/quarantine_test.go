@@ -3,7 +3,9 @@ package endtoend
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -74,5 +76,55 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 	}
 	if n, err := router.DeletePoisoned(ctx, queue, router.PoisonSelection{All: true}); err != nil || n != 1 {
 		t.Errorf("%d deleted, %v", n, err)
+	}
+}
+
+// What is known of a message whose payload is gone may go there, too. The message stays with the
+// gateway.
+func TestGonePayloadInThePoisonQueue(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{InlineLimit: 10})
+	w.gateway.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: http.StatusNotFound})
+	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
+	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := w.gateway.Client()
+	defer func() { _ = client.Close() }()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink, Topic: router.DefaultPoisonTopic},
+		Payload: subscriber.PayloadConfig{RefreshEvery: 50 * time.Millisecond},
+	}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := router.New(router.Config{Poison: sink}, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = r.Run(t.Context()) }() // ends with Close
+	w.sendPayload(messageType, []byte("more than ten bytes"))
+	testkit.Eventually(w, "it is set aside", func() bool { return sub.Stats().Quarantined == 1 })
+
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := 0
+	for p, err := range queue.Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown++
+		if p.Class != subscriber.QuarantinePayloadGone || p.Reason != subscriber.ErrPayloadGone.Error() || len(p.Message.Payload) > 0 {
+			t.Errorf("shown as %+v with payload %q", p, p.Message.Payload)
+		}
+	}
+	if shown != 1 || w.confirmed() != 0 {
+		t.Errorf("%d shown, %d confirmed; want 1 and 0", shown, w.confirmed())
 	}
 }

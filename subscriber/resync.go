@@ -7,11 +7,8 @@ import (
 
 const (
 	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
-	// reconnected in the long run to get again what was left: so reconnects cost the others
-	// little. The first ones come sooner, resyncSoon after each other at first: what still
-	// stalls when a fault ends is left once more.
+	// reconnected at most to get again what was left: so reconnects cost the others little.
 	resyncEvery = 5 * time.Second
-	resyncSoon  = time.Second
 	resyncCost  = 500 * time.Microsecond
 )
 
@@ -60,34 +57,19 @@ func (s *Subscriber) offerAgain(id messageKey) {
 type resyncs struct {
 	limit time.Duration // in which there is one in any case
 	last  time.Time     // the latest one; zero before the first
-	quick int           // how many have come soon after the one before
 }
 
-// every returns how long after the one before, in the long run, there is one for so many
-// messages.
-func (r *resyncs) every(left int) time.Duration {
-	return min(resyncEvery+time.Duration(left)*resyncCost, max(r.limit, resyncEvery))
-}
-
-// due returns when there may be one for so many messages. One that can wait leaves those that
-// come soon to others.
+// due returns when there may be one for so many messages. One that can wait leaves the next turn
+// to others.
 func (r *resyncs) due(left int, canWait bool) time.Time {
-	switch every := r.every(left); {
+	every := min(resyncEvery+time.Duration(left)*resyncCost, max(r.limit, resyncEvery))
+	switch {
 	case r.last.IsZero():
 		return time.Time{}
 	case canWait:
 		return r.last.Add(2 * every)
-	default:
-		return r.last.Add(min(every, resyncSoon<<min(r.quick, 3)+time.Duration(left)*resyncCost))
 	}
-}
-
-// done records that there is one now.
-func (r *resyncs) done(now time.Time, left int) {
-	if r.quick++; r.last.IsZero() || now.Sub(r.last) >= 2*r.every(left) {
-		r.quick = 0
-	}
-	r.last = now
+	return r.last.Add(every)
 }
 
 // requestLeft asks for what was left with the service: the fault that it was left for has
@@ -121,7 +103,7 @@ func (s *Subscriber) resync(now time.Time) {
 		s.resyncTimer = nil
 	}
 	if s.resyncFor == s.streamState.Connects && s.ctx.Err() == nil {
-		s.resyncs.done(now, s.left)
+		s.resyncs.last = now
 		s.recallLocked()
 	}
 }

@@ -14,36 +14,24 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// A fault that has ended is followed by a reconnect at once, and by others soon if something
-// stalls still. One that lasts is followed by few.
+// There is one at once, and then few; one that can wait comes later.
 func TestResyncs(t *testing.T) {
 	now := time.Now()
 	r := resyncs{limit: 5 * time.Minute}
-	var pauses []time.Duration
-	for range 6 {
-		at := r.due(0, false)
-		if !at.IsZero() {
-			pauses = append(pauses, at.Sub(now))
-			now = at
+	if !r.due(0, false).IsZero() || !r.due(0, true).IsZero() {
+		t.Error("the first one waits")
+	}
+	r.last = now
+	for _, c := range []struct {
+		left    int
+		canWait bool
+		want    time.Duration
+	}{
+		{0, false, resyncEvery}, {0, true, 2 * resyncEvery}, {10_000, false, 2 * resyncEvery}, {10_000_000, false, r.limit}, {10_000_000, true, 2 * r.limit},
+	} {
+		if got := r.due(c.left, c.canWait).Sub(now); got != c.want {
+			t.Errorf("%+v: after %v", c, got)
 		}
-		r.done(now, 0)
-	}
-	if got, want := fmt.Sprint(pauses), "[1s 2s 4s 5s 5s]"; got != want {
-		t.Errorf("the pauses are %s, want %s", got, want)
-	}
-	if got := r.due(0, true).Sub(now); got != 2*resyncEvery {
-		t.Errorf("one that can wait comes after %v", got)
-	}
-	now = r.due(0, true)
-	r.done(now, 0)
-	if got := r.due(0, false).Sub(now); got != resyncSoon {
-		t.Errorf("one that cannot comes %v after that", got)
-	}
-	if got := r.due(10_000, false).Sub(now); got != resyncSoon+10_000*resyncCost && got > resyncEvery+10_000*resyncCost {
-		t.Errorf("for 10,000 messages it comes after %v", got)
-	}
-	if got := r.due(10_000_000, true).Sub(now); got != 2*r.limit {
-		t.Errorf("for 10,000,000 messages it comes after %v", got)
 	}
 }
 
@@ -193,7 +181,7 @@ func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 		synctest.Wait()
 		w.connect()
 		w.mu.Lock()
-		w.resyncs.done(time.Now(), 0)
+		w.resyncs.last = time.Now()
 		w.mu.Unlock()
 		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
 		ended.Store(true)

@@ -460,6 +460,7 @@ func TestRebalanceInOutage(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	take(f.next(second)) // nothing else is handled until it has a partition
 	for seen < n {
 		select {
 		case msg := <-first:

@@ -22,7 +22,7 @@ type finder struct {
 }
 
 var (
-	inMemory = finder{"./internal/test/identitytest", []string{"-run", "^TestRandomPrograms$", "-programs", "10000"}}
+	inMemory = finder{"./internal/test/identitytest", []string{"-run", "^TestRandomPrograms$", "-programs", "100000"}}
 	// moreJetStream is for what takes many programs to find.
 	moreJetStream = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "1500"}}
 	subscriptions = finder{"./internal/test/identitytest", []string{"-run", "^TestSubscriptionPrograms$", "-programs", "20000"}}

@@ -16,6 +16,9 @@ const (
 	// hopelessWindow is how long nothing at all may be acked, while the window is full, before
 	// whoever is in it counts as stalled beside those that are behind.
 	hopelessWindow = 30 * time.Second
+	// helpsAfter is how long a tenant has to be shut before those that have little beside it are
+	// shut, too, because there is still no room.
+	helpsAfter = 5 * time.Second
 	// maxShut is how many groups may be shut, in units of Config.MaxInFlight.
 	maxShut = 10
 )
@@ -103,7 +106,7 @@ func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery)
 	a.reviewed = now
 	a.judge(now, first)
 	a.over = len(a.slow) > 0
-	n, bytes := 0, int64(0)
+	n, hung, bytes := 0, 0, int64(0)
 	for d := first; d != nil; d = d.next {
 		switch {
 		case !a.hasStalled(now, d):
@@ -114,7 +117,16 @@ func (a *apart) review(now time.Time, first *delivery) (move, leave []*delivery)
 		default:
 			if a.over = true; a.leaves(d) {
 				leave = append(leave, d)
+			} else if d.handled() {
+				hung++
 			}
+		}
+	}
+	// Handlers that hang cannot be taken back, but payloads that are set apart can make room.
+	for d := range a.items {
+		if hung > 0 && a.leaves(d) {
+			hung--
+			leave = append(leave, d)
 		}
 	}
 	return move, leave
@@ -318,13 +330,17 @@ func (a *apart) shutBad() (some bool) {
 	if !a.over {
 		return false
 	}
-	most := 0 // of one tenant: those that are slow beside it are not shut with it
+	// Those that are slow beside a tenant are not shut with it, but once that has helped, or not.
+	n, most := 0, 0
 	for g := range a.bad {
-		if g.tenant != "" {
+		if of, shut := a.shut[g]; shut && a.reviewed.Sub(of.since) >= helpsAfter {
+			continue
+		}
+		if n++; g.tenant != "" {
 			most = max(most, a.stalled[g])
 		}
 	}
-	share := max(a.max/max(1, len(a.bad)), most/2)
+	share := max(a.max/max(1, n), most/2)
 	for g := range a.bad {
 		if _, shut := a.shut[g]; !shut && a.stalled[g] >= share && len(a.shut) < a.maxShut {
 			a.shut[g] = shutGroup{a.stalled[g], a.reviewed}
@@ -372,6 +388,19 @@ func (a *apart) connected(now time.Time, first *delivery) {
 
 // downloading reports whether the payload of d is being downloaded, or will be.
 func (d *delivery) downloading() bool { return d.payload != nil && d.payload.download != nil }
+
+// handled reports whether handlers have d, or may have it: its payload is there.
+func (d *delivery) handled() bool {
+	if d.payload == nil {
+		return true
+	}
+	select {
+	case <-d.payload.ready:
+		return true
+	default:
+		return false
+	}
+}
 
 // tenantKey returns the tenant of d, or its endpoint if the event did not name one.
 func (d *delivery) tenantKey() string {

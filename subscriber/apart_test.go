@@ -161,6 +161,53 @@ func TestSlowHandlersHaveNotStalled(t *testing.T) {
 	}
 }
 
+// Payloads that are set apart make room there for handlers that hang, which cannot be left.
+func TestPayloadsMakeRoomForHandlersThatHang(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	for i := range 10 {
+		w.fail(w.arrive(fmt.Sprint("payload ", i), "host"))
+	}
+	w.pass(stallAfter)
+	for range 15 {
+		w.arrive("hangs", "")
+	}
+	w.now = w.now.Add(stallAfter / 2)
+	w.ack(w.arrive("good", ""))
+	w.now = w.now.Add(stallAfter)
+	_, leave := w.review(w.now, w.first)
+	w.shutBad()
+	if len(w.items) != 10 || len(leave) != 10 {
+		t.Fatalf("%d are set apart, of which %d are to be left, want 10", len(w.items), len(leave))
+	}
+	for _, d := range leave {
+		w.remove(d)
+	}
+	if moved := w.pass(stallAfter); moved != 10 {
+		t.Errorf("%d of those that hang are set apart, want 10", moved)
+	}
+}
+
+// What has little beside a tenant that has much is shut, too, when that one has been shut for some
+// time and there is still no room: together they may have more than it.
+func TestManyThatHaveLittleAreShut(t *testing.T) {
+	w := newApartWorld(Unordered, 100)
+	for range 50 {
+		w.fail(w.arrive("much", "host"))
+	}
+	for i := range 50 {
+		w.fail(w.arrive(fmt.Sprint("little ", i), "host"))
+	}
+	w.pass(0)
+	w.pass(stallAfter)
+	if !w.shuts("much", "host") || w.shuts("little 0", "host") {
+		t.Fatalf("shut: %v", w.shut)
+	}
+	w.pass(helpsAfter)
+	if !w.shuts("little 0", "host") || w.shuts("good", "host") {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
 // When nothing is acked at all, a few more are let in, to see whether it is everybody. Nobody is
 // shut for long.
 func TestOutageShutsNobody(t *testing.T) {

@@ -2,12 +2,15 @@ package subscriber
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -24,6 +27,10 @@ func (c *silentClient) ReceiveEvents(ctx context.Context, _ gateway.ReceiveEvent
 	return nil, ctx.Err()
 }
 
+func (c *silentClient) OpenPayload(context.Context, string, int64) (*gateway.PayloadReader, error) {
+	return nil, errors.New("the host is down")
+}
+
 func (c *silentClient) ConfirmMessages(_ context.Context, _ string, confirmations []gateway.MessageConfirmation) error {
 	c.confirmed.Add(int64(len(confirmations)))
 	return nil
@@ -38,9 +45,17 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// 100,000 messages come, each with a key of its own, of which some are put off, some hang in their handlers, and some wait for
-// a file: those that do not wait are confirmed, and what waits has few goroutines, no more places
-// than there are, and little memory.
+// downPublisher stores nothing.
+type downPublisher struct{ message.Publisher }
+
+func (downPublisher) Publish(string, ...*message.Message) error {
+	return errors.New("the sink is down")
+}
+
+// 100,000 messages come, each with a key of its own, of which some are put off, some hang in their
+// handlers, some wait for a file, some for the quarantine, and some, each of a tenant of its own,
+// for their payload: those that do not wait are confirmed, and what waits has few goroutines, no
+// more places than there are, and little memory.
 func TestManyWaitingMessages(t *testing.T) {
 	for _, order := range []Order{OrderByKey, Unordered} {
 		t.Run(order.String(), func(t *testing.T) {
@@ -58,10 +73,15 @@ func testManyWaiting(t *testing.T, order Order) {
 	client := &silentClient{}
 	s, err := New(Config{
 		Client: client, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
-		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second,
+		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}, MaxWaiting: held},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var again atomic.Bool // the stream is to be reconnected
+	connect := func() {
+		again.Store(false)
+		s.setConnected(func() { again.Store(true) }, false)
 	}
 	messages, err := s.Subscribe(t.Context(), AllData)
 	if err != nil {
@@ -88,31 +108,59 @@ func testManyWaiting(t *testing.T, order Order) {
 	most, mostInFlight := 0, 0
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
+	connect()
+	well, mostShut := 0, 0
 	for i := range n {
+		kind := [...]string{"put off", "hangs", "files", "well", "malformed", "payload"}[i%6]
+		if kind == "payload" && i > 6*12*window { // of more tenants than are shut at once
+			kind = "well"
+		}
 		event := &gateway.MessageReceived{
 			ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
-			TenantID: [...]string{"put off", "hangs", "files", "well"}[i%4], MessageType: "type", Payload: []byte("small"),
+			TenantID: kind, MessageType: "type", Payload: []byte("small"),
 		}
-		if i%4 == 2 {
+		switch kind {
+		case "files":
 			event.MessageType, event.Payload = fileType, []byte("as large as a chunk")
+		case "well":
+			well++
+		case "payload":
+			event.TenantID, event.Payload, event.PayloadURI = fmt.Sprint("payload ", i), nil, fmt.Sprintf("https://host%d.test/", i)
 		}
-		if s.intake(ctx, event, 0); ctx.Err() != nil {
-			t.Fatalf("message %d finds no room", i)
+		for first := true; first || again.Load(); first = false {
+			if again.Load() {
+				connect() // and it comes again
+			}
+			if kind == "malformed" {
+				s.malformed(ctx, gateway.RawEvent{Data: fmt.Appendf(nil, "{%d", i)}, errors.New("it is no JSON"))
+			} else {
+				s.intake(ctx, event, 0)
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("message %d finds no room", i)
+			}
 		}
 		most = max(most, runtime.NumGoroutine())
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
 			stats := s.Stats()
 			mostInFlight = max(mostInFlight, stats.InFlight)
-			if stats.Parked > window || stats.Stalled > window/2 || stats.HeldNow > maxIdentities*held {
-				t.Fatalf("%d are put off, %d are set apart, %d wait for files", stats.Parked, stats.Stalled, stats.HeldNow)
+			if stats.Parked > window || stats.Stalled > window/2 || stats.HeldNow > maxIdentities*held || stats.QuarantineWaiting > held {
+				t.Fatalf("%d are put off, %d are set apart, %d wait for files, %d for the quarantine",
+					stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting)
 			}
+			s.mu.Lock()
+			mostShut = max(mostShut, len(s.apart.shut))
+			s.mu.Unlock()
 		}
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if got := client.confirmed.Load(); got != int64(n/4) {
-		t.Errorf("%d are confirmed, want %d that do not wait", got, n/4)
+	if got := client.confirmed.Load(); got != int64(well) {
+		t.Errorf("%d are confirmed, want %d that do not wait", got, well)
+	}
+	if mostShut > maxShut*window {
+		t.Errorf("%d groups are shut, want at most %d", mostShut, maxShut*window)
 	}
 	// What is put off comes back beside a window that is full.
 	if mostInFlight > 2*window {
@@ -123,8 +171,8 @@ func testManyWaiting(t *testing.T, order Order) {
 		t.Errorf("%d goroutines, want at most %d", most, bound)
 	}
 	stats, grown := s.Stats(), heapInUse()-heap
-	t.Logf("%d in flight, %d put off, %d set apart, %d wait for files, %d left; up to %d goroutines, %d bytes are kept",
-		stats.InFlight, stats.Parked, stats.Stalled, stats.HeldNow, stats.Abandoned, most, grown)
+	t.Logf("%d in flight, %d put off, %d set apart, %d wait for files, %d for the quarantine, %d left; up to %d groups shut, %d goroutines, %d connections; %d bytes are kept",
+		stats.InFlight, stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting, stats.Abandoned, mostShut, most, stats.Stream.Connects, grown)
 	if grown > 300*many {
 		t.Errorf("%d bytes are kept", grown)
 	}

@@ -127,10 +127,16 @@ func (h *fileHold) expired(now time.Time, fileHold time.Duration) (over []*chunk
 	return over, time.Time{}
 }
 
+// heldFor reports whether messages of a type are held back for their files, which are delivered in
+// their place.
+func (s *Subscriber) heldFor(messageType string) bool {
+	return s.cfg.FileHold >= 0 && s.fileTypes[messageType]
+}
+
 // holdChunk holds a message back if its type is handled as files, and reports
 // whether it did.
 func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool {
-	if s.cfg.FileHold < 0 || !s.fileTypes[e.MessageType] {
+	if !s.heldFor(e.MessageType) {
 		return false
 	}
 	s.mu.Lock()

@@ -68,6 +68,7 @@ type delivery struct {
 	message1 [1]string
 	file     fileKey
 	payload  *payload // nil if the payload is embedded in the event, or there is none
+	whole    bool     // of a type whose files are delivered in place of their messages
 	held     *chunk   // the held chunk that this delivers because no file claimed it
 	// ----
 	arrived  time.Time

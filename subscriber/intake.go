@@ -59,7 +59,12 @@ func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceiv
 	if s.join(e, key, family) {
 		return
 	}
-	if s.holdChunk(key, e) {
+	// Who had it without its file and gave it up gets it again: no file confirms it, so to hold
+	// it for one would be in vain.
+	s.mu.Lock()
+	again := s.ledger.gaveUp(key)
+	s.mu.Unlock()
+	if !again && s.holdChunk(key, e) {
 		return
 	}
 	d := s.newMessageDelivery(key, e)
@@ -70,7 +75,7 @@ func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceiv
 func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceived) *delivery {
 	d := &delivery{
 		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
-		context: e.AppMessageID, bytes: int64(len(e.Payload)),
+		context: e.AppMessageID, bytes: int64(len(e.Payload)), whole: s.heldFor(e.MessageType),
 	}
 	d.key1[0], d.message1[0] = key, e.ID
 	d.keys, d.entries, d.messages = d.key1[:], d.entry1[:0], d.message1[:]

@@ -159,6 +159,12 @@ func (l *ledger) open(d *delivery) {
 	}
 }
 
+// gaveUp reports whether somebody who had k itself gave it up: no file stands for it then.
+func (l *ledger) gaveUp(k messageKey) bool {
+	slot, known := l.index[k]
+	return known && l.entries[slot].given
+}
+
 // joins reports whether a message that is open needs no delivery of its own now: that is open,
 // or a file that confirms it.
 func (l *ledger) joins(k messageKey) bool {
@@ -297,7 +303,7 @@ func (l *ledger) leaveNew(d *delivery) {
 	isFile := d.file != (fileKey{})
 	for _, k := range d.keys {
 		ref, e := l.entry(k, 0)
-		e.given = e.given || !isFile
+		e.given = e.given || !isFile && !d.whole // nobody had it, and its file will stand for it
 		switch e.state {
 		case stateOpen:
 			e.left = e.left || isFile

@@ -638,8 +638,7 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 		for _, id := range u.ids {
 			free := true
 			for _, other := range o.units {
-				// What was given up as a part is confirmed when it is acked as one, which may be after a restart.
-				if slices.Contains(other.ids, id) && (!o.takenLocked(other) || other.loose && other.whole) {
+				if slices.Contains(other.ids, id) && !o.takenLocked(other) {
 					free = false
 				}
 			}

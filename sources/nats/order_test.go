@@ -475,6 +475,28 @@ func TestUnreadableMessage(t *testing.T) {
 	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
 }
 
+// A message may look like a word of the server about the request: no payload, and a status in
+// the headers. It is delivered as any other, and ends nothing.
+func TestMessageThatLooksLikeAStatus(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	messages := f.subscribe(f.subscriber())
+	for _, status := range []string{"100", "404", "408", "409", "503"} {
+		msg := natsgo.NewMsg(fieldSubject)
+		msg.Header.Set("Status", status)
+		msg.Header.Set("Description", "Consumer Deleted")
+		if _, err := f.js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+		got := f.next(messages)
+		if len(got.Payload) != 0 || got.Metadata["Status"] != status {
+			t.Errorf("got %q with %v, want the status %s", got.Payload, got.Metadata, status)
+		}
+		got.Ack()
+	}
+	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+}
+
 // Two readers of one consumer lose their connections while deliveries are on their way. There
 // is no order between them, and everything comes to one of them.
 func TestTwoReadersOverLostConnections(t *testing.T) {

@@ -76,7 +76,7 @@ func newRequest(conn *natsgo.Conn, consumer *jetstream.ConsumerInfo, n int, wait
 // read returns the message, or nil if it is a word of the server about the request.
 func (r *request) read(msg *natsgo.Msg) (received, error) {
 	status := ""
-	if len(msg.Data) == 0 {
+	if msg.Reply == "" { // a message is acked there; its headers are whatever somebody has published
 		status = msg.Header.Get("Status")
 	}
 	switch status {

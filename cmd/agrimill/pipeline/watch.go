@@ -144,6 +144,7 @@ func (p *Pipeline) poll(ctx context.Context) {
 		}
 		open.Wait()
 		cancel()
+		p.journal.Prune() // also while nothing happens
 		select {
 		case <-ctx.Done():
 			return

@@ -40,7 +40,7 @@ help: ## Show this list
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
 	@$(GO) run ./internal/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
 
-# Tests wait more than they compute, so six packages run at a time, with four tests each, on
+# Tests wait more than they compute, so five packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
 # them in this order: in alphabetical order, the last of them would run alone. secretcheck
 # prints what go test would, and fails when a line tells a secret.
@@ -48,7 +48,7 @@ LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./
 
 .PHONY: test
 test: ## Run every test with the race detector; no output may tell a secret
-	$(GO) test -race -vet=off -p 6 -parallel 4 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
+	$(GO) test -race -vet=off -p 5 -parallel 4 -timeout 10m -json $(LONGEST) ./... | $(GO) run ./internal/tool/secretcheck
 
 # A program promises its last line in its first comment.
 .PHONY: examples

@@ -98,6 +98,7 @@ The pipeline:
   check       test the connections of a configuration
   run         run the pipeline until it is stopped
   test        test what a configuration does with messages
+  trace       show what became of a message
   validate    report every mistake in a configuration
 
 The gateway:

@@ -32,7 +32,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 		keys, second = 256, 64 // so many keys, and so many of them with a second message
 		all          = keys + second
 	)
-	service := gatewaytest.New(t, gatewaytest.Config{RateLimit: 200, RateBurst: 60})
+	service := gatewaytest.New(t, gatewaytest.Config{RateLimit: 100, RateBurst: 60})
 	sender := service.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
 	service.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
 	url := natstest.Start(t).URL()
@@ -121,8 +121,11 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	// 10 to 100 ms, some 150 of them again and again.
 	arrivals := atOnce.sent()
 	rejected := service.Stats(gatewaytest.OpSendMessage).Status[http.StatusTooManyRequests]
-	if rejected < keys/4 || rejected > keys {
-		t.Errorf("%d answers were 429, want %d to %d", rejected, keys/4, keys)
+	switch {
+	case rejected > keys:
+		t.Errorf("%d answers were 429, want at most %d", rejected, keys)
+	case rejected < keys/16: // the slower the requests come, the fewer
+		t.Errorf("only %d answers were 429: the service has bounded nothing", rejected)
 	}
 	silence := time.Duration(0)
 	for i := 1; i < len(arrivals); i++ {

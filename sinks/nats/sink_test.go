@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -280,7 +279,7 @@ func TestWarnsAboutDurability(t *testing.T) {
 // TestReplicated runs three servers: a stream of three replicas stores what it
 // acknowledged while one of them is down.
 func TestReplicated(t *testing.T) {
-	ports := freePorts(t, 3)
+	ports := testkit.FreePorts(t, 3)
 	var routes []string
 	for _, port := range ports {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
@@ -339,20 +338,6 @@ func TestReplicated(t *testing.T) {
 	if !slices.Equal(got, acked) {
 		t.Errorf("stored %v, acknowledged %v", got, acked)
 	}
-}
-
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // TestOnTheWire looks at the headers as another client sees them.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -143,12 +142,7 @@ func runDocumented(t *testing.T, line string) {
 // beside runs agrimill.yaml until the test ends, and waits until a command that asks it has its answer.
 func (w *world) beside(t *testing.T, command []string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that was free a moment ago
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", testkit.FreePorts(t, 1)[0])
 	text, err := os.ReadFile("agrimill.yaml")
 	if err != nil {
 		t.Fatal(err)

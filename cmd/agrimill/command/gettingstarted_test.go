@@ -4,11 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const gettingStartedPage = "../../../docs/getting-started.md"
@@ -85,7 +84,8 @@ func newSteps(t *testing.T) *steps {
 			t.Fatalf("%s is missing: install it (Debian, Ubuntu: apt-get install %s)", tool, tool)
 		}
 	}
-	s := &steps{T: t, dir: t.TempDir(), natsPort: freePort(t), adminPort: freePort(t)}
+	ports := testkit.FreePorts(t, 2)
+	s := &steps{T: t, dir: t.TempDir(), natsPort: fmt.Sprint(ports[0]), adminPort: fmt.Sprint(ports[1])}
 	const example = "../examples/minimal.yaml"
 	text, err := os.ReadFile(example)
 	if err != nil {
@@ -100,26 +100,6 @@ func newSteps(t *testing.T) *steps {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// freePort returns a port that nobody listened on a moment ago, below those that systems
-// give to other tests and to their connections: it is not used at once.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for {
-		port := fmt.Sprint(10_000 + rand.IntN(20_000))
-		listener, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return port
-	}
 }
 
 // build runs a go build line of the page in the root of the clone.

@@ -141,6 +141,9 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ledger.gaveUp(key) {
+		return false // no file confirms it, so who had it without its file gets it again
+	}
 	if s.closed || s.takers(e.Type(), e.MessageType) == 0 && s.takers(gateway.EventFileReceived, e.MessageType) == 0 {
 		return false // admit reports that no subscription accepts it
 	}

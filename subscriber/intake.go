@@ -59,15 +59,8 @@ func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceiv
 	if s.join(e, key, family) {
 		return
 	}
-	if s.heldFor(e.MessageType) {
-		// Who had it without its file and gave it up gets it again: no file confirms it, so to
-		// hold it for one would be in vain.
-		s.mu.Lock()
-		again := s.ledger.gaveUp(key)
-		s.mu.Unlock()
-		if !again && s.holdChunk(key, e) {
-			return
-		}
+	if s.holdChunk(key, e) {
+		return
 	}
 	d := s.newMessageDelivery(key, e)
 	d.family = family

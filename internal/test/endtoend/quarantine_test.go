@@ -17,19 +17,19 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Events that cannot be decoded may go into the poison queue's topic: its tools
-// show them, and a replay leaves them alone.
-func TestQuarantineInThePoisonQueue(t *testing.T) {
-	w := newWorld(t, gatewaytest.Config{})
+// quarantining is a route whose subscriber's quarantine is the poison queue. The caller runs it.
+func quarantining(t *testing.T, w *world, payload subscriber.PayloadConfig) (*nats.Sink, *subscriber.Subscriber, *router.Router) {
+	t.Helper()
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
 	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := w.gateway.Client()
-	defer func() { _ = client.Close() }()
+	t.Cleanup(func() { _ = client.Close() })
 	sub, err := subscriber.New(subscriber.Config{
 		Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink, Topic: router.DefaultPoisonTopic},
+		Payload: payload,
 	}, logger)
 	if err != nil {
 		t.Fatal(err)
@@ -38,10 +38,18 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = r.Close() }()
+	t.Cleanup(func() { _ = r.Close() })
 	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
 		t.Fatal(err)
 	}
+	return sink, sub, r
+}
+
+// Events that cannot be decoded may go into the poison queue's topic: its tools
+// show them, and a replay leaves them alone.
+func TestQuarantineInThePoisonQueue(t *testing.T) {
+	w := newWorld(t, gatewaytest.Config{})
+	sink, sub, r := quarantining(t, w, subscriber.PayloadConfig{})
 	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); err != nil {
 		t.Fatal(err)
 	}
@@ -84,28 +92,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 func TestGonePayloadInThePoisonQueue(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{InlineLimit: 10})
 	w.gateway.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: http.StatusNotFound})
-	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
-	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := w.gateway.Client()
-	defer func() { _ = client.Close() }()
-	sub, err := subscriber.New(subscriber.Config{
-		Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink, Topic: router.DefaultPoisonTopic},
-		Payload: subscriber.PayloadConfig{RefreshEvery: 50 * time.Millisecond},
-	}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: sink}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
-		t.Fatal(err)
-	}
+	sink, sub, r := quarantining(t, w, subscriber.PayloadConfig{RefreshEvery: 50 * time.Millisecond})
 	go func() { _ = r.Run(t.Context()) }() // ends with Close
 	w.sendPayload(messageType, []byte("more than ten bytes"))
 	testkit.Eventually(w, "it is set aside", func() bool { return sub.Stats().Quarantined == 1 })

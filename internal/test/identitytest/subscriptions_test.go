@@ -442,6 +442,13 @@ func TestSubscriptionPrograms(t *testing.T) {
 	}
 }
 
+// TestPartGivenUpAlone is the program that found a part of a file that was given up alone, and was never
+// confirmed: seeds are far between that do.
+func TestPartGivenUpAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 10497) })
+}
+
 func subscriptionProgram(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }

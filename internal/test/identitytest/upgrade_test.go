@@ -187,6 +187,24 @@ func TestUpgradedKeysOfABroker(t *testing.T) {
 	})
 }
 
+// bucketOf is a server with an empty bucket of an earlier version.
+func bucketOf(t *testing.T, config jetstream.StreamConfig) (*natsgo.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn, err := natsgo.Connect(natstest.Start(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
 // TestUpgradedBucket: what an earlier version has recorded in a bucket is recognized, also when
 // another payload was seen under its context ID since, and what it was killed with is
 // handled.
@@ -201,19 +219,7 @@ func TestUpgradedBucket(t *testing.T) {
 			Data    []byte
 		}
 	}](t, "kv.json")
-	server := natstest.Start(t)
-	conn, err := natsgo.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateStream(t.Context(), former.Config); err != nil {
-		t.Fatal(err)
-	}
+	conn, js := bucketOf(t, former.Config)
 	for _, e := range former.Entries {
 		if _, err := js.PublishMsg(t.Context(), &natsgo.Msg{Subject: e.Subject, Header: e.Headers, Data: e.Data}); err != nil {
 			t.Fatal(err)
@@ -275,19 +281,7 @@ func TestUpgradedReservation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := natstest.Start(t)
-			conn, err := natsgo.Connect(server.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			js, err := jetstream.New(conn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := js.CreateStream(t.Context(), former.Config); err != nil {
-				t.Fatal(err)
-			}
+			conn, js := bucketOf(t, former.Config)
 			if _, err := js.Publish(t.Context(), key, []byte("r")); err != nil {
 				t.Fatal(err)
 			}

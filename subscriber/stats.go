@@ -62,6 +62,9 @@ type Stats struct {
 	// Parked is how many messages wait to be redelivered after a nack. They do not count in
 	// InFlight, unless another subscription has them as well.
 	Parked int
+	// NotRedelivered counts messages that waited for a time their handler had set, after a
+	// nack, when their subscription ended.
+	NotRedelivered int64
 	// Stalled is how many messages gave up their place in a full window because their payload
 	// cannot be downloaded, or because nobody acks them. They do not count in InFlight.
 	Stalled int
@@ -110,9 +113,9 @@ type StreamState struct {
 }
 
 type counters struct {
-	received, delivered, nacked, joined, untaken, abandoned atomic.Int64
-	malformed, tooLarge, expired, held, setAside            atomic.Int64
-	receivedBytes, deliveredBytes                           atomic.Int64
+	received, delivered, nacked, joined, untaken, abandoned, notRedelivered atomic.Int64
+	malformed, tooLarge, expired, held, setAside                            atomic.Int64
+	receivedBytes, deliveredBytes                                           atomic.Int64
 }
 
 // Stats returns a snapshot. It is cheap enough to call every second.
@@ -124,7 +127,8 @@ func (s *Subscriber) Stats() Stats {
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
-		Held: s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
+		NotRedelivered: s.stats.notRedelivered.Load(),
+		Held:           s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
 		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,

@@ -114,6 +114,7 @@ func (s *Subscriber) workOne(sub *subscription, j job) {
 		return
 	default:
 		outcome = msgctx.Left
+		s.notRedelivered(sub, j)
 		if len(j.d.keys) > 0 {
 			s.overflow(sub)
 		}
@@ -152,6 +153,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 			return
 		default:
 			outcome = msgctx.Left
+			s.notRedelivered(sub, j)
 			overflow = s.overflow(sub)
 		}
 		if overflow { // what is behind it would overtake it

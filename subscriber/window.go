@@ -200,6 +200,7 @@ func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
 			continue
 		}
 		s.unpark(e)
+		s.notRedelivered(sub, e.Item.job)
 		items := []*delivery{e.Item.job.d}
 		if q := e.Item.job.q; q != nil {
 			items = q.items
@@ -212,6 +213,13 @@ func (s *Subscriber) endParked(sub *subscription) (ended []*delivery) {
 		}
 	}
 	return ended
+}
+
+// notRedelivered counts j if it was to wait and sub ended first. s.mu is held.
+func (s *Subscriber) notRedelivered(sub *subscription, j job) {
+	if sub.stopped && j.wait != nil {
+		s.stats.notRedelivered.Add(1)
+	}
 }
 
 // relink brings the place of d in the window up to date: it has one unless everyone who has it

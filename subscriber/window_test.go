@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -207,6 +208,30 @@ func TestCloseWithParkedMessages(t *testing.T) {
 	}
 	f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
 	f.waitConfirmed(20)
+}
+
+// What a handler put off is told when its subscription ends; what it only nacked is not.
+func TestStatsTellWhatWasPutOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Nack = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
+	sub := f.subscriber(cfg)
+	for i := range 20 {
+		f.send(typeJSON, []byte("later"), f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("later ", i), Receive: []string{typeJSON}}))
+	}
+	n := 0
+	f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
+		if n++; n <= 7 {
+			msgctx.NackOf(msg.Context()).After(time.Hour)
+		}
+		msg.Nack()
+	})
+	testkit.Eventually(t, "all are parked", func() bool { return sub.Stats().Parked == 20 })
+	f.close(sub)
+	if n := sub.Stats().NotRedelivered; n != 7 {
+		t.Errorf("%d were put off, want 7", n)
+	}
 }
 
 // Stats tells what waits, for what and how long.

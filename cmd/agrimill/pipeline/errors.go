@@ -28,7 +28,8 @@ var (
 // outage or because the time was up. Nothing is lost: it is redelivered. It matches
 // [ErrUnfinished].
 type UnfinishedError struct {
-	// Returned is how many messages the routes took and returned: nacked, without another attempt.
+	// Returned is how many messages the routes took and returned: nacked, without another
+	// attempt. Those that waited for one with the subscriber of the gateway are among them.
 	Returned int
 	// InFlight is how many messages were still being handled when the time was up.
 	InFlight int

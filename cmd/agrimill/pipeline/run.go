@@ -80,8 +80,10 @@ func (p *Pipeline) unfinished(d drained, err error) error {
 	return &open
 }
 
-// returned counts the messages that routes have returned.
+// returned counts the messages that routes have returned, those among them that waited with
+// the subscriber for another attempt when the routes ended.
 func (p *Pipeline) returned() (n int) {
+	n = int(p.subscriber.Stats().NotRedelivered)
 	for _, h := range p.Health() {
 		n += int(h.Returned)
 	}

@@ -16,6 +16,10 @@ const (
 	// hopelessWindow is how long nothing at all may be acked, while the window is full, before
 	// whoever is in it counts as stalled beside those that are behind.
 	hopelessWindow = 30 * time.Second
+	// aloneAfter is how long instead if all that the handlers have is one tenant's, and another's
+	// was acked within servedFor: the handlers are known to serve others.
+	aloneAfter = 2 * stallAfter
+	servedFor  = 10 * time.Minute
 	// helpsAfter is how long a tenant has to be shut before those that have little beside it are
 	// shut, too, because there is still no room.
 	helpsAfter = 5 * time.Second
@@ -205,12 +209,77 @@ func (a *apart) judge(now time.Time, first *delivery) {
 		}
 	})
 	a.watched = watched
+	a.judgeAlone(now, first)
 	a.judgeSlow(first)
 	a.each(first, func(d *delivery) {
 		if d.downloading() && a.hasStalled(now, d) {
 			a.stalled[stallGroup{tenant: d.tenantKey()}]++
 		}
 	})
+}
+
+// judgeAlone finds out whose messages are all that the handlers of a subscription have, if nothing
+// was acked for longer than they take, and others' were before: the next ones may be others', too.
+// When a second tenant's stall as well, it may be an outage.
+func (a *apart) judgeAlone(now time.Time, first *delivery) {
+	if a.max == 0 {
+		return // nothing can make room
+	}
+	type load struct {
+		tenant string
+		others bool
+		oldest time.Time // of what has stalled
+	}
+	loads := make(map[*subscription]load)
+	a.each(first, func(d *delivery) {
+		if d.downloading() {
+			return
+		}
+		for _, sub := range d.waits {
+			l, some := loads[sub]
+			if tenant := d.tenantKey(); !some {
+				l.tenant = tenant
+			} else {
+				l.others = l.others || tenant != l.tenant
+			}
+			if began, stalled := a.stalledIn(now, sub, d); stalled && (l.oldest.IsZero() || began.Before(l.oldest)) {
+				l.oldest = began
+			}
+			loads[sub] = l
+		}
+	})
+	for sub, l := range loads {
+		if l.others || l.oldest.IsZero() || now.Sub(later(l.oldest, sub.acked)) < max(aloneAfter, 2*sub.took) {
+			continue
+		}
+		if at, some := sub.served.otherThan(l.tenant); some && now.Sub(at) <= servedFor {
+			a.bad[stallGroup{sub: sub, tenant: l.tenant}] = struct{}{}
+		}
+	}
+}
+
+// served are the latest two tenants of which a subscription has acked something.
+type served [2]struct {
+	tenant string
+	at     time.Time
+}
+
+func (s *served) add(now time.Time, tenant string) {
+	if s[0].tenant != tenant {
+		s[1] = s[0]
+		s[0].tenant = tenant
+	}
+	s[0].at = now
+}
+
+// otherThan returns when something of another tenant was acked.
+func (s *served) otherThan(tenant string) (at time.Time, some bool) {
+	for _, of := range s {
+		if of.tenant != "" && of.tenant != tenant {
+			return of.at, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // judgeSlow finds out which subscriptions are slow: more than half of the window waits for one, and
@@ -319,6 +388,10 @@ func (a *apart) downloaded(now time.Time, d *delivery) {
 func (a *apart) acked(now time.Time, sub *subscription, d *delivery, began time.Time) {
 	sub.acked, sub.newest, sub.reached = now, later(sub.newest, began), later(sub.reached, d.arrived)
 	a.reached = later(a.reached, sub.reached)
+	sub.took = max(now.Sub(began), sub.took-sub.took/8)
+	if len(d.keys) > 0 { // else it tells of tenants, but is nobody's
+		sub.served.add(now, d.tenantKey())
+	}
 	if len(a.watched) > 0 {
 		delete(a.watched, stallGroup{sub: sub, tenant: d.tenantKey()})
 	}

@@ -1,8 +1,12 @@
 package subscriber
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -226,6 +230,158 @@ func TestOutageShutsNobody(t *testing.T) {
 		t.Errorf("%d are set apart; shut: %v", len(w.items), w.shut)
 	}
 	if w.pass(hopelessWindow); !w.shuts("a", "") || w.shuts("c", "") {
+		t.Errorf("shut: %v", w.shut)
+	}
+}
+
+// When all that the handlers have is one tenant's, and they have acked another's before, it is shut
+// as soon as more of it come than may be set apart: the next ones may be another's.
+func TestTenantThatHasEverythingIsShut(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		first string        // whose is acked before
+		took  time.Duration // until it is
+		since time.Duration // it was
+		among string        // whose is among those that hang
+		after time.Duration // when it is shut
+	}{
+		{name: "others were acked", first: "other", after: aloneAfter},
+		{name: "of messages without a tenant", first: " ", after: aloneAfter},
+		{name: "nobody's were", after: hopelessWindow},
+		{name: "only its own were", first: "bad", after: hopelessWindow},
+		{name: "too long ago", first: "other", since: 2 * servedFor, after: hopelessWindow},
+		{name: "handlers take their time", first: "other", took: 5 * time.Second, after: 10 * time.Second},
+		{name: "another one's hang, too", first: "other", among: "second", after: hopelessWindow},
+	} {
+		for _, order := range []Order{OrderByKey, Unordered} {
+			t.Run(c.name+" "+order.String(), func(t *testing.T) {
+				w := newApartWorld(order, 20)
+				if c.first != "" {
+					d := w.arrive(strings.TrimSpace(c.first), "")
+					w.now = w.now.Add(c.took)
+					w.ack(d)
+				}
+				w.now = w.now.Add(c.since)
+				for range 20 {
+					w.arrive("bad", "")
+				}
+				began := w.now
+				if w.pass(stallAfter); len(w.items) != 5 || w.shuts("bad", "") {
+					t.Fatalf("%d are set apart; shut: %v", len(w.items), w.shut)
+				}
+				for range 4 {
+					w.arrive("bad", "")
+				}
+				if c.among == "" {
+					c.among = "bad"
+				}
+				w.arrive(c.among, "")
+				for !w.shuts("bad", "") && w.now.Sub(began) < time.Hour {
+					w.pass(stallAfter / 4)
+				}
+				if after := w.now.Sub(began); after < c.after || after > c.after+stallAfter {
+					t.Errorf("shut after %v, want %v", after, c.after)
+				}
+				if w.shuts("other", "") || len(w.items) != 10 {
+					t.Errorf("%d are set apart; shut: %v", len(w.items), w.shut)
+				}
+			})
+		}
+	}
+}
+
+// Two windows of one tenant's messages, which hang, arrive in a row, and behind them what the
+// others have: it is delivered within seconds, and all the rest comes when the first ones are
+// acked. Of the only tenant, nothing is left: the stream is held back.
+func TestMoreThanAWindowOfOneTenant(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		for _, order := range []Order{OrderByKey, Unordered} {
+			t.Run(fmt.Sprintf("only %v %v", only, order), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testMoreThanAWindow(t, order, only) })
+			})
+		}
+	}
+}
+
+func testMoreThanAWindow(t *testing.T, order Order, only bool) {
+	const window, all = 20, 2 + 2*20
+	w := newResyncWorld(t, Config{MaxInFlight: window, Order: order})
+	messages, err := w.Subscribe(t.Context(), AllData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang := make(chan struct{})
+	end := sync.OnceFunc(func() { close(hang) })
+	defer end()
+	go func() { // ends with the subscription
+		for msg := range messages {
+			if strings.HasPrefix(msg.Metadata[gateway.KeyTenantID], "good") {
+				msg.Ack()
+			} else {
+				go func() { <-hang; msg.Ack() }()
+			}
+		}
+	}()
+	arrive := func(ctx context.Context, i int) {
+		tenant := "bad"
+		switch {
+		case only && i == 0:
+			return
+		case i == 0 || i == all-1 && !only:
+			tenant = fmt.Sprint("good ", i)
+		}
+		w.intake(ctx, &gateway.MessageReceived{
+			ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
+			AppMessageID: fmt.Sprint(i), TenantID: tenant, MessageType: "type", Payload: []byte("small"),
+		}, 0)
+		synctest.Wait()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hopelessWindow/3)
+	defer cancel()
+	w.connect()
+	for i := range all {
+		arrive(ctx, i)
+	}
+	left := w.Stats().Abandoned
+	if only {
+		if ctx.Err() == nil || left != 0 {
+			t.Errorf("%d of the only tenant are left", left)
+		}
+		return
+	}
+	time.Sleep(time.Second) // it is confirmed
+	if got := w.client.confirmed.Load(); got != 2 || ctx.Err() != nil || left == 0 {
+		t.Fatalf("%d of the others are confirmed, want 2; %d are left", got, left)
+	}
+	if got := w.reconnects(); len(got) != 0 {
+		t.Errorf("reconnects are asked for after %v, although it hangs still", got)
+	}
+	end()
+	time.Sleep(time.Second)
+	if got := w.reconnects(); len(got) != 1 {
+		t.Fatalf("reconnects are asked for after %v, want 1", got)
+	}
+	w.connect()
+	for i := range all {
+		arrive(t.Context(), i)
+	}
+	time.Sleep(time.Second)
+	if got := w.client.confirmed.Load(); got < all {
+		t.Errorf("%d are confirmed, want %d", got, all)
+	}
+}
+
+// A control event that is acked is nobody's: the only tenant is not shut because of it.
+func TestControlEventsAreNobodys(t *testing.T) {
+	w := newApartWorld(Unordered, 20)
+	d := w.arrive("", "")
+	d.keys = nil
+	w.ack(d)
+	for range 20 {
+		w.arrive("only", "")
+	}
+	w.pass(stallAfter)
+	if w.pass(hopelessWindow / 2); w.shuts("only", "") {
 		t.Errorf("shut: %v", w.shut)
 	}
 }

@@ -13,7 +13,7 @@ func TestWaitOfAMessageIsEnded(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"before it is parked": 0, "after it is parked": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{})
+				w := newResyncWorld(t, Config{Order: Unordered})
 				messages, err := w.Subscribe(t.Context(), AllData)
 				if err != nil {
 					t.Fatal(err)

@@ -47,7 +47,7 @@ type resyncWorld struct {
 
 func newResyncWorld(t *testing.T, cfg Config) *resyncWorld {
 	w := &resyncWorld{T: t, client: &silentClient{}, log: testkit.NewLog()}
-	cfg.Client, cfg.Order = w.client, Unordered
+	cfg.Client = w.client
 	cfg.DrainTimeout, cfg.CloseTimeout = time.Second, 3*time.Second
 	s, err := New(cfg, w.log)
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *resyncWorld) arrive(numbers ...int) {
 // reconnected meanwhile: the message comes to the one that left it.
 func TestLeftByOneAndOpenForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newResyncWorld(t, Config{MaxInFlight: 1, Nack: Backoff{Initial: time.Second, Max: time.Second}})
+		w := newResyncWorld(t, Config{Order: Unordered, MaxInFlight: 1, Nack: Backoff{Initial: time.Second, Max: time.Second}})
 		patient, err := w.Subscribe(t.Context(), AllData)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestLeftByOneAndOpenForAnother(t *testing.T) {
 // What is left on a connection that was made while a reconnect was on its way is asked for, too.
 func TestResyncOfALaterConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newResyncWorld(t, Config{})
+		w := newResyncWorld(t, Config{Order: Unordered})
 		w.connect()
 		request := func() {
 			w.mu.Lock()
@@ -163,7 +163,7 @@ func TestResyncOfALaterConnection(t *testing.T) {
 func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 10
-		w := newResyncWorld(t, Config{MaxInFlight: room, Nack: Backoff{Initial: time.Second, Max: time.Second}})
+		w := newResyncWorld(t, Config{Order: Unordered, MaxInFlight: room, Nack: Backoff{Initial: time.Second, Max: time.Second}})
 		messages, err := w.Subscribe(t.Context(), AllData)
 		if err != nil {
 			t.Fatal(err)

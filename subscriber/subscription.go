@@ -33,9 +33,11 @@ type subscription struct {
 	overflown  bool // messages were left with the service because too many were parked
 	queues     map[string]*keyQueue
 	shares     shares
-	acked      time.Time // when it last acked something
-	newest     time.Time // of all that it acked, when it got the newest
-	reached    time.Time // and when the newest arrived
+	acked      time.Time     // when it last acked something
+	newest     time.Time     // of all that it acked, when it got the newest
+	reached    time.Time     // and when the newest arrived
+	took       time.Duration // how long acks took lately, at most
+	served     served
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }

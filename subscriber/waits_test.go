@@ -61,7 +61,7 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 	for name, shut := range map[string]bool{"hangs": false, "is shut": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{})
+				w := newResyncWorld(t, Config{Order: Unordered})
 				messages, err := w.Subscribe(t.Context(), AllData)
 				if err != nil {
 					t.Fatal(err)

@@ -124,6 +124,18 @@ func ParseTemplate(text string, variables map[string]string) (*TopicTemplate, er
 // String returns the template's text.
 func (t *TopicTemplate) String() string { return t.text }
 
+// Required returns the metadata keys without which a message has no topic, by the names of their
+// variables in the template: those without a text after "|".
+func (t *TopicTemplate) Required() map[string]string {
+	required := map[string]string{}
+	for _, part := range t.parts {
+		if part.key != "" && part.fallback == "" {
+			required[part.name] = part.key
+		}
+	}
+	return required
+}
+
 // Topic returns the topic of a message. segment is the TopicSegment of the sink
 // that gets it. The error says which value is missing and matches
 // [ErrMissingValue] and [ErrRejected].

@@ -88,6 +88,12 @@ func FuzzTopicTemplate(f *testing.F) {
 	})
 }
 
+func ExampleTopicTemplate_Required() {
+	template, err := sinks.ParseTopicTemplate("{tenant}.{filename}.{type|untyped}")
+	fmt.Println(template.Required(), err)
+	// Output: map[filename:x-router-filename tenant:x-router-tenant-id] <nil>
+}
+
 func ExampleParseTopicTemplate() {
 	template, err := sinks.ParseTopicTemplate("{tenant}.{type|untyped}")
 	if err != nil {

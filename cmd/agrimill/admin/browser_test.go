@@ -139,6 +139,38 @@ func TestBrowserTrace(t *testing.T) {
 	page.Clean(origin(server))
 }
 
+// TestBrowserWhy asks, with the keyboard only, why a type does not arrive: one that does, one that no
+// endpoint receives, and from a sender that nobody sees.
+func TestBrowserWhy(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`[...document.querySelectorAll("#why-tenants option")].some(o => o.value === "` + b.gate.Tenant() + `")`)
+	ask := func(messageType, from string) {
+		for field, text := range map[string]string{"tenant": b.gate.Tenant(), "from": from} {
+			page.Clear("#why-" + field)
+			page.Type("#why-"+field, text)
+		}
+		page.Clear("#why-type")
+		page.Type("#why-type", messageType+"\n")
+	}
+	states := `[...document.querySelectorAll("#why-links .state")].map(n => n.dataset.state).join(" ")`
+	ask(taskData, "")
+	page.Wait(states + ` === "ok ok ok unknown ok ok ok"`)
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("Nothing is missing")`)
+	ask(shapes+":none", "")
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("The capability is missing: add the type")`)
+	ask(taskData, "<img src=x onerror='window.pwned=4'>")
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("The gateway route is missing")`)
+	look(page, "why")
+	if got := page.Eval(`document.querySelectorAll("#why img").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
 // TestBrowserIngress has an ingress answer for the gateway, sees what the page says of
 // it, and that it says so no more when it is over.
 func TestBrowserIngress(t *testing.T) {

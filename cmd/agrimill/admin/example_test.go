@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 )
@@ -28,6 +29,7 @@ func (loader) Tenants(context.Context) ([]admin.Tenant, error) { return nil, nil
 func (loader) Payloads() gateway.PayloadOpener                 { return nil }
 func (loader) PoisonStore() router.PoisonStore                 { return nil }
 func (loader) Journal() *journal.Journal                       { return nil }
+func (loader) Why(q why.Question) why.Answer                   { return why.Answer{Question: q} }
 func (loader) Replay(context.Context, []string) (router.ReplayReport, error) {
 	return router.ReplayReport{}, errors.New("there is no poison queue")
 }

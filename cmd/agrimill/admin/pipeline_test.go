@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -253,6 +254,17 @@ func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
 
 // Journal implements [admin.Source].
 func (b *agrimill) Journal() *journal.Journal { return b.journal }
+
+// Why implements [admin.Source].
+func (b *agrimill) Why(q why.Question) why.Answer {
+	return why.Walk(q, why.Facts{
+		Tenants: b.directory.Tenants(), Stream: why.Link{State: why.StateOK, Detail: "the event stream is open"},
+		Routes: []why.Route{{
+			Name: "task data", Topic: taskData, Takes: func(messageType string) bool { return messageType == taskData },
+			Refuses: func(string, string, string) string { return "" },
+		}},
+	})
+}
 
 // Payloads implements [admin.Source].
 func (b *agrimill) Payloads() gateway.PayloadOpener { return nil }

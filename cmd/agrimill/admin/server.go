@@ -142,6 +142,7 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	mux.HandleFunc("GET /api/trace", s.serveTrace)
+	mux.HandleFunc("GET /api/why", s.serveWhy)
 	servePage(mux)
 	if s.config.Gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{

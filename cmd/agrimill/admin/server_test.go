@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -44,6 +46,7 @@ type plainSource struct {
 func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
 func (s *plainSource) Live() error                     { return s.live }
 func (s *plainSource) Journal() *journal.Journal       { return s.journal }
+func (s *plainSource) Why(q why.Question) why.Answer   { return why.Answer{Question: q} }
 func (s *plainSource) Payloads() gateway.PayloadOpener { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
 
@@ -186,7 +189,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: prometheus.NewRegistry()}, &plainSource{})
 	for _, path := range []string{
 		"/", "/page.css", "/page.js", "/favicon.svg", "/healthz", "/readyz", "/metrics", "/debug/pprof/",
-		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/no-such-page",
+		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/api/why", "/no-such-page",
 	} {
 		a := get(t, server, path)
 		for name, want := range map[string]string{
@@ -241,7 +244,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 10 {
+	if len(listed) != 11 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {
@@ -280,6 +283,26 @@ func TestTraceRequests(t *testing.T) {
 	a := get(t, server, "/api/trace?q=field+7&limit=2")
 	var trace journal.Trace
 	if err := json.Unmarshal([]byte(a.body), &trace); err != nil || len(trace.Messages) != 2 || trace.More != 1 || strings.Contains(a.body, secret) {
+		t.Errorf("%v: %s", err, a.body)
+	}
+}
+
+// A question has a tenant and a type.
+func TestWhyRequests(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{})
+	id := uuid.NewString()
+	for query, want := range map[string]int{
+		"": http.StatusBadRequest, "tenant=" + id: http.StatusBadRequest, "type=x": http.StatusBadRequest, "tenant=7&type=x": http.StatusBadRequest,
+		"tenant={" + id + "}&type=x": http.StatusBadRequest, "tenant=" + id + "&type=" + strings.Repeat("x", 513): http.StatusBadRequest,
+		"tenant=" + id + "&type=x&from=" + strings.Repeat("x", 513): http.StatusBadRequest, "tenant=" + id + "&type=x&from=Tractor+7": http.StatusOK,
+	} {
+		if a := get(t, server, "/api/why?"+query); a.status != want {
+			t.Errorf("%.60s: %d, want %d: %s", query, a.status, want, a.body)
+		}
+	}
+	var answer why.Answer
+	a := get(t, server, "/api/why?tenant="+id+"&type=x&from=Tractor+7")
+	if err := json.Unmarshal([]byte(a.body), &answer); err != nil || answer.Question != (why.Question{Tenant: id, Type: "x", From: "Tractor 7"}) {
 		t.Errorf("%v: %s", err, a.body)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -32,6 +33,8 @@ type Source interface {
 	PoisonStore() router.PoisonStore
 	// Journal returns what is known of messages; nil if there is none.
 	Journal() *journal.Journal
+	// Why walks the chain from a tenant to a route. It does not wait for the network.
+	Why(q why.Question) why.Answer
 	// Payloads opens payloads that are in a claim check, nil if there is none.
 	Payloads() gateway.PayloadOpener
 	Replayer

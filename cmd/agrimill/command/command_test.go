@@ -100,6 +100,7 @@ The pipeline:
   test        test what a configuration does with messages
   trace       show what became of a message
   validate    report every mistake in a configuration
+  why         find out why nothing arrives
 
 The gateway:
   endpoints   create, update and delete the application's endpoints

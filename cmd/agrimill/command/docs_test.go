@@ -131,7 +131,7 @@ func runDocumented(t *testing.T, line string) {
 	case "tail":
 		output.until, output.stop = "_RECEIVED", cancel
 	}
-	if args[0] == "trace" {
+	if args[0] == "trace" || args[0] == "why" {
 		w.beside(t, args)
 	}
 	if status := w.program(output, output).run(ctx, args); status != statusOK {

@@ -59,6 +59,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newSendCommand(p),
 		newTailCommand(p),
 		newTraceCommand(p),
+		newWhyCommand(p),
 		newPoisonCommand(p),
 		newInspectCommand(p),
 		newEmulatorCommand(p),

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// traceTimeout bounds one request to a running agrimill.
-	traceTimeout = 30 * time.Second
-	// maxTraceAnswer is the largest response that is read, in bytes.
-	maxTraceAnswer = 256 << 20
+	// askTimeout bounds one request to a running agrimill.
+	askTimeout = 30 * time.Second
+	// maxAnswer is the largest response that is read, in bytes.
+	maxAnswer = 256 << 20
 )
 
 func newTraceCommand(p *program) *cobra.Command {
@@ -69,8 +69,9 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			}
 			var traces []journal.Trace
 			for _, query := range args {
-				trace, err := askTrace(cmd.Context(), address, query, limit)
-				if err != nil {
+				var trace journal.Trace
+				values := url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}
+				if err := askRunning(cmd.Context(), address, "/api/trace", values, &trace); err != nil {
 					return err
 				}
 				traces = append(traces, trace)
@@ -85,15 +86,14 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 	return cmd
 }
 
-// askTrace asks a running agrimill.
-func askTrace(ctx context.Context, address, query string, limit int) (trace journal.Trace, err error) {
-	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
+// askRunning asks a running agrimill for what is at path, and fills value.
+func askRunning(ctx context.Context, address, path string, query url.Values, value any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	values := url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}
-	target := url.URL{Scheme: "http", Host: address, Path: "/api/trace", RawQuery: values.Encode()}
+	target := url.URL{Scheme: "http", Host: address, Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return trace, err
+		return err
 	}
 	client := http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
@@ -101,24 +101,24 @@ func askTrace(ctx context.Context, address, query string, limit int) (trace jour
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return trace, fmt.Errorf("no agrimill answers at %s: %w", address, err)
+		return fmt.Errorf("no agrimill answers at %s: %w", address, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxTraceAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return trace, err
+		return err
 	}
 	if response.StatusCode != http.StatusOK {
 		var problem struct {
 			Error string `json:"error"`
 		}
 		_ = json.Unmarshal(body, &problem) // what is not from agrimill has no such field
-		return trace, fmt.Errorf("agrimill at %s responded %s: %s", address, response.Status, cell(problem.Error))
+		return fmt.Errorf("agrimill at %s responded %s: %s", address, response.Status, cell(problem.Error))
 	}
-	if err := json.Unmarshal(body, &trace); err != nil {
-		return trace, fmt.Errorf("what answers at %s is no agrimill: %w", address, err)
+	if err := json.Unmarshal(body, value); err != nil {
+		return fmt.Errorf("what answers at %s is no agrimill: %w", address, err)
 	}
-	return trace, nil
+	return nil
 }
 
 // writeTraces writes what was found to stdout, and fails if something was not.

@@ -496,9 +496,20 @@ func (k *checker) fromGateway(path string, r Route) {
 	if types := k.c.Subscriber.EventTypes; len(types) > 0 && !slices.ContainsFunc(needs, func(t string) bool { return slices.Contains(types, gateway.EventType(t)) }) {
 		k.fail(path, "receives nothing: subscriber.event_types does not include "+oneOf(needs), "add it there")
 	}
-	if isType && !k.received(topic) {
+	switch {
+	case !isType:
+	case !k.received(topic):
 		k.warn(path, "may receive nothing: none of the endpoints receives message type "+topic, "add it to an endpoint's capabilities")
+	case !k.subscribed(topic):
+		k.warn(path, "receives only what is sent to an endpoint directly: none of the endpoints subscribes to message type "+topic,
+			"add it to an endpoint's subscriptions")
 	}
+}
+
+// subscribed reports whether a configured endpoint subscribes to the type, as received does.
+func (k *checker) subscribed(messageType string) bool {
+	subscribes := func(e Endpoint) bool { return slices.Contains(e.Subscriptions, messageType) }
+	return len(k.c.Endpoints) == 0 || slices.ContainsFunc(k.c.Endpoints, subscribes)
 }
 
 // received reports whether a configured endpoint receives the type. Without any, endpoints
@@ -610,7 +621,9 @@ func (k *checker) to(path string, r Route) {
 		config.Client = k.rules
 		k.report(at, *g, config.Validate())
 		effective := k.c.PublisherConfig(*g)
-		k.template(at+".type", g.Type)
+		if k.template(at+".type", g.Type) {
+			k.lacking(at+".type", r, g.Type)
+		}
 		if r.From.Kind() == "gateway" && effective.EndpointID == "" {
 			k.fail(at+".endpoint", "is required: messages from the gateway do not name a sending endpoint", "set it to the ID of your endpoint")
 		}
@@ -624,6 +637,7 @@ func (k *checker) to(path string, r Route) {
 	if !k.template(path+".topic", r.To.Topic) {
 		return
 	}
+	k.lacking(path+".topic", r, r.To.Topic)
 	k.topic(path+".topic", r.To.Sink, withoutVariables(r.To.Topic))
 	if r.To.Sink == k.c.Poison.Sink && r.To.Topic == k.c.Poison.Topic {
 		k.fail(path+".topic", "is the topic of the poison queue", "choose a different one here or in poison.topic")
@@ -663,6 +677,33 @@ func (k *checker) template(path, text string) bool {
 	}
 	k.fail(path, bad.Reason, suggestion)
 	return false
+}
+
+// lacking warns about a template with values that messages from the gateway may lack. Those from
+// a broker have whatever was put there.
+func (k *checker) lacking(path string, r Route, text string) {
+	if r.From.Kind() != "gateway" {
+		return
+	}
+	event := gateway.EventType(r.From.Gateway)
+	template, err := sinks.ParseTopicTemplate(text)
+	if err != nil {
+		return
+	}
+	// What every message from there has.
+	always := []string{gateway.KeyEventType}
+	if r.From.Gateway != FromEverything && (!event.Known() || event == gateway.EventMessageReceived || event == gateway.EventFileReceived) {
+		always = append(always, gateway.KeyMessageType, gateway.KeyReceivingEndpointID, gateway.KeyTenantID)
+	}
+	if event == gateway.EventMessageReceived {
+		always = append(always, gateway.KeyContextID)
+	}
+	required := template.Required()
+	for _, name := range slices.Sorted(maps.Keys(required)) {
+		if _, set := r.Set[required[name]]; !set && !slices.Contains(always, required[name]) {
+			k.warn(path, "needs {"+name+"}: messages without it go to the poison queue", "write {"+name+"|none}, or another text for them")
+		}
+	}
 }
 
 // withoutVariables replaces each variable of a template with a letter.

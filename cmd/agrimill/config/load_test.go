@@ -203,6 +203,39 @@ func TestOneMistake(t *testing.T) {
 	}
 }
 
+// Templates with values that messages of the route may lack are told, and types that no endpoint
+// subscribes to.
+func TestWarnsOfWhatIsMissing(t *testing.T) {
+	const endpoint = "endpoints: [{external_id: \"a:b\", capabilities: [{type: \"img:png\", direction: RECEIVE}], subscriptions: [%s], " +
+		"application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01}]\n"
+	for _, c := range []struct{ from, to, more, want string }{
+		{"all", "{sink: farm, topic: \"{tenant}.{type}.{receiver}.{event}\"}", "", ""},
+		{"all", "{sink: farm, topic: \"{filename}\"}", "", "routes[0].to.topic: needs {filename}: messages without it go to the poison queue; write {filename|none}, or another text for them"},
+		{"all", "{sink: farm, topic: \"{filename|none}\"}", "", ""},
+		{"all", "{sink: farm, topic: \"{context}\"}", "", "routes[0].to.topic: needs {context}:"}, // files have none
+		{"MESSAGE_RECEIVED", "{sink: farm, topic: \"{context}\"}", "", ""},
+		{"all", "{sink: farm, topic: \"{meta:team}\"}", "", "routes[0].to.topic: needs {meta:team}:"},
+		{"all", "{sink: farm, topic: \"{meta:team}\"}\n    set: {team: tenant}", "", ""},
+		{"everything", "{sink: farm, topic: \"{event}.{type}\"}", "", "routes[0].to.topic: needs {type}:"},
+		{"ENDPOINT_DELETED", "{sink: farm, topic: \"{tenant}\"}", "", "routes[0].to.topic: needs {tenant}:"},
+		{"all", "{gateway: {tenant: 5b7c2f1e-6f0a-4b53-9a3e-1f0f3f1d2c11, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02, type: \"{teamset}\"}}", "", "routes[0].to.gateway.type: needs {teamset}:"},
+
+		{"img:png", "{sink: farm}", "", ""}, // endpoints are made elsewhere
+		{"img:png", "{sink: farm}", fmt.Sprintf(endpoint, `"img:png"`), ""},
+		{"img:png", "{sink: farm}", fmt.Sprintf(endpoint, ""), "routes[0].from.gateway: receives only what is sent to an endpoint directly: none of the endpoints subscribes to message type img:png; add it to an endpoint's subscriptions"},
+		{"img:bmp", "{sink: farm}", fmt.Sprintf(endpoint, ""), "routes[0].from.gateway: may receive nothing: none of the endpoints receives message type img:bmp"},
+	} {
+		text := strings.NewReplacer("gateway: all", fmt.Sprintf("gateway: %q", c.from), "{sink: farm}\npoison", c.to+"\n"+c.more+"poison").Replace(small)
+		got := parse(t, text, smallEnv).Warnings
+		switch {
+		case c.want == "" && len(got) > 0:
+			t.Errorf("%s → %s: %v", c.from, c.to, got)
+		case c.want != "" && (len(got) != 1 || !strings.Contains(got[0].String(), c.want)):
+			t.Errorf("%s → %s: %v, want %q", c.from, c.to, got, c.want)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"secret":     {"${SECRET}", "written-here", "agrimill.yaml:5:18: warning: gateway.client_secret: is a secret in plain text; take it from the environment with ${NAME}, or from a file with client_secret_file"},

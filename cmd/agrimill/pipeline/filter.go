@@ -18,8 +18,7 @@ func newFilter(cfg config.Filter, sender string, outward bool) func(*message.Mes
 	if cfg.Empty() {
 		return nil
 	}
-	types, names := patterns("", cfg.Type), patterns("i", cfg.Filename)
-	tenants, endpoints := patterns("i", cfg.Tenant), patterns("i", cfg.Endpoint)
+	names, refuses := patterns("i", cfg.Filename), newRefusal(cfg)
 	endpointKey := gateway.KeyReceivingEndpointID
 	if outward {
 		endpointKey = gateway.KeyEndpointID
@@ -29,8 +28,25 @@ func newFilter(cfg config.Filter, sender string, outward bool) func(*message.Mes
 		if endpoint == "" {
 			endpoint = sender
 		}
-		return matches(types, msg.Metadata[gateway.KeyMessageType]) && matches(names, msg.Metadata[gateway.KeyFilename]) &&
-			matches(tenants, msg.Metadata[gateway.KeyTenantID]) && matches(endpoints, endpoint)
+		return matches(names, msg.Metadata[gateway.KeyFilename]) &&
+			refuses(msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyMessageType], endpoint) == ""
+	}
+}
+
+// newRefusal returns the part of a filter that needs no message: the key that refuses a type
+// to an endpoint of a tenant, empty if none does.
+func newRefusal(cfg config.Filter) func(tenant, messageType, endpoint string) string {
+	types, tenants, endpoints := patterns("", cfg.Type), patterns("i", cfg.Tenant), patterns("i", cfg.Endpoint)
+	return func(tenant, messageType, endpoint string) string {
+		switch {
+		case !matches(types, messageType):
+			return "type"
+		case !matches(tenants, tenant):
+			return "tenant"
+		case !matches(endpoints, endpoint):
+			return "endpoint"
+		}
+		return ""
 	}
 }
 

@@ -110,10 +110,10 @@ function stamp(ms) {
 
 // States have a tone (color and shape) and a word.
 const TONES = {
-  running: "good", connected: "good", "awaiting head": "good", up: "good",
+  running: "good", connected: "good", "awaiting head": "good", up: "good", ok: "good",
   degraded: "warn", outage: "warn", draining: "warn",
-  disconnected: "bad", down: "bad", failed: "bad", failing: "bad", ended: "bad", stopped: "bad", gone: "bad",
-  starting: "idle", connecting: "idle", unused: "idle", unknown: "idle",
+  disconnected: "bad", down: "bad", failed: "bad", failing: "bad", ended: "bad", stopped: "bad", gone: "bad", missing: "bad",
+  starting: "idle", connecting: "idle", unused: "idle", unknown: "idle", unchecked: "idle",
 };
 const toneOf = (state) => (Object.hasOwn(TONES, state) ? TONES[state] : "idle");
 
@@ -838,6 +838,55 @@ async function findMessages(event) {
 byId("trace-form").addEventListener("submit", findMessages);
 byId("trace-copy").addEventListener("click", () => navigator.clipboard.writeText(trace.text).catch(() => {}));
 
+// ---------------------------------------------------------------- why nothing arrives
+
+const why = { asked: 0 };
+
+function newLink(link) {
+  const state = stateBadge();
+  setState(state, link.state);
+  const node = make("li", {}, make("span", { class: "where", text: link.name }), state, make("span", { class: "ext", dir: "auto", text: link.detail }));
+  if (link.remedy) node.append(make("span", { class: "remedy ext", dir: "auto", text: link.remedy }));
+  return node;
+}
+
+async function findOutWhy(event) {
+  event.preventDefault();
+  const asked = ++why.asked;
+  const result = byId("why-result");
+  const say = (tone, text) => {
+    result.dataset.tone = tone;
+    setText(result, text);
+    setHidden(result, false);
+  };
+  const query = new URLSearchParams();
+  for (const name of ["tenant", "type", "from"]) {
+    const value = byId(`why-${name}`).value.trim();
+    if (value) query.set(name, value);
+  }
+  let answer;
+  try {
+    answer = await ask(`api/why?${query}`);
+  } catch (err) {
+    if (asked !== why.asked) return;
+    byId("why-links").replaceChildren();
+    say("bad", err instanceof Refused ? `Not asked: ${err.message}.` : `No response: ${err.message}.`);
+    return;
+  }
+  if (asked !== why.asked) return; // something else was asked
+  byId("why-links").replaceChildren(...answer.links.map(newLink));
+  const missing = answer.links.find((link) => link.name === answer.missing);
+  if (missing) say("bad", `The ${missing.name} is missing: ${missing.remedy}.`);
+  else say("good", "Nothing is missing, as far as can be known.");
+}
+
+// offer fills a datalist.
+function offer(id, values) {
+  keyed(byId(id), [...new Set(values)].sort(), (v) => v, (v) => make("option", { value: v }), () => {});
+}
+
+byId("why-form").addEventListener("submit", findOutWhy);
+
 function turnPage(by) {
   poison.offset = Math.max(0, poison.offset + by);
   poison.picked.clear();
@@ -860,6 +909,8 @@ async function loadTenants() {
     setHidden(empty, list.length > 0);
     setText(empty, "No tenant has authorized the application yet.");
     keyed(byId("tenants"), list, (t) => t.id, newTenant, showTenant);
+    offer("why-tenants", list.map((t) => t.id));
+    offer("why-types", list.flatMap((t) => t.endpoints.flatMap((e) => [...(e.sends ?? []), ...(e.receives ?? [])])));
   } catch (err) {
     setText(empty, `Tenants unavailable: ${err.message}`);
     setHidden(empty, false);

@@ -20,7 +20,7 @@ type Client struct {
 	origin *url.URL // scheme and host that the access token may go to
 	base   string   // base URL without a trailing slash
 	// messagesURL is where messages are sent to.
-	messagesURL string
+	messagesURL *url.URL
 	names       headerNames
 	common      [2]string // values of User-Agent and Accept-Encoding
 
@@ -71,11 +71,15 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}
+	messages, err := http.NewRequest(http.MethodPost, base+"/messages", http.NoBody)
+	if err != nil {
+		return nil, invalid("BaseURL", "must be an absolute http or https address")
+	}
 	c := &Client{
 		cfg:         cfg.withoutCredentials(),
 		origin:      origin,
 		base:        base,
-		messagesURL: base + "/messages",
+		messagesURL: messages.URL,
 		names:       newHeaderNames(cfg.ServiceName),
 		common:      [2]string{cfg.UserAgent, acceptIdentity},
 		limiter:     &limiter{cfg: cfg.RateLimit},

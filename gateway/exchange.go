@@ -39,6 +39,8 @@ type request struct {
 	op     string
 	method string
 	url    string
+	// parsed is instead of url where that is always the same; it is copied.
+	parsed *url.URL
 	header http.Header
 	// open opens the body and size is its exact size; nil without a body, and with content.
 	open func() (io.ReadCloser, error)
@@ -74,8 +76,9 @@ type exchange struct {
 	next func(*exchange, *http.Request) (*http.Response, error)
 	// first is the outcome of the attempt that begin has made, until go-retryablehttp has it.
 	first *firstAttempt
-	// own means that the request of the attempt belongs to the exchange, which may change it.
-	own bool
+	// own is the attempt that begin makes. Its request and its context belong to the exchange,
+	// which need not make others for it.
+	own ownAttempt
 
 	refreshed bool // the single retry after a 401 has been made
 	bodies    sync.WaitGroup
@@ -128,6 +131,12 @@ type firstAttempt struct {
 	checked bool
 }
 
+// ownAttempt is how the context of an attempt ends, and its parent; zero if it is not begin's.
+type ownAttempt struct {
+	call   context.Context
+	cancel context.CancelCauseFunc
+}
+
 // begin makes the first attempt, and with it most calls. go-retryablehttp and http.Client would
 // copy the request and its header three times on the way, to repeat it if need be. If they have
 // to, begin sets x.first.
@@ -137,8 +146,14 @@ func (x *exchange) begin(ctx context.Context) error {
 		// Package http writes this type together with the head.
 		body = bytes.NewReader(x.req.content)
 	}
-	hr, err := http.NewRequestWithContext(ctx, x.req.method, x.req.url, body)
+	attempt := ctx
+	if x.c.cfg.EditRequest == nil { // which might replace the context
+		x.own.call = ctx
+		attempt, x.own.cancel = context.WithCancelCause(ctx)
+	}
+	hr, err := x.newRequest(attempt, body)
 	if err != nil {
+		x.endOwn()
 		x.failure = &Error{Op: x.req.op, Err: invalid("URL", "is malformed")}
 		return nil
 	}
@@ -150,9 +165,11 @@ func (x *exchange) begin(ctx context.Context) error {
 	}
 	hr.Header = x.req.header
 	x.c.setCommon(hr.Header)
-	x.own = true
 	resp, err := x.next(x, hr)
-	x.own = false
+	if err != nil {
+		x.endOwn()
+	}
+	x.own = ownAttempt{} // closing the response ends it
 	if err == nil && isRedirect(resp.StatusCode) {
 		x.first = &firstAttempt{resp: resp}
 		return nil
@@ -165,6 +182,24 @@ func (x *exchange) begin(ctx context.Context) error {
 		x.first = &firstAttempt{resp: resp, err: err, checked: true}
 	}
 	return err
+}
+
+func (x *exchange) endOwn() {
+	if x.own.cancel != nil {
+		x.own.cancel(nil)
+	}
+}
+
+// newRequest returns the request without its header.
+func (x *exchange) newRequest(ctx context.Context, body io.Reader) (*http.Request, error) {
+	if x.req.parsed == nil {
+		return http.NewRequestWithContext(ctx, x.req.method, x.req.url, body)
+	}
+	hr, err := http.NewRequestWithContext(ctx, x.req.method, "", body)
+	if err == nil {
+		*hr.URL, hr.Host = *x.req.parsed, x.req.parsed.Host
+	}
+	return hr, err
 }
 
 func (x *exchange) hasBody() bool {
@@ -194,7 +229,11 @@ func (x *exchange) retry(ctx context.Context) error {
 		// Content-Length and without being read into memory.
 		body = retryablehttp.ReaderFunc(func() (io.Reader, error) { return x.newBody(), nil })
 	}
-	hr, err := retryablehttp.NewRequestWithContext(ctx, req.method, req.url, body)
+	address := req.url
+	if req.parsed != nil {
+		address = req.parsed.String()
+	}
+	hr, err := retryablehttp.NewRequestWithContext(ctx, req.method, address, body)
 	if err != nil {
 		x.failure = &Error{Op: req.op, Err: invalid("URL", "is malformed")}
 		return nil
@@ -462,6 +501,14 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return x.next(x, req)
 }
 
+// callContext returns the context of the call that req is an attempt of.
+func (x *exchange) callContext(req *http.Request) context.Context {
+	if x.own.call != nil {
+		return x.own.call
+	}
+	return req.Context()
+}
+
 // authorized makes one attempt at the service with the token, and another one
 // with a fresh token if the first is refused.
 func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
@@ -471,7 +518,8 @@ func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 	}
 	x.refreshed = true
 	x.c.tokens.invalidate(token)
-	again := req.Clone(req.Context())
+	again := req.Clone(x.callContext(req))
+	x.own = ownAttempt{}
 	if req.Body != nil && req.Body != http.NoBody {
 		if x.req.oneShot.used() {
 			x.lost = true
@@ -535,7 +583,7 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 		return fail(ErrRedirect)
 	}
 	out := req
-	if !x.own || x.c.cfg.EditRequest != nil {
+	if x.own.call == nil {
 		out = req.Clone(req.Context())
 	}
 	if err := x.edit(out); err != nil {
@@ -571,7 +619,10 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 // send performs a request with the timeout of one attempt. The timeout applies
 // until the response body is closed, or only up to the head if it is streamed.
 func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
+	call, ctx, cancel := x.callContext(req), req.Context(), x.own.cancel
+	if cancel == nil {
+		ctx, cancel = context.WithCancelCause(call)
+	}
 	made := &struct { // one allocation for both
 		limit attemptLimit
 		body  attemptBody
@@ -592,7 +643,10 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 		// context.
 		context.AfterFunc(ctx, func() { _ = body.Close() })
 	}
-	out := req.WithContext(ctx)
+	out := req
+	if ctx != req.Context() {
+		out = req.WithContext(ctx)
+	}
 	var bodies *attemptBodies
 	if body, ok := req.Body.(*sendBody); ok && req.GetBody != nil {
 		bodies = &attemptBodies{open: req.GetBody}
@@ -614,7 +668,7 @@ func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Respon
 		}
 	}
 	if err != nil {
-		if cause := limit.stop(); cause != nil && req.Context().Err() == nil {
+		if cause := limit.stop(); cause != nil && call.Err() == nil {
 			err = limitError(cause)
 		}
 		cancel(nil)

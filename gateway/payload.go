@@ -412,7 +412,8 @@ func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
 			target.Scheme != first.Scheme || hop >= x.c.cfg.MaxPayloadRedirects {
 			return nil, ErrRedirect
 		}
-		again := req.Clone(req.Context())
+		again := req.Clone(x.callContext(req))
+		x.own = ownAttempt{}
 		again.URL, again.Host = target, ""
 		// Credentials in the first URI must not be sent elsewhere.
 		again.Header.Del("Authorization")

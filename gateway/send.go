@@ -16,7 +16,8 @@ import (
 const (
 	opSend = "send message"
 	// maxCopied is up to what size a payload is copied, in bytes. Package http then writes it
-	// together with the head, and may go on reading the copy when the call has returned.
+	// together with the head, as the buffers of its connections are larger, and may go on
+	// reading the copy when the call has returned.
 	maxCopied = 16 << 10
 )
 
@@ -140,7 +141,7 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 	_, err := c.call(ctx, request{
 		op:         opSend,
 		method:     http.MethodPost,
-		url:        c.messagesURL,
+		parsed:     c.messagesURL,
 		header:     c.messageHeader(&req),
 		open:       open,
 		size:       size,

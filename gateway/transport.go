@@ -32,6 +32,8 @@ func newHTTPTransport(cfg Config, idle int, control func(network, address string
 		IdleConnTimeout:       90 * time.Second,
 		MaxIdleConns:          0,
 		MaxIdleConnsPerHost:   idle,
+		// What is copied fits in together with the head, and leaves in one write.
+		WriteBufferSize: maxCopied + 4<<10,
 		// Decompression would buffer the stream, and payload sizes must be
 		// those of the payload itself.
 		DisableCompression: true,

@@ -338,6 +338,7 @@ func testMoreThanAWindow(t *testing.T, order Order, only bool) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hopelessWindow/3)
 	defer cancel()
+	synctest.Wait()
 	w.connect()
 	for i := range all {
 		arrive(ctx, i)

@@ -75,9 +75,8 @@ func (s *Subscriber) headArrived(stream *gateway.EventStream) {
 	s.logger.Info("Event stream connected", nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streamState.AwaitingHead = false
-	s.answered()
-	s.streamState.Since = time.Now()
+	s.connection.headArrived(time.Now())
+	s.outage.Over()
 	s.reconnect = func() { _ = stream.Close() }
 	if s.taking == takesNothing { // recalled while the head was awaited
 		s.reconnect()

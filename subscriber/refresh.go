@@ -31,31 +31,15 @@ func (s *Subscriber) waitsForFresh() bool { return s.freshWaits > 0 || s.downloa
 // reconnect. One reconnect serves everything that waits for one, now and until the next: it
 // happens at once, but at most once in Payload.RefreshEvery. s.mu is held.
 func (s *Subscriber) requestFresh(now time.Time) {
-	switch wait := s.lastRefresh.Add(s.cfg.Payload.RefreshEvery).Sub(now); {
-	case s.refreshTimer != nil: // it is on its way
-	case s.lastRefresh.IsZero() || wait <= 0:
-		s.lastRefresh = now
-		s.recallLocked()
-	default:
-		s.refreshTimer = time.AfterFunc(wait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.refreshTimer = nil
-			if s.waitsForFresh() && s.ctx.Err() == nil {
-				s.lastRefresh = time.Now()
-				s.recallLocked()
-			}
-		})
-	}
+	s.connection.wantFresh(now)
+	s.pumpConnection(now)
 }
 
 // afterFault asks for fresh payload URIs once a fault of a payload host has ended: those
 // that expired during the fault do not have to wait for their turn. If others have just
 // been asked for, the same redelivery brings them. s.mu is held.
 func (s *Subscriber) afterFault(now time.Time) {
-	soon := s.cfg.Payload.RefreshEvery / 10
-	if now.Sub(s.lastFault) >= soon && now.Sub(s.lastRefresh) >= soon {
-		s.lastFault = now
+	if s.connection.faultOver(now) {
 		s.recallLocked()
 	}
 }

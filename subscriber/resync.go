@@ -5,13 +5,6 @@ import (
 	"time"
 )
 
-const (
-	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
-	// reconnected at most to get again what was left: so reconnects cost the others little.
-	resyncEvery = 5 * time.Second
-	resyncCost  = 500 * time.Microsecond
-)
-
 // partly is what some have left with the service and others still have.
 type partly struct {
 	d  *delivery
@@ -52,60 +45,11 @@ func (s *Subscriber) offerAgain(id messageKey) {
 	delete(s.partly, id)
 }
 
-// resyncs decides when the stream is reconnected for what was left. It is a state machine
-// without goroutine, clock or lock, guarded by Subscriber.mu.
-type resyncs struct {
-	limit time.Duration // in which there is one in any case
-	last  time.Time     // the latest one; zero before the first
-}
-
-// due returns when there may be one for so many messages. One that can wait leaves the next turn
-// to others.
-func (r *resyncs) due(left int, canWait bool) time.Time {
-	every := min(resyncEvery+time.Duration(left)*resyncCost, max(r.limit, resyncEvery))
-	switch {
-	case r.last.IsZero():
-		return time.Time{}
-	case canWait:
-		return r.last.Add(2 * every)
-	}
-	return r.last.Add(every)
-}
-
 // requestLeft asks for what was left with the service: the fault that it was left for has
 // ended, or, if it can wait, part of it may have. One reconnect brings everything. s.mu is held.
 func (s *Subscriber) requestLeft(now time.Time, canWait bool) {
-	s.resyncFor = s.streamState.Connects
-	at := s.resyncs.due(s.left, canWait)
-	switch wait := at.Sub(now); {
-	case wait <= 0:
-		s.resync(now)
-	case s.resyncTimer == nil:
-		s.resyncAt = at
-		s.resyncTimer = time.AfterFunc(wait, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if now := time.Now(); s.resyncTimer != nil && !now.Before(s.resyncAt) {
-				s.resync(now)
-			}
-		})
-	case at.Before(s.resyncAt):
-		s.resyncAt = at
-		s.resyncTimer.Reset(wait)
-	}
-}
-
-// resync reconnects for what was left, unless the stream has been reconnected since that was
-// asked for. s.mu is held.
-func (s *Subscriber) resync(now time.Time) {
-	if s.resyncTimer != nil {
-		s.resyncTimer.Stop()
-		s.resyncTimer = nil
-	}
-	if s.resyncFor == s.streamState.Connects && s.ctx.Err() == nil {
-		s.resyncs.last = now
-		s.recallLocked()
-	}
+	s.connection.wantLeft(now, s.left, canWait)
+	s.pumpConnection(now)
 }
 
 // checkLeft asks for what was left even though the fault goes on: there may be room for some of

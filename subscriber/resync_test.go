@@ -14,27 +14,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// There is one at once, and then few; one that can wait comes later.
-func TestResyncs(t *testing.T) {
-	now := time.Now()
-	r := resyncs{limit: 5 * time.Minute}
-	if !r.due(0, false).IsZero() || !r.due(0, true).IsZero() {
-		t.Error("the first one waits")
-	}
-	r.last = now
-	for _, c := range []struct {
-		left    int
-		canWait bool
-		want    time.Duration
-	}{
-		{0, false, resyncEvery}, {0, true, 2 * resyncEvery}, {10_000, false, 2 * resyncEvery}, {10_000_000, false, r.limit}, {10_000_000, true, 2 * r.limit},
-	} {
-		if got := r.due(c.left, c.canWait).Sub(now); got != c.want {
-			t.Errorf("%+v: after %v", c, got)
-		}
-	}
-}
-
 // resyncWorld is a subscriber without a stream, and the connection that it asks for a new one.
 type resyncWorld struct {
 	*testing.T
@@ -181,7 +160,7 @@ func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 		synctest.Wait()
 		w.connect()
 		w.mu.Lock()
-		w.resyncs.last = time.Now()
+		w.connection.left.last = time.Now()
 		w.mu.Unlock()
 		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
 		ended.Store(true)

@@ -138,7 +138,7 @@ func (s *Subscriber) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats.Stream = s.streamState
+	stats.Stream = s.connection.stream
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
 	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)

@@ -13,56 +13,28 @@ import (
 	"github.com/agrimill/agrimill/internal/reminders"
 )
 
-// healthyAfter is how many times Reconnect.Initial a stream has to be open to count as healthy.
-const healthyAfter = 4
-
 // run keeps the event stream open until ctx ends, or until the service has refused
 // it for too long, in which case all subscriptions end.
 func (s *Subscriber) run(ctx context.Context) {
-	policy := backoff.Policy{Initial: s.cfg.Reconnect.Initial, Max: s.cfg.Reconnect.Max}
-	for failures := 0; ctx.Err() == nil; {
-		events, recalled, err := s.readStream(ctx)
+	for ctx.Err() == nil {
+		end := s.readStream(ctx)
 		if ctx.Err() != nil {
-			err = nil // closed by the subscriber
+			end.err = nil // closed by the subscriber
 		}
-		lasted := s.setDisconnected(err)
-		if cause := s.finalError(err); cause != nil && !recalled {
-			s.logger.Error("Ending all subscriptions", cause, reminders.Fields(0, err))
-			s.end(cause)
+		wait, final := s.setDisconnected(end)
+		if final != nil {
+			s.logger.Error("Ending all subscriptions", final, reminders.Fields(0, end.err))
+			s.end(final)
 			return
 		}
-		// A stream that was open for a while was healthy, also if nothing came, and is
-		// reopened at once: a load balancer ends quiet ones all the time. One that was closed
-		// on purpose is not: what made that necessary may happen again.
-		healthy := lasted >= healthyAfter*s.cfg.Reconnect.Initial
-		if healthy || events > 0 && !recalled {
-			failures = 0
+		if end.err != nil {
+			s.logger.Info("Event stream ended; reconnecting", watermill.LogFields{"err": end.err, "wait": wait.String()})
 		}
-		var wait time.Duration
-		if !healthy || recalled {
-			wait = policy.Delay(failures)
-			failures++
-		}
-		if err != nil {
-			s.logger.Info("Event stream ended; reconnecting", watermill.LogFields{"err": err, "wait": wait.String()})
-		}
-		s.remind(err)
+		s.remind(end.err)
 		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 	}
-}
-
-// isRefusal reports whether the service, or an intermediary, refuses the stream. The
-// status is the only indication.
-func isRefusal(err error) bool {
-	return errors.Is(err, gateway.ErrBadRequest) || errors.Is(err, gateway.ErrForbidden)
-}
-
-// isAnswer reports whether err is an answer that a healthy service does not give.
-// Such an outage would otherwise go unnoticed, because everything is up.
-func isAnswer(err error) bool {
-	return errors.Is(err, gateway.ErrIntermediary) || errors.Is(err, gateway.ErrBadResponse) || isRefusal(err)
 }
 
 // remind logs from time to time that such an answer still keeps the stream from
@@ -77,23 +49,6 @@ func (s *Subscriber) remind(err error) {
 	if due {
 		s.logger.Error("Event stream still cannot be opened; retrying", err, reminders.Fields(lasted, err))
 	}
-}
-
-// finalError returns the reason all subscriptions must end, or nil.
-func (s *Subscriber) finalError(err error) error {
-	switch {
-	case errors.Is(err, gateway.ErrInvalid), errors.Is(err, gateway.ErrClosed):
-		return err // the request cannot be made
-	case !isRefusal(err):
-		return nil
-	}
-	s.mu.Lock()
-	state := s.streamState
-	s.mu.Unlock()
-	if now := time.Now(); !state.EndsAt.IsZero() && !now.Before(state.EndsAt) {
-		return &StreamRefusedError{Since: state.RefusedSince, Lasted: now.Sub(state.RefusedSince), Err: err}
-	}
-	return nil
 }
 
 // Err returns the reason all subscriptions ended: a [*StreamRefusedError], or the
@@ -113,14 +68,16 @@ func (s *Subscriber) end(cause error) {
 	s.stopAll()
 }
 
-// readStream opens the stream and processes its events until it ends. recalled
-// reports whether the subscriber closed it to have events redelivered.
-func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool, err error) {
+// readStream opens the stream and processes its events until it ends.
+func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	connection, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.mu.Lock()
+	s.connection.request()
+	s.mu.Unlock()
 	stream, err := s.openStream(ctx, connection, cancel)
 	if err != nil {
-		return 0, errors.Is(err, gateway.ErrClosed) && connection.Err() != nil, err
+		return streamEnd{err: err, recalled: errors.Is(err, gateway.ErrClosed) && connection.Err() != nil}
 	}
 	defer func() { _ = stream.Close() }() // it was read to the end, or abandoned
 	// Unblocks a read that waits for the next event when the context ends.
@@ -137,9 +94,10 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 			if errors.Is(err, io.EOF) {
 				err = errStreamEnded
 			}
-			return events, errors.Is(err, gateway.ErrClosed), err
+			end.err, end.recalled = err, errors.Is(err, gateway.ErrClosed)
+			return end
 		}
-		events++
+		end.events++
 		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 		if err != nil {
 			s.malformed(ctx, raw, err)
@@ -147,7 +105,8 @@ func (s *Subscriber) readStream(ctx context.Context) (events int, recalled bool,
 		}
 		s.intake(ctx, event, int64(len(raw.Data)))
 		if ctx.Err() != nil {
-			return events, false, ctx.Err()
+			end.err = ctx.Err()
+			return end
 		}
 	}
 }
@@ -208,52 +167,47 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	}
 	s.left = 0
 	s.leftKeys.clear()
-	s.streamState.Connected, s.streamState.AwaitingHead = true, awaitingHead
-	s.streamState.Since = time.Now()
-	s.streamState.Connects++
-	now := s.streamState.Since
+	now := time.Now()
+	s.connection.opened(now, awaitingHead)
 	s.ledger.resume(now, true)
 	s.scheduleLedger(now)
 	if !awaitingHead {
-		s.answered()
+		s.outage.Over()
 	}
 }
 
-// answered is called when the service has opened the stream. s.mu is held.
-func (s *Subscriber) answered() {
-	s.clearRefusal()
-	s.outage.Over()
-}
-
-// setDisconnected records the end of a connection, or of an attempt to make one, and returns
-// for how long the stream was open.
-func (s *Subscriber) setDisconnected(err error) (lasted time.Duration) {
+// setDisconnected records the end of a connection, or of an attempt to make one, and returns how
+// long to wait before the next one, or why there is none.
+func (s *Subscriber) setDisconnected(end streamEnd) (wait time.Duration, final error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	s.reconnect = nil
-	s.ledger.pause(time.Now())
-	if s.streamState.Connected {
-		lasted = time.Since(s.streamState.Since)
-	}
-	if s.streamState.Connected || s.streamState.Since.IsZero() {
-		s.streamState.Connected, s.streamState.AwaitingHead = false, false
-		s.streamState.Since = time.Now()
-	}
-	s.streamState.LastError = err
-	if !isRefusal(err) {
-		s.clearRefusal()
-	} else if s.streamState.RefusedSince.IsZero() {
-		s.streamState.RefusedSince = time.Now()
-		if s.cfg.StreamRefusedFor != NeverRefused {
-			s.streamState.EndsAt = s.streamState.RefusedSince.Add(s.cfg.StreamRefusedFor)
-		}
-	}
-	return lasted
+	s.ledger.pause(now)
+	return s.connection.ended(now, end)
 }
 
-// clearRefusal forgets that the stream was refused. s.mu is held.
-func (s *Subscriber) clearRefusal() {
-	s.streamState.RefusedSince, s.streamState.EndsAt = time.Time{}, time.Time{}
+// pumpConnection ends the connection if it is time to have events redelivered, and sets the timer of
+// the next time. s.mu is held.
+func (s *Subscriber) pumpConnection(now time.Time) {
+	if s.ctx.Err() != nil {
+		return
+	}
+	if s.connection.tick(now, s.waitsForFresh()) {
+		s.recallLocked()
+	}
+	at := s.connection.wake()
+	switch {
+	case at.IsZero():
+	case s.connectionTimer == nil:
+		s.connectionTimer = time.AfterFunc(at.Sub(now), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.pumpConnection(time.Now())
+		})
+	default:
+		s.connectionTimer.Reset(at.Sub(now))
+	}
 }
 
 // recall ends the current connection so that the service redelivers everything that

@@ -41,16 +41,17 @@ type Subscriber struct {
 	closeErr  error
 
 	// mu guards the fields below. No user code and no request runs while it is held.
-	mu            sync.Mutex
-	closed        bool
-	subscriptions []*subscription
-	running       bool               // the stream loop is running
-	stopRun       context.CancelFunc // stops the stream loop
-	holds         int                // calls to Hold that have not been released
-	reconnect     func()             // ends the current connection; nil if there is none
-	streamState   StreamState
-	failure       error         // see Err
-	outage        reminders.Log // of the stream
+	mu              sync.Mutex
+	closed          bool
+	subscriptions   []*subscription
+	running         bool               // the stream loop is running
+	stopRun         context.CancelFunc // stops the stream loop
+	holds           int                // calls to Hold that have not been released
+	reconnect       func()             // ends the current connection; nil if there is none
+	connection      connection
+	connectionTimer *time.Timer   // of what it wants next
+	failure         error         // see Err
+	outage          reminders.Log // of the stream
 
 	ledger        *ledger
 	ledgerTimer   *time.Timer // of what waits in the ledger
@@ -66,9 +67,6 @@ type Subscriber struct {
 	downloadTimer *time.Timer              // pumps the downloads when one becomes due
 	payloads      map[messageKey]*delivery // open deliveries whose payload URI may be used
 	freshWaits    int                      // handlers that wait for a fresh payload URI
-	lastRefresh   time.Time                // the latest reconnect for fresh payload URIs
-	lastFault     time.Time                // likewise, after the end of a fault
-	refreshTimer  *time.Timer              // of the next one; nil if none is due
 	goneMessages  goneMessages
 	parked        duequeue.Queue[parked]
 	parkedBytes   int64
@@ -78,10 +76,6 @@ type Subscriber struct {
 	leftKeys      keySet                // order keys that take nothing on this connection, see leavesUnconfirmed
 	left          int                   // messages left because of their shares since the last connect
 	partly        map[messageKey]partly // of what is open, that which some have left
-	resyncs       resyncs               // reconnects to get again what was left
-	resyncTimer   *time.Timer           // of the next one; nil if none is due
-	resyncAt      time.Time             // when that is
-	resyncFor     int64                 // the connection on which it was asked for
 	leftTimer     *time.Timer           // of one while the fault goes on; nil if none is due
 }
 
@@ -109,7 +103,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		downloads:    newDownloadQueue(cfg.Payload),
 		payloads:     make(map[messageKey]*delivery),
 		partly:       make(map[messageKey]partly),
-		resyncs:      resyncs{limit: cfg.Payload.RefreshEvery},
+		connection:   newConnection(cfg),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
@@ -213,7 +207,7 @@ func (s *Subscriber) startRun() {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.running, s.stopRun, s.failure = true, cancel, nil
-	s.clearRefusal()
+	s.connection.start()
 	// Ends with ctx: when the last subscription stops, or on Close.
 	s.wg.Go(func() {
 		s.run(ctx)

@@ -1,0 +1,232 @@
+package subscriber
+
+import (
+	"errors"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+const (
+	// healthyAfter is how many times Reconnect.Initial a stream has to be open to count as healthy.
+	healthyAfter = 4
+	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
+	// reconnected at most to get again what was left: so reconnects cost the others little.
+	resyncEvery = 5 * time.Second
+	resyncCost  = 500 * time.Microsecond
+)
+
+// connection decides when the event stream is opened, when it is reconnected so that something is
+// redelivered, and when it is given up. It is a state machine without goroutine, clock or lock,
+// guarded by Subscriber.mu.
+type connection struct {
+	policy     backoff.Policy
+	refusedFor time.Duration // how long it may be refused, or NeverRefused
+	limit      time.Duration // once in it, there is a reconnect if one is wanted
+
+	state    connectionState
+	stream   StreamState
+	failures int // that the next wait depends on
+
+	left, fresh resync    // for what was left, and for fresh payload URIs
+	leftOn      int64     // the connection on which the former was asked for
+	faultEnded  time.Time // the latest reconnect because a fault had ended
+}
+
+type connectionState int
+
+const (
+	streamIdle       connectionState = iota // nobody needs it
+	streamConnecting                        // it is being requested
+	streamConnected                         // it is open
+	streamWaiting                           // the next attempt waits
+	streamRefused                           // likewise, and the service refuses it
+	streamGivenUp
+)
+
+// resync is a reason to reconnect.
+type resync struct {
+	last time.Time // the latest one; zero before the first
+	at   time.Time // the next one; zero if none is due
+}
+
+// streamEnd is how a connection, or the attempt to make one, has ended.
+type streamEnd struct {
+	err      error // nil if the subscriber closed it because nobody needs it any longer
+	events   int   // that came
+	recalled bool  // the subscriber closed it to have events redelivered
+}
+
+func newConnection(cfg Config) connection {
+	return connection{
+		policy:     backoff.Policy{Initial: cfg.Reconnect.Initial, Max: cfg.Reconnect.Max},
+		refusedFor: cfg.StreamRefusedFor, limit: cfg.Payload.RefreshEvery,
+	}
+}
+
+// start is called when somebody needs the stream, for the first time or again.
+func (c *connection) start() {
+	c.failures = 0
+	c.clearRefusal()
+}
+
+// request is called when the stream is requested.
+func (c *connection) request() { c.state = streamConnecting }
+
+// opened is called when the stream is open. With awaitingHead, the service has not said so yet.
+func (c *connection) opened(now time.Time, awaitingHead bool) {
+	c.state = streamConnected
+	c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = true, awaitingHead, now
+	c.stream.Connects++
+	if !awaitingHead {
+		c.clearRefusal()
+	}
+}
+
+// headArrived is called when the service has opened a stream that was awaiting its head.
+func (c *connection) headArrived(now time.Time) {
+	c.stream.AwaitingHead, c.stream.Since = false, now
+	c.clearRefusal()
+}
+
+// ended is called when the stream has ended, or could not be opened. It returns how long to wait
+// before it is requested again, or, if it is given up, the reason.
+func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, final error) {
+	lasted := time.Duration(0)
+	if c.stream.Connected {
+		lasted = now.Sub(c.stream.Since)
+	}
+	if c.stream.Connected || c.stream.Since.IsZero() {
+		c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = false, false, now
+	}
+	c.stream.LastError = end.err
+	switch {
+	case isRefusal(end.err):
+		c.state = streamRefused
+		c.refused(now)
+	case end.err == nil:
+		c.state = streamIdle
+		c.clearRefusal()
+	default:
+		c.state = streamWaiting
+		c.clearRefusal()
+	}
+	if final = c.final(now, end); final != nil {
+		c.state = streamGivenUp
+		return 0, final
+	}
+	// A stream that was open for a while was healthy, also if nothing came, and is
+	// reopened at once: a load balancer ends quiet ones all the time. One that was closed
+	// on purpose is not: what made that necessary may happen again.
+	healthy := lasted >= healthyAfter*c.policy.Initial
+	if healthy || end.events > 0 && !end.recalled {
+		c.failures = 0
+	}
+	if healthy && !end.recalled {
+		return 0, nil
+	}
+	wait = c.policy.Delay(c.failures)
+	c.failures++
+	return wait, nil
+}
+
+func (c *connection) refused(now time.Time) {
+	if c.stream.RefusedSince.IsZero() {
+		c.stream.RefusedSince = now
+		if c.refusedFor != NeverRefused {
+			c.stream.EndsAt = now.Add(c.refusedFor)
+		}
+	}
+}
+
+func (c *connection) clearRefusal() {
+	c.stream.RefusedSince, c.stream.EndsAt = time.Time{}, time.Time{}
+}
+
+// final returns the reason to give the stream up, or nil.
+func (c *connection) final(now time.Time, end streamEnd) error {
+	switch {
+	case end.recalled:
+		return nil
+	case errors.Is(end.err, gateway.ErrInvalid), errors.Is(end.err, gateway.ErrClosed):
+		return end.err // the request cannot be made
+	case c.state == streamRefused && !c.stream.EndsAt.IsZero() && !now.Before(c.stream.EndsAt):
+		return &StreamRefusedError{Since: c.stream.RefusedSince, Lasted: now.Sub(c.stream.RefusedSince), Err: end.err}
+	}
+	return nil
+}
+
+// wantLeft asks for a reconnect because n messages were left: the fault that they were left for
+// has ended, or, if it can wait, part of it may have. tick says when it is due. Until then, a
+// connection that is made for another reason serves as well.
+func (c *connection) wantLeft(now time.Time, n int, canWait bool) {
+	c.leftOn = c.stream.Connects
+	every := min(resyncEvery+time.Duration(n)*resyncCost, max(c.limit, resyncEvery))
+	if canWait {
+		every *= 2 // leave the next turn to others
+	}
+	at := later(now, c.left.last.Add(every))
+	if c.left.at.IsZero() || at.Before(c.left.at) {
+		c.left.at = at
+	}
+}
+
+// wantFresh asks for a reconnect because payloads wait for fresh URIs.
+func (c *connection) wantFresh(now time.Time) {
+	c.fresh.at = later(now, c.fresh.last.Add(c.limit))
+}
+
+// faultOver reports whether the stream is to be reconnected because a fault of a payload host has
+// ended: URIs that expired during it do not have to wait for their turn.
+func (c *connection) faultOver(now time.Time) (reconnect bool) {
+	soon := c.limit / 10
+	if now.Sub(c.faultEnded) < soon || now.Sub(c.fresh.last) < soon {
+		return false
+	}
+	c.faultEnded = now
+	return c.state == streamConnected
+}
+
+// tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
+// fresh URIs still. A stream that is not open brings everything when it is.
+func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
+	if c.left.due(now) && c.leftOn == c.stream.Connects {
+		c.left.last = now
+		reconnect = true
+	}
+	if c.fresh.due(now) && waiting {
+		c.fresh.last = now
+		reconnect = true
+	}
+	return reconnect && c.state == streamConnected
+}
+
+// wake returns when tick is to be called; zero for never.
+func (c *connection) wake() time.Time {
+	if c.left.at.IsZero() || !c.fresh.at.IsZero() && c.fresh.at.Before(c.left.at) {
+		return c.fresh.at
+	}
+	return c.left.at
+}
+
+// due reports whether there is one now, which is then no longer due.
+func (r *resync) due(now time.Time) bool {
+	if r.at.IsZero() || now.Before(r.at) {
+		return false
+	}
+	r.at = time.Time{}
+	return true
+}
+
+// isRefusal reports whether the service, or an intermediary, refuses the stream. The
+// status is the only indication.
+func isRefusal(err error) bool {
+	return errors.Is(err, gateway.ErrBadRequest) || errors.Is(err, gateway.ErrForbidden)
+}
+
+// isAnswer reports whether err is an answer that a healthy service does not give.
+// Such an outage would otherwise go unnoticed, because everything is up.
+func isAnswer(err error) bool {
+	return errors.Is(err, gateway.ErrIntermediary) || errors.Is(err, gateway.ErrBadResponse) || isRefusal(err)
+}

@@ -1,0 +1,352 @@
+package subscriber
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// connectionWorld is a connection, and its clock.
+type connectionWorld struct {
+	*testing.T
+	connection
+	now time.Time
+}
+
+func newConnectionWorld(t *testing.T) *connectionWorld {
+	cfg := Config{Reconnect: Backoff{Initial: time.Second, Max: time.Minute}, Payload: PayloadConfig{RefreshEvery: 5 * time.Minute}}
+	cfg.setDefaults()
+	w := &connectionWorld{T: t, connection: newConnection(cfg), now: time.Now()}
+	w.start()
+	return w
+}
+
+// pass lets time pass.
+func (w *connectionWorld) pass(d time.Duration) { w.now = w.now.Add(d) }
+
+// open opens the stream, which then lasts for d.
+func (w *connectionWorld) open(d time.Duration) {
+	w.request()
+	w.opened(w.now, false)
+	w.pass(d)
+}
+
+// end ends the stream, or the attempt to open it, which must not be final, and returns the wait.
+func (w *connectionWorld) end(end streamEnd) time.Duration {
+	w.Helper()
+	wait, final := w.ended(w.now, end)
+	if final != nil || w.stream.Connected || !errors.Is(w.stream.LastError, end.err) {
+		w.Fatalf("given up: %v; %+v", final, w.stream)
+	}
+	return wait
+}
+
+// waits fails the test unless wait, which has jitter, is that before the n-th attempt.
+func (w *connectionWorld) waits(wait time.Duration, n int) {
+	w.Helper()
+	full := min(w.policy.Initial<<(n-1), w.policy.Max)
+	if wait < full/2 || wait > full {
+		w.Errorf("it waits for %v before attempt %d, want %v to %v", wait, n, full/2, full)
+	}
+}
+
+var (
+	errCut       = io.ErrUnexpectedEOF
+	errForbidden = fmt.Errorf("events: %w", gateway.ErrForbidden)
+)
+
+// A stream that was open for a while is opened again at once, although nothing came.
+func TestQuietStreamIsOpenedAgainAtOnce(t *testing.T) {
+	w := newConnectionWorld(t)
+	for range 10 {
+		w.open(healthyAfter * time.Second)
+		if wait := w.end(streamEnd{err: errCut}); wait != 0 || w.state != streamWaiting {
+			t.Errorf("it waits for %v", wait)
+		}
+	}
+	// Also if the service has sent no head.
+	w.request()
+	w.opened(w.now, true)
+	if !w.stream.AwaitingHead {
+		t.Error("it does not await its head")
+	}
+	w.pass(healthyAfter * time.Second)
+	if wait := w.end(streamEnd{err: errCut}); wait != 0 || w.stream.AwaitingHead {
+		t.Errorf("it waits for %v", wait)
+	}
+}
+
+// Only a stream that lasted, or brought something, ends the backoff.
+func TestBackoffEndsWithAHealthyStream(t *testing.T) {
+	w := newConnectionWorld(t)
+	for n := 1; n < 10; n++ {
+		w.request()
+		w.waits(w.end(streamEnd{err: errCut}), n) // it cannot be opened
+	}
+	w.open(healthyAfter*time.Second - 1)
+	w.waits(w.end(streamEnd{err: errCut}), 10) // it was too short
+	w.open(0)
+	w.waits(w.end(streamEnd{err: errCut, events: 1}), 1)
+	w.open(0)
+	w.waits(w.end(streamEnd{err: errCut, events: 1}), 1)
+	w.open(0)
+	w.waits(w.end(streamEnd{err: errCut}), 2)
+	w.open(healthyAfter * time.Second)
+	if wait := w.end(streamEnd{err: errCut}); wait != 0 {
+		t.Errorf("it waits for %v", wait)
+	}
+	w.request()
+	w.waits(w.end(streamEnd{err: errCut}), 1)
+	// The head counts, not the request.
+	w.request()
+	w.opened(w.now, true)
+	w.pass(time.Hour)
+	w.headArrived(w.now)
+	w.waits(w.end(streamEnd{err: errCut}), 2)
+	w.start() // for another subscription
+	w.request()
+	w.waits(w.end(streamEnd{err: errCut}), 1)
+}
+
+// A stream that the subscriber closed itself is not healthy: it may have to close the next one, too.
+func TestRecalledStreamsBackOff(t *testing.T) {
+	w := newConnectionWorld(t)
+	for n := 1; n < 5; n++ {
+		w.open(time.Second)
+		w.waits(w.end(streamEnd{err: gateway.ErrClosed, recalled: true, events: 100}), n)
+	}
+	w.open(time.Hour)
+	w.waits(w.end(streamEnd{err: gateway.ErrClosed, recalled: true}), 1)
+}
+
+// A stream that is refused for long enough is given up, and only then.
+func TestRefusedStreamIsGivenUp(t *testing.T) {
+	refuse := func(w *connectionWorld) error {
+		w.request()
+		_, final := w.ended(w.now, streamEnd{err: errForbidden})
+		return final
+	}
+	for _, c := range []struct {
+		name    string
+		between func(w *connectionWorld) // two refusals, of which the second one is too late
+		final   bool
+	}{
+		{"nothing", func(*connectionWorld) {}, true},
+		{"attempts", func(w *connectionWorld) { w.request() }, true},
+		{"a stream that awaits its head", func(w *connectionWorld) {
+			w.request()
+			w.opened(w.now, true)
+		}, true},
+		{"accepted", func(w *connectionWorld) {
+			w.open(0)
+			w.end(streamEnd{err: errCut})
+		}, false},
+		{"the head arrives", func(w *connectionWorld) {
+			w.request()
+			w.opened(w.now, true)
+			w.headArrived(w.now)
+		}, false},
+		{"another failure", func(w *connectionWorld) {
+			w.request()
+			w.end(streamEnd{err: gateway.ErrUnavailable})
+		}, false},
+		{"nobody needs it", func(w *connectionWorld) {
+			if w.end(streamEnd{}); w.state != streamIdle {
+				t.Errorf("state %v", w.state)
+			}
+			w.start()
+		}, false},
+		{"never", func(w *connectionWorld) {
+			w.refusedFor = NeverRefused
+			w.start()
+			_ = refuse(w)
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newConnectionWorld(t)
+			if final := refuse(w); final != nil || w.state != streamRefused || w.stream.EndsAt.Sub(w.now) != w.refusedFor {
+				t.Fatalf("given up: %v; %+v", final, w.stream)
+			}
+			since := w.stream.RefusedSince
+			w.pass(w.refusedFor - 1)
+			if final := refuse(w); final != nil || !w.stream.RefusedSince.Equal(since) {
+				t.Fatalf("given up: %v; %+v", final, w.stream)
+			}
+			w.pass(1)
+			c.between(w)
+			final := refuse(w)
+			var refused *StreamRefusedError
+			if c.final != errors.As(final, &refused) || c.final != (w.state == streamGivenUp) {
+				t.Fatalf("given up: %v", final)
+			}
+			if c.final && (!refused.Since.Equal(since) || refused.Lasted != w.refusedFor || !errors.Is(final, gateway.ErrForbidden)) {
+				t.Errorf("%+v", refused)
+			}
+		})
+	}
+}
+
+// A stream that cannot be requested is given up, unless the subscriber closed it itself.
+func TestStreamThatCannotBeRequested(t *testing.T) {
+	for _, err := range []error{gateway.ErrInvalid, gateway.ErrClosed} {
+		w := newConnectionWorld(t)
+		w.open(0)
+		w.end(streamEnd{err: err, recalled: true})
+		w.request()
+		if _, final := w.ended(w.now, streamEnd{err: err}); !errors.Is(final, err) || w.state != streamGivenUp {
+			t.Errorf("%v: %v", err, final)
+		}
+	}
+}
+
+// The stream is reconnected for what was left at once, and then the more seldom the more was left.
+// What can wait leaves the next turn to others.
+func TestReconnectsForWhatWasLeft(t *testing.T) {
+	for _, c := range []struct {
+		left    int
+		canWait bool
+		want    time.Duration
+	}{
+		{0, false, resyncEvery},
+		{0, true, 2 * resyncEvery},
+		{10_000, false, 2 * resyncEvery},
+		{10_000_000, false, 5 * time.Minute},
+		{10_000_000, true, 10 * time.Minute},
+	} {
+		w := newConnectionWorld(t)
+		w.open(0)
+		w.wantLeft(w.now, c.left, c.canWait)
+		if !w.tick(w.now, false) || !w.wake().IsZero() {
+			t.Fatalf("%+v: the first one waits", c)
+		}
+		w.open(0)
+		w.wantLeft(w.now, c.left, c.canWait)
+		if got := w.wake().Sub(w.now); got != c.want {
+			t.Errorf("%+v: after %v", c, got)
+		}
+		w.pass(c.want - 1)
+		if w.tick(w.now, false) {
+			t.Errorf("%+v: too early", c)
+		}
+		w.pass(1)
+		if !w.tick(w.now, false) || w.tick(w.now, false) {
+			t.Errorf("%+v: not once", c)
+		}
+	}
+}
+
+// What cannot wait comes before what can, and both by one reconnect.
+func TestEarlierReconnectServesBoth(t *testing.T) {
+	w := newConnectionWorld(t)
+	w.left.last = w.now
+	w.open(0)
+	w.wantLeft(w.now, 0, true)
+	w.wantLeft(w.now, 0, false)
+	w.wantLeft(w.now, 0, true)
+	if got := w.wake().Sub(w.now); got != resyncEvery {
+		t.Errorf("after %v", got)
+	}
+	w.pass(resyncEvery)
+	if !w.tick(w.now, false) || !w.wake().IsZero() {
+		t.Error("not reconnected once")
+	}
+}
+
+// What is asked for while there is no stream, or before it ends for another reason, comes with the
+// next one.
+func TestReconnectDuringBackoff(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		ask  func(w *connectionWorld)
+	}{
+		{"left", func(w *connectionWorld) { w.wantLeft(w.now, 0, false) }},
+		{"fresh", func(w *connectionWorld) { w.wantFresh(w.now) }},
+	} {
+		w := newConnectionWorld(t)
+		w.open(0)
+		w.end(streamEnd{err: errCut})
+		c.ask(w)
+		if w.tick(w.now, true) {
+			t.Errorf("%s: a stream that is not open is closed", c.name)
+		}
+		w.open(0)
+		if w.tick(w.now, true) || !w.wake().IsZero() {
+			t.Errorf("%s: reconnected, although all comes on this stream", c.name)
+		}
+	}
+	w := newConnectionWorld(t)
+	w.left.last = w.now
+	w.open(0)
+	w.wantLeft(w.now, 0, false)
+	w.end(streamEnd{err: errCut})
+	w.open(resyncEvery)
+	if w.tick(w.now, false) {
+		t.Error("reconnected, although all came on this stream")
+	}
+	w.wantLeft(w.now, 0, false)
+	if !w.tick(w.now, false) {
+		t.Error("not reconnected for what was left on this stream")
+	}
+}
+
+// One reconnect serves all payloads that wait for fresh URIs, at once and then at most so often,
+// and only if they wait still.
+func TestReconnectsForFreshURIs(t *testing.T) {
+	w := newConnectionWorld(t)
+	w.open(0)
+	w.wantFresh(w.now)
+	if !w.tick(w.now, true) {
+		t.Error("the first one waits")
+	}
+	w.open(time.Minute)
+	for range 3 {
+		w.wantFresh(w.now)
+	}
+	if got := w.wake().Sub(w.now); got != w.limit-time.Minute {
+		t.Errorf("after %v", got)
+	}
+	w.pass(w.limit - time.Minute)
+	if w.tick(w.now, false) || !w.wake().IsZero() {
+		t.Error("nothing waits any longer, and it is reconnected")
+	}
+	w.wantFresh(w.now)
+	if !w.tick(w.now, true) {
+		t.Error("not reconnected")
+	}
+}
+
+// The end of a fault reconnects once, soon.
+func TestReconnectWhenAFaultEnds(t *testing.T) {
+	w := newConnectionWorld(t)
+	w.open(0)
+	if !w.faultOver(w.now) || w.faultOver(w.now) {
+		t.Error("not once")
+	}
+	w.pass(w.limit / 10)
+	w.wantFresh(w.now)
+	if !w.tick(w.now, true) || w.faultOver(w.now) {
+		t.Error("reconnected again, although URIs have just been asked for")
+	}
+}
+
+// What is due first wakes it.
+func TestConnectionWakes(t *testing.T) {
+	w := newConnectionWorld(t)
+	w.open(0)
+	w.left.last, w.fresh.last = w.now, w.now
+	w.wantFresh(w.now)
+	w.wantLeft(w.now, 0, false)
+	for _, want := range []time.Duration{resyncEvery, w.limit - resyncEvery} {
+		if got := w.wake().Sub(w.now); got != want {
+			t.Errorf("it wakes after %v, want %v", got, want)
+		}
+		w.pass(want)
+		if !w.tick(w.now, true) {
+			t.Error("not reconnected")
+		}
+	}
+}

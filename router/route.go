@@ -274,6 +274,11 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				return nil, err
 			}
 		}
+		if nack := d.value.Nack; nack != nil && nack.Leased {
+			if err := d.ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
 		made.begun = true
 		for start := 0; start < len(made.messages); {
 			end := start + 1

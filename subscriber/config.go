@@ -151,6 +151,20 @@ type Config struct {
 	// confirmations. Default 30 s.
 	CloseTimeout time.Duration `yaml:"-"`
 
+	// Lease makes several processes work one at a time: the holder of the lease opens the event
+	// stream, hands out messages and confirms them; the others stand by, with open
+	// subscriptions, and open no stream. The lease is wanted from the first subscription until
+	// Close, which drains, confirms and then releases it.
+	//
+	// When it is not renewed in time, by the monotonic or the wall clock, whichever says so
+	// first, nothing starts any longer: what arrives is ignored, nothing is handed out and
+	// nothing confirmed, not even what was acked. The contexts of open messages end; their
+	// Err says so before Done is closed, and a route of package router publishes nothing after that. What
+	// was unconfirmed stays with the service, for the next holder, and so it is if this process
+	// gets the lease again. Until then the subscriptions wait. Nil means that there is none, and
+	// every process gets and confirms everything.
+	Lease Lease `yaml:"-"`
+
 	// Hooks observe the subscriber. All are optional.
 	Hooks Hooks `yaml:"-"`
 }
@@ -234,6 +248,11 @@ type Hooks struct {
 	// Confirmed is called with the confirmations of one request after the service
 	// accepted them. They are valid only during the call.
 	Confirmed func(tenantID string, confirmations []gateway.MessageConfirmation)
+	// Holding is called, in a goroutine of its own, each time the subscriber has acquired
+	// Config.Lease, for work that only the holder may do. ctx ends with the term, or when Close
+	// begins; its Err looks at the clock, like that of messages. The lease is released after
+	// Holding has returned, or Config.CloseTimeout has passed.
+	Holding func(ctx context.Context, epoch uint64)
 	// ConfirmationRejected is called for a confirmation that the service does not
 	// accept: it answers 400 to it alone, or has answered 403 or 404 for
 	// ConfirmConfig.RefusedFor. It is dropped.
@@ -323,6 +342,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "Quarantine.MaxWaitingBytes", c.Quarantine.MaxWaitingBytes)
 	validate.NotNegative(&e, "Quarantine.Remember", c.Quarantine.Remember)
 	e.Join("Quarantine.Retry", c.Quarantine.Retry.validate())
+	e.Check(c.Lease == nil || c.Lease.TTL() > 0, "Lease", "must have a TTL")
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "DrainTimeout", c.DrainTimeout)
 	return e.Err(ErrConfig)

@@ -33,6 +33,7 @@ type confirmer struct {
 	tenants TenantResolver
 	logger  watermill.LoggerAdapter
 	hooks   Hooks
+	fence   *fence // after it nothing is sent; nil without a lease
 	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
 	// room is called after the backlog has become smaller.
@@ -129,7 +130,7 @@ func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
 
 // pump sends what is due. c.mu is held.
 func (c *confirmer) pump() {
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || c.fence.passed() {
 		return
 	}
 	now := time.Now()
@@ -167,6 +168,9 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	wire := make([]gateway.MessageConfirmation, len(f.items))
 	for i, item := range f.items {
 		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
+	}
+	if c.fence.passed() {
+		return
 	}
 	c.requests.Add(1)
 	err := c.client.ConfirmMessages(ctx, f.tenant, wire)

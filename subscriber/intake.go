@@ -15,6 +15,9 @@ import (
 // intake accepts one decoded event of size bytes from the stream. It blocks while the in-flight
 // window is full; nothing else applies back-pressure to the stream.
 func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64) {
+	if s.fence.passed() {
+		return
+	}
 	s.stats.received.Add(1)
 	s.reportUnreadable(event)
 	if s.observer != nil {

@@ -19,10 +19,11 @@ import (
 // silentClient has no stream and takes every confirmation.
 type silentClient struct {
 	Client
-	confirmed atomic.Int64
+	confirmed, streams atomic.Int64
 }
 
 func (c *silentClient) ReceiveEvents(ctx context.Context, _ gateway.ReceiveEventsRequest) (*gateway.EventStream, error) {
+	c.streams.Add(1)
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

@@ -15,6 +15,9 @@ const headGrace = time.Second
 // That may be as late as the first event, so after headGrace a requested stream
 // counts as open. The stream lives as long as connection, which cancel ends.
 func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) (*gateway.EventStream, error) {
+	if s.fence.passed() {
+		return nil, context.Canceled
+	}
 	type answer struct {
 		stream *gateway.EventStream
 		err    error

@@ -135,6 +135,7 @@ const (
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
+	fence  *fence // after it nothing is stored; nil without a lease
 	// stored is called for stored events, also again when they are redelivered.
 	stored func(r *quarantined, again bool)
 	// again requests what was left with the service.
@@ -300,7 +301,10 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 func (q *quarantine) publish(msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(q.ctx, q.cfg.Timeout)
 	defer cancel()
-	msg.SetContext(ctx)
+	if q.fence.passed() {
+		return context.Canceled
+	}
+	msg.SetContext(q.fence.fenced(ctx))
 	return q.cfg.Publisher.Publish(q.cfg.Topic, msg)
 }
 

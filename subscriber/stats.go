@@ -11,6 +11,10 @@ type Stats struct {
 	// Stream is the state of the event stream.
 	Stream StreamState
 
+	// Lease tells how the subscriber stands with [Config.Lease]; zero without one. Without the
+	// lease nothing is open, and nothing waits.
+	Lease LeaseState
+
 	// Received counts decoded events, including redelivered ones.
 	Received int64
 	// Delivered counts messages received from output channels, including redelivered ones.
@@ -120,6 +124,9 @@ type counters struct {
 
 // Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
+	if s.leased != nil {
+		return s.leased.stats()
+	}
 	pending, oldest := s.confirmer.pending()
 	tenants, failing := newWaits(WaitTenant, s.confirmer.waits())
 	stats := Stats{

@@ -65,6 +65,9 @@ func (s *Subscriber) end(cause error) {
 	s.mu.Lock()
 	s.failure = cause
 	s.mu.Unlock()
+	if s.failed != nil {
+		s.failed(cause)
+	}
 	s.stopAll()
 }
 

@@ -30,6 +30,9 @@ type Subscriber struct {
 	observer   eventObserver // nil if Config.Tenants does not observe events
 	fileTypes  map[string]bool
 	stats      counters
+	leased     *leased     // nil without a lease; with one, it has all that follows
+	fence      *fence      // of the term that it works in; nil without a lease
+	failed     func(error) // called when all subscriptions end; may be nil
 
 	// ctx is canceled once Close has drained; everything except deliveries ends
 	// with it.
@@ -92,6 +95,15 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	// A problem with one event may affect every event that follows.
 	logger = warnlog.Limit(logger, warnlog.PerMessage)
+	s := newSubscriber(cfg, logger)
+	if cfg.Lease != nil {
+		s.leased = newLeased(s, cfg, logger)
+	}
+	return s, nil
+}
+
+// newSubscriber returns a Subscriber with a valid configuration.
+func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel,
@@ -113,7 +125,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if cfg.Quarantine.Publisher != nil {
 		s.quarantine = newQuarantine(cfg.Quarantine, logger, s.confirmQuarantined, s.recall)
 	}
-	return s, nil
+	return s
 }
 
 // Subscribe delivers the events selected by topic (see [AllData] and
@@ -147,7 +159,31 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.closed {
 		return nil, ErrClosed
 	}
-	sub := s.newSubscription(ctx, topic)
+	if s.leased != nil {
+		out := s.leased.subscribe(ctx, topic)
+		s.holdUntil(msgctx.Start(ctx))
+		s.startRun()
+		return out, nil
+	}
+	out := make(chan *message.Message)
+	s.addSubscription(ctx, topic, out, func() { close(out) })
+	return out, nil
+}
+
+// subscribe adds a subscription that sends to out and calls ended when it no longer does.
+func (s *Subscriber) subscribe(ctx context.Context, topic string, out chan *message.Message, ended func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	s.addSubscription(ctx, topic, out, ended)
+	return nil
+}
+
+// addSubscription is subscribe for callers that hold s.mu.
+func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan *message.Message, ended func()) {
+	sub := s.newSubscription(ctx, topic, out, ended)
 	s.subscriptions = append(s.subscriptions, sub)
 	s.holdUntil(msgctx.Start(ctx))
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
@@ -155,7 +191,6 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	s.startRun()
 	s.reclaim(topic)
 	s.recallUntaken(topic)
-	return sub.out, nil
 }
 
 // Hold keeps the event stream from being opened until release is called, so
@@ -202,6 +237,10 @@ func (s *Subscriber) holdUntil(start <-chan struct{}) {
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
+	if s.leased != nil && !s.closed && s.holds == 0 {
+		s.leased.start()
+		return
+	}
 	if s.running || s.closed || s.holds > 0 || !s.hasTakers() {
 		return
 	}
@@ -306,7 +345,13 @@ func (s *Subscriber) onRoom() {
 // shutdown. It returns an [*UnconfirmedError] if acked messages could not be
 // confirmed.
 func (s *Subscriber) Close() error {
-	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	s.closeOnce.Do(func() {
+		if s.leased != nil {
+			s.closeErr = s.leased.close()
+			return
+		}
+		s.closeErr = s.close()
+	})
 	return s.closeErr
 }
 
@@ -356,11 +401,13 @@ func (s *Subscriber) close() error {
 	sending, stopSending := context.WithTimeout(ctx, s.cfg.CloseTimeout-min(time.Second, s.cfg.CloseTimeout/10)-time.Since(began))
 	defer stopSending()
 	unconfirmed := s.confirmer.close(ctx, sending)
-	stats := s.Stats()
-	s.logger.Info("Subscriber closed", watermill.LogFields{
-		"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
-		"held_confirmations": stats.HeldConfirmations, "unconfirmed": unconfirmed,
-	})
+	if !s.fence.passed() { // else only a term has ended
+		stats := s.Stats()
+		s.logger.Info("Subscriber closed", watermill.LogFields{
+			"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
+			"held_confirmations": stats.HeldConfirmations, "unconfirmed": unconfirmed,
+		})
+	}
 	if unconfirmed > 0 {
 		return &UnconfirmedError{Count: unconfirmed}
 	}

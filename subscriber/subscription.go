@@ -13,10 +13,12 @@ import (
 
 // subscription is one call of Subscribe. Its queues are guarded by
 // Subscriber.mu. Only the delivery goroutines send to out, and the goroutine that
-// waits for all of them closes it.
+// waits for all of them calls done, which closes it.
 type subscription struct {
 	topic string
 	out   chan *message.Message
+	done  func() // called when nothing is sent to out anymore
+	fence *fence
 	// ended is closed when Subscribe's context ends.
 	ended <-chan struct{}
 
@@ -61,12 +63,13 @@ type keyQueue struct {
 	since time.Time // when it last finished something, or began
 }
 
-func (s *Subscriber) newSubscription(ctx context.Context, topic string) *subscription {
+func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
 	sub := &subscription{
-		topic: topic, out: make(chan *message.Message), ended: ctx.Done(), stop: make(chan struct{}),
+		topic: topic, out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), acked: time.Now(),
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	sub.drained = s.fence.fenced(sub.drained)
 	sub.pool = workers.New(workers.Config[job]{
 		Do:   func(j job) { s.work(sub, j) },
 		Go:   sub.deliveries.Go, // runSubscription waits for them
@@ -209,6 +212,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 			return msgctx.Left
 		}
 		ctx := newMessageContext(sub.drained, s.opener(d))
+		ctx.nack.Leased = sub.fence != nil
 		if j.kept != nil {
 			ctx.nack.Keep(j.kept)
 		}
@@ -269,12 +273,12 @@ func (sub *subscription) over() bool {
 	case <-sub.ended:
 		return true
 	default:
-		return false
+		return sub.fence.passed()
 	}
 }
 
 // runSubscription shuts the subscription down when ctx ends or stop is closed: it
-// waits for the open messages, at most for the drain timeout, and closes the
+// waits for the open messages, at most for the drain timeout, and lets go of the
 // channel after the last goroutine that could send on it has ended.
 func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	select {
@@ -287,7 +291,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	// stopped is set, so no delivery is accepted and nothing is added anymore.
 	sub.deliveries.Wait()
 	sub.giveUp()
-	close(sub.out)
+	sub.done()
 	s.removeSubscription(sub)
 }
 

@@ -55,8 +55,9 @@ func (s suiteSubscriber) SubscribeInitialize(topic string) error {
 
 // multiverse has a universe for each test.
 type multiverse struct {
-	mu   sync.Mutex
-	byID map[string]*universe
+	mu    sync.Mutex
+	byID  map[string]*universe
+	lease func() subscriber.Lease // of each subscriber; nil: none
 }
 
 func (m *multiverse) get(t *testing.T) *universe {
@@ -87,8 +88,12 @@ func (m *multiverse) pubSub(t *testing.T) (message.Publisher, message.Subscriber
 		t.Fatal(err)
 	}
 	short := subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 200 * time.Millisecond}
+	var lease subscriber.Lease
+	if m.lease != nil {
+		lease = m.lease()
+	}
 	sub, err := subscriber.New(subscriber.Config{
-		Client: client, Unmarshaler: subscriber.EnvelopeUnmarshaler{},
+		Client: client, Lease: lease, Unmarshaler: subscriber.EnvelopeUnmarshaler{},
 		Nack:      subscriber.Backoff{Initial: time.Millisecond, Max: 10 * time.Millisecond},
 		Reconnect: short,
 		Confirm:   subscriber.ConfirmConfig{MaxBatch: 500, MaxAge: 50 * time.Millisecond, Retry: short},

@@ -43,6 +43,9 @@ func (o Outcome) String() string {
 // another outcome. Its methods do not block and are safe for concurrent use.
 type Nack struct {
 	wanted atomic.Int32
+	// Leased says that the message may be handled until the end of a lease only. Then the Err of
+	// its context says so at once, also before Done is closed. It is set before the delivery.
+	Leased bool
 	after  atomic.Pointer[Wait]
 	kept   atomic.Pointer[any]
 }

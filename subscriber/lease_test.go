@@ -1,0 +1,714 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+const testTTL = 5 * time.Second
+
+func TestFence(t *testing.T) {
+	tests := map[string]struct {
+		do   func(f *fence, jump func(time.Duration))
+		want time.Duration // when it is over; 0: at once
+	}{
+		"not renewed": {func(*fence, func(time.Duration)) {}, testTTL},
+		"renewed": {func(f *fence, _ func(time.Duration)) {
+			f.renew(time.Now().Add(-time.Second)) // when the request was sent
+		}, testTTL + 2*time.Second},
+		"lost":                           {func(f *fence, _ func(time.Duration)) { f.end() }, 0},
+		"the wall clock jumps ahead":     {func(_ *fence, jump func(time.Duration)) { jump(time.Hour) }, 0},
+		"the wall clock jumps by little": {func(_ *fence, jump func(time.Duration)) { jump(time.Second) }, testTTL - time.Second},
+		"the wall clock jumps back":      {func(_ *fence, jump func(time.Duration)) { jump(-time.Hour) }, testTTL},
+	}
+	const after = 3 * time.Second // when it is done
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var jumped time.Duration
+				began := time.Now()
+				f := newFence(testTTL, began, func() time.Time { return wallClock().Add(jumped) })
+				defer f.stop()
+				time.Sleep(after)
+				if f.passed() {
+					t.Fatalf("over after %v", after)
+				}
+				tt.do(f, func(d time.Duration) { jumped = d })
+				over := max(tt.want, after)
+				if tt.want > after {
+					time.Sleep(tt.want - after - time.Nanosecond)
+					if f.passed() {
+						t.Errorf("over before %v", over)
+					}
+					time.Sleep(time.Nanosecond)
+				}
+				if !f.passed() {
+					t.Fatalf("not over after %v", over)
+				}
+				select {
+				case <-f.over:
+				default:
+					t.Error("over is not closed")
+				}
+				jumped = 0
+				if f.renew(time.Now()); !f.passed() {
+					t.Error("it was renewed although it was over")
+				}
+			})
+		})
+	}
+}
+
+// The timer alone ends a term: nothing has to look at the clock.
+func TestFenceTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := newFence(testTTL, began, wallClock)
+		defer f.stop()
+		time.Sleep(time.Second)
+		f.renew(time.Now())
+		<-f.over
+		if got, want := time.Since(began), testTTL+time.Second; got != want {
+			t.Errorf("over after %v, want %v", got, want)
+		}
+	})
+}
+
+// A context of a term, and one that has only values in addition, says at once that it is over.
+func TestFencedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var jumped time.Duration
+		f := newFence(testTTL, time.Now(), func() time.Time { return wallClock().Add(jumped) })
+		defer f.stop()
+		drained, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		type key struct{}
+		msg := newMessageContext(f.fenced(drained), nil)
+		ctx := context.WithValue(msg, key{}, 1)
+		derived, stop := context.WithCancel(ctx)
+		defer stop()
+		if err := ctx.Err(); err != nil {
+			t.Errorf("Err = %v, want nil", err)
+		}
+		jumped = time.Hour
+		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
+			t.Errorf("Err = %v, want context.Canceled", err)
+		}
+		cancel() // what the worker does then
+		<-derived.Done()
+		<-ctx.Done()
+	})
+}
+
+func TestNoFence(t *testing.T) {
+	var f *fence
+	if f.passed() {
+		t.Error("over without a lease")
+	}
+	if ctx := f.fenced(t.Context()); ctx != t.Context() {
+		t.Error("another context without a lease")
+	}
+}
+
+// Stats.add adds every counter, and nothing else.
+func TestStatsAdd(t *testing.T) {
+	fill := func(s *Stats) {
+		for _, v := range []reflect.Value{reflect.ValueOf(s).Elem(), reflect.ValueOf(&s.Stream).Elem()} {
+			for _, field := range v.Fields() {
+				if field.Kind() == reflect.Int64 {
+					field.SetInt(1)
+				}
+			}
+		}
+		s.InFlight, s.Parked = 1, 1
+	}
+	var got, other Stats
+	fill(&got)
+	fill(&other)
+	got.add(other)
+	for _, v := range []reflect.Value{reflect.ValueOf(got), reflect.ValueOf(got.Stream)} {
+		for field, value := range v.Fields() {
+			want := int64(2)
+			if field.Name == "InFlightBytes" {
+				want = 1 // what is open now
+			}
+			if value.Kind() == reflect.Int64 && value.Int() != want {
+				t.Errorf("%s = %d, want %d", field.Name, value.Int(), want)
+			}
+		}
+	}
+	if got.InFlight != 1 || got.Parked != 1 {
+		t.Errorf("InFlight = %d, Parked = %d, want 1", got.InFlight, got.Parked)
+	}
+}
+
+// scriptedLease grants what the test says. Its store is asked at the times that the test counts.
+type scriptedLease struct {
+	grants chan LeaseTerm
+	failed chan error
+}
+
+func (l *scriptedLease) TTL() time.Duration { return testTTL }
+
+func (l *scriptedLease) Acquire(ctx context.Context) (LeaseTerm, error) {
+	select {
+	case term := <-l.grants:
+		return term, nil
+	case err := <-l.failed:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type scriptedTerm struct {
+	epoch    uint64
+	renewed  time.Time
+	lost     chan struct{}
+	answer   func(ctx context.Context) error // of Renew; nil: it succeeds
+	renewals int
+	released bool
+}
+
+func newScriptedTerm(epoch uint64) *scriptedTerm {
+	return &scriptedTerm{epoch: epoch, renewed: time.Now(), lost: make(chan struct{})}
+}
+
+func (s *scriptedTerm) Epoch() uint64         { return s.epoch }
+func (s *scriptedTerm) Renewed() time.Time    { return s.renewed }
+func (s *scriptedTerm) Lost() <-chan struct{} { return s.lost }
+
+func (s *scriptedTerm) Renew(ctx context.Context) error {
+	s.renewals++
+	sent := time.Now()
+	if s.answer != nil {
+		if err := s.answer(ctx); err != nil {
+			return err
+		}
+	}
+	s.renewed = sent
+	return nil
+}
+
+func (s *scriptedTerm) Release(context.Context) error {
+	s.released = true
+	return nil
+}
+
+// leaseWorld is a Subscriber with a lease that the test grants.
+type leaseWorld struct {
+	*testing.T
+	*Subscriber
+	lease    *scriptedLease
+	client   *silentClient
+	messages <-chan *message.Message
+	jump     *atomic.Int64 // of the wall clock
+	open     *message.Message
+}
+
+func newLeaseWorld(t *testing.T, cfg Config) *leaseWorld {
+	t.Helper()
+	w := &leaseWorld{T: t, lease: &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}, client: &silentClient{}, jump: &atomic.Int64{}}
+	cfg.Client, cfg.Lease = w.client, w.lease
+	cfg.DrainTimeout, cfg.CloseTimeout = 2*time.Second, 4*time.Second
+	var err error
+	if w.Subscriber, err = New(cfg, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.leased.wall = func() time.Time { return wallClock().Add(time.Duration(w.jump.Load())) }
+	t.Cleanup(func() { _ = w.Close() })
+	if w.messages, err = w.Subscribe(t.Context(), AllData); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return w
+}
+
+// grant begins a term.
+func (w *leaseWorld) grant(epoch uint64) *scriptedTerm {
+	w.Helper()
+	term := newScriptedTerm(epoch)
+	w.lease.grants <- term
+	synctest.Wait()
+	return term
+}
+
+// worker is the one of this term.
+func (w *leaseWorld) worker() *Subscriber {
+	w.leased.mu.Lock()
+	defer w.leased.mu.Unlock()
+	return w.leased.worker
+}
+
+// arrive lets a message arrive on the stream of a worker.
+func (w *leaseWorld) arrive(worker *Subscriber, number int) {
+	w.Helper()
+	worker.intake(w.Context(), &gateway.MessageReceived{
+		ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", number), AppMessageID: strconv.Itoa(number),
+		ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", number),
+		TenantID:            "tenant", MessageType: "type", Payload: []byte("small"),
+	}, 0)
+	synctest.Wait()
+}
+
+// next returns the next message; nil if none comes.
+func (w *leaseWorld) next() *message.Message {
+	synctest.Wait()
+	select {
+	case msg := <-w.messages:
+		return msg
+	default:
+		return nil
+	}
+}
+
+// state checks the state that Stats tells.
+func (w *leaseWorld) state(role LeaseRole, epoch uint64, changes, lost int64) {
+	w.Helper()
+	synctest.Wait()
+	if got := w.Stats().Lease; got.Role != role || got.Epoch != epoch || got.Changes != changes || got.Lost != lost {
+		w.Errorf("%v of epoch %d after %d changes, %d lost; want %v of %d after %d, %d lost",
+			got.Role, got.Epoch, got.Changes, got.Lost, role, epoch, changes, lost)
+	}
+}
+
+// none checks that no message is there to be received.
+func (w *leaseWorld) none() {
+	w.Helper()
+	synctest.Wait()
+	select {
+	case msg, open := <-w.messages:
+		w.Errorf("%v, %v came, want nothing", msg, open)
+	default:
+	}
+}
+
+// A lease is renewed three times in its TTL, again and again.
+func TestLeaseIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		w.state(LeaseStandby, 0, 1, 0)
+		began := time.Now()
+		term := w.grant(7)
+		w.state(LeaseHolder, 7, 2, 0)
+		if got := w.Stats().Lease; !got.Until.Equal(began.Add(testTTL)) || !got.Since.Equal(began) {
+			t.Errorf("since %v, until %v; want %v and %v later", got.Since, got.Until, began, testTTL)
+		}
+		time.Sleep(time.Minute)
+		w.state(LeaseHolder, 7, 2, 0)
+		if want := int(time.Minute / testTTL * leaseRenewals); term.renewals != want && term.renewals != want-1 {
+			t.Errorf("%d renewals in a minute, want %d", term.renewals, want)
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		if !term.released {
+			t.Error("the lease is not released")
+		}
+		w.state(LeaseNone, 7, 3, 0)
+	})
+}
+
+// Without a renewal the term ends at its time, and not before. Nothing is handed out or confirmed
+// from then on, also what was acked before; the context of what is open ends.
+func TestLeaseIsNotRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxAge: time.Minute}})
+		began := time.Now()
+		errAway := errors.New("the store is away")
+		term := newScriptedTerm(1)
+		term.answer = func(context.Context) error { return errAway }
+		w.lease.grants <- term
+		synctest.Wait()
+		worker := w.worker()
+		for i := range 3 {
+			w.arrive(worker, i)
+		}
+		acked, open := <-w.messages, <-w.messages // the third one waits for a reader
+		acked.Ack()
+		time.Sleep(testTTL - time.Nanosecond)
+		w.state(LeaseHolder, 1, 2, 0)
+		if err := open.Context().Err(); err != nil {
+			t.Errorf("Err = %v before the end of the term", err)
+		}
+		if term.renewals < leaseRenewals+1 {
+			t.Errorf("%d renewals were tried", term.renewals)
+		}
+		<-open.Context().Done()
+		if got := time.Since(began); got != testTTL {
+			t.Errorf("the term ended after %v, want %v", got, testTTL)
+		}
+		w.state(LeaseStandby, 1, 3, 1)
+		if got := w.Stats(); !errors.Is(got.Lease.LastError, errAway) || !got.Lease.Until.IsZero() || got.Received != 3 {
+			t.Errorf("%+v, %d received", got.Lease, got.Received)
+		}
+		open.Ack()
+		w.arrive(worker, 4)
+		w.none()
+		time.Sleep(time.Hour)
+		if got := w.client.confirmed.Load(); got != 0 {
+			t.Errorf("%d are confirmed, want none", got)
+		}
+		if term.released {
+			t.Error("a term that was over was released")
+		}
+
+		// With the lease it goes on, and takes everything as new.
+		w.grant(2)
+		w.state(LeaseHolder, 2, 4, 1)
+		w.arrive(w.worker(), 0)
+		w.arrive(w.worker(), 1)
+		(<-w.messages).Ack()
+		(<-w.messages).Ack()
+		if err := w.Close(); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		if got := w.client.confirmed.Load(); got != 2 {
+			t.Errorf("%d are confirmed, want 2", got)
+		}
+		if got := w.Stats(); got.Received != 5 || got.Delivered != 4 {
+			t.Errorf("%d received, %d delivered in all terms; want 5 and 4", got.Received, got.Delivered)
+		}
+	})
+}
+
+// Whatever ends a term, nothing of it goes on.
+func TestLeaseIsLost(t *testing.T) {
+	answers := func(answer func(context.Context) error) func(*scriptedTerm) {
+		return func(term *scriptedTerm) { term.answer = answer }
+	}
+	for name, tt := range map[string]struct {
+		before func(term *scriptedTerm)
+		after  func(w *leaseWorld, term *scriptedTerm)
+	}{
+		"the store says so":  {after: func(_ *leaseWorld, term *scriptedTerm) { close(term.lost) }},
+		"the wall clock":     {after: func(w *leaseWorld, _ *scriptedTerm) { w.jump.Store(int64(time.Hour)) }},
+		"a renewal says so":  {before: answers(func(context.Context) error { return ErrLeaseLost })},
+		"renewals hang":      {before: answers(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })},
+		"renewals come late": {before: answers(func(context.Context) error { time.Sleep(2 * testTTL); return nil })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLeaseWorld(t, Config{})
+				term := newScriptedTerm(1)
+				if tt.before != nil {
+					tt.before(term)
+				}
+				w.lease.grants <- term
+				synctest.Wait()
+				w.arrive(w.worker(), 1)
+				open := <-w.messages
+				if tt.after != nil {
+					tt.after(w, term)
+				}
+				time.Sleep(3 * testTTL)
+				w.state(LeaseStandby, 1, 3, 1)
+				if open.Context().Err() == nil {
+					t.Error("the context of an open message has not ended")
+				}
+				open.Ack()
+				time.Sleep(time.Minute)
+				if got := w.client.confirmed.Load(); got != 0 {
+					t.Errorf("%d are confirmed, want none", got)
+				}
+			})
+		})
+	}
+}
+
+// A process that was stopped looks at the clock before its timers have fired: whatever would be the
+// next step of a message, it does not start.
+func TestNothingStartsAfterTheTerm(t *testing.T) {
+	steps := map[string]struct {
+		config Config
+		before func(w *leaseWorld)
+		step   func(w *leaseWorld) // it starts something
+	}{
+		"intake": {
+			step: func(w *leaseWorld) { w.arrive(w.worker(), 1) },
+		},
+		"handing out": {
+			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.arrive(w.worker(), 1|1<<28); w.open = w.next() },
+			step: func(w *leaseWorld) {
+				w.open.Nack() // it is delivered again, or the other one
+				time.Sleep(time.Second)
+				w.next()
+			},
+		},
+		"a confirmation at once": {
+			config: Config{Confirm: ConfirmConfig{MaxBatch: 1}},
+			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.open = w.next() },
+			step:   func(w *leaseWorld) { w.open.Ack() },
+		},
+		"a confirmation that waits for its batch": {
+			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
+			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.next().Ack() },
+			step: func(w *leaseWorld) {
+				w.worker().confirmer.mu.Lock()
+				w.worker().confirmer.queue.drain(time.Now())
+				w.worker().confirmer.pump()
+				w.worker().confirmer.mu.Unlock()
+			},
+		},
+		"the quarantine": {
+			step: func(w *leaseWorld) {
+				q := w.worker().quarantine
+				_ = q.publish(message.NewMessage("1", nil))
+			},
+		},
+	}
+	for name, tt := range steps {
+		for over, want := range map[bool]bool{false: true, true: false} {
+			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var stored atomic.Int32
+					tt.config.Quarantine.Publisher = countingPublisher{&stored}
+					w := newLeaseWorld(t, tt.config)
+					w.grant(1)
+					if tt.before != nil {
+						tt.before(w)
+					}
+					synctest.Wait()
+					worker := w.worker()
+					count := func() int64 {
+						s := worker.Stats()
+						return s.Received + s.Delivered + w.client.confirmed.Load() + int64(stored.Load())
+					}
+					before := count()
+					if over {
+						w.jump.Store(int64(time.Hour))
+					}
+					tt.step(w)
+					synctest.Wait()
+					if got := count() > before; got != want {
+						t.Errorf("started: %v, want %v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// countingPublisher counts what it is given.
+type countingPublisher struct{ count *atomic.Int32 }
+
+func (p countingPublisher) Publish(_ string, messages ...*message.Message) error {
+	p.count.Add(int32(len(messages)))
+	return nil
+}
+
+func (countingPublisher) Close() error { return nil }
+
+// A term that has passed before Acquire returns does nothing.
+func TestLeaseIsAcquiredTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held atomic.Int32
+		w := newLeaseWorld(t, Config{Hooks: Hooks{Holding: func(context.Context, uint64) { held.Add(1) }}})
+		term := newScriptedTerm(1)
+		time.Sleep(testTTL) // the process was stopped, say
+		w.lease.grants <- term
+		w.state(LeaseStandby, 1, 3, 1)
+		if got := w.client.streams.Load(); got != 0 || held.Load() != 0 || term.renewals != 0 {
+			t.Errorf("%d streams, %d renewals, %d hooks; want none", got, term.renewals, held.Load())
+		}
+	})
+}
+
+// Close drains and confirms while the lease is renewed, and releases it then.
+func TestCloseReleasesTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxAge: time.Hour}})
+		term := w.grant(1)
+		w.arrive(w.worker(), 1)
+		w.arrive(w.worker(), 2)
+		a, b := <-w.messages, <-w.messages
+		a.Ack()
+		closed := make(chan error)
+		go func() { closed <- w.Close() }()
+		time.Sleep(time.Second)
+		if term.released {
+			t.Error("the lease was released while a message was open")
+		}
+		b.Ack()
+		if err := <-closed; err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		if confirmed := w.client.confirmed.Load(); confirmed != 2 || !term.released {
+			t.Errorf("%d confirmed, released: %v; want 2, true", confirmed, term.released)
+		}
+		if _, open := <-w.messages; open {
+			t.Error("the channel is open after Close")
+		}
+	})
+}
+
+// A lease that is lost during Close ends what is open, and Close says what was not confirmed.
+func TestLeaseIsLostDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		term := w.grant(1)
+		w.arrive(w.worker(), 1)
+		open := <-w.messages
+		closed := make(chan error)
+		began := time.Now()
+		go func() { closed <- w.Close() }()
+		time.Sleep(time.Second)
+		close(term.lost)
+		if err := <-closed; err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		if got := time.Since(began); got != time.Second {
+			t.Errorf("Close took %v, want no longer than the lease, 1s", got)
+		}
+		open.Ack()
+		if got := w.client.confirmed.Load(); got != 0 || term.released {
+			t.Errorf("%d confirmed, released: %v; want 0, false", got, term.released)
+		}
+	})
+}
+
+// Holding runs while the lease is held, and the lease is released after it has returned.
+func TestHolding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type call struct {
+			ctx   context.Context
+			epoch uint64
+		}
+		calls, leave := make(chan call, 1), make(chan struct{})
+		w := newLeaseWorld(t, Config{Hooks: Hooks{Holding: func(ctx context.Context, epoch uint64) {
+			calls <- call{ctx, epoch}
+			<-ctx.Done()
+			<-leave
+		}}})
+		first := w.grant(3)
+		held := <-calls
+		if held.epoch != 3 || held.ctx.Err() != nil {
+			t.Errorf("epoch %d, %v; want 3", held.epoch, held.ctx.Err())
+		}
+		w.jump.Store(int64(time.Hour))
+		if held.ctx.Err() == nil {
+			t.Error("the context does not look at the clock")
+		}
+		<-held.ctx.Done()
+		w.jump.Store(0)
+		leave <- struct{}{}
+		if first.released {
+			t.Error("a term that was over was released")
+		}
+		second := w.grant(4)
+		if held = <-calls; held.epoch != 4 {
+			t.Errorf("epoch %d, want 4", held.epoch)
+		}
+		closed := make(chan error)
+		go func() { closed <- w.Close() }()
+		<-held.ctx.Done()
+		time.Sleep(time.Second)
+		if second.released {
+			t.Error("released while Holding runs")
+		}
+		close(leave)
+		if err := <-closed; err != nil || !second.released {
+			t.Errorf("Close = %v, released: %v", err, second.released)
+		}
+	})
+}
+
+// Nobody wants the lease before somebody subscribes and nobody holds the stream. A later
+// subscription joins, and one that ends leaves the others alone.
+func TestSubscriptionsWithALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
+		client := &silentClient{}
+		sub, err := New(Config{Client: client, Lease: lease, CloseTimeout: 3 * time.Second}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sub.Close() }()
+		w := &leaseWorld{T: t, Subscriber: sub, lease: lease, client: client}
+		w.state(LeaseNone, 0, 0, 0)
+		release := sub.Hold()
+		ctx, cancel := context.WithCancel(t.Context())
+		first, err := sub.Subscribe(ctx, AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.state(LeaseNone, 0, 0, 0)
+		release()
+		w.state(LeaseStandby, 0, 1, 0)
+		w.grant(1)
+		second, err := sub.Subscribe(t.Context(), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.arrive(w.worker(), 1)
+		(<-first).Ack()
+		(<-second).Ack()
+		cancel()
+		if _, open := <-first; open {
+			t.Error("the channel is open although the subscription has ended")
+		}
+		w.arrive(w.worker(), 2)
+		(<-second).Ack()
+		time.Sleep(time.Minute)
+		w.state(LeaseHolder, 1, 2, 0)
+		if got := client.confirmed.Load(); got != 2 {
+			t.Errorf("%d confirmed, want 2", got)
+		}
+	})
+}
+
+// Acquire that fails is tried again.
+func TestLeaseCannotBeAcquired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		errBroken := errors.New("no such bucket")
+		for range 3 {
+			w.lease.failed <- errBroken
+			synctest.Wait()
+			if got := w.Stats().Lease.LastError; !errors.Is(got, errBroken) {
+				t.Errorf("LastError = %v, want %v", got, errBroken)
+			}
+		}
+		w.grant(1)
+		w.state(LeaseHolder, 1, 2, 0)
+		if got := w.Stats().Lease.LastError; got != nil {
+			t.Errorf("LastError = %v, want nil", got)
+		}
+	})
+}
+
+// A standby ends at once.
+func TestCloseOfAStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		began := time.Now()
+		if err := w.Close(); err != nil || time.Since(began) > 0 {
+			t.Errorf("Close = %v after %v", err, time.Since(began))
+		}
+		if _, open := <-w.messages; open {
+			t.Error("the channel is open after Close")
+		}
+		w.state(LeaseNone, 0, 2, 0)
+	})
+}
+
+func TestLeaseWithoutTTL(t *testing.T) {
+	if _, err := New(Config{Client: &silentClient{}, Lease: noTTL{}}, nil); !errors.Is(err, ErrConfig) {
+		t.Errorf("New = %v, want ErrConfig", err)
+	}
+}
+
+type noTTL struct{ *scriptedLease }
+
+func (noTTL) TTL() time.Duration { return 0 }

@@ -1,0 +1,435 @@
+package subscriber
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/reminders"
+)
+
+const (
+	// leaseRenewals is how often a lease is renewed in its TTL, leaseRetries how often in it a
+	// renewal that failed is tried again.
+	leaseRenewals = 3
+	leaseRetries  = 10
+)
+
+// leased is the part of a Subscriber that has a lease. Another Subscriber, the worker, does the
+// work of one term and ends with it: what is open in it may be handled by another process from
+// then on, so the next term begins with nothing.
+type leased struct {
+	outer  *Subscriber // the one that the application has
+	cfg    Config      // of the workers
+	lease  Lease
+	logger watermill.LoggerAdapter
+	wall   func() time.Time // see fence
+
+	// ctx ends with Close.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	// mu guards the fields below. It is locked after outer.mu and before worker.mu.
+	mu      sync.Mutex
+	running bool
+	subs    []*leasedSubscription
+	worker  *Subscriber // nil without the lease
+	fence   *fence      // that of worker
+	release func()      // of the worker's stream; nil if nobody holds it
+	past    Stats       // of the workers that have ended
+	state   LeaseState
+	err     error // of the latest worker's Close
+}
+
+// leasedSubscription is one call of Subscribe.
+type leasedSubscription struct {
+	ctx   context.Context
+	topic string
+	out   chan *message.Message
+	// users are the subscriptions of workers, which send to out.
+	users sync.WaitGroup
+	stop  chan struct{} // closed when it ends although ctx has not
+}
+
+func newLeased(outer *Subscriber, cfg Config, logger watermill.LoggerAdapter) *leased {
+	l := &leased{outer: outer, cfg: cfg, lease: cfg.Lease, logger: logger, wall: wallClock}
+	l.cfg.Lease = nil
+	l.cfg.CloseTimeout -= l.releaseTimeout() // the rest of it is for the lease
+	l.cfg.DrainTimeout = min(l.cfg.DrainTimeout, l.cfg.CloseTimeout)
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// releaseTimeout bounds the release of the lease.
+func (l *leased) releaseTimeout() time.Duration {
+	return min(time.Second, l.outer.cfg.CloseTimeout/10)
+}
+
+// subscribe adds a subscription, which gets the messages of this term and of all that follow.
+// outer.mu is held.
+func (l *leased) subscribe(ctx context.Context, topic string) <-chan *message.Message {
+	sub := &leasedSubscription{ctx: ctx, topic: topic, out: make(chan *message.Message), stop: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subs = append(l.subs, sub)
+	if l.worker != nil {
+		l.join(l.worker, sub)
+	}
+	// Ends after ctx ends or stop is closed, once the deliveries have ended.
+	l.wg.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-sub.stop:
+		}
+		l.mu.Lock()
+		l.subs = slices.DeleteFunc(l.subs, func(other *leasedSubscription) bool { return other == sub })
+		l.mu.Unlock()
+		sub.users.Wait() // no worker joins it any longer
+		close(sub.out)
+	})
+	return sub.out
+}
+
+// join subscribes sub to a worker. l.mu is held.
+func (l *leased) join(worker *Subscriber, sub *leasedSubscription) {
+	sub.users.Add(1)
+	if worker.subscribe(sub.ctx, sub.topic, sub.out, sub.users.Done) != nil {
+		sub.users.Done() // the term is over
+	}
+}
+
+// start wants the lease if anybody subscribes. outer.mu is held, and nobody holds the stream.
+func (l *leased) start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.release != nil {
+		l.release()
+		l.release = nil
+	}
+	if l.running || len(l.subs) == 0 || l.ctx.Err() != nil {
+		return
+	}
+	l.running, l.outer.failure = true, nil
+	// Ends with Close, or when the service has refused the stream for too long.
+	l.wg.Go(l.run)
+}
+
+// run competes for the lease and works while it has it, term after term.
+func (l *leased) run() {
+	l.change(LeaseStandby, 0)
+	l.logger.Info("Waiting for the lease", nil)
+	policy := backoff.Policy{Initial: l.cfg.Reconnect.Initial, Max: l.cfg.Reconnect.Max}
+	var outage reminders.Log
+	failures, ended := 0, false
+	for !ended || l.wanted() {
+		term, err := l.lease.Acquire(l.ctx)
+		if err == nil {
+			l.note(nil)
+			failures = 0
+			outage.Over()
+			ended = !l.work(term)
+			continue
+		}
+		if ended = l.ctx.Err() != nil; ended {
+			continue
+		}
+		l.note(err)
+		if lasted, due := outage.Failed(); failures == 0 || due {
+			l.logger.Error("The lease cannot be acquired; retrying", err, reminders.Fields(lasted, err))
+		}
+		_ = policy.Wait(l.ctx, failures) // Acquire says that l.ctx has ended
+		failures++
+	}
+	l.change(LeaseNone, 0)
+}
+
+// wanted reports whether somebody has subscribed since the service refused the stream for too
+// long. If not, the next one starts run again.
+func (l *leased) wanted() bool {
+	l.outer.mu.Lock()
+	defer l.outer.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.subs) == 0 || l.ctx.Err() != nil {
+		l.running = false
+		return false
+	}
+	l.outer.failure = nil
+	return true
+}
+
+// work works until the end of a term and reports whether there may be another one.
+func (l *leased) work(term LeaseTerm) (again bool) {
+	f := newFence(l.lease.TTL(), term.Renewed(), l.wall)
+	failed := make(chan struct{})
+	worker := newWorker(l.cfg, l.logger, f, func(cause error) {
+		l.fail(cause)
+		close(failed)
+	})
+	renewing, stopRenewing := context.WithCancel(context.Background())
+	holding, stopHolding := context.WithCancel(context.Background())
+	var helpers, hook sync.WaitGroup
+	helpers.Go(func() { l.renew(renewing, f, term) })
+	helpers.Go(func() {
+		<-f.over
+		stopHolding()
+		worker.cut()
+	})
+	l.begin(worker, f, term.Epoch())
+	if holds := l.cfg.Hooks.Holding; holds != nil && !f.passed() {
+		hook.Go(func() { holds(f.fenced(holding), term.Epoch()) })
+	}
+
+	again = true
+	select {
+	case <-f.over:
+	case <-failed:
+		again = false
+	case <-l.ctx.Done():
+		again = false
+	}
+	stopHolding()
+	patience, cancel := context.WithTimeout(context.Background(), l.cfg.CloseTimeout)
+	err := worker.Close() // while the term lasts, it drains and confirms
+	if !waitUntil(patience, ended(&hook)) {
+		l.logger.Error("The lease is given up although a hook still runs", errStillRunning, nil)
+	}
+	cancel()
+	lost := f.passed()
+	stopRenewing()
+	f.stop()
+	helpers.Wait()
+	l.end(worker, lost, again, err)
+	if !lost {
+		l.handOver(term)
+	}
+	return again
+}
+
+// begin lets the worker work.
+func (l *leased) begin(worker *Subscriber, f *fence, epoch uint64) {
+	l.change(LeaseHolder, epoch)
+	l.logger.Info("Lease acquired", watermill.LogFields{"epoch": epoch})
+	l.outer.mu.Lock()
+	defer l.outer.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	release := worker.Hold()
+	l.worker, l.fence = worker, f
+	for _, sub := range l.subs {
+		l.join(worker, sub)
+	}
+	if l.outer.holds > 0 {
+		l.release = release
+	} else {
+		release()
+	}
+}
+
+// end records the end of a term, after which there may be another one.
+func (l *leased) end(worker *Subscriber, lost, again bool, err error) {
+	l.mu.Lock()
+	stats := worker.Stats()
+	l.past.add(stats)
+	l.worker, l.fence, l.release = nil, nil, nil
+	if l.err = err; again {
+		l.err = nil // what was not confirmed comes again
+	}
+	if lost {
+		l.state.Lost++
+	}
+	epoch, cause := l.state.Epoch, l.state.LastError
+	l.mu.Unlock()
+	if again {
+		l.change(LeaseStandby, 0)
+	}
+	if lost {
+		fields := watermill.LogFields{"epoch": epoch, "unconfirmed": stats.PendingConfirmations}
+		l.logger.Error("Lease lost; nothing is handled or confirmed until it is acquired again", cmp.Or(cause, ErrLeaseLost), fields)
+	}
+}
+
+// handOver releases the lease, so that another process gets it at once.
+func (l *leased) handOver(term LeaseTerm) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.releaseTimeout())
+	defer cancel()
+	if err := term.Release(ctx); err != nil {
+		l.logger.Error("The lease could not be released; it ends with its time", err, watermill.LogFields{"epoch": term.Epoch()})
+		return
+	}
+	l.logger.Info("Lease released", watermill.LogFields{"epoch": term.Epoch()})
+}
+
+// renew renews the lease until ctx or the term ends.
+func (l *leased) renew(ctx context.Context, f *fence, term LeaseTerm) {
+	ttl := l.lease.TTL()
+	next := f.renewed.Load().Add(ttl / leaseRenewals)
+	for failing := false; ; {
+		timer := time.NewTimer(time.Until(next))
+		select {
+		case <-timer.C:
+		case <-term.Lost():
+			l.note(ErrLeaseLost)
+			f.end()
+		case <-f.over:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil || f.passed() {
+			return
+		}
+		began := time.Now()
+		attempt, cancel := context.WithTimeout(ctx, ttl/leaseRenewals)
+		err := term.Renew(attempt)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		l.note(err)
+		switch {
+		case err == nil:
+			f.renew(term.Renewed())
+			next, failing = began.Add(ttl/leaseRenewals), false
+		case errors.Is(err, ErrLeaseLost):
+			f.end()
+		default:
+			if !failing {
+				l.logger.Info("Lease not renewed; retrying until it ends", watermill.LogFields{"err": err, "left": time.Until(f.until()).String()})
+			}
+			next, failing = time.Now().Add(ttl/leaseRetries), true
+		}
+	}
+}
+
+// change records another role.
+func (l *leased) change(role LeaseRole, epoch uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state.Role == role {
+		return
+	}
+	l.state.Role, l.state.Since = role, time.Now()
+	l.state.Changes++
+	if epoch != 0 {
+		l.state.Epoch = epoch
+	}
+}
+
+// note records what came of a request for the lease.
+func (l *leased) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.LastError = err
+}
+
+// fail ends every subscription with cause.
+func (l *leased) fail(cause error) {
+	l.outer.mu.Lock()
+	l.outer.failure = cause
+	l.outer.mu.Unlock()
+	l.stopAll()
+}
+
+// stopAll ends every subscription.
+func (l *leased) stopAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, sub := range l.subs {
+		close(sub.stop)
+	}
+	l.subs = nil
+}
+
+// close is [Subscriber.Close].
+func (l *leased) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.outer.cfg.CloseTimeout)
+	defer cancel()
+	l.outer.mu.Lock()
+	l.outer.closed = true
+	l.outer.mu.Unlock()
+	l.outer.cancel() // for what waits for a start
+	l.cancel()
+	l.stopAll()
+	if !waitUntil(ctx, ended(&l.wg)) || !waitUntil(ctx, ended(&l.outer.wg)) {
+		l.logger.Error("Close gave up waiting", errStillRunning, nil)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// stats is [Subscriber.Stats].
+func (l *leased) stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var stats Stats
+	if l.worker != nil {
+		stats = l.worker.Stats()
+	}
+	stats.add(l.past)
+	stats.Lease = l.state
+	if l.fence != nil {
+		stats.Lease.Until = l.fence.until()
+	}
+	return stats
+}
+
+// add adds the counters of other.
+func (s *Stats) add(other Stats) {
+	for _, c := range []struct{ to, from *int64 }{
+		{&s.Stream.Connects, &other.Stream.Connects},
+		{&s.Received, &other.Received}, {&s.Delivered, &other.Delivered},
+		{&s.ReceivedBytes, &other.ReceivedBytes}, {&s.DeliveredBytes, &other.DeliveredBytes},
+		{&s.Nacked, &other.Nacked}, {&s.Joined, &other.Joined}, {&s.Untaken, &other.Untaken},
+		{&s.Abandoned, &other.Abandoned}, {&s.SetAside, &other.SetAside},
+		{&s.Malformed, &other.Malformed}, {&s.TooLarge, &other.TooLarge},
+		{&s.Quarantined, &other.Quarantined}, {&s.QuarantineFailures, &other.QuarantineFailures},
+		{&s.Expired, &other.Expired}, {&s.Held, &other.Held},
+		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},
+		{&s.ConfirmRequests, &other.ConfirmRequests}, {&s.ConfirmFailures, &other.ConfirmFailures},
+		{&s.NotRedelivered, &other.NotRedelivered}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},
+	} {
+		*c.to += *c.from
+	}
+}
+
+// newWorker returns a Subscriber for one term. failed is called with the reason when the service
+// has refused the stream for too long.
+func newWorker(cfg Config, logger watermill.LoggerAdapter, f *fence, failed func(cause error)) *Subscriber {
+	s := newSubscriber(cfg, logger)
+	s.fence, s.confirmer.fence, s.failed = f, f, failed
+	if s.quarantine != nil {
+		s.quarantine.fence = f
+	}
+	return s
+}
+
+// cut ends everything at once, because the term is over: nothing is handed out or confirmed from
+// then on, and the contexts of open messages end. Close has to follow.
+func (s *Subscriber) cut() {
+	s.mu.Lock()
+	s.closed = true
+	subs := slices.Clone(s.subscriptions)
+	stopRun := s.stopRun
+	s.mu.Unlock()
+	if stopRun != nil {
+		stopRun()
+	}
+	s.confirmer.cancel()
+	if s.quarantine != nil {
+		s.quarantine.cancel()
+	}
+	for _, sub := range subs {
+		sub.giveUp()
+		s.stopSubscription(sub)
+	}
+	s.cancel()
+}

@@ -1,0 +1,277 @@
+package subscriber_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+	"github.com/agrimill/agrimill/subscriber/leasetest"
+)
+
+// process is a Subscriber with a lease, as one of several processes has it.
+type process struct {
+	*subscriber.Subscriber
+	lease    *leasetest.MemoryLease
+	messages <-chan *message.Message
+}
+
+func (f *fixture) process(store *leasetest.Memory, change ...func(*subscriber.Config)) *process {
+	f.Helper()
+	p := &process{lease: store.Lease()}
+	cfg := f.config()
+	cfg.Client, cfg.Lease = f.newClient(f.server.ClientConfig()), p.lease
+	for _, change := range change {
+		change(&cfg)
+	}
+	p.Subscriber = f.subscriber(cfg)
+	p.messages = f.subscribe(p.Subscriber, subscriber.AllData)
+	return p
+}
+
+func (p *process) role() subscriber.LeaseRole { return p.Stats().Lease.Role }
+
+func (f *fixture) waitRole(p *process, role subscriber.LeaseRole) {
+	f.Helper()
+	testkit.Eventually(f, "the role is "+role.String(), func() bool { return p.role() == role })
+}
+
+// Only the holder has a stream. When it is closed, what is open is finished and confirmed, and
+// the standby goes on at once with the rest.
+func TestTheHolderHandsOver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	store := leasetest.NewMemory(time.Hour) // without the release nobody gets it
+	a := f.process(store)
+	f.waitRole(a, subscriber.LeaseHolder)
+	b := f.process(store)
+	f.sendN(10)
+	f.ackN(a.messages, 9)
+	last := f.next(a.messages)
+	f.nothing(b.messages)
+	if got := f.server.Streams(); got != 1 {
+		t.Errorf("%d streams, want that of the holder", got)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close() }()
+	f.sendN(5)
+	last.Ack()
+	if err := <-closed; err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	if _, open := <-a.messages; open {
+		t.Error("the channel of the former holder is open")
+	}
+	f.ackN(b.messages, 5)
+	f.waitConfirmed(15)
+	for _, e := range f.server.Ledger() {
+		if len(e.Confirmations) != 1 {
+			t.Errorf("%d confirmations of a message", len(e.Confirmations))
+		}
+	}
+	if got := b.Stats().Lease; got.Role != subscriber.LeaseHolder || got.Epoch != 2 {
+		t.Errorf("%v of epoch %d, want the holder of 2", got.Role, got.Epoch)
+	}
+}
+
+// A holder that is cut off from the store stops by itself: what it has in hand is not confirmed,
+// and comes to the other one, which begins no earlier. Once it is back, it takes over again.
+func TestTheHolderIsCutOff(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	f := newFixture(t, gatewaytest.Config{})
+	store := leasetest.NewMemory(ttl)
+	a := f.process(store)
+	f.waitRole(a, subscriber.LeaseHolder)
+	b := f.process(store)
+	f.sendN(3, f.receiver)
+	f.sendN(3, f.receiver2)
+	f.ackN(a.messages, 2)
+	f.waitConfirmed(2)
+	open := []*message.Message{f.next(a.messages), f.next(a.messages)}
+	heal := a.lease.Cut()
+	for _, msg := range open {
+		select {
+		case <-msg.Context().Done():
+		case <-time.After(patience):
+			t.Fatal("the context of an open message does not end")
+		}
+		msg.Ack()
+	}
+	stopped := time.Now()
+	if got := f.confirmed(); got != 2 {
+		t.Errorf("%d confirmed at the end of the term, want 2", got)
+	}
+	first := f.next(b.messages)
+	if began := b.Stats().Lease.Since; began.Before(stopped.Add(-ttl / 2)) {
+		t.Errorf("the other one began %v before the holder had stopped", stopped.Sub(began))
+	}
+	first.Ack()
+	f.ackN(b.messages, 3)
+	f.waitConfirmed(6)
+	f.nothing(a.messages)
+	if got := a.Stats(); got.Lease.Role != subscriber.LeaseStandby || got.Lease.Lost != 1 || !errors.Is(got.Lease.LastError, leasetest.ErrUnreachable) || got.Confirmed != 2 {
+		t.Errorf("%+v, %d confirmed", got.Lease, got.Confirmed)
+	}
+
+	heal()
+	f.close(b.Subscriber)
+	f.sendN(2, f.receiver)
+	f.ackN(a.messages, 2)
+	f.waitConfirmed(8)
+	if got := a.Stats(); got.Lease.Epoch != 3 || got.Stream.Connects != 2 || got.Delivered != 6 {
+		t.Errorf("epoch %d, %d connects, %d delivered; want 3, 2, 6", got.Lease.Epoch, got.Stream.Connects, got.Delivered)
+	}
+}
+
+// While holders come and go by every way there is, under load, everything is confirmed, and no
+// message before a process that had the lease has acked it.
+func TestHoldersComeAndGo(t *testing.T) {
+	t.Parallel()
+	const count, changes = 600, 6
+	f := newFixture(t, gatewaytest.Config{})
+	var mu sync.Mutex
+	acked := map[string]bool{}
+	early := 0
+	f.server.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !acked[e.MessageID] {
+			early++
+		}
+	})
+	store := leasetest.NewMemory(300 * time.Millisecond)
+	var handling sync.WaitGroup
+	start := func() *process {
+		p := f.process(store)
+		handling.Go(func() {
+			for msg := range p.messages {
+				mu.Lock()
+				acked[msg.Metadata[gateway.KeyMessageID]] = true
+				mu.Unlock()
+				msg.Ack()
+			}
+		})
+		return p
+	}
+	pair := []*process{start(), start()}
+	for n := range changes {
+		for i := range count / changes {
+			f.send(typeJSON, []byte(strconv.Itoa(n*count+i)), f.receiver)
+		}
+		var holder int
+		testkit.Eventually(t, "one is the holder", func() bool {
+			for i, p := range pair {
+				if p.role() == subscriber.LeaseHolder {
+					holder = i
+					return true
+				}
+			}
+			return false
+		})
+		switch other := pair[1-holder]; n % 3 {
+		case 0: // stopped
+			_ = pair[holder].Close() // what it has not confirmed comes again
+			pair[holder] = start()
+			f.waitRole(other, subscriber.LeaseHolder)
+		case 1: // cut off
+			heal := pair[holder].lease.Cut()
+			f.waitRole(other, subscriber.LeaseHolder)
+			heal()
+		case 2: // the gateway is away for it
+			f.server.CutStreams()
+		}
+	}
+	f.waitConfirmed(count)
+	for _, p := range pair {
+		f.close(p.Subscriber)
+	}
+	handling.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if early > 0 {
+		t.Errorf("%d were confirmed before they were acked", early)
+	}
+}
+
+// When the service has refused the stream for too long, the subscriptions end as without a lease,
+// and another process may try. A later subscription wants the lease again.
+func TestTheStreamOfTheHolderIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	refusal := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Message: "no"})
+	store := leasetest.NewMemory(time.Hour)
+	a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamRefusedFor = 50 * time.Millisecond })
+	if _, open := <-a.messages; open {
+		t.Fatal("a message came")
+	}
+	if err := a.Err(); !errors.Is(err, subscriber.ErrStreamRefused) {
+		t.Errorf("Err = %v, want ErrStreamRefused", err)
+	}
+	refusal.Lift()
+	b := f.process(store)
+	f.waitRole(b, subscriber.LeaseHolder)
+	f.waitRole(a, subscriber.LeaseNone)
+	again := f.subscribe(a.Subscriber, subscriber.AllData)
+	f.waitRole(a, subscriber.LeaseStandby)
+	if err := a.Err(); err != nil {
+		t.Errorf("Err = %v, want nil", err)
+	}
+	f.close(b.Subscriber)
+	f.sendN(1)
+	f.ackN(again, 1)
+	f.waitConfirmed(1)
+}
+
+// Watermill's suite finds nothing that a lease changes.
+func TestUniversalSuiteWithALease(t *testing.T) {
+	m := &multiverse{byID: map[string]*universe{}, lease: func() subscriber.Lease { return leasetest.NewMemory(time.Minute).Lease() }}
+	features := features()
+	features.ForceShort = !*universal
+	tests.TestPubSub(t, features, m.pubSub, nil)
+}
+
+// Two processes with one lease: the second one goes on when the first is gone.
+func ExampleConfig_lease() {
+	s, send := startService(gatewaytest.Config{})
+	defer s.Close()
+	store := leasetest.NewMemory(5 * time.Second) // kvlease.New(ctx, kvlease.Config{Conn: conn})
+	start := func() (*subscriber.Subscriber, <-chan *message.Message) {
+		sub, err := subscriber.New(subscriber.Config{Client: s.Client(), Lease: store.Lease()}, nil)
+		if err != nil {
+			panic(err)
+		}
+		messages, err := sub.Subscribe(context.Background(), "img:png")
+		if err != nil {
+			panic(err)
+		}
+		return sub, messages
+	}
+	a, messagesOfA := start()
+	send("img:png", "first")
+	msg := <-messagesOfA
+	fmt.Println("a:", string(msg.Payload), a.Stats().Lease.Role)
+	b, messagesOfB := start()
+	msg.Ack()
+	_ = a.Close() // confirms it, and releases the lease
+	send("img:png", "second")
+	msg = <-messagesOfB
+	fmt.Println("b:", string(msg.Payload), b.Stats().Lease.Role)
+	msg.Ack()
+	_ = b.Close()
+	fmt.Println("confirmed:", confirmed(s))
+	// Output:
+	// a: first holder
+	// b: second holder
+	// confirmed: 2
+}

@@ -1,0 +1,464 @@
+// Package leasetest is the conformance suite for implementations of subscriber.Lease. It has a
+// store in memory, too, for tests of programs that use a lease.
+package leasetest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// patience is how long a test waits for what has to happen.
+const patience = time.Minute
+
+// Suite says how to test a lease.
+type Suite struct {
+	// New makes a lease that nobody has, for one of several tests at a time, and returns a function that opens it as one more
+	// process would. What it opens it closes by t.Cleanup. All have the same TTL; the tests
+	// wait for a few of it.
+	New func(t *testing.T) (open func() subscriber.Lease)
+	// Cut cuts a process off from the store until heal is called. Nil if that cannot be done;
+	// then the test of it is left out.
+	Cut func(t *testing.T, lease subscriber.Lease) (heal func())
+	// Outage makes the store of a lease unreachable for everybody until back is called; it keeps what it
+	// knows. Nil if that cannot be done.
+	Outage func(t *testing.T, lease subscriber.Lease) (back func())
+	// Forget makes the store of a lease lose everything. Nil if that cannot be done.
+	Forget func(t *testing.T, lease subscriber.Lease)
+}
+
+// Run tests a lease.
+func Run(t *testing.T, s Suite) {
+	run := func(name string, test func(*testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait most of the time
+			test(t)
+		})
+	}
+	run("Acquire", s.acquire)
+	run("Release", s.release)
+	run("TheHolderKeepsIt", s.theHolderKeepsIt)
+	run("NotRenewed", s.notRenewed)
+	run("LateHolder", s.lateHolder)
+	run("AcquireAgain", s.acquireAgain)
+	run("Context", s.context)
+	run("OneOfMany", s.oneOfMany)
+	run("CutOff", s.cutOff)
+	run("Outage", s.outage)
+	run("Forgets", s.forgets)
+}
+
+// acquire acquires a lease, which has to succeed.
+func acquire(t *testing.T, lease subscriber.Lease) subscriber.LeaseTerm {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	before := time.Now()
+	term, err := lease.Acquire(ctx)
+	after := time.Now()
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	if renewed := term.Renewed(); renewed.Before(before) || renewed.After(after) {
+		t.Errorf("Renewed = %v, want between the beginning of Acquire, %v, and its end, %v", renewed, before, after)
+	}
+	if term.Epoch() == 0 {
+		t.Error("the epoch is 0")
+	}
+	return term
+}
+
+// wanting acquires a lease in the background.
+func wanting(t *testing.T, lease subscriber.Lease) <-chan subscriber.LeaseTerm {
+	t.Helper()
+	got := make(chan subscriber.LeaseTerm, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wanting sync.WaitGroup
+	wanting.Go(func() {
+		if term, err := lease.Acquire(ctx); err == nil {
+			got <- term
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wanting.Wait()
+	})
+	return got
+}
+
+// arrives waits for a term.
+func arrives(t *testing.T, terms <-chan subscriber.LeaseTerm) subscriber.LeaseTerm {
+	t.Helper()
+	select {
+	case term := <-terms:
+		return term
+	case <-time.After(patience):
+		t.Fatal("the lease is not acquired")
+		return nil
+	}
+}
+
+// keep renews a term until stop is called.
+func keep(t *testing.T, term subscriber.LeaseTerm, ttl time.Duration) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		ticker := time.NewTicker(ttl / 4)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				_ = term.Renew(ctx) // another one follows
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		keeping.Wait()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func renew(t *testing.T, term subscriber.LeaseTerm) {
+	t.Helper()
+	before := time.Now()
+	if err := term.Renew(t.Context()); err != nil {
+		t.Fatalf("Renew: %v", err)
+	}
+	if renewed := term.Renewed(); renewed.Before(before) || renewed.After(time.Now()) {
+		t.Errorf("Renewed = %v, want between the beginning of Renew, %v, and its end", renewed, before)
+	}
+}
+
+func release(t *testing.T, term subscriber.LeaseTerm) {
+	t.Helper()
+	if err := term.Release(t.Context()); err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+}
+
+// notYet checks that nobody acquires the lease for a while from the holder, which keeps it. It
+// reports whether the test can go on: on a machine that stands still, the holder may be late.
+func notYet(t *testing.T, terms <-chan subscriber.LeaseTerm, holder subscriber.LeaseTerm, ttl, while time.Duration) bool {
+	t.Helper()
+	select {
+	case term := <-terms:
+		later(t, term, holder, ttl)
+		return false
+	case <-time.After(while):
+		return true
+	}
+}
+
+// later checks that a term follows another one that was not released: it has a higher epoch and
+// begins when the other one is over.
+func later(t *testing.T, term, former subscriber.LeaseTerm, ttl time.Duration) {
+	t.Helper()
+	grows(t, term, former)
+	if over := former.Renewed().Add(ttl); term.Renewed().Before(over) {
+		t.Errorf("the next term began %v before the end of the one before it", over.Sub(term.Renewed()))
+	}
+}
+
+func grows(t *testing.T, term, former subscriber.LeaseTerm) {
+	t.Helper()
+	if term.Epoch() <= former.Epoch() {
+		t.Errorf("epoch %d after %d, want a higher one", term.Epoch(), former.Epoch())
+	}
+}
+
+func (s Suite) acquire(t *testing.T) {
+	lease := s.New(t)()
+	if lease.TTL() <= 0 {
+		t.Fatalf("TTL = %v", lease.TTL())
+	}
+	term := acquire(t, lease)
+	for range 3 {
+		renew(t, term)
+	}
+	select {
+	case <-term.Lost():
+		t.Error("the term is lost")
+	default:
+	}
+	release(t, term)
+	release(t, term) // has no effect
+	if err := term.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew after Release = %v, want ErrLeaseLost", err)
+	}
+}
+
+func (s Suite) release(t *testing.T) {
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	stop := keep(t, first, a.TTL())
+	wanted := wanting(t, b)
+	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+		return
+	}
+	stop()
+	renew(t, first) // so that its time is long
+	release(t, first)
+	second := arrives(t, wanted)
+	grows(t, second, first)
+	if took := time.Since(first.Renewed()); took >= a.TTL() {
+		t.Errorf("acquired %v after the last renewal of a lease that was released, want at once", took)
+	}
+	release(t, first) // leaves the second one alone
+	renew(t, second)
+	release(t, second)
+}
+
+func (s Suite) theHolderKeepsIt(t *testing.T) {
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	keep(t, first, a.TTL())
+	if !notYet(t, wanting(t, b), first, a.TTL(), 3*a.TTL()) {
+		return
+	}
+	select {
+	case <-first.Lost():
+		t.Error("the term is lost although it was renewed")
+	default:
+	}
+}
+
+func (s Suite) notRenewed(t *testing.T) {
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	wanted := wanting(t, b)
+	renew(t, first)
+	later(t, arrives(t, wanted), first, a.TTL())
+}
+
+func (s Suite) lateHolder(t *testing.T) {
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	second := arrives(t, wanting(t, b))
+	stop := keep(t, second, b.TTL())
+	before := first.Renewed()
+	if err := first.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew after another process has the lease = %v, want ErrLeaseLost", err)
+	}
+	if first.Renewed() != before {
+		t.Error("Renewed has changed although the term is lost")
+	}
+	select {
+	case <-first.Lost():
+	case <-time.After(patience):
+		t.Error("Lost is not closed although Renew said so")
+	}
+	release(t, first)
+	stop()
+	renew(t, second)
+	later(t, arrives(t, wanting(t, a)), second, b.TTL())
+}
+
+func (s Suite) acquireAgain(t *testing.T) {
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	second := acquire(t, a) // without a release
+	grows(t, second, first)
+	if err := first.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew of a term that another one has replaced = %v, want ErrLeaseLost", err)
+	}
+	release(t, first)
+	stop := keep(t, second, a.TTL())
+	notYet(t, wanting(t, b), second, a.TTL(), a.TTL()*3/2)
+	stop()
+}
+
+func (s Suite) context(t *testing.T) {
+	open := s.New(t)
+	a, b, c := open(), open(), open()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Acquire(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire with a context that has ended = %v, want its error", err)
+	}
+	first := acquire(t, a)
+	if err := first.Renew(over); err == nil {
+		t.Error("Renew with a context that has ended returns nil")
+	}
+	keep(t, first, a.TTL())
+	ctx, cancel := context.WithTimeout(t.Context(), a.TTL()/2)
+	defer cancel()
+	if _, err := b.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Acquire until the context ends = %v, want its error", err)
+	}
+	release(t, first)
+	grows(t, acquire(t, c), first) // who has given up is not in the way
+}
+
+// Several processes hold the lease for a short time each, and die, release it or are cut off by
+// their own clock: never do two have it.
+func (s Suite) oneOfMany(t *testing.T) {
+	const processes, terms = 4, 3
+	open := s.New(t)
+	type span struct {
+		epoch    uint64
+		from, to time.Time
+	}
+	var mu sync.Mutex
+	var spans []span
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range processes {
+		lease := open()
+		all.Go(func() {
+			for n := range terms {
+				term, err := lease.Acquire(ctx)
+				if err != nil {
+					t.Errorf("Acquire: %v", err)
+					return
+				}
+				from := time.Now()
+				to := term.Renewed().Add(lease.TTL())
+				if (i+n)%4 != 0 { // else it is gone, and works to the end of its time
+					if err := term.Renew(ctx); err != nil && time.Now().Before(to) {
+						t.Errorf("Renew: %v", err)
+					}
+					to = time.Now()
+					if err := term.Release(ctx); err != nil {
+						t.Errorf("Release: %v", err)
+					}
+				}
+				mu.Lock()
+				spans = append(spans, span{term.Epoch(), from, to})
+				mu.Unlock()
+				select {
+				case <-time.After(time.Until(to)):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, a := range spans {
+		for _, b := range spans[:i] {
+			if a.epoch == b.epoch {
+				t.Errorf("epoch %d twice", a.epoch)
+			}
+			if (a.epoch < b.epoch) != a.from.Before(b.from) {
+				t.Errorf("epoch %d began at %v, epoch %d at %v", a.epoch, a.from, b.epoch, b.from)
+			}
+			if a.from.Before(b.to) && b.from.Before(a.to) {
+				t.Errorf("epochs %d and %d at the same time: %v to %v, %v to %v", a.epoch, b.epoch, a.from, a.to, b.from, b.to)
+			}
+		}
+	}
+}
+
+func (s Suite) cutOff(t *testing.T) {
+	if s.Cut == nil {
+		t.Skip("the suite does not say how")
+	}
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	stop := keep(t, first, a.TTL())
+	wanted := wanting(t, b)
+	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+		return
+	}
+	heal := s.Cut(t, a)
+	second := arrives(t, wanted)
+	later(t, second, first, a.TTL())
+	keep(t, second, b.TTL())
+	heal()
+	select {
+	case <-first.Lost():
+	case <-time.After(patience):
+		t.Error("Lost is not closed although the store can be reached, and somebody else has the lease")
+	}
+	stop()
+	if err := first.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew = %v, want ErrLeaseLost", err)
+	}
+}
+
+func (s Suite) outage(t *testing.T) {
+	if s.Outage == nil {
+		t.Skip("the suite does not say how")
+	}
+	open := s.New(t)
+	a, b := open(), open()
+	first := acquire(t, a)
+	stop := keep(t, first, a.TTL())
+	wanted := wanting(t, b)
+	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+		return
+	}
+	back := s.Outage(t, a)
+	if !notYet(t, wanted, first, a.TTL(), 2*a.TTL()) {
+		t.Fatal("acquired while the store was away")
+	}
+	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), a.TTL()/4)
+	defer cancel()
+	if err := first.Renew(ctx); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew while the store is away = %v, want another error", err)
+	}
+	if time.Since(first.Renewed()) < a.TTL() {
+		t.Errorf("Renewed = %v although the store was away", first.Renewed())
+	}
+	back()
+	stop = keep(t, first, a.TTL())
+	defer stop()
+	// Either of them has it then, but not both.
+	select {
+	case second := <-wanted:
+		later(t, second, first, a.TTL())
+	case <-time.After(3 * a.TTL()):
+		if time.Since(first.Renewed()) > a.TTL() {
+			t.Error("nobody has the lease although the store is back")
+		}
+	}
+}
+
+func (s Suite) forgets(t *testing.T) {
+	if s.Forget == nil {
+		t.Skip("the suite does not say how")
+	}
+	open := s.New(t)
+	a, b, c := open(), open(), open()
+	first := acquire(t, a)
+	stop := keep(t, first, a.TTL())
+	wanted := wanting(t, b)
+	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+		return
+	}
+	s.Forget(t, a)
+	// Who holds it keeps it, or stops in time; nobody gets it early.
+	select {
+	case second := <-wanted:
+		later(t, second, first, a.TTL())
+		release(t, second)
+		grows(t, acquire(t, c), second)
+		return
+	case <-time.After(3 * a.TTL()):
+	}
+	if time.Since(first.Renewed()) > a.TTL() {
+		t.Error("nobody has the lease")
+	}
+	stop()
+	s.Forget(t, a)
+	second := arrives(t, wanted)
+	later(t, second, first, a.TTL())
+	release(t, second)
+	grows(t, acquire(t, c), second)
+}

@@ -74,13 +74,13 @@ type PoisonedRecord struct {
 	Foreign bool `json:"foreign,omitempty"`
 }
 
-// ReplayRequest is the body of POST /api/poison/replay.
+// ReplayRequest is the body of POST /api/poison/replay and /api/poison/drop.
 type ReplayRequest struct {
 	// IDs are those of the records, 1 to 100 distinct ones.
 	IDs []string `json:"ids"`
 }
 
-// ReplayResponse is the response to POST /api/poison/replay.
+// ReplayResponse is the response to POST /api/poison/replay and /api/poison/drop.
 type ReplayResponse struct {
 	Results []ReplayResult `json:"results"`
 	// Error is why it ended before all were tried; empty if all were.
@@ -94,10 +94,10 @@ type ReplayResult struct {
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// ReplayOutcome is what became of a message to be replayed.
+// ReplayOutcome is what became of a message to be replayed or dropped.
 type ReplayOutcome string
 
-// The outcomes of a replay.
+// The outcomes of a replay or drop.
 const (
 	// ReplayDelivered: the sink stored it. It was removed from the queue.
 	ReplayDelivered ReplayOutcome = "delivered"
@@ -109,4 +109,6 @@ const (
 	ReplayKept ReplayOutcome = "kept"
 	// ReplayGone: it was no longer in the queue.
 	ReplayGone ReplayOutcome = "gone"
+	// ReplayDropped: it was dropped, not replayed.
+	ReplayDropped ReplayOutcome = "dropped"
 )

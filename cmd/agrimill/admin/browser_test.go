@@ -380,6 +380,56 @@ func TestBrowserBehindProxy(t *testing.T) {
 	tab.Clean(front)
 }
 
+// TestBrowserLargeQueue has 2,400 poisoned messages for two reasons: the page groups them, shows a
+// group or what is searched for, and replays and drops one whole, with the keyboard only.
+func TestBrowserLargeQueue(t *testing.T) {
+	queue := many(2400)
+	source := &plainSource{
+		snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queue,
+		replay: func(ctx context.Context, ids []string) (router.ReplayReport, error) {
+			return router.ReplayReport{Sent: len(ids)}, queue.Delete(ctx, ids[0])
+		},
+	}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	numbers := `[...document.querySelectorAll("#poison-groups .number")].map(n => n.textContent).join(" ")`
+	page.Wait(numbers + ` === "1,800 600 1"`)
+	page.Wait(`document.querySelector("#poison-groups .what .ext").textContent === "cannot read …: byte …"`)
+	page.Wait(rows + ` === 25`)
+	look(page, "poison-groups")
+
+	group := func(place int, does string) string {
+		return fmt.Sprintf("#poison-groups li:nth-child(%d) .%s", place, does)
+	}
+	press := func(selector string) {
+		page.Eval(`document.querySelector("` + selector + `").focus()`)
+		page.Keys("\r")
+	}
+	types := `[...new Set([...document.querySelectorAll("#poison-rows .reason .text")].map(n => n.textContent))].join("|")`
+	press(group(2, "show"))
+	page.Wait(types + ` === "no such field"`)
+	page.Type("#poison-query", "field 2399\n")
+	page.Wait(rows + ` === 1`)
+	press("#poison-all")
+	page.Wait(rows + ` === 25`)
+	if got := page.Eval(`[...document.querySelectorAll("#poison-groups .replay")].every(b => b.disabled) + " " + document.querySelector("` + group(3, "replay") + `").hidden`); got != "true true" {
+		t.Errorf("without a token, replay is disabled, and hidden for what is foreign: %s", got)
+	}
+
+	page.Type("#token", testToken)
+	press(group(2, "replay"))
+	page.Wait(`!document.querySelector("#poison-progress").hidden || document.querySelector("#replay-result").dataset.tone === "good"`)
+	page.Wait(`document.querySelector("#replay-result").textContent === "600 delivered"`)
+	page.Wait(numbers + ` === "1,800 1"`)
+
+	press(group(1, "drop"))
+	page.Wait(`document.querySelector("` + group(1, "drop") + `").textContent === "Really drop?"`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#replay-result").textContent === "1,800 dropped"`)
+	page.Wait(rows + ` === 1`)
+	page.Clean(origin(server))
+}
+
 func TestBrowserWithoutToken(t *testing.T) {
 	server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queueOf(60)})
 	page := browsertest.Open(t, origin(server)+"/")

@@ -40,12 +40,16 @@ func (s *Server) servePoison(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("offset must be a number from 0, limit a number from 1 to %d", maxPageSize))
 		return
 	}
+	filter, ok := readFilter(w, r)
+	if !ok {
+		return
+	}
 	ctx, store, done := s.listQueue(w, r)
 	if store == nil {
 		return
 	}
 	defer done()
-	page, err := poisonPage(ctx, store, offset, limit)
+	page, err := poisonPage(ctx, store, offset, limit, filter)
 	if err != nil {
 		writeProblem(w, http.StatusBadGateway, redact(err))
 		return
@@ -82,19 +86,26 @@ func number(text string, whenEmpty, least, most int) (int, error) {
 	return n, err
 }
 
-func poisonPage(ctx context.Context, store router.PoisonStore, offset, limit int) (PoisonPage, error) {
+func poisonPage(ctx context.Context, store router.PoisonStore, offset, limit int, filter poisonFilter) (PoisonPage, error) {
 	page := PoisonPage{Offset: offset, Messages: []PoisonedRecord{}}
 	place := 0
 	for poisoned, err := range store.Messages(ctx) {
-		switch {
-		case err != nil:
+		if err != nil {
 			return page, err
-		case place < offset:
-		case len(page.Messages) == limit:
+		}
+		record := PoisonedRecord{}
+		if filter != (poisonFilter{}) || place >= offset {
+			record = newRecord(poisoned)
+		}
+		if !filter.match(record) {
+			continue
+		}
+		if len(page.Messages) == limit {
 			page.More = true
 			return page, nil
-		default:
-			page.Messages = append(page.Messages, newRecord(poisoned))
+		}
+		if place >= offset {
+			page.Messages = append(page.Messages, record)
 		}
 		place++
 	}
@@ -189,7 +200,17 @@ func (s *Server) contents(ctx context.Context, store router.PoisonStore, id stri
 }
 
 func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
-	if !s.authorized(w, r, "replay") {
+	s.changeQueue(w, r, "replay", "admin: poisoned messages replayed", s.replay)
+}
+
+func (s *Server) dropPoisoned(w http.ResponseWriter, r *http.Request) {
+	s.changeQueue(w, r, "drop", "admin: poisoned messages dropped", s.drop)
+}
+
+// changeQueue does something to messages of the queue, and logs who asked for it, what was asked
+// for, and what became of it.
+func (s *Server) changeQueue(w http.ResponseWriter, r *http.Request, what, done string, change func(context.Context, []string) ReplayResponse) {
+	if !s.authorized(w, r, what) {
 		return
 	}
 	ids, status, err := replayIDs(r)
@@ -206,7 +227,7 @@ func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
 	case s.replaying <- struct{}{}:
 		defer func() { <-s.replaying }()
 	default:
-		writeProblem(w, http.StatusConflict, "another replay is in progress")
+		writeProblem(w, http.StatusConflict, "another replay or drop is in progress")
 		return
 	}
 	// The response may take as long as the replay. A writer without deadlines has none to
@@ -218,9 +239,49 @@ func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.config.ReplayTimeout,
 		fmt.Errorf("not finished within %s", s.config.ReplayTimeout))
 	defer cancel()
-	response := s.replay(ctx, ids)
-	s.log.Info("admin: poisoned messages replayed", "asked", len(ids), "tried", len(response.Results), "error", response.Error)
+	response := change(ctx, ids)
+	outcomes := make(map[ReplayOutcome]int)
+	for _, result := range response.Results {
+		outcomes[result.Outcome]++
+	}
+	s.log.Info(done, "remote", r.RemoteAddr, "forwarded_for", capText(r.Header.Get("X-Forwarded-For"), 256), "ids", capText(strings.Join(ids, " "), 4096),
+		"asked", len(ids), "tried", len(response.Results), "outcomes", fmt.Sprint(outcomes), "error", response.Error)
 	writeJSON(w, http.StatusOK, response)
+}
+
+// capText bounds what somebody else wrote before it is logged.
+func capText(text string, longest int) string {
+	if len(text) > longest {
+		return strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
+}
+
+// drop deletes messages for good, until one cannot be.
+func (s *Server) drop(ctx context.Context, ids []string) ReplayResponse {
+	response := ReplayResponse{Results: []ReplayResult{}}
+	store := s.source.PoisonStore()
+	for _, id := range ids {
+		if store == nil {
+			response.Error = "the poison queue is no longer there"
+			break
+		}
+		result := ReplayResult{ID: id, Outcome: ReplayDropped}
+		err := store.Delete(ctx, id)
+		switch {
+		case errors.Is(err, router.ErrNotInQueue):
+			result.Outcome = ReplayGone
+		case ctx.Err() != nil:
+			response.Error = redact(context.Cause(ctx))
+		case err != nil:
+			response.Error = redact(err)
+		}
+		if response.Error != "" {
+			break
+		}
+		response.Results = append(response.Results, result)
+	}
+	return response
 }
 
 // replayIDs reads the body. The error is suitable for the client.

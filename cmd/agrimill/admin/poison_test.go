@@ -5,14 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 )
@@ -42,6 +49,147 @@ func TestPoisonPages(t *testing.T) {
 		get(t, server, "/api/poison"+query).want(t, http.StatusBadRequest)
 	}
 	get(t, serve(t, admin.Config{}, &plainSource{}), "/api/poison").want(t, http.StatusNotFound)
+}
+
+// memoryQueue is a queue whose messages can be deleted, unless it fails.
+type memoryQueue struct {
+	mu       sync.Mutex
+	messages []router.Poisoned
+	failing  atomic.Bool
+}
+
+func (q *memoryQueue) add(id string, meta message.Metadata) {
+	msg := message.NewMessage(id, []byte(secret))
+	msg.Metadata = meta
+	poisoned, _ := router.ParsePoisoned(msg)
+	poisoned.ID = id
+	q.messages = append(q.messages, poisoned)
+}
+
+func (q *memoryQueue) Messages(context.Context) iter.Seq2[router.Poisoned, error] {
+	q.mu.Lock()
+	list := slices.Clone(q.messages)
+	q.mu.Unlock()
+	return func(yield func(router.Poisoned, error) bool) {
+		for _, p := range list {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (q *memoryQueue) Get(context.Context, string) (router.Poisoned, error) {
+	return router.Poisoned{}, router.ErrNotInQueue
+}
+
+func (q *memoryQueue) Delete(_ context.Context, id string) error {
+	if q.failing.Load() {
+		return errors.New("no connection")
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := len(q.messages)
+	if q.messages = slices.DeleteFunc(q.messages, func(p router.Poisoned) bool { return p.ID == id }); len(q.messages) == n {
+		return router.ErrNotInQueue
+	}
+	return nil
+}
+
+// many is a queue with messages of two reasons, one of which differs in texts and numbers, and
+// one message that no router wrote.
+func many(n int) *memoryQueue {
+	queue := &memoryQueue{}
+	queue.add("foreign", message.Metadata{})
+	for i := range n {
+		meta := message.Metadata{
+			gateway.KeyMessageType: taskData, gateway.KeyFilename: fmt.Sprintf("Field %d.zip", i),
+			router.KeyPoisonRoute: "tasks", router.KeyPoisonClass: "handler", router.KeyPoisonAttempts: "3", router.KeyPoisonCount: "1",
+			router.KeyPoisonFirst: "2026-11-20T08:00:00Z", router.KeyPoisonLast: "2026-11-20T08:00:01Z",
+			router.KeyPoisonReason: fmt.Sprintf("cannot read %q: byte %d", uuid.NewString(), i),
+		}
+		if i%4 == 0 {
+			meta[router.KeyPoisonReason] = "no such field"
+		}
+		queue.add(fmt.Sprint("m", i), meta)
+	}
+	return queue
+}
+
+// Groups have what differs only in numbers, IDs and quoted texts; a group and a text select
+// messages.
+func TestPoisonGroups(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{queue: many(100)})
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups").want(t, http.StatusOK))
+	if len(groups.Groups) != 3 || groups.Messages != 101 || groups.Partial {
+		t.Fatalf("%+v", groups)
+	}
+	first, second, foreign := groups.Groups[0], groups.Groups[1], groups.Groups[2]
+	if first.Count != 75 || first.Reason != "cannot read …: byte …" || first.Route != "tasks" || first.Class != "handler" || first.MessageType != taskData ||
+		second.Count != 25 || second.Reason != "no such field" || foreign.Count != 1 || !foreign.Foreign {
+		t.Errorf("%+v", groups)
+	}
+	for query, want := range map[string]int{
+		"group=" + first.ID: 75, "group=" + second.ID: 25, "group=" + foreign.ID: 1, "group=nobody": 0,
+		"q=FIELD+7": 11, "q=no+such": 25, "q=m99": 1, "group=" + first.ID + "&q=field+7": 9, "q=tasks": 100,
+	} {
+		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
+		if n := len(ids.IDs) + len(ids.Foreign); n != want || ids.More {
+			t.Errorf("%s: %d IDs, want %d", query, n, want)
+		}
+		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?offset=1&limit=5&"+query).want(t, http.StatusOK))
+		if len(page.Messages) != max(0, min(5, want-1)) || page.More != (want > 6) {
+			t.Errorf("%s: %d messages, more is %t, of %d", query, len(page.Messages), page.More, want)
+		}
+		for i, m := range page.Messages {
+			if all := append(ids.Foreign, ids.IDs...); m.ID != all[i+1] {
+				t.Errorf("%s: place %d has %s, want %s", query, i+1, m.ID, all[i+1])
+			}
+		}
+	}
+	for _, path := range []string{"/api/poison?", "/api/poison/ids?"} {
+		get(t, server, path+"q="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+		get(t, server, path+"group="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+	}
+}
+
+// A drop needs the token, tells what became of each message, and leaves a line in the log, as a replay
+// does.
+func TestDrop(t *testing.T) {
+	var log strings.Builder
+	queue := many(3)
+	source := &plainSource{queue: queue, replay: func(context.Context, []string) (router.ReplayReport, error) {
+		return router.ReplayReport{Sent: 1}, nil
+	}}
+	server := serve(t, admin.Config{Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source)
+	post := func(path string, ids ...string) answer {
+		body := must(json.Marshal(admin.ReplayRequest{IDs: ids}))(t)
+		return request(t, server, http.MethodPost, path, string(body), asJSON(), bearer(testToken), header("X-Forwarded-For", "192.0.2.7"))
+	}
+	request(t, server, http.MethodPost, "/api/poison/drop", `{"ids":["m1"]}`, asJSON()).want(t, http.StatusUnauthorized)
+	response := decode[admin.ReplayResponse](t, post("/api/poison/drop", "m1", "nobody", "m2").want(t, http.StatusOK))
+	want := []admin.ReplayResult{{ID: "m1", Outcome: admin.ReplayDropped}, {ID: "nobody", Outcome: admin.ReplayGone}, {ID: "m2", Outcome: admin.ReplayDropped}}
+	if !slices.Equal(response.Results, want) || response.Error != "" {
+		t.Errorf("%+v", response)
+	}
+	if ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids").want(t, http.StatusOK)); !slices.Equal(ids.IDs, []string{"m0"}) {
+		t.Errorf("left: %v", ids)
+	}
+	post("/api/poison/replay", "m0").want(t, http.StatusOK)
+	for _, line := range []string{
+		`msg="admin: poisoned messages dropped" remote=127.0.0.1:`, `forwarded_for=192.0.2.7 ids="m1 nobody m2" asked=3 tried=3 outcomes="map[dropped:2 gone:1]" error=""`,
+		`msg="admin: poisoned messages replayed" remote=127.0.0.1:`, `ids=m0 asked=1 tried=1 outcomes=map[delivered:1] error=""`,
+	} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("no %s in\n%s", line, log.String())
+		}
+	}
+
+	queue.failing.Store(true)
+	response = decode[admin.ReplayResponse](t, post("/api/poison/drop", "m0", "m1").want(t, http.StatusOK))
+	if len(response.Results) != 0 || response.Error == "" {
+		t.Errorf("of a queue that fails: %+v", response)
+	}
 }
 
 func TestReplayNeedsTheToken(t *testing.T) {

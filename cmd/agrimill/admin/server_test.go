@@ -244,7 +244,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 11 {
+	if len(listed) != 14 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {

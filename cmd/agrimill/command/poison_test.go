@@ -26,6 +26,23 @@ import (
 // toTopic sends messages elsewhere than their routes: where these would by default.
 const toTopic = "--to-topic=" + router.DefaultToTopic
 
+// Messages that have route, type and reason in common are one line with their number.
+func TestListGroups(t *testing.T) {
+	w := newWorld(t, 0, taskData, shapes, taskData)
+	text := w.want(statusOK, "poison", "list", "--group")
+	if lines := strings.Split(text, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "COUNT  ROUTE") ||
+		!strings.HasPrefix(lines[1], "2      task-data  handler") || !strings.HasPrefix(lines[2], "1      shapes     permanent") {
+		t.Error(text)
+	}
+	groups := decode[[]admin.PoisonGroup](w, w.want(statusOK, "poison", "list", "--group", "--json", "--route", "shapes"))
+	if len(groups) != 1 || groups[0].Count != 1 || groups[0].Route != "shapes" || groups[0].First.IsZero() {
+		t.Errorf("%+v", groups)
+	}
+	if text := w.want(statusOK, "poison", "list", "--group", "--type", "nothing:*"); text != "no messages\n" {
+		t.Error(text)
+	}
+}
+
 func TestList(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
 	if text := w.want(statusOK, "poison", "list", "--type", "nothing:*"); text != "no messages\n" {

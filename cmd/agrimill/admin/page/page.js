@@ -9,6 +9,9 @@ const RATE_WINDOW_MS = 5000;   // over which a rate is taken
 const KEEP_MS = 120000;        // of the chart, at most
 const CHART_MS = 20000;        // and at least
 const PAGE_SIZE = 25;          // of the poison queue
+const GROUPS_MS = 30000;       // between two groupings of it
+const SHOWN_GROUPS = 8;        // at most
+const BATCH = 10;              // messages in one request to replay or drop
 const QUEUE_MS = 15000;        // between polls of the poison queue when nothing happens
 const TENANTS_MS = 5000;       // between polls of the tenants
 
@@ -524,7 +527,7 @@ function drawWires() {
 
 // ---------------------------------------------------------------- poison queue
 
-const poison = { offset: 0, shown: [], picked: new Set(), busy: false, seen: null, at: 0, loading: false };
+const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), busy: false, stop: false, seen: null, at: 0, grouped: -Infinity, loading: false };
 let latest = null;
 
 async function loadPoison() {
@@ -536,7 +539,13 @@ async function loadPoison() {
       showPoison(null);
       return;
     }
-    const page = await ask(`api/poison?offset=${poison.offset}&limit=${PAGE_SIZE}`, {}, 3 * TIMEOUT_MS);
+    const wanted = `api/poison?offset=${poison.offset}&limit=${PAGE_SIZE}${selected(poison)}`;
+    const page = await ask(wanted, {}, 3 * TIMEOUT_MS);
+    if (wanted !== `api/poison?offset=${poison.offset}&limit=${PAGE_SIZE}${selected(poison)}`) {
+      poison.at = -Infinity; // something else was chosen meanwhile
+      return;
+    }
+    if (performance.now() - poison.grouped > GROUPS_MS) await loadGroups();
     if (page.messages.length === 0 && poison.offset > 0) {
       poison.offset = Math.max(0, poison.offset - PAGE_SIZE);
       poison.at = 0; // again, with the next poll of the status
@@ -561,8 +570,11 @@ function showPoison(page) {
       ? "The messages in this queue cannot be listed: its sink is not connected yet, or does not support reading single messages."
       : "No poison queue is configured.");
   } else if (messages.length === 0) {
-    setText(empty, "Empty. No message has been poisoned.");
+    setText(empty, selected(poison) ? "No such message is in the queue." : "Empty. No message has been poisoned.");
   }
+  setHidden(byId("poison-search"), !page || (messages.length === 0 && !selected(poison)));
+  setHidden(byId("poison-all"), !selected(poison));
+  if (!page) showGroups({ groups: [] });
   setHidden(byId("poison-scroll"), messages.length === 0);
   keyed(byId("poison-rows"), messages, (m) => m.id, newPoisonRow, showPoisonRow);
   const there = new Set(messages.map((m) => m.id));
@@ -588,7 +600,7 @@ function newPoisonRow(m) {
   });
   const button = make("button", { type: "button", text: "Replay" });
   button.setAttribute("aria-label", `Replay message ${m.id}`);
-  button.addEventListener("click", () => replay([m.id]));
+  button.addEventListener("click", () => change("replay", [m.id]));
   const look = make("button", { type: "button", class: "look", text: "Contents" });
   look.setAttribute("aria-label", `Show the contents of message ${m.id}`);
   look.addEventListener("click", () => showContents(m, look));
@@ -644,7 +656,15 @@ function showActions() {
   byId("pick-all").indeterminate = poison.picked.size > 0 && poison.picked.size < pickable;
   const button = byId("replay-selected");
   button.disabled = !token || poison.busy || poison.picked.size === 0;
-  setText(button, poison.busy ? "Replaying …" : poison.picked.size ? `Replay selected (${poison.picked.size})` : "Replay selected");
+  setText(button, poison.busy ? "Working …" : poison.picked.size ? `Replay selected (${poison.picked.size})` : "Replay selected");
+  const drops = byId("drop-selected");
+  drops.disabled = button.disabled;
+  if (!drops.dataset.armed) setText(drops, poison.picked.size ? `Drop selected (${poison.picked.size})` : "Drop selected");
+  for (const group of byId("poison-groups").children) {
+    setHidden(group.querySelector(".replay"), !can || group.dataset.foreign === "yes");
+    setHidden(group.querySelector(".drop"), !can);
+    group.querySelector(".replay").disabled = group.querySelector(".drop").disabled = !token || poison.busy;
+  }
 }
 
 function showResult(tone, text) {
@@ -655,36 +675,154 @@ function showResult(tone, text) {
 }
 
 const OUTCOMES = {
-  delivered: "delivered", duplicate: "already handled", poisoned: "failed again, back in the queue", kept: "stayed in the queue", gone: "no longer in the queue",
+  delivered: "delivered", duplicate: "already handled", poisoned: "failed again, back in the queue", kept: "stayed in the queue", gone: "no longer in the queue", dropped: "dropped",
 };
 
-async function replay(ids) {
+// selected is the part of a request that selects a group and a text.
+function selected({ group, text }) {
+  return (group ? `&group=${encodeURIComponent(group)}` : "") + (text ? `&q=${encodeURIComponent(text)}` : "");
+}
+
+// change replays or drops messages, some with each request, until all are done, one fails for a reason that
+// concerns the others too, or the user stops it.
+async function change(what, ids) {
   if (poison.busy || ids.length === 0) return;
   poison.busy = true;
-  showResult("idle", `Replaying ${ids.length === 1 ? `message ${ids[0]}` : `${ids.length} messages`} …`);
+  poison.stop = false;
+  const bar = byId("poison-bar");
+  bar.max = ids.length;
+  bar.value = 0;
+  setHidden(byId("poison-progress"), ids.length <= BATCH);
+  showResult("idle", `${what === "drop" ? "Dropping" : "Replaying"} ${ids.length === 1 ? `message ${ids[0]}` : `${count(ids.length)} messages`} …`);
   showActions();
+  const results = [];
+  let failure = "";
   try {
-    const answer = await ask("api/poison/replay", {
-      method: "POST",
-      headers: { "Content-Type": "application/json", Authorization: `Bearer ${byId("token").value}` },
-      body: JSON.stringify({ ids }),
-    }, 120000);
-    const sums = new Map();
-    for (const r of answer.results) sums.set(r.outcome, (sums.get(r.outcome) ?? 0) + 1);
-    const lines = [[...sums].map(([outcome, n]) => `${n} ${OUTCOMES[outcome] ?? outcome}`).join("; ")];
-    for (const r of answer.results) if (r.reason) lines.push(`Message ${r.id}: ${r.reason}`);
-    if (answer.error) lines.push(`Ended early: ${answer.error}. ${ids.length - answer.results.length} not tried.`);
-    const well = !answer.error && answer.results.every((r) => r.outcome === "delivered" || r.outcome === "duplicate");
-    showResult(well ? "good" : "warn", lines.filter(Boolean).join("\n"));
-    for (const r of answer.results) poison.picked.delete(r.id);
+    while (results.length < ids.length && !failure && !poison.stop) {
+      const batch = ids.slice(results.length, results.length + BATCH);
+      const answer = await ask(`api/poison/${what}`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${byId("token").value}` },
+        body: JSON.stringify({ ids: batch }),
+      }, 120000);
+      results.push(...answer.results);
+      bar.value = results.length;
+      if (answer.error) failure = `Ended early: ${answer.error}.`;
+      else if (answer.results.length < batch.length) failure = "Ended early.";
+    }
+    if (poison.stop && results.length < ids.length) failure = "Stopped.";
   } catch (err) {
-    showResult("bad", err instanceof Refused ? `Refused: ${err.message}.` : `No response: ${err.message}. Messages in progress may have been replayed.`);
-  } finally {
-    poison.busy = false;
-    showActions();
-    loadPoison();
+    failure = err instanceof Refused ? `Refused: ${err.message}.` : `No response: ${err.message}. Messages in progress may be done.`;
   }
+  const sums = new Map();
+  for (const r of results) sums.set(r.outcome, (sums.get(r.outcome) ?? 0) + 1);
+  const lines = [[...sums].map(([outcome, n]) => `${count(n)} ${OUTCOMES[outcome] ?? outcome}`).join("; ")];
+  const told = results.filter((r) => r.reason);
+  for (const r of told.slice(0, MAX_REASONS)) lines.push(`Message ${r.id}: ${r.reason}`);
+  if (told.length > MAX_REASONS) lines.push(`${count(told.length - MAX_REASONS)} more with a reason.`);
+  if (failure) lines.push(results.length && ids.length > results.length ? `${failure} ${count(ids.length - results.length)} not tried.` : failure);
+  const well = !failure && results.every((r) => r.outcome === "delivered" || r.outcome === "duplicate" || r.outcome === "dropped");
+  showResult(well ? "good" : results.length ? "warn" : "bad", lines.filter(Boolean).join("\n"));
+  for (const r of results) poison.picked.delete(r.id);
+  poison.busy = false;
+  poison.grouped = -Infinity;
+  setHidden(byId("poison-progress"), true);
+  showActions();
+  loadPoison();
 }
+
+const MAX_REASONS = 20; // that are shown of one replay
+
+// drop asks before it drops: the button has to be pressed twice.
+function armed(button, text) {
+  if (button.dataset.armed) {
+    delete button.dataset.armed;
+    return true;
+  }
+  button.dataset.armed = "yes";
+  setText(button, text);
+  return false;
+}
+
+function disarm(event) {
+  const button = event.target;
+  if (!button.dataset.armed) return;
+  delete button.dataset.armed;
+  setText(button, "Drop all");
+  showActions();
+}
+
+// changeGroup replays or drops everything in a group.
+async function changeGroup(what, group) {
+  let list;
+  try {
+    list = await ask(`api/poison/ids?${selected({ group }).slice(1)}`, {}, 3 * TIMEOUT_MS);
+  } catch (err) {
+    showResult("bad", `The group cannot be read: ${err.message}.`);
+    return;
+  }
+  change(what, what === "drop" ? [...list.ids, ...list.foreign] : list.ids);
+}
+
+async function loadGroups() {
+  const answer = await ask("api/poison/groups", {}, 3 * TIMEOUT_MS);
+  poison.grouped = performance.now();
+  showGroups(answer);
+}
+
+function showGroups({ groups, messages, partial }) {
+  const shown = groups.length > 1 || groups[0]?.count > 1 ? groups.slice(0, SHOWN_GROUPS) : [];
+  setHidden(byId("poison-groups"), shown.length === 0);
+  keyed(byId("poison-groups"), shown, (g) => g.id, newGroup, showGroup);
+  const more = groups.length - shown.length;
+  const notes = [shown.length && more > 0 && `${count(more)} more groups.`, partial && `Of the oldest ${count(messages)} messages.`].filter(Boolean);
+  setHidden(byId("poison-groups-more"), notes.length === 0);
+  setText(byId("poison-groups-more"), notes.join(" "));
+  showActions();
+}
+
+function newGroup(g) {
+  const name = [g.message_type || "no message type", g.route && `route ${g.route}`].filter(Boolean).join(", ");
+  const button = (text, does, listener) => {
+    const node = make("button", { type: "button", class: does, text });
+    node.setAttribute("aria-label", seen(`${text}: ${name}`));
+    node.addEventListener("click", () => listener(node));
+    return node;
+  };
+  const dropButton = button("Drop all", "drop", (node) => { if (armed(node, "Really drop?")) changeGroup("drop", g.id); });
+  dropButton.addEventListener("blur", disarm);
+  return make("li", {},
+    make("strong", { class: "number" }),
+    make("span", { class: "what" },
+      make("span", { class: "ext", dir: "auto", text: g.foreign ? "No router wrote these messages." : g.reason || "no reason given" }),
+      make("span", { class: "sub ext", dir: "auto", text: [g.class, name].filter(Boolean).join(", ") })),
+    make("span", { class: "does" }, button("Show", "show", () => choose(g.id, "")), button("Replay all", "replay", () => changeGroup("replay", g.id)), dropButton));
+}
+
+function showGroup(node, g) {
+  setText(node.querySelector(".number"), count(g.count));
+  node.dataset.foreign = g.foreign ? "yes" : "";
+}
+
+// choose shows a group, the messages with a text, or all.
+function choose(group, text) {
+  Object.assign(poison, { group, text, offset: 0 });
+  poison.picked.clear();
+  byId("poison-query").value = text;
+  poison.at = -Infinity;
+  loadPoison();
+}
+
+byId("poison-search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  choose("", byId("poison-query").value.trim());
+});
+byId("poison-all").addEventListener("click", () => choose("", ""));
+byId("poison-stop").addEventListener("click", () => { poison.stop = true; });
+byId("drop-selected").addEventListener("click", (event) => {
+  if (armed(event.target, `Really drop ${count(poison.picked.size)}?`)) change("drop", [...poison.picked]);
+});
+byId("drop-selected").addEventListener("blur", disarm);
 
 // ---------------------------------------------------------------- contents of a message
 
@@ -749,7 +887,7 @@ byId("contents-close").addEventListener("click", () => {
 
 byId("replay-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  replay([...poison.picked]);
+  change("replay", [...poison.picked]);
 });
 byId("token").addEventListener("input", showActions);
 byId("pick-all").addEventListener("change", (event) => {

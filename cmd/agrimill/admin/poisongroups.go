@@ -1,0 +1,214 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/router"
+)
+
+const (
+	// maxGrouped is how many messages of the queue are grouped, the oldest ones.
+	maxGrouped = 20_000
+	// maxGroups is how many groups are listed, the largest ones.
+	maxGroups = 100
+	// maxIDs is how many IDs are listed.
+	maxIDs = 10_000
+	// maxPattern is the longest pattern of a reason, in bytes.
+	maxPattern = 300
+)
+
+// PoisonGroups is the response to GET /api/poison/groups: the messages of the queue by route,
+// message type and reason.
+type PoisonGroups struct {
+	// Groups are the largest groups, the largest one first.
+	Groups []PoisonGroup `json:"groups"`
+	// Messages is how many messages were looked at. With Partial there are more.
+	Messages int  `json:"messages"`
+	Partial  bool `json:"partial,omitempty"`
+}
+
+// PoisonGroup is what messages with the same route, class, message type and kind of reason have in
+// common.
+type PoisonGroup struct {
+	// ID is the value of group in GET /api/poison.
+	ID    string `json:"id"`
+	Count int    `json:"count"`
+	Route string `json:"route,omitempty"`
+	Class string `json:"class,omitempty"`
+	// Reason is redacted, with … for what differs between messages: numbers, IDs and quoted texts.
+	Reason      string `json:"reason,omitempty"`
+	MessageType string `json:"message_type,omitempty"`
+	// First is the oldest first failure, and Last the latest one.
+	First time.Time `json:"first,omitzero"`
+	Last  time.Time `json:"last,omitzero"`
+	// Foreign says that no router wrote the messages, so they cannot be replayed.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// varying is what differs between the reasons of messages that failed for the same one.
+var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[0-9A-Fa-f]{8}-[0-9A-Fa-f-]{27}|[0-9][0-9A-Za-z.:_-]*`)
+
+// groupOf returns the group of a message, with a count of one.
+func groupOf(r PoisonedRecord) PoisonGroup {
+	g := PoisonGroup{Count: 1, Route: r.Route, Class: r.Class, MessageType: r.MessageType, First: r.First, Last: r.Last, Foreign: r.Foreign}
+	g.Reason = varying.ReplaceAllString(r.Reason, "…")
+	if len(g.Reason) > maxPattern {
+		g.Reason = strings.ToValidUTF8(g.Reason[:maxPattern], "") + "…"
+	}
+	foreign := ""
+	if g.Foreign {
+		foreign = "foreign"
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{g.Route, g.Class, g.MessageType, g.Reason, foreign}, "\x00")))
+	g.ID = hex.EncodeToString(sum[:8])
+	return g
+}
+
+// PoisonGrouping groups poisoned messages. It is not safe for concurrent use.
+type PoisonGrouping struct {
+	groups   map[string]*PoisonGroup
+	messages int
+}
+
+// NewPoisonGrouping returns a grouping without messages.
+func NewPoisonGrouping() *PoisonGrouping {
+	return &PoisonGrouping{groups: make(map[string]*PoisonGroup)}
+}
+
+// Add adds a message to its group.
+func (p *PoisonGrouping) Add(r PoisonedRecord) {
+	p.messages++
+	g := groupOf(r)
+	known := p.groups[g.ID]
+	if known == nil {
+		p.groups[g.ID] = &g
+		return
+	}
+	known.Count++
+	if !g.First.IsZero() && (known.First.IsZero() || g.First.Before(known.First)) {
+		known.First = g.First
+	}
+	if g.Last.After(known.Last) {
+		known.Last = g.Last
+	}
+}
+
+// Groups returns the 100 largest groups, the largest one first, and how many messages were added.
+func (p *PoisonGrouping) Groups() PoisonGroups {
+	found := PoisonGroups{Groups: []PoisonGroup{}, Messages: p.messages}
+	for _, g := range p.groups {
+		found.Groups = append(found.Groups, *g)
+	}
+	slices.SortFunc(found.Groups, func(a, b PoisonGroup) int {
+		return cmp.Or(b.Count-a.Count, a.First.Compare(b.First), strings.Compare(a.ID, b.ID))
+	})
+	found.Groups = found.Groups[:min(len(found.Groups), maxGroups)]
+	return found
+}
+
+// groupQueue groups the oldest messages of a queue.
+func groupQueue(ctx context.Context, store router.PoisonStore) (PoisonGroups, error) {
+	grouping := NewPoisonGrouping()
+	partial := false
+	for poisoned, err := range store.Messages(ctx) {
+		if err != nil {
+			return PoisonGroups{}, err
+		}
+		if partial = grouping.messages == maxGrouped; partial {
+			break
+		}
+		grouping.Add(newRecord(poisoned))
+	}
+	groups := grouping.Groups()
+	groups.Partial = partial
+	return groups, nil
+}
+
+func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {
+	ctx, store, done := s.listQueue(w, r)
+	if store == nil {
+		return
+	}
+	defer done()
+	groups, err := groupQueue(ctx, store)
+	if err != nil {
+		writeProblem(w, http.StatusBadGateway, redact(err))
+		return
+	}
+	writeJSON(w, http.StatusOK, groups)
+}
+
+// PoisonIDs is the response to GET /api/poison/ids: the IDs of the messages that are selected by group
+// and q, oldest first. Foreign are those of messages that cannot be replayed.
+type PoisonIDs struct {
+	IDs     []string `json:"ids"`
+	Foreign []string `json:"foreign"`
+	// More says that there are more than the 10,000 that are listed.
+	More bool `json:"more,omitempty"`
+}
+
+func (s *Server) servePoisonIDs(w http.ResponseWriter, r *http.Request) {
+	filter, ok := readFilter(w, r)
+	if !ok {
+		return
+	}
+	ctx, store, done := s.listQueue(w, r)
+	if store == nil {
+		return
+	}
+	defer done()
+	list := PoisonIDs{IDs: []string{}, Foreign: []string{}}
+	for poisoned, err := range store.Messages(ctx) {
+		if err != nil {
+			writeProblem(w, http.StatusBadGateway, redact(err))
+			return
+		}
+		record := newRecord(poisoned)
+		if !filter.match(record) {
+			continue
+		}
+		if list.More = len(list.IDs)+len(list.Foreign) == maxIDs; list.More {
+			break
+		}
+		if record.Foreign {
+			list.Foreign = append(list.Foreign, record.ID)
+		} else {
+			list.IDs = append(list.IDs, record.ID)
+		}
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+// readFilter reads the filter of a request, or responds that it cannot be one.
+func readFilter(w http.ResponseWriter, r *http.Request) (f poisonFilter, ok bool) {
+	f = poisonFilter{group: r.URL.Query().Get("group"), text: r.URL.Query().Get("q")}
+	if ok = len(f.group) <= maxTraceQuery && len(f.text) <= maxTraceQuery; !ok {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("group and q must have at most %d bytes", maxTraceQuery))
+	}
+	return f, ok
+}
+
+// poisonFilter selects messages of a page: those of a group, and those that have a text in what
+// is shown of them. Case does not matter.
+type poisonFilter struct{ group, text string }
+
+func (f poisonFilter) match(r PoisonedRecord) bool {
+	if f.group != "" && groupOf(r).ID != f.group {
+		return false
+	}
+	if f.text == "" {
+		return true
+	}
+	text := strings.ToLower(f.text)
+	return slices.ContainsFunc([]string{r.ID, r.Route, r.Topic, r.Reason, r.Class, r.MessageType, r.Tenant, r.Endpoint, r.Filename},
+		func(field string) bool { return strings.Contains(strings.ToLower(field), text) })
+}

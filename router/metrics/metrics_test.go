@@ -52,6 +52,7 @@ func TestSubscriberCollector(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stats := subscriber.Stats{
+			Lease:    subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2},
 			Stream:   subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
 			Received: 101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
@@ -133,6 +134,18 @@ agrimill_subscriber_in_flight_bytes 117
 # HELP agrimill_subscriber_in_flight_events Events that arrived and are not yet acked by every subscription.
 # TYPE agrimill_subscriber_in_flight_events gauge
 agrimill_subscriber_in_flight_events 116
+# HELP agrimill_subscriber_lease_changes_total Changes of the role, between none, standby and holder.
+# TYPE agrimill_subscriber_lease_changes_total counter
+agrimill_subscriber_lease_changes_total 5
+# HELP agrimill_subscriber_lease_epoch The epoch of the present term with the lease, or of the latest one.
+# TYPE agrimill_subscriber_lease_epoch gauge
+agrimill_subscriber_lease_epoch 17
+# HELP agrimill_subscriber_lease_holder Whether it has the lease: 1 or 0. 0 without a lease.
+# TYPE agrimill_subscriber_lease_holder gauge
+agrimill_subscriber_lease_holder 1
+# HELP agrimill_subscriber_lease_lost_total Terms that ended because the lease was not renewed in time, or another process had it.
+# TYPE agrimill_subscriber_lease_lost_total counter
+agrimill_subscriber_lease_lost_total 2
 # HELP agrimill_subscriber_longest_wait_seconds How long the longest of them has waited; of those that wait for a file, the next one.
 # TYPE agrimill_subscriber_longest_wait_seconds gauge
 agrimill_subscriber_longest_wait_seconds{kind="file"} 0

@@ -26,6 +26,23 @@ func NewSubscriberCollector(source StatsSource) *SubscriberCollector {
 }
 
 var subscriberSeries = []series[subscriber.Stats]{
+	gauge("agrimill_subscriber_lease_holder",
+		"Whether it has the lease: 1 or 0. 0 without a lease.",
+		func(s subscriber.Stats) float64 {
+			if s.Lease.Role == subscriber.LeaseHolder {
+				return 1
+			}
+			return 0
+		}),
+	gauge("agrimill_subscriber_lease_epoch",
+		"The epoch of the present term with the lease, or of the latest one.",
+		func(s subscriber.Stats) float64 { return float64(s.Lease.Epoch) }),
+	counter("agrimill_subscriber_lease_changes_total",
+		"Changes of the role, between none, standby and holder.",
+		func(s subscriber.Stats) float64 { return float64(s.Lease.Changes) }),
+	counter("agrimill_subscriber_lease_lost_total",
+		"Terms that ended because the lease was not renewed in time, or another process had it.",
+		func(s subscriber.Stats) float64 { return float64(s.Lease.Lost) }),
 	counter("agrimill_subscriber_events_received_total",
 		"Events that were decoded, including redelivered ones.",
 		func(s subscriber.Stats) float64 { return float64(s.Received) }),

@@ -36,6 +36,7 @@ var fragmentImports = map[string]string{
 	"geoparquet":  module + "/farmdata/geo/geoparquet",
 	"isoxml":      module + "/farmdata/isoxml",
 	"kafka":       module + "/sinks/kafka",
+	"kvlease":     module + "/sinks/nats/kvlease",
 	"kvstore":     module + "/sinks/nats/kvstore",
 	"logsink":     module + "/sinks/logsink",
 	"metrics":     module + "/router/metrics",

@@ -1,0 +1,355 @@
+package kvlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/subscriber"
+	"github.com/agrimill/agrimill/subscriber/leasetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ttl is short, but long enough for a machine that is busy.
+const ttl = time.Second
+
+func connect(t testing.TB, url string) *natsgo.Conn {
+	t.Helper()
+	conn, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func open(t testing.TB, config kvlease.Config) *kvlease.Lease {
+	t.Helper()
+	lease, err := kvlease.New(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Close() })
+	return lease
+}
+
+func remove(t *testing.T, url string) {
+	t.Helper()
+	js, err := jetstream.New(connect(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLease(t *testing.T) {
+	type place struct {
+		server *natstest.Server
+		proxy  *natstest.Proxy
+	}
+	var mu sync.Mutex
+	places := map[subscriber.Lease]place{}
+	at := func(lease subscriber.Lease) place {
+		mu.Lock()
+		defer mu.Unlock()
+		return places[lease]
+	}
+	leasetest.Run(t, leasetest.Suite{
+		New: func(t *testing.T) func() subscriber.Lease {
+			server := natstest.Start(t)
+			return func() subscriber.Lease {
+				p := place{server, natstest.NewProxy(t, server.URL())}
+				lease := open(t, kvlease.Config{Conn: connect(t, p.proxy.URL()), TTL: ttl})
+				mu.Lock()
+				defer mu.Unlock()
+				places[lease] = p
+				return lease
+			}
+		},
+		Cut: func(_ *testing.T, lease subscriber.Lease) func() {
+			at(lease).proxy.Hang() // what was sent arrives when it is over
+			return at(lease).proxy.Resume
+		},
+		Outage: func(_ *testing.T, lease subscriber.Lease) func() {
+			at(lease).server.Stop()
+			return func() { at(lease).server.Restart() }
+		},
+		Forget: func(t *testing.T, lease subscriber.Lease) { remove(t, at(lease).server.URL()) },
+	})
+}
+
+// first acquires the lease.
+func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	term, err := lease.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+// What somebody else wrote under the name counts as a holder until it does not change, and a
+// key that was deleted as one that may live.
+func TestForeignRecords(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	conn := connect(t, server.URL())
+	lease := open(t, kvlease.Config{Conn: conn, TTL: time.Second})
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := uint64(0)
+	for _, tt := range []struct {
+		name  string
+		write func() error
+	}{
+		{"not a record", func() error { _, err := kv.PutString(t.Context(), kvlease.DefaultName, "hello"); return err }},
+		{"deleted", func() error { return kv.Delete(t.Context(), kvlease.DefaultName) }},
+		{"purged", func() error { return kv.Purge(t.Context(), kvlease.DefaultName) }},
+		{"a holder", func() error {
+			_, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":100,"holder":"another","writes":1}`)
+			return err
+		}},
+	} {
+		if err := tt.write(); err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		term := first(t, lease)
+		if took := term.Renewed().Sub(before); took < lease.TTL() {
+			t.Errorf("%s: acquired after %v, want no less than %v", tt.name, took, lease.TTL())
+		}
+		if term.Epoch() <= epoch || tt.name == "a holder" && term.Epoch() <= 100 {
+			t.Errorf("%s: epoch %d after %d", tt.name, term.Epoch(), epoch)
+		}
+		epoch = term.Epoch()
+	}
+}
+
+// A renewal that the server has stored, and whose answer did not come, is no other holder.
+func TestAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	proxy := natstest.NewProxy(t, server.URL())
+	lease := open(t, kvlease.Config{Conn: connect(t, proxy.URL()), TTL: 20 * time.Second, Timeout: time.Second})
+	// Without waiting for its TTL, as another process would that has released it.
+	js, err := jetstream.New(connect(t, server.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
+		t.Fatal(err)
+	}
+	term := first(t, lease)
+	if term.Epoch() != 8 {
+		t.Errorf("epoch %d after 7, want 8", term.Epoch())
+	}
+	before := term.Renewed()
+	proxy.LoseReplies()
+	if err := term.Renew(t.Context()); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew without an answer = %v, want another error", err)
+	}
+	if term.Renewed() != before {
+		t.Error("Renewed has changed without an answer")
+	}
+	proxy.Cut()
+	testkit.EventuallyNil(t, func() error { return term.Renew(t.Context()) })
+	if err := term.Release(t.Context()); err != nil {
+		t.Errorf("Release = %v", err)
+	}
+}
+
+func TestWithoutABucket(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	conn := connect(t, server.URL())
+	config := kvlease.Config{Conn: conn, TTL: time.Second, Provision: kvlease.ProvisionNone}
+	if _, err := kvlease.New(t.Context(), config); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("New = %v, want ErrBucketNotFound", err)
+	}
+	config.Provision = kvlease.ProvisionCreate
+	creator := open(t, config)
+	if err := creator.Health(t.Context()); err != nil {
+		t.Errorf("Health = %v", err)
+	}
+	config.Provision = kvlease.ProvisionNone
+	lease := open(t, config)
+	remove(t, server.URL())
+	if err := lease.Health(t.Context()); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("Health = %v, want ErrBucketNotFound", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*config.TTL)
+	defer cancel()
+	if _, err := lease.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Acquire without a bucket = %v, want to wait", err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	lease := open(t, kvlease.Config{Conn: connect(t, server.URL()), TTL: time.Minute})
+	acquired := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := lease.Acquire(context.Background())
+		acquired <- err
+	}()
+	if err := lease.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	if err := lease.Close(); err != nil {
+		t.Errorf("second Close = %v", err)
+	}
+	if err := <-acquired; !errors.Is(err, kvlease.ErrClosed) {
+		t.Errorf("Acquire = %v, want ErrClosed", err)
+	}
+	if err := lease.Health(t.Context()); !errors.Is(err, kvlease.ErrClosed) {
+		t.Errorf("Health = %v, want ErrClosed", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	conn := &natsgo.Conn{}
+	for name, config := range map[string]kvlease.Config{
+		"conn": {}, "ttl": {Conn: conn, TTL: time.Millisecond}, "replicas": {Conn: conn, Replicas: 6}, "name": {Conn: conn, Name: "a b"},
+		"dots": {Conn: conn, Name: "a."}, "timeout": {Conn: conn, Timeout: -1}, "provision": {Conn: conn, Provision: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := kvlease.New(t.Context(), config); !errors.Is(err, kvlease.ErrConfig) {
+				t.Errorf("New = %v, want ErrConfig", err)
+			}
+		})
+	}
+	if got := (kvlease.Config{TTL: 4 * time.Second}).WithDefaults().Timeout; got != 2*time.Second {
+		t.Errorf("Timeout = %v, want half of the TTL", got)
+	}
+}
+
+// Two subscribers at a real gateway, with a lease in a real server: the holder hangs on the way to
+// it, the other one takes over, and everything is confirmed by whoever has the lease.
+func TestSubscribers(t *testing.T) {
+	t.Parallel()
+	const count = 200
+	server := natstest.Start(t)
+	service := gatewaytest.New(t, gatewaytest.Config{})
+	types := []string{"app:test:json"}
+	sender := service.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
+	service.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
+	send := func() {
+		for i := range count / 2 {
+			if _, err := service.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: types[0], Payload: fmt.Append(nil, i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	type process struct {
+		*subscriber.Subscriber
+		proxy *natstest.Proxy
+	}
+	var handling sync.WaitGroup
+	start := func() process {
+		proxy := natstest.NewProxy(t, server.URL())
+		lease := open(t, kvlease.Config{Conn: connect(t, proxy.URL()), TTL: ttl})
+		sub, err := subscriber.New(subscriber.Config{Client: service.Client(), Lease: lease, CloseTimeout: 5 * time.Second}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sub.Close() })
+		messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handling.Go(func() { // ends with Close
+			for msg := range messages {
+				msg.Ack()
+			}
+		})
+		return process{sub, proxy}
+	}
+	holds := func(p process) func() bool {
+		return func() bool { return p.Stats().Lease.Role == subscriber.LeaseHolder }
+	}
+	a := start()
+	testkit.Eventually(t, "the first one works", holds(a))
+	b := start()
+	send()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if err := service.WaitConfirmed(ctx, count/2); err != nil {
+		t.Fatal(err)
+	}
+	a.proxy.Hang()
+	testkit.Eventually(t, "the first one stops", func() bool { return !holds(a)() })
+	stopped := a.Stats().Lease
+	testkit.Eventually(t, "the second one works", holds(b))
+	if began := b.Stats().Lease; began.Epoch <= stopped.Epoch || stopped.Lost != 1 {
+		t.Errorf("epoch %d after %d, %d lost", began.Epoch, stopped.Epoch, stopped.Lost)
+	}
+	send()
+	if err := service.WaitConfirmed(ctx, count); err != nil {
+		t.Fatal(err)
+	}
+	a.proxy.Resume()
+	if err := b.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	testkit.Eventually(t, "the first one works again", holds(a))
+	if err := a.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	handling.Wait()
+	if got := a.Stats().Confirmed + b.Stats().Confirmed; got != count {
+		t.Errorf("%d confirmed by both, want %d", got, count)
+	}
+}
+
+// One of two processes works; when it stops, the other one goes on.
+func Example() {
+	ctx := context.Background()
+	conn, err := natsgo.Connect("nats://127.0.0.1:4222")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	lease, err := kvlease.New(ctx, kvlease.Config{Conn: conn, TTL: 5 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Close()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: nil, // gateway.New(gateway.Config{…})
+		Lease:  lease,
+	}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sub.Close() // confirms what is acked, and releases the lease
+}

@@ -1,0 +1,320 @@
+package kvlease
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// record is the value of the key.
+type record struct {
+	Epoch uint64 `json:"epoch"`
+	// Holder is who wrote it; Released says that nobody has the lease.
+	Holder   string `json:"holder"`
+	Released bool   `json:"released,omitempty"`
+	// Writes counts what was written in the term, so that no two records are the same.
+	Writes uint64 `json:"writes"`
+}
+
+func (r record) encode() []byte {
+	text, _ := json.Marshal(r) // such values cannot fail
+	return text
+}
+
+func decode(value []byte) (r record, err error) {
+	err = json.Unmarshal(value, &r)
+	return r, err
+}
+
+// sight is what Acquire has seen last of the record of another process, and when first. Since the
+// holder sent what is there before it could be seen, its time is over a TTL later at the latest.
+type sight struct {
+	created  time.Time // of the bucket
+	revision uint64    // 0: the record is missing
+	value    []byte
+	since    time.Time // zero: nothing was seen yet
+}
+
+func (s sight) same(other sight) bool {
+	return !s.since.IsZero() && s.created.Equal(other.created) && s.revision == other.revision && bytes.Equal(s.value, other.value)
+}
+
+// Acquire implements [subscriber.Lease].
+func (l *Lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
+	l.mu.Lock()
+	l.seen = sight{} // others may have had it since it was last looked at
+	l.mu.Unlock()
+	tries := soonTries
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		term, wait, err := l.try(ctx)
+		switch {
+		case term != nil:
+			l.tellAway(nil)
+			return term, nil
+		case errors.Is(err, ErrClosed):
+			return nil, err
+		case ctx.Err() == nil:
+			l.tellAway(err)
+		}
+		if tries < soonTries {
+			wait = min(wait, soon<<tries)
+			tries++
+		}
+		timer := time.NewTimer(min(wait, l.config.TTL/polls))
+		select {
+		case <-timer.C:
+		case <-l.freed:
+			tries = 0
+		case <-l.closed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// tellAway logs when Acquire cannot reach the bucket, and when it can again.
+func (l *Lease) tellAway(err error) {
+	l.mu.Lock()
+	before := l.away
+	l.away = err != nil
+	l.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		warnlog.Warn(l.logger, "the lease cannot be looked at; retrying", watermill.LogFields{"error": err.Error()})
+	case err == nil && before:
+		l.logger.Info("the lease can be looked at again", nil)
+	}
+}
+
+// try acquires the lease if it is free. If not, it returns how long it is not free at least.
+func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
+	var term *Term
+	var wait time.Duration
+	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
+		seen, r, err := l.look(ctx, b)
+		if err != nil {
+			return err
+		}
+		if wait = l.wait(seen, r); wait > 0 {
+			return nil
+		}
+		if seen.revision == 0 {
+			// It is gone, and its bucket may be another one than a moment ago.
+			created, err := createdAt(ctx, b)
+			if err != nil {
+				return err
+			}
+			if !created.Equal(b.created) {
+				l.bucket.CompareAndSwap(b, &bucket{b.KeyValue, created})
+				wait = l.config.TTL
+				return nil
+			}
+		}
+		next, err := l.take(ctx, b, seen.revision)
+		if isConflict(err) {
+			return nil // somebody was faster; look again
+		}
+		term = next
+		return err
+	})
+	if err != nil {
+		return nil, l.config.TTL, err
+	}
+	return term, wait, nil
+}
+
+// look reads the record.
+func (l *Lease) look(ctx context.Context, b *bucket) (sight, record, error) {
+	seen := sight{created: b.created}
+	entry, err := b.Get(ctx, l.config.Name)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return seen, record{}, nil
+	}
+	if err != nil {
+		return sight{}, record{}, err
+	}
+	seen.revision, seen.value = entry.Revision(), entry.Value()
+	r, err := decode(seen.value)
+	if err != nil { // whoever wrote that: it counts as a holder until it does not change
+		return seen, record{}, nil
+	}
+	return seen, r, nil
+}
+
+// wait returns how long the lease is not free at least.
+func (l *Lease) wait(seen sight, r record) time.Duration {
+	now := time.Now() // after the answer has come
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epoch = max(l.epoch, r.Epoch)
+	if !l.seen.same(seen) {
+		l.seen = seen
+		l.seen.since = now
+	}
+	if r.Released || r.Holder == l.id { // only a term that is over, or an answer that did not come
+		return 0
+	}
+	ttl := l.config.TTL
+	return max(0, l.seen.since.Add(ttl+ttl/slack).Sub(now))
+}
+
+// take writes the record of a new term in the place of a revision.
+func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, error) {
+	l.mu.Lock()
+	l.epoch++
+	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Writes: 1}, lost: make(chan struct{})}
+	l.mu.Unlock()
+	sent := time.Now()
+	written, err := write(ctx, b, l.config.Name, t.record, revision)
+	if err != nil {
+		return nil, err
+	}
+	t.revision, t.renewed = written, sent
+	l.mu.Lock()
+	last := l.last
+	l.last = t
+	l.mu.Unlock()
+	if last != nil {
+		last.end()
+	}
+	return t, nil
+}
+
+// write writes a record in the place of a revision, 0 for none, and returns its own.
+func write(ctx context.Context, b *bucket, name string, r record, revision uint64) (uint64, error) {
+	if revision == 0 {
+		return b.Create(ctx, name, r.encode())
+	}
+	return b.Update(ctx, name, r.encode(), revision)
+}
+
+// isConflict reports whether err says that the key is there, or is another revision.
+func isConflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
+		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// Term is a [subscriber.LeaseTerm].
+type Term struct {
+	lease *Lease
+	lost  chan struct{}
+
+	mu       sync.Mutex
+	record   record
+	revision uint64
+	renewed  time.Time
+	over     bool
+}
+
+var _ subscriber.LeaseTerm = (*Term)(nil)
+
+// Epoch implements [subscriber.LeaseTerm].
+func (t *Term) Epoch() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.record.Epoch
+}
+
+// Renewed implements [subscriber.LeaseTerm].
+func (t *Term) Renewed() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.renewed
+}
+
+// Lost implements [subscriber.LeaseTerm].
+func (t *Term) Lost() <-chan struct{} { return t.lost }
+
+// Renew implements [subscriber.LeaseTerm].
+func (t *Term) Renew(ctx context.Context) error {
+	return t.update(ctx, false)
+}
+
+// Release implements [subscriber.LeaseTerm].
+func (t *Term) Release(ctx context.Context) error {
+	err := t.update(ctx, true)
+	if errors.Is(err, subscriber.ErrLeaseLost) {
+		return nil
+	}
+	return err
+}
+
+// update writes the record once more.
+func (t *Term) update(ctx context.Context, release bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.record.Writes++ // also if the answer does not come
+	next, revision, over := t.record, t.revision, t.over
+	t.mu.Unlock()
+	if over {
+		return subscriber.ErrLeaseLost
+	}
+	next.Released = release
+	l := t.lease
+	var sent time.Time
+	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
+		for {
+			sent = time.Now()
+			written, err := write(ctx, b, l.config.Name, next, revision)
+			if !isConflict(err) {
+				revision = written
+				return err
+			}
+			seen, found, err := l.look(ctx, b)
+			switch {
+			case err != nil:
+				return err
+			case found.Holder == l.id && found.Epoch == next.Epoch && !found.Released && seen.revision != revision:
+				revision = seen.revision // a renewal whose answer did not come back
+			case seen.revision == 0 && revision != 0 && !release && time.Since(t.Renewed()) < l.config.TTL:
+				revision = 0 // somebody removed it, and nobody has the lease yet
+			default:
+				return subscriber.ErrLeaseLost
+			}
+		}
+	})
+	switch {
+	case errors.Is(err, subscriber.ErrLeaseLost):
+		t.end()
+		return err
+	case err != nil:
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
+	}
+	t.mu.Lock()
+	t.revision = revision
+	if !release {
+		t.renewed = sent
+	}
+	t.mu.Unlock()
+	if release {
+		t.end()
+	}
+	return nil
+}
+
+// end ends the term for good.
+func (t *Term) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.over = true
+		close(t.lost)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -17,11 +19,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	_ "gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -430,48 +435,117 @@ func testSmallMessagesFillNoBatchTooLarge(t *testing.T, addr, prefix string) {
 	}
 }
 
-// testWatermillSubscriber reads with watermill-kafka, with its own unmarshaler
-// and with ours.
+// testWatermillSubscriber: the stock subscriber of watermill-kafka reads what the sink writes, with
+// its own unmarshaler and with ours: every message, with its UUID, metadata and payload, also one
+// whose payload is in a claim check. Its own one knows no escaped names, and takes the attributes
+// of CloudEvents for metadata.
 func testWatermillSubscriber(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
-	sent := forEndpoint("e", "payload")
-	sent.Metadata["header"] = "two\r\nlines"
-	sent.Metadata[wmkafka.UUIDHeaderKey] = "not the UUID"
-	mustPublish(t, sink, "watermill", sent)
-	for name, unmarshaler := range map[string]wmkafka.Unmarshaler{"own": wmkafka.DefaultMarshaler{}, "ours": kafka.Marshaler{}} {
+	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	reference, err := store.Put(t.Context(), "0f3a", strings.NewReader("large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, large, escaped := forEndpoint("e", "PK\x03\x04\r\n\x00\xff"), forEndpoint("e", ""), forEndpoint("e", "payload")
+	small.Metadata["header"], small.Metadata[gateway.KeyFilename] = "two\r\nlines", "Hof Grün.zip"
+	large.Metadata[gateway.KeyPayloadMode], large.Metadata[gateway.KeyPayloadReference] = gateway.PayloadModeClaimCheck, reference
+	escaped.Metadata[wmkafka.UUIDHeaderKey] = "not the UUID"
+
+	events := &cloudevents.Config{}
+	mapping, err := cloudevents.New(*events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		topic       string
+		events      *cloudevents.Config
+		unmarshaler wmkafka.Unmarshaler
+		exact       bool
+	}{
+		"own":                    {"own", nil, wmkafka.DefaultMarshaler{}, false},
+		"ours":                   {"ours", nil, kafka.Marshaler{}, true},
+		"own, with CloudEvents":  {"own-events", events, wmkafka.DefaultMarshaler{}, false},
+		"ours, with CloudEvents": {"ours-events", events, kafka.Marshaler{CloudEvents: mapping}, true},
+	} {
 		t.Run(name, func(t *testing.T) {
+			sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, CloudEvents: c.events})
+			mustPublish(t, sink, c.topic, small.Copy(), large.Copy(), escaped.Copy())
 			config := wmkafka.DefaultSaramaSubscriberConfig()
 			config.Version = sarama.V2_8_0_0 // the default is older than what Kafka 4 speaks
 			config.Consumer.Offsets.Initial = sarama.OffsetOldest
 			config.Consumer.Fetch.Min = 1
 			config.MetricRegistry = kafka.NoMetrics
 			subscriber, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-				Brokers: []string{addr}, Unmarshaler: unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
+				Brokers: []string{addr}, Unmarshaler: c.unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			messages, err := subscriber.Subscribe(ctx, prefix+".watermill")
+			messages, err := subscriber.Subscribe(ctx, prefix+"."+c.topic)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, ok := <-messages
-			if !ok {
-				t.Fatal("no message")
+			left := map[string]*message.Message{}
+			for _, msg := range []*message.Message{small, large, escaped} {
+				left[msg.UUID] = msg
 			}
-			got.Ack()
-			if got.UUID != sent.UUID || string(got.Payload) != "payload" || got.Metadata["header"] != "two\r\nlines" {
-				t.Errorf("got %s %q %q", got.UUID, got.Payload, got.Metadata)
-			}
-			if name == "ours" && !got.Equals(sent) {
-				t.Errorf("got %+v, want %+v", got, sent)
+			for len(left) > 0 {
+				got, ok := <-messages
+				if !ok {
+					t.Fatal("no message")
+				}
+				want := left[got.UUID]
+				if want == nil {
+					t.Fatalf("the UUID %q was not sent, or came twice", got.UUID)
+				}
+				delete(left, got.UUID)
+				if string(got.Payload) != string(want.Payload) {
+					t.Errorf("got %q, want %q", got.Payload, want.Payload)
+				}
+				same := maps.Equal(got.Metadata, want.Metadata)
+				if want != escaped && !c.exact {
+					same = has(got.Metadata, want.Metadata)
+				}
+				if same != (want != escaped || c.exact) {
+					t.Errorf("got %q, want %q", got.Metadata, want.Metadata)
+				}
+				if want == large {
+					wantOpened(t, store, got, "large")
+				}
+				got.Ack() // which ends its context
 			}
 			if err := subscriber.Close(); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// has reports whether all of want is in got.
+func has(got, want message.Metadata) bool {
+	for key, value := range want {
+		if v, ok := got[key]; !ok || v != value {
+			return false
+		}
+	}
+	return true
+}
+
+// wantOpened checks the payload of a message that is in a claim check.
+func wantOpened(t *testing.T, store *claimcheck.Store, msg *message.Message, want string) {
+	t.Helper()
+	payload, _, err := store.OpenMessage(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = payload.Close() }()
+	if content, err := io.ReadAll(payload); err != nil || string(content) != want {
+		t.Errorf("the claim check opens %q, %v", content, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -17,12 +18,14 @@ import (
 var (
 	major    = regexp.MustCompile(`/v[0-9]+$`)
 	required = regexp.MustCompile(`(?m)^\t(\S+) v\S+$`) // of go.mod, without indirect ones
-	symbols  = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
+	// namedTest is a test that a page names, with its package.
+	namedTest = regexp.MustCompile("`([Tt]est\\w+)` in `([a-z/]+)`")
+	symbols   = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
 )
 
 // TestLibraryTable checks the table of docs/design.md that says what of each library is used:
 // Watermill's modules, the brokers' clients and those of HTTP each have a row if the product imports them,
-// and what a row says is used is.
+// what a row says is used is, and what it says is bypassed is not. The tests that the page names exist.
 func TestLibraryTable(t *testing.T) {
 	t.Parallel()
 	var modules []string
@@ -36,7 +39,9 @@ func TestLibraryTable(t *testing.T) {
 		}
 	}
 	used := usedSymbols(t, modules)
-	_, table, found := strings.Cut(readFile(t, "docs/design.md"), "| library | used | bypassed, and why |\n|---|---|---|\n")
+	page := readFile(t, "docs/design.md")
+	checkNamedTests(t, page, 2)
+	_, table, found := strings.Cut(page, "| library | used | bypassed, and why |\n|---|---|---|\n")
 	if !found {
 		t.Fatal("docs/design.md has no table of libraries")
 	}
@@ -58,6 +63,11 @@ func TestLibraryTable(t *testing.T) {
 				t.Errorf("%s: %s.%s is not used", name, symbol[1], symbol[2])
 			}
 		}
+		for _, symbol := range symbols.FindAllStringSubmatch(cells[3], -1) {
+			if used[name][symbol[1]+"."+symbol[2]] {
+				t.Errorf("%s: %s.%s is used, not bypassed", name, symbol[1], symbol[2])
+			}
+		}
 	}
 	for name := range used {
 		if !rows[name] {
@@ -67,6 +77,27 @@ func TestLibraryTable(t *testing.T) {
 	for name := range rows {
 		if used[name] == nil {
 			t.Errorf("%s has a row and is not used", name)
+		}
+	}
+}
+
+// checkNamedTests checks that there are the tests that a page names, n of them.
+func checkNamedTests(t *testing.T, page string, n int) {
+	t.Helper()
+	named := namedTest.FindAllStringSubmatch(page, -1)
+	if len(named) != n {
+		t.Errorf("%d tests are named with their packages, want %d", len(named), n)
+	}
+	for _, match := range named {
+		files, err := filepath.Glob(filepath.Join(top(t), match[2], "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(file string) bool {
+			source, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(source), "\nfunc "+match[1]+"(t *testing.T")
+		}) {
+			t.Errorf("%s has no test %s", match[2], match[1])
 		}
 	}
 }

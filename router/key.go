@@ -74,8 +74,8 @@ const DefaultNeverChunkBelow = 512 << 10
 // payloads that have not been read yet (lazy), and without a context ID.
 //
 // A message that packages sources/nats and sources/kafka have delivered is named by its
-// place with the broker alone (stream and sequence; topic, partition and offset; the time of
-// storing): a redelivery is recognized, and two equal records are two messages.
+// place with the broker alone (stream and sequence; cluster, topic, partition and offset; the
+// time of storing): a redelivery is recognized, and two equal records are two messages.
 //
 // Otherwise there are no keys without a receiving endpoint, and without both message IDs and
 // context ID: for events about endpoints and authorizations, and for messages that did not
@@ -96,7 +96,7 @@ type content struct {
 func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content) {
 	if name := msgctx.Delivery(msg.Context()); name != "" {
 		// What is in its metadata may be in that of others, which were made of the same.
-		return Keys{Delivery: KeyOf(scope, "delivery", name)}, content{}
+		return Keys{Delivery: placeKey(scope, name)}, content{}
 	}
 	return metadataKeys(scope, msg, below)
 }
@@ -182,7 +182,7 @@ type KeysConfig struct {
 	// NeverChunkBelow is [DedupSettings.NeverChunkBelow].
 	NeverChunkBelow int64
 	// FormerFor is for how long, from now on, the keys by which earlier versions have
-	// recorded messages are given as well ([Keys.Former]): of what a broker delivers, if it
+	// recorded messages are given as well ([Keys.Former], [Keys.FormerDelivery]): of what a broker delivers, if it
 	// was stored before that. 0 means never; negative is an error.
 	FormerFor time.Duration
 }
@@ -209,6 +209,7 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 		}
 		if config.FormerFor > 0 && time.Since(started) < config.FormerFor {
 			keys.Former = formerKeyOf(scope, msg, keys, below, started)
+			keys.FormerDelivery = formerDelivery(scope, msg, started)
 		}
 		return keys, nil
 	}, nil
@@ -270,7 +271,7 @@ func (s *siblings) alike(c content) bool {
 // cannot have had what was stored after this one started.
 func formerKeyOf(scope string, msg *message.Message, keys Keys, below int64, started time.Time) Key {
 	if msgctx.Delivery(msg.Context()) != "" {
-		if stored := msgctx.Stored(msg.Context()); stored.IsZero() || !stored.Before(started) {
+		if !storedBefore(msg, started) {
 			return Key{}
 		}
 		if keys, _ = metadataKeys(scope, msg, below); keys.Delivery == (Key{}) && keys.Content == (Key{}) {
@@ -279,6 +280,24 @@ func formerKeyOf(scope string, msg *message.Message, keys Keys, below int64, sta
 	}
 	return formerKey(scope, msg, keys)
 }
+
+// formerDelivery returns the delivery key of a message from a broker under the name that an
+// earlier version gave it, or none. That cannot have had what was stored after this one started.
+func formerDelivery(scope string, msg *message.Message, started time.Time) Key {
+	name := msgctx.Former(msg.Context())
+	if name == "" || !storedBefore(msg, started) {
+		return Key{}
+	}
+	return placeKey(scope, name)
+}
+
+func storedBefore(msg *message.Message, started time.Time) bool {
+	stored := msgctx.Stored(msg.Context())
+	return !stored.IsZero() && stored.Before(started)
+}
+
+// placeKey is the delivery key of a message that its source has named.
+func placeKey(scope, name string) Key { return KeyOf(scope, "delivery", name) }
 
 // formerKey returns the key by which versions before the two keys have recorded a message
 // with these keys, or none: they took equal chunks for copies of each other.

@@ -22,6 +22,9 @@ type Keys struct {
 	// finds it committed or busy like the others; nobody reserves or commits it, and it is
 	// not enough alone.
 	Former Key
+	// FormerDelivery is another key of that kind, by which an earlier version may have named the
+	// delivery of a message from a broker.
+	FormerDelivery Key
 	// Untold: there is no Content because the message may be a chunk, or a file, or nobody has read
 	// it. Should its sender repeat it, it is handled again. It is for [RouteHealth.Untold]; stores do
 	// not use it.
@@ -40,7 +43,7 @@ func (k Keys) All() iter.Seq2[KeyKind, Key] {
 	}
 }
 
-// Known yields what All does, and then Former if it is there.
+// Known yields what All does, and then Former and FormerDelivery if they are there.
 func (k Keys) Known() iter.Seq2[KeyKind, Key] {
 	return func(yield func(KeyKind, Key) bool) {
 		for kind, key := range k.All() {
@@ -48,8 +51,10 @@ func (k Keys) Known() iter.Seq2[KeyKind, Key] {
 				return
 			}
 		}
-		if k.Former != (Key{}) {
-			yield(FormerKey, k.Former)
+		for _, former := range [...]Key{k.Former, k.FormerDelivery} {
+			if former != (Key{}) && !yield(FormerKey, former) {
+				return
+			}
 		}
 	}
 }
@@ -70,7 +75,7 @@ const (
 	DeliveryKey KeyKind = iota + 1
 	// ContentKey is [Keys.Content].
 	ContentKey
-	// FormerKey is [Keys.Former].
+	// FormerKey is [Keys.Former] or [Keys.FormerDelivery].
 	FormerKey
 )
 
@@ -150,7 +155,7 @@ type DedupStore interface {
 	// open and its process lives. When that was closed, died, or is replaced by one
 	// of the same Instance, it is free, at the latest when the lease ends and
 	// earlier if the store can tell. A call that fails leaves nothing reserved for
-	// its own process. A key that is committed, the former one included, counts for more
+	// its own process. A key that is committed, the former ones included, counts for more
 	// than another one that is reserved.
 	Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error)
 	// Commit records that the message was handled, to be remembered for ttl at

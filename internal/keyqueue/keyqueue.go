@@ -19,8 +19,8 @@ import (
 // setAside is how long what was set aside waits.
 const setAside = 30 * time.Second
 
-// Config configures a [Queue] of items of type T. All functions are required. They are called
-// without a lock, and from several goroutines.
+// Config configures a [Queue] of items of type T. All functions but Former are required. They are
+// called without a lock, and from several goroutines.
 type Config[T any] struct {
 	// Out takes the messages.
 	Out chan<- *message.Message
@@ -33,6 +33,8 @@ type Config[T any] struct {
 	Message func(item T) (*message.Message, error)
 	// Name names an item by its place with the broker, see [msgctx.Value].
 	Name func(item T) string
+	// Former is how earlier versions named it, see [msgctx.Value]; nil if they did so in the same way.
+	Former func(item T) string
 	// Stored is when the broker stored an item, see [msgctx.Value].
 	Stored func(item T) time.Time
 	// Done is told that the message of an item was acked. What comes after it in its key
@@ -282,7 +284,11 @@ func (q *Queue[T]) handOut(intake, work context.Context, handlers *sync.WaitGrou
 	if e.kept != nil {
 		nack.Keep(e.kept)
 	}
-	ctx, end := context.WithCancel(msgctx.With(work, msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item), Stored: q.config.Stored(e.item)}))
+	value := msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item), Stored: q.config.Stored(e.item)}
+	if q.config.Former != nil {
+		value.Former = q.config.Former(e.item)
+	}
+	ctx, end := context.WithCancel(msgctx.With(work, value))
 	msg.SetContext(ctx)
 	select {
 	case q.config.Out <- msg:

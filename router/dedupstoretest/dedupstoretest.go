@@ -429,10 +429,18 @@ func (s Suite) formerKey(t *testing.T) {
 		c.Keys.Former = claim(former).Keys.Delivery
 		return c
 	}
+	named := func(delivery, former, name string) router.Claim {
+		c := with(delivery, former)
+		c.Keys.FormerDelivery = claim(name).Keys.Delivery
+		return c
+	}
 	token := reserve(t, store, claim("old"), long, router.Reserved)
 	answer(t, store, with("a", "old"), long, router.Busy, router.FormerKey)
+	answer(t, store, named("a", "never", "old"), long, router.Busy, router.FormerKey)
 	commit(t, store, claim("old"), token, long)
 	answer(t, store, with("a", "old"), long, router.Committed, router.FormerKey)
+	answer(t, store, named("a", "never", "old"), long, router.Committed, router.FormerKey)
+	answer(t, store, named("a", "old", "never"), long, router.Committed, router.FormerKey)
 
 	token = reserve(t, store, with("a", "unused"), long, router.Reserved)
 	reserve(t, store, claim("unused"), long, router.Reserved)

@@ -78,7 +78,7 @@ type Config struct {
 	// it. Default [DefaultMaxNackDelay].
 	MaxNackDelay time.Duration `yaml:"-"`
 	// Unmarshaler creates the Watermill messages. Default [kafka.Marshaler]. A message
-	// without a UUID gets one derived from topic, partition, offset and timestamp. If it fails,
+	// without a UUID gets one derived from cluster, topic, partition, offset and timestamp. If it fails,
 	// the message is tried again later, and others pass it.
 	Unmarshaler wmkafka.Unmarshaler `yaml:"-"`
 	// CloseTimeout is how long Close, the end of a subscription, and a rebalance wait for

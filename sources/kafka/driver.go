@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
@@ -57,13 +59,15 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	subscriber, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: records{config.Unmarshaler}, OverwriteSaramaConfig: config.client(),
+	s := &stock{config: config, life: lifecycle.New()}
+	var err error
+	s.Subscriber, err = wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
+		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: s, OverwriteSaramaConfig: config.client(),
 	}, logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &stock{Subscriber: subscriber, config: config, life: lifecycle.New()}, nil
+	return s, nil
 }
 
 // stock is a subscriber of watermill-kafka, which reads one topic a subscription, for several.
@@ -71,6 +75,27 @@ type stock struct {
 	*wmkafka.Subscriber
 	config Config
 	life   *lifecycle.Life // counts the subscriptions
+	// cluster is the ID of the cluster, set by the first Subscribe.
+	cluster atomic.Pointer[string]
+}
+
+// Unmarshal implements wmkafka.Unmarshaler.
+func (s *stock) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
+	return records{s.config.Unmarshaler, *s.cluster.Load()}.Unmarshal(record)
+}
+
+// ask finds out the ID of the cluster.
+func (s *stock) ask() error {
+	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
+	if err != nil {
+		return err
+	}
+	id, err := clusterID(client, s.config.Topics)
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
+	s.cluster.Store(&id)
+	return client.Close()
 }
 
 // Subscribe implements message.Subscriber. While the brokers are unreachable the error matches
@@ -78,6 +103,12 @@ type stock struct {
 func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed
+	}
+	if s.cluster.Load() == nil {
+		if err := s.ask(); err != nil {
+			s.life.Leave()
+			return nil, s.unavailable(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan *message.Message)
@@ -88,11 +119,11 @@ func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 			cancel()
 			topics.Wait()
 			s.life.Leave()
-			return nil, sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
+			return nil, s.unavailable(err)
 		}
 		topics.Go(func() { // ends with messages, which end with ctx or on Close
 			for msg := range messages {
-				msg.SetContext(placed(msg.Context(), topic))
+				msg.SetContext(placed(msg.Context(), *s.cluster.Load(), topic))
 				select {
 				case out <- msg:
 				case <-msg.Context().Done(): // nobody took it
@@ -109,8 +140,12 @@ func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 	return out, nil
 }
 
+func (s *stock) unavailable(err error) error {
+	return sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
+}
+
 // placed returns a context that also has the place of a record, named as by the [Subscriber].
-func placed(ctx context.Context, topic string) context.Context {
+func placed(ctx context.Context, cluster, topic string) context.Context {
 	record := sarama.ConsumerMessage{Topic: topic}
 	var partition, offset bool
 	record.Partition, partition = wmkafka.MessagePartitionFromCtx(ctx)
@@ -119,7 +154,9 @@ func placed(ctx context.Context, topic string) context.Context {
 		return ctx
 	}
 	record.Timestamp, _ = wmkafka.MessageTimestampFromCtx(ctx)
-	return msgctx.With(ctx, msgctx.Value{Delivery: deliveryName(&record), Stored: storedAt(&record)})
+	return msgctx.With(ctx, msgctx.Value{
+		Delivery: deliveryName(cluster, &record), Former: formerName(cluster, &record), Stored: storedAt(&record),
+	})
 }
 
 // Close implements message.Subscriber. It waits for the group to be left, which takes longer

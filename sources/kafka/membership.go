@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -11,14 +12,20 @@ import (
 type handler struct {
 	*subscription
 	joined bool
-	lost   chan struct{} // closed when the partitions may be somebody else's
-	end    chan struct{} // closed at the end of the session
-	ended  chan struct{}
+	// cluster is the ID of the cluster, which may have been replaced since the last session.
+	cluster string
+	lost    chan struct{} // closed when the partitions may be somebody else's
+	end     chan struct{} // closed at the end of the session
+	ended   chan struct{}
 }
 
 // Setup implements [sarama.ConsumerGroupHandler].
 func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	h.joined = true
+	var err error
+	if h.cluster, err = clusterID(h.client, h.config.Topics); err != nil {
+		return err
+	}
 	go func() { // ends with the session
 		defer close(h.ended)
 		h.watch(session)
@@ -31,6 +38,34 @@ func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 	close(h.end)
 	<-h.ended
 	return nil
+}
+
+// clusterID asks the brokers for the ID of their cluster. It is empty if they do not know it, as
+// before Kafka 0.10.1. Without an answer there is none: what has been named without the ID would
+// not be recognized later.
+func clusterID(client sarama.Client, topics []string) (string, error) {
+	config := client.Config()
+	if !config.Version.IsAtLeast(sarama.V0_10_1_0) {
+		return "", nil
+	}
+	var failed error = sarama.ErrOutOfBrokers
+	for _, broker := range client.Brokers() {
+		if err := broker.Open(config); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
+			failed = err
+			continue
+		}
+		answer, err := broker.GetMetadata(sarama.NewMetadataRequest(config.Version, topics))
+		if err != nil {
+			failed = err
+			_ = broker.Close() // the next time over a new connection
+			continue
+		}
+		if answer.ClusterID == nil {
+			return "", nil
+		}
+		return *answer.ClusterID, nil
+	}
+	return "", fmt.Errorf("ask for the ID of the cluster: %w", failed)
 }
 
 // watch asks the coordinator whether we are a member still. The client does so too, and ends

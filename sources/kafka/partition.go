@@ -34,6 +34,7 @@ type partition struct {
 	session sarama.ConsumerGroupSession
 	topic   string
 	number  int32
+	cluster string // its ID; empty if the brokers do not know it
 	queue   *keyqueue.Queue[*sarama.ConsumerMessage]
 
 	mu      sync.Mutex
@@ -45,9 +46,10 @@ type partition struct {
 // partition until the session ends, waits for those that are open as long as the partition
 // is ours, and then gives it up.
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition()}
+	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
-		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: deliveryName, Stored: storedAt, Done: p.done, Left: func(*sarama.ConsumerMessage) {},
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Former: p.formerName, Stored: storedAt,
+		Done: p.done, Left: func(*sarama.ConsumerMessage) {},
 		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
 	})
 	intake, stop := context.WithCancel(session.Context())
@@ -162,7 +164,7 @@ func (p *partition) key(record *sarama.ConsumerMessage) string {
 }
 
 func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, error) {
-	msg, err := records{p.config.Unmarshaler}.Unmarshal(record)
+	msg, err := records{p.config.Unmarshaler, p.cluster}.Unmarshal(record)
 	if err != nil {
 		p.logger.Error("Record cannot be read; it will be tried again", err,
 			watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": record.Offset})
@@ -170,8 +172,27 @@ func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, e
 	return msg, err
 }
 
+func (p *partition) name(record *sarama.ConsumerMessage) string {
+	return deliveryName(p.cluster, record)
+}
+
+func (p *partition) formerName(record *sarama.ConsumerMessage) string {
+	return formerName(p.cluster, record)
+}
+
 // deliveryName names a record by its place, the same for every delivery.
-func deliveryName(record *sarama.ConsumerMessage) string { return "kafka " + place(record) }
+func deliveryName(cluster string, record *sarama.ConsumerMessage) string {
+	return "kafka " + place(cluster, record)
+}
+
+// formerName is the deliveryName of versions that did not ask for the cluster; empty if it is the
+// same.
+func formerName(cluster string, record *sarama.ConsumerMessage) string {
+	if cluster == "" {
+		return ""
+	}
+	return deliveryName("", record)
+}
 
 // storedAt is the timestamp of a record: of the broker or the producer, as the topic has it.
 func storedAt(record *sarama.ConsumerMessage) time.Time { return record.Timestamp }

@@ -12,9 +12,10 @@ import (
 
 // Every delivery of a record is the same message.
 func TestRecords(t *testing.T) {
+	cluster := ""
 	uuidOf := func(record sarama.ConsumerMessage) string {
 		t.Helper()
-		msg, err := records{kafka.Marshaler{}}.Unmarshal(&record)
+		msg, err := records{kafka.Marshaler{}, cluster}.Unmarshal(&record)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,9 +41,40 @@ func TestRecords(t *testing.T) {
 			seen[id] = true
 		}
 	}
+	for _, cluster = range []string{"one", "other"} {
+		if id := uuidOf(record); seen[id] {
+			t.Errorf("records of two clusters have the UUID %s", id)
+		} else {
+			seen[id] = true
+		}
+	}
 	record.Headers = []*sarama.RecordHeader{{Key: []byte(wmkafka.UUIDHeaderKey), Value: []byte("its own")}}
 	if id := uuidOf(record); id != "its own" {
 		t.Errorf("a record with a UUID has %q", id)
+	}
+}
+
+// The names are stored: changing them is an upgrade.
+func TestNames(t *testing.T) {
+	record := sarama.ConsumerMessage{Topic: "reports", Partition: 1, Offset: 7, Timestamp: time.Unix(1, 5e6)}
+	for _, c := range []struct{ cluster, name, former string }{
+		{"", "kafka reports 1 7 1005000000", ""},
+		{"MkU3OEVBNTcwNTJENDM2Qk", "kafka MkU3OEVBNTcwNTJENDM2Qk reports 1 7 1005000000", "kafka reports 1 7 1005000000"},
+	} {
+		if name, former := deliveryName(c.cluster, &record), formerName(c.cluster, &record); name != c.name || former != c.former {
+			t.Errorf("got %q and %q, want %q and %q", name, former, c.name, c.former)
+		}
+	}
+}
+
+// oldClient speaks what brokers spoke before they knew the ID of their cluster.
+type oldClient struct{ sarama.Client }
+
+func (oldClient) Config() *sarama.Config { return &sarama.Config{Version: sarama.V0_10_0_0} }
+
+func TestClusterWithoutID(t *testing.T) {
+	if id, err := clusterID(oldClient{}, nil); id != "" || err != nil {
+		t.Errorf("got %q, %v", id, err)
 	}
 }
 

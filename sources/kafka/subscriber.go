@@ -171,7 +171,10 @@ func (s *Subscriber) Close() error {
 
 // records converts records to messages. A message without a UUID gets one that is the same
 // for every delivery: it becomes the context ID, by which receivers recognize copies.
-type records struct{ wmkafka.Unmarshaler }
+type records struct {
+	wmkafka.Unmarshaler
+	cluster string
+}
 
 // recordNamespace is the namespace of derived UUIDs.
 const recordNamespace = "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57"
@@ -180,13 +183,16 @@ const recordNamespace = "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57"
 func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := r.Unmarshaler.Unmarshal(record)
 	if err == nil && msg.UUID == "" {
-		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(place(record)), 8).String()
+		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(place(r.cluster, record)), 8).String()
 	}
 	return msg, err
 }
 
-// place is where a record is. The timestamp distinguishes a recreated topic, and that of
-// another cluster, from the previous one.
-func place(record *sarama.ConsumerMessage) string {
-	return fmt.Sprintf("%s %d %d %d", record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
+// place is where a record is. The timestamp distinguishes a recreated topic from the previous one,
+// and where brokers do not know the ID of their cluster, that of another cluster.
+func place(cluster string, record *sarama.ConsumerMessage) string {
+	if cluster != "" {
+		cluster += " " // which no topic has
+	}
+	return fmt.Sprintf("%s%s %d %d %d", cluster, record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
 }

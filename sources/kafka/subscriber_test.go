@@ -17,6 +17,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
@@ -573,7 +574,7 @@ func testUniversal(t *testing.T, addr string) {
 // has it, however equal.
 func TestDeliveriesAreNamed(t *testing.T) {
 	t.Parallel()
-	f := newTopic(t, kafkatest.Start(t).Addr(), 1)
+	f := newTopic(t, kafkatest.Start(t, kfake.ClusterID("one")).Addr(), 1)
 	record := &kgo.Record{Topic: f.name, Value: []byte("same")}
 	for range 2 {
 		if err := f.client.ProduceSync(t.Context(), record).FirstErr(); err != nil {
@@ -621,5 +622,52 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	take(messages).Ack()
 	if want := []string{names[0], names[0], names[2]}; !slices.Equal(names[4:], want) {
 		t.Errorf("names with the driver of Watermill: %q, want %q", names[4:], want)
+	}
+}
+
+// TestDeliveriesOfTwoClusters: records of two clusters with the same topic, partition, offset and
+// timestamp have different names, with either driver, and the same name as before when their
+// cluster has been restarted.
+func TestDeliveriesOfTwoClusters(t *testing.T) {
+	t.Parallel()
+	at, first := time.UnixMilli(1_700_000_000_000), ""
+	for _, id := range []string{"one", "two"} {
+		cluster := kafkatest.Start(t, kfake.ClusterID(id))
+		f := newTopic(t, cluster.Addr(), 1)
+		if first == "" {
+			first = f.name
+		} else if _, err := kadm.NewClient(f.client).CreateTopic(t.Context(), 1, 1, nil, first); err != nil {
+			t.Fatal(err)
+		}
+		f.name = first
+		if err := f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte("same"), Timestamp: at}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		place := fmt.Sprintf("%s 0 0 %d", f.name, at.UnixNano())
+		for round := range 2 {
+			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
+				s, err := kafka.Open(kafka.Config{
+					Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Driver: driver, Client: quick,
+					Group: fmt.Sprint(driver, round),
+				}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				messages, err := s.Subscribe(t.Context(), "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				msg := f.next(messages)
+				if name, former := msgctx.Delivery(msg.Context()), msgctx.Former(msg.Context()); name != "kafka "+id+" "+place || former != "kafka "+place {
+					t.Errorf("%v: got %q, formerly %q", driver, name, former)
+				}
+				msg.Ack()
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			cluster.Stop()
+			cluster.Restart()
+		}
 	}
 }

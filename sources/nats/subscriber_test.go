@@ -483,3 +483,20 @@ func TestDeliveriesAreNamed(t *testing.T) {
 		t.Errorf("names of two equal messages, each delivered twice: %q", names)
 	}
 }
+
+// TestDeliveriesOfTwoServers: messages of two servers with the same stream and sequence have
+// different names: each server stores at its own time.
+func TestDeliveriesOfTwoServers(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for range 2 {
+		f := newField(t)
+		f.put(7, 1)
+		msg := f.next(f.subscribe(f.subscriber()))
+		names[msgctx.Delivery(msg.Context())] = true
+		msg.Ack()
+	}
+	if len(names) != 2 {
+		t.Errorf("names: %v", names)
+	}
+}

@@ -39,9 +39,9 @@ var identities = []sameness{
 		"router.DefaultKeys", []string{"TestDefaultKeys", "TestRandomPrograms", "TestDedupFailedMessageIsNoDuplicate", "TestChunksAndCopiesForTwoEndpointsAreKept"},
 	}, {
 		"delivery from a broker", "the source, and the router: it is the delivery key",
-		"route, and its place: stream and sequence; topic, partition and offset; the time of storing, which tells clusters and recreated topics apart",
+		"route, and its place: stream and sequence; cluster, topic, partition and offset; the time of storing, which tells servers of NATS and recreated streams and topics apart",
 		"the same", "without a place, as a message of the gateway",
-		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestWatermillDriverNamesDeliveries", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker"},
+		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestWatermillDriverNamesDeliveries", "TestDeliveriesOfTwoClusters", "TestDeliveriesOfTwoServers", "TestUpgradedNamesOfABroker", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker"},
 	}, {
 		"a sender's repetition", "the router, `router.Keys.Content`",
 		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",

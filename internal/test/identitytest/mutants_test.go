@@ -80,9 +80,10 @@ var mutants = []struct {
 	{finder{"./internal/test/identitytest", []string{"-run", "Upgraded"}}, []mutant{
 		{"former keys are not given", "router/key.go", "keys.Former = formerKeyOf(scope, msg, keys, below, started)", "_ = formerKeyOf"},
 		{"what is recognized by a former key is not remembered", "router/dedup.go", "(reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil", "reserved.Key == ContentKey && own.Valid() == nil"},
-		{"former keys are not given for a broker", "router/key.go", "stored.IsZero() || !stored.Before(started)", "stored.IsZero() || !stored.Before(started) || true"},
+		{"former names of deliveries are not known", "router/key.go", "keys.FormerDelivery = formerDelivery(scope, msg, started)", "_ = formerDelivery"},
+		{"former keys are not given for a broker", "router/key.go", "!stored.IsZero() && stored.Before(started)", "!stored.IsZero() && stored.Before(started) && false"},
 		{"what an earlier version handles is not held back", "sinks/nats/kvstore/reservation.go", "		if busy.State == 0 {\n			busy = one\n		}\n", ""},
-		{"former keys are given for what is new", "router/key.go", "stored.IsZero() || !stored.Before(started)", "stored.IsZero()"},
+		{"former keys are given for what is new", "router/key.go", "!stored.IsZero() && stored.Before(started)", "!stored.IsZero()"},
 	}},
 	{finder{"./router", []string{"-run", "Names|Chunk|Siblings|Keys"}}, []mutant{
 		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(buf, topic))", "name := hash(buf)"},

@@ -187,6 +187,66 @@ func TestUpgradedKeysOfABroker(t *testing.T) {
 	})
 }
 
+// TestUpgradedNamesOfABroker: what a version has handled that named the records of Kafka without their cluster is
+// recognized when it comes again under the name with it, for one TTL; what was stored after the start is new, and so is
+// the record of another cluster from then on.
+func TestUpgradedNamesOfABroker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 24 * time.Hour
+		path := filepath.Join(t.TempDir(), "dedup.db")
+		b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}}
+		from := source{make(chan *message.Message)}
+		run := func() (stop func()) {
+			store, err := boltstore.New(boltstore.Config{Path: path}) // closed by the router
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, stop = runRouter(t, router.Config{Poison: b, Dedup: router.DedupSettings{Store: store, TTL: ttl}}, router.Route{
+				Name: "farm", From: from, Topic: "ALL_DATA", To: b, ToTopic: "out",
+			})
+			return stop
+		}
+		deliver := func(name, former string, at time.Time) (stored int) {
+			t.Helper()
+			before := len(b.in("out"))
+			msg := message.NewMessage("uuid", []byte("payload"))
+			msg.SetContext(msgctx.With(context.Background(), msgctx.Value{Delivery: name, Former: former, Stored: at}))
+			from.messages <- msg
+			<-msg.Acked()
+			return len(b.in("out")) - before
+		}
+		const was, is, other = "kafka reports 0 7 1000", "kafka cluster reports 0 7 1000", "kafka another reports 0 7 1000"
+		at := time.Now().Add(-time.Minute)
+		stop := run()
+		if n := deliver(was, "", at); n != 1 {
+			t.Fatalf("%d messages stored, want 1", n)
+		}
+		stop()
+
+		defer run()()
+		for _, d := range []struct {
+			name, former string
+			at           time.Time
+			want         int
+		}{
+			{is, was, at, 0},
+			{is, was, at, 0}, // by its own name
+			{other + "1", was + "1", at, 1},
+			{other, was, time.Now(), 1},
+			{other, was, at, 0},
+		} {
+			if n := deliver(d.name, d.former, d.at); n != d.want {
+				t.Errorf("%d messages stored of %s, stored at %v, want %d", n, d.name, d.at, d.want)
+			}
+		}
+		time.Sleep(ttl + time.Minute)
+		if n := deliver("kafka third reports 0 7 1000", was, at); n != 1 {
+			t.Errorf("%d messages stored of another cluster after the TTL, want 1", n)
+		}
+	})
+}
+
 // bucketOf is a server with an empty bucket of an earlier version.
 func bucketOf(t *testing.T, config jetstream.StreamConfig) (*natsgo.Conn, jetstream.JetStream) {
 	t.Helper()

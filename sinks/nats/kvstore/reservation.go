@@ -160,7 +160,10 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 	local := busy.Key
 	var token router.Token
 	var from router.Owner
-	if former := claim.Keys.Former; former != (router.Key{}) {
+	for kind, former := range claim.Keys.Known() {
+		if kind != router.FormerKey {
+			continue
+		}
 		one, err := s.reserveKey(ctx, claim.Owner, former, lease, false)
 		one.Key = router.FormerKey
 		if err != nil || one.State == router.Committed {

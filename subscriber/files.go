@@ -280,7 +280,7 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 	recall := false
 	for _, c := range over {
 		opened := false
-		if c.event != nil {
+		if c.event != nil && !s.comesAgain(c) {
 			d := s.newMessageDelivery(c.key, c.event)
 			d.held = c
 			opened = s.admit(ctx, d)
@@ -288,8 +288,8 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 		if opened {
 			continue
 		}
-		// Only its identity was kept, or no subscription accepts it now: drop it,
-		// and it is redelivered.
+		// Only its identity was kept, no subscription accepts it now, or its file was left:
+		// drop it, and it is redelivered.
 		s.mu.Lock()
 		if s.hold.holds(c) {
 			recall = recall || c.event == nil
@@ -300,6 +300,14 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 	if recall {
 		s.recall()
 	}
+}
+
+// comesAgain reports whether the file of c was left on this connection, before or after c came, so
+// that both come again.
+func (s *Subscriber) comesAgain(c *chunk) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.leftNow(c.key) && s.takers(gateway.EventFileReceived, c.event.MessageType) > 0
 }
 
 // fileSet remembers files that were acked recently. It is guarded by

@@ -91,7 +91,9 @@ func (l *ledger) due(now time.Time) (tenant string, items []confirmation) {
 			}
 			tenant = first.tenant
 			w.n--
-			l.entries[first.entry.slot].state = stateConfirming
+			e := &l.entries[first.entry.slot]
+			e.state = stateConfirming
+			delete(l.ackedBy, e.key)
 			items = append(items, confirmation{entry: first.entry, endpoint: first.endpoint, message: first.message})
 		}
 		w.items[0] = fileWaiting{}
@@ -109,6 +111,7 @@ func (l *ledger) resume(now time.Time, anew bool) {
 	w := &l.waiting
 	w.clock.start(now)
 	if anew {
+		l.connected = now.Sub(l.began)
 		for i := range w.items {
 			w.items[i].since = w.clock.now(now)
 		}

@@ -178,23 +178,23 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		if len(to) == 0 && d.left {
 			s.left++
-			s.ledger.leaveNew(d)
+			s.leaveNew(d)
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
 			return false
 		}
 		if len(to) == 0 {
-			// All of them acked it before it was left. The one that left it may come back.
-			s.open(d)
-			d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
-			s.part(time.Now(), d)
+			closed := s.openAcked(time.Now(), d)
 			s.mu.Unlock()
+			if closed {
+				s.release(d)
+			}
 			return true
 		}
 		if s.taking != takesAll && d.held == nil {
 			if len(d.keys) > 0 {
 				// It will be redelivered, behind those that were open before it.
-				s.ledger.leaveNew(d)
+				s.leaveNew(d)
 				s.mu.Unlock()
 				return false
 			}
@@ -202,7 +202,7 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		if len(d.keys) > 0 && s.leavesUnconfirmed(d, tenant) {
 			s.left++
-			s.ledger.leaveNew(d)
+			s.leaveNew(d)
 			s.mu.Unlock()
 			s.stats.abandoned.Add(1)
 			return false
@@ -276,6 +276,30 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 	}
 	s.mu.Unlock()
 	return true
+}
+
+// openAcked opens d, which all who take it have acked. Either one that left it when it ended may
+// come back, or it was its file that was left: then d is closed, and the caller must call release
+// after unlocking s.mu. s.mu is held.
+func (s *Subscriber) openAcked(now time.Time, d *delivery) (closed bool) {
+	gaveUp := d.file != (fileKey{}) || s.ledger.gaveUp(d.keys[0])
+	s.open(d)
+	d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
+	if gaveUp {
+		s.part(now, d)
+		return false
+	}
+	s.conclude(now, d, verdictAcked)
+	return true
+}
+
+// leaveNew leaves d, which was never opened, with the service, and what is held for it: all of it
+// comes again. s.mu is held.
+func (s *Subscriber) leaveNew(d *delivery) {
+	if d.file != (fileKey{}) {
+		s.hold.absorb(d.keys)
+	}
+	s.ledger.leaveNew(time.Now(), d)
 }
 
 // leavesUnconfirmed reports whether d, which arrives, is left with the service because of the

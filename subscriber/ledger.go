@@ -32,7 +32,8 @@ type ledger struct {
 	// recent is a ring of confirmed messages in order of confirmation, and leftRing one of
 	// messages that were left. Some may have been redelivered or forgotten since.
 	recent, leftRing entryRing
-	// ackedBy has, for what was left, who has acked it. At most as many as leftRing.
+	// ackedBy has, for what was left, or may be with its file, who has acked it. At most as many
+	// as leftRing.
 	ackedBy  map[messageKey][]*subscription
 	families families
 	parted   []*delivery // by time
@@ -40,7 +41,8 @@ type ledger struct {
 	keep     time.Duration
 	// began is the reference for times, on the monotonic clock, since the wall clock
 	// may be adjusted while a message is remembered.
-	began time.Time
+	began     time.Time
+	connected time.Duration // when the stream was opened
 }
 
 // messageState is the state of a message between its arrival and the moment it is
@@ -58,7 +60,7 @@ const (
 // messageEntry is the ledger's record of one message.
 type messageEntry struct {
 	key   messageKey
-	at    time.Duration // when it was confirmed, or began to wait, relative to ledger.began
+	at    time.Duration // when it was confirmed, was left, or began to wait, relative to ledger.began
 	issue uint32        // how many messages have used this slot, including this one
 	open  int32         // open deliveries that contain the message: its own, and files
 	state messageState
@@ -146,9 +148,14 @@ func (l *ledger) open(d *delivery) {
 		ref, e := l.entry(k, stateOpen)
 		if e.state != stateOpen {
 			l.unwait(e)
-			*e = messageEntry{key: k, issue: e.issue, ring: e.ring, state: stateOpen, given: e.state == stateLeft && e.given}
+			*e = messageEntry{
+				key: k, issue: e.issue, ring: e.ring, state: stateOpen,
+				given: e.state == stateLeft && e.given, left: l.leftWithFile(e),
+			}
 		}
-		if !isFile { // only this makes up for an own delivery that was given up
+		if isFile {
+			e.left = false // it is here again
+		} else { // only this makes up for an own delivery that was given up
 			e.own, e.given = true, false
 		}
 		e.open++
@@ -163,6 +170,19 @@ func (l *ledger) open(d *delivery) {
 func (l *ledger) gaveUp(k messageKey) bool {
 	slot, known := l.index[k]
 	return known && l.entries[slot].given
+}
+
+// leftNow reports whether k was left with its file since the stream was opened.
+func (l *ledger) leftNow(k messageKey) bool {
+	slot, known := l.index[k]
+	if !known {
+		return false
+	}
+	return l.leftWithFile(&l.entries[slot])
+}
+
+func (l *ledger) leftWithFile(e *messageEntry) bool {
+	return e.state == stateLeft && !e.given && e.at >= l.connected
 }
 
 // joins reports whether a message that is open needs no delivery of its own now: that is open,
@@ -251,7 +271,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 		switch {
 		case e.open > 0:
 		case e.left, e.given:
-			l.leave(ref)
+			l.leave(now, ref)
 		case maybeChunk:
 			l.wait(now, ref, d, i)
 		default:
@@ -262,13 +282,15 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 	if len(d.keys) == 0 {
 		return
 	}
-	id := d.identity()
-	switch {
-	case v == verdictAcked:
-		if len(l.ackedBy) > 0 {
-			delete(l.ackedBy, id)
+	if len(l.ackedBy) > 0 {
+		for _, c := range d.confirm {
+			delete(l.ackedBy, l.entries[c.entry.slot].key)
 		}
-	case len(d.acked) > 0:
+	}
+	switch id := d.identity(); {
+	case isFile && v == verdictAcked:
+		delete(l.ackedBy, id)
+	case len(d.confirm) == 0 && len(d.acked) > 0: // it was left, or its file may be
 		for old := range l.ackedBy {
 			if len(l.ackedBy) < l.leftRing.size {
 				break
@@ -280,9 +302,9 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 }
 
 // leave records that a message was given up unacked.
-func (l *ledger) leave(ref entryRef) {
+func (l *ledger) leave(now time.Time, ref entryRef) {
 	e := &l.entries[ref.slot]
-	e.state, e.left = stateLeft, false
+	e.state, e.left, e.at = stateLeft, false, now.Sub(l.began)
 	if e.ring {
 		return
 	}
@@ -299,7 +321,7 @@ func (l *ledger) leave(ref entryRef) {
 
 // leaveNew records that d, which was never opened, is left with the service. Its file must not
 // be confirmed by what else is known of its messages.
-func (l *ledger) leaveNew(d *delivery) {
+func (l *ledger) leaveNew(now time.Time, d *delivery) {
 	isFile := d.file != (fileKey{})
 	for _, k := range d.keys {
 		ref, e := l.entry(k, 0)
@@ -309,7 +331,7 @@ func (l *ledger) leaveNew(d *delivery) {
 			e.left = e.left || isFile
 		case 0, stateWaiting:
 			l.unwait(e)
-			l.leave(ref)
+			l.leave(now, ref)
 		case stateLeft, stateConfirming, stateConfirmed:
 		}
 	}

@@ -171,11 +171,78 @@ func TestLedgerLeftFileIsNotConfirmedByItsChunks(t *testing.T) {
 	open := w.message(2)
 	file := &delivery{keys: []messageKey{w.key(1), w.key(2), w.key(3)}}
 	file.file = newFileKey(file.keys)
-	w.l.leaveNew(file)
+	w.l.leaveNew(w.now, file)
 	w.want("a chunk that was open", w.close(open, verdictAcked, false))
 	w.want("later", w.due(time.Hour))
 	// All comes again.
 	w.want("the file", w.close(w.file(1, 2, 3), verdictAcked, false), "1", "2", "3")
+}
+
+// Who has acked a message is remembered until it is confirmed: its file may be left.
+func TestLedgerKnowsWhoAckedUntilItIsConfirmed(t *testing.T) {
+	sub := &subscription{}
+	acked := func(w *ledgerWorld, id int) *delivery {
+		d := w.message(id)
+		d.acked = []*subscription{sub}
+		return d
+	}
+	known := func(w *ledgerWorld, what string, want ...int) {
+		t.Helper()
+		for _, id := range want {
+			d := &delivery{keys: []messageKey{w.key(id)}}
+			if d.key1[0] = w.key(id); !slices.Equal(w.l.acked(d), []*subscription{sub}) {
+				t.Errorf("%s: it is not known who acked %d", what, id)
+			}
+		}
+		if len(w.l.ackedBy) != len(want) {
+			t.Errorf("%s: %d are remembered, want %d", what, len(w.l.ackedBy), len(want))
+		}
+	}
+	w := newLedgerWorld(t, 100)
+	w.close(acked(w, 1), verdictAcked, false)
+	known(w, "confirmed at once")
+	w.close(acked(w, 1), verdictAcked, true)
+	known(w, "waits for its file", 1)
+	file := w.file(1, 2)
+	w.close(acked(w, 2), verdictAcked, false)
+	known(w, "its file is open", 1, 2)
+	w.close(file, verdictLeft, false)
+	known(w, "its file was left", 1, 2)
+	file = w.file(1, 2)
+	file.acked = []*subscription{sub}
+	w.want("the file", w.close(file, verdictAcked, false), "1", "2")
+	known(w, "its file is confirmed")
+	w.close(acked(w, 3), verdictAcked, true)
+	w.want("no file came", w.due(fileWait), "3")
+	known(w, "no file came")
+	// Of what waits, there is as much as is remembered of others.
+	for id := range 1000 {
+		w.close(acked(w, 10+id), verdictAcked, true)
+	}
+	if got := len(w.l.ackedBy); got > w.l.leftRing.size {
+		t.Errorf("%d are remembered", got)
+	}
+}
+
+// What comes behind its file, which was left on this connection, is not confirmed before that
+// comes again.
+func TestLedgerPartsBehindALeftFileWait(t *testing.T) {
+	w := newLedgerWorld(t, 100)
+	file := &delivery{keys: []messageKey{w.key(1), w.key(2)}}
+	file.file = newFileKey(file.keys)
+	w.l.leaveNew(w.now, file)
+	w.want("a part", w.close(w.message(1), verdictAcked, true))
+	w.want("later", w.due(time.Hour))
+	slow := w.message(2)
+	w.now = w.now.Add(time.Second)
+	w.l.resume(w.now, true) // a new connection
+	again := w.file(1, 2)
+	w.want("the file", w.close(again, verdictAcked, false), "1")
+	w.want("a part that was open meanwhile", w.close(slow, verdictAcked, false), "2")
+
+	w.l.leaveNew(w.now, file)
+	w.l.resume(w.now.Add(time.Second), true)
+	w.want("on a later connection", w.close(w.message(1), verdictAcked, false), "1")
 }
 
 func TestLedgerForgetsTheOldestThatWereLeft(t *testing.T) {

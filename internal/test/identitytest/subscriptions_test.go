@@ -332,7 +332,7 @@ func (o *office) take(s *subscribed, msg *message.Message) {
 	case u == nil:
 		o.failLocked("%s got %s, which nobody has sent", s.name, name)
 		return
-	case s.acked[u] && u.file == nil && len(u.ids) == 1: // what is left of a file brings the rest again
+	case s.acked[u]:
 		o.failLocked("%s got %s again, which it has acked", s.name, name)
 	case u.whole && !u.loose:
 		o.failLocked("%s got %s, which is a part of a file", s.name, name)
@@ -524,9 +524,6 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 		case 0, 1, 2: // something is sent
 			parts := []string{"small"}
 			kind := pick("shp", "shp", wholeType)
-			if config.MaxInFlight < 1000 { // whole files that are left in a full window may come in parts as well
-				kind = "shp"
-			}
 			large := strings.Repeat("x", partSize)
 			switch random.IntN(3) {
 			case 0:

@@ -29,6 +29,11 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
+// SubjectPrefix is followed by bucket and name in the subject on which a holder says that it has
+// released the lease. An account that may not publish or subscribe there does without: then the
+// next one finds out within a tenth of the TTL.
+const SubjectPrefix = "agrimill.lease."
+
 // minTTL leaves room for renewals over a network.
 const minTTL = time.Second
 
@@ -207,20 +212,21 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	if err := l.open(ctx); err != nil {
 		return nil, err
 	}
-	// Writes to the bucket pass here. It does without: then polls find out.
-	if l.told, err = config.Conn.Subscribe("$KV."+config.Bucket+"."+config.Name, l.tell); err != nil {
+	if l.told, err = config.Conn.Subscribe(l.subject(), func(*natsgo.Msg) { l.tell() }); err != nil {
 		return nil, fmt.Errorf("kvlease: %w", err)
 	}
 	return l, nil
 }
 
-// tell wakes Acquire when somebody releases the lease.
-func (l *Lease) tell(msg *natsgo.Msg) {
-	if r, err := decode(msg.Data); err == nil && r.Released {
-		select {
-		case l.freed <- struct{}{}:
-		default:
-		}
+// subject is where it is told that the lease was released. That of the key in the bucket will not
+// do: with a subscription to it, a bucket that is missing would not be told from one that is slow.
+func (l *Lease) subject() string { return SubjectPrefix + l.config.Bucket + "." + l.config.Name }
+
+// tell wakes Acquire: somebody has released the lease.
+func (l *Lease) tell() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
 	}
 }
 

@@ -104,6 +104,91 @@ func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 	return term
 }
 
+// free writes the record of another process that has released the lease, so that nobody waits for
+// the TTL. Its epoch is 7.
+func free(t *testing.T, url string) {
+	t.Helper()
+	js, err := jetstream.New(connect(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A holder whose record or bucket is removed writes the record again while its time lasts, and
+// nobody else gets the lease.
+func TestRecordIsRemoved(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	conn := connect(t, server.URL())
+	a, b := open(t, kvlease.Config{Conn: conn, TTL: time.Minute}), open(t, kvlease.Config{Conn: conn, TTL: time.Minute})
+	free(t, server.URL())
+	term := first(t, a)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, gone := range map[string]func() error{
+		"deleted": func() error { return kv.Delete(t.Context(), kvlease.DefaultName) },
+		"purged":  func() error { return kv.Purge(t.Context(), kvlease.DefaultName) },
+		"bucket":  func() error { return js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket) },
+	} {
+		if err := gone(); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := term.Renew(t.Context()); err != nil {
+			t.Errorf("%s: Renew = %v", name, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if other, err := b.Acquire(ctx); err == nil {
+			t.Errorf("%s: another process has the lease, with epoch %d", name, other.Epoch())
+		}
+		cancel()
+	}
+	select {
+	case <-term.Lost():
+		t.Error("the term is lost")
+	default:
+	}
+}
+
+// Who waits is told that the lease was released: to look by itself would take longer than the test
+// waits.
+func TestReleaseIsTold(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	long := kvlease.Config{Conn: connect(t, server.URL()), TTL: 100 * testkit.Patience}
+	a, b := open(t, long), open(t, long)
+	free(t, server.URL())
+	term := first(t, a)
+	acquired := make(chan subscriber.LeaseTerm)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	go func() { // ends with ctx
+		next, err := b.Acquire(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		acquired <- next
+	}()
+	if err := term.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if next := <-acquired; next != nil && next.Epoch() != term.Epoch()+1 {
+		t.Errorf("epoch %d after %d", next.Epoch(), term.Epoch())
+	}
+}
+
 // What somebody else wrote under the name counts as a holder until it does not change, and a
 // key that was deleted as one that may live.
 func TestForeignRecords(t *testing.T) {
@@ -153,18 +238,7 @@ func TestAnswerIsLost(t *testing.T) {
 	server := natstest.Start(t)
 	proxy := natstest.NewProxy(t, server.URL())
 	lease := open(t, kvlease.Config{Conn: connect(t, proxy.URL()), TTL: 20 * time.Second, Timeout: time.Second})
-	// Without waiting for its TTL, as another process would that has released it.
-	js, err := jetstream.New(connect(t, server.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
-		t.Fatal(err)
-	}
+	free(t, server.URL())
 	term := first(t, lease)
 	if term.Epoch() != 8 {
 		t.Errorf("epoch %d after 7, want 8", term.Epoch())

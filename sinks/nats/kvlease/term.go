@@ -305,6 +305,7 @@ func (t *Term) update(ctx context.Context, release bool) error {
 	t.mu.Unlock()
 	if release {
 		t.end()
+		_ = l.config.Conn.Publish(l.subject(), nil) // who waits looks by itself, too
 	}
 	return nil
 }

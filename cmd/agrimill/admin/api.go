@@ -40,14 +40,18 @@ type PoisonPage struct {
 	More bool `json:"more"`
 }
 
-// PoisonContents is the response to GET /api/poison/contents: what is in the payload of a message, if
-// it is farm data.
+// PoisonContents is the response to GET /api/poison/contents: the metadata of a message and what is in
+// its payload, either a summary, if it is farm data, or a preview.
 type PoisonContents struct {
-	// Line says it in one line.
+	// Line says what is in the payload in one line.
 	Line    string           `json:"line"`
-	Summary *content.Summary `json:"summary"`
+	Summary *content.Summary `json:"summary,omitempty"`
 	// SVG is a picture of tracks, fields and grids.
-	SVG string `json:"svg"`
+	SVG     string         `json:"svg,omitempty"`
+	Preview *PoisonPreview `json:"preview,omitempty"`
+	// Metadata has the history of the message, too: its attempts, when it failed first and last, and
+	// why.
+	Metadata map[string]string `json:"metadata"`
 }
 
 // PoisonedRecord describes a poisoned message, without its payload.

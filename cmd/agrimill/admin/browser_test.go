@@ -3,9 +3,12 @@
 package admin_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -304,10 +307,16 @@ func TestBrowserContents(t *testing.T) {
 	hostile := strings.NewReplacer("Working width", "Width &lt;img src=x onerror=&quot;window.pwned=1&quot;&gt;", "Long acre", "&lt;/svg&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;").Replace(farmdatatest.TaskDataXML)
 	b.sendPayload(shapes, hostileFilename, farmdatatest.Zip(t, "TASKDATA.XML", hostile, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(300))))
 	b.waitConfirmed(1)
-	b.send(1, shapes, "picture.png")
+	b.sendPayload(shapes, "words.svg", []byte("<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=5'/>\trow\r\n<img src=x onerror='window.pwned=6'>"))
 	b.waitConfirmed(2)
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 40, 20))); err != nil {
+		t.Fatal(err)
+	}
+	b.sendPayload(shapes, "picture.png", picture.Bytes())
+	b.waitConfirmed(3)
 	page := browsertest.Open(t, origin(server)+"/")
-	page.Wait(rows + ` === 2`)
+	page.Wait(rows + ` === 3`)
 	page.Wait(`[...document.querySelectorAll("#poison-rows .look")].every(b => b.disabled)`)
 	page.Type("#token", testToken)
 	page.Eval(`document.querySelector("#poison-rows tr .look").focus()`)
@@ -336,10 +345,19 @@ func TestBrowserContents(t *testing.T) {
 	}
 	page.Click("#contents-close")
 	page.Wait(`document.querySelector("#contents").hidden && document.activeElement.classList.contains("look")`)
-	page.Click("#poison-rows tr:last-child .look")
+	page.Click("#poison-rows tr:nth-child(2) .look")
 	page.Wait(line + `.includes("neither TaskData nor EFDI")`)
 	page.Wait(`document.querySelector("#contents-map").hidden`)
-	page.Clean(origin(server), "422 (Unprocessable Entity)")
+	page.Wait(`document.querySelector("#contents-text").textContent === "<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=5'/>    row\n<img src=x onerror='window.pwned=6'>"`)
+	page.Click("#contents-metadata summary")
+	page.Wait(`document.querySelector("#contents-pairs").textContent.includes("x-router-poison-attempts")`)
+	look(page, "preview")
+	page.Click("#poison-rows tr:nth-child(3) .look")
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth === 40 && document.querySelector("#contents-text").hidden`)
+	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
+		t.Errorf("a payload was executed: %s", got)
+	}
+	page.Clean(origin(server))
 }
 
 // TestBrowserBehindProxy: the page works below a path of a reverse proxy that has its users

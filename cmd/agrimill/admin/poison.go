@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -168,8 +169,6 @@ func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, router.ErrNotInQueue):
 		writeProblem(w, http.StatusNotFound, err.Error())
-	case errors.Is(err, farm.ErrUnreadable):
-		writeProblem(w, http.StatusUnprocessableEntity, redact(err))
 	case err != nil:
 		writeProblem(w, http.StatusBadGateway, redact(err))
 	default:
@@ -188,7 +187,21 @@ func (s *Server) contents(ctx context.Context, store router.PoisonStore, id stri
 	}
 	msg := poisoned.Message.Copy()
 	msg.SetContext(ctx)
+	contents := PoisonContents{Metadata: maps.Clone(msg.Metadata)}
+	if reason := contents.Metadata[router.KeyPoisonReason]; reason != "" {
+		contents.Metadata[router.KeyPoisonReason] = poisoned.Reason
+	}
+	delete(contents.Metadata, gateway.KeyPayloadReference) // it may be an address
 	summary, err := inspector.Summarize(msg)
+	if errors.Is(err, farm.ErrUnreadable) {
+		data, more, failure := s.head(ctx, msg)
+		if failure != nil {
+			return PoisonContents{}, failure
+		}
+		preview := newPreview(data, more)
+		contents.Line, contents.Preview = redact(err), &preview
+		return contents, nil
+	}
 	if err != nil {
 		return PoisonContents{}, err
 	}
@@ -196,7 +209,8 @@ func (s *Server) contents(ctx context.Context, store router.PoisonStore, id stri
 	if err := summary.WriteSVG(&picture); err != nil {
 		return PoisonContents{}, err
 	}
-	return PoisonContents{Line: summary.Line(), Summary: summary, SVG: picture.String()}, nil
+	contents.Line, contents.Summary, contents.SVG = summary.Line(), summary, picture.String()
+	return contents, nil
 }
 
 func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {

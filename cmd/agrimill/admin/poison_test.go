@@ -1,10 +1,16 @@
 package admin_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"image"
+	"image/png"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -79,7 +85,12 @@ func (q *memoryQueue) Messages(context.Context) iter.Seq2[router.Poisoned, error
 	}
 }
 
-func (q *memoryQueue) Get(context.Context, string) (router.Poisoned, error) {
+func (q *memoryQueue) Get(_ context.Context, id string) (router.Poisoned, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.IndexFunc(q.messages, func(p router.Poisoned) bool { return p.ID == id }); i >= 0 {
+		return q.messages[i], nil
+	}
 	return router.Poisoned{}, router.ErrNotInQueue
 }
 
@@ -376,20 +387,80 @@ func TestReplayOverRealParts(t *testing.T) {
 }
 
 // What is in a payload is told to those with the token only.
+// What is no farm data is shown as what it is, as far as it is not too large; nothing of it is run
+// or unpacked.
+func TestPreview(t *testing.T) {
+	var picture, archive bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 20, 10))); err != nil {
+		t.Fatal(err)
+	}
+	files := zip.NewWriter(&archive)
+	for i := range 201 {
+		w := must(files.Create(fmt.Sprintf("../%d.shp", i)))(t)
+		_ = must(w.Write(make([]byte, i)))(t)
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bomb := bytes.Clone(picture.Bytes())
+	copy(bomb[16:], []byte{0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff}) // width and height
+	binary.BigEndian.PutUint32(bomb[29:], crc32.ChecksumIEEE(bomb[12:29]))
+	for name, c := range map[string]struct {
+		payload []byte
+		kind    admin.PreviewKind
+		text    string
+		more    bool
+	}{
+		"empty":     {nil, admin.PreviewEmpty, "", false},
+		"text":      {[]byte("Grüße\n"), admin.PreviewText, "Grüße\n", false},
+		"long text": {[]byte("x" + strings.Repeat("ü", 40_000)), admin.PreviewText, "x" + strings.Repeat("ü", 32767), true},
+		"JSON":      {[]byte(`{"a":[1]}`), admin.PreviewJSON, "{\n  \"a\": [\n    1\n  ]\n}", false},
+		"script":    {[]byte("<script>alert(1)</script>"), admin.PreviewText, "<script>alert(1)</script>", false},
+		"hex":       {bytes.Repeat([]byte{0, 1}, 300), admin.PreviewHex, "00000000  00 01", true},
+		"image":     {picture.Bytes(), admin.PreviewImage, "", false},
+		"bomb":      {bomb, admin.PreviewHex, "00000000  89 50", false},
+		"archive":   {archive.Bytes(), admin.PreviewZip, "", true},
+		"no zip":    {append([]byte("PK\x03\x04"), make([]byte, 30)...), admin.PreviewHex, "00000000  50 4b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := &memoryQueue{}
+			queue.add("1", message.Metadata{})
+			queue.messages[0].Message.Payload = c.payload
+			server := serve(t, admin.Config{Token: testToken}, &plainSource{queue: queue})
+			contents := decode[admin.PoisonContents](t, get(t, server, "/api/poison/contents?id=1", bearer(testToken)).want(t, http.StatusOK))
+			p := contents.Preview
+			if p == nil || p.Kind != c.kind || !strings.HasPrefix(p.Text, c.text) || p.More != c.more || c.kind != admin.PreviewHex && p.Text != c.text {
+				t.Fatalf("%+v", p)
+			}
+			switch c.kind {
+			case admin.PreviewImage:
+				if !bytes.Equal(p.Image, c.payload) || p.ImageType != "image/png" {
+					t.Errorf("%s, %d bytes", p.ImageType, len(p.Image))
+				}
+			case admin.PreviewZip:
+				if len(p.Entries) != 200 || p.Entries[7] != (admin.PreviewEntry{Name: "../7.shp", Size: 7}) {
+					t.Errorf("%d entries: %+v", len(p.Entries), p.Entries[:8])
+				}
+			}
+		})
+	}
+}
+
 func TestPoisonContents(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
 	b.run()
 	b.sendPayload(shapes, "acre.zip", farmdatatest.Archive(t, 3))
 	b.waitConfirmed(1)
-	b.send(1, shapes, "picture")
+	b.sendPayload(shapes, "words", []byte("rows\tand words"))
 	b.waitConfirmed(2)
 	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison").want(t, http.StatusOK))
 	path := "/api/poison/contents?id=" + page.Messages[0].ID
 	get(t, server, path).want(t, http.StatusUnauthorized)
 	get(t, server, path, bearer("wrong")).want(t, http.StatusUnauthorized)
 	get(t, server, path, bearer(testToken)).want(t, http.StatusOK, "TaskData 4.2: 1 task", "Working width", `"records":3`, "u003csvg", "Mower")
-	get(t, server, "/api/poison/contents?id="+page.Messages[1].ID, bearer(testToken)).want(t, http.StatusUnprocessableEntity, "neither TaskData nor EFDI")
+	get(t, server, "/api/poison/contents?id="+page.Messages[1].ID, bearer(testToken)).want(t, http.StatusOK,
+		"neither TaskData nor EFDI", `"preview":{"kind":"text","text":"rows\tand words"}`, `"x-router-filename":"words"`, `"x-router-poison-attempts":"`)
 	get(t, server, "/api/poison/contents?id=4711", bearer(testToken)).want(t, http.StatusNotFound)
 	get(t, server, "/api/poison/contents", bearer(testToken)).want(t, http.StatusNotFound)
 	get(t, serve(t, admin.Config{}, b), path, bearer(testToken)).want(t, http.StatusForbidden)

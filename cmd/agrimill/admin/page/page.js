@@ -830,14 +830,39 @@ const MAX_VALUES = 200; // rows of the table
 const contents = { asked: 0, from: null, map: "" };
 
 // The picture is made of a farmer's data. As an image it can neither run scripts nor load anything.
-function showMap(svg, name) {
+function showPicture(data, type, text) {
   const image = byId("contents-map");
   if (contents.map) URL.revokeObjectURL(contents.map);
-  contents.map = svg ? URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" })) : "";
-  setHidden(image, !svg);
-  image.alt = svg ? `Map of ${seen(name)}: tracks, fields and grids` : "";
-  if (svg) image.src = contents.map;
+  contents.map = data ? URL.createObjectURL(new Blob([data], { type })) : "";
+  setHidden(image, !data);
+  image.alt = data ? text : "";
+  if (data) image.src = contents.map;
   else image.removeAttribute("src");
+}
+
+// The types of pictures that a payload may be shown as. SVG is not among them.
+const PICTURES = ["image/png", "image/jpeg", "image/gif"];
+
+// showPreview shows a payload that is no farm data; null hides it.
+function showPreview(preview, name) {
+  const text = byId("contents-text");
+  setHidden(text, !preview?.text);
+  setText(text, (preview?.text ?? "").replaceAll("\r\n", "\n").replaceAll("\t", "    "));
+  const findings = byId("contents-findings");
+  if (!preview) return;
+  if (preview.kind === "image" && PICTURES.includes(preview.image_type)) {
+    showPicture(Uint8Array.from(atob(preview.image), (c) => c.charCodeAt(0)), preview.image_type, `Picture ${seen(name)}`);
+  }
+  if (preview.kind === "empty") findings.append(make("li", { text: "The payload is empty." }));
+  for (const entry of preview.entries ?? []) findings.append(make("li", { text: `${entry.name}, ${bytes(entry.size)}` }));
+  if (preview.more) findings.append(make("li", { text: "There is more than is shown." }));
+}
+
+function showPairs(metadata) {
+  const list = byId("contents-pairs");
+  list.replaceChildren();
+  for (const [key, value] of Object.entries(metadata).sort()) list.append(make("dt", { text: key }), make("dd", { text: value }));
+  setHidden(byId("contents-metadata"), list.children.length === 0);
 }
 
 async function showContents(m, from) {
@@ -848,7 +873,9 @@ async function showContents(m, from) {
   setHidden(byId("contents"), false);
   setText(byId("h-contents"), `Contents of ${name}`);
   setText(byId("contents-line"), "Reading …");
-  showMap("", name);
+  showPicture("");
+  showPreview(null);
+  showPairs({});
   values.replaceChildren();
   byId("contents-findings").replaceChildren();
   setHidden(byId("contents-scroll"), true);
@@ -863,7 +890,12 @@ async function showContents(m, from) {
   }
   if (asked !== contents.asked) return; // another one was asked for
   setText(byId("contents-line"), answer.line);
-  showMap(answer.svg, name);
+  showPairs(answer.metadata);
+  if (answer.preview) {
+    showPreview(answer.preview, name);
+    return;
+  }
+  showPicture(answer.svg, "image/svg+xml", `Map of ${seen(name)}: tracks, fields and grids`);
   const rows = answer.summary.sets.flatMap((set) => set.logs.flatMap((log) => log.columns.map((c) => ({ log, c }))));
   const cell = (text, number) => make("td", { class: number ? "num" : "ext", text });
   for (const { log, c } of rows.slice(0, MAX_VALUES)) {
@@ -881,7 +913,7 @@ async function showContents(m, from) {
 byId("contents-close").addEventListener("click", () => {
   contents.asked++;
   setHidden(byId("contents"), true);
-  showMap("", "");
+  showPicture("");
   if (contents.from?.isConnected) contents.from.focus();
 });
 

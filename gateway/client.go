@@ -71,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}
-	messages, err := http.NewRequest(http.MethodPost, base+"/messages", http.NoBody)
+	messages, err := http.NewRequestWithContext(context.Background(), http.MethodPost, base+"/messages", http.NoBody)
 	if err != nil {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}

@@ -148,7 +148,7 @@ func (x *exchange) begin(ctx context.Context) error {
 	}
 	attempt := ctx
 	if x.c.cfg.EditRequest == nil { // which might replace the context
-		x.own.call = ctx
+		x.own.call = ctx //nolint:fatcontext // the call that the attempt belongs to, not one around it
 		attempt, x.own.cancel = context.WithCancelCause(ctx)
 	}
 	hr, err := x.newRequest(attempt, body)

@@ -184,7 +184,7 @@ identity-ci: ## Run random programs against the rules of docs/identity.md, 10,00
 
 .PHONY: identity
 identity: ## Run 100,000 random programs against the rules of docs/identity.md and 1,000 with each broker, and look for each mutant
-	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -mutants
+	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -switches 300 -mutants
 
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second

@@ -48,7 +48,7 @@ func clusterID(client sarama.Client, topics []string) (string, error) {
 	if !config.Version.IsAtLeast(sarama.V0_10_1_0) {
 		return "", nil
 	}
-	var failed error = sarama.ErrOutOfBrokers
+	failed := sarama.ErrOutOfBrokers
 	for _, broker := range client.Brokers() {
 		if err := broker.Open(config); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
 			failed = err

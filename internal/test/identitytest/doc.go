@@ -10,5 +10,6 @@
 // everything at some step, and started again.
 //
 // Programs of their own are about subscriptions that end and begin again beside others, and what
-// is confirmed meanwhile; and about what is left in a bucket by attempts with other bytes, kills and power cuts.
+// is confirmed meanwhile; and about what is left in a bucket by attempts with other bytes, kills and power cuts; and
+// about a Kafka sink that changes the producer of a topic while requests are in flight.
 package identitytest

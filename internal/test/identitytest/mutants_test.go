@@ -108,6 +108,10 @@ var mutants = []struct {
 		{"what is acknowledged is not synced", "sinks/blob/blob.go", "		err = file.Sync()\n", ""},
 		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "	return filesync.Directories(ctx, p.bucket, key)\n", "	_ = filesync.Directories\n	return nil\n"},
 	}},
+	{finder{"./internal/test/identitytest", []string{"-run", "^TestKafkaSwitchPrograms$", "-parallel", "8", "-switches", "160"}}, []mutant{
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},
+	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
 		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
 		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},

@@ -1,0 +1,94 @@
+package nats_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	sinknats "github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+// TestCluster: one of three servers stops, which leads the consumer, while messages are open and read
+// ahead: every message comes, and is acked in the end.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	ports := testkit.FreePorts(t, 3)
+	var routes, urls []string
+	for _, port := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	var servers []*natstest.Server
+	for i := range 3 {
+		servers = append(servers, natstest.Start(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprint("s", i)
+			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: ports[i]}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		}))
+		urls = append(urls, servers[i].URL())
+	}
+	testkit.Eventually(t, "a leader", func() bool {
+		return slices.ContainsFunc(servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
+	})
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {})) // it would print them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	f := &field{T: t}
+	if f.js, err = jetstream.New(conn); err != nil {
+		t.Fatal(err)
+	}
+	testkit.EventuallyNil(t, func() error {
+		_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, Replicas: 3})
+		return err
+	})
+	const n = 300
+	f.putKeys(10, n)
+	s, err := nats.New(nats.Config{
+		Connection: sinknats.Connection{
+			URL: strings.Join(urls, ","), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+		},
+		Durable: "out", KeyHeader: "Key", AckWait: 2 * time.Second, MaxInFlight: 10, CloseTimeout: time.Second,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	messages := f.subscribe(s)
+	seen := map[string]bool{}
+	f.takeAll(messages, seen, n/3)
+	consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := f.next(messages)
+	leader := consumer.CachedInfo().Cluster.Leader
+	for _, server := range servers {
+		if server.Server().Name() == leader {
+			server.Stop()
+		}
+	}
+	open.Ack()
+	seen[string(open.Payload)] = true
+	again := f.takeAll(messages, seen, n)
+	t.Logf("%d messages came again", again)
+	testkit.Eventually(t, "nothing is left", func() bool {
+		select {
+		case msg := <-messages:
+			msg.Ack()
+		default:
+		}
+		consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
+		return err == nil && consumer.CachedInfo().NumAckPending == 0 && consumer.CachedInfo().NumPending == 0
+	})
+}

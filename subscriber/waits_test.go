@@ -1,6 +1,8 @@
 package subscriber
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/gateway"
 )
 
 func TestWaitWatchReportsOnce(t *testing.T) {
@@ -113,6 +117,63 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 					if waits.Kind == WaitSubscription {
 						t.Errorf("it waits still: %+v", waits)
 					}
+				}
+			})
+		})
+	}
+}
+
+// A key whose first message is not finished and a host that is down are logged once when they have
+// waited for ten seconds, and once when they no longer do.
+func TestLongWaitsAreLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind        WaitKind
+		what        string
+		uri         string
+		begun, over string
+	}{
+		"key":  {WaitKey, "66666666-7777-4888-8999-aaaaaaaaaaaa", "", "Messages of a key wait", "Messages of the key no longer wait"},
+		"host": {WaitPayload, "payloads.example", "https://payloads.example/1?secret", "Payloads of a host wait", "Payloads of the host no longer wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newResyncWorld(t, Config{})
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				for topic, ctx := range map[string]context.Context{"type": ctx, "other": t.Context()} { // the latter keeps the stream
+					if _, err := w.Subscribe(ctx, topic); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				w.connect()
+				w.intake(t.Context(), &gateway.MessageReceived{ // without a payload, unless it has an address
+					ID: "00000001-2222-4333-8444-555555555555", AppMessageID: "1", ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa",
+					TenantID: "tenant", MessageType: "type", PayloadURI: c.uri,
+				}, 0)
+				logged := func(level watermill.LogLevel, text string) (n int) {
+					for _, line := range w.log.Lines(level) {
+						if strings.Contains(line.Msg, text) {
+							n++
+							if got := line.Fields[string(c.kind)]; !strings.Contains(fmt.Sprint(got), c.what) || strings.Contains(fmt.Sprint(line.Fields), "secret") {
+								t.Errorf("%s: %v", line.Msg, line.Fields)
+							}
+						}
+					}
+					return n
+				}
+				time.Sleep(waitReported - time.Second)
+				if n := logged(watermill.ErrorLogLevel, c.begun); n != 0 {
+					t.Errorf("logged %d times too early", n)
+				}
+				time.Sleep(time.Minute)
+				if n := logged(watermill.ErrorLogLevel, c.begun); n != 1 {
+					t.Errorf("logged %d times", n)
+				}
+				end()
+				time.Sleep(time.Minute)
+				if n := logged(watermill.InfoLogLevel, c.over); n != 1 {
+					t.Errorf("that it is over is logged %d times", n)
 				}
 			})
 		})

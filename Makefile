@@ -150,7 +150,7 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 
 .PHONY: universal
 universal: ## Run Watermill's Pub/Sub suite with all its messages; make test sends fewer (2 minutes)
-	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^TestUniversalSuite$$' ./subscriber -universal
+	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^TestUniversalSuite(WithALease)?$$' ./subscriber -universal
 
 .PHONY: stress
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)

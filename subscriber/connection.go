@@ -12,8 +12,9 @@ const (
 	// healthyAfter is how many times Reconnect.Initial a stream has to be open to count as healthy.
 	healthyAfter = 4
 	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
-	// reconnected at most to get again what was left: so reconnects cost the others little.
-	resyncEvery = 5 * time.Second
+	// reconnected at most to get again what was left: so reconnects cost the others little, and
+	// what is left right after one has come again within five seconds.
+	resyncEvery = 4 * time.Second
 	resyncCost  = 500 * time.Microsecond
 )
 

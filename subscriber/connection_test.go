@@ -213,7 +213,7 @@ func TestReconnectsForWhatWasLeft(t *testing.T) {
 	}{
 		{0, false, resyncEvery},
 		{0, true, 2 * resyncEvery},
-		{10_000, false, 2 * resyncEvery},
+		{10_000, false, resyncEvery + 10_000*resyncCost},
 		{10_000_000, false, 5 * time.Minute},
 		{10_000_000, true, 10 * time.Minute},
 	} {

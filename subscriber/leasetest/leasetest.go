@@ -47,9 +47,15 @@ func Run(t *testing.T, s Suite) {
 	run("AcquireAgain", s.acquireAgain)
 	run("Context", s.context)
 	run("OneOfMany", s.oneOfMany)
-	run("CutOff", s.cutOff)
-	run("Outage", s.outage)
-	run("Forgets", s.forgets)
+	if s.Cut != nil {
+		run("CutOff", s.cutOff)
+	}
+	if s.Outage != nil {
+		run("Outage", s.outage)
+	}
+	if s.Forget != nil {
+		run("Forgets", s.forgets)
+	}
 }
 
 // acquire acquires a lease, which has to succeed.
@@ -169,6 +175,28 @@ func notYet(t *testing.T, terms <-chan subscriber.LeaseTerm, holder subscriber.L
 	}
 }
 
+// contest is a lease that one process holds, which renews it until stop, and another one wants.
+type contest struct {
+	open          func() subscriber.Lease
+	holder, other subscriber.Lease
+	first         subscriber.LeaseTerm // of holder
+	stop          func()
+	wanted        <-chan subscriber.LeaseTerm // of other
+	ttl           time.Duration
+}
+
+// contest begins one. If it is not ok, the machine stood still and the test cannot go on.
+func (s Suite) contest(t *testing.T) (c contest, ok bool) {
+	t.Helper()
+	c.open = s.New(t)
+	c.holder, c.other = c.open(), c.open()
+	c.ttl = c.holder.TTL()
+	c.first = acquire(t, c.holder)
+	c.stop = keep(t, c.first, c.ttl)
+	c.wanted = wanting(t, c.other)
+	return c, notYet(t, c.wanted, c.first, c.ttl, c.ttl/2)
+}
+
 // later checks that a term follows another one that was not released: it has a higher epoch and
 // begins when the other one is over.
 func later(t *testing.T, term, former subscriber.LeaseTerm, ttl time.Duration) {
@@ -208,15 +236,12 @@ func (s Suite) acquire(t *testing.T) {
 }
 
 func (s Suite) release(t *testing.T) {
-	open := s.New(t)
-	a, b := open(), open()
-	first := acquire(t, a)
-	stop := keep(t, first, a.TTL())
-	wanted := wanting(t, b)
-	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+	c, ok := s.contest(t)
+	if !ok {
 		return
 	}
-	stop()
+	a, b, first, wanted := c.holder, c.other, c.first, c.wanted
+	c.stop()
 	renew(t, first) // so that its time is long
 	release(t, first)
 	second := arrives(t, wanted)
@@ -298,7 +323,7 @@ func (s Suite) acquireAgain(t *testing.T) {
 		t.Errorf("Renew of a term that another one has replaced = %v, want ErrLeaseLost", err)
 	}
 	release(t, first)
-	stop := keep(t, second, a.TTL())
+	stop := keep(t, second, b.TTL())
 	notYet(t, wanting(t, b), second, a.TTL(), a.TTL()*3/2)
 	stop()
 }
@@ -384,101 +409,80 @@ func (s Suite) oneOfMany(t *testing.T) {
 }
 
 func (s Suite) cutOff(t *testing.T) {
-	if s.Cut == nil {
-		t.Skip("the suite does not say how")
-	}
-	open := s.New(t)
-	a, b := open(), open()
-	first := acquire(t, a)
-	stop := keep(t, first, a.TTL())
-	wanted := wanting(t, b)
-	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+	c, ok := s.contest(t)
+	if !ok {
 		return
 	}
-	heal := s.Cut(t, a)
-	second := arrives(t, wanted)
-	later(t, second, first, a.TTL())
-	keep(t, second, b.TTL())
+	heal := s.Cut(t, c.holder)
+	second := arrives(t, c.wanted)
+	later(t, second, c.first, c.ttl)
+	keep(t, second, c.ttl)
 	heal()
 	select {
-	case <-first.Lost():
+	case <-c.first.Lost():
 	case <-time.After(patience):
 		t.Error("Lost is not closed although the store can be reached, and somebody else has the lease")
 	}
-	stop()
-	if err := first.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
+	c.stop()
+	if err := c.first.Renew(t.Context()); !errors.Is(err, subscriber.ErrLeaseLost) {
 		t.Errorf("Renew = %v, want ErrLeaseLost", err)
 	}
 }
 
 func (s Suite) outage(t *testing.T) {
-	if s.Outage == nil {
-		t.Skip("the suite does not say how")
-	}
-	open := s.New(t)
-	a, b := open(), open()
-	first := acquire(t, a)
-	stop := keep(t, first, a.TTL())
-	wanted := wanting(t, b)
-	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+	c, ok := s.contest(t)
+	if !ok {
 		return
 	}
-	back := s.Outage(t, a)
-	if !notYet(t, wanted, first, a.TTL(), 2*a.TTL()) {
+	back := s.Outage(t, c.holder)
+	if !notYet(t, c.wanted, c.first, c.ttl, 2*c.ttl) {
 		t.Fatal("acquired while the store was away")
 	}
-	stop()
-	ctx, cancel := context.WithTimeout(t.Context(), a.TTL()/4)
+	c.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), c.ttl/4)
 	defer cancel()
-	if err := first.Renew(ctx); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
+	if err := c.first.Renew(ctx); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
 		t.Errorf("Renew while the store is away = %v, want another error", err)
 	}
-	if time.Since(first.Renewed()) < a.TTL() {
-		t.Errorf("Renewed = %v although the store was away", first.Renewed())
+	if time.Since(c.first.Renewed()) < c.ttl {
+		t.Errorf("Renewed = %v although the store was away", c.first.Renewed())
 	}
 	back()
-	stop = keep(t, first, a.TTL())
-	defer stop()
+	c.stop = keep(t, c.first, c.ttl)
+	defer c.stop()
 	// Either of them has it then, but not both.
 	select {
-	case second := <-wanted:
-		later(t, second, first, a.TTL())
-	case <-time.After(3 * a.TTL()):
-		if time.Since(first.Renewed()) > a.TTL() {
+	case second := <-c.wanted:
+		later(t, second, c.first, c.ttl)
+	case <-time.After(3 * c.ttl):
+		if time.Since(c.first.Renewed()) > c.ttl {
 			t.Error("nobody has the lease although the store is back")
 		}
 	}
 }
 
 func (s Suite) forgets(t *testing.T) {
-	if s.Forget == nil {
-		t.Skip("the suite does not say how")
-	}
-	open := s.New(t)
-	a, b, c := open(), open(), open()
-	first := acquire(t, a)
-	stop := keep(t, first, a.TTL())
-	wanted := wanting(t, b)
-	if !notYet(t, wanted, first, a.TTL(), a.TTL()/2) {
+	c, ok := s.contest(t)
+	if !ok {
 		return
 	}
-	s.Forget(t, a)
+	s.Forget(t, c.holder)
 	// Who holds it keeps it, or stops in time; nobody gets it early.
 	select {
-	case second := <-wanted:
-		later(t, second, first, a.TTL())
+	case second := <-c.wanted:
+		later(t, second, c.first, c.ttl)
 		release(t, second)
-		grows(t, acquire(t, c), second)
+		grows(t, acquire(t, c.open()), second)
 		return
-	case <-time.After(3 * a.TTL()):
+	case <-time.After(3 * c.ttl):
 	}
-	if time.Since(first.Renewed()) > a.TTL() {
+	if time.Since(c.first.Renewed()) > c.ttl {
 		t.Error("nobody has the lease")
 	}
-	stop()
-	s.Forget(t, a)
-	second := arrives(t, wanted)
-	later(t, second, first, a.TTL())
+	c.stop()
+	s.Forget(t, c.holder)
+	second := arrives(t, c.wanted)
+	later(t, second, c.first, c.ttl)
 	release(t, second)
-	grows(t, acquire(t, c), second)
+	grows(t, acquire(t, c.open()), second)
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -331,11 +332,28 @@ func (s *Server) Stop() {
 	r.serving.Wait()
 }
 
+// restartPatience is how long Restart waits for a port that another process has taken.
+const restartPatience = 10 * time.Second
+
 // Restart stops the server if it is running and starts it again on the same ports,
-// with all its state.
+// with all its state. If another process has taken a port meanwhile, as systems give
+// such ports to connections too, it waits for up to ten seconds.
 func (s *Server) Restart() error {
 	s.Stop()
-	return s.listen()
+	deadline := time.Now().Add(restartPatience)
+	for {
+		err := s.listen()
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+		pause := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-s.closed:
+			pause.Stop()
+			return ErrClosed
+		}
+	}
 }
 
 func newID() string { return uuid.NewString() }

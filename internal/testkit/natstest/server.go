@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // startTimeout bounds the start of a server on a busy machine.
@@ -28,7 +30,7 @@ func Start(tb testing.TB, change ...func(*server.Options)) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, options: server.Options{
 		Host:      "127.0.0.1",
-		Port:      server.RANDOM_PORT,
+		Port:      testkit.FreePorts(tb, 1)[0], // Restart needs it again
 		JetStream: true,
 		StoreDir:  tb.TempDir(),
 		NoLog:     true,
@@ -58,10 +60,6 @@ func (s *Server) start() {
 		s.tb.Fatalf("nats-server: not ready after %v", startTimeout)
 	}
 	s.running = running
-	s.options.Port = options.Port // the port that was free
-	if s.options.Port == server.RANDOM_PORT {
-		s.tb.Fatalf("nats-server: no port")
-	}
 }
 
 // URL returns the address of the server; Restart does not change it.

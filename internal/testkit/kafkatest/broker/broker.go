@@ -5,11 +5,12 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -170,7 +171,7 @@ func (b *Broker) command(ctx context.Context, class string, args ...string) *exe
 // format prepares the storage.
 func (b *Broker) format(ctx context.Context) error {
 	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
+	_, _ = crand.Read(id) // never fails
 	id[0] &= 0x7f        // Kafka rejects IDs that begin with '-' like options
 	args := []string{"format", "--cluster-id", base64.RawURLEncoding.EncodeToString(id), "--config", b.file("server.properties")}
 	for _, user := range slices.Sorted(maps.Keys(b.config.Users)) {
@@ -279,18 +280,24 @@ func (b *Broker) Kill() {
 	b.process = nil
 }
 
-// freeAddresses returns local addresses that are not in use.
+// freeAddresses returns local addresses that are not in use. Their ports are below those that
+// systems give to connections and to listeners on port 0, so that nothing takes one by chance
+// while the broker is down; each process looks in a block of its own.
 func freeAddresses(count int) ([]string, error) {
+	const first, blocks, size = 30_000, 50, 50
+	block := first + os.Getpid()%blocks*size
 	var addresses []string
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	for _, offset := range rand.Perm(size) {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", block+offset))
 		if err != nil {
-			return nil, err
+			continue // somebody else's
 		}
 		defer func() { _ = listener.Close() }() // all at the end, so that they differ
-		addresses = append(addresses, listener.Addr().String())
+		if addresses = append(addresses, listener.Addr().String()); len(addresses) == count {
+			return addresses, nil
+		}
 	}
-	return addresses, nil
+	return nil, fmt.Errorf("no %d free ports from %d", count, block)
 }
 
 func tail(out []byte) []byte { return out[max(0, len(out)-logTail):] }

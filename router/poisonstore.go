@@ -17,9 +17,10 @@ import (
 var ErrNotInQueue = errors.New("no such message in the poison queue")
 
 // PoisonStore is a poison queue that can be looked at without taking anything
-// off, and from which any message can be taken. Package
-// sinks/nats/poisonqueue has one for JetStream. A broker that keeps a log and no
-// messages, such as Kafka, has only [Router.Replay] and [ListPoisoned].
+// off, and from which any message can be taken. Packages
+// sinks/nats/poisonqueue and sinks/kafka/poisonqueue have them for JetStream and
+// Kafka, and router/poisonstoretest tests whether a store does what is said here.
+// Any Watermill subscriber has [Router.Replay] and [ListPoisoned].
 //
 // Implementations are safe for concurrent use. IDs are theirs; they stay the same
 // as long as the message is in the queue, and are not used again.

@@ -338,6 +338,9 @@ type Poison struct {
 	// unknown, where that is not obvious.
 	Depth     *int64 `json:"depth,omitempty"`
 	DepthNote string `json:"depth_note,omitempty"`
+	// Oldest is when the message that has been in the queue for longest was put there, by the clock that the broker
+	// keeps it with; zero if the queue is empty or if that is unknown.
+	Oldest time.Time `json:"oldest,omitzero"`
 }
 
 // Check is one thing that the pipeline needs.

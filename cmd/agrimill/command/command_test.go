@@ -109,7 +109,7 @@ The gateway:
   tenants     list tenants, their endpoints and routes
 
 The poison queue:
-  poison      manage the poison queue in NATS JetStream
+  poison      manage the poison queue in NATS JetStream or Kafka
 
 Other:
   completion  generate shell completion for commands, flags and values

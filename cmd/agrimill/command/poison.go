@@ -11,13 +11,14 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 )
 
 func newPoisonCommand(p *program) *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "poison",
 		GroupID: groupPoison,
-		Short:   "manage the poison queue in NATS JetStream",
+		Short:   "manage the poison queue in NATS JetStream or Kafka",
 		Long: `A message that cannot be handled is moved to the poison queue and confirmed, so
 it exists nowhere else. Listing and showing messages leaves the queue unchanged.`,
 	}, newPoisonListCommand(p), newPoisonShowCommand(p), newPoisonReplayCommand(p), newPoisonDropCommand(p))
@@ -107,8 +108,8 @@ func (s *selection) prepare(ids []string, now time.Time) error {
 }
 
 func checkID(id string) error {
-	if n, err := strconv.ParseUint(id, 10, 64); err != nil || n == 0 {
-		return usagef("%q is not an ID: IDs are numbers; see agrimill poison list", id)
+	if n, err := strconv.ParseUint(id, 10, 64); (err != nil || n == 0) && !kafkaqueue.ValidID(id) {
+		return usagef("%q is not an ID: IDs are numbers, such as 17, or 0-17 in Kafka; see agrimill poison list", id)
 	}
 	return nil
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
+	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
 
 // environmentHelp is the part of the help about the connection.
 const environmentHelp = `The queue is found through --config FILE, agrimill's configuration, whose poison queue
-must be in a sink of kind nats, or else through --nats, --stream and so on.
+must be in a sink of kind nats or kafka, or else, in NATS, through --nats, --stream and so on.
 
 Environment: NATS_URL replaces --nats and may include user and password.
 Credentials are a file (--creds or NATS_CREDS, --nkey or NATS_NKEY), or NATS_TOKEN,
@@ -37,8 +38,10 @@ type connection struct {
 	stream, prefix, topic string
 	claimCheck            claimCheck
 
-	loaded *config.Config // of configPath; set by prepare
-	sink   nats.Config    // set by prepare
+	// Set by prepare: what configPath has, and where the queue is, in Kafka if kafka is not nil.
+	loaded *config.Config
+	sink   nats.Config
+	kafka  *kafkaqueue.Config
 }
 
 func (c *connection) define(cmd *cobra.Command) {
@@ -85,9 +88,20 @@ func (c *connection) fromFile(p *program) error {
 		return err
 	}
 	c.loaded = loaded
+	if loaded.ClaimCheck != nil {
+		c.claimCheck.configured = loaded.ClaimCheck.Config
+	}
 	sink := loaded.Sinks[loaded.Poison.Sink]
+	if sink.Kafka != nil {
+		config, err := sink.Kafka.PoisonQueueConfig(loaded.Poison.Topic)
+		if err != nil {
+			return invalid(err)
+		}
+		c.kafka = &config
+		return nil
+	}
 	if sink.NATS == nil {
-		return invalid(fmt.Errorf("%s: the poison queue is in sink %q of kind %s; these commands work only with a queue in NATS JetStream",
+		return invalid(fmt.Errorf("%s: the poison queue is in sink %q of kind %s; these commands work only with a queue in NATS JetStream or Kafka",
 			c.configPath, loaded.Poison.Sink, sink.Kind()))
 	}
 	if c.sink, err = sink.NATS.SinkConfig("agrimill"); err != nil {
@@ -95,16 +109,14 @@ func (c *connection) fromFile(p *program) error {
 	}
 	c.sink.Provision = nats.ProvisionNone
 	c.stream, c.prefix, c.topic = c.sink.Stream, c.sink.SubjectPrefix, loaded.Poison.Topic
-	if loaded.ClaimCheck != nil {
-		c.claimCheck.configured = loaded.ClaimCheck.Config
-	}
 	return nil
 }
 
-// opened is the poison queue with its sink.
+// opened is the poison queue with its connection.
 type opened struct {
-	sink  *nats.Sink
-	queue *poisonqueue.Queue
+	sink  *nats.Sink // nil if the queue is in Kafka
+	queue router.PoisonStore
+	close func() error
 	// payloads has those that were too large for the queue; nil if their place is unknown
 	// or they are not needed.
 	payloads *claimcheck.Store
@@ -125,27 +137,35 @@ func (c *connection) use(ctx context.Context, p *program, payloads bool, f func(
 	if at.payloads != nil {
 		defer func() { err = errors.Join(err, at.payloads.Close()) }()
 	}
-	if at.sink, at.queue, err = c.open(); err != nil {
+	store := at.payloads
+	if at, err = c.open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, at.sink.Close()) }()
+	at.payloads = store
+	defer func() { err = errors.Join(err, at.close()) }()
 	return c.explain(f(at))
 }
 
-// open connects to the poison queue, after prepare. The caller closes the sink, and with it
-// the connection.
-func (c *connection) open() (*nats.Sink, *poisonqueue.Queue, error) {
+// open connects to the poison queue, after prepare. The caller closes it.
+func (c *connection) open() (opened, error) {
+	if c.kafka != nil {
+		queue, err := kafkaqueue.New(*c.kafka)
+		if err != nil {
+			return opened{}, invalid(err)
+		}
+		return opened{queue: queue, close: queue.Close}, nil
+	}
 	sink, err := nats.New(c.sink, nil)
 	if err != nil {
-		return nil, nil, c.explain(err)
+		return opened{}, c.explain(err)
 	}
 	queue, err := poisonqueue.New(poisonqueue.Config{
 		Conn: sink.Conn(), Stream: c.stream, SubjectPrefix: c.prefix, Topic: c.topic,
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, sink.Close())
+		return opened{}, errors.Join(err, sink.Close())
 	}
-	return sink, queue, nil
+	return opened{sink: sink, queue: queue, close: sink.Close}, nil
 }
 
 // explain adds what to do if the stream does not exist or does not contain the queue.

@@ -25,7 +25,10 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Of sarama, for the life of the process: the first request of records makes a meter.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
 
 const (
 	taskData = "iso:11783:-10:taskdata:zip"

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
+	"github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
@@ -228,6 +229,15 @@ func (k Kafka) Connection() (kafka.Connection, error) {
 	secured, err := k.TLS.Config()
 	return kafka.Connection{
 		Brokers: k.Brokers, ClientID: k.ClientID, TLS: secured, SASL: k.SASL, Version: k.Version, ConnectTimeout: k.ConnectTimeout,
+	}, err
+}
+
+// PoisonQueueConfig returns how the poison queue is found that the sink writes to a topic. It reads the
+// files of TLS.
+func (k Kafka) PoisonQueueConfig(topic string) (poisonqueue.Config, error) {
+	connection, err := k.Connection()
+	return poisonqueue.Config{
+		Connection: connection, TopicPrefix: k.TopicPrefix, Topic: topic, Provision: k.Provision, ReplicationFactor: k.ReplicationFactor,
 	}, err
 }
 

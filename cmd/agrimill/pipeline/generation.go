@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -26,6 +28,7 @@ type generation struct {
 	poison    *sink
 	backlogs  map[string]*backlog // by route name
 	depth     backlog             // of the poison queue
+	oldest    atomic.Pointer[time.Time]
 	endpoints []*endpoint
 	counted   bool // its counts are in Pipeline.totals; guarded by Pipeline.mu
 }

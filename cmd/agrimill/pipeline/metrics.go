@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,6 +32,7 @@ type stateCollector struct {
 	pipeline                       *Pipeline
 	sinkUp, reloadOK, reloadedSecs *prometheus.Desc
 	build, dedupUp, poisonDepth    *prometheus.Desc
+	poisonOldest                   *prometheus.Desc
 }
 
 func newStateCollector(p *Pipeline) *stateCollector {
@@ -44,7 +46,9 @@ func newStateCollector(p *Pipeline) *stateCollector {
 		dedupUp: prometheus.NewDesc("agrimill_dedup_up",
 			"1 if the dedup store passed the last check, else 0.", []string{"store"}, nil),
 		poisonDepth: prometheus.NewDesc("agrimill_poison_queue_messages",
-			"Messages in the poison queue, as reported by the broker; with Kafka including replayed ones.", []string{"sink", "kind"}, nil),
+			"Messages in the poison queue, as reported by the broker.", []string{"sink", "kind"}, nil),
+		poisonOldest: prometheus.NewDesc("agrimill_poison_queue_oldest_age_seconds",
+			"How long the oldest message has been in the poison queue; 0 if the queue is empty.", []string{"sink", "kind"}, nil),
 		reloadOK: prometheus.NewDesc("agrimill_config_last_reload_successful",
 			"1 if the latest configuration was applied, 0 if it was rejected.", nil, nil),
 		reloadedSecs: prometheus.NewDesc("agrimill_config_last_reload_success_timestamp_seconds",
@@ -58,6 +62,7 @@ func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- c.sinkUp
 	descs <- c.dedupUp
 	descs <- c.poisonDepth
+	descs <- c.poisonOldest
 	descs <- c.reloadOK
 	descs <- c.reloadedSecs
 }
@@ -81,6 +86,12 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if q := snapshot.Poison; q.Depth != nil {
 		out <- prometheus.MustNewConstMetric(c.poisonDepth, prometheus.GaugeValue, float64(*q.Depth), q.Sink, q.Kind)
+		switch {
+		case *q.Depth == 0:
+			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, 0, q.Sink, q.Kind)
+		case !q.Oldest.IsZero(): // the clocks may differ
+			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, max(0, time.Since(q.Oldest).Seconds()), q.Sink, q.Kind)
+		}
 	}
 	out <- prometheus.MustNewConstMetric(c.reloadOK, prometheus.GaugeValue, number(snapshot.Config.Error == ""))
 	out <- prometheus.MustNewConstMetric(c.reloadedSecs, prometheus.GaugeValue, float64(snapshot.Config.LoadedAt.UnixMilli())/1000)

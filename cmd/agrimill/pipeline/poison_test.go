@@ -44,7 +44,7 @@ func TestRouteThatPoisonsEverything(t *testing.T) {
 	b.logs.contains("level=WARN", "what=route", "name=farm-data", "state=failing", "no filename")
 	b.depthIs(3)
 	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(`
-# HELP agrimill_poison_queue_messages Messages in the poison queue, as reported by the broker; with Kafka including replayed ones.
+# HELP agrimill_poison_queue_messages Messages in the poison queue, as reported by the broker.
 # TYPE agrimill_poison_queue_messages gauge
 agrimill_poison_queue_messages{kind="nats",sink="farm"} 3
 # HELP agrimill_route_state 1 for the current state of the route, 0 for the others.
@@ -76,7 +76,7 @@ agrimill_route_state{route="farm-data",state="stopped"} 0
 	_ = again.stop()
 }
 
-// A queue in Kafka tells what its topic keeps, one in files nothing, and both say so.
+// A queue in Kafka tells what is in it, one in files nothing, and says so.
 func TestDepthOfOtherQueues(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t)
@@ -86,8 +86,11 @@ func TestDepthOfOtherQueues(t *testing.T) {
 	w.send(taskData, 3)
 	w.waitConfirmed()
 	b.depthIs(3)
-	if q := b.Snapshot().Poison; !strings.Contains(q.DepthNote, "including replayed ones") {
+	if q := b.Snapshot().Poison; q.DepthNote != "" || q.Oldest.IsZero() {
 		t.Errorf("queue: %s", w.asJSON(q))
+	}
+	if n, err := testutil.GatherAndCount(b.registry, "agrimill_poison_queue_oldest_age_seconds"); err != nil || n != 1 {
+		t.Errorf("%d series, %v", n, err)
 	}
 	b.mustStop()
 

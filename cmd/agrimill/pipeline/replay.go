@@ -11,7 +11,7 @@ import (
 )
 
 // errNoPoisonStore: there is no queue to replay from.
-var errNoPoisonStore = errors.New("the poison queue cannot be read: it is not in NATS, or NATS is unavailable")
+var errNoPoisonStore = errors.New("the poison queue cannot be read: it is in neither NATS nor Kafka, or that is unavailable")
 
 // Replay implements [admin.Source]. The messages go through the routes that poisoned them,
 // as currently configured: topic, sink, filter and claim check.

@@ -24,8 +24,10 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/logsink"
 	"github.com/agrimill/agrimill/sinks/nats"
+	natsqueue "github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
 
 // sink is one configured sink. All routes share it, across reloads, so its Close does
@@ -38,6 +40,10 @@ type sink struct {
 	watched            sinks.Sink // itself, with metrics and tracing: what routers get
 
 	opened wakeup.Signal
+
+	queuesMu sync.Mutex
+	queues   map[string]*kafkaqueue.Queue // by topic; closed with the sink
+	closed   bool
 
 	checkMu sync.Mutex
 	up      bool
@@ -175,12 +181,22 @@ func (s *sink) open(ctx context.Context) {
 // returned by then is abandoned.
 func (s *sink) close(ctx context.Context) error {
 	inner, ok := s.shut(ctx)
-	if !ok {
+	queues := s.closeQueues()
+	if !ok && len(queues) == 0 {
 		return nil
 	}
 	result := make(chan error, 1)
 	// Ends when the sink's Close returns; we cannot interrupt it.
-	go func() { result <- inner.Close() }()
+	go func() {
+		var errs []error
+		for _, queue := range queues {
+			errs = append(errs, queue.Close())
+		}
+		if ok {
+			errs = append(errs, inner.Close())
+		}
+		result <- errors.Join(errs...)
+	}()
 	select {
 	case err := <-result:
 		if err != nil {
@@ -190,6 +206,67 @@ func (s *sink) close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("sink %s: Close did not return in time", s.name)
 	}
+}
+
+// poisonStore is a poison queue that knows its size.
+type poisonStore interface {
+	router.PoisonStore
+	Depth(ctx context.Context) (int64, error)
+	Oldest(ctx context.Context) (time.Time, error)
+}
+
+// poisonStore returns the poison queue that the sink writes to a topic; nil if it cannot be read, or if the sink is
+// not open yet. It is valid until the sink is closed.
+func (s *sink) poisonStore(topic string) poisonStore {
+	opened, err := s.get()
+	if err != nil {
+		return nil
+	}
+	switch opened := opened.(type) {
+	case *nats.Sink:
+		queue, err := natsqueue.New(natsqueue.Config{
+			Conn: opened.Conn(), Stream: s.config.NATS.Stream, SubjectPrefix: s.config.NATS.SubjectPrefix, Topic: topic,
+		})
+		if err == nil {
+			return queue
+		}
+	case *kafka.Sink:
+		if queue := s.kafkaQueue(topic); queue != nil {
+			return queue
+		}
+	}
+	return nil
+}
+
+// kafkaQueue returns the poison queue in Kafka, which has connections of its own.
+func (s *sink) kafkaQueue(topic string) *kafkaqueue.Queue {
+	s.queuesMu.Lock()
+	defer s.queuesMu.Unlock()
+	if queue := s.queues[topic]; queue != nil || s.closed {
+		return queue
+	}
+	config, err := s.config.Kafka.PoisonQueueConfig(topic)
+	if err != nil {
+		return nil
+	}
+	queue, err := kafkaqueue.New(config)
+	if err != nil {
+		return nil
+	}
+	if s.queues == nil {
+		s.queues = map[string]*kafkaqueue.Queue{}
+	}
+	s.queues[topic] = queue
+	return queue
+}
+
+// closeQueues returns the queues to be closed. No more are opened.
+func (s *sink) closeQueues() map[string]*kafkaqueue.Queue {
+	s.queuesMu.Lock()
+	defer s.queuesMu.Unlock()
+	queues := s.queues
+	s.queues, s.closed = nil, true
+	return queues
 }
 
 // Publish implements [sinks.Sink].

@@ -13,9 +13,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks/kafka"
-	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
 
 var _ admin.Source = (*Pipeline)(nil)
@@ -35,6 +32,9 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 			Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
 			Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
 		},
+	}
+	if oldest := g.oldest.Load(); oldest != nil && s.Poison.Depth != nil && *s.Poison.Depth > 0 {
+		s.Poison.Oldest = *oldest
 	}
 	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
 		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
@@ -157,57 +157,46 @@ func (p *Pipeline) Payloads() gateway.PayloadOpener {
 	return p.claimCheck
 }
 
-// PoisonStore implements [admin.Source]. The queue can be read if it is in NATS, once that
+// PoisonStore implements [admin.Source]. The queue can be read if it is in NATS or Kafka, once that
 // has been reached.
 func (p *Pipeline) PoisonStore() router.PoisonStore {
-	if queue := p.now().poisonQueue(); queue != nil {
+	if queue := p.now().poisonStore(); queue != nil {
 		return queue
 	}
 	return nil
 }
 
-// poisonQueue returns the queue in NATS, nil if it is elsewhere or not open yet.
-func (g *generation) poisonQueue() *poisonqueue.Queue {
-	cfg := g.config.Sinks[g.config.Poison.Sink].NATS
-	opened, err := g.poison.get()
-	sink, isNATS := opened.(*nats.Sink)
-	if cfg == nil || err != nil || !isNATS {
-		return nil
-	}
-	queue, err := poisonqueue.New(poisonqueue.Config{
-		Conn: sink.Conn(), Stream: cfg.Stream, SubjectPrefix: cfg.SubjectPrefix, Topic: g.config.Poison.Topic,
-	})
-	if err != nil {
-		return nil
-	}
-	return queue
-}
+// poisonStore returns the poison queue, nil if it cannot be read or is not open yet.
+func (g *generation) poisonStore() poisonStore { return g.poison.poisonStore(g.config.Poison.Topic) }
 
 // errNoDepth: the depth of the poison queue is unknown.
 var errNoDepth = errors.New("the sink does not report how many messages it holds")
 
-// poisonDepth asks the broker how many messages are in the poison queue.
+// poisonDepth asks the broker how many messages are in the poison queue, and since when.
 func (g *generation) poisonDepth(ctx context.Context) (int64, error) {
-	if queue := g.poisonQueue(); queue != nil {
-		return queue.Depth(ctx)
+	queue := g.poisonStore()
+	if queue == nil {
+		g.oldest.Store(nil)
+		return 0, errNoDepth
 	}
-	opened, err := g.poison.get()
+	depth, err := queue.Depth(ctx)
 	if err != nil {
+		g.oldest.Store(nil)
 		return 0, err
 	}
-	if sink, ok := opened.(*kafka.Sink); ok {
-		return sink.Depth(ctx, g.config.Poison.Topic)
+	if oldest, err := queue.Oldest(ctx); err == nil && !oldest.IsZero() {
+		g.oldest.Store(&oldest)
+	} else {
+		g.oldest.Store(nil)
 	}
-	return 0, errNoDepth
+	return depth, nil
 }
 
 // depthNote explains the depth of a poison queue where its meaning is not obvious.
 func depthNote(kind string) string {
 	switch kind {
-	case "nats":
+	case "nats", "kafka":
 		return ""
-	case "kafka":
-		return "all messages that the topic still retains, including replayed ones"
 	}
 	return "a sink of kind " + kind + " does not report the number of messages"
 }

@@ -110,6 +110,23 @@ func (q *Queue) Depth(ctx context.Context) (int64, error) {
 	return int64(info.State.Subjects[q.subject]), nil
 }
 
+// Oldest returns when the message that has been in the queue for longest was put there; zero if the queue
+// is empty. It asks the server twice.
+func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
+	stream, err := q.stream(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	raw, err := q.get(ctx, stream, 1, jetstream.WithGetMsgSubject(q.subject))
+	if errors.Is(err, router.ErrNotInQueue) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return raw.Time, nil
+}
+
 // Messages implements [router.PoisonStore]. It asks the server once per message.
 func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] {
 	return func(yield func(router.Poisoned, error) bool) {

@@ -22,12 +22,36 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/poisonstoretest"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The suite of all poison queues.
+func TestStore(t *testing.T) {
+	poisonstoretest.Run(t, poisonstoretest.Suite{New: func(t *testing.T) poisonstoretest.Queue {
+		server := natstest.Start(t)
+		sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		open := func(t *testing.T) router.PoisonStore {
+			t.Helper()
+			queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return queue
+		}
+		return poisonstoretest.Queue{
+			Store: open(t), Sink: sink, Topic: router.DefaultPoisonTopic, Peer: open, Break: server.Stop, Repair: func() { server.Restart() },
+		}
+	}})
+}
 
 // bench is a router from a channel into NATS, whose handler works when fixed is
 // set, and the poison queue beside it.

@@ -235,8 +235,9 @@ function showTiles(status) {
   const poisoned = total(status, "poisoned");
   const depth = status.poison.depth;
   const since = `${count(poisoned)} since startup`;
+  const first = time(status.poison.oldest);
   if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
-  else setTile("t-poisoned", count(depth), ["in the queue", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");
+  else setTile("t-poisoned", count(depth), ["in the queue", first && depth > 0 ? `oldest ${short(Math.max(0, now - first))}` : "", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");
   drawChart();
 }
 

@@ -1,0 +1,229 @@
+package poisonqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/IBM/sarama"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// maxForget is how many records that the queue's topic has no longer are forgotten with one deletion.
+const maxForget = 100
+
+// handled knows what was deleted, from a topic with a record for each: its key is the place, its value the ID of the
+// queue's topic, or nothing once the queue's topic has the place no longer.
+type handled struct {
+	cluster  *cluster
+	topic    string
+	create   bool
+	replicas int16
+
+	reading chan struct{} // has an entry while somebody reads the topic
+
+	mu     sync.Mutex
+	queue  sarama.Uuid                  // the ID of the queue's topic
+	topics sarama.Uuid                  // the ID of this topic
+	next   map[int32]int64              // offsets of this topic
+	places map[int32]map[int64]struct{} // by partition of the queue's topic
+	oldest map[int32]int64              // of the queue's topic
+	clean  map[int32]int64              // below it, nothing is left to forget
+}
+
+func newHandled(c *cluster, config Config) *handled {
+	h := &handled{
+		cluster: c, topic: config.HandledTopic, create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
+		reading: make(chan struct{}, 1), oldest: map[int32]int64{}, clean: map[int32]int64{},
+	}
+	h.reset(sarama.Uuid{}, sarama.Uuid{})
+	return h
+}
+
+func (h *handled) reset(queue, own sarama.Uuid) {
+	h.queue, h.topics = queue, own
+	h.next, h.places = map[int32]int64{}, map[int32]map[int64]struct{}{}
+	clear(h.clean)
+}
+
+// has reports whether a message was deleted, as of the last refresh.
+func (h *handled) has(p place) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.places[p.partition][p.offset]
+	return ok
+}
+
+// count returns how many messages of a partition were deleted, as of the last refresh.
+func (h *handled) count(p extent) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var n int64
+	for offset := range h.places[p.id] {
+		if p.oldest <= offset && offset < p.newest {
+			n++
+		}
+	}
+	return n
+}
+
+// refresh reads what was deleted since the last time, by whomever, from the topic of a queue.
+func (h *handled) refresh(ctx context.Context, queue state) error {
+	select {
+	case h.reading <- struct{}{}:
+		defer func() { <-h.reading }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	at, err := h.cluster.look(ctx, h.topic)
+	if err != nil {
+		return fmt.Errorf("topic %s: %w", h.topic, err)
+	}
+	h.mu.Lock()
+	again := h.queue != queue.id || h.topics != at.id
+	for _, p := range at.partitions {
+		again = again || p.newest < h.next[p.id] // another topic of this name, of brokers without IDs
+	}
+	if again || len(at.partitions) == 0 {
+		h.reset(queue.id, at.id)
+	}
+	for _, p := range queue.partitions {
+		h.oldest[p.id] = p.oldest
+	}
+	h.mu.Unlock()
+	for _, p := range at.partitions {
+		if err := h.read(ctx, p); err != nil {
+			return fmt.Errorf("topic %s: %w", h.topic, err)
+		}
+	}
+	return nil
+}
+
+// read reads a partition to its end.
+func (h *handled) read(ctx context.Context, p extent) error {
+	h.mu.Lock()
+	offset := max(h.next[p.id], p.oldest)
+	h.mu.Unlock()
+	for offset < p.newest {
+		records, next, err := h.cluster.fetch(ctx, h.topic, p.id, offset, maxFetch)
+		if err != nil {
+			return err
+		}
+		if next == offset {
+			next = p.newest // the last records were compacted away
+		}
+		offset = next
+		h.mu.Lock()
+		for _, r := range records {
+			if at, ok := parsePlace(string(r.Key)); ok {
+				h.set(at, string(r.Value) == h.queue.String())
+			}
+		}
+		h.next[p.id] = offset
+		h.mu.Unlock()
+	}
+	return nil
+}
+
+// set is called with mu.
+func (h *handled) set(p place, deleted bool) {
+	switch {
+	case !deleted:
+		delete(h.places[p.partition], p.offset)
+		return
+	case h.places[p.partition] == nil:
+		h.places[p.partition] = map[int64]struct{}{}
+	}
+	h.places[p.partition][p.offset] = struct{}{}
+}
+
+// add records that a message was deleted, and forgets a few that Kafka has deleted since.
+func (h *handled) add(ctx context.Context, p place) error {
+	h.mu.Lock()
+	value := h.queue.String()
+	gone := h.gone(p.partition)
+	h.mu.Unlock()
+	err := h.cluster.ask(ctx, func(client sarama.Client) error {
+		err := client.RefreshMetadata(h.topic)
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			err = h.provide(ctx, client)
+		}
+		if err != nil {
+			return err
+		}
+		producer, err := h.cluster.sender(client)
+		if err != nil {
+			return err
+		}
+		records := []*sarama.ProducerMessage{{Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value)}}
+		for _, old := range gone {
+			records = append(records, &sarama.ProducerMessage{Topic: h.topic, Key: sarama.StringEncoder(old.String())})
+		}
+		var failures sarama.ProducerErrors
+		if err = producer.SendMessages(records); errors.As(err, &failures) && len(failures) > 0 {
+			return failures[0].Err // it does not unwrap
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("poisonqueue: topic %s: %w", h.topic, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.queue.String() == value {
+		h.set(p, true)
+		for _, old := range gone {
+			h.set(old, false)
+		}
+	}
+	return nil
+}
+
+// gone returns a few places that the queue's topic has no longer. It is called with mu.
+func (h *handled) gone(partition int32) []place {
+	oldest := h.oldest[partition]
+	if h.clean[partition] >= oldest {
+		return nil
+	}
+	var list []place
+	for offset := range h.places[partition] {
+		if offset < oldest {
+			if len(list) == maxForget {
+				return list
+			}
+			list = append(list, place{partition, offset})
+		}
+	}
+	if len(list) == 0 {
+		h.clean[partition] = oldest
+	}
+	return list
+}
+
+// provide creates the topic, if it may.
+func (h *handled) provide(ctx context.Context, client sarama.Client) error {
+	if !h.create {
+		return fmt.Errorf("%w: it remembers what is deleted; create it with cleanup.policy compact", sarama.ErrUnknownTopicOrPartition)
+	}
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return err
+	}
+	compact, replicas := "compact", h.replicas
+	if replicas == 0 {
+		replicas = -1
+	}
+	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: replicas, ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
+	if err := admin.CreateTopic(h.topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return err
+	}
+	for { // until it has a leader
+		err := client.RefreshMetadata(h.topic)
+		if err == nil || !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}

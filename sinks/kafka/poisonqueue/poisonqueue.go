@@ -1,0 +1,379 @@
+// Package poisonqueue looks after the poison queue that a Kafka sink has written:
+// it lists, shows and deletes messages of the topic one by one, without a consumer
+// group, so nothing is taken off by looking. Router.ReplaySelected and
+// router.DeletePoisoned do the rest.
+//
+// Kafka cannot delete one record. What is deleted is recorded in a second topic, which is
+// compacted, and is not in the queue anymore for every Queue of these topics. The record itself
+// stays in Kafka, for everybody who reads the topic, until the topic's retention ends it.
+package poisonqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+
+	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+const (
+	// DefaultTimeout is the default of [Config.Timeout].
+	DefaultTimeout = 5 * time.Second
+	// HandledSuffix is what the default of [Config.HandledTopic] adds to the topic of the queue.
+	HandledSuffix = "-handled"
+)
+
+var (
+	// ErrConfig is matched by the errors of [Config.Validate].
+	ErrConfig = final.New("poisonqueue: invalid configuration")
+	// ErrClosed says that the Queue was closed.
+	ErrClosed = errors.New("poisonqueue: the queue is closed")
+)
+
+// Config configures a [Queue].
+type Config struct {
+	// Connection says how to connect. Its Brokers are required. ConnectTimeout is at most Timeout.
+	kafka.Connection
+	// TopicPrefix is that of the sink's Config. Empty means [kafka.DefaultTopicPrefix];
+	// [kafka.NoTopicPrefix] none.
+	TopicPrefix string
+	// Topic is router.Config.PoisonTopic. Empty means [router.DefaultPoisonTopic].
+	Topic string
+	// HandledTopic is the Kafka topic that has what was deleted, by its full name. It should have the
+	// cleanup policy compact. Empty means the Kafka topic of the queue with [HandledSuffix].
+	HandledTopic string
+	// Provision says what the first deletion does if HandledTopic does not exist: create it,
+	// compacted, with one partition, or fail.
+	Provision kafka.Provision
+	// ReplicationFactor of HandledTopic, if it is created. 0 means what the brokers are configured
+	// for; negative is an error.
+	ReplicationFactor int16
+	// Unmarshaler reads the messages. Nil means [kafka.Marshaler].
+	Unmarshaler wmkafka.Unmarshaler
+	// Timeout bounds each request to the cluster. 0 means [DefaultTimeout]; negative is an error.
+	Timeout time.Duration
+	// Configure changes the configuration of the Kafka client, as that of the sink's Config. Nil means
+	// no changes.
+	Configure func(*sarama.Config)
+}
+
+func (c *Config) setDefaults() {
+	c.Connection = c.Connection.WithDefaults()
+	if c.TopicPrefix == "" {
+		c.TopicPrefix = kafka.DefaultTopicPrefix
+	}
+	if c.Topic == "" {
+		c.Topic = router.DefaultPoisonTopic
+	}
+	if c.HandledTopic == "" {
+		c.HandledTopic = c.topic() + HandledSuffix
+	}
+	if c.Unmarshaler == nil {
+		c.Unmarshaler = kafka.Marshaler{}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+}
+
+// topic returns the Kafka topic of the queue.
+func (c *Config) topic() string {
+	if c.TopicPrefix == kafka.NoTopicPrefix {
+		return c.Topic
+	}
+	return c.TopicPrefix + "." + c.Topic
+}
+
+// Validate reports every field whose value is not allowed; the error matches
+// [ErrConfig].
+func (c Config) Validate() error {
+	c.setDefaults()
+	var e validate.Errors
+	e.Join("", c.Connection.Validate())
+	e.Check(kafka.ValidTopic(c.topic()), "Topic", kafka.TopicRule)
+	e.Check(kafka.ValidTopic(c.HandledTopic), "HandledTopic", kafka.TopicRule)
+	e.Check(c.HandledTopic != c.topic(), "HandledTopic", "must not be the topic of the queue")
+	e.Check(c.Provision == kafka.ProvisionCreate || c.Provision == kafka.ProvisionNone, "Provision", "must be one of the named constants")
+	validate.NotNegative(&e, "ReplicationFactor", c.ReplicationFactor)
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	return e.Err(ErrConfig)
+}
+
+// Queue is a [router.PoisonStore]. The ID of a message is its partition and its offset, as in
+// 0-17. It is safe for concurrent use, and has to be closed.
+//
+// What is deleted is remembered as long as the topic has the record, and belongs to the topic that it was
+// deleted from: one that was deleted and made again, or copied from another cluster, begins with
+// everything that it has. Brokers before 2.8, or a Connection with such a Version, do not tell the
+// difference.
+type Queue struct {
+	config  Config
+	topic   string
+	cluster *cluster
+	handled *handled
+}
+
+var _ router.PoisonStore = (*Queue)(nil)
+
+// New returns a Queue. It does not ask the cluster; the error matches [ErrConfig].
+func New(config Config) (*Queue, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	q := &Queue{config: config, topic: config.topic(), cluster: newCluster(config)}
+	q.handled = newHandled(q.cluster, config)
+	return q, nil
+}
+
+// Depth returns how many messages are in the queue. It asks the cluster, and does not read the
+// messages.
+func (q *Queue) Depth(ctx context.Context) (int64, error) {
+	at, err := q.look(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var depth int64
+	for _, p := range at.partitions {
+		depth += p.newest - p.oldest - q.handled.count(p)
+	}
+	return depth, nil
+}
+
+// Oldest returns when the message that has been in the queue for longest was put there; zero if the queue
+// is empty.
+func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
+	at, err := q.look(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var oldest time.Time
+	for _, p := range at.partitions {
+		r := reader{queue: q, partition: p.id, next: p.oldest, end: p.newest, size: 1}
+		ok, err := r.fill(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if ok && (oldest.IsZero() || r.head().Timestamp.Before(oldest)) {
+			oldest = r.head().Timestamp
+		}
+	}
+	return oldest, nil
+}
+
+// Messages implements [router.PoisonStore]. The records of several partitions are in the order of their
+// timestamps.
+func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] {
+	return func(yield func(router.Poisoned, error) bool) {
+		at, err := q.look(ctx)
+		if err != nil {
+			yield(router.Poisoned{}, err)
+			return
+		}
+		readers := make([]*reader, len(at.partitions))
+		for i, p := range at.partitions {
+			readers[i] = &reader{queue: q, partition: p.id, next: p.oldest, end: p.newest, size: max(maxFetch/int32(len(readers)), minFetch)}
+		}
+		for {
+			var first *reader
+			for _, r := range readers {
+				ok, err := r.fill(ctx)
+				if err != nil {
+					yield(router.Poisoned{}, err)
+					return
+				}
+				if ok && (first == nil || r.head().Timestamp.Before(first.head().Timestamp)) {
+					first = r
+				}
+			}
+			if first == nil {
+				return
+			}
+			poisoned, err := q.poisoned(first.take())
+			if !yield(poisoned, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Get implements [router.PoisonStore].
+func (q *Queue) Get(ctx context.Context, id string) (router.Poisoned, error) {
+	at, err := q.lookUp(ctx, id)
+	if err != nil {
+		return router.Poisoned{}, err
+	}
+	records, _, err := q.cluster.fetch(ctx, q.topic, at.partition, at.offset, 1)
+	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		return router.Poisoned{}, router.ErrNotInQueue
+	}
+	if err != nil {
+		return router.Poisoned{}, q.wrap(err)
+	}
+	if len(records) == 0 || records[0].Offset != at.offset {
+		return router.Poisoned{}, router.ErrNotInQueue
+	}
+	return q.poisoned(records[0])
+}
+
+// Delete implements [router.PoisonStore]. It returns when all in-sync replicas know that the message is not
+// in the queue anymore. Of several that delete the same message at the same time, each may succeed.
+func (q *Queue) Delete(ctx context.Context, id string) error {
+	at, err := q.lookUp(ctx, id)
+	if err != nil {
+		return err
+	}
+	return q.handled.add(ctx, at)
+}
+
+// Close closes the connections. What is under way fails with [ErrClosed]. Further calls return the
+// same.
+func (q *Queue) Close() error { return q.cluster.close() }
+
+// look returns what the topic has, with what was deleted up to now in handled.
+func (q *Queue) look(ctx context.Context) (state, error) {
+	at, err := q.cluster.look(ctx, q.topic)
+	if err == nil {
+		err = q.handled.refresh(ctx, at)
+	}
+	return at, q.wrap(err)
+}
+
+// lookUp returns the place of an ID if there is a message.
+func (q *Queue) lookUp(ctx context.Context, id string) (place, error) {
+	wanted, ok := parsePlace(id)
+	if !ok {
+		return place{}, router.ErrNotInQueue
+	}
+	at, err := q.look(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	for _, p := range at.partitions {
+		if p.id == wanted.partition && p.oldest <= wanted.offset && wanted.offset < p.newest && !q.handled.has(wanted) {
+			return wanted, nil
+		}
+	}
+	return place{}, router.ErrNotInQueue
+}
+
+func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error) {
+	id := place{record.Partition, record.Offset}.String()
+	msg, err := q.config.Unmarshaler.Unmarshal(record)
+	if err != nil {
+		return router.Poisoned{}, fmt.Errorf("poisonqueue: message %s: %w", id, err)
+	}
+	poisoned, _ := router.ParsePoisoned(msg)
+	poisoned.ID = id
+	return poisoned, nil
+}
+
+func (q *Queue) wrap(err error) error {
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("poisonqueue: topic %s: %w", q.topic, err)
+}
+
+// place is where a record is.
+type place struct {
+	partition int32
+	offset    int64
+}
+
+// String returns the ID of the record.
+func (p place) String() string { return fmt.Sprintf("%d-%d", p.partition, p.offset) }
+
+// parsePlace reads what String returns, and nothing else, so that a message has one ID.
+func parsePlace(id string) (place, bool) {
+	partition, offset, _ := strings.Cut(id, "-")
+	n, err1 := strconv.ParseInt(partition, 10, 32)
+	o, err2 := strconv.ParseInt(offset, 10, 64)
+	p := place{int32(n), o}
+	return p, err1 == nil && err2 == nil && n >= 0 && o >= 0 && p.String() == id
+}
+
+// ValidID reports whether a text can be an ID of a [Queue].
+func ValidID(id string) bool { _, ok := parsePlace(id); return ok }
+
+const (
+	// maxFetch is how many bytes are read ahead of all partitions together, and minFetch of each at least. A
+	// larger batch of records comes whole.
+	maxFetch int32 = 4 << 20
+	minFetch int32 = 64 << 10
+)
+
+// reader reads what is in the queue of a partition.
+type reader struct {
+	queue     *Queue
+	partition int32
+	next, end int64 // offsets
+	size      int32 // of a fetch
+	ahead     []*sarama.ConsumerMessage
+}
+
+// fill has a head, unless the partition is read to its end.
+func (r *reader) fill(ctx context.Context) (bool, error) {
+	for {
+		for len(r.ahead) > 0 {
+			if r.head().Offset >= r.end {
+				r.next, r.ahead = r.end, nil
+				break
+			}
+			if !r.queue.handled.has(place{r.partition, r.head().Offset}) {
+				return true, nil
+			}
+			r.take()
+		}
+		// What was deleted is not read.
+		for r.next < r.end && r.queue.handled.has(place{r.partition, r.next}) {
+			r.next++
+		}
+		if r.next >= r.end {
+			return false, nil
+		}
+		records, next, err := r.queue.cluster.fetch(ctx, r.queue.topic, r.partition, r.next, r.size)
+		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+			if next, err = r.oldest(ctx); err == nil && next == r.next {
+				next = r.end // another topic, of which nothing was to be read
+			}
+		}
+		if err != nil {
+			return false, r.queue.wrap(err)
+		}
+		if next == r.next {
+			next = r.end // nothing follows, such as at the end of a compacted topic
+		}
+		r.ahead, r.next = records, next
+	}
+}
+
+// oldest returns the first offset that Kafka has not deleted yet.
+func (r *reader) oldest(ctx context.Context) (int64, error) {
+	at, err := r.queue.cluster.look(ctx, r.queue.topic)
+	for _, p := range at.partitions {
+		if p.id == r.partition {
+			return max(p.oldest, r.next), err
+		}
+	}
+	return r.end, err
+}
+
+func (r *reader) head() *sarama.ConsumerMessage { return r.ahead[0] }
+
+func (r *reader) take() *sarama.ConsumerMessage {
+	record := r.ahead[0]
+	r.ahead[0] = nil // it may be large
+	r.ahead = r.ahead[1:]
+	return record
+}

@@ -135,7 +135,10 @@ func TestPartitions(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	partitions := map[string]bool{}
-	for p := range queue.Messages(t.Context()) {
+	for p, err := range queue.Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		partition, _, _ := strings.Cut(p.ID, "-")
 		partitions[partition] = true
 	}

@@ -172,7 +172,7 @@ func (b *Broker) command(ctx context.Context, class string, args ...string) *exe
 func (b *Broker) format(ctx context.Context) error {
 	id := make([]byte, 16)
 	_, _ = crand.Read(id) // never fails
-	id[0] &= 0x7f        // Kafka rejects IDs that begin with '-' like options
+	id[0] &= 0x7f         // Kafka rejects IDs that begin with '-' like options
 	args := []string{"format", "--cluster-id", base64.RawURLEncoding.EncodeToString(id), "--config", b.file("server.properties")}
 	for _, user := range slices.Sorted(maps.Keys(b.config.Users)) {
 		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {

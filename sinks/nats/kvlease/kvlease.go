@@ -32,10 +32,10 @@ const (
 // SubjectPrefix is followed by bucket and name in the subject on which a holder says that it has
 // released the lease. An account that may not publish or subscribe there does without: then the
 // next one finds out within a tenth of the TTL.
-const SubjectPrefix = "agrimill.lease."
+const SubjectPrefix = "agrimill-lease."
 
-// minTTL leaves room for renewals over a network.
-const minTTL = time.Second
+// MinTTL is the shortest TTL: it leaves room for renewals over a network.
+const MinTTL = time.Second
 
 const (
 	// polls is how often a standby looks at the record in a TTL.
@@ -128,7 +128,7 @@ func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Conn != nil, "Conn", "is required")
 	e.Check(validName(c.Name), "Name", "may have letters, digits and - _ = . in it")
-	e.Check(c.TTL == 0 || c.TTL >= minTTL, "TTL", "must be at least %v, or 0 for the default", minTTL)
+	e.Check(c.TTL == 0 || c.TTL >= MinTTL, "TTL", "must be at least %v, or 0 for the default", MinTTL)
 	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
 	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "Timeout", c.Timeout)

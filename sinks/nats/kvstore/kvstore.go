@@ -29,8 +29,9 @@ const (
 	DefaultSessionTTL = 10 * time.Second
 )
 
-// minSessionTTL leaves room for renewals: the server's clock for keys ticks in seconds.
-const minSessionTTL = 2 * time.Second
+// MinSessionTTL is the shortest [Config.SessionTTL]. It leaves room for renewals: the server's clock
+// for keys ticks in seconds.
+const MinSessionTTL = 2 * time.Second
 
 // ErrConfig is matched by the errors of [Config.Validate], and by the error of
 // [New] for a bucket that exists with settings that cannot work.
@@ -124,7 +125,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
 	validate.NotNegative(&e, "Timeout", c.Timeout)
 	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
-	e.Check(c.SessionTTL == 0 || c.SessionTTL >= minSessionTTL, "SessionTTL", "must be at least %v, or 0 for the default", minSessionTTL)
+	e.Check(c.SessionTTL == 0 || c.SessionTTL >= MinSessionTTL, "SessionTTL", "must be at least %v, or 0 for the default", MinSessionTTL)
 	return e.Err(ErrConfig)
 }
 

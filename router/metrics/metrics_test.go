@@ -146,6 +146,9 @@ agrimill_subscriber_lease_holder 1
 # HELP agrimill_subscriber_lease_lost_total Terms that ended because the lease was not renewed in time, or another process had it.
 # TYPE agrimill_subscriber_lease_lost_total counter
 agrimill_subscriber_lease_lost_total 2
+# HELP agrimill_subscriber_lease_standby Whether it waits for the lease: 1 or 0. 0 without a lease.
+# TYPE agrimill_subscriber_lease_standby gauge
+agrimill_subscriber_lease_standby 0
 # HELP agrimill_subscriber_longest_wait_seconds How long the longest of them has waited; of those that wait for a file, the next one.
 # TYPE agrimill_subscriber_longest_wait_seconds gauge
 agrimill_subscriber_longest_wait_seconds{kind="file"} 0

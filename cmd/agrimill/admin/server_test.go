@@ -407,7 +407,7 @@ func TestReadiness(t *testing.T) {
 
 func TestReadinessOfStates(t *testing.T) {
 	for state, status := range map[admin.State]int{
-		admin.StateStarting: http.StatusServiceUnavailable, admin.StateRunning: http.StatusOK, admin.StateDegraded: http.StatusOK,
+		admin.StateStarting: http.StatusServiceUnavailable, admin.StateRunning: http.StatusOK, admin.StateDegraded: http.StatusOK, admin.StateStandby: http.StatusOK,
 		admin.StateDraining: http.StatusServiceUnavailable, admin.StateStopped: http.StatusServiceUnavailable,
 	} {
 		server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{State: state}})
@@ -489,6 +489,9 @@ func TestDerivedStates(t *testing.T) {
 		"failed":        {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateFailed), route(router.StateRunning)}}, admin.StateDegraded},
 		"stream closed": {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayDisconnected}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},
 		"not reloaded":  {admin.Snapshot{Gateway: connected, Config: admin.ConfigState{Error: "bad"}}, admin.StateDegraded},
+		"standby":       {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby"}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateStandby},
+		"sink, standby": {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby"}, Sinks: []admin.Sink{down}}, admin.StateDegraded},
+		"lease away":    {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby", Error: "no response"}}, admin.StateDegraded},
 		"connecting":    {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnecting}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateStarting},
 		"awaiting head": {admin.Snapshot{Gateway: admin.GatewayFrom(subscriber.StreamState{Connected: true, AwaitingHead: true, LastError: io.EOF}), Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
 		"intermediary":  {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected, Intermediaries: []admin.Intermediary{{Operation: "send message"}}}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},

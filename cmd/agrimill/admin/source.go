@@ -58,6 +58,8 @@ const (
 	StateRunning State = "running"
 	// StateDegraded: it runs, but something is down. Messages wait.
 	StateDegraded State = "degraded"
+	// StateStandby: another instance holds the lease. This one is ready to take over.
+	StateStandby State = "standby"
 	// StateDraining: it is stopping and finishes the messages in flight.
 	StateDraining State = "draining"
 	// StateStopped: it has ended, or could not continue.
@@ -80,13 +82,43 @@ type Snapshot struct {
 	// Config is the result of the last reload; zero if there was none.
 	Config ConfigState `json:"config,omitzero"`
 
-	// Gateway, Subscriber, Routes, Sinks, Dedup and Poison are the parts.
+	// Gateway, Subscriber, Routes, Sinks, Dedup, Poison and Lease are the parts.
 	Gateway    Gateway    `json:"gateway"`
 	Subscriber Subscriber `json:"subscriber"`
 	Routes     []Route    `json:"routes"`
 	Sinks      []Sink     `json:"sinks"`
 	Dedup      Dedup      `json:"dedup,omitzero"`
 	Poison     Poison     `json:"poison"`
+	// Lease is zero if there is none.
+	Lease Lease `json:"lease,omitzero"`
+}
+
+// Lease tells which of several instances works: [subscriber.LeaseState] as JSON.
+type Lease struct {
+	// Role is holder, standby, or none while the lease is not wanted: at the start and the end.
+	Role string `json:"role"`
+	// Epoch is that of the present or latest time as the holder, 0 before the first.
+	Epoch uint64 `json:"epoch"`
+	// Since is when Role changed last, Until when the lease ends unless it is renewed; zero if
+	// that is unknown.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Changes counts the changes of Role, Lost the times in which the lease was lost and not
+	// released.
+	Changes int64 `json:"changes"`
+	Lost    int64 `json:"lost"`
+	// Target is where the lease is.
+	Target string `json:"target,omitempty"`
+	// Error is why it cannot be renewed or looked at, redacted.
+	Error string `json:"error,omitempty"`
+}
+
+// LeaseFrom fills a Lease, except for Target.
+func LeaseFrom(state subscriber.LeaseState) Lease {
+	return Lease{
+		Role: state.Role.String(), Epoch: state.Epoch, Since: state.Since, Until: state.Until,
+		Changes: state.Changes, Lost: state.Lost, Error: router.RedactError(state.LastError, nil),
+	}
 }
 
 // ConfigState describes the last reload of the configuration.
@@ -113,6 +145,8 @@ const (
 	GatewayDisconnected GatewayState = "disconnected"
 	// GatewayUnused: no route receives from the gateway.
 	GatewayUnused GatewayState = "unused"
+	// GatewayStandby: another instance holds the lease and has the stream.
+	GatewayStandby GatewayState = "standby"
 )
 
 // Gateway is the connection to the gateway.

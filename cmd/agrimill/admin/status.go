@@ -47,13 +47,15 @@ func deriveState(snapshot Snapshot) State {
 		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded || r.State == router.StateStopped
 	}),
 		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
-		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up,
+		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up, snapshot.Lease.Error != "",
 		snapshot.Gateway.State == GatewayDisconnected, len(snapshot.Gateway.Intermediaries) > 0,
 		snapshot.Config.Error != "":
 		return StateDegraded
 	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool { return r.State == router.StateStarting }),
 		snapshot.Gateway.State == GatewayConnecting:
 		return StateStarting
+	case snapshot.Gateway.State == GatewayStandby:
+		return StateStandby
 	}
 	return StateRunning
 }

@@ -295,6 +295,11 @@ func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (fin
 func (c *checker) storeProbes() []probe {
 	cfg := c.cfg
 	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
+	if cfg.HA != nil && cfg.HA.NATSKV != nil {
+		list = append(list, probe{"ha", "nats_kv", func(ctx context.Context) (finding, error) {
+			return c.keyValue(ctx, cfg.HA.NATSKV.Connect, cfg.HA.NATSKV.Bucket)
+		}})
+	}
 	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
 		list = append(list, probe{"devices", "nats_kv", func(ctx context.Context) (finding, error) {
 			return c.keyValue(ctx, cfg.Devices.NATSKV.Connect, cfg.Devices.NATSKV.Bucket)

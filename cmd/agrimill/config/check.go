@@ -25,6 +25,8 @@ import (
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -54,6 +56,7 @@ func (d *decoder) check(c *Config) {
 	k.routes()
 	k.poison()
 	k.dedup()
+	k.ha()
 	k.devices()
 	k.rest()
 }
@@ -805,6 +808,54 @@ func (k *checker) dedup() {
 		_, err := d.NATSKV.TLS.Config()
 		k.report("dedup.nats_kv", *d.NATSKV, err)
 		k.report("dedup.nats_kv", *d.NATSKV, d.NATSKV.Connection.Validate())
+	}
+}
+
+func (k *checker) ha() {
+	h := k.c.HA
+	if h == nil || h.NATSKV == nil {
+		return
+	}
+	lease := h.LeaseConfig()
+	lease.Conn = new(natsgo.Conn) // only its presence is checked
+	lease.TTL = 0
+	k.report("ha.nats_kv", *h.NATSKV, lease.Validate())
+	_, err := h.NATSKV.TLS.Config()
+	k.report("ha.nats_kv", *h.NATSKV, err)
+	k.report("ha.nats_kv", *h.NATSKV, h.NATSKV.Connection.Validate())
+	sessions := k.c.Dedup.Store == DedupNATSKV && k.c.Dedup.NATSKV != nil
+	switch {
+	case h.TTL < kvlease.MinTTL:
+		k.fail("ha.ttl", fmt.Sprintf("must be at least %v", kvlease.MinTTL), "")
+	case sessions && h.TTL < kvstore.MinSessionTTL:
+		k.fail("ha.ttl", fmt.Sprintf("must be at least %v beside dedup.nats_kv, whose sessions live that long", kvstore.MinSessionTTL), "")
+	case sessions && k.c.Dedup.NATSKV.SessionTTL > h.TTL:
+		k.fail("dedup.nats_kv.session_ttl", "must not be longer than ha.ttl: the next holder would wait for what the former one had begun",
+			fmt.Sprintf("remove it, or set at most %v", h.TTL))
+	}
+	received, inNATS := false, false
+	for _, r := range k.c.Routes {
+		if r.From.Gateway == "" {
+			continue
+		}
+		received = true
+		inNATS = inNATS || k.c.Sinks[r.To.Sink].NATS != nil
+	}
+	switch {
+	case !received && k.has("routes"):
+		k.fail("ha", "needs a route from the gateway: only such a route wants the lease", "remove it; instances share what they consume from NATS and Kafka")
+	case received && !inNATS && !h.StopWithoutNATS:
+		k.fail("ha", "makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there",
+			"set ha.stop_without_nats: true to accept that")
+	}
+	if received && !inNATS && k.c.Dedup.Store != DedupNATSKV {
+		k.warn("dedup", "is known to one instance only: what the former holder stored and did not confirm is stored again by the next one", "use dedup.nats_kv")
+	}
+	if d := k.c.Devices; d != nil && d.NATSKV == nil && d.Kafka == nil {
+		k.warn("devices", "are known to one instance only: the next holder decodes time logs without them until they come again", "use devices.nats_kv or devices.kafka")
+	}
+	if k.has("dedup.instance") && k.c.Dedup.Owner.Instance != NoInstance {
+		k.warn("dedup.instance", "must not be the same for two instances that run at the same time", "leave it out, or take it from the environment")
 	}
 }
 

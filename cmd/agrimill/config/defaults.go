@@ -6,6 +6,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -70,6 +71,10 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 		default:
 			c.Dedup.Store = DedupMemory
 		}
+	}
+	if kv := c.Dedup.NATSKV; c.HA != nil && kv != nil && !given("dedup.nats_kv.session_ttl") {
+		// What the former holder had begun must not be held up for longer than the lease.
+		kv.SessionTTL = min(max(c.HA.TTL/2, kvstore.MinSessionTTL), kvstore.DefaultSessionTTL)
 	}
 	if c.Dedup.Store == DedupMemory && c.Dedup.Memory == nil {
 		c.Dedup.Memory = new(router.MemoryStoreConfig)

@@ -56,7 +56,7 @@ func suggestKey(name, path string, known []field) (near, suggestion string) {
 		return "", "it belongs to " + oneOf(elsewhere)
 	}
 	slices.Sort(names)
-	if len(names) <= 16 {
+	if len(names) <= 20 {
 		return "", "use " + oneOf(names)
 	}
 	return "", ""

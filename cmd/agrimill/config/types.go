@@ -40,6 +40,9 @@ type Config struct {
 	Retry router.RetrySettings `yaml:"retry"`
 	// Dedup recognizes redelivered messages.
 	Dedup Dedup `yaml:"dedup"`
+	// HA makes several instances work one at a time. Without it, each instance gets, stores and
+	// confirms everything.
+	HA *HA `yaml:"ha"`
 	// Devices remembers what EFDI messages said about the machines of a teamset, for the time logs
 	// that follow. Without it, their values are numbers without names, units and scales.
 	Devices *Devices `yaml:"devices"`

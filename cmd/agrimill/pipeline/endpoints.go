@@ -18,6 +18,7 @@ import (
 // that authorizes the application, now or later.
 type endpoints struct {
 	logger *slog.Logger
+	turns  *turns // it is their turn; nil: always
 
 	mu      sync.Mutex
 	current []*endpoint
@@ -35,7 +36,7 @@ type endpoint struct {
 // newEndpoint validates a configured endpoint. It makes no requests.
 func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
 	provisioner, err := gateway.NewProvisioner(gateway.ProvisionerConfig{
-		Client: &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
+		Client: &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger, turns: p.turns}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
 		Logger: p.logger.With("part", "endpoints"),
 	})
 	if err != nil {
@@ -56,8 +57,12 @@ func (e *endpoints) start(ctx context.Context, list []*endpoint) {
 	e.current = list
 	for _, one := range list {
 		// Both end with ctx.
-		e.running.Go(func() { _ = one.provisioner.Run(ctx) })
-		e.running.Go(func() { one.ensure(ctx, e.logger) })
+		e.running.Go(func() {
+			e.turns.each(ctx, func(ctx context.Context, _ *turn) { _ = one.provisioner.Run(ctx) })
+		})
+		e.running.Go(func() {
+			e.turns.each(ctx, func(ctx context.Context, _ *turn) { one.ensure(ctx, e.logger) })
+		})
 	}
 }
 
@@ -127,9 +132,10 @@ func (e *endpoints) event(event gateway.Event) {
 }
 
 // oneTenant is the client for an endpoint in one tenant: it lists no other tenant. An empty
-// tenant means all.
+// tenant means all. It makes and deletes endpoints only if it is this instance's turn.
 type oneTenant struct {
 	*gateway.Client
+	turns   *turns
 	tenant  string
 	logger  *slog.Logger
 	missing atomic.Bool // the tenant is not among those that authorized the application
@@ -148,4 +154,20 @@ func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tenant
 		c.missing.Store(false)
 	}
 	return list, nil
+}
+
+// PutEndpoint implements gateway.ProvisionClient.
+func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string, req gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
+	if err := c.turns.err(); err != nil {
+		return gateway.Endpoint{}, false, err
+	}
+	return c.Client.PutEndpoint(ctx, tenantID, externalID, req)
+}
+
+// DeleteEndpoint implements gateway.ProvisionClient.
+func (c *oneTenant) DeleteEndpoint(ctx context.Context, tenantID, externalID string) error {
+	if err := c.turns.err(); err != nil {
+		return err
+	}
+	return c.Client.DeleteEndpoint(ctx, tenantID, externalID)
 }

@@ -41,6 +41,9 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		},
 		Undeliverable: p.journal.Undeliverable, Confirmed: p.journal.Confirmed, ConfirmationRejected: p.journal.Rejected,
 	})
+	if p.lease != nil {
+		subscriberConfig.Lease, subscriberConfig.Hooks.Holding = p.lease, p.turns.hold
+	}
 	subscriberConfig.Quarantine = subscriber.QuarantineConfig{Publisher: quarantine{p}}
 	if p.claimCheck != nil {
 		subscriberConfig.Payload.ClaimCheck = p.claimCheck

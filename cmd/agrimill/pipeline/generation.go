@@ -27,6 +27,7 @@ type generation struct {
 	gateway   message.Subscriber // shared by all routes from the gateway
 	poison    *sink
 	backlogs  map[string]*backlog // by route name
+	waiting   map[string]*inTurn  // the sources that wait for the lease, by route name
 	depth     backlog             // of the poison queue
 	oldest    atomic.Pointer[time.Time]
 	endpoints []*endpoint
@@ -41,7 +42,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 			err = configError{err}
 		}
 	}()
-	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
+	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}, waiting: map[string]*inTurn{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber})
 	for name, sinkConfig := range cfg.Sinks {
 		if g.sinks[name] = reusable(kept[name], sinkConfig); g.sinks[name] != nil {
@@ -105,6 +106,9 @@ func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	if err := p.setTo(g, cfg, &route, &info); err != nil {
 		return errors.Join(err, route.From.Close())
 	}
+	if g.config.OnHolder(cfg) {
+		route.To = &fenced{route.To, p.turns}
+	}
 	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
 		return errors.Join(err, route.From.Close(), route.To.Close())
 	}
@@ -138,6 +142,10 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 		err = errors.New("from: one of gateway, nats and kafka is required")
 	}
 	info.From.Detail = route.Topic
+	if err == nil && cfg.From.Gateway == "" && g.config.OnHolder(cfg) {
+		source := &inTurn{Subscriber: route.From, logger: p.logger.With("route", cfg.Name), turns: p.turns}
+		g.waiting[cfg.Name], route.From = source, source
+	}
 	if err == nil && cfg.From.Gateway == "" {
 		route.From = p.tracing.Subscriber(info.From.Kind, route.From)
 	}

@@ -97,6 +97,8 @@ type Pipeline struct {
 	directory  *gateway.Directory
 	subscriber *subscriber.Subscriber
 	endpoints  endpoints
+	lease      *lease // nil: none
+	turns      *turns // nil: it is always its turn
 	memory     *memory
 	owner      router.Owner // of reservations in memory
 	devices    devices
@@ -180,6 +182,13 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.devices, err = p.newDevices(cfg.Devices); err != nil {
 		return err
 	}
+	if p.lease, err = p.newLease(cfg.HA); err != nil {
+		return err
+	}
+	if p.lease != nil {
+		p.turns = newTurns()
+		p.endpoints.turns = p.turns
+	}
 	p.owner = newOwner(cfg)
 	// It remembers what differs under a context ID, which a reload does not change.
 	if p.inward, err = router.NewKeyFunc(cfg.KeysConfig()); err != nil {
@@ -236,6 +245,7 @@ func (p *Pipeline) release(g *generation) error {
 	}
 	ending, cancel := context.WithTimeout(context.Background(), budget.sinks)
 	defer cancel()
+	errs = append(errs, p.lease.close(ending))
 	if g != nil {
 		errs = append(errs, closeAll(ending, g.sinks))
 	}

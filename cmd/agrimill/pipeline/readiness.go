@@ -91,7 +91,7 @@ func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
 // look checks everything that the routes of g need. It returns when ctx ends.
 func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
 	names := slices.Sorted(maps.Keys(g.sinks))
-	asked := make([]finding, len(names)+4)
+	asked := make([]finding, len(names)+5)
 	var open sync.WaitGroup // all of it ends with ctx
 	for i, name := range names {
 		open.Go(func() { asked[i] = found("sink "+name, g.sinks[name].Health(ctx)) })
@@ -106,13 +106,16 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
 			dedup.final = isFinal(err)
 		})
 	}
+	if p.lease != nil {
+		open.Go(func() { asked[len(names)+4] = p.checkLease(ctx) })
+	}
 	if p.claimCheck != nil {
 		open.Go(func() { *claimCheck = found("claim check", p.claimCheck.Check(ctx)) })
 	}
 	open.Wait()
 	var findings []finding
 	for i, h := range g.router.Health() {
-		findings = append(findings, checkRoute(g.routes[i].Direction, h))
+		findings = append(findings, checkRoute(g.routes[i].Direction, p.waiting(g, h)))
 	}
 	return append(findings, slices.DeleteFunc(asked, func(f finding) bool { return f.Name == "" })...)
 }

@@ -192,6 +192,7 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 	keep("gateway", &old.Gateway, &effective.Gateway)
 	keep("subscriber", &old.Subscriber, &effective.Subscriber)
 	keep("dedup", &old.Dedup, &effective.Dedup)
+	keep("ha", &old.HA, &effective.HA)
 	keep("devices", &old.Devices, &effective.Devices)
 	keep("claim_check", &old.ClaimCheck, &effective.ClaimCheck)
 	keep("shutdown", &old.Shutdown, &effective.Shutdown)

@@ -14,8 +14,22 @@ import (
 var errNoPoisonStore = errors.New("the poison queue cannot be read: it is in neither NATS nor Kafka, or that is unavailable")
 
 // Replay implements [admin.Source]. The messages go through the routes that poisoned them,
-// as currently configured: topic, sink, filter and claim check.
+// as currently configured: topic, sink, filter and claim check. With ha only the instance that
+// holds the lease replays, and no longer than it has it; the error matches [ErrStandby].
 func (p *Pipeline) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
+	if p.turns != nil {
+		now, leave, _ := p.turns.enter()
+		if err := now.err(); err != nil {
+			if now != nil {
+				leave()
+			}
+			return router.ReplayReport{}, err
+		}
+		defer leave()
+		var cancel context.CancelFunc
+		ctx, cancel = now.within(ctx)
+		defer cancel()
+	}
 	store := p.PoisonStore()
 	if store == nil {
 		return router.ReplayReport{}, errNoPoisonStore
@@ -62,7 +76,7 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 // forReplay removes from a configuration what replays of these routes do not need.
 func forReplay(cfg *config.Config, routes []string) *config.Config {
 	only := *cfg
-	only.Endpoints = nil
+	only.Endpoints, only.HA = nil, nil // it confirms nothing
 	only.Routes = slices.DeleteFunc(slices.Clone(cfg.Routes), func(r config.Route) bool { return !slices.Contains(routes, r.Name) })
 	only.Sinks = maps.Clone(cfg.Sinks)
 	maps.DeleteFunc(only.Sinks, func(name string, _ config.Sink) bool {

@@ -31,6 +31,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	for _, s := range g.sinks {
 		s.open(beside)
 	}
+	p.lease.open(beside)
 	p.memory.open(beside)
 	p.devices.open(beside)
 	p.background.Go(func() { p.authorize(beside) })      // ends with beside

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 var _ admin.Source = (*Pipeline)(nil)
@@ -52,9 +53,13 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
 		s.Gateway.Host = u.Host
 	}
-	if !g.receives() {
+	switch {
+	case !g.receives():
 		s.Gateway.State = admin.GatewayUnused
+	case p.lease != nil && stats.Lease.Role != subscriber.LeaseHolder:
+		s.Gateway.State, s.Gateway.Since, s.Gateway.LastError = admin.GatewayStandby, stats.Lease.Since, ""
 	}
+	s.Lease = p.leaseState(stats.Lease)
 	s.Gateway.Intermediaries = admin.IntermediariesFrom(p.client.Intermediaries())
 	limit := p.client.RateLimit()
 	s.Gateway.RateLimited, s.Gateway.RateLimitedUntil = limit.Limited, limit.PausedUntil
@@ -63,7 +68,7 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 			break // a reload happened in between; the next snapshot is consistent
 		}
 		route := g.routes[i]
-		route.RouteHealth = h
+		route.RouteHealth = p.waiting(g, h)
 		if waiting := g.backlogs[h.Name]; waiting != nil {
 			route.Backlog = waiting.last.Load()
 		}
@@ -110,6 +115,11 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 	switch {
 	case !g.receives():
 		c.OK, c.Message = p.isAuthorized(), "no route receives from it"
+		if !c.OK {
+			c.Message = "has not responded yet"
+		}
+	case p.standsBy():
+		c.OK, c.Message = p.isAuthorized(), "the instance that holds the lease has the event stream"
 		if !c.OK {
 			c.Message = "has not responded yet"
 		}

@@ -79,6 +79,9 @@ func (p *Pipeline) conditions() map[part]condition {
 	if g := snapshot.Gateway; g.State != admin.GatewayUnused {
 		now[part{"gateway", g.Host}] = condition{string(g.State), g.State == admin.GatewayDisconnected, g.LastError}
 	}
+	if l := snapshot.Lease; l.Role != "" {
+		now[part{"lease", l.Target}] = condition{state: l.Role}
+	}
 	for _, s := range snapshot.Sinks {
 		if s.CheckedAt.IsZero() {
 			continue

@@ -58,6 +58,8 @@ func whyStream(running *admin.Snapshot) why.Link {
 	switch g.State {
 	case admin.GatewayConnected, admin.GatewayAwaitingHead:
 		return why.Link{State: why.StateOK, Detail: "the event stream is open"}
+	case admin.GatewayStandby:
+		return why.Link{State: why.StateUnknown, Detail: "this instance stands by, and the one that holds the lease has the event stream", Remedy: "ask that one"}
 	case admin.GatewayUnused:
 		return why.Link{State: why.StateMissing, Detail: "agrimill does not open the event stream: no route receives from the gateway", Remedy: "add such a route"}
 	}

@@ -113,7 +113,7 @@ function stamp(ms) {
 
 // States have a tone (color and shape) and a word.
 const TONES = {
-  running: "good", connected: "good", "awaiting head": "good", up: "good", ok: "good",
+  running: "good", connected: "good", "awaiting head": "good", up: "good", ok: "good", standby: "good",
   degraded: "warn", outage: "warn", draining: "warn",
   disconnected: "bad", down: "bad", failed: "bad", failing: "bad", ended: "bad", stopped: "bad", gone: "bad", missing: "bad",
   starting: "idle", connecting: "idle", unused: "idle", unknown: "idle", unchecked: "idle",
@@ -302,6 +302,18 @@ const unless0 = (term, n, tone) => (n ? [term, count(n), tone] : null);
 
 const agoText = (now, at) => (at ? `${short(now - at)} ago` : "never");
 
+function leaseFacts(lease, now) {
+  if (!lease) return [];
+  const since = time(lease.since), until = time(lease.until);
+  return [
+    ["lease", lease.role + (since ? ` for ${short(now - since)}` : "")],
+    until && ["lease ends in", until > now ? short(until - now) : "a moment", lease.error ? "bad" : ""],
+    ["epoch", lease.epoch ? String(lease.epoch) : "none yet"],
+    ["role changes", count(lease.changes)],
+    unless0("leases lost", lease.lost, "warn"),
+  ];
+}
+
 function showGateway(status, now) {
   const g = status.gateway;
   const limited = g.rate_limited;
@@ -314,6 +326,7 @@ function showGateway(status, now) {
     facts: [
       since && ["for", short(now - since)],
       ["reconnects", count(g.reconnects)],
+      ...leaseFacts(status.lease, now),
       refused && ["refused for", short(now - refused), "warn"],
       ends && ["ends in", ends > now ? short(ends - now) : "a moment", "bad"],
       ...between.map((b) => [b.operation, `not the gateway: ${b.status} ${b.content_type ?? ""}`, "bad"]),
@@ -1134,6 +1147,7 @@ function showStatus(status) {
   setText(byId("subtitle"), [`agrimill ${status.version ?? ""}`.trim(), up && `up for ${short(time(status.time) - up)}`].filter(Boolean).join(" · "));
   setState(byId("state"), status.state, status.state);
   const trouble = [status.error && `The pipeline stopped: ${status.error}`, status.config?.error && `The configuration was not reloaded: ${status.config.error}`,
+    status.lease?.error && `The lease (${status.lease.target}) cannot be renewed or looked at: ${status.lease.error}`,
     status.dedup && !status.dedup.up && `The dedup store (${status.dedup.store}) has been failing for ${short(time(status.time) - time(status.dedup.since))}: ${status.dedup.error}`].filter(Boolean).join(" — ");
   setText(byId("trouble").querySelector("p"), trouble);
   setHidden(byId("trouble"), !trouble);

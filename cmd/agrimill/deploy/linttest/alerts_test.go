@@ -14,6 +14,9 @@ import (
 const well = `
 up{W} 1x120
 agrimill_subscriber_stream_connected{W} 1x120
+agrimill_subscriber_lease_holder{W} 0x120
+agrimill_subscriber_lease_standby{W} 0x120
+agrimill_subscriber_lease_lost_total{W} 0x60 1x60
 agrimill_subscriber_stream_reconnects_total{W} 0x60 1x60
 agrimill_subscriber_oldest_unconfirmed_age_seconds{W} 3x120
 agrimill_subscriber_oldest_pending_confirmation_age_seconds{W} 0.1x120
@@ -45,6 +48,9 @@ agrimill_sink_publish_duration_seconds_bucket{W,sink="nats",outcome="stored",le=
 var sick = map[string]string{
 	"AgrimillDown":           `up{S} 0x120`,
 	"AgrimillStreamDown":     `agrimill_subscriber_stream_connected{S} 0x120`,
+	"AgrimillNoHolder":       `agrimill_subscriber_lease_standby{S} 1x120`,
+	"AgrimillNoStandby":      `agrimill_subscriber_lease_holder{S} 1x120`,
+	"AgrimillLeaseLost":      `agrimill_subscriber_lease_lost_total{S} 0x90 1 2 3 4x27`,
 	"AgrimillStreamRestless": `agrimill_subscriber_stream_reconnects_total{S} 0+1x120`,
 	"AgrimillStuck":          `agrimill_subscriber_oldest_unconfirmed_age_seconds{S} 0+60x120`,
 	"AgrimillRouteOutage":    `agrimill_route_state{S,route="farm",state="outage"} 1x120`,
@@ -115,6 +121,35 @@ func TestAlertsFire(t *testing.T) {
 		if !found["sick:9090"] || found["well:9090"] {
 			t.Errorf("%s: about %v, want agrimill that is sick", rule.Alert, found)
 		}
+	}
+}
+
+// The standby of a pair has no stream, and nothing is wrong with either.
+func TestNoAlertForAPair(t *testing.T) {
+	t.Parallel()
+	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
+	pair := strings.NewReplacer("{A", `{job="agrimill",instance="a:9090"`, "{B", `{job="agrimill",instance="b:9090"`).Replace(`
+  up{A} 1x120
+  up{B} 1x120
+  agrimill_subscriber_stream_connected{A} 1x120
+  agrimill_subscriber_stream_connected{B} 0x120
+  agrimill_subscriber_lease_holder{A} 1x120
+  agrimill_subscriber_lease_holder{B} 0x120
+  agrimill_subscriber_lease_standby{A} 0x120
+  agrimill_subscriber_lease_standby{B} 1x120
+  agrimill_subscriber_lease_lost_total{A} 0x60 1x60
+  agrimill_subscriber_lease_lost_total{B} 0x120`)
+	storage := promqltest.LoadedStorage(t, "load 1m"+pair)
+	for _, rule := range rules(t) {
+		query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), rule.Expr, time.Unix(0, 0).Add(2*time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result := query.Exec(t.Context())
+		if vector, err := result.Vector(); err != nil || len(vector) > 0 {
+			t.Errorf("%s: %v, %v", rule.Alert, vector, err)
+		}
+		query.Close()
 	}
 }
 

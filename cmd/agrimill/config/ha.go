@@ -1,0 +1,74 @@
+package config
+
+import (
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+)
+
+// HA makes several instances of agrimill work one at a time: the one that holds the lease opens
+// the event stream, handles and confirms, and keeps the endpoints. The others stand by, ready to
+// take over. All need the same section, and the same routes.
+type HA struct {
+	// NATSKV is where the lease is.
+	NATSKV *LeaseInNATS `yaml:"nats_kv" required:"true"`
+	// TTL is how long the lease is held without renewal: when the holder fails, the next one
+	// begins that much later, and a twentieth of it. At least 1s, and 2s beside dedup.nats_kv. All
+	// instances need the same one.
+	TTL time.Duration `yaml:"ttl"`
+	// Consumers says where routes from NATS and Kafka run: on the holder, or on every instance,
+	// which then share the messages. With every_instance there is no order by key between them.
+	Consumers Consumers `yaml:"consumers" enum:"holder,every_instance"`
+	// StopWithoutNATS accepts that nothing is handled while NATS cannot be reached, although no
+	// route has a sink there. Without it, such a configuration is refused.
+	StopWithoutNATS bool `yaml:"stop_without_nats"`
+}
+
+func (h *HA) setDefaults() { h.TTL = kvlease.DefaultTTL }
+
+// Consumers says which instances run the routes from NATS and Kafka.
+type Consumers int
+
+const (
+	// ConsumersHolder: the one that holds the lease.
+	ConsumersHolder Consumers = iota
+	// ConsumersEveryInstance: all of them.
+	ConsumersEveryInstance
+)
+
+var consumers = []string{"holder", "every_instance"}
+
+// String returns holder or every_instance.
+func (c Consumers) String() string { return enum.Text(c, consumers) }
+
+// UnmarshalText reads what String returns.
+func (c *Consumers) UnmarshalText(text []byte) error { return enum.Parse(c, text, consumers) }
+
+// LeaseInNATS is a lease in a key-value bucket of NATS.
+type LeaseInNATS struct {
+	nats.Connection `yaml:",inline"`
+	// TLS secures the connection beyond what the address and the server require.
+	TLS            *TLS `yaml:"tls"`
+	kvlease.Config `yaml:",inline"`
+}
+
+// LeaseConfig returns the configuration of the lease. Conn and Logger are left to the caller.
+func (h HA) LeaseConfig() kvlease.Config {
+	config := h.NATSKV.Config
+	config.TTL = h.TTL
+	return config
+}
+
+// Connect connects under a client name. It reads the files of TLS.
+func (l LeaseInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(l.Connection, l.TLS, name, options...)
+}
+
+// OnHolder reports whether a route runs only on the instance that holds the lease.
+func (c *Config) OnHolder(r Route) bool {
+	return c.HA != nil && (r.From.Gateway != "" || c.HA.Consumers == ConsumersHolder)
+}

@@ -150,7 +150,13 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 
 .PHONY: universal
 universal: ## Run Watermill's Pub/Sub suite with all its messages; make test sends fewer (2 minutes)
-	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^TestUniversalSuite(WithALease)?$$' ./subscriber -universal
+	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^Test(UniversalSuite(WithALease)?|RestartedGateway)$$' ./subscriber -universal
+	$(GO) test -race -vet=off -count 1 -timeout 10m -run '^TestUniversalSuite$$' ./sources/nats -universal
+
+.PHONY: long
+long: ## Run whole what make test runs in a short form: 100,000 waiting items, reload with each pair of store and sink (2 minutes)
+	$(GO) test -vet=off -count 1 -timeout 10m -run '^Test(ManyWaiting|ManyMessagesWait|SharesShutManyKeys)' ./subscriber ./router
+	$(GO) test -race -vet=off -count 1 -timeout 10m -parallel 4 -run '^TestReloadKeepsWhatIsUsedOn$$' ./cmd/agrimill/pipeline -all-pairs
 
 .PHONY: stress
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)

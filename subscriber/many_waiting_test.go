@@ -67,10 +67,7 @@ func TestManyWaitingMessages(t *testing.T) {
 
 func testManyWaiting(t *testing.T, order Order) {
 	const window, held, fileType = 200, 500, "file"
-	n := many
-	if raceDetector {
-		n /= 10
-	}
+	n := many()
 	client := &silentClient{}
 	s, err := New(Config{
 		Client: client, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
@@ -174,7 +171,7 @@ func testManyWaiting(t *testing.T, order Order) {
 	stats, grown := s.Stats(), heapInUse()-heap
 	t.Logf("%d in flight, %d put off, %d set apart, %d wait for files, %d for the quarantine, %d left; up to %d groups shut, %d goroutines, %d connections; %d bytes are kept",
 		stats.InFlight, stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting, stats.Abandoned, mostShut, most, stats.Stream.Connects, grown)
-	if grown > 300*many {
+	if grown > 300*whole {
 		t.Errorf("%d bytes are kept", grown)
 	}
 	close(hang)

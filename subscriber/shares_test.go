@@ -63,17 +63,17 @@ func TestSharesShutManyKeys(t *testing.T) {
 	now := time.Now()
 	var h shares
 	queues := make(map[string]*keyQueue)
-	for i := range many {
+	for i := range many() {
 		queues[strconv.Itoa(i)] = queueOf(2, now.Add(-stallAfter))
 	}
-	if left := h.trim(now, queues, 1000); len(left) != many || len(h.shut.bits) != keySetBits/64 {
+	if left := h.trim(now, queues, 1000); len(left) != many() || len(h.shut.bits) != keySetBits/64 {
 		t.Errorf("%d left, the set has %d words", len(left), len(h.shut.bits))
 	}
 	if left := h.trim(now, queues, 1000); len(left) != 0 {
 		t.Errorf("%d left the second time", len(left))
 	}
 	wrong := 0
-	for i := range many {
+	for i := range many() {
 		if h.takes(strconv.Itoa(i)) {
 			t.Fatalf("key %d is taken", i)
 		}
@@ -81,8 +81,8 @@ func TestSharesShutManyKeys(t *testing.T) {
 			wrong++
 		}
 	}
-	if wrong > many/10_000 {
-		t.Errorf("%d of %d other keys are shut", wrong, many)
+	if wrong > many()/10_000 {
+		t.Errorf("%d of %d other keys are shut", wrong, many())
 	}
 	if h.connected(); !h.takes("0") {
 		t.Error("shut after everything has come again")

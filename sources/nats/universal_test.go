@@ -3,6 +3,7 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sources/nats"
 )
+
+var universal = flag.Bool("universal", false, "run Watermill's Pub/Sub suite with all its messages")
 
 // manyTopics is a Subscriber for each topic, because one reads one subject.
 type manyTopics struct {
@@ -69,6 +72,7 @@ func TestUniversalSuite(t *testing.T) {
 		RequireSingleInstance:               false,
 		NewSubscriberReceivesOldMessages:    false, // what was acked does not come again
 		ContextPreserved:                    false,
+		ForceShort:                          !*universal,
 	}
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 		sink, err := sinknats.New(sinknats.Config{URL: server.URL()}, nil)

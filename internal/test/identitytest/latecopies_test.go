@@ -153,15 +153,15 @@ func TestKafkaSwitchPrograms(t *testing.T) {
 
 func (l *late) run(random *rand.Rand) {
 	const timeout = 300 * time.Millisecond
-	var err error
-	if l.sink, err = kafka.New(kafka.Config{
-		Brokers: []string{l.cluster.Addr()}, PublishTimeout: timeout,
-		Configure: func(c *sarama.Config) { // it is still at it when the time is up
-			c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
-		},
-	}, nil); err != nil {
-		l.t.Fatal(err)
-	}
+	testkit.EventuallyNil(l.t, func() (err error) { // other programs' requests may be slow at that moment
+		l.sink, err = kafka.New(kafka.Config{
+			Brokers: []string{l.cluster.Addr()}, PublishTimeout: timeout,
+			Configure: func(c *sarama.Config) { // it is still at it when the time is up
+				c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
+			},
+		}, nil)
+		return err
+	})
 	defer func() { _ = l.sink.Close() }()
 	found := map[int32]bool{}
 	for i := 0; len(found) < 2; i++ {

@@ -245,6 +245,9 @@ type Hooks struct {
 	// Undeliverable is called for a message that cannot be delivered, such as
 	// one whose payload exceeds PayloadConfig.MaxInline. It stays unconfirmed.
 	Undeliverable func(event gateway.Event, err error)
+	// Progress is called for what happens to a message before a subscription gets it. The same may happen again
+	// after a reconnect.
+	Progress func(Progress)
 	// Confirmed is called with the confirmations of one request after the service
 	// accepted them. They are valid only during the call.
 	Confirmed func(tenantID string, confirmations []gateway.MessageConfirmation)
@@ -257,6 +260,38 @@ type Hooks struct {
 	// accept: it answers 400 to it alone, or has answered 403 or 404 for
 	// ConfirmConfig.RefusedFor. It is dropped.
 	ConfirmationRejected func(tenantID string, confirmation gateway.MessageConfirmation, err error)
+}
+
+// Progress is something that happened to a message or file inside of the subscriber.
+type Progress struct {
+	Kind ProgressKind
+	// Event is that of the message or file. It must not be modified.
+	Event gateway.Event
+	// Bytes is the size of the payload that was fetched; 0 for the other kinds.
+	Bytes int64
+}
+
+// ProgressKind says what happened.
+type ProgressKind int
+
+const (
+	// ProgressHeld: the message is held back, because it may be a part of a file.
+	ProgressHeld ProgressKind = iota + 1
+	// ProgressJoined: the file has come, and takes the place of the messages that it was made of.
+	ProgressJoined
+	// ProgressFetched: its payload was downloaded.
+	ProgressFetched
+	// ProgressUntaken: no subscription takes it. It stays unconfirmed.
+	ProgressUntaken
+)
+
+// String returns the kind in lower case, e.g. "held".
+func (k ProgressKind) String() string {
+	names := [...]string{"unknown", "held", "joined", "fetched", "untaken"}
+	if k < 0 || int(k) >= len(names) {
+		return names[0]
+	}
+	return names[k]
 }
 
 // WithDefaults returns the configuration with the defaults filled in.

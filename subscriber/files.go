@@ -133,19 +133,19 @@ func (s *Subscriber) heldFor(messageType string) bool {
 	return s.cfg.FileHold >= 0 && s.fileTypes[messageType]
 }
 
-// holdChunk holds a message back if its type is handled as files, and reports
-// whether it did.
-func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool {
+// holdChunk holds a message back if its type is handled as files. done reports that the message needs
+// nothing more for now, held that it is held, and not left with the service because there are too many.
+func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) (done, held bool) {
 	if !s.heldFor(e.MessageType) {
-		return false
+		return false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ledger.gaveUp(key) {
-		return false // no file confirms it, so who had it without its file gets it again
+		return false, false // no file confirms it, so who had it without its file gets it again
 	}
 	if s.closed || s.takers(e.Type(), e.MessageType) == 0 && s.takers(gateway.EventFileReceived, e.MessageType) == 0 {
-		return false // admit reports that no subscription accepts it
+		return false, false // admit reports that no subscription accepts it
 	}
 	h := s.hold
 	if c := h.chunks[key]; c != nil {
@@ -155,11 +155,11 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 			c.event = e
 		}
 		s.stats.joined.Add(1)
-		return true
+		return true, false
 	}
 	if len(h.chunks) >= maxIdentities*s.cfg.MaxHeld {
 		h.over = true
-		return true
+		return true, false
 	}
 	now := s.holdClock.now(time.Now())
 	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
@@ -182,7 +182,7 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) bool 
 		default:
 		}
 	}
-	return true
+	return true, true
 }
 
 // runHold delivers held messages that no file has claimed in time. It ends when

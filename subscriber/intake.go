@@ -62,7 +62,10 @@ func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceiv
 	if s.join(e, key, family) {
 		return
 	}
-	if s.holdChunk(key, e) {
+	if done, held := s.holdChunk(key, e); done {
+		if held {
+			s.progress(ProgressHeld, e, 0)
+		}
 		return
 	}
 	d := s.newMessageDelivery(key, e)
@@ -99,6 +102,7 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 	if e.Payload == nil {
 		d.payload = newPayload(e.PayloadURI, e.Size)
 	}
+	s.progress(ProgressJoined, e, 0)
 	s.admit(ctx, d)
 }
 
@@ -174,6 +178,9 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		if to, taken, d.left = s.recipients(d, to[:0]); !taken {
 			s.mu.Unlock()
 			s.untaken(event, messageType)
+			if len(d.keys) > 0 {
+				s.progress(ProgressUntaken, d.event, 0)
+			}
 			return false
 		}
 		if len(to) == 0 && d.left {

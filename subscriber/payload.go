@@ -209,6 +209,9 @@ func (s *Subscriber) pumpDownloads() {
 func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	d, p := j.d, j.d.payload
 	err := s.download(ctx, j)
+	if err == nil {
+		s.progress(ProgressFetched, d.event, j.bytes.Load()) // before anybody gets it
+	}
 	result := downloadFailed
 	switch {
 	case err == nil:

@@ -452,6 +452,13 @@ func (s *Subscriber) undeliverable(event gateway.Event, err error) {
 	}
 }
 
+// progress tells the hook.
+func (s *Subscriber) progress(kind ProgressKind, event gateway.Event, bytes int64) {
+	if s.cfg.Hooks.Progress != nil {
+		s.cfg.Hooks.Progress(Progress{Kind: kind, Event: event, Bytes: bytes})
+	}
+}
+
 // eventFields returns the log fields that identify an event. They never include its
 // payload or payload URI.
 func eventFields(event gateway.Event) watermill.LogFields {

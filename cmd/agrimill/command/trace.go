@@ -187,5 +187,8 @@ func (p *program) writeMessage(m *journal.Message) error {
 		e := &m.Events[i]
 		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", e.Time.Format("2006-01-02T15:04:05.000Z07:00"), e.Step, cell(e.Route), e.Detail())
 	}
+	for _, r := range m.Unseen {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", "-", "never saw it", cell(r.Route), cell(r.Why))
+	}
 	return table.Flush()
 }

@@ -3,7 +3,6 @@ package journal
 import (
 	"encoding/binary"
 	"math/bits"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -22,6 +21,14 @@ const (
 	StepReceived Step = "received"
 	// StepUndeliverable: its payload cannot be had for now.
 	StepUndeliverable Step = "undeliverable"
+	// StepHeld: it is held back, because it may be a part of a file.
+	StepHeld Step = "held"
+	// StepJoined: its file has come, and takes its place.
+	StepJoined Step = "joined to a file"
+	// StepFetched: its payload was downloaded.
+	StepFetched Step = "fetched"
+	// StepUntaken: there is no route that takes it.
+	StepUntaken Step = "no route takes it"
 	// StepStarted: a route began with it.
 	StepStarted Step = "started"
 	// StepRetry: an attempt failed, another one follows.
@@ -46,35 +53,58 @@ const (
 	StepRejected Step = "confirmation rejected"
 )
 
-// steps are written as their places here, so the order stays.
+// code is a step as it is written: its place in steps.
+type code byte
+
+const (
+	codeReceived code = iota + 1
+	codeUndeliverable
+	codeStarted
+	codeRetry
+	codeStored
+	codeDelivered
+	codeFiltered
+	codeDuplicate
+	codePoisoned
+	codePoisonFailed
+	codeReturned
+	codeConfirmed
+	codeRejected
+	codeHeld
+	codeJoined
+	codeFetched
+	codeUntaken
+)
+
+// steps are in the order of the codes, which stays: a journal in a file has them.
 var steps = [...]Step{
 	"", StepReceived, StepUndeliverable, StepStarted, StepRetry, StepStored, StepDelivered, StepFiltered, StepDuplicate,
-	StepPoisoned, StepPoisonFailed, StepReturned, StepConfirmed, StepRejected,
+	StepPoisoned, StepPoisonFailed, StepReturned, StepConfirmed, StepRejected, StepHeld, StepJoined, StepFetched, StepUntaken,
 }
 
-// stepOf returns what the event of a route is; empty if it is not recorded.
-func stepOf(kind router.EventKind) Step {
+// codeOf returns what the event of a route is; 0 if it is not recorded.
+func codeOf(kind router.EventKind) code {
 	switch kind {
 	case router.EventStarted:
-		return StepStarted
+		return codeStarted
 	case router.EventRetry:
-		return StepRetry
+		return codeRetry
 	case router.EventStored:
-		return StepStored
+		return codeStored
 	case router.EventDelivered:
-		return StepDelivered
+		return codeDelivered
 	case router.EventFiltered:
-		return StepFiltered
+		return codeFiltered
 	case router.EventDuplicate:
-		return StepDuplicate
+		return codeDuplicate
 	case router.EventPoisoned:
-		return StepPoisoned
+		return codePoisoned
 	case router.EventPoisonFailed:
-		return StepPoisonFailed
+		return codePoisonFailed
 	case router.EventReturned:
-		return StepReturned
+		return codeReturned
 	}
-	return ""
+	return 0
 }
 
 // maxText is how many bytes of a text that comes from outside are kept, and maxIDs of the list of
@@ -84,7 +114,7 @@ const (
 	maxIDs  = 16 << 10
 )
 
-// entry is one thing that happened, as it is kept.
+// entry is one thing that happened, as it is read.
 type entry struct {
 	at        int64 // Unix nanoseconds
 	step      Step
@@ -103,36 +133,109 @@ type entry struct {
 	stream, subject, topic, key, sentAs             string
 }
 
-// texts are what append writes, in this order.
-func (e *entry) texts() [17]*string {
+// text is one of the texts of an entry.
+type text byte
+
+const (
+	textRoute text = iota
+	textTenant
+	textEndpoint
+	textEventType
+	textMessageType
+	textContextID
+	textFilename
+	textUUID
+	textDelivery
+	textMessageIDs
+	textClass
+	textText
+	textStream
+	textSubject
+	textTopic
+	textKey
+	textSentAs
+	numTexts
+)
+
+// texts are in the order of the constants above.
+func (e *entry) texts() [numTexts]*string {
 	return [...]*string{
 		&e.route, &e.tenant, &e.endpoint, &e.eventType, &e.messageType, &e.contextID, &e.filename, &e.uuid, &e.delivery,
 		&e.messageIDs, &e.class, &e.text, &e.stream, &e.subject, &e.topic, &e.key, &e.sentAs,
 	}
 }
 
-// received returns the entry of a message or file that the event stream delivered; of other events
-// there is none.
-func received(event gateway.Event) (entry, bool) {
+// record is an entry to be written. Most have few of the numbers and texts.
+type record struct {
+	code      code
+	duplicate bool
+	attempt   int
+	delay     time.Duration
+	bytes     int64 // of the payload, -1 if unknown
+	sequence  uint64
+	offset    int64
+	partition int32
+
+	present uint32 // a bit for each text that is there
+	n, size int
+	texts   [numTexts]string // those that are there, in the order of the constants
+}
+
+// set adds a text. Those with smaller numbers come first.
+func (r *record) set(t text, value string) {
+	if value == "" {
+		return
+	}
+	limit := maxText
+	if t == textMessageIDs {
+		limit = maxIDs
+	}
+	if len(value) > limit {
+		value = clip(value, limit)
+	}
+	r.present |= 1 << t
+	r.texts[r.n] = value
+	r.n++
+	r.size += len(value) + 3
+}
+
+// received makes the record of a message or file that the event stream delivered, and reports whether it is one.
+func (r *record) received(event gateway.Event, what code, reason string) bool {
+	r.code = what
 	switch event := event.(type) {
 	case *gateway.MessageReceived:
-		e := entry{
-			step: StepReceived, bytes: -1, tenant: event.TenantID, endpoint: event.ReceivingEndpointID,
-			eventType: string(gateway.EventMessageReceived), messageType: event.MessageType, contextID: event.AppMessageID,
-			filename: event.Filename, messageIDs: event.ID,
+		if r.bytes = -1; event.PayloadURI == "" {
+			r.bytes = int64(len(event.Payload))
 		}
-		if event.PayloadURI == "" {
-			e.bytes = int64(len(event.Payload))
-		}
-		return e, true
+		r.set(textTenant, event.TenantID)
+		r.set(textEndpoint, event.ReceivingEndpointID)
+		r.set(textEventType, string(gateway.EventMessageReceived))
+		r.set(textMessageType, event.MessageType)
+		r.set(textContextID, event.AppMessageID)
+		r.set(textFilename, event.Filename)
+		r.set(textMessageIDs, event.ID)
 	case *gateway.FileReceived:
-		return entry{
-			step: StepReceived, bytes: event.Size, tenant: event.TenantID, endpoint: event.ReceivingEndpointID,
-			eventType: string(gateway.EventFileReceived), messageType: event.MessageType, filename: event.Filename,
-			messageIDs: joined(event.MessageIDs),
-		}, true
+		r.bytes = event.Size
+		r.set(textTenant, event.TenantID)
+		r.set(textEndpoint, event.ReceivingEndpointID)
+		r.set(textEventType, string(gateway.EventFileReceived))
+		r.set(textMessageType, event.MessageType)
+		r.set(textFilename, event.Filename)
+		r.set(textMessageIDs, joined(event.MessageIDs))
+	default:
+		return false
 	}
-	return entry{}, false
+	r.set(textText, reason)
+	return true
+}
+
+// confirmation makes the record of one.
+func (r *record) confirmation(what code, tenant string, c *gateway.MessageConfirmation, reason string) {
+	r.code, r.bytes = what, 0
+	r.set(textTenant, tenant)
+	r.set(textEndpoint, c.EndpointID)
+	r.set(textMessageIDs, c.MessageID)
+	r.set(textText, reason)
 }
 
 // joined joins as many IDs as are kept.
@@ -154,40 +257,56 @@ func joined(ids []string) string {
 	return string(list)
 }
 
-// routed fills in the entry of what happened to a message on a route, and reports whether there is
+// routed makes the record of what happened to a message on a route, and reports whether there is
 // one. Retries become rarer in the journal as they go on, so that one message does not push out the
 // others.
-func (e *entry) routed(event *router.Event) bool {
+func (r *record) routed(event *router.Event) bool {
 	msg := event.Message
-	if e.step = stepOf(event.Kind); e.step == "" || msg == nil || e.step == StepRetry && event.Attempt > 4 && bits.OnesCount(uint(event.Attempt)) > 1 {
+	if r.code = codeOf(event.Kind); r.code == 0 || msg == nil || r.code == codeRetry && event.Attempt > 4 && bits.OnesCount(uint(event.Attempt)) > 1 {
 		return false
 	}
 	meta := msg.Metadata
-	e.route, e.uuid, e.attempt, e.delay, e.bytes, e.text = event.Route, msg.UUID, event.Attempt, event.Delay, -1, event.Text
-	if e.messageIDs = meta[gateway.KeyMessageID]; e.messageIDs == "" {
-		e.messageIDs = meta[gateway.KeyMessageIDs]
+	r.attempt, r.delay, r.bytes = event.Attempt, event.Delay, -1
+	ids := meta[gateway.KeyMessageID]
+	if ids == "" {
+		ids = meta[gateway.KeyMessageIDs]
 	}
-	if e.messageIDs != "" {
-		e.endpoint = meta[gateway.KeyReceivingEndpointID]
-	} else if event.Context != nil {
-		e.delivery = msgctx.Delivery(event.Context)
+	r.set(textRoute, event.Route)
+	started := r.code == codeStarted
+	if started { // the rest need not repeat it
+		r.set(textTenant, meta[gateway.KeyTenantID])
 	}
-	if event.Err != nil {
-		e.class = event.Class.String()
+	if ids != "" {
+		r.set(textEndpoint, meta[gateway.KeyReceivingEndpointID])
 	}
-	switch e.step {
-	case StepStarted: // the rest need not repeat it
-		e.tenant, e.contextID, e.filename = meta[gateway.KeyTenantID], meta[gateway.KeyContextID], meta[gateway.KeyFilename]
-		e.eventType, e.messageType = meta[gateway.KeyEventType], meta[gateway.KeyMessageType]
+	if started {
+		r.set(textEventType, meta[gateway.KeyEventType])
+		r.set(textMessageType, meta[gateway.KeyMessageType])
+		r.set(textContextID, meta[gateway.KeyContextID])
+		r.set(textFilename, meta[gateway.KeyFilename])
 		if size, err := strconv.ParseInt(meta[gateway.KeyPayloadSize], 10, 64); err == nil {
-			e.bytes = size
+			r.bytes = size
 		} else if len(msg.Payload) > 0 {
-			e.bytes = int64(len(msg.Payload))
+			r.bytes = int64(len(msg.Payload))
 		}
-	case StepStored:
-		r := &event.Receipt
-		e.duplicate, e.stream, e.subject, e.sequence = r.Duplicate, r.Stream, r.Subject, r.Sequence
-		e.topic, e.partition, e.offset, e.key, e.sentAs = r.Topic, r.Partition, r.Offset, r.Key, r.ID
+	}
+	r.set(textUUID, msg.UUID)
+	if ids == "" && event.Context != nil {
+		r.set(textDelivery, msgctx.Delivery(event.Context))
+	}
+	r.set(textMessageIDs, ids)
+	if event.Err != nil {
+		r.set(textClass, event.Class.String())
+	}
+	r.set(textText, event.Text)
+	if r.code == codeStored {
+		at := &event.Receipt
+		r.duplicate, r.sequence, r.partition, r.offset = at.Duplicate, at.Sequence, at.Partition, at.Offset
+		r.set(textStream, at.Stream)
+		r.set(textSubject, at.Subject)
+		r.set(textTopic, at.Topic)
+		r.set(textKey, at.Key)
+		r.set(textSentAs, at.ID)
 	}
 	return true
 }
@@ -202,79 +321,116 @@ func clip(s string, limit int) string {
 	return s[:limit]
 }
 
-// Which of texts may be longer than maxText.
-const placeOfIDs = 9
+// Bits of what follows the texts that are there; what has none is zero.
+const (
+	hasDuplicate = 1 << iota
+	hasAttempt
+	hasDelay
+	hasBytes
+	hasSequence
+	hasOffset
+	hasPartition
+)
 
-// size is how many bytes append needs at most, and present has a bit for each text that is there.
-func (e *entry) size() (n int, present uint32) {
-	n = 14 + 6*binary.MaxVarintLen64
-	for i, text := range e.texts() {
-		if l := len(*text); l > 0 {
-			present |= 1 << i
-			if i == placeOfIDs {
-				n += min(l, maxIDs) + 3
-			} else {
-				n += min(l, maxText) + 3
-			}
-		}
-	}
-	return n, present
-}
+// headSize is how many bytes an entry begins with: time, texts, step, numbers.
+const headSize = 8 + 4 + 1 + 1
 
-// append writes the entry. present is what size said.
-func (e *entry) append(data []byte, present uint32) []byte {
-	data = binary.LittleEndian.AppendUint64(data, uint64(e.at))
-	data = binary.LittleEndian.AppendUint32(data, present)
-	var duplicate byte
-	if e.duplicate {
-		duplicate = 1
+// room is how many bytes append needs at most.
+func (r *record) room() int { return headSize + 6*binary.MaxVarintLen64 + r.size }
+
+// append writes the record as an entry.
+func (r *record) append(data []byte, at int64) []byte {
+	var numbers byte
+	if r.duplicate {
+		numbers |= hasDuplicate
 	}
-	data = append(data, byte(slices.Index(steps[:], e.step)), duplicate)
-	data = binary.AppendUvarint(data, uint64(e.attempt))
-	data = binary.AppendVarint(data, int64(e.delay))
-	data = binary.AppendVarint(data, e.bytes)
-	data = binary.AppendUvarint(data, e.sequence)
-	data = binary.AppendVarint(data, e.offset)
-	data = binary.AppendVarint(data, int64(e.partition))
-	for i, text := range e.texts() {
-		if present&(1<<i) == 0 {
-			continue
-		}
-		limit := maxText
-		if i == placeOfIDs {
-			limit = maxIDs
-		}
-		s := clip(*text, limit)
+	head := len(data)
+	data = binary.LittleEndian.AppendUint64(data, uint64(at))
+	data = binary.LittleEndian.AppendUint32(data, r.present)
+	data = append(data, byte(r.code), 0)
+	if r.attempt != 0 {
+		numbers |= hasAttempt
+		data = binary.AppendUvarint(data, uint64(r.attempt))
+	}
+	if r.delay != 0 {
+		numbers |= hasDelay
+		data = binary.AppendVarint(data, int64(r.delay))
+	}
+	if r.bytes != 0 {
+		numbers |= hasBytes
+		data = binary.AppendVarint(data, r.bytes)
+	}
+	if r.sequence != 0 {
+		numbers |= hasSequence
+		data = binary.AppendUvarint(data, r.sequence)
+	}
+	if r.offset != 0 {
+		numbers |= hasOffset
+		data = binary.AppendVarint(data, r.offset)
+	}
+	if r.partition != 0 {
+		numbers |= hasPartition
+		data = binary.AppendVarint(data, int64(r.partition))
+	}
+	data[head+headSize-1] = numbers
+	for i := range r.n {
+		s := r.texts[i]
 		data = binary.AppendUvarint(data, uint64(len(s)))
 		data = append(data, s...)
 	}
 	return data
 }
 
-// read reads what append wrote and returns what follows.
-func (e *entry) read(data []byte) []byte {
+// read reads what append wrote and returns what follows. What it does not understand is the end.
+func (e *entry) read(data []byte) (rest []byte, ok bool) {
+	if len(data) < headSize || int(data[12]) >= len(steps) {
+		return nil, false
+	}
 	e.at = int64(binary.LittleEndian.Uint64(data))
 	present := binary.LittleEndian.Uint32(data[8:])
-	e.step, e.duplicate = steps[data[12]], data[13] == 1
-	data = data[14:]
+	numbers := data[13]
+	e.step, e.duplicate = steps[data[12]], numbers&hasDuplicate != 0
+	data, ok = data[headSize:], true
 	unsigned := func() uint64 {
 		v, n := binary.Uvarint(data)
+		if n <= 0 {
+			data, ok = nil, false
+			return 0
+		}
 		data = data[n:]
 		return v
 	}
 	signed := func() int64 {
-		v, n := binary.Varint(data)
-		data = data[n:]
-		return v
+		v := unsigned()
+		return int64(v>>1) ^ -int64(v&1)
 	}
-	e.attempt, e.delay, e.bytes = int(unsigned()), time.Duration(signed()), signed()
-	e.sequence, e.offset, e.partition = unsigned(), signed(), int32(signed())
+	if numbers&hasAttempt != 0 {
+		e.attempt = int(unsigned())
+	}
+	if numbers&hasDelay != 0 {
+		e.delay = time.Duration(signed())
+	}
+	if numbers&hasBytes != 0 {
+		e.bytes = signed()
+	}
+	if numbers&hasSequence != 0 {
+		e.sequence = unsigned()
+	}
+	if numbers&hasOffset != 0 {
+		e.offset = signed()
+	}
+	if numbers&hasPartition != 0 {
+		e.partition = int32(signed())
+	}
 	for i, text := range e.texts() {
-		if present&(1<<i) != 0 {
-			n := int(unsigned())
-			*text = string(data[:n])
-			data = data[n:]
+		if present&(1<<i) == 0 {
+			continue
 		}
+		n := unsigned()
+		if !ok || n > uint64(len(data)) {
+			return nil, false
+		}
+		*text, data = string(data[:n]), data[n:]
 	}
-	return data
+	return data, ok
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // Defaults of Config.
@@ -37,6 +38,9 @@ type Config struct {
 	// MaxAge is how long they are kept. Default 24 hours; a negative age keeps nothing, so that
 	// New returns nil.
 	MaxAge time.Duration `yaml:"max_age" off:"true"`
+	// Routes returns the routes that messages from the gateway may take, so that a trace tells which of them never
+	// saw a message. Nil means that nothing is said of them.
+	Routes func() []Route `yaml:"-"`
 	// Now is the clock. Nil means [time.Now].
 	Now func() time.Time `yaml:"-"`
 }
@@ -44,7 +48,6 @@ type Config struct {
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
 	c.setDefaults()
-	c.Now = nil
 	return c
 }
 
@@ -66,9 +69,15 @@ func (c *Config) setDefaults() {
 	if c.MaxAge == 0 {
 		c.MaxAge = DefaultMaxAge
 	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
+}
+
+// Route is a route from the gateway.
+type Route struct {
+	Name string
+	// Topic is what it takes.
+	Topic string
+	// Takes reports whether it takes such events.
+	Takes func(event gateway.EventType, messageType string) bool
 }
 
 // Journal is a record of what happened. Its methods are safe for concurrent use; those that
@@ -78,10 +87,12 @@ type Journal struct {
 	began time.Time
 
 	mu       sync.Mutex
+	clock    clock
 	segments []*segment // oldest first
 	bytes    int
 	entries  int
-	lost     time.Time // the newest entry that was dropped
+	pruneAt  int64 // when something may be too old, Unix nanoseconds
+	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
 // segment is a part of the journal. Bytes that were written do not change, so who read under
@@ -89,7 +100,7 @@ type Journal struct {
 type segment struct {
 	data    []byte
 	entries int
-	last    time.Time
+	last    int64 // Unix nanoseconds
 }
 
 // New returns an empty Journal, nil if Config.MaxAge is negative. The error matches [ErrConfig].
@@ -100,7 +111,29 @@ func New(cfg Config) (*Journal, error) {
 	if cfg.setDefaults(); cfg.MaxAge < 0 {
 		return nil, nil
 	}
-	return &Journal{cfg: cfg, began: cfg.Now()}, nil
+	j := &Journal{cfg: cfg, clock: clock{ask: cfg.Now}}
+	j.began = time.Unix(0, j.clock.now())
+	return j, nil
+}
+
+// clock tells the time. Of the system's clock it asks for the time that has passed, which costs half as much as asking for
+// the time of the day, except once a second.
+type clock struct {
+	ask  func() time.Time // nil: the system's clock
+	from time.Time
+	nano int64 // from, in Unix nanoseconds
+}
+
+func (c *clock) now() int64 {
+	if c.ask != nil {
+		return c.ask().UnixNano()
+	}
+	passed := time.Since(c.from)
+	if c.nano == 0 || passed > time.Second {
+		c.from = time.Now()
+		c.nano, passed = c.from.UnixNano(), 0
+	}
+	return c.nano + int64(passed)
 }
 
 // Event records that the event stream delivered an event, perhaps again. It fits
@@ -109,8 +142,9 @@ func (j *Journal) Event(event gateway.Event) {
 	if j == nil {
 		return
 	}
-	if e, ok := received(event); ok {
-		j.add(&e)
+	var r record
+	if r.received(event, codeReceived, "") {
+		j.add(&r)
 	}
 }
 
@@ -119,10 +153,36 @@ func (j *Journal) Undeliverable(event gateway.Event, err error) {
 	if j == nil {
 		return
 	}
-	if e, ok := received(event); ok {
-		e.step, e.text = StepUndeliverable, router.RedactError(err, nil)
-		j.add(&e)
+	var r record
+	if r.received(event, codeUndeliverable, router.RedactError(err, nil)) {
+		j.add(&r)
 	}
+}
+
+// Progress records what happened to a message before a route got it.
+func (j *Journal) Progress(p subscriber.Progress) {
+	if j == nil {
+		return
+	}
+	var what code
+	switch p.Kind {
+	case subscriber.ProgressHeld:
+		what = codeHeld
+	case subscriber.ProgressJoined:
+		what = codeJoined
+	case subscriber.ProgressFetched:
+		what = codeFetched
+	case subscriber.ProgressUntaken:
+		what = codeUntaken
+	}
+	var r record
+	if what == 0 || !r.received(p.Event, what, "") {
+		return
+	}
+	if what == codeFetched {
+		r.bytes = p.Bytes
+	}
+	j.add(&r)
 }
 
 // Confirmed records that the service accepted confirmations.
@@ -130,8 +190,10 @@ func (j *Journal) Confirmed(tenantID string, confirmations []gateway.MessageConf
 	if j == nil {
 		return
 	}
-	for _, c := range confirmations {
-		j.add(&entry{step: StepConfirmed, tenant: tenantID, endpoint: c.EndpointID, messageIDs: c.MessageID})
+	for i := range confirmations {
+		var r record
+		r.confirmation(codeConfirmed, tenantID, &confirmations[i], "")
+		j.add(&r)
 	}
 }
 
@@ -140,9 +202,9 @@ func (j *Journal) Rejected(tenantID string, c gateway.MessageConfirmation, err e
 	if j == nil {
 		return
 	}
-	j.add(&entry{
-		step: StepRejected, tenant: tenantID, endpoint: c.EndpointID, messageIDs: c.MessageID, text: router.RedactError(err, nil),
-	})
+	var r record
+	r.confirmation(codeRejected, tenantID, &c, router.RedactError(err, nil))
+	j.add(&r)
 }
 
 // Observer returns an observer that records what happens on the routes and passes it on to next,
@@ -161,9 +223,9 @@ type observer struct {
 
 // Observe implements router.Observer.
 func (o observer) Observe(event router.Event) {
-	var e entry
-	if e.routed(&event) {
-		o.journal.add(&e)
+	var r record
+	if r.routed(&event) {
+		o.journal.add(&r)
 	}
 	if o.next != nil {
 		o.next.Observe(event)
@@ -171,18 +233,19 @@ func (o observer) Observe(event router.Event) {
 }
 
 // add appends an entry.
-func (j *Journal) add(e *entry) {
-	now := j.cfg.Now()
-	e.at = now.UnixNano()
-	size, present := e.size()
+func (j *Journal) add(r *record) {
+	room := r.room()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	current := j.current(size)
-	current.data = e.append(current.data, present)
+	now := j.clock.now()
+	current := j.current(room)
+	current.data = r.append(current.data, now)
 	current.entries++
 	current.last = now
 	j.entries++
-	j.prune(now)
+	if j.entries > j.cfg.MaxEntries || j.bytes > j.cfg.MaxBytes || now > j.pruneAt {
+		j.prune(now)
+	}
 }
 
 // current returns the segment that has room for so many bytes. The caller holds mu.
@@ -200,12 +263,12 @@ func (j *Journal) current(n int) *segment {
 }
 
 // prune drops what is too much or too old. The caller holds mu.
-func (j *Journal) prune(now time.Time) {
+func (j *Journal) prune(now int64) {
 	n := 0
 	for n < len(j.segments) {
 		s := j.segments[n]
 		tooMuch := n < len(j.segments)-1 && (j.bytes > j.cfg.MaxBytes || j.entries > j.cfg.MaxEntries)
-		if !tooMuch && now.Sub(s.last) <= j.cfg.MaxAge {
+		if !tooMuch && now-s.last <= int64(j.cfg.MaxAge) {
 			break
 		}
 		j.bytes -= cap(s.data)
@@ -216,6 +279,7 @@ func (j *Journal) prune(now time.Time) {
 	if n > 0 {
 		j.segments = append(make([]*segment, 0, len(j.segments)), j.segments[n:]...)
 	}
+	j.pruneAt = now + int64(min(j.cfg.MaxAge, time.Second))
 }
 
 // Prune drops what is older than Config.MaxAge. Entries that are added do so too.
@@ -225,7 +289,7 @@ func (j *Journal) Prune() {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.prune(j.cfg.Now())
+	j.prune(j.clock.now())
 }
 
 // Stats tells how full a Journal is.
@@ -248,8 +312,8 @@ func (j *Journal) Stats() Stats {
 
 // since returns from when on the journal is complete. The caller holds mu.
 func (j *Journal) since() time.Time {
-	if j.lost.After(j.began) {
-		return j.lost
+	if lost := time.Unix(0, j.lost); lost.After(j.began) {
+		return lost
 	}
 	return j.began
 }
@@ -264,9 +328,9 @@ type state struct {
 func (j *Journal) state() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := j.cfg.Now()
+	now := j.clock.now()
 	j.prune(now)
-	s := state{parts: make([][]byte, len(j.segments)), since: j.since(), oldest: now.Add(-j.cfg.MaxAge).UnixNano()}
+	s := state{parts: make([][]byte, len(j.segments)), since: j.since(), oldest: now - int64(j.cfg.MaxAge)}
 	for i, segment := range j.segments {
 		s.parts[i] = segment.data
 	}
@@ -278,7 +342,8 @@ func (s state) entries(f func(*entry)) {
 	for _, data := range s.parts {
 		for len(data) > 0 {
 			var e entry
-			if data = e.read(data); e.at >= s.oldest {
+			var ok bool
+			if data, ok = e.read(data); ok && e.at >= s.oldest {
 				f(&e)
 			}
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -226,6 +227,65 @@ func TestStates(t *testing.T) {
 		if got := d.one("message-1").State; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
+	}
+}
+
+// What happens inside of the subscriber is a part of the life of a message, and says where it is.
+func TestInsideOfTheSubscriber(t *testing.T) {
+	d := newDiary(t, journal.Config{})
+	tell := func(kind subscriber.ProgressKind, event gateway.Event, bytes int64) {
+		d.now = d.now.Add(time.Millisecond)
+		d.Progress(subscriber.Progress{Kind: kind, Event: event, Bytes: bytes})
+	}
+	chunk := received("chunk-one-1", "context-of-the-file", "")
+	chunk.Payload, chunk.PayloadURI = nil, "https://payloads.example/1"
+	for _, step := range []struct {
+		happens func()
+		want    string
+	}{
+		{func() { d.Event(chunk) }, "received; no route has begun with it; not confirmed yet"},
+		{func() { tell(subscriber.ProgressHeld, chunk, 0) }, "held until its file comes; not confirmed yet"},
+		{func() { tell(subscriber.ProgressFetched, chunk, 12) }, "fetched; no route has begun with it; not confirmed yet"},
+		{func() { tell(subscriber.ProgressUntaken, chunk, 0) }, "received; no route takes it; not confirmed yet"},
+	} {
+		step.happens()
+		if got := d.one("chunk-one-1").State; got != step.want {
+			t.Errorf("got %q, want %q", got, step.want)
+		}
+	}
+	if m := d.one("chunk-one-1"); m.Bytes != 12 || m.Events[2].Detail() != "12 bytes" {
+		t.Errorf("%d bytes, %q", m.Bytes, m.Events[2].Detail())
+	}
+	file := &gateway.FileReceived{ReceivingEndpointID: endpoint, MessageIDs: []string{"chunk-one-1", "chunk-two-2"}, Filename: "whole.bin", Size: 24}
+	d.Event(file)
+	tell(subscriber.ProgressJoined, file, 0)
+	m := d.one("chunk-one-1")
+	if m.State != "joined to a file; no route has begun with it; not confirmed yet" || m.Bytes != 24 || m.Filename != "whole.bin" {
+		t.Errorf("%+v", m)
+	}
+	testkit.Equal(t, steps(m), []journal.Step{
+		journal.StepReceived, journal.StepHeld, journal.StepFetched, journal.StepUntaken, journal.StepReceived, journal.StepJoined,
+	})
+}
+
+// A trace tells which routes never saw a message, and why.
+func TestUnseen(t *testing.T) {
+	takes := func(topic string) func(gateway.EventType, string) bool {
+		return func(event gateway.EventType, messageType string) bool {
+			return subscriber.Takes(topic, event, messageType)
+		}
+	}
+	d := newDiary(t, journal.Config{Routes: func() []journal.Route {
+		return []journal.Route{{"farm", "all", takes(subscriber.AllData)}, {"later", "all", takes(subscriber.AllData)}, {"pictures", "img:png", takes("img:png")}}
+	}})
+	d.Event(received("message-1", "", ""))
+	d.observe(router.EventFiltered, routed("message-1", ""))
+	testkit.Equal(t, d.one("message-1").Unseen, []journal.Unseen{{Route: "later", Why: "it has not begun with it"}, {Route: "pictures", Why: "it takes img:png"}})
+	msg := message.NewMessage("of-a-broker", nil)
+	msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Delivery: "nats/FARM/1"}))
+	d.observe(router.EventStarted, msg)
+	if m := d.one("of-a-broker"); m.Unseen != nil {
+		t.Errorf("%+v of a message that is not from the gateway", m.Unseen)
 	}
 }
 

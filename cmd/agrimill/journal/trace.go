@@ -41,8 +41,16 @@ type Message struct {
 	Bytes int64 `json:"bytes"`
 	// State is where it is now, in a few words.
 	State string `json:"state"`
+	// Unseen are the routes from the gateway, as they are now, that never saw it, and why.
+	Unseen []Unseen `json:"unseen,omitempty"`
 	// Events are what happened, oldest first.
 	Events []Event `json:"events"`
+}
+
+// Unseen is a route that never saw a message.
+type Unseen struct {
+	Route string `json:"route"`
+	Why   string `json:"why"`
 }
 
 // Event is one thing that happened to a message.
@@ -59,6 +67,8 @@ type Event struct {
 	Delay   time.Duration `json:"delay_ns,omitempty"`
 	// Place is where it was stored; empty if the sink does not tell.
 	Place string `json:"place,omitempty"`
+	// Bytes is the size of a payload that was fetched.
+	Bytes int64 `json:"bytes,omitempty"`
 	// Duplicate says that it had been stored there before.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
@@ -107,7 +117,34 @@ func (j *Journal) Trace(query string, limit int) Trace {
 	messages := groups.messages()
 	trace.More = max(len(messages)-limit, 0)
 	trace.Messages = append(trace.Messages, messages[:len(messages)-trace.More]...)
+	if j.cfg.Routes != nil {
+		routes := j.cfg.Routes()
+		for i := range trace.Messages {
+			trace.Messages[i].Unseen = unseen(&trace.Messages[i], routes)
+		}
+	}
 	return trace
+}
+
+// unseen returns the routes that never saw a message from the gateway.
+func unseen(m *Message, routes []Route) (list []Unseen) {
+	if m.Delivery != "" || m.EventType == "" {
+		return nil
+	}
+	seen, cut := map[string]bool{}, len(m.Events) == maxEvents
+	for _, e := range m.Events {
+		seen[e.Route] = true
+	}
+	for _, r := range routes {
+		switch {
+		case seen[r.Name] || cut:
+		case !r.Takes(gateway.EventType(m.EventType), m.MessageType):
+			list = append(list, Unseen{r.Name, "it takes " + r.Topic})
+		default:
+			list = append(list, Unseen{r.Name, "it has not begun with it"})
+		}
+	}
+	return list
 }
 
 // matches reports whether the entry is one that the query, in lower case, is about.
@@ -236,7 +273,7 @@ func (g *group) message() Message {
 		if e.uuid != "" {
 			m.UUID = e.uuid
 		}
-		if e.step == StepReceived || e.step == StepStarted {
+		if e.step == StepReceived || e.step == StepStarted || e.step == StepFetched && !strings.Contains(e.messageIDs, ",") && m.EventType != string(gateway.EventFileReceived) {
 			m.Bytes = max(m.Bytes, e.bytes)
 		}
 		if e.messageIDs == "" {
@@ -255,6 +292,9 @@ func (g *group) message() Message {
 		event := Event{
 			Time: time.Unix(0, e.at).UTC(), Step: e.step, Route: e.route, Class: e.class, Text: e.text, Attempt: e.attempt, Delay: e.delay,
 			Place: e.place(), Duplicate: e.duplicate,
+		}
+		if e.step == StepFetched {
+			event.Bytes = e.bytes
 		}
 		if len(ids) > 1 && !strings.Contains(e.messageIDs, ",") {
 			event.MessageID = e.messageIDs
@@ -285,6 +325,7 @@ func (g *group) state(ids int) string {
 	var order []string
 	confirmed, rejected := map[string]bool{}, 0
 	waits := ""
+	var inside Step // the last thing in the subscriber
 	for i := range g.entries {
 		e := &g.entries[i]
 		switch e.step {
@@ -294,8 +335,12 @@ func (g *group) state(ids int) string {
 			rejected++
 		case StepUndeliverable:
 			waits = "its payload cannot be had: " + e.text
-		case StepReceived:
+		case StepReceived, StepFetched:
 			waits = ""
+		}
+		switch e.step {
+		case StepHeld, StepJoined, StepFetched, StepUntaken:
+			inside = e.step
 		}
 		if e.route == "" || e.step == StepStored {
 			continue
@@ -323,7 +368,10 @@ func (g *group) state(ids int) string {
 		}
 	}
 	if len(order) == 0 && len(confirmed) == 0 {
-		parts = append(parts, "received; no route has begun with it")
+		parts = append(parts, map[Step]string{
+			"": "received; no route has begun with it", StepHeld: "held until its file comes", StepJoined: "joined to a file; no route has begun with it",
+			StepFetched: "fetched; no route has begun with it", StepUntaken: "received; no route takes it",
+		}[inside])
 	}
 	if waits != "" {
 		parts = append(parts, waits)
@@ -351,6 +399,9 @@ func (e *Event) Detail() string {
 	}
 	add(e.MessageID)
 	add(e.Place)
+	if e.Bytes > 0 {
+		add(strconv.FormatInt(e.Bytes, 10) + " bytes")
+	}
 	if e.Duplicate {
 		add("was there before")
 	}

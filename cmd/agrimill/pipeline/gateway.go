@@ -39,7 +39,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 			p.journal.Event(event)
 			p.endpoints.event(event)
 		},
-		Undeliverable: p.journal.Undeliverable, Confirmed: p.journal.Confirmed, ConfirmationRejected: p.journal.Rejected,
+		Undeliverable: p.journal.Undeliverable, Progress: p.journal.Progress, Confirmed: p.journal.Confirmed, ConfirmationRejected: p.journal.Rejected,
 	})
 	if p.lease != nil {
 		subscriberConfig.Lease, subscriberConfig.Hooks.Holding = p.lease, p.turns.hold

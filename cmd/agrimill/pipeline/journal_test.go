@@ -76,6 +76,9 @@ routes:
 			t.Errorf("%s stored it at %q, want %s", route, got, want)
 		}
 	}
+	if len(m.Unseen) != 1 || m.Unseen[0] != (journal.Unseen{Route: "no-value", Why: "it takes " + shapes}) {
+		t.Errorf("routes that never saw it: %+v", m.Unseen)
+	}
 	m = one("field 2", "poisoned by no-value; confirmed")
 	if i := slices.IndexFunc(m.Events, func(e journal.Event) bool { return e.Step == journal.StepPoisoned }); i < 0 || !strings.Contains(m.Events[i].Text, "nobody-sets-this") {
 		t.Errorf("why it was poisoned: %+v", m.Events)

@@ -195,7 +195,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.observer = metrics.NewObserver(p.options.Observer)
-	if p.journal, err = journal.New(cfg.Journal.Config); err != nil {
+	journalConfig := cfg.Journal.Config
+	journalConfig.Routes = p.fromGateway
+	if p.journal, err = journal.New(journalConfig); err != nil {
 		return err
 	}
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {

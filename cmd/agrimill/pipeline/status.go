@@ -159,6 +159,21 @@ func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
 // Journal implements [admin.Source].
 func (p *Pipeline) Journal() *journal.Journal { return p.journal }
 
+// fromGateway returns the routes from the gateway, as they are now.
+func (p *Pipeline) fromGateway() []journal.Route {
+	var routes []journal.Route
+	for _, r := range p.now().config.Routes {
+		if r.From.Gateway == "" {
+			continue
+		}
+		topic := r.From.GatewayTopic()
+		routes = append(routes, journal.Route{Name: r.Name, Topic: topic, Takes: func(event gateway.EventType, messageType string) bool {
+			return subscriber.Takes(topic, event, messageType)
+		}})
+	}
+	return routes
+}
+
 // Payloads implements [admin.Source].
 func (p *Pipeline) Payloads() gateway.PayloadOpener {
 	if p.claimCheck == nil {

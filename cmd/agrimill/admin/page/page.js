@@ -966,6 +966,7 @@ function traceDetail(e) {
   if (e.route) parts.push(e.route);
   if (e.message_id) parts.push(e.message_id);
   if (e.place) parts.push(e.place);
+  if (e.bytes) parts.push(bytes(e.bytes));
   if (e.duplicate) parts.push("was there before");
   if (e.attempt) parts.push(`attempt ${e.attempt}`);
   if (e.step === "retry") parts.push(`again in ${((e.delay_ns ?? 0) / 1e9).toFixed(3)} s`);
@@ -981,6 +982,11 @@ function newTraced(m) {
     events.append(make("li", {}, make("time", { datetime: e.time, text: precise(e.time) }), make("span", { class: "where", text: e.step }),
       make("span", { class: "ext", dir: "auto", text: detail })));
     lines.push(`  ${precise(e.time)}  ${e.step}  ${detail}`);
+  }
+  for (const r of m.unseen ?? []) {
+    const text = `${r.route}: ${r.why}`;
+    events.append(make("li", {}, make("span", { class: "muted", text: "–" }), make("span", { class: "where", text: "never saw it" }), make("span", { class: "ext", dir: "auto", text })));
+    lines.push(`  never saw it  ${text}`);
   }
   trace.text += `${lines.map(seen).join("\n")}\n\n`;
   return make("li", {},

@@ -86,6 +86,7 @@ type lane struct {
 	turn chan struct{} // holds one token: the right to probe
 
 	// These are guarded by gates.mu.
+	here     int // who waits in it
 	failures int
 	failed   time.Time       // the last time
 	next     time.Time       // not to be probed before, unless something else passes, or
@@ -158,9 +159,9 @@ const (
 func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan struct{}) (*turn, waited) {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
-	g.stay(o, 1)
-	defer g.stay(o, -1)
 	l := o.lane(again)
+	g.stay(o, l, 1)
+	defer g.stay(o, l, -1)
 	if t := g.try(o, again); t != nil {
 		return t, waitProbe
 	}
@@ -203,10 +204,11 @@ func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan stru
 	}
 }
 
-func (g *gates) stay(o *gate, n int) {
+func (g *gates) stay(o *gate, l *lane, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o.here += n
+	l.here += n
 	o.used = time.Now()
 }
 
@@ -477,14 +479,15 @@ func (g *gates) stuck(putOff bool) <-chan struct{} {
 	return g.company.wait()
 }
 
-// outageSince returns when the current outage of everything began, zero when there is none.
-func (g *gates) outageSince() time.Time {
+// outage returns when the current outage of everything began, and when the sink is tried again;
+// zero when there is none.
+func (g *gates) outage() (since, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.all == nil {
-		return time.Time{}
+		return time.Time{}, time.Time{}
 	}
-	return g.all.since
+	return g.all.since, g.next(g.all, time.Now())
 }
 
 // refused appends the topics that are refused while others are not.
@@ -497,13 +500,26 @@ func (g *gates) refused(list []RefusedTopic) []RefusedTopic {
 	if g.all != nil {
 		return list
 	}
-	g.sweep(time.Now())
+	now := time.Now()
+	g.sweep(now)
 	for topic, o := range g.topics {
 		if !o.unsure {
-			list = append(list, RefusedTopic{Topic: topic, Since: o.since, Error: o.text})
+			list = append(list, RefusedTopic{Topic: topic, Since: o.since, Until: g.next(o, now), Error: o.text})
 		}
 	}
 	return list
+}
+
+// next returns when o is probed again by those who wait at it, or come back to it. g.mu is held.
+func (g *gates) next(o *gate, now time.Time) time.Time {
+	next := g.due(o, &o.again)
+	if fresh := g.due(o, &o.fresh); o.fresh.here > 0 && (o.again.here == 0 || fresh.Before(next)) {
+		next = fresh
+	}
+	if next.Before(now) {
+		return now // the probe is on its way, or begins when somebody comes
+	}
+	return next
 }
 
 // company are handlers that share a source. When nothing passes at any of them, their

@@ -35,8 +35,10 @@ const (
 type RouteHealth struct {
 	Name  string     `json:"name"`
 	State RouteState `json:"state"`
-	// Since is when the state began.
+	// Since is when the state began, Until when the sink is tried again in an outage, zero in
+	// other states.
 	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
 
 	// InFlight counts the messages that the route has taken and not finished;
 	// Waiting counts those of them that wait for another attempt.
@@ -45,6 +47,9 @@ type RouteHealth struct {
 	// WaitingForCopies counts the messages that wait because a copy of them is being handled,
 	// by another process for instance; most of them are not in flight meanwhile.
 	WaitingForCopies int `json:"waiting_for_copies"`
+	// CopyWaits are the same by who handles the copies, those that wait longest first, at most
+	// 20 of them.
+	CopyWaits []CopyWait `json:"copy_waits,omitempty"`
 
 	// Refused are the topics that the sink takes no messages for while it takes others; see
 	// [Retry.Refused]. Their messages wait, mostly without being in flight.
@@ -71,6 +76,19 @@ type RouteHealth struct {
 	// LastError is the redacted text of the last failure, empty: none so far.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+}
+
+// CopyWait are the messages that wait for copies which one process handles.
+type CopyWait struct {
+	// Instance and Session are those of its [Owner], empty if the store knows none.
+	Instance string `json:"instance,omitempty"`
+	Session  string `json:"session,omitempty"`
+	// Count is how many messages wait, Since when the first of them began to.
+	Count int       `json:"count"`
+	Since time.Time `json:"since"`
+	// Until is when the last of its reservations ends unless it is renewed; zero if that is not
+	// known.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // RetryCounts counts retries by [Class]; errors of other classes are not tried

@@ -487,3 +487,67 @@ func TestFailingHandlerHoldsTheSourceBack(t *testing.T) {
 		}
 	})
 }
+
+// Status tells when a sink or a topic that is refused is tried again, and so it is.
+func TestWhenTheNextAttemptIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all atomic.Bool
+		all.Store(true)
+		sink := newTopicSink(func(topic string) error {
+			if all.Load() || strings.HasPrefix(topic, "sick") {
+				return sinks.NewError("s", topic, sinks.ErrUnavailable, errors.New("not authorized"))
+			}
+			return nil
+		})
+		yard := newYard(20)
+		r := startYard(t, router.Config{}, testkit.NewLog(), router.Route{Name: "a", From: yard, Topic: "a", To: sink, ToTopic: "{tenant}"})
+		sick := yard.send("a", tenantMessage("sick", 0))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		health, now := r.Health()[0], time.Now()
+		if health.State != router.StateOutage || !health.Until.After(now) || health.Until.After(now.Add(37500*time.Millisecond)) {
+			t.Fatalf("%s, the next attempt is in %v; want an outage, and up to 37.5 s", health.State, health.Until.Sub(now))
+		}
+		tries := sink.tries.Load()
+		time.Sleep(health.Until.Sub(now) - time.Millisecond)
+		synctest.Wait()
+		if got := sink.tries.Load(); got != tries {
+			t.Errorf("%d attempts before it was due", got-tries)
+		}
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if got := sink.tries.Load(); got != tries+1 {
+			t.Errorf("%d attempts when it was due, want one", got-tries)
+		}
+
+		all.Store(false)
+		for i := range 6000 {
+			<-yard.send("a", tenantMessage("healthy", i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		health, now = r.Health()[0], time.Now()
+		if health.State != router.StateRunning || !health.Until.IsZero() || len(health.Refused) != 1 {
+			t.Fatalf("%+v, want one refused topic", health)
+		}
+		until := health.Refused[0].Until
+		if until.Before(now) || until.After(now.Add(2*time.Second)) {
+			t.Errorf("the topic is tried again in %v, want up to 2 s", until.Sub(now))
+		}
+		tries = sink.tries.Load()
+		for i := 0; time.Since(until) < time.Second; i++ {
+			<-yard.send("a", tenantMessage("other", i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := sink.tries.Load(); got == tries {
+			t.Error("no attempt when it was due")
+		}
+		select {
+		case <-sick:
+			t.Error("what is refused was acked")
+		default:
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

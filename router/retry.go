@@ -251,22 +251,29 @@ func (r *Retry) Waiting() int {
 // none. With several handlers under one Retry it is the oldest. Topics that are refused
 // while others are not are no outage; see [Retry.Refused].
 func (r *Retry) OutageSince() (time.Time, bool) {
+	since, _ := r.outage()
+	return since, !since.IsZero()
+}
+
+// outage is OutageSince, with when the sink is tried again.
+func (r *Retry) outage() (since, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var oldest time.Time
 	for _, g := range r.gates {
-		if since := g.outageSince(); !since.IsZero() && (oldest.IsZero() || since.Before(oldest)) {
-			oldest = since
+		if began, next := g.outage(); !began.IsZero() && (since.IsZero() || began.Before(since)) {
+			since, until = began, next
 		}
 	}
-	return oldest, !oldest.IsZero()
+	return since, until
 }
 
 // RefusedTopic is a topic that the sink does not take messages for, while it takes others.
 type RefusedTopic struct {
 	Topic string `json:"topic"`
-	// Since is when it was first refused.
+	// Since is when it was first refused, Until about when it is tried again, if messages wait
+	// for it.
 	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
 	// Error is the redacted text of the last failure.
 	Error string `json:"error"`
 }

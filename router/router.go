@@ -489,11 +489,11 @@ func (r *Router) Health() []RouteHealth {
 	for i, rt := range routes {
 		report := rt.health.report()
 		report.Waiting = rt.retry.Waiting()
-		report.WaitingForCopies = rt.dedup.waits.count()
+		report.WaitingForCopies, report.CopyWaits = rt.dedup.waits.report()
 		report.Untold = rt.dedup.untold.Load()
 		report.Refused = rt.retry.Refused()
-		if since, ok := rt.retry.OutageSince(); ok && (report.State == StateRunning || report.State == StateFailing) {
-			report.State, report.Since = StateOutage, since
+		if since, until := rt.retry.outage(); !since.IsZero() && (report.State == StateRunning || report.State == StateFailing) {
+			report.State, report.Since, report.Until = StateOutage, since, until
 		}
 		reports[i] = report
 	}

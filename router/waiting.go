@@ -1,6 +1,9 @@
 package router
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +21,8 @@ const (
 	waitInPlace = 150 * time.Millisecond
 	// waitTold is after how long a wait is logged.
 	waitTold = 10 * time.Second
+	// maxCopyWaits is how many holders are reported.
+	maxCopyWaits = 20
 	// waitForgotten is after how long a message that does not come again waits no more, as far
 	// as we know: its subscription has ended, for instance.
 	waitForgotten = time.Minute
@@ -61,6 +66,7 @@ type waitFor struct {
 	since, seen time.Time
 	told        bool
 	holder      Owner
+	until       time.Time    // see [Reservation.Until]
 	putOff      *msgctx.Wait // with the subscriber; nil if it is not
 }
 
@@ -78,7 +84,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 		w.byKey[key] = one
 		w.some.Store(true)
 	}
-	one.seen, one.holder, one.putOff = now, found.Holder, nil
+	one.seen, one.holder, one.until, one.putOff = now, found.Holder, found.Until, nil
 	w.sweep(now)
 	waited, waiting := now.Sub(one.since), len(w.byKey)
 	tell := !one.told && waited >= waitTold
@@ -149,17 +155,36 @@ func (w *waits) gone(holder Owner) {
 	}
 }
 
-// count returns how many messages wait, each one once however many copies of it there are.
-func (w *waits) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, now := 0, time.Now()
-	for _, one := range w.byKey {
-		if now.Sub(one.seen) <= waitForgotten {
-			n++
-		}
+// report returns how many messages wait, each one once however many copies of it there are, and
+// for whom.
+func (w *waits) report() (n int, by []CopyWait) {
+	if !w.some.Load() {
+		return 0, nil
 	}
-	return n
+	byHolder := map[Owner]CopyWait{}
+	w.mu.Lock()
+	now := time.Now()
+	for _, one := range w.byKey {
+		if now.Sub(one.seen) > waitForgotten {
+			continue
+		}
+		n++
+		c, known := byHolder[one.holder]
+		if !known || one.since.Before(c.Since) {
+			c.Since = one.since
+		}
+		if one.until.After(c.Until) {
+			c.Until = one.until
+		}
+		c.Instance, c.Session = one.holder.Instance, one.holder.Session
+		c.Count++
+		byHolder[one.holder] = c
+	}
+	w.mu.Unlock()
+	by = slices.SortedFunc(maps.Values(byHolder), func(a, b CopyWait) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Session, b.Session))
+	})
+	return n, by[:min(len(by), maxCopyWaits)]
 }
 
 // drop removes a wait. w.mu is held.

@@ -105,6 +105,9 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 		if health.InFlight != 0 || health.WaitingForCopies != 1 || health.Returned != 0 || health.State != router.StateRunning {
 			t.Errorf("%+v, want one that waits, and nothing else", health)
 		}
+		if by := health.CopyWaits; len(by) != 1 || by[0].Instance != "barn" || by[0].Count != 1 || time.Since(by[0].Since) != time.Minute || by[0].Until.Before(by[0].Since) {
+			t.Errorf("%+v, want one for the barn, for a minute", by)
+		}
 		if from.deliveries.Load() > 100 {
 			t.Errorf("%d deliveries in a minute", from.deliveries.Load())
 		}

@@ -541,6 +541,10 @@ func TestBrowserIsAccessible(t *testing.T) {
 	route := func(name string, state router.RouteState) admin.Route {
 		return admin.Route{RouteHealth: router.RouteHealth{Name: name, State: state, Poisoned: 1, Waiting: 2, LastError: "it failed", LastErrorAt: time.Now()}, To: admin.Place{Sink: "up"}}
 	}
+	waiting, now := route("waits", router.StateOutage), time.Now()
+	waiting.Until = now.Add(time.Hour)
+	waiting.Refused = []router.RefusedTopic{{Topic: strings.Repeat("topic.", 30), Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}, {Topic: "b", Since: now}}
+	waiting.WaitingForCopies, waiting.CopyWaits = 5, []router.CopyWait{{Instance: "barn-2", Count: 5, Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}}
 	source := &plainSource{
 		queue: queueOf(2), live: nil,
 		tenants: func(context.Context) ([]admin.Tenant, error) {
@@ -550,7 +554,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 			Config:  admin.ConfigState{Error: "line 3: no such key"},
 			Gateway: admin.Gateway{Host: strings.Repeat("gateway.", 20), State: admin.GatewayDisconnected, LastError: "refused", RateLimited: true},
 			Routes: []admin.Route{
-				route("runs", router.StateRunning), route("waits", router.StateOutage), route("failed", router.StateFailed),
+				route("runs", router.StateRunning), waiting, route("failed", router.StateFailed),
 				route("starts", router.StateStarting), route(strings.Repeat("x", 200), router.StateEnded),
 			},
 			Sinks: []admin.Sink{{Name: "up", Up: true, CheckedAt: time.Now()}, {Name: "down", CheckedAt: time.Now(), Error: "no route to host"}, {Name: "new"}},
@@ -586,6 +590,13 @@ func TestBrowserIsAccessible(t *testing.T) {
 	page.Picture("tones-1030")
 	page.Resize(1360, 1000, false)
 	page.Picture("tones")
+	// What waits is told with what for, since when and until when.
+	facts := page.Eval(node("Route waits") + `.textContent`)
+	for _, want := range []string{"next attemptin 59", "refused topics2, topic.", "for 1\u00a0h", "waiting for copies5, of barn-2 for"} {
+		if !strings.Contains(facts, want) {
+			t.Errorf("no %q in %q", want, facts)
+		}
+	}
 	// Every state has a word beside its colour.
 	for label, word := range map[string]string{
 		"Gateway": "disconnected", "Subscriber": "waiting", "Route runs": "running", "Route waits": "outage, waiting", "Route failed": "failed",

@@ -382,6 +382,22 @@ function placeText(place) {
   return [place.sink || place.kind, place.detail].filter(Boolean).join(" ");
 }
 
+const inText = (now, at) => (at > now ? `in ${short(at - now)}` : "now");
+
+// refusedText names the topic that has been refused for longest, and when it is tried again.
+function refusedText(refused, now) {
+  const first = refused[0];
+  return `${count(refused.length)}, ${first.topic} for ${short(now - time(first.since))}, next attempt ${inText(now, time(first.until))}`;
+}
+
+// copiesText names who handles the copies that are waited for longest.
+function copiesText(route, now) {
+  const first = route.copy_waits?.[0];
+  if (!first) return count(route.waiting_for_copies);
+  const holder = first.instance || "a process without a name", until = time(first.until);
+  return `${count(route.waiting_for_copies)}, of ${holder} for ${short(now - time(first.since))}` + (until ? `, until ${inText(now, until)}` : "");
+}
+
 function showRoute(route, now) {
   const failedAt = time(route.last_error_at);
   const passing = failedAt && time(route.last_success) > failedAt;
@@ -392,7 +408,9 @@ function showRoute(route, now) {
     facts: [
       ["delivered", count(route.delivered)],
       ["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""],
-      unless0("refused topics", route.refused?.length, "warn"),
+      time(route.until) && ["next attempt", inText(now, time(route.until)), "warn"],
+      route.refused?.length > 0 && ["refused topics", refusedText(route.refused, now), "warn"],
+      route.waiting_for_copies > 0 && ["waiting for copies", copiesText(route, now), "warn"],
       route.backlog !== undefined && ["backlog", count(route.backlog)],
       unless0("filtered", route.filtered),
       unless0("duplicates", route.duplicates),

@@ -27,6 +27,13 @@ SCREENSHOTS ?= artifacts
 # The commit that `make apidiff` compares with; empty: where this branch left main, or on
 # main the commit before.
 BASE      ?=
+# How often `make ha` does what, with which TTL of the lease and how many messages per second, for
+# how long NATS is away, and what is added to the bounds of its figures.
+RUNS      ?= 30
+TTL       ?= 5s
+HARATE    ?= 2000
+AWAY      ?= 60s
+SLACK     ?= 0s
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
 COUNT     ?= 5
@@ -85,6 +92,14 @@ test-farm-peer: ## Compare farm data, record by record and in speed, with the np
 test-reload: ## Reload and kill agrimill as real processes, with each dedup store (1 minute)
 	$(GO) vet -tags reload ./cmd/agrimill/command
 	$(GO) test -tags reload -count 1 -timeout 10m -run '^TestReloadAndKill$$' ./cmd/agrimill/command
+
+# The figures want a quiet machine.
+.PHONY: ha
+ha: ## Take life, time and NATS from one of two instances under load, RUNS (30) times each, and print figures (2 hours; RUNS=1: 5 minutes)
+	$(GO) vet -tags reload ./cmd/agrimill/command
+	RUNS=$(RUNS) TTL=$(TTL) RATE=$(HARATE) AWAY=$(AWAY) SLACK=$(SLACK) \
+	$(GO) test -tags reload -count 1 -timeout 24h -run '^TestHighAvailability$$' -v ./cmd/agrimill/command \
+	| { grep --line-buffered -v -e '^=== ' || true; }
 
 # A module of its own, because the libraries that read these files are many.
 .PHONY: test-deploy

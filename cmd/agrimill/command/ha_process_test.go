@@ -1,0 +1,609 @@
+//go:build reload
+
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
+)
+
+const (
+	haKeys  = 8 // receiving endpoints, each with an order of its own
+	haBurst = 10 * time.Millisecond
+	// haErrors is how many lines of errors and warnings an instance may write in a run.
+	haErrors = 60
+)
+
+// haForm is how TestHighAvailability is run: see `make ha`.
+type haForm struct {
+	runs      int
+	ttl, away time.Duration
+	rate      int           // messages per second
+	slack     time.Duration // added to each bound
+}
+
+func haEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	value, err := parse(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return value
+}
+
+// TestHighAvailability runs two instances with a lease, as processes, under load, and takes away
+// from the one that works: its life, NATS, or the time. What the gateway was told, and what the
+// stream holds, says whether anything was lost, confirmed early, stored twice or out of order.
+// Neither router nor subscriber have a part in the judgment.
+func TestHighAvailability(t *testing.T) {
+	form := haForm{
+		runs: haEnv(t, "RUNS", 2, strconv.Atoi), rate: haEnv(t, "RATE", 200, strconv.Atoi),
+		ttl: haEnv(t, "TTL", 2*time.Second, time.ParseDuration), away: haEnv(t, "AWAY", 5*time.Second, time.ParseDuration),
+		slack: haEnv(t, "SLACK", 30*time.Second, time.ParseDuration),
+	}
+	built := newEndToEnd(t)
+	var table []string
+	for _, row := range []struct {
+		name  string
+		bound time.Duration
+		fault func(r *haRun) haFault
+	}{
+		{"the holder is killed", form.ttl + time.Second, (*haRun).kill},
+		{"the holder is told to stop", time.Second, (*haRun).terminate},
+		{"the holder is frozen for 3 TTL", form.ttl + time.Second, (*haRun).freeze},
+		{"the holder cannot reach NATS", form.ttl + time.Second, (*haRun).cut},
+		{"nobody can reach NATS for " + form.away.String(), form.ttl + 3*time.Second, (*haRun).outage},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var took []time.Duration
+			sum := haResult{}
+			for n := range form.runs {
+				t.Run(strconv.Itoa(n+1), func(t *testing.T) {
+					e := &endToEnd{TB: t, folder: t.TempDir(), agrimill: built.agrimill, natsServer: built.natsServer}
+					result := newHARun(e, form).run(row.fault)
+					took = append(took, result.took)
+					sum.messages += result.messages
+					sum.again += result.again
+					sum.late += result.late
+				})
+			}
+			if len(took) < form.runs {
+				return
+			}
+			slices.Sort(took)
+			median, worst := took[(len(took)-1)/2], took[len(took)-1]
+			table = append(table, fmt.Sprintf("| %-36s | %4d | %8d | %7.2f s | %7.2f s | %5.2f s | %6d | %4d |", row.name, form.runs, sum.messages,
+				median.Seconds(), worst.Seconds(), row.bound.Seconds(), sum.again, sum.late))
+			// A process may be frozen between a check and the write that follows it, but seldom.
+			if sum.late > max(form.runs/10, 1) {
+				t.Errorf("%d requests of former holders in %d runs", sum.late, form.runs)
+			}
+			if worst > row.bound+form.slack {
+				t.Errorf("the next confirmation took %v, want at most %v", worst, row.bound+form.slack)
+			}
+		})
+	}
+	fmt.Printf("\nTTL %v, %d messages per second; nothing was lost, confirmed early, stored twice or out of order in the rows without a failure\n", form.ttl, form.rate)
+	fmt.Println("| fault                                | runs | messages |    median |     worst |   bound | resent | late |")
+	fmt.Println("|--------------------------------------|------|----------|-----------|-----------|---------|--------|------|")
+	for _, line := range table {
+		fmt.Println(line)
+	}
+}
+
+// haResult is what a run has shown.
+type haResult struct {
+	took     time.Duration // until the next confirmation
+	messages int
+	again    int // messages that were delivered more than once
+	late     int // requests of a former holder after its time
+}
+
+// haFault is a fault that has begun.
+type haFault struct {
+	began time.Time
+	// by is who has to confirm next; nil: anybody.
+	by *haInstance
+	// mend ends the fault; nil: it does not end. It returns from when on it counts, if later
+	// than began.
+	mend func() time.Time
+	// former is the holder before, if it lives on without the lease after mend.
+	former *haInstance
+}
+
+// haRun is two instances with what is around them.
+type haRun struct {
+	*endToEnd
+	form      haForm
+	gate      *gatewaytest.Server
+	nats      *process
+	port      string // of NATS
+	instances [2]*haInstance
+	sender    string
+	receivers []string
+}
+
+// haInstance is one of them, with ways of its own to the gateway and to NATS.
+type haInstance struct {
+	*process
+	name   string
+	origin string
+	toNATS *faultproxy.Proxy
+	way    *haWay
+}
+
+// haWay is a way to the gateway. It remembers what was asked for.
+type haWay struct {
+	*httptest.Server
+	mu    sync.Mutex
+	calls []haCall
+}
+
+// haCall is a request that would be wrong without the lease.
+type haCall struct {
+	what     string
+	came     time.Time
+	answered time.Time // zero: not yet
+	ok       bool
+}
+
+func newHAWay(t testing.TB, target string) *haWay {
+	t.Helper()
+	to, err := url.Parse(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &haWay{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
+		FlushInterval: -1,
+		ErrorHandler:  func(rw http.ResponseWriter, _ *http.Request, _ error) { rw.WriteHeader(http.StatusBadGateway) },
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
+	}
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		counts := strings.HasSuffix(r.URL.Path, "/confirmations") || strings.HasSuffix(r.URL.Path, "/events") || r.Method == http.MethodPut
+		if !counts {
+			proxy.ServeHTTP(rw, r)
+			return
+		}
+		w.mu.Lock()
+		n := len(w.calls)
+		w.calls = append(w.calls, haCall{what: r.Method + " " + r.URL.Path, came: time.Now()})
+		w.mu.Unlock()
+		answer := &haAnswer{ResponseWriter: rw}
+		proxy.ServeHTTP(answer, r)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calls[n].answered, w.calls[n].ok = time.Now(), answer.status/100 == 2
+	}))
+	t.Cleanup(func() {
+		w.CloseClientConnections()
+		w.Close()
+	})
+	return w
+}
+
+type haAnswer struct {
+	http.ResponseWriter
+	status int
+}
+
+func (a *haAnswer) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *haAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// confirmed returns when a confirmation was first answered of those that came after a time; false if none was.
+func (w *haWay) confirmed(after time.Time) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.calls {
+		if c.ok && c.came.After(after) && strings.HasSuffix(c.what, "/confirmations") {
+			return c.answered, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// since returns what was asked for after a time.
+func (w *haWay) since(after time.Time) (calls []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.calls {
+		if c.came.After(after) {
+			calls = append(calls, c.what)
+		}
+	}
+	return calls
+}
+
+func newHARun(e *endToEnd, form haForm) *haRun {
+	e.Helper()
+	r := &haRun{endToEnd: e, form: form, gate: gatewaytest.New(e.TB, gatewaytest.Config{KeepAlive: time.Second})}
+	var address string
+	r.nats, address = r.startNATS("-1")
+	_, r.port, _ = net.SplitHostPort(address)
+	r.sender = r.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: []string{taskData}}).ID
+	for i := range haKeys {
+		r.receivers = append(r.receivers, r.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprintf("farm %d", i), Receive: []string{taskData}}).ID)
+	}
+	r.free(address)
+	defer r.roles()
+	for i, name := range []string{"a", "b"} {
+		r.instances[i] = r.instance(name, address)
+		testkit.Eventually(r, name+" is ready", func() bool {
+			status, _ := haGet(r.instances[i].origin + "/readyz")
+			return status == http.StatusOK
+		})
+	}
+	return r
+}
+
+// free leaves the record of somebody who has released the lease, so that the first one need not
+// wait for its end.
+func (r *haRun) free(address string) {
+	r.Helper()
+	conn, err := natsgo.Connect("nats://" + address)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.Fatal(err)
+	}
+	kv, err := js.CreateKeyValue(r.Context(), jetstream.KeyValueConfig{Bucket: "agrimill-lease"})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if _, err := kv.PutString(r.Context(), "agrimill", `{"epoch":1,"holder":"nobody","released":true,"writes":1}`); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *haRun) instance(name, nats string) *haInstance {
+	r.Helper()
+	c := r.gate.ClientConfig()
+	base, err := url.Parse(c.BaseURL)
+	if err != nil {
+		r.Fatal(err)
+	}
+	origin := base.Scheme + "://" + base.Host
+	i := &haInstance{name: name, toNATS: faultproxy.New(r.TB), way: newHAWay(r.TB, origin)}
+	i.toNATS.SetTarget(nats)
+	text := fmt.Sprintf(`
+gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${SECRET}", application_id: %q, software_version_id: %q}
+endpoints: [{external_id: "urn:example:bridge", capabilities: [{type: "img:png", direction: RECEIVE}]}]
+sinks: {farm: {nats: {url: &nats "nats://%s"}}}
+routes: [{name: farm-data, from: {gateway: all}, to: {sink: farm}}]
+poison: {sink: farm}
+ha: {nats_kv: {url: *nats}, ttl: %v}
+dedup: {nats_kv: {url: *nats}}
+`, strings.Replace(c.BaseURL, origin, i.way.URL, 1), strings.Replace(c.TokenURL, origin, i.way.URL, 1), c.ClientID,
+		r.gate.Application().ID, r.gate.Application().SoftwareVersionID, i.toNATS.Addr(), r.form.ttl)
+	file := filepath.Join(r.folder, name+".yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	r.env = map[string]string{"SECRET": r.gate.Application().ClientSecret}
+	i.process = r.start(name, r.agrimill, "run", file, "--address", "127.0.0.1:0", "--watch", "0")
+	i.origin = i.process.origin()
+	return i
+}
+
+func haGet(address string) (status int, body []byte) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(address)
+	if err != nil {
+		return 0, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	var text json.RawMessage
+	if json.NewDecoder(response.Body).Decode(&text) != nil {
+		return response.StatusCode, nil
+	}
+	return response.StatusCode, text
+}
+
+// role is what the instance says that it is; empty if it does not answer.
+func (i *haInstance) role() string {
+	role, _ := i.lease()
+	return role
+}
+
+// lease is its role, with the epoch.
+func (i *haInstance) lease() (role string, epoch uint64) {
+	_, text := haGet(i.origin + "/api/status")
+	var status struct {
+		Lease struct {
+			Role  string `json:"role"`
+			Epoch uint64 `json:"epoch"`
+		} `json:"lease"`
+	}
+	if json.Unmarshal(text, &status) != nil {
+		return "", 0
+	}
+	return status.Lease.Role, status.Lease.Epoch
+}
+
+// roles waits until one instance is the holder, and the other one stands by.
+func (r *haRun) roles() (holder, standby *haInstance) {
+	r.Helper()
+	testkit.Eventually(r, "one is the holder", func() bool {
+		a, b := r.instances[0], r.instances[1]
+		switch one, other := a.role(), b.role(); {
+		case one == "holder" && other == "standby":
+			holder, standby = a, b
+		case one == "standby" && other == "holder":
+			holder, standby = b, a
+		}
+		return holder != nil
+	})
+	return holder, standby
+}
+
+func (i *haInstance) signal(signal syscall.Signal) time.Time {
+	i.Helper()
+	now := time.Now()
+	if err := i.cmd.Process.Signal(signal); err != nil {
+		i.Error(err)
+	}
+	return now
+}
+
+func (r *haRun) kill() haFault {
+	holder, standby := r.roles()
+	return haFault{began: holder.signal(syscall.SIGKILL), by: standby}
+}
+
+func (r *haRun) terminate() haFault {
+	holder, standby := r.roles()
+	return haFault{began: holder.signal(syscall.SIGTERM), by: standby}
+}
+
+func (r *haRun) freeze() haFault {
+	holder, standby := r.roles()
+	began := holder.signal(syscall.SIGSTOP)
+	return haFault{began: began, by: standby, former: holder, mend: func() time.Time {
+		haWait(r, time.Until(began.Add(3*r.form.ttl)))
+		return holder.signal(syscall.SIGCONT)
+	}}
+}
+
+func (r *haRun) cut() haFault {
+	holder, standby := r.roles()
+	began := time.Now()
+	holder.toNATS.Hang()
+	return haFault{began: began, by: standby, former: holder, mend: func() time.Time {
+		holder.toNATS.Resume()
+		return time.Now()
+	}}
+}
+
+func (r *haRun) outage() haFault {
+	r.roles()
+	r.nats.stop(syscall.SIGTERM)
+	haWait(r, r.form.away)
+	r.nats, _ = r.startNATS(r.port)
+	return haFault{began: time.Now()}
+}
+
+// haWait waits while a fault lasts.
+func haWait(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	select {
+	case <-time.After(d):
+	case <-tb.Context().Done():
+	}
+}
+
+// load sends messages until stop is called: the keys in turn, each message with its number.
+func (r *haRun) load() (stop func() int) {
+	ctx, cancel := context.WithCancel(r.Context())
+	sent := make(chan int, 1)
+	go func() { // ends with ctx
+		n := 0
+		defer func() { sent <- n }()
+		began, tick := time.Now(), time.NewTicker(haBurst)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			for due := int(time.Since(began).Seconds() * float64(r.form.rate)); n < due; n++ {
+				request := gatewaytest.SendRequest{
+					From: r.sender, MessageType: taskData, Recipients: []string{r.receivers[n%haKeys]}, Payload: []byte(strconv.Itoa(n)),
+				}
+				if _, err := r.gate.Send(request); err != nil {
+					r.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	return func() int {
+		cancel()
+		return <-sent
+	}
+}
+
+func (r *haRun) run(begin func(*haRun) haFault) haResult {
+	stop := r.load()
+	start := time.Now()
+	confirmed := func(by *haInstance, after time.Time) (time.Time, bool) {
+		var first time.Time
+		for _, i := range r.instances {
+			if at, ok := i.way.confirmed(after); ok && (by == nil || by == i) && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
+		}
+		return first, !first.IsZero()
+	}
+	testkit.Eventually(r, "messages are confirmed", func() bool { _, ok := confirmed(nil, start.Add(500*time.Millisecond)); return ok })
+
+	fault := begin(r)
+	result := haResult{}
+	testkit.Eventually(r, "the next confirmation", func() bool {
+		at, ok := confirmed(fault.by, fault.began)
+		result.took = at.Sub(fault.began)
+		return ok
+	})
+	if fault.mend != nil {
+		mended := fault.mend()
+		_, epoch := fault.by.lease()
+		testkit.Eventually(r, "the former holder stands by", func() bool { return fault.former.role() == "standby" })
+		late := fault.former.way.since(mended)
+		if role, now := fault.by.lease(); role != "holder" || now != epoch {
+			late = nil // it was not alone with the lease, so the other one may have had it
+		}
+		result.late = len(late)
+		if slices.ContainsFunc(late, func(what string) bool { return !strings.HasSuffix(what, "/confirmations") }) || len(late) > 1 {
+			r.Errorf("the former holder went on: %v", late)
+		}
+	}
+	testkit.Eventually(r, "messages are confirmed", func() bool { _, ok := confirmed(fault.by, time.Now().Add(-200*time.Millisecond)); return ok })
+	result.messages = stop()
+	r.finish(&result)
+	return result
+}
+
+// finish waits until everything is confirmed, stops the instances, and looks at what there is.
+func (r *haRun) finish(result *haResult) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), e2ePatience)
+	defer cancel()
+	if err := r.gate.WaitConfirmed(ctx, result.messages); err != nil {
+		r.Fatalf("not all of %d messages are confirmed: %v", result.messages, err)
+	}
+	for _, i := range r.instances {
+		if i.cmd.ProcessState == nil && !i.hasEnded() {
+			if status := i.stop(syscall.SIGTERM); status != statusOK && status != statusUnfinished {
+				r.Errorf("%s ended with status %d", i.name, status)
+			}
+		}
+		errors := i.count("level=ERROR") + i.count("level=WARN")
+		if errors > haErrors {
+			r.Errorf("%s wrote %d errors and warnings", i.name, errors)
+		}
+	}
+	confirmed := map[string]time.Time{}
+	for _, e := range r.gate.Ledger() {
+		if len(e.Confirmations) == 0 {
+			r.Errorf("message %s is not confirmed", e.MessageID)
+			continue
+		}
+		confirmed[e.ContextID] = e.Confirmations[0]
+		if len(e.Deliveries) > 1 {
+			result.again++
+		}
+	}
+	if len(confirmed) != result.messages {
+		r.Errorf("%d of %d messages are in the ledger", len(confirmed), result.messages)
+	}
+	r.checkStream(confirmed)
+}
+
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkStream reads the stream, with nothing but the client of NATS: it holds what was confirmed,
+// since before that, once, and in the order of each key.
+func (r *haRun) checkStream(confirmed map[string]time.Time) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), e2ePatience)
+	defer cancel()
+	conn, err := natsgo.Connect("nats://127.0.0.1:" + r.port)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		r.Fatal(err)
+	}
+	stream, err := js.Stream(ctx, "AGRIMILL")
+	if err != nil {
+		r.Fatal(err)
+	}
+	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	info, err := stream.Info(ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer messages.Stop()
+	missing, latest := maps.Clone(confirmed), map[int]int{}
+	for range info.State.Msgs {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			r.Fatal(err)
+		}
+		stored, err := msg.Metadata()
+		if err != nil {
+			r.Fatal(err)
+		}
+		id := msg.Headers().Get("x-router-context-id")
+		if _, ok := missing[id]; !ok {
+			r.Errorf("message %s is stored twice, or was never sent", id)
+		}
+		delete(missing, id)
+		if at := confirmed[id]; at.Before(stored.Timestamp) {
+			r.Errorf("message %s was confirmed %v before it was stored", id, stored.Timestamp.Sub(at))
+		}
+		number, err := strconv.Atoi(string(msg.Data()))
+		if err != nil {
+			r.Fatal(err)
+		}
+		if before, ok := latest[number%haKeys]; ok && number <= before {
+			r.Errorf("message %d is behind %d of the same key", number, before)
+		}
+		latest[number%haKeys] = number
+	}
+	if len(missing) > 0 {
+		r.Errorf("%d messages are confirmed and not stored", len(missing))
+	}
+}

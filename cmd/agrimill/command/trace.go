@@ -42,8 +42,8 @@ filtered or retried it and why, where it was stored, and when it was confirmed.
 A message is found by its context ID, message ID or UUID, whole or at least the first eight
 characters, or by a part of its filename. A file comes with the messages that carried it.
 
-The journal is bounded and in memory (journal in the configuration), so it begins with the
-process at the earliest, and knows nothing of other instances.
+The journal is bounded (journal in the configuration). It is in memory and begins with the
+process, unless it has a file (path). It knows nothing of other instances.
 
 Exit status: 0 every argument was found; 1 one was not, or agrimill did not answer.`,
 		Example: `  agrimill trace --config agrimill.yaml 'field 1.zip'

@@ -235,7 +235,7 @@ type Admin struct {
 // AdminOff is the value of [Admin.Address] that turns the server off.
 const AdminOff = "off"
 
-// Journal remembers in memory what became of each message. It keeps IDs, types, filenames, sizes, where
+// Journal remembers what became of each message, in memory and, with path, in a file. It keeps IDs, types, filenames, sizes, where
 // messages were stored, and errors; no payloads.
 type Journal struct {
 	journal.Config `yaml:",inline"`

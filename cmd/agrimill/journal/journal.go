@@ -1,5 +1,5 @@
 // Package journal remembers what became of messages: a bounded record of what happened to each,
-// in memory, and the time lines that are made of it.
+// in memory and, if wanted, in a file, and the time lines that are made of it.
 //
 // Of a message it keeps the identities (tenant, endpoint, message and context IDs, UUID), type,
 // filename and size, where it was stored, and errors as in the log: no payload, and no other
@@ -24,8 +24,12 @@ const (
 	DefaultMaxAge     = 24 * time.Hour
 )
 
-// ErrConfig is matched by the errors of Config.Validate.
-var ErrConfig = errors.New("journal: invalid configuration")
+var (
+	// ErrConfig is matched by the errors of Config.Validate.
+	ErrConfig = errors.New("journal: invalid configuration")
+	// ErrInUse is matched by the error of New if another process has the file.
+	ErrInUse = errors.New("another process has the file")
+)
 
 // Config bounds a Journal. Whichever bound is reached first, the oldest entries are dropped, up to
 // a sixteenth of all at a time.
@@ -38,6 +42,13 @@ type Config struct {
 	// MaxAge is how long they are kept. Default 24 hours; a negative age keeps nothing, so that
 	// New returns nil.
 	MaxAge time.Duration `yaml:"max_age" off:"true"`
+	// Path is a file (bbolt) that keeps the journal, so that it outlives the process; it is made if it is missing, but not its
+	// directory. It gets what happened once a second, holds the same bounds, and is always in memory as well. One process
+	// can have it. Empty means none.
+	Path string `yaml:"path"`
+	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced. It must not block. Nil means
+	// that nobody is told.
+	Failed func(error) `yaml:"-"`
 	// Routes returns the routes that messages from the gateway may take, so that a trace tells which of them never
 	// saw a message. Nil means that nothing is said of them.
 	Routes func() []Route `yaml:"-"`
@@ -92,6 +103,7 @@ type Journal struct {
 	bytes    int
 	entries  int
 	pruneAt  int64 // when something may be too old, Unix nanoseconds
+	file     *file // nil: none
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
@@ -101,9 +113,14 @@ type segment struct {
 	data    []byte
 	entries int
 	last    int64 // Unix nanoseconds
+
+	saved   int      // bytes that the file has
+	chunks  []uint64 // of the file
+	dropped bool
 }
 
-// New returns an empty Journal, nil if Config.MaxAge is negative. The error matches [ErrConfig].
+// New returns a Journal, empty or with what Config.Path has, nil if Config.MaxAge is negative. The error matches
+// [ErrConfig], or [ErrInUse], or is that of the file. With a file it has to be closed.
 func New(cfg Config) (*Journal, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -113,6 +130,11 @@ func New(cfg Config) (*Journal, error) {
 	}
 	j := &Journal{cfg: cfg, clock: clock{ask: cfg.Now}}
 	j.began = time.Unix(0, j.clock.now())
+	if cfg.Path != "" {
+		if err := j.openFile(); err != nil {
+			return nil, err
+		}
+	}
 	return j, nil
 }
 
@@ -274,6 +296,9 @@ func (j *Journal) prune(now int64) {
 		j.bytes -= cap(s.data)
 		j.entries -= s.entries
 		j.lost = s.last
+		if s.dropped = true; j.file != nil {
+			j.file.gone = append(j.file.gone, s.chunks...)
+		}
 		n++
 	}
 	if n > 0 {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"syscall"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -90,6 +91,7 @@ func (e configError) Unwrap() error { return e.error }
 func mayPass(err error) bool {
 	for _, passing := range []error{
 		fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		journal.ErrInUse,
 	} {
 		if errors.Is(err, passing) {
 			return true

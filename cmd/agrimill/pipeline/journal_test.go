@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
@@ -102,4 +104,31 @@ routes:
 		}
 	}
 	b.mustStop()
+}
+
+// With a file, what became of messages is known after a restart. A replay beside the running process leaves the file alone.
+func TestJournalInAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := w.head() + w.natsSink() + fmt.Sprintf("journal: {path: %q}\nroutes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: farm}}\n", filepath.Join(t.TempDir(), "journal.bbolt"))
+	b := w.start(text)
+	b.waitReady()
+	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: "Field 1.zip", Payload: []byte(mark)}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitConfirmed()
+	beside, err := pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
+	b.mustStop()
+	again := w.start(text)
+	again.waitReady()
+	if found := again.Journal().Trace("field 1", 10).Messages; len(found) != 1 || found[0].State != "delivered by farm-data; confirmed" {
+		t.Errorf("after a restart: %+v", found)
+	}
+	again.mustStop()
 }

@@ -197,6 +197,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	p.observer = metrics.NewObserver(p.options.Observer)
 	journalConfig := cfg.Journal.Config
 	journalConfig.Routes = p.fromGateway
+	journalConfig.Failed = func(err error) {
+		p.logger.Warn("the journal is in memory alone", "error", router.RedactError(err, nil))
+	}
 	if p.journal, err = journal.New(journalConfig); err != nil {
 		return err
 	}
@@ -261,6 +264,7 @@ func (p *Pipeline) release(g *generation) error {
 	if p.client != nil {
 		errs = append(errs, p.client.Close())
 	}
+	errs = append(errs, p.journal.Close())
 	if p.spans != nil {
 		p.endTracing(budget.spans)
 	}

@@ -85,6 +85,7 @@ func forReplay(cfg *config.Config, routes []string) *config.Config {
 	if only.Dedup.Store == config.DedupBBolt {
 		only.Dedup.Store, only.Dedup.BBolt = config.DedupMemory, nil
 	}
+	only.Journal.Path = ""                        // the process that runs the routes has it
 	only.Dedup.Owner.Instance = config.NoInstance // the process that runs the routes has it
 	return &only
 }

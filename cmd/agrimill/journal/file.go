@@ -1,0 +1,248 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+const (
+	// flushEvery is how often a file gets what was recorded.
+	flushEvery = time.Second
+	// openTimeout is how long New waits for another process that has the file.
+	openTimeout = time.Second
+	// damagedSuffix is added to the name of a file that cannot be read.
+	damagedSuffix = ".damaged"
+)
+
+var (
+	bucketEntries, bucketMeta = []byte("entries"), []byte("meta")
+	keyBegan                  = []byte("began") // from when on it is complete, Unix nanoseconds
+)
+
+// errDamaged says that bbolt cannot read a file.
+var errDamaged = errors.New("the file is damaged")
+
+// file keeps a journal in a bbolt database: entries as they are in memory, a chunk for each flush.
+type file struct {
+	db     *bbolt.DB
+	next   uint64   // key of the next chunk
+	gone   []uint64 // chunks to be deleted; guarded by Journal.mu
+	stop   chan struct{}
+	done   chan struct{}
+	once   sync.Once
+	err    error // of close
+	failed bool  // the last flush failed, which was told
+	broken bool  // the database must not be used anymore
+}
+
+// guarded turns what bbolt does about a damaged file, which it maps into memory, into an error.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("%w: %.200s", errDamaged, fmt.Sprint(value)) // it may list every page
+		}
+	}()
+	return f()
+}
+
+// openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
+// what it has is worth less than that agrimill runs.
+func (j *Journal) openFile() error {
+	err := j.readFile()
+	if errors.Is(err, errDamaged) || errors.Is(err, berrors.ErrInvalid) || errors.Is(err, berrors.ErrChecksum) || errors.Is(err, berrors.ErrVersionMismatch) {
+		aside := j.cfg.Path + damagedSuffix
+		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
+			return fmt.Errorf("journal: %w; %w", err, renamed)
+		}
+		j.tell(fmt.Errorf("journal: %w; it is now %s", err, aside))
+		j.segments, j.bytes, j.entries, j.lost = nil, 0, 0, 0
+		err = j.readFile()
+	}
+	if errors.Is(err, berrors.ErrTimeout) {
+		err = ErrInUse
+	}
+	if err != nil {
+		return fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
+	}
+	go j.file.run(j)
+	return nil
+}
+
+func (j *Journal) readFile() error {
+	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
+	began := j.clock.now()
+	err := guarded(func() (err error) {
+		if f.db, err = bbolt.Open(j.cfg.Path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
+			return err
+		}
+		return f.db.Update(func(tx *bbolt.Tx) error {
+			meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+			if err != nil {
+				return err
+			}
+			if value := meta.Get(keyBegan); len(value) == 8 {
+				began = int64(binary.BigEndian.Uint64(value))
+			} else if err := meta.Put(keyBegan, binary.BigEndian.AppendUint64(nil, uint64(began))); err != nil {
+				return err
+			}
+			entries, err := tx.CreateBucketIfNotExists(bucketEntries)
+			if err != nil {
+				return err
+			}
+			return entries.ForEach(func(key, value []byte) error {
+				number := binary.BigEndian.Uint64(key)
+				f.next = number + 1
+				j.take(number, value)
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		if f.db != nil && !errors.Is(err, errDamaged) {
+			err = errors.Join(err, f.db.Close())
+		}
+		return err
+	}
+	j.file, j.began = f, time.Unix(0, began)
+	j.prune(j.clock.now())
+	return nil
+}
+
+// take appends a chunk of the file, which another version may have written.
+func (j *Journal) take(number uint64, chunk []byte) {
+	n, last := 0, int64(0)
+	for rest := chunk; len(rest) > 0; n++ {
+		var e entry
+		var ok bool
+		if rest, ok = e.read(rest); !ok {
+			n, chunk = 0, nil // it is deleted with the segment
+			break
+		}
+		last = e.at
+	}
+	s := j.current(len(chunk))
+	s.data = append(s.data, chunk...)
+	s.entries += n
+	s.last = max(s.last, last)
+	s.saved = len(s.data)
+	s.chunks = append(s.chunks, number)
+	j.entries += n
+}
+
+// run flushes until close.
+func (f *file) run(j *Journal) {
+	defer close(f.done)
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f.flush(j)
+		case <-f.stop:
+			f.flush(j)
+			return
+		}
+	}
+}
+
+// flush writes what was recorded since the last one, and deletes what was dropped. What cannot be written now
+// is written with the next one.
+func (f *file) flush(j *Journal) {
+	if f.broken {
+		return
+	}
+	type chunk struct {
+		segment *segment
+		number  uint64
+		data    []byte
+		end     int
+	}
+	var chunks []chunk
+	j.mu.Lock()
+	for _, s := range j.segments {
+		if len(s.data) > s.saved {
+			chunks = append(chunks, chunk{s, f.next, s.data[s.saved:], len(s.data)})
+			f.next++
+		}
+	}
+	gone, since := f.gone, j.since().UnixNano()
+	f.gone = nil
+	j.mu.Unlock()
+	if len(chunks) == 0 && len(gone) == 0 {
+		return
+	}
+	err := guarded(func() error {
+		return f.db.Update(func(tx *bbolt.Tx) error {
+			entries := tx.Bucket(bucketEntries)
+			for _, c := range chunks {
+				if err := entries.Put(binary.BigEndian.AppendUint64(nil, c.number), c.data); err != nil {
+					return err
+				}
+			}
+			if len(gone) > 0 {
+				if err := tx.Bucket(bucketMeta).Put(keyBegan, binary.BigEndian.AppendUint64(nil, uint64(since))); err != nil {
+					return err
+				}
+			}
+			for _, number := range gone {
+				if err := entries.Delete(binary.BigEndian.AppendUint64(nil, number)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	j.mu.Lock()
+	if err != nil {
+		f.gone = append(gone, f.gone...)
+	} else {
+		for _, c := range chunks {
+			if c.segment.saved = c.end; c.segment.dropped {
+				f.gone = append(f.gone, c.number)
+			}
+			c.segment.chunks = append(c.segment.chunks, c.number)
+		}
+	}
+	j.mu.Unlock()
+	f.broken = errors.Is(err, errDamaged)
+	if err != nil && !f.failed {
+		j.tell(fmt.Errorf("journal: %s: %w", j.cfg.Path, err))
+	}
+	f.failed = err != nil
+}
+
+// close writes the rest.
+func (f *file) close() error {
+	f.once.Do(func() {
+		close(f.stop)
+		<-f.done
+		if !f.broken { // closing it would wait for the transaction that failed
+			f.err = f.db.Close()
+		}
+	})
+	return f.err
+}
+
+func (j *Journal) tell(err error) {
+	if j.cfg.Failed != nil {
+		j.cfg.Failed(err)
+	}
+}
+
+// Close writes what Config.Path lacks and closes the file. Nothing is recorded in it afterwards. Further calls return
+// the same.
+func (j *Journal) Close() error {
+	if j == nil || j.file == nil {
+		return nil
+	}
+	return j.file.close()
+}

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	programs = flag.Int("programs", 1000, "how many random programs are run in memory")
+	programs = flag.Int("programs", 400, "how many random programs are run in memory")
 	seed     = flag.Uint64("seed", 1, "the seed of the first program")
 )
 

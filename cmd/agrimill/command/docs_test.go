@@ -134,6 +134,9 @@ func runDocumented(t *testing.T, line string) {
 	if args[0] == "trace" || args[0] == "why" {
 		w.beside(t, args)
 	}
+	if slices.Contains(args, "--trace") {
+		w.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 1.zip"})
+	}
 	if status := w.program(output, output).run(ctx, args); status != statusOK {
 		t.Errorf("agrimill %q: status %d:\n%s", args, status, output.text)
 	}
@@ -208,7 +211,8 @@ func documentedWorld(t *testing.T, command string) *world {
 	}
 	for name, content := range map[string]string{
 		"taskdata.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
-		"cases.yaml": "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
+		"cases.yaml":   "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
+		"events.jsonl": `{"event":"MESSAGE_RECEIVED","message_type":"doc:pdf","filename":"field 1.zip"}` + "\n",
 	} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

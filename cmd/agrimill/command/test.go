@@ -16,8 +16,9 @@ import (
 
 func newTestCommand(p *program) *cobra.Command {
 	junit := ""
+	var record testRecord
 	cmd := &cobra.Command{
-		Use:     "test FILE CASES...",
+		Use:     "test FILE (CASES... | --record CASES EVENTS...)",
 		GroupID: groupPipeline,
 		Short:   "test what a configuration does with messages",
 		Long: `Runs the routes of the configuration FILE on the messages in each file CASES, with
@@ -48,11 +49,18 @@ handler) and reason (a part of it); messages is how many are published, topics w
 the prefix of the sink. Missing environment variables and files of the configuration
 are no mistakes here.
 
+With --record, nothing is tested: a new file with cases is made of messages that came,
+each with what the routes do with it now, to be checked and corrected. The messages are
+in EVENTS, which "agrimill tail --json --save DIRECTORY" wrote (- means stdin), or, with
+--trace, in the journal of a running agrimill, which keeps no payload.
+
 Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
 		Example: `  agrimill test agrimill.yaml cases.yaml
-  agrimill test --junit report.xml agrimill.yaml cases.yaml`,
+  agrimill test --junit report.xml agrimill.yaml cases.yaml
+  agrimill test --record new.yaml agrimill.yaml events.jsonl
+  agrimill test --record one.yaml --trace 'field 1.zip' agrimill.yaml`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
+			if len(args) < 2 && (record.file == "" || len(args) == 0) {
 				return usagef("expected a configuration FILE and at least one file with CASES")
 			}
 			return nil
@@ -61,6 +69,9 @@ Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
 			cfg, err := config.Load(args[0], config.Options{Env: p.env, AllowMissing: true})
 			if err != nil {
 				return invalid(err)
+			}
+			if record.file != "" {
+				return record.run(cmd.Context(), p, cfg, args[1:])
 			}
 			suites := make([]testSuite, len(args)-1)
 			for i, name := range args[1:] {
@@ -72,6 +83,10 @@ Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
 		},
 	}
 	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to `FILE`, as JUnit XML")
+	cmd.Flags().StringVar(&record.file, "record", "", "make a new `FILE` with cases of messages that came")
+	cmd.Flags().StringArrayVar(&record.queries, "trace", nil, "with --record, the message that `ID|FILENAME` finds in the journal; may be repeated")
+	cmd.Flags().StringVar(&record.address, "admin", "", "with --trace, `HOST:PORT` of the status page (default: admin.address of the configuration)")
+	cmd.MarkFlagsMutuallyExclusive("record", "junit")
 	return cmd
 }
 

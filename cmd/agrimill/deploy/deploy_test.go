@@ -64,24 +64,28 @@ func environment(t *testing.T, compose bool) func(string) string {
 
 // Every configuration of an instance is one, without a mistake and without a warning.
 func TestConfigurationsLoad(t *testing.T) {
-	var configMap struct {
-		Data map[string]string `yaml:"data"`
-	}
-	if err := yaml.Unmarshal(read(t, "kubernetes/configmap.yaml"), &configMap); err != nil {
-		t.Fatal(err)
-	}
-	inPod := configMap.Data["agrimill.yaml"]
-	const mounted = "/etc/agrimill/secrets"
-	if !strings.Contains(inPod, mounted) {
-		t.Errorf("the configuration does not read %s", mounted)
+	inPod := func(name string) string {
+		var configMap struct {
+			Data map[string]string `yaml:"data"`
+		}
+		if err := yaml.Unmarshal(read(t, name), &configMap); err != nil {
+			t.Fatal(err)
+		}
+		text := configMap.Data["agrimill.yaml"]
+		const mounted = "/etc/agrimill/secrets"
+		if !strings.Contains(text, mounted) {
+			t.Errorf("%s: the configuration does not read %s", name, mounted)
+		}
+		return strings.ReplaceAll(text, mounted, secretFiles(t))
 	}
 	for name, tt := range map[string]struct {
 		text    string
 		compose bool
 	}{
-		"compose/agrimill.yaml":     {string(read(t, "compose/agrimill.yaml")), true},
-		"systemd/agrimill.yaml":     {string(read(t, "systemd/agrimill.yaml")), false},
-		"kubernetes/configmap.yaml": {strings.ReplaceAll(inPod, mounted, secretFiles(t)), false},
+		"compose/agrimill.yaml":        {string(read(t, "compose/agrimill.yaml")), true},
+		"systemd/agrimill.yaml":        {string(read(t, "systemd/agrimill.yaml")), false},
+		"kubernetes/configmap.yaml":    {inPod("kubernetes/configmap.yaml"), false},
+		"kubernetes-ha/configmap.yaml": {inPod("kubernetes-ha/configmap.yaml"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)})
@@ -94,7 +98,8 @@ func TestConfigurationsLoad(t *testing.T) {
 					t.Error(warning)
 				}
 			}
-			if c.Dedup.BBolt == nil || c.ClaimCheck == nil || c.Poison.Sink == "" {
+			// Two instances cannot share a file.
+			if (c.Dedup.BBolt == nil) != (c.HA != nil) || (c.Dedup.NATSKV == nil) != (c.HA == nil) || c.ClaimCheck == nil || c.Poison.Sink == "" {
 				t.Error("an instance in production has a memory that outlives it, a claim check and a poison queue")
 			}
 			if token := string(c.Admin.Token); !strings.Contains(token, "admin-token") && !strings.Contains(token, "ADMIN_TOKEN") {

@@ -161,6 +161,7 @@ function countersOf(status) {
     ["received", status.subscriber.received],
     ["confirmed", status.subscriber.confirmed],
     ["delivered", total(status, "delivered")],
+    ["poisoned", total(status, "poisoned")],
   ]);
   for (const route of status.routes) values.set(`route ${route.name}`, route.delivered);
   return values;
@@ -234,7 +235,7 @@ function showTiles(status) {
   // What the queue holds outlives the process; what was poisoned since startup does not.
   const poisoned = total(status, "poisoned");
   const depth = status.poison.depth;
-  const since = `${count(poisoned)} since startup`;
+  const since = `${count(poisoned)} since startup${rateOf("poisoned") ? `, ${perSecond("poisoned")}` : ""}`;
   const first = time(status.poison.oldest);
   if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
   else setTile("t-poisoned", count(depth), ["in the queue", first && depth > 0 ? `oldest ${short(Math.max(0, now - first))}` : "", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");

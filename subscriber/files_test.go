@@ -267,7 +267,7 @@ func TestHoldStopsWhileIntakeWaits(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
 	cfg := f.config()
 	cfg.Files = []string{typeFile}
-	cfg.FileHold = 50 * time.Millisecond
+	cfg.FileHold = 400 * time.Millisecond // for the parts and the file to come on a busy machine
 	cfg.MaxInFlight = 1
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
@@ -277,7 +277,7 @@ func TestHoldStopsWhileIntakeWaits(t *testing.T) {
 		received := sub.Stats().Received
 		f.send(typeFile, random(1000), f.receiver2)
 		testkit.Eventually(t, "the file waits for room", func() bool { return sub.Stats().Received == received+11 })
-		<-time.After(3 * cfg.FileHold) // the time is what this is about
+		<-time.After(cfg.FileHold * 3 / 2) // the time is what this is about
 		slow.Ack()
 		file := f.next(messages)
 		if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {

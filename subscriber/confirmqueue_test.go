@@ -199,7 +199,7 @@ func TestManyHangingTenants(t *testing.T) {
 		}
 		return answerOK, unanswered
 	}
-	w.load(10, time.Minute, hanging...)
+	w.load(scaled(10), time.Minute, hanging...)
 	w.run(time.Second)
 	w.load(100, time.Minute, fiveTenants...)
 	w.run(2 * time.Minute)
@@ -374,7 +374,7 @@ func TestShareOfTheBacklog(t *testing.T) {
 
 // Whatever the service does, no confirmation is lost, doubled or forgotten.
 func TestConfirmQueueKeepsEverything(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(scaled(60)) {
 		w := newConfirmWorld(t, ConfirmConfig{MaxBatch: 1 + int(seed%20), MaxRequests: 1 + int(seed%7), RefusedFor: time.Hour})
 		w.rand = rand.New(rand.NewPCG(seed, 0))
 		wild := true

@@ -242,7 +242,7 @@ func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
 
 // Whatever happens, no download is forgotten, and none that was removed is started.
 func TestDownloadQueueKeepsEverything(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(scaled(300)) {
 		w := newDownloadWorld(t, 1+int(seed%5))
 		w.rand = rand.New(rand.NewPCG(seed, 0))
 		wild := true

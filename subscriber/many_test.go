@@ -9,12 +9,14 @@ import (
 // whole is how many items wait at once in these tests; `make long`.
 const whole = 100_000
 
-// many is fewer of them with the race detector, which makes each cost ten times as much.
-func many() int {
+func many() int { return scaled(whole) }
+
+// scaled is a tenth of n with the race detector, which makes everything cost ten times as much.
+func scaled(n int) int {
 	if raceDetector {
-		return whole / 10
+		return n / 10
 	}
-	return whole
+	return n
 }
 
 // 100,000 confirmations wait, those of every tenant in another way: requests stay few, and

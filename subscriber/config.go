@@ -45,6 +45,9 @@ func (o *Order) UnmarshalText(text []byte) error { return enum.Parse(o, text, or
 // NeverRefused, as [Config.StreamRefusedFor], keeps requesting the stream forever.
 const NeverRefused time.Duration = -1
 
+// KeepLease, as [Config.StreamDownFor], keeps the lease however long the stream is down.
+const KeepLease time.Duration = -1
+
 // NoFileHold, as [Config.FileHold], delivers chunks immediately.
 const NoFileHold time.Duration = -1
 
@@ -116,6 +119,12 @@ type Config struct {
 	// an ingress during a deployment. Default 5 minutes; [NeverRefused] always treats it as an
 	// outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
+	// StreamDownFor is how long the holder of Lease keeps it while it cannot open the stream for
+	// other reasons: then it releases it, because another process may be able to, and wants it
+	// again after the lease's TTL. Each time in a row it waits twice as long, up to ten times.
+	// A stream of which the service has not sent the response head counts as open. Default 30 s;
+	// [KeepLease] keeps it. Without a Lease it has no effect.
+	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.
 	Confirm ConfirmConfig `yaml:"confirm"`
@@ -312,6 +321,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Reconnect.Initial, 250*time.Millisecond)
 	setDefault(&c.Reconnect.Max, 30*time.Second)
 	setDefault(&c.StreamRefusedFor, 5*time.Minute)
+	setDefault(&c.StreamDownFor, 30*time.Second)
 	setDefault(&c.Confirm.MaxBatch, 500)
 	setDefault(&c.Confirm.MaxAge, 100*time.Millisecond)
 	setDefault(&c.Confirm.MaxRequests, 64)
@@ -363,6 +373,7 @@ func (c Config) Validate() error {
 	e.Join("Nack", c.Nack.validate())
 	e.Join("Reconnect", c.Reconnect.validate())
 	e.Check(c.StreamRefusedFor >= 0 || c.StreamRefusedFor == NeverRefused, "StreamRefusedFor", "must not be negative, except -1 to disable it")
+	e.Check(c.StreamDownFor >= 0 || c.StreamDownFor == KeepLease, "StreamDownFor", "must not be negative, except -1 to disable it")
 	validate.NotNegative(&e, "Confirm.MaxBatch", c.Confirm.MaxBatch)
 	validate.NotNegative(&e, "Confirm.MaxAge", c.Confirm.MaxAge)
 	validate.NotNegative(&e, "Confirm.MaxRequests", c.Confirm.MaxRequests)

@@ -20,6 +20,10 @@ const (
 	// renewal that failed is tried again.
 	leaseRenewals = 3
 	leaseRetries  = 10
+	// streamLooks is how often in Config.StreamDownFor the stream is looked at, and
+	// maxStreamDown how many times as long it is after it was in vain.
+	streamLooks   = 20
+	maxStreamDown = 10
 )
 
 // leased is the part of a Subscriber that has a lease. Another Subscriber, the worker, does the
@@ -36,6 +40,8 @@ type leased struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	inVain int // terms in a row without a stream; of run
 
 	// mu guards the fields below. It is locked after outer.mu and before worker.mu.
 	mu      sync.Mutex
@@ -183,14 +189,20 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 		stopHolding()
 		worker.cut()
 	})
+	away := make(chan struct{})
+	helpers.Go(func() { l.watchStream(renewing, worker, func() { close(away) }) })
 	l.begin(worker, f, term.Epoch())
 	if holds := l.cfg.Hooks.Holding; holds != nil && !f.passed() {
 		hook.Go(func() { holds(f.fenced(holding), term.Epoch()) })
 	}
 
 	again = true
+	gaveUp := false
 	select {
 	case <-f.over:
+	case <-away:
+		gaveUp = true
+		f.end() // nothing may start once the lease is released
 	case <-failed:
 		again = false
 	case <-l.ctx.Done():
@@ -203,15 +215,55 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 		l.logger.Error("The lease is given up although a hook still runs", errStillRunning, nil)
 	}
 	cancel()
-	lost := f.passed()
+	lost := f.passed() && !gaveUp
 	stopRenewing()
 	f.stop()
 	helpers.Wait()
-	l.end(worker, lost, again, err)
+	if l.inVain++; worker.Stats().Stream.Connects > 0 {
+		l.inVain = 0
+	}
+	l.end(worker, lost, gaveUp, again, err)
 	if !lost {
 		l.handOver(term)
 	}
+	if gaveUp { // another process gets it before
+		pause := time.NewTimer(l.lease.TTL())
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-l.ctx.Done():
+		}
+	}
 	return again
+}
+
+// watchStream calls giveUp once the stream has been down for too long, unless the service refuses
+// it, which it would others, too. It returns then, or when ctx ends.
+func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp func()) {
+	if l.cfg.StreamDownFor < 0 {
+		return
+	}
+	patience := l.cfg.StreamDownFor * time.Duration(min(1<<min(l.inVain, maxStreamDown), maxStreamDown)) // the inner bound is against overflow
+	tick := time.NewTicker(max(patience/streamLooks, time.Millisecond))
+	defer tick.Stop()
+	for up := time.Now(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		state := worker.Stats().Stream
+		if state.Connected || state.AwaitingHead || !state.RefusedSince.IsZero() || !worker.wantsStream() {
+			up = time.Now()
+		}
+		if down := time.Since(up); down >= patience {
+			l.logger.Error("The lease is given up, because the event stream cannot be opened; another process may be able to", state.LastError, watermill.LogFields{
+				"down": down.Round(time.Millisecond).String(),
+			})
+			giveUp()
+			return
+		}
+	}
 }
 
 // begin lets the worker work.
@@ -235,7 +287,7 @@ func (l *leased) begin(worker *Subscriber, f *fence, epoch uint64) {
 }
 
 // end records the end of a term, after which there may be another one.
-func (l *leased) end(worker *Subscriber, lost, again bool, err error) {
+func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 	l.mu.Lock()
 	stats := worker.Stats()
 	l.past.add(stats)
@@ -245,6 +297,9 @@ func (l *leased) end(worker *Subscriber, lost, again bool, err error) {
 	}
 	if lost {
 		l.state.Lost++
+	}
+	if gaveUp {
+		l.state.GivenUp++
 	}
 	epoch, cause := l.state.Epoch, l.state.LastError
 	l.mu.Unlock()

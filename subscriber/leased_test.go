@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -230,6 +231,76 @@ func TestTheStreamOfTheHolderIsRefused(t *testing.T) {
 	f.sendN(1)
 	f.ackN(again, 1)
 	f.waitConfirmed(1)
+}
+
+// A holder that cannot open the stream gives the lease up for one that can, and with it whatever
+// it has in hand. It wants the lease again later.
+func TestTheStreamOfTheHolderIsDown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	store := leasetest.NewMemory(500 * time.Millisecond)
+	of := func(name string) func(*subscriber.Config) {
+		return func(cfg *subscriber.Config) {
+			client := f.server.ClientConfig()
+			client.UserAgent = name
+			cfg.Client, cfg.StreamDownFor = f.newClient(client), 300*time.Millisecond
+		}
+	}
+	a := f.process(store, of("a"))
+	f.waitRole(a, subscriber.LeaseHolder)
+	f.sendN(2)
+	open := f.next(a.messages)
+	away := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 503, Match: func(r *http.Request) bool { return r.UserAgent() == "a" }})
+	b := f.process(store, of("b"))
+	f.server.CutStreams()
+	select {
+	case <-open.Context().Done():
+	case <-time.After(patience):
+		t.Fatal("the context of an open message does not end")
+	}
+	open.Ack()
+	f.ackN(b.messages, 2)
+	f.waitConfirmed(2)
+	if got := a.Stats(); got.Lease.Role != subscriber.LeaseStandby || got.Lease.GivenUp != 1 || got.Lease.Lost != 0 || got.Confirmed != 0 {
+		t.Errorf("%+v, %d confirmed", got.Lease, got.Confirmed)
+	}
+	if got := b.Stats().Lease; got.Role != subscriber.LeaseHolder || got.Epoch != 2 {
+		t.Errorf("%v of epoch %d, want the holder of 2", got.Role, got.Epoch)
+	}
+
+	f.close(b.Subscriber)
+	f.waitRole(a, subscriber.LeaseHolder)
+	testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp == 3 })
+	away.Lift()
+	f.sendN(1)
+	f.ackN(a.messages, 1)
+	f.waitConfirmed(3)
+}
+
+// The lease is kept while the service refuses the stream, and with KeepLease.
+func TestTheLeaseIsKept(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status int
+		downs  time.Duration
+	}{"refused": {403, 50 * time.Millisecond}, "by setting": {503, subscriber.KeepLease}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			fault := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status})
+			store := leasetest.NewMemory(time.Minute)
+			a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
+			f.waitRole(a, subscriber.LeaseHolder)
+			<-time.After(time.Second) // the time is what this is about
+			if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
+				t.Errorf("%+v, want the holder", got)
+			}
+			fault.Lift()
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(1)
+		})
+	}
 }
 
 // Watermill's suite finds nothing that a lease changes.

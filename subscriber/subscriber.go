@@ -210,6 +210,13 @@ func (s *Subscriber) Hold() (release func()) {
 	})
 }
 
+// wantsStream reports whether the event stream is to be open.
+func (s *Subscriber) wantsStream() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running && !s.closed
+}
+
 // holdUntil keeps the event stream from being opened until start is closed. A nil
 // start has no effect. s.mu is held.
 func (s *Subscriber) holdUntil(start <-chan struct{}) {

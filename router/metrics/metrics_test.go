@@ -52,7 +52,7 @@ func TestSubscriberCollector(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stats := subscriber.Stats{
-			Lease:    subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2},
+			Lease:    subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2, GivenUp: 3},
 			Stream:   subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
 			Received: 101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
@@ -143,6 +143,9 @@ agrimill_subscriber_lease_epoch 17
 # HELP agrimill_subscriber_lease_holder Whether it has the lease: 1 or 0. 0 without a lease.
 # TYPE agrimill_subscriber_lease_holder gauge
 agrimill_subscriber_lease_holder 1
+# HELP agrimill_subscriber_lease_given_up_total Terms that ended because the event stream could not be opened.
+# TYPE agrimill_subscriber_lease_given_up_total counter
+agrimill_subscriber_lease_given_up_total 3
 # HELP agrimill_subscriber_lease_lost_total Terms that ended because the lease was not renewed in time, or another process had it.
 # TYPE agrimill_subscriber_lease_lost_total counter
 agrimill_subscriber_lease_lost_total 2

@@ -104,9 +104,10 @@ type Lease struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// Changes counts the changes of Role, Lost the times in which the lease was lost and not
-	// released.
+	// released, GivenUp those in which the event stream could not be opened.
 	Changes int64 `json:"changes"`
 	Lost    int64 `json:"lost"`
+	GivenUp int64 `json:"given_up"`
 	// Target is where the lease is.
 	Target string `json:"target,omitempty"`
 	// Error is why it cannot be renewed or looked at, redacted.
@@ -117,7 +118,7 @@ type Lease struct {
 func LeaseFrom(state subscriber.LeaseState) Lease {
 	return Lease{
 		Role: state.Role.String(), Epoch: state.Epoch, Since: state.Since, Until: state.Until,
-		Changes: state.Changes, Lost: state.Lost, Error: router.RedactError(state.LastError, nil),
+		Changes: state.Changes, Lost: state.Lost, GivenUp: state.GivenUp, Error: router.RedactError(state.LastError, nil),
 	}
 }
 

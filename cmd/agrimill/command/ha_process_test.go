@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ import (
 const (
 	haKeys  = 8 // receiving endpoints, each with an order of its own
 	haBurst = 10 * time.Millisecond
+	// haStreamDown is how long a holder may be without the stream.
+	haStreamDown = 2 * time.Second
 	// haErrors is how many lines of errors and warnings an instance may write in a run.
 	haErrors = 60
 )
@@ -59,7 +62,7 @@ func haEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T,
 }
 
 // TestHighAvailability runs two instances with a lease, as processes, under load, and takes away
-// from the one that works: its life, NATS, or the time. What the gateway was told, and what the
+// from the one that works: its life, NATS, the gateway, or the time. What the gateway was told, and what the
 // stream holds, says whether anything was lost, confirmed early, stored twice or out of order.
 // Neither router nor subscriber have a part in the judgment.
 func TestHighAvailability(t *testing.T) {
@@ -79,6 +82,7 @@ func TestHighAvailability(t *testing.T) {
 		{"the holder is told to stop", time.Second, (*haRun).terminate},
 		{"the holder is frozen for 3 TTL", form.ttl + time.Second, (*haRun).freeze},
 		{"the holder cannot reach NATS", form.ttl + time.Second, (*haRun).cut},
+		{"the holder cannot reach the gateway", haStreamDown + 2*time.Second, (*haRun).astray},
 		{"nobody can reach NATS for " + form.away.String(), form.ttl + 3*time.Second, (*haRun).outage},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -162,8 +166,9 @@ type haInstance struct {
 // haWay is a way to the gateway. It remembers what was asked for.
 type haWay struct {
 	*httptest.Server
-	mu    sync.Mutex
-	calls []haCall
+	broken atomic.Bool // nothing gets through
+	mu     sync.Mutex
+	calls  []haCall
 }
 
 // haCall is a request that would be wrong without the lease.
@@ -188,6 +193,9 @@ func newHAWay(t testing.TB, target string) *haWay {
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
 	}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.broken.Load() {
+			panic(http.ErrAbortHandler) // the connection is closed without a response
+		}
 		counts := strings.HasSuffix(r.URL.Path, "/confirmations") || strings.HasSuffix(r.URL.Path, "/events") || r.Method == http.MethodPut
 		if !counts {
 			proxy.ServeHTTP(rw, r)
@@ -309,8 +317,9 @@ routes: [{name: farm-data, from: {gateway: all}, to: {sink: farm}}]
 poison: {sink: farm}
 ha: {nats_kv: {url: *nats}, ttl: %v}
 dedup: {nats_kv: {url: *nats}}
+subscriber: {stream_down_for: %v}
 `, strings.Replace(c.BaseURL, origin, i.way.URL, 1), strings.Replace(c.TokenURL, origin, i.way.URL, 1), c.ClientID,
-		r.gate.Application().ID, r.gate.Application().SoftwareVersionID, i.toNATS.Addr(), r.form.ttl)
+		r.gate.Application().ID, r.gate.Application().SoftwareVersionID, i.toNATS.Addr(), r.form.ttl, haStreamDown)
 	file := filepath.Join(r.folder, name+".yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		r.Fatal(err)
@@ -406,6 +415,17 @@ func (r *haRun) cut() haFault {
 	holder.toNATS.Hang()
 	return haFault{began: began, by: standby, former: holder, mend: func() time.Time {
 		holder.toNATS.Resume()
+		return time.Now()
+	}}
+}
+
+func (r *haRun) astray() haFault {
+	holder, standby := r.roles()
+	began := time.Now()
+	holder.way.broken.Store(true)
+	holder.way.CloseClientConnections()
+	return haFault{began: began, by: standby, former: holder, mend: func() time.Time {
+		holder.way.broken.Store(false)
 		return time.Now()
 	}}
 }

@@ -312,6 +312,7 @@ function leaseFacts(lease, now) {
     ["epoch", lease.epoch ? String(lease.epoch) : "none yet"],
     ["role changes", count(lease.changes)],
     unless0("leases lost", lease.lost, "warn"),
+    unless0("leases given up", lease.given_up, "warn"),
   ];
 }
 

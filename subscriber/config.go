@@ -122,8 +122,9 @@ type Config struct {
 	// StreamDownFor is how long the holder of Lease keeps it while it cannot open the stream for
 	// other reasons: then it releases it, because another process may be able to, and wants it
 	// again after the lease's TTL. Each time in a row it waits twice as long, up to ten times.
-	// A stream of which the service has not sent the response head counts as open. Default 30 s;
-	// [KeepLease] keeps it. Without a Lease it has no effect.
+	// A stream of which the service has not sent the response head counts as open; to find that
+	// out takes a second more. Default 30 s; [KeepLease] keeps it. Without a Lease it has no
+	// effect.
 	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.

@@ -220,7 +220,7 @@ type leaseWorld struct {
 func newLeaseWorld(t *testing.T, cfg Config) *leaseWorld {
 	t.Helper()
 	w := &leaseWorld{T: t, lease: &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}, client: &silentClient{}, jump: &atomic.Int64{}}
-	cfg.Client, cfg.Lease = w.client, w.lease
+	cfg.Client, cfg.Lease, cfg.StreamDownFor = w.client, w.lease, KeepLease // its stream is never open
 	cfg.DrainTimeout, cfg.CloseTimeout = 2*time.Second, 4*time.Second
 	var err error
 	if w.Subscriber, err = New(cfg, nil); err != nil {
@@ -630,7 +630,7 @@ func TestSubscriptionsWithALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
 		client := &silentClient{}
-		sub, err := New(Config{Client: client, Lease: lease, CloseTimeout: 3 * time.Second}, nil)
+		sub, err := New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease, CloseTimeout: 3 * time.Second}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

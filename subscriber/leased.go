@@ -253,10 +253,10 @@ func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp fun
 			return
 		}
 		state := worker.Stats().Stream
-		if state.Connected || state.AwaitingHead || !state.RefusedSince.IsZero() || !worker.wantsStream() {
+		if state.Connected || !state.RefusedSince.IsZero() || !worker.wantsStream() {
 			up = time.Now()
 		}
-		if down := time.Since(up); down >= patience {
+		if down := time.Since(up); down >= patience+headGrace { // it may be open, and not have said so
 			l.logger.Error("The lease is given up, because the event stream cannot be opened; another process may be able to", state.LastError, watermill.LogFields{
 				"down": down.Round(time.Millisecond).String(),
 			})

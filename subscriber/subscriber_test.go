@@ -341,7 +341,8 @@ func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.sendN(3)
 	f.ackN(messages, 3)
-	f.waitConfirmed(3)
+	// Else a redelivery that comes before the answer says nothing.
+	testkit.Eventually(f, "the confirmations are answered", func() bool { return sub.Stats().Confirmed == 3 })
 	f.server.CutStreams()
 	testkit.Eventually(f, "confirmed again", func() bool {
 		for _, e := range f.server.Ledger() {

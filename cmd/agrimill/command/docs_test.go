@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -163,6 +164,15 @@ func (w *world) beside(t *testing.T, command []string) {
 	t.Cleanup(func() {
 		cancel()
 		<-ended
+	})
+	// Before that a command may find nothing wrong, because there is nobody to ask.
+	testkit.Eventually(t, "agrimill is ready", func() bool {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = response.Body.Close()
+		return response.StatusCode == http.StatusOK
 	})
 	testkit.Eventually(t, fmt.Sprintf("%q has its answer", command), func() bool {
 		status, _, _ := w.agrimill(command...)

@@ -25,6 +25,9 @@ import (
 type Suite struct {
 	// New returns an empty queue. It is called once per test, and closes what it opens by t.Cleanup.
 	New func(t *testing.T) Queue
+	// Outages says that each Queue has Break and Repair, Counts that its Store has the methods Depth and Oldest, as
+	// those of this module do. What is not declared is not tested.
+	Outages, Counts bool
 }
 
 // Queue is a poison queue to be tested.
@@ -37,8 +40,7 @@ type Queue struct {
 	Topic string
 	// Peer returns another store of the same queue, as another process would have. Required.
 	Peer func(t *testing.T) router.PoisonStore
-	// Break makes the server unreachable, and Repair reachable again, with its data. Both nil where that cannot be
-	// done.
+	// Break makes the server unreachable, and Repair reachable again, with its data. Required with Suite.Outages.
 	Break, Repair func()
 }
 
@@ -62,8 +64,12 @@ func Run(t *testing.T, s Suite) {
 	t.Run("FailsAgain", s.failsAgain)
 	t.Run("Killed", s.killed)
 	t.Run("Context", s.context)
-	t.Run("Outage", s.outage)
-	t.Run("Counts", s.counts)
+	if s.Outages {
+		t.Run("Outage", s.outage)
+	}
+	if s.Counts {
+		t.Run("Counts", s.counts)
+	}
 }
 
 // bench is a queue with what the tests do to it.
@@ -546,9 +552,6 @@ func (s Suite) context(t *testing.T) {
 // An outage is an error, not an empty queue; afterwards everything is as it was.
 func (s Suite) outage(t *testing.T) {
 	b := s.bench(t)
-	if b.Break == nil {
-		t.Skip("the server cannot be stopped")
-	}
 	b.poison("one", "two")
 	all := list(t, b.Store)
 	b.drop(b.Store, all[0].ID)
@@ -590,7 +593,7 @@ func (s Suite) counts(t *testing.T) {
 	b := s.bench(t)
 	store, ok := b.Store.(counted)
 	if !ok {
-		t.Skip("the store does not tell")
+		t.Fatalf("%T has no Depth and Oldest", b.Store)
 	}
 	want := func(depth int64) time.Time {
 		t.Helper()

@@ -62,7 +62,7 @@ type place struct {
 
 // suite is the suite of all poison queues with a number of partitions.
 func (p *place) suite(partitions int32, stop, restart func()) poisonstoretest.Suite {
-	return poisonstoretest.Suite{New: func(t *testing.T) poisonstoretest.Queue {
+	return poisonstoretest.Suite{Counts: true, Outages: stop != nil, New: func(t *testing.T) poisonstoretest.Queue {
 		t.Helper()
 		p.count++
 		prefix := fmt.Sprintf("%s-%d", p.run, p.count)

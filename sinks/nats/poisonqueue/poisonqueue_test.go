@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The suite of all poison queues.
 func TestStore(t *testing.T) {
-	poisonstoretest.Run(t, poisonstoretest.Suite{New: func(t *testing.T) poisonstoretest.Queue {
+	poisonstoretest.Run(t, poisonstoretest.Suite{Counts: true, Outages: true, New: func(t *testing.T) poisonstoretest.Queue {
 		server := natstest.Start(t)
 		sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
 		if err != nil {

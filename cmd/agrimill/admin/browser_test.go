@@ -174,6 +174,49 @@ func TestBrowserWhy(t *testing.T) {
 	page.Clean(origin(server))
 }
 
+// TestBrowserProtected opens a page that needs a token to read, with the keyboard only: a wrong token is refused
+// and forgotten, the right one shows everything and stays in the page.
+func TestBrowserProtected(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, ReadToken: readToken}, b)
+	b.run()
+	b.send(1, taskData, "Field 12 north.zip")
+	b.send(1, shapes, "shapes.zip")
+	b.waitConfirmed(2)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.activeElement.id === "login-token" && document.querySelector("#main").hidden && document.querySelector("#state").textContent === "protected"`)
+	look(page, "protected")
+	if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+		t.Errorf("pale texts: %s", got)
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Keys("wrong-" + readToken + "\r")
+	page.Wait(`document.querySelector("#login-result").textContent === "The token is wrong."`)
+	page.Picture("protected-refused")
+	page.Keys(readToken + "\r") // over the wrong one, which is selected
+	page.Wait(running)
+	page.Wait(`document.querySelector("#login").hidden && !document.querySelector("#main").hidden && document.activeElement.id === "pipeline"`)
+	page.Wait(rows + ` === 1 && document.querySelectorAll("#tenants tbody tr").length === 2`)
+	page.Type("#trace-query", "north\n")
+	page.Wait(`document.querySelectorAll("#trace-messages > li").length === 1 && document.querySelector("#trace-json").href.startsWith("blob:")`)
+
+	// It may only read.
+	page.Wait(`!document.querySelector("#poison-rows tr:last-child button").disabled`)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + ` === "Refused: this token may only read."`)
+	if got := page.Eval(`JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])`); strings.Contains(got, readToken) || !strings.HasPrefix(got, `["",{},{},`) {
+		t.Errorf("the browser keeps %s", got)
+	}
+	for _, url := range page.Requests() {
+		if strings.Contains(url, readToken) {
+			t.Errorf("the token is in the address %s", url)
+		}
+	}
+	page.Clean(origin(server), "401 (Unauthorized)", "403 (Forbidden)")
+}
+
 // TestBrowserIngress has an ingress answer for the gateway, sees what the page says of
 // it, and that it says so no more when it is over.
 func TestBrowserIngress(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -34,16 +35,31 @@ const MinTokenLength = 12
 // replays on DefaultAddress.
 type Config struct {
 	// Address is host and port to listen on; port 0 picks a free one. Empty means
-	// [DefaultAddress]. Anyone who can reach it sees everything except payloads and
-	// secrets, so an address other than loopback is logged as a warning.
+	// [DefaultAddress]. Without ReadToken and UserHeader, anyone who can reach it sees
+	// everything except payloads and secrets, so an address other than loopback is then
+	// logged as a warning.
 	Address string `yaml:"address"`
 	// Hosts are additional host names and addresses, without port, that requests may have. On
 	// loopback, only localhost and loopback addresses are accepted besides; elsewhere, any
-	// host is accepted if Hosts is empty.
+	// address, localhost, and names without a dot.
 	Hosts []string `yaml:"hosts"`
-	// Token is required for replays, at least MinTokenLength bytes. Empty disables replays.
+	// TLS makes the server speak HTTPS. Without it, it speaks HTTP.
+	TLS TLS `yaml:"tls"`
+	// Token is required for contents, replays, drops and profiles, at least MinTokenLength
+	// bytes. Empty disables them.
 	Token gateway.Secret `yaml:"token"`
-	// PProf serves the profiles of the process under /debug/pprof/.
+	// The ReadToken, or Token, is required to see anything but the probes, if it is set. At
+	// least MinTokenLength bytes, and not equal to Token. Empty requires no token to read.
+	ReadToken gateway.Secret `yaml:"read_token"`
+	// UserHeader is the request header in which a reverse proxy names the user that it has
+	// logged in, e.g. X-Forwarded-User. If set, only such requests from Proxies, and those
+	// with a token, see anything but the probes. Empty believes no header.
+	UserHeader string `yaml:"user_header"`
+	// Proxies are the addresses and networks (10.0.0.7, 10.0.0.0/8) whose UserHeader is
+	// believed. Empty means loopback. It needs UserHeader.
+	Proxies []string `yaml:"proxies"`
+	// PProf serves the profiles of the process under /debug/pprof/, with Token. It needs
+	// Token.
 	PProf bool `yaml:"pprof"`
 	// Gatherer provides the metrics. Nil means no metrics.
 	Gatherer prometheus.Gatherer `yaml:"-"`
@@ -61,6 +77,19 @@ type Config struct {
 	// Now is the clock. Nil means [time.Now].
 	Now func() time.Time `yaml:"-"`
 }
+
+// TLS names the certificate of the server. Both files or none must be set. They are read again
+// when they have changed, for new connections; while they cannot be read or do not match, the
+// certificate from before stays in use, and the log says why.
+type TLS struct {
+	// CertFile has the server's certificate and those of intermediate authorities (PEM).
+	CertFile string `yaml:"cert_file" file:"true"`
+	// KeyFile has the private key of CertFile (PEM).
+	KeyFile string `yaml:"key_file" file:"true"`
+}
+
+// Enabled reports whether a certificate is set.
+func (t TLS) Enabled() bool { return t.CertFile != "" || t.KeyFile != "" }
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
@@ -102,9 +131,21 @@ func (c Config) Validate() error {
 	for i, host := range c.Hosts {
 		e.Check(host != "" && !strings.ContainsAny(host, "/ "), fmt.Sprintf("Hosts[%d]", i), "must be a host name or an address, not %q", host)
 	}
-	e.Check(c.Token == "" || len(c.Token) >= MinTokenLength, "Token", "must be at least %d bytes long", MinTokenLength)
-	e.Check(!strings.ContainsFunc(string(c.Token), func(r rune) bool { return r <= ' ' || r >= 0x7f }),
-		"Token", "must consist of visible ASCII characters, because it is sent in a header")
+	for path, token := range map[string]gateway.Secret{"Token": c.Token, "ReadToken": c.ReadToken} {
+		e.Check(token == "" || len(token) >= MinTokenLength, path, "must be at least %d bytes long", MinTokenLength)
+		e.Check(!strings.ContainsFunc(string(token), func(r rune) bool { return r <= ' ' || r >= 0x7f }),
+			path, "must consist of visible ASCII characters, because it is sent in a header")
+	}
+	e.Check(c.ReadToken == "" || c.ReadToken != c.Token, "ReadToken", "must differ from %s, which may do more", validate.Field("Token"))
+	e.Check(c.Token != "" || !c.PProf, "PProf", "needs %s, because profiles show what is in memory", validate.Field("Token"))
+	e.Check(httpguts.ValidHeaderFieldName(c.UserHeader) || c.UserHeader == "", "UserHeader", "must be the name of a header, e.g. X-Forwarded-User, not %q", c.UserHeader)
+	e.Check(!strings.EqualFold(c.UserHeader, "Authorization"), "UserHeader", "must not be Authorization, which has the token")
+	e.Check(c.UserHeader != "" || len(c.Proxies) == 0, "Proxies", "needs %s", validate.Field("UserHeader"))
+	for i, proxy := range c.Proxies {
+		_, err := parseNetwork(proxy)
+		e.Check(err == nil, fmt.Sprintf("Proxies[%d]", i), "must be an address such as 10.0.0.7 or a network such as 10.0.0.0/8, not %q", proxy)
+	}
+	c.TLS.validate(&e)
 	validate.NotNegative(&e, "CheckTimeout", c.CheckTimeout)
 	validate.NotNegative(&e, "ReplayTimeout", c.ReplayTimeout)
 	validate.NotNegative(&e, "ShutdownTimeout", c.ShutdownTimeout)

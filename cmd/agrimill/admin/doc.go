@@ -5,9 +5,9 @@
 //	GET  /healthz             200 while the pipeline runs or drains; 503 after it
 //	                          ended with an error
 //	GET  /readyz              200 when every check passes, else 503; JSON with
-//	                          each check
+//	                          each check, for those who may read
 //	GET  /metrics             Prometheus, when Config.Gatherer is set
-//	GET  /debug/pprof/        profiles, when Config.PProf is set
+//	GET  /debug/pprof/        profiles, when Config.PProf is set; needs the token
 //	GET  /api/status          a [Status] as JSON
 //	GET  /api/tenants         a [TenantList] as JSON
 //	GET  /api/poison          a [PoisonPage] as JSON; ?offset= and ?limit=
@@ -18,6 +18,8 @@
 //
 // What the pages show comes from a [Source]. None of it is secret, and no payload is ever
 // shown. But names of farms and machines are: the address is on loopback by default, and
-// there requests are only served if their Host header names loopback, too, so that no web
-// site can read them through DNS rebinding.
+// requests are only served if their Host header names loopback, too, or elsewhere what no web
+// site can have, so that none can read them through DNS rebinding. Config.ReadToken and
+// Config.UserHeader restrict who may read; the probes then respond to everyone, but
+// without reasons.
 package admin

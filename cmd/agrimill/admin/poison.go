@@ -132,29 +132,6 @@ func newRecord(p router.Poisoned) PoisonedRecord {
 	return record
 }
 
-// authorized checks the token of a request to do or see something, and responds if it must not.
-func (s *Server) authorized(w http.ResponseWriter, r *http.Request, what string) bool {
-	if !s.token.configured() {
-		writeProblem(w, http.StatusForbidden, what+" is disabled: no token is configured")
-		return false
-	}
-	switch s.token.check(r) {
-	case accepted:
-		return true
-	case limited:
-		w.Header().Set("Retry-After", strconv.Itoa(int(tokenInterval/time.Second)))
-		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens; try again later")
-		return false
-	case refused:
-		// Only wrong tokens are logged, so that requests without one cannot flood the log.
-		s.log.Warn("admin: rejected a "+what+" with a wrong token", "remote", r.RemoteAddr)
-	case missing:
-	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
-	writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
-	return false
-}
-
 // servePoisonContents tells what is in the payload of a poisoned message.
 func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(w, r, "preview") {
@@ -258,7 +235,11 @@ func (s *Server) changeQueue(w http.ResponseWriter, r *http.Request, what, done 
 	for _, result := range response.Results {
 		outcomes[result.Outcome]++
 	}
-	s.log.Info(done, "remote", r.RemoteAddr, "forwarded_for", capText(r.Header.Get("X-Forwarded-For"), 256), "ids", capText(strings.Join(ids, " "), 4096),
+	log := s.log
+	if user := s.access.user(r); user != "" {
+		log = log.With("user", capText(user, 256))
+	}
+	log.Info(done, "remote", r.RemoteAddr, "forwarded_for", capText(r.Header.Get("X-Forwarded-For"), 256), "ids", capText(strings.Join(ids, " "), 4096),
 		"asked", len(ids), "tried", len(response.Results), "outcomes", fmt.Sprint(outcomes), "error", response.Error)
 	writeJSON(w, http.StatusOK, response)
 }

@@ -22,10 +22,14 @@ const pipelineCheck = "pipeline"
 
 // serveHealth reports the health of the process: a restart helps only if the pipeline has
 // ended, not if something else is down.
-func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err := s.source.Live(); err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
+		if !s.tells(r) {
+			_, _ = fmt.Fprintln(w, "the pipeline stopped")
+			return
+		}
 		_, _ = fmt.Fprintf(w, "the pipeline stopped: %s\n", redact(err))
 		return
 	}
@@ -37,6 +41,9 @@ func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	if !result.Ready {
 		status = http.StatusServiceUnavailable
+	}
+	if !s.tells(r) {
+		result.Checks = []Check{}
 	}
 	writeJSON(w, status, result)
 }

@@ -31,20 +31,19 @@ func secureHeaders(next http.Handler) http.Handler {
 
 // checkHost rejects requests for other hosts. Otherwise a web site whose name resolves to
 // this machine (DNS rebinding) could read everything through the browser of someone on this
-// machine.
+// machine, or on its network.
 func (s *Server) checkHost(next http.Handler) http.Handler {
 	hosts := make(map[string]bool)
 	for _, host := range s.config.Hosts {
 		hosts[normalHost(host)] = true
 	}
-	loopback := s.onLoopback()
-	if !loopback && len(hosts) == 0 {
-		return next
+	accepts := isLoopback
+	if !s.onLoopback() {
+		accepts = isNotPublic
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := hostOf(r.Host)
-		if !hosts[host] && !(loopback && isLoopback(host)) {
-			http.Error(w, "This server does not serve the requested host.", http.StatusMisdirectedRequest)
+		if host := hostOf(r.Host); !hosts[host] && !accepts(host) {
+			http.Error(w, "This server does not serve the requested host: admin.hosts has to have it.", http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -77,6 +76,15 @@ func isLoopback(host string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.IsLoopback()
+}
+
+// isNotPublic reports whether a host is none that a web site can have, so that it was not reached through
+// DNS rebinding: an address, or a name of one label, as they are in containers.
+func isNotPublic(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return host != "" && !strings.ContainsAny(host, ".:[]")
 }
 
 // writeJSON responds with a value. A write error means that the client is gone, so there is

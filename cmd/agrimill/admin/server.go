@@ -32,7 +32,8 @@ type Server struct {
 	log      *slog.Logger
 	listener net.Listener
 	handler  http.Handler
-	token    *token
+	access   *access
+	tls      *certificates // nil: HTTP
 
 	// background ends with Close; running counts the goroutines under it.
 	background context.Context
@@ -57,8 +58,14 @@ func New(config Config, source Source) (*Server, error) {
 	}
 	config.setDefaults()
 	s := &Server{
-		config: config, source: source, log: config.Logger, token: newToken(string(config.Token), config.Now),
+		config: config, source: source, log: config.Logger, access: newAccess(config),
 		listing: make(chan struct{}, maxListings), replaying: make(chan struct{}, 1), tracing: make(chan struct{}, 1),
+	}
+	if config.TLS.Enabled() {
+		var err error
+		if s.tls, err = newCertificates(config.TLS, config.Logger, config.Now); err != nil {
+			return nil, err
+		}
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	listener, err := (&net.ListenConfig{}).Listen(s.background, "tcp", config.Address)
@@ -87,14 +94,27 @@ func (s *Server) Serve(ctx context.Context) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.log.Info("admin: serving", "address", s.Addr(), "replay", s.token.configured(), "pprof", s.config.PProf)
+	s.log.Info("admin: serving", "address", s.Addr(), "tls", s.tls != nil, "protected", s.access.protected(),
+		"replay", s.access.token.configured(), "pprof", s.config.PProf)
 	if !s.onLoopback() {
-		s.log.Warn("admin: the address is not on loopback: anyone who can reach it sees names, states and errors of this agrimill",
-			"address", s.Addr())
+		if !s.access.protected() {
+			s.log.Warn("admin: the address is not on loopback: anyone who can reach it sees names, states and errors of this agrimill; "+
+				"set admin.read_token or admin.user_header, or restrict who can reach it", "address", s.Addr())
+		}
+		if s.tls == nil && (s.config.Token != "" || s.config.ReadToken != "") {
+			s.log.Warn("admin: the address is not on loopback, and tokens are sent in plain text: set admin.tls, or have a reverse proxy do it", "address", s.Addr())
+		}
 	}
 	served := make(chan error, 1)
 	// Ends when the server is shut down or closed below.
-	go func() { served <- server.Serve(s.listener) }()
+	go func() {
+		if s.tls == nil {
+			served <- server.Serve(s.listener)
+			return
+		}
+		server.TLSConfig = s.tls.config()
+		served <- server.ServeTLS(s.listener, "", "")
+	}()
 	var err error
 	select {
 	case err = <-served:
@@ -136,32 +156,38 @@ func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReadiness)
-	mux.HandleFunc("GET /api/status", s.serveStatus)
-	mux.HandleFunc("GET /api/tenants", s.serveTenants)
-	mux.HandleFunc("GET /api/poison", s.servePoison)
+	// The page itself tells nothing.
+	servePage(mux)
+	read := func(pattern string, handler http.HandlerFunc) { mux.Handle(pattern, s.reading(handler)) }
+	read("GET /api/status", s.serveStatus)
+	read("GET /api/tenants", s.serveTenants)
+	read("GET /api/poison", s.servePoison)
+	read("GET /api/poison/groups", s.servePoisonGroups)
+	read("GET /api/poison/ids", s.servePoisonIDs)
+	read("GET /api/trace", s.serveTrace)
+	read("GET /api/why", s.serveWhy)
 	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	mux.HandleFunc("POST /api/poison/drop", s.dropPoisoned)
-	mux.HandleFunc("GET /api/poison/groups", s.servePoisonGroups)
-	mux.HandleFunc("GET /api/poison/ids", s.servePoisonIDs)
-	mux.HandleFunc("GET /api/trace", s.serveTrace)
-	mux.HandleFunc("GET /api/why", s.serveWhy)
-	servePage(mux)
 	if s.config.Gatherer != nil {
-		mux.Handle("GET /metrics", promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
+		read("GET /metrics", promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
 			// One broken collector must not break the others.
 			ErrorHandling: promhttp.ContinueOnError,
 			ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 			// Scrapes that pile up are rejected.
 			MaxRequestsInFlight: 4, Timeout: writeTimeout / 2,
-		}))
+		}).ServeHTTP)
 	}
 	if s.config.PProf {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		for pattern, handler := range map[string]http.HandlerFunc{
+			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+		} {
+			mux.HandleFunc("GET /debug/pprof/"+pattern, func(w http.ResponseWriter, r *http.Request) {
+				if s.authorized(w, r, "profile") {
+					handler(w, r)
+				}
+			})
+		}
 	}
 	var handler http.Handler = mux
 	handler = http.MaxBytesHandler(handler, maxBodyBytes)

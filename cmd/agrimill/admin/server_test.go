@@ -152,6 +152,16 @@ func TestConfigIsValidated(t *testing.T) {
 		"token with a newline": {Token: secret + "\n"},
 		"token is not ASCII":   {Token: secret + "é"},
 		"host with a path":     {Hosts: []string{"agrimill.example/"}},
+		"read token too short": {ReadToken: gateway.Secret(secret[:admin.MinTokenLength-1])},
+		"read token is token":  {Token: secret, ReadToken: secret},
+		"pprof without token":  {PProf: true, ReadToken: secret},
+		"header is no name":    {UserHeader: "X User"},
+		"header has the token": {UserHeader: "authorization"},
+		"proxies alone":        {Proxies: []string{"10.0.0.7"}},
+		"proxy is a name":      {UserHeader: "X-User", Proxies: []string{"proxy.example"}},
+		"certificate alone":    {TLS: admin.TLS{CertFile: "cert.pem"}},
+		"key alone":            {TLS: admin.TLS{KeyFile: "key.pem"}},
+		"no such certificate":  {TLS: admin.TLS{CertFile: "no-such-cert.pem", KeyFile: "no-such-key.pem"}},
 		"negative time":        {CheckTimeout: -1},
 		"negative replay time": {ReplayTimeout: -1},
 		"negative shutdown":    {ShutdownTimeout: -1},
@@ -347,8 +357,12 @@ func TestHostsElsewhere(t *testing.T) {
 	local := func(name string) answer {
 		return get(t, open, "/healthz", host(name), func(r *http.Request) { r.URL.Host = "127.0.0.1:" + port })
 	}
-	local("agrimill.farm.svc:9090").want(t, http.StatusOK)
-	local("10.0.0.7:9090").want(t, http.StatusOK)
+	for _, name := range []string{"10.0.0.7:9090", "[fd00::7]:9090", "agrimill:9090", "localhost", "127.0.0.1"} {
+		local(name).want(t, http.StatusOK)
+	}
+	for _, name := range []string{"agrimill.farm.svc:9090", "attacker.example", "10.0.0.7.attacker.example", "[attacker.example]"} {
+		local(name).want(t, http.StatusMisdirectedRequest)
+	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "not on loopback") {
 		t.Errorf("not logged: %s", log.String())
 	}
@@ -357,6 +371,7 @@ func TestHostsElsewhere(t *testing.T) {
 	_, port, _ = net.SplitHostPort(named.Addr())
 	at := func(r *http.Request) { r.URL.Host = "127.0.0.1:" + port }
 	get(t, named, "/healthz", host("agrimill.farm.svc:9090"), at).want(t, http.StatusOK)
+	get(t, named, "/healthz", host("10.0.0.7:9090"), at).want(t, http.StatusOK)
 	get(t, named, "/healthz", host("attacker.example"), at).want(t, http.StatusMisdirectedRequest)
 }
 
@@ -443,10 +458,13 @@ func TestReadinessIsShared(t *testing.T) {
 func TestMetricsAndProfiles(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "farm_fields"}, func() float64 { return 7 }))
-	full := serve(t, admin.Config{PProf: true, Gatherer: registry}, &plainSource{})
+	full := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: registry}, &plainSource{})
 	get(t, full, "/metrics").want(t, http.StatusOK, "farm_fields 7")
-	get(t, full, "/debug/pprof/").want(t, http.StatusOK, "goroutine")
-	get(t, full, "/debug/pprof/goroutine?debug=1").want(t, http.StatusOK, "goroutine profile")
+	get(t, full, "/debug/pprof/", bearer(testToken)).want(t, http.StatusOK, "goroutine")
+	get(t, full, "/debug/pprof/goroutine?debug=1", bearer(testToken)).want(t, http.StatusOK, "goroutine profile")
+	for _, path := range []string{"", "goroutine", "cmdline", "profile", "symbol", "trace"} {
+		get(t, full, "/debug/pprof/"+path).want(t, http.StatusUnauthorized)
+	}
 	if status := decode[admin.Status](t, get(t, full, "/api/status")); !status.Metrics {
 		t.Error("the page does not know of the metrics")
 	}

@@ -33,7 +33,7 @@ func (s *Server) status() Status {
 		snapshot.Sinks = []Sink{}
 	}
 	return Status{
-		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.token.configured(),
+		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
 		Metrics: s.config.Gatherer != nil, Error: redact(err),
 	}
 }

@@ -27,6 +27,8 @@ type token struct {
 	// tokens of any length.
 	digest [sha256.Size]byte
 	off    bool
+	// reader is the digest of the token that may only read; nil if there is none.
+	reader *[sha256.Size]byte
 	now    func() time.Time
 
 	mu       sync.Mutex
@@ -50,6 +52,8 @@ type verdict int
 
 const (
 	accepted verdict = iota
+	// reads: it is the token that may only read.
+	reads
 	// missing: there is no token in the request.
 	missing
 	refused
@@ -60,7 +64,7 @@ const (
 
 func (t *token) check(r *http.Request) verdict {
 	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if t.off || !strings.EqualFold(scheme, "Bearer") || credentials == "" {
+	if t.off && t.reader == nil || !strings.EqualFold(scheme, "Bearer") || credentials == "" {
 		return missing
 	}
 	limiter := t.limiter(r.RemoteAddr)
@@ -72,9 +76,13 @@ func (t *token) check(r *http.Request) verdict {
 		return limited
 	}
 	digest := sha256.Sum256([]byte(strings.TrimSpace(credentials)))
-	if subtle.ConstantTimeCompare(digest[:], t.digest[:]) == 1 {
+	writes := !t.off && subtle.ConstantTimeCompare(digest[:], t.digest[:]) == 1
+	if writes || t.reader != nil && subtle.ConstantTimeCompare(digest[:], t.reader[:]) == 1 {
 		reservation.CancelAt(now)
-		return accepted
+		if writes {
+			return accepted
+		}
+		return reads
 	}
 	return refused
 }

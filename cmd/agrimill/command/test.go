@@ -86,6 +86,7 @@ Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
 	cmd.Flags().StringVar(&record.file, "record", "", "make a new `FILE` with cases of messages that came")
 	cmd.Flags().StringArrayVar(&record.queries, "trace", nil, "with --record, the message that `ID|FILENAME` finds in the journal; may be repeated")
 	cmd.Flags().StringVar(&record.address, "admin", "", "with --trace, `HOST:PORT` of the status page (default: admin.address of the configuration)")
+	adminTokenFlag(cmd, &record.tokenFile)
 	cmd.MarkFlagsMutuallyExclusive("record", "junit")
 	return cmd
 }

@@ -27,6 +27,8 @@ type testRecord struct {
 	file    string   // new
 	queries []string // for the journal
 	address string   // of the journal; empty: that of the configuration
+	// tokenFile has the token for it; empty: that of the configuration
+	tokenFile string
 }
 
 // recordedCase is a case as it is written.
@@ -154,12 +156,21 @@ func relative(dir, name string) (string, error) {
 
 // fromJournal returns the message that a query finds in the journal of a running agrimill, which has no payloads.
 func (r *testRecord) fromJournal(ctx context.Context, cfg *config.Config, query string) ([]recordedMessage, error) {
-	address := cmp.Or(r.address, cfg.Admin.Address)
-	if address == config.AdminOff {
-		return nil, invalid(errors.New("admin.address is off, so there is nobody to ask; see --admin"))
+	var server *adminServer
+	var err error
+	switch {
+	case r.address != "":
+		server, err = adminServerAt(r.address, r.tokenFile)
+	case cfg.Admin.Address == config.AdminOff:
+		err = invalid(errors.New("admin.address is off, so there is nobody to ask; see --admin"))
+	default:
+		server, err = adminServerOf(cfg.Admin, r.tokenFile)
+	}
+	if err != nil {
+		return nil, err
 	}
 	var trace journal.Trace
-	if err := askRunning(ctx, address, "/api/trace", url.Values{"q": {query}, "limit": {"1"}}, &trace); err != nil {
+	if err := server.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {"1"}}, &trace); err != nil {
 		return nil, err
 	}
 	switch n := len(trace.Messages) + trace.More; {

@@ -1,18 +1,12 @@
 package command
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,15 +15,8 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 )
 
-const (
-	// askTimeout bounds one request to a running agrimill.
-	askTimeout = 30 * time.Second
-	// maxAnswer is the largest response that is read, in bytes.
-	maxAnswer = 256 << 20
-)
-
 func newTraceCommand(p *program) *cobra.Command {
-	var configPath, address string
+	var configPath, address, tokenFile string
 	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{
@@ -55,23 +42,28 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if configPath != "" {
-				cfg, err := p.loadConfig(configPath)
-				if err != nil {
+			var server *adminServer
+			var err error
+			if configPath == "" {
+				server, err = adminServerAt(address, tokenFile)
+			} else {
+				var cfg *config.Config
+				if cfg, err = p.loadConfig(configPath); err != nil {
 					return err
 				}
-				if address = cfg.Admin.Address; address == config.AdminOff {
+				if cfg.Admin.Address == config.AdminOff {
 					return invalid(errors.New("admin.address is off, so there is nobody to ask"))
 				}
+				server, err = adminServerOf(cfg.Admin, tokenFile)
 			}
-			if _, _, err := net.SplitHostPort(address); err != nil {
-				return usagef("--admin must be host:port, not %q", address)
+			if err != nil {
+				return err
 			}
 			var traces []journal.Trace
 			for _, query := range args {
 				var trace journal.Trace
 				values := url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}
-				if err := askRunning(cmd.Context(), address, "/api/trace", values, &trace); err != nil {
+				if err := server.ask(cmd.Context(), "/api/trace", values, &trace); err != nil {
 					return err
 				}
 				traces = append(traces, trace)
@@ -79,46 +71,12 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			return p.writeTraces(traces, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill")
+	cmd.Flags().StringVar(&address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill; https://HOST:PORT if it has TLS")
+	adminTokenFlag(cmd, &tokenFile)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 200)")
 	configFlag(cmd, &configPath, "admin")
 	return cmd
-}
-
-// askRunning asks a running agrimill for what is at path, and fills value.
-func askRunning(ctx context.Context, address, path string, query url.Values, value any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	target := url.URL{Scheme: "http", Host: address, Path: path, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
-	if err != nil {
-		return err
-	}
-	client := http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("no agrimill answers at %s: %w", address, err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		var problem struct {
-			Error string `json:"error"`
-		}
-		_ = json.Unmarshal(body, &problem) // what is not from agrimill has no such field
-		return fmt.Errorf("agrimill at %s responded %s: %s", address, response.Status, cell(problem.Error))
-	}
-	if err := json.Unmarshal(body, value); err != nil {
-		return fmt.Errorf("what answers at %s is no agrimill: %w", address, err)
-	}
-	return nil
 }
 
 // writeTraces writes what was found to stdout, and fails if something was not.

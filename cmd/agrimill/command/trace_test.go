@@ -2,8 +2,11 @@ package command
 
 import (
 	"bytes"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A person asks for a file by a part of its name and sees its life; what is not known is said, with
@@ -70,5 +74,58 @@ func TestTraceFails(t *testing.T) {
 		if status != c.status || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("trace %q: status %d, want %d with %q: %s", c.args, status, c.status, c.want, stderr)
 		}
+	}
+}
+
+// A protected page is asked with the token of the configuration, or with one in a file.
+func TestTraceOfAProtectedPage(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	f.put(taskData, "Field 7.zip", mark)
+	dir := filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\", read_token: a-token-that-may-read}\n"))
+	t.Chdir(dir)
+	f.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 7"})
+	text, err := os.ReadFile("agrimill.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(text[bytes.Index(text, []byte("admin:")):]))
+	status, _, stderr := f.agrimill("trace", "field 7", "--admin", address)
+	if status != statusFailed || !strings.Contains(stderr, "401 Unauthorized: the token is missing or wrong") || !strings.Contains(stderr, "--admin-token-file") {
+		t.Errorf("without a token: status %d: %s", status, stderr)
+	}
+	if err := os.WriteFile("token", []byte("a-token-that-may-read\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.want(statusOK, "trace", "field 7", "--admin", address, "--admin-token-file", "token")
+	if answer := f.want(statusOK, "why", "--config", "agrimill.yaml", "--type", taskData, "--json"); !strings.Contains(answer, "the event stream is open") {
+		t.Errorf("why did not learn of the stream: %s", answer)
+	}
+}
+
+// A page with TLS is trusted with the certificate in its configuration, and with
+// no other one.
+func TestTraceOverTLS(t *testing.T) {
+	certificate := testkit.NewCertificate(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer a-token-that-may-read" {
+			t.Errorf("Authorization is %q", got)
+		}
+		_, _ = rw.Write([]byte(`{"messages": [{"filename": "a.zip"}]}`))
+	}))
+	server.TLS, server.Config.ErrorLog = certificate.Server(t), log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	f := newFarm(t, gatewaytest.Config{})
+	address := server.Listener.Addr().String()
+	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"" + address + "\", read_token: a-token-that-may-read, tls: {cert_file: cert.pem, key_file: key.pem}}\n")
+	t.Chdir(filepath.Dir(file))
+	certificate.Write(t, ".")
+	f.want(statusOK, "trace", "--config", "agrimill.yaml", "a.zip")
+	testkit.NewCertificate(t).Write(t, ".")
+	if status, _, stderr := f.agrimill("trace", "--config", "agrimill.yaml", "a.zip"); status != statusFailed || !strings.Contains(stderr, "certificate") {
+		t.Errorf("with another certificate: status %d: %s", status, stderr)
+	}
+	if status, _, stderr := f.agrimill("trace", "--admin", "https://"+address, "a.zip"); status != statusFailed || !strings.Contains(stderr, "certificate") {
+		t.Errorf("with the certificates of the system: status %d: %s", status, stderr)
 	}
 }

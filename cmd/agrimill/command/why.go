@@ -82,7 +82,11 @@ func whyNothing(ctx context.Context, cfg *config.Config, q why.Question) (why.An
 	var runErr error
 	if cfg.Admin.Address != config.AdminOff {
 		var snapshot admin.Snapshot
-		if runErr = askRunning(ctx, cfg.Admin.Address, "/api/status", nil, &snapshot); runErr == nil {
+		server, err := adminServerOf(cfg.Admin, "")
+		if runErr = err; err == nil {
+			runErr = server.ask(ctx, "/api/status", nil, &snapshot)
+		}
+		if runErr == nil {
 			running = &snapshot
 		}
 	}

@@ -955,9 +955,6 @@ func (k *checker) rest() {
 	a := c.Admin
 	if a.Address != AdminOff {
 		k.report("admin", a, a.Config.Validate())
-		if host, _, err := net.SplitHostPort(a.Address); err == nil && !loopback(host) && a.PProf {
-			k.warn("admin.pprof", "is accessible to everyone who can reach "+a.Address, "listen on 127.0.0.1, or turn it off")
-		}
 	}
 	k.report("journal", c.Journal, c.Journal.Config.Validate())
 	t := c.Tracing

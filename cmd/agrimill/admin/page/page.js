@@ -140,9 +140,13 @@ class Refused extends Error {
   }
 }
 
+// What a protected page was opened with. It is kept nowhere else.
+let readToken = "";
+
 async function ask(path, options = {}, timeout = TIMEOUT_MS) {
   const response = await fetch(path, {
     cache: "no-store", credentials: "same-origin", redirect: "error", signal: AbortSignal.timeout(timeout), ...options,
+    headers: { ...(readToken && { Authorization: `Bearer ${readToken}` }), ...options.headers },
   });
   const body = await response.json().catch(() => null);
   if (!response.ok) throw new Refused(response.status, body?.error ?? `the response was ${response.status}`);
@@ -1015,6 +1019,14 @@ function newTraced(m) {
     make("p", { class: "where", text: m.state }), events);
 }
 
+// showJSON has the link lead to the answer: a link sends no token.
+function showJSON(path, answer) {
+  const link = byId("trace-json");
+  if (link.href.startsWith("blob:")) URL.revokeObjectURL(link.href);
+  link.toggleAttribute("download", Boolean(readToken));
+  link.setAttribute("href", readToken ? URL.createObjectURL(new Blob([JSON.stringify(answer, null, 2)], { type: "application/json" })) : path);
+}
+
 async function findMessages(event) {
   event.preventDefault();
   const asked = ++trace.asked;
@@ -1039,7 +1051,7 @@ async function findMessages(event) {
   byId("trace-messages").replaceChildren(...answer.messages.map(newTraced));
   setHidden(byId("trace-copy"), found === 0 || !navigator.clipboard);
   setHidden(byId("trace-json"), found === 0);
-  byId("trace-json").setAttribute("href", path);
+  showJSON(path, answer);
   setText(byId("trace-since"), `Known since ${stamp(time(answer.since) ?? Date.now())}, in this process`);
   if (found === 0) say("warn", "Nothing is known of it. The journal has neither older messages nor those of other instances.");
   else say("good", `${count(found + (answer.more ?? 0))} ${found + (answer.more ?? 0) === 1 ? "message" : "messages"} found${answer.more ? `, the newest ${count(found)} are shown` : ""}.`);
@@ -1177,7 +1189,7 @@ function showStatus(status) {
     status.dedup && !status.dedup.up && `The dedup store (${status.dedup.store}) has been failing for ${short(time(status.time) - time(status.dedup.since))}: ${status.dedup.error}`].filter(Boolean).join(" — ");
   setText(byId("trouble").querySelector("p"), trouble);
   setHidden(byId("trouble"), !trouble);
-  setHidden(byId("metrics"), !status.metrics);
+  setHidden(byId("metrics"), !status.metrics || Boolean(readToken));
   setText(byId("poison-where"), status.poison.sink ? `topic ${status.poison.topic} in ${status.poison.sink}` : "");
   showTiles(status);
   showFlow(status);
@@ -1190,6 +1202,7 @@ async function look() {
   clearTimeout(timer);
   try {
     const status = await ask("api/status");
+    hideLogin(status);
     lastAnswer = Date.now();
     setHidden(byId("gone"), true);
     byId("main").classList.remove("stale");
@@ -1197,10 +1210,11 @@ async function look() {
     showStatus(status);
     lookAround(status);
   } catch (err) {
-    showGone(err);
+    if (err instanceof Refused && (err.status === 401 || err.status === 429)) showLogin(err);
+    else showGone(err);
   }
   looking = false;
-  timer = setTimeout(look, document.hidden ? POLL_HIDDEN_MS : POLL_MS);
+  timer = setTimeout(look, document.hidden || !byId("login").hidden ? POLL_HIDDEN_MS : POLL_MS);
 }
 
 // lookAround reads what costs more, when something happened and now and then.
@@ -1217,6 +1231,43 @@ function lookAround(status) {
     loadTenants();
   }
 }
+
+// showLogin asks for the token. A wrong one is forgotten, so that it is not sent every second.
+function showLogin(err) {
+  const first = byId("login").hidden;
+  setHidden(byId("login"), false);
+  setHidden(byId("main"), true);
+  setHidden(byId("gone"), true);
+  setHidden(byId("trouble"), true);
+  setState(byId("state"), "idle", "protected");
+  document.title = "(protected) agrimill";
+  if (readToken) {
+    readToken = "";
+    const result = byId("login-result");
+    result.dataset.tone = "bad";
+    setText(result, err.status === 429 ? "Too many wrong tokens: try again later." : "The token is wrong.");
+    setHidden(result, false);
+    byId("login-token").select();
+  }
+  if (first) byId("login-token").focus();
+}
+
+function hideLogin(status) {
+  if (byId("login").hidden) return;
+  setHidden(byId("login"), true);
+  setHidden(byId("login-result"), true);
+  setHidden(byId("main"), false);
+  setHidden(byId("api-link"), true);
+  byId("login-token").value = "";
+  if (status.replay && !byId("token").value) byId("token").value = readToken;
+  byId("pipeline").focus();
+}
+
+byId("login-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  readToken = byId("login-token").value;
+  look();
+});
 
 function showGone(err) {
   const since = lastAnswer ? ` since ${new Date(lastAnswer).toLocaleTimeString()}` : "";

@@ -180,7 +180,11 @@ func answerOf(err error) (status int, contentType string) {
 // mediaType returns the media type of a response; empty if it has no valid
 // one.
 func mediaType(h http.Header) string {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	value := h.Get("Content-Type")
+	if value == "" {
+		return ""
+	}
+	media, _, err := mime.ParseMediaType(value)
 	if err != nil || len(media) > 100 {
 		return ""
 	}

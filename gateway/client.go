@@ -19,10 +19,10 @@ type Client struct {
 	cfg    Config
 	origin *url.URL // scheme and host that the access token may go to
 	base   string   // base URL without a trailing slash
-	// messagesURL is where messages are sent to.
-	messagesURL *url.URL
-	names       headerNames
-	common      [2]string // values of User-Agent and Accept-Encoding
+	// messages is what all requests that send a message have in common.
+	messages *http.Request
+	names    headerNames
+	common   [2]string // values of User-Agent and Accept-Encoding
 
 	tokens  *tokenSource
 	limiter *limiter
@@ -75,15 +75,16 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, invalid("BaseURL", "must be an absolute http or https address")
 	}
+	messages.Header, messages.Body = nil, nil
 	c := &Client{
-		cfg:         cfg.withoutCredentials(),
-		origin:      origin,
-		base:        base,
-		messagesURL: messages.URL,
-		names:       newHeaderNames(cfg.ServiceName),
-		common:      [2]string{cfg.UserAgent, acceptIdentity},
-		limiter:     &limiter{cfg: cfg.RateLimit},
-		answers:     &answers{},
+		cfg:      cfg.withoutCredentials(),
+		origin:   origin,
+		base:     base,
+		messages: messages,
+		names:    newHeaderNames(cfg.ServiceName),
+		common:   [2]string{cfg.UserAgent, acceptIdentity},
+		limiter:  &limiter{cfg: cfg.RateLimit},
+		answers:  &answers{},
 	}
 	c.tokenTransport = newTransport(cfg, cfg.Transports.Token, 2)
 	c.callTransport = newTransport(cfg, cfg.Transports.Calls, cfg.MaxIdleConnsPerHost)

@@ -39,8 +39,9 @@ type request struct {
 	op     string
 	method string
 	url    string
-	// parsed is instead of url where that is always the same; it is copied.
-	parsed *url.URL
+	// like is instead of url where that is always the same: a request without header and body,
+	// of which copies are made.
+	like   *http.Request
 	header http.Header
 	// open opens the body and size is its exact size; nil without a body, and with content.
 	open func() (io.ReadCloser, error)
@@ -76,9 +77,9 @@ type exchange struct {
 	next func(*exchange, *http.Request) (*http.Response, error)
 	// first is the outcome of the attempt that begin has made, until go-retryablehttp has it.
 	first *firstAttempt
-	// own is the attempt that begin makes. Its request and its context belong to the exchange,
-	// which need not make others for it.
-	own ownAttempt
+	// own is the attempt that begin makes, until it is over; nil otherwise. Its request and its
+	// context belong to the exchange, which need not make others for it.
+	own *ownAttempt
 
 	refreshed bool // the single retry after a 401 has been made
 	bodies    sync.WaitGroup
@@ -131,36 +132,42 @@ type firstAttempt struct {
 	checked bool
 }
 
-// ownAttempt is how the context of an attempt ends, and its parent; zero if it is not begin's.
+// ownAttempt is what begin's attempt needs, in one allocation: how its context ends, and the
+// parent of that, and parts of its request and of its response.
 type ownAttempt struct {
-	call   context.Context
-	cancel context.CancelCauseFunc
+	call    context.Context
+	cancel  context.CancelCauseFunc
+	url     url.URL
+	content bytes.Reader
+	token   [1]string
+	attemptEnd
+}
+
+// attemptEnd is what ends an attempt: a limit, or the end of the response.
+type attemptEnd struct {
+	limit attemptLimit
+	body  attemptBody
 }
 
 // begin makes the first attempt, and with it most calls. go-retryablehttp and http.Client would
 // copy the request and its header three times on the way, to repeat it if need be. If they have
 // to, begin sets x.first.
 func (x *exchange) begin(ctx context.Context) error {
-	var body io.Reader
-	if len(x.req.content) > 0 && !x.req.shared {
-		// Package http writes this type together with the head.
-		body = bytes.NewReader(x.req.content)
-	}
 	attempt := ctx
 	if x.c.cfg.EditRequest == nil { // which might replace the context
-		x.own.call = ctx //nolint:fatcontext // the call that the attempt belongs to, not one around it
+		x.own = &ownAttempt{call: ctx}
 		attempt, x.own.cancel = context.WithCancelCause(ctx)
 	}
-	hr, err := x.newRequest(attempt, body)
+	hr, err := x.newRequest(attempt)
 	if err != nil {
 		x.endOwn()
 		x.failure = &Error{Op: x.req.op, Err: invalid("URL", "is malformed")}
 		return nil
 	}
-	if body == nil && x.hasBody() {
-		hr.Body, hr.ContentLength = x.newBody(), x.req.size
+	if x.hasBody() {
+		hr.Body, hr.ContentLength = x.firstBody(), x.req.size
 		if x.req.oneShot == nil {
-			hr.GetBody = func() (io.ReadCloser, error) { return x.newBody(), nil }
+			hr.GetBody = func() (io.ReadCloser, error) { return x.openBody(), nil }
 		}
 	}
 	hr.Header = x.req.header
@@ -169,7 +176,7 @@ func (x *exchange) begin(ctx context.Context) error {
 	if err != nil {
 		x.endOwn()
 	}
-	x.own = ownAttempt{} // closing the response ends it
+	x.own = nil // closing the response ends it
 	if err == nil && isRedirect(resp.StatusCode) {
 		x.first = &firstAttempt{resp: resp}
 		return nil
@@ -185,22 +192,48 @@ func (x *exchange) begin(ctx context.Context) error {
 }
 
 func (x *exchange) endOwn() {
-	if x.own.cancel != nil {
+	if x.own != nil {
 		x.own.cancel(nil)
 	}
 }
 
-// newRequest returns the request without its header.
-func (x *exchange) newRequest(ctx context.Context, body io.Reader) (*http.Request, error) {
-	if x.req.parsed == nil {
-		return http.NewRequestWithContext(ctx, x.req.method, x.req.url, body)
+// newRequest returns the request without its header and its body.
+func (x *exchange) newRequest(ctx context.Context) (*http.Request, error) {
+	if x.req.like != nil {
+		hr := x.req.like.WithContext(ctx)
+		// Not every RoundTripper leaves it as it is.
+		if x.own != nil {
+			x.own.url = *hr.URL
+			hr.URL = &x.own.url
+		} else {
+			address := *hr.URL
+			hr.URL = &address
+		}
+		return hr, nil
 	}
-	hr, err := http.NewRequestWithContext(ctx, x.req.method, "", body)
-	if err == nil {
-		*hr.URL, hr.Host = *x.req.parsed, x.req.parsed.Host
-	}
-	return hr, err
+	return http.NewRequestWithContext(ctx, x.req.method, x.req.url, http.NoBody)
 }
+
+// firstBody returns the body of the first attempt.
+func (x *exchange) firstBody() io.ReadCloser {
+	if x.own == nil || !x.inMemory() {
+		return x.openBody()
+	}
+	x.own.content.Reset(x.req.content)
+	return io.NopCloser(&x.own.content)
+}
+
+// openBody returns the body of the first attempt once more.
+func (x *exchange) openBody() io.ReadCloser {
+	if x.inMemory() {
+		return io.NopCloser(bytes.NewReader(x.req.content))
+	}
+	return x.newBody()
+}
+
+// inMemory reports whether the body is a copy in memory. Package http writes the type that is
+// made of it together with the head.
+func (x *exchange) inMemory() bool { return len(x.req.content) > 0 && !x.req.shared }
 
 func (x *exchange) hasBody() bool {
 	return (x.req.open != nil || x.req.content != nil) && x.req.size > 0
@@ -230,8 +263,8 @@ func (x *exchange) retry(ctx context.Context) error {
 		body = retryablehttp.ReaderFunc(func() (io.Reader, error) { return x.newBody(), nil })
 	}
 	address := req.url
-	if req.parsed != nil {
-		address = req.parsed.String()
+	if req.like != nil {
+		address = req.like.URL.String()
 	}
 	hr, err := retryablehttp.NewRequestWithContext(ctx, req.method, address, body)
 	if err != nil {
@@ -328,15 +361,16 @@ func (x *exchange) check(ctx context.Context, resp *http.Response, err error) (b
 // token source does that for the token endpoint, and payload hosts are not part of
 // the service.
 func (x *exchange) note(failure *Error) {
+	now := time.Now()
 	if !x.req.streaming {
-		x.c.answers.called(failure, time.Now())
+		x.c.answers.called(failure, now)
 	}
 	switch {
 	case x.req.op == opPayload:
 	case failure == nil:
-		x.c.answers.take(x.req.op, nil, time.Now())
+		x.c.answers.take(x.req.op, nil, now)
 	case !errors.Is(failure, ErrToken):
-		x.c.answers.take(x.req.op, failure, time.Now())
+		x.c.answers.take(x.req.op, failure, now)
 	}
 }
 
@@ -477,6 +511,9 @@ func (x *exchange) checkRedirect(req *http.Request, via []*http.Request) error {
 }
 
 func sameOrigin(a, b *url.URL) bool {
+	if a.Scheme == b.Scheme && a.Host == b.Host {
+		return true // as nearly always, and without taking the hosts apart
+	}
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
 }
 
@@ -503,7 +540,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // callContext returns the context of the call that req is an attempt of.
 func (x *exchange) callContext(req *http.Request) context.Context {
-	if x.own.call != nil {
+	if x.own != nil {
 		return x.own.call
 	}
 	return req.Context()
@@ -519,7 +556,7 @@ func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 	x.refreshed = true
 	x.c.tokens.invalidate(token)
 	again := req.Clone(x.callContext(req))
-	x.own = ownAttempt{}
+	x.own = nil
 	if req.Body != nil && req.Body != http.NoBody {
 		if x.req.oneShot.used() {
 			x.lost = true
@@ -574,7 +611,7 @@ func (x *exchange) edit(req *http.Request) error {
 }
 
 // attempt sends one request and returns the token it used.
-func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, err error) {
+func (x *exchange) attempt(req *http.Request) (_ *http.Response, used string, err error) {
 	fail := func(err error) (*http.Response, string, error) {
 		closeRequestBody(req)
 		return nil, "", err
@@ -583,7 +620,7 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 		return fail(ErrRedirect)
 	}
 	out := req
-	if x.own.call == nil {
+	if x.own == nil {
 		out = req.Clone(req.Context())
 	}
 	if err := x.edit(out); err != nil {
@@ -593,7 +630,7 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	if err != nil {
 		return fail(err)
 	}
-	token, err = x.c.tokens.get(req.Context())
+	token, err := x.c.tokens.get(req.Context())
 	if err != nil {
 		return fail(err)
 	}
@@ -601,11 +638,16 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	if x.req.streaming {
 		next = x.c.streamTransport
 	}
-	out.Header["Authorization"] = []string{"Bearer " + token}
+	if x.own != nil {
+		x.own.token[0] = token.header
+		out.Header["Authorization"] = x.own.token[:]
+	} else {
+		out.Header["Authorization"] = []string{token.header}
+	}
 	x.sentAt = time.Now()
 	resp, err := x.send(next, out)
 	if err != nil {
-		return nil, token, err
+		return nil, token.value, err
 	}
 	tenant := x.c.tenantOf(req)
 	if resp.StatusCode == http.StatusTooManyRequests {
@@ -613,20 +655,23 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, token string, e
 	} else {
 		x.c.limiter.accept(started, tenant)
 	}
-	return resp, token, nil
+	return resp, token.value, nil
 }
 
 // send performs a request with the timeout of one attempt. The timeout applies
 // until the response body is closed, or only up to the head if it is streamed.
 func (x *exchange) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	call, ctx, cancel := x.callContext(req), req.Context(), x.own.cancel
-	if cancel == nil {
+	call, ctx := x.callContext(req), req.Context()
+	var (
+		cancel context.CancelCauseFunc
+		made   *attemptEnd
+	)
+	if x.own != nil {
+		cancel, made = x.own.cancel, &x.own.attemptEnd
+	} else {
 		ctx, cancel = context.WithCancelCause(call)
+		made = &attemptEnd{}
 	}
-	made := &struct { // one allocation for both
-		limit attemptLimit
-		body  attemptBody
-	}{}
 	limit := &made.limit
 	limit.abort = cancel
 	limit.set(x.req.timeout, errAttemptTimeout)

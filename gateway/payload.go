@@ -413,7 +413,7 @@ func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
 			return nil, ErrRedirect
 		}
 		again := req.Clone(x.callContext(req))
-		x.own = ownAttempt{}
+		x.own = nil
 		again.URL, again.Host = target, ""
 		// Credentials in the first URI must not be sent elsewhere.
 		again.Header.Del("Authorization")

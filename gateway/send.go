@@ -141,7 +141,7 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 	_, err := c.call(ctx, request{
 		op:         opSend,
 		method:     http.MethodPost,
-		parsed:     c.messagesURL,
+		like:       c.messages,
 		header:     c.messageHeader(&req),
 		open:       open,
 		size:       size,

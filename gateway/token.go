@@ -45,8 +45,9 @@ type tokenSource struct {
 }
 
 type accessToken struct {
-	value string
-	until time.Time // zero means until the service refuses it
+	value  string
+	header string    // the value of the Authorization header
+	until  time.Time // zero means until the service refuses it
 }
 
 // tokenFetch is one request for a token; its fields are written before done closes.
@@ -69,19 +70,19 @@ func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSo
 }
 
 // get returns a cached or a fresh token. It waits at most until ctx ends.
-func (s *tokenSource) get(ctx context.Context) (string, error) {
+func (s *tokenSource) get(ctx context.Context) (*accessToken, error) {
 	s.mu.Lock()
 	now := time.Now()
 	switch {
 	case s.closed:
 		s.mu.Unlock()
-		return "", ErrClosed
+		return nil, ErrClosed
 	case s.token != nil && (s.token.until.IsZero() || now.Before(s.token.until)):
 		defer s.mu.Unlock()
-		return s.token.value, nil
+		return s.token, nil
 	case s.current == nil && s.failure != nil && now.Before(s.notAgain):
 		defer s.mu.Unlock()
-		return "", s.failure
+		return nil, s.failure
 	}
 	f := s.current
 	if f == nil {
@@ -95,11 +96,11 @@ func (s *tokenSource) get(ctx context.Context) (string, error) {
 	select {
 	case <-f.done:
 		if f.err != nil {
-			return "", f.err
+			return nil, f.err
 		}
-		return f.token.value, nil
+		return f.token, nil
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -192,7 +193,7 @@ func newAccessToken(t *oauth2.Token, asked time.Time, margin time.Duration) (tok
 	if t.TokenType != "" && !strings.EqualFold(t.TokenType, "Bearer") {
 		return nil, "has a token that is not of type Bearer"
 	}
-	token = &accessToken{value: t.AccessToken}
+	token = &accessToken{value: t.AccessToken, header: "Bearer " + t.AccessToken}
 	// No expiry, or one in the past, does not limit the lifetime: the token is
 	// used until the service refuses it.
 	if life := t.Expiry.Sub(asked); !t.Expiry.IsZero() && life > 0 {

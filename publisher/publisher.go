@@ -98,8 +98,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {
-		var err error
-		if ready[i], err = p.prepare(topic, msg); err != nil {
+		if err := p.prepare(topic, msg, &ready[i]); err != nil {
 			return fail(i, err)
 		}
 	}
@@ -124,7 +123,8 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		return nil, sinkError(topic, ErrClosed)
 	}
 	call := &PublishError{Outcomes: make([]Outcome, 1)}
-	m, err := p.prepare(topic, msg)
+	m := &prepared{}
+	err := p.prepare(topic, msg, m)
 	if err == nil {
 		err = p.takeSlot(msg.Context())
 	}
@@ -137,7 +137,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		defer p.life.Leave()
 		contextID := m.request.ContextID
 		var err error
-		call.Outcomes[0], err = p.finish(msg.Context(), topic, msg, &m)
+		call.Outcomes[0], err = p.finish(msg.Context(), topic, msg, m)
 		if err != nil {
 			publication.Resolve(sinks.Receipt{}, call.fail(topic, 0, msg, err))
 			return

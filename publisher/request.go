@@ -23,40 +23,39 @@ type prepared struct {
 
 // prepare builds and checks the request for a message. The message belongs to the caller,
 // who may be publishing it elsewhere at the same time: it is only read.
-func (p *Publisher) prepare(topic string, msg *message.Message) (prepared, error) {
-	var m prepared
+func (p *Publisher) prepare(topic string, msg *message.Message, m *prepared) error {
 	if msg == nil {
-		return m, &gateway.ValidationError{Field: "message", Rule: "must not be nil"}
+		return &gateway.ValidationError{Field: "message", Rule: "must not be nil"}
 	}
 	if err := msg.Context().Err(); err != nil {
-		return m, err
+		return err
 	}
-	var err error
-	if m.request, err = p.headers(topic, msg); err != nil {
-		return m, err
+	if err := p.headers(topic, msg, &m.request); err != nil {
+		return err
 	}
-	if err := p.setPayload(topic, msg, &m); err != nil {
-		return m, err
+	if err := p.setPayload(topic, msg, m); err != nil {
+		return err
+	}
+	if m.open == nil {
+		return m.nameKey(p.cfg.Client.ValidateMessage(m.request))
 	}
 	checked := m.request
-	if m.open != nil {
-		checked.Body = noBody
-	}
-	return m, m.nameKey(p.cfg.Client.ValidateMessage(checked))
+	checked.Body = noBody
+	return m.nameKey(p.cfg.Client.ValidateMessage(checked))
 }
 
 // noBody is a placeholder for a payload that is opened later.
 func noBody() (io.ReadCloser, error) { return nil, errors.ErrUnsupported }
 
-// headers builds the request without its payload.
-func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMessageRequest, error) {
+// headers fills in the request without its payload.
+func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.SendMessageRequest) error {
 	meta := func(key, fallback string) string {
 		if v := msg.Metadata.Get(key); v != "" {
 			return v
 		}
 		return fallback
 	}
-	req := gateway.SendMessageRequest{
+	*req = gateway.SendMessageRequest{
 		TenantID:         meta(gateway.KeyTenantID, p.cfg.TenantID),
 		EndpointID:       meta(gateway.KeyEndpointID, p.cfg.EndpointID),
 		MessageType:      meta(gateway.KeyMessageType, topic),
@@ -67,23 +66,23 @@ func (p *Publisher) headers(topic string, msg *message.Message) (gateway.SendMes
 	if _, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok && len(req.DirectRecipients) == 0 {
 		// Otherwise "no one" would become "everyone": without recipients a message is
 		// published.
-		return req, invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
+		return invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
 	}
-	req.ContextID = p.contextID(topic, msg, &req)
+	req.ContextID = p.contextID(topic, msg, req)
 	req.IsPublish = len(req.DirectRecipients) == 0
 	if v := meta(gateway.KeyIsPublish, ""); v != "" {
 		publish, err := strconv.ParseBool(v)
 		if err != nil {
-			return req, invalid(gateway.KeyIsPublish, "must be true or false")
+			return invalid(gateway.KeyIsPublish, "must be true or false")
 		}
 		if !publish && req.IsPublish {
-			return req, invalid(gateway.KeyIsPublish, "must be true without direct recipients: nobody could receive the message")
+			return invalid(gateway.KeyIsPublish, "must be true without direct recipients: nobody could receive the message")
 		}
 		req.IsPublish = publish
 	}
 	sentAt, err := sentAt(msg)
 	req.SentAt = sentAt
-	return req, err
+	return err
 }
 
 // recipients returns the direct recipients of a message.

@@ -33,7 +33,8 @@ type Route struct {
 	Topic string
 
 	// Filter reports whether the route accepts the message; others are
-	// acknowledged and counted. It must not modify the message. Nil accepts all.
+	// acknowledged and counted. What every route refuses is up to the subscriber, see
+	// subscriber.Config.Unmatched. It must not modify the message. Nil accepts all.
 	Filter func(msg *message.Message) bool
 	// Select is a Filter that reads the payload, and may fail to get it: an error is handled by
 	// its class, see [Classify]. It is asked after Filter, in every attempt until Transform has
@@ -174,6 +175,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	case d.poisoned, d.duplicate && !d.touched:
 		// reported by the middlewares
 	case d.filtered:
+		if nack := msgctx.NackOf(ctx); nack != nil && d.rejected {
+			nack.Refuse() // the others may want it, see subscriber.Config.Unmatched
+		}
 		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx, Message: msg})
 	default:
 		rt.health.Observe(Event{Kind: EventDelivered, Context: ctx, Message: msg})

@@ -191,7 +191,7 @@ func (a *apart) judge(now time.Time, first *delivery) {
 			a.stalled[whole]++
 			a.stalled[of]++
 			watch(of)
-			others := len(d.acked) > 0
+			others := d.answered()
 			if others && now.Sub(sub.acked) >= stallAfter {
 				a.bad[whole] = struct{}{}
 			}
@@ -366,7 +366,7 @@ func (a *apart) stalledIn(now time.Time, sub *subscription, d *delivery) (began 
 		began = later(d.since, q.since)
 	}
 	return began, now.Sub(began) >= stallAfter &&
-		(len(d.acked) > 0 || now.Sub(sub.acked) >= stallAfter || sub.newest.Sub(began) >= overtakenBy)
+		(d.answered() || now.Sub(sub.acked) >= stallAfter || sub.newest.Sub(began) >= overtakenBy)
 }
 
 func later(a, b time.Time) time.Time {

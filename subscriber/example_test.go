@@ -251,3 +251,45 @@ func ExampleTakes() {
 	// true
 	// false
 }
+
+// A handler that is no route of package router says itself that it does not want a message. What nobody
+// wants is then kept, or goes to the quarantine.
+func ExampleRefuse() {
+	s, send := startService(gatewaytest.Config{})
+	defer s.Close()
+
+	quarantine := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil) // your poison queue
+	defer quarantine.Close()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: s.Client(), Unmatched: subscriber.UnmatchedQuarantine,
+		Quarantine: subscriber.QuarantineConfig{Publisher: quarantine},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
+	if err != nil {
+		log.Fatal(err)
+	}
+	send("img:png", "an image of a cat")
+	msg := <-messages
+	if !strings.Contains(string(msg.Payload), "tractor") {
+		subscriber.Refuse(msg)
+	}
+	msg.Ack()
+
+	refused, err := quarantine.Subscribe(context.Background(), subscriber.DefaultQuarantineTopic)
+	if err != nil {
+		log.Fatal(err)
+	}
+	record := <-refused
+	fmt.Println(record.Metadata.Get(subscriber.KeyQuarantineClass), string(record.Payload))
+	record.Ack()
+	if err := sub.Close(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("confirmed:", confirmed(s))
+	// Output:
+	// unmatched an image of a cat
+	// confirmed: 1
+}

@@ -89,12 +89,14 @@ func (l *ledger) due(now time.Time) (tenant string, items []confirmation) {
 			if over {
 				w.released++
 			}
-			tenant = first.tenant
 			w.n--
 			e := &l.entries[first.entry.slot]
-			e.state = stateConfirming
-			delete(l.ackedBy, e.key)
-			items = append(items, confirmation{entry: first.entry, endpoint: first.endpoint, message: first.message})
+			if l.settle(now, first.entry, first.at < l.renewed) {
+				e.state = stateConfirming
+				delete(l.ackedBy, e.key)
+				tenant = first.tenant
+				items = append(items, confirmation{entry: first.entry, endpoint: first.endpoint, message: first.message})
+			}
 		}
 		w.items[0] = fileWaiting{}
 		w.items = w.items[1:]

@@ -81,6 +81,9 @@ type delivery struct {
 	waits    []*subscription // those that have it
 	waits1   [2]*subscription
 	acked    []*subscription // those that had it and acked it
+	refused  []*subscription // those that do not want it
+	refused1 [1]*subscription
+	unasked  bool // somebody takes it who was not asked, see Subscriber.unaskedOf
 	acked1   [2]*subscription
 	left     bool // one of them gave it up, or never got it: it stays with the service
 	parted   bool // one of them ended without an ack

@@ -137,6 +137,12 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey, family fam
 func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	now := time.Now()
 	s.mu.Lock()
+	if s.ledger.isKept(file, keys) {
+		s.hold.absorb(keys)
+		s.mu.Unlock()
+		s.stats.joined.Add(1)
+		return true
+	}
 	if _, open := s.ledger.files[file]; open && file != (fileKey{}) {
 		s.refreshed(file.identity(), e.PayloadURI)
 		s.offerAgain(file.identity())
@@ -489,8 +495,10 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	if v != verdictAcked {
 		d.acked = slices.DeleteFunc(d.acked, func(sub *subscription) bool { return sub.stopped })
 	}
+	d.unasked = v == verdictAcked && s.unaskedOf(d)
 	s.ledger.close(now, d, v, v == verdictAcked && s.maybeChunk(d))
 	s.scheduleLedger(now)
+	s.requestUnasked(now)
 	s.confirmer.expect(len(d.confirm))
 	if v != verdictAcked {
 		s.stats.abandoned.Add(1)
@@ -572,6 +580,7 @@ func (s *Subscriber) pumpLedger() {
 	tenant, items := s.ledger.due(now)
 	s.confirmer.expect(len(items))
 	s.scheduleLedger(now)
+	s.requestUnasked(now)
 	s.mu.Unlock()
 	for _, d := range parted {
 		s.release(d)

@@ -447,7 +447,7 @@ func (s *Stats) add(other Stats) {
 		{&s.Abandoned, &other.Abandoned}, {&s.SetAside, &other.SetAside},
 		{&s.Malformed, &other.Malformed}, {&s.TooLarge, &other.TooLarge},
 		{&s.Quarantined, &other.Quarantined}, {&s.QuarantineFailures, &other.QuarantineFailures},
-		{&s.Expired, &other.Expired}, {&s.Held, &other.Held},
+		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held},
 		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},
 		{&s.ConfirmRequests, &other.ConfirmRequests}, {&s.ConfirmFailures, &other.ConfirmFailures},
 		{&s.NotRedelivered, &other.NotRedelivered}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},

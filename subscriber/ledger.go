@@ -37,8 +37,9 @@ type ledger struct {
 	ackedBy  map[messageKey][]*subscription
 	families families
 	parted   []*delivery // by time
-	waiting  fileWaits
-	keep     time.Duration
+	unmatched
+	waiting fileWaits
+	keep    time.Duration
 	// began is the reference for times, on the monotonic clock, since the wall clock
 	// may be adjusted while a message is remembered.
 	began     time.Time
@@ -55,6 +56,7 @@ const (
 	stateConfirming                         // acked by all; its confirmation is pending
 	stateConfirmed                          // the service accepted the confirmation
 	stateLeft                               // given up unacked
+	stateKept                               // refused by all, and remembered; see unmatched
 )
 
 // messageEntry is the ledger's record of one message.
@@ -68,6 +70,7 @@ type messageEntry struct {
 	ring  bool // it is in ledger.leftRing
 	given bool // its own delivery was given up unacked
 	left  bool // while open: a file that contains it was
+	took  bool // somebody acked it, or its file, who did not refuse it
 }
 
 // entryRef refers to an entry. Slots are reused for other messages, so the
@@ -89,15 +92,16 @@ const (
 
 func newLedger(cfg Config) *ledger {
 	return &ledger{
-		index:    make(map[messageKey]int32),
-		files:    make(map[fileKey]*delivery),
-		done:     newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
-		ackedBy:  make(map[messageKey][]*subscription),
-		recent:   entryRing{size: cfg.RecentConfirmed},
-		leftRing: entryRing{size: cfg.RecentConfirmed},
-		waiting:  fileWaits{max: cfg.MaxHeld},
-		keep:     cfg.RecentFor,
-		began:    time.Now(),
+		index:     make(map[messageKey]int32),
+		files:     make(map[fileKey]*delivery),
+		done:      newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
+		ackedBy:   make(map[messageKey][]*subscription),
+		recent:    entryRing{size: cfg.RecentConfirmed},
+		leftRing:  entryRing{size: cfg.RecentConfirmed},
+		waiting:   fileWaits{max: cfg.MaxHeld},
+		unmatched: newUnmatched(cfg),
+		keep:      cfg.RecentFor,
+		began:     time.Now(),
 	}
 }
 
@@ -148,8 +152,9 @@ func (l *ledger) open(d *delivery) {
 		ref, e := l.entry(k, stateOpen)
 		if e.state != stateOpen {
 			l.unwait(e)
+			l.unkeep(e)
 			*e = messageEntry{
-				key: k, issue: e.issue, ring: e.ring, state: stateOpen,
+				key: k, issue: e.issue, ring: e.ring, state: stateOpen, took: e.took,
 				given: e.state == stateLeft && e.given, left: l.leftWithFile(e),
 			}
 		}
@@ -206,6 +211,7 @@ func (d *delivery) finish(sub *subscription, acked, ended bool) (last bool) {
 		d.waits = slices.Delete(d.waits, i, i+1)
 	}
 	switch {
+	case acked && slices.Contains(d.refused, sub):
 	case acked:
 		d.acked = append(d.acked, sub)
 	case ended:
@@ -254,7 +260,11 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 	isFile := d.file != (fileKey{})
 	if isFile {
 		delete(l.files, d.file)
-		if v == verdictAcked {
+		switch {
+		case v != verdictAcked:
+		case len(d.acked) == 0 && l.policy == UnmatchedKeep:
+			l.keptFiles.add(d.file, now)
+		default:
 			l.done.add(d.file, now)
 		}
 	}
@@ -262,6 +272,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 	for i, ref := range d.entries {
 		e := &l.entries[ref.slot] // an open entry is never forgotten
 		e.open--
+		e.took = e.took || len(d.acked) > 0
 		switch isFile {
 		case true:
 			e.left = e.left || v != verdictAcked
@@ -274,6 +285,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 			l.leave(now, ref)
 		case maybeChunk:
 			l.wait(now, ref, d, i)
+		case !l.settle(now, ref, d.unasked):
 		default:
 			e.state = stateConfirming
 			d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.messages[i]})
@@ -332,7 +344,7 @@ func (l *ledger) leaveNew(now time.Time, d *delivery) {
 		case 0, stateWaiting:
 			l.unwait(e)
 			l.leave(now, ref)
-		case stateLeft, stateConfirming, stateConfirmed:
+		case stateLeft, stateKept, stateConfirming, stateConfirmed:
 		}
 	}
 }
@@ -366,6 +378,7 @@ func (l *ledger) forgetSubscription(sub *subscription) {
 // confirming records that k, which is not open, is waiting to be confirmed.
 func (l *ledger) confirming(k messageKey) entryRef {
 	ref, e := l.entry(k, stateConfirming)
+	l.unkeep(e)
 	e.state = stateConfirming
 	return ref
 }

@@ -29,7 +29,7 @@ import (
 const (
 	// KeyQuarantineReason is what is wrong with the event. It quotes none of its data.
 	KeyQuarantineReason = "x-router-poison-reason"
-	// KeyQuarantineClass is [QuarantineMalformed] or [QuarantineTooLarge].
+	// KeyQuarantineClass is one of the values below, such as [QuarantineMalformed].
 	KeyQuarantineClass = "x-router-poison-class"
 	// KeyQuarantineReceived is when the event arrived, RFC 3339 in UTC.
 	KeyQuarantineReceived = "x-router-quarantine-received"
@@ -52,6 +52,9 @@ const (
 	QuarantineTooLarge  = "too large"
 	// QuarantinePayloadGone: a notice of a message whose payload can no longer be downloaded.
 	QuarantinePayloadGone = "payload gone"
+	// QuarantineUnmatched: a message that everybody who got it refused, as received, with all its
+	// metadata; see [UnmatchedQuarantine].
+	QuarantineUnmatched = "unmatched"
 )
 
 // DefaultQuarantineTopic is the default of [QuarantineConfig.Topic].
@@ -118,6 +121,7 @@ type quarantined struct {
 
 	endpoint, tenant string
 	messages         []string
+	metadata         message.Metadata // that the record has as well
 	// confirm means that the record contains all of messages[0].
 	confirm bool
 }
@@ -145,6 +149,8 @@ type quarantine struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	// reading has room for one who reads a payload to be stored.
+	reading chan struct{}
 
 	count, failures atomic.Int64
 
@@ -164,7 +170,7 @@ func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored 
 	ctx, cancel := context.WithCancel(context.Background())
 	return &quarantine{
 		cfg: cfg, logger: logger, stored: stored, again: again, ctx: ctx, cancel: cancel,
-		changed: make(chan struct{}), known: make(map[[sha256.Size]byte]quarantineState),
+		reading: make(chan struct{}, 1), changed: make(chan struct{}), known: make(map[[sha256.Size]byte]quarantineState),
 	}
 }
 
@@ -298,8 +304,11 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 	}
 }
 
-func (q *quarantine) publish(msg *message.Message) error {
-	ctx, cancel := context.WithTimeout(q.ctx, q.cfg.Timeout)
+func (q *quarantine) publish(msg *message.Message) error { return q.publishIn(q.ctx, msg) }
+
+// publishIn is publish within ctx.
+func (q *quarantine) publishIn(ctx context.Context, msg *message.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeout)
 	defer cancel()
 	if q.fence.passed() {
 		return context.Canceled
@@ -439,6 +448,11 @@ func (r *quarantined) message(topic string, body bool) *message.Message {
 		KeyQuarantineClass:    r.class,
 		KeyQuarantineReceived: r.received.UTC().Format(time.RFC3339Nano),
 		gateway.KeyDedupID:    topic + "-" + hex.EncodeToString(r.digest[:]),
+	}
+	for key, value := range r.metadata {
+		if _, own := m[key]; !own {
+			m[key] = value
+		}
 	}
 	for key, value := range map[string]string{
 		KeyQuarantineEventType: r.event, KeyQuarantineEndpointID: r.endpoint, KeyQuarantineTenantID: r.tenant,

@@ -46,6 +46,14 @@ type Stats struct {
 	Quarantined, QuarantineFailures int64
 	// QuarantineWaiting is how many events are waiting for the quarantine now.
 	QuarantineWaiting int
+	// Unmatched counts messages that everybody who got them refused, see [Config.Unmatched]. With
+	// [UnmatchedQuarantine] it counts deliveries, which may be whole files.
+	Unmatched int64
+	// Kept is how many messages are kept unconfirmed now because everybody refused them, at most
+	// MaxKept, and OldestKept since when the oldest is; zero if none is kept. Both maximum and
+	// time are zero unless Config.Unmatched is [UnmatchedKeep].
+	Kept, MaxKept int
+	OldestKept    time.Time
 	// Expired counts payloads whose URI had expired.
 	Expired int64
 	// Held counts messages that were held back for a file.
@@ -148,6 +156,8 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream = s.connection.stream
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
+	stats.Unmatched = s.ledger.count
+	stats.Kept, stats.MaxKept, stats.OldestKept = s.ledger.keptNow()
 	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
 	stats.Waits = s.waits(time.Now())
 	if failing {

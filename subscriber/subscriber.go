@@ -191,6 +191,7 @@ func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan
 	s.startRun()
 	s.reclaim(topic)
 	s.recallUntaken(topic)
+	s.recallKept()
 }
 
 // Hold keeps the event stream from being opened until release is called, so

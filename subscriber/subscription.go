@@ -230,7 +230,9 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 		select {
 		case <-msg.Acked():
 			ctx.end()
-			return msgctx.Acked
+			if outcome := s.answered(sub, d, ctx.nack.Refused(), j.nacks); outcome != msgctx.Nacked {
+				return outcome
+			}
 		case <-msg.Nacked():
 			ctx.end()
 			if ctx.nack.Delay() == 0 { // else nothing has failed
@@ -241,7 +243,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 			// An ack that arrived at the same time counts.
 			select {
 			case <-msg.Acked():
-				return msgctx.Acked
+				return s.answered(sub, d, ctx.nack.Refused(), j.nacks)
 			default:
 			}
 			return msgctx.Left

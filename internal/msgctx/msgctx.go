@@ -6,7 +6,8 @@
 //	field    set by                              read by
 //	Open     subscriber; router, for a replay    router, publisher, sinks, subscriber.OpenPayload
 //	Nack     subscriber                          router: the poison queue sets the message aside,
-//	                                             one whose copy is being handled waits
+//	                                             one whose copy is being handled waits, and a
+//	                                             filter says that it refuses the message
 //	SentAt   router                              publisher
 //	Delivery sources; router, for a replay       router: the delivery key
 //	Former   sources                             router: the delivery key of an earlier version

@@ -40,14 +40,15 @@ func (o Outcome) String() string {
 }
 
 // Nack is what the nack of a message means: [Nacked], unless a handler wants
-// another outcome. Its methods do not block and are safe for concurrent use.
+// another outcome. An ack means that it was handled, unless it was refused. Its methods do not block and are safe for concurrent use.
 type Nack struct {
 	wanted atomic.Int32
 	// Leased says that the message may be handled until the end of a lease only. Then the Err of
 	// its context says so at once, also before Done is closed. It is set before the delivery.
-	Leased bool
-	after  atomic.Pointer[Wait]
-	kept   atomic.Pointer[any]
+	Leased  bool
+	after   atomic.Pointer[Wait]
+	kept    atomic.Pointer[any]
+	refused atomic.Bool
 }
 
 // Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It
@@ -60,6 +61,13 @@ func (n *Nack) Want(o Outcome) {
 
 // Outcome returns what a nack means.
 func (n *Nack) Outcome() Outcome { return Outcome(n.wanted.Load()) + Nacked }
+
+// Refuse makes an ack say that the handler does not want the message. It must precede the ack. A
+// nack is not affected.
+func (n *Nack) Refuse() { n.refused.Store(true) }
+
+// Refused reports whether Refuse was called.
+func (n *Nack) Refused() bool { return n.refused.Load() }
 
 // After makes a nack say that the message is well and waits for something: it is to be
 // delivered again after d, instead of the subscriber's backoff for failures, in the order

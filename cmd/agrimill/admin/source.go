@@ -223,8 +223,14 @@ type Subscriber struct {
 	Untaken   int64 `json:"untaken"`
 	Abandoned int64 `json:"abandoned"`
 	SetAside  int64 `json:"set_aside"`
-	Malformed int64 `json:"malformed"`
-	TooLarge  int64 `json:"too_large"`
+	// Unmatched counts messages that the filters of all routes refused. Kept is how many of them are
+	// kept unconfirmed now, at most MaxKept, and OldestKept since when; zero if there is none.
+	Unmatched  int64     `json:"unmatched"`
+	Kept       int       `json:"kept,omitempty"`
+	MaxKept    int       `json:"max_kept,omitempty"`
+	OldestKept time.Time `json:"oldest_kept,omitzero"`
+	Malformed  int64     `json:"malformed"`
+	TooLarge   int64     `json:"too_large"`
 	// Quarantined counts events that went to the quarantine instead of a route, and
 	// QuarantineWaiting is how many are waiting for it now.
 	Quarantined       int64 `json:"quarantined"`
@@ -288,6 +294,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 	return Subscriber{
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
+		Unmatched: stats.Unmatched, Kept: stats.Kept, MaxKept: stats.MaxKept, OldestKept: stats.OldestKept,
 		SetAside: stats.SetAside, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
 		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,

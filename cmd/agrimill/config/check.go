@@ -276,6 +276,7 @@ func (k *checker) subscriber() {
 		}
 	}
 	config.EventTypes = nil
+	config.Quarantine.Publisher = discard{} // the poison queue
 	k.report("subscriber", k.c.Subscriber, config.Validate())
 
 	publisher := k.c.Publisher
@@ -394,6 +395,7 @@ func (k *checker) routes() {
 		}
 	}
 	k.shared()
+	k.unmatched()
 }
 
 // shared finds routes that would take each other's messages, and sinks with conflicting
@@ -507,6 +509,79 @@ func (k *checker) fromGateway(path string, r Route) {
 		k.warn(path, "receives only what is sent to an endpoint directly: none of the endpoints subscribes to message type "+topic,
 			"add it to an endpoint's subscriptions")
 	}
+}
+
+// unmatched warns about routes that, without anybody having said so, confirm and drop what their filter
+// refuses: no other route takes it.
+func (k *checker) unmatched() {
+	const path = "subscriber.unmatched"
+	if k.c.HA != nil && k.c.Subscriber.Unmatched == subscriber.UnmatchedKeep {
+		k.fail(path, "must not be keep beside ha: the next holder knows nothing of what this one kept", "use confirm or quarantine")
+	}
+	if k.has(path) {
+		return
+	}
+	for i, r := range k.c.Routes {
+		at := fmt.Sprintf("routes[%d].filter", i)
+		wrong := slices.ContainsFunc(k.problems, func(p Problem) bool { return p.Severity == SeverityError && strings.HasPrefix(p.Path, at) })
+		if r.From.Gateway == "" || !r.Filter.selects() || wrong || k.restTaken(r) {
+			continue
+		}
+		k.warn(at, "makes messages that it refuses be confirmed and dropped: no other route takes all of them",
+			"add a route without a filter for the rest, or say with subscriber.unmatched what is to happen: confirm, quarantine or keep")
+	}
+}
+
+// restTaken reports whether somebody takes what the filter of r refuses, or nothing is lost with it.
+func (k *checker) restTaken(r Route) bool {
+	topic := r.From.GatewayTopic()
+	if event := gateway.EventType(topic); event.Known() && event != gateway.EventMessageReceived && event != gateway.EventFileReceived {
+		return true // such events are never confirmed
+	}
+	covers := func(other Route) bool {
+		switch wide := other.From.GatewayTopic(); {
+		case other.From.Gateway == "" || other.Filter.selects():
+			return false
+		case wide == subscriber.Everything, wide == topic:
+			return true
+		default:
+			return wide == subscriber.AllData && topic != subscriber.Everything
+		}
+	}
+	if slices.ContainsFunc(k.c.Routes, covers) {
+		return true
+	}
+	if topic == subscriber.Everything && slices.ContainsFunc(k.c.Routes, func(other Route) bool {
+		return other.From.Gateway == FromAll && !other.Filter.selects()
+	}) {
+		return true // the rest are events that are never confirmed
+	}
+	// Of all types that the endpoints receive, each may be taken by the filter of one route or another.
+	types := k.types()
+	return len(types) > 0 && !slices.ContainsFunc(types, func(messageType string) bool {
+		return subscriber.Takes(topic, gateway.EventMessageReceived, messageType) &&
+			!slices.ContainsFunc(k.c.Routes, func(other Route) bool { return other.takesType(messageType) })
+	})
+}
+
+// types returns the message types that the configured endpoints receive.
+func (k *checker) types() (types []string) {
+	for _, e := range k.c.Endpoints {
+		for _, c := range e.Capabilities {
+			if gateway.Direction(c.Direction).CanReceive() && !slices.Contains(types, c.Type) {
+				types = append(types, c.Type)
+			}
+		}
+	}
+	return types
+}
+
+// takesType reports whether the route takes all messages of the type.
+func (r Route) takesType(messageType string) bool {
+	f := r.Filter
+	byType := len(f.Type) == 0 || slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, messageType) })
+	f.Type = nil
+	return r.From.Gateway != "" && byType && !f.selects() && subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType)
 }
 
 // subscribed reports whether a configured endpoint subscribes to the type, as received does.

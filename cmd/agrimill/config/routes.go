@@ -14,7 +14,8 @@ type Route struct {
 	Name string `yaml:"name" required:"true"`
 	// From is where messages come from.
 	From From `yaml:"from" required:"true"`
-	// Filter selects the messages to move. Others are confirmed and dropped.
+	// Filter selects the messages to move. What the filters of all routes refuse is confirmed and
+	// dropped, unless subscriber.unmatched says otherwise.
 	Filter Filter `yaml:"filter"`
 	// Transform decodes farm data (TaskData, EFDI). What cannot be read passes as it is.
 	Transform farm.TransformConfig `yaml:"transform"`
@@ -108,6 +109,9 @@ type Filter struct {
 func (f Filter) Empty() bool {
 	return len(f.Type)+len(f.Tenant)+len(f.Endpoint)+len(f.Filename) == 0
 }
+
+// selects reports whether anything is refused.
+func (f Filter) selects() bool { return !f.Empty() || f.Expr != "" || f.Farm != nil }
 
 // To is where messages go: a sink or the gateway.
 type To struct {

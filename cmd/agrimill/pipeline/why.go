@@ -13,7 +13,7 @@ import (
 // its routes from the gateway. With running, the state of a running agrimill that has it, it tells
 // of the event stream and of routes that wait, too; nil if there is none.
 func WhyFacts(cfg *config.Config, running *admin.Snapshot) why.Facts {
-	facts := why.Facts{Stream: whyStream(running)}
+	facts := why.Facts{Stream: whyStream(running), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
 	for _, e := range cfg.Endpoints {
 		facts.Declared = append(facts.Declared, why.Declared{Tenant: e.Tenant, ExternalID: e.ExternalID, Subscriptions: e.Subscriptions})
 	}
@@ -47,6 +47,18 @@ func WhyFacts(cfg *config.Config, running *admin.Snapshot) why.Facts {
 		facts.Routes = append(facts.Routes, route)
 	}
 	return facts
+}
+
+// whyUnmatched says what happens to what every filter refuses.
+func whyUnmatched(policy subscriber.Unmatched) string {
+	switch policy {
+	case subscriber.UnmatchedQuarantine:
+		return "stored in the quarantine, and confirmed then"
+	case subscriber.UnmatchedKeep:
+		return "kept unconfirmed until a reload or restart"
+	default:
+		return "confirmed and dropped"
+	}
 }
 
 // whyStream is the link of the event stream.

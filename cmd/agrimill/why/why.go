@@ -73,6 +73,9 @@ type Facts struct {
 	TenantsErr string
 	// Declared are the endpoints that the configuration provides.
 	Declared []Declared
+	// Unmatched says what happens to messages that every route's filter refuses, e.g. confirmed and
+	// dropped.
+	Unmatched string
 	// Routes are the routes from the gateway.
 	Routes []Route
 	// Stream is the state of the event stream; its Name is ignored.
@@ -344,7 +347,7 @@ func (w *walk) route() {
 		}
 		w.add(LinkRoute, StateOK, detail, "")
 	case len(refused) > 0:
-		w.add(LinkRoute, StateMissing, "refused by "+some(refused), "change the filter; what every filter refuses is confirmed and dropped")
+		w.add(LinkRoute, StateMissing, "refused by "+some(refused), "change the filter; what every filter refuses is "+w.facts.Unmatched)
 	case len(topics) > 0:
 		w.add(LinkRoute, StateMissing, "no route is subscribed to the type ("+some(topics)+")", "add a route with from.gateway: "+w.Type+" or all")
 	default:

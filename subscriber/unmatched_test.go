@@ -1,0 +1,629 @@
+package subscriber
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// unmatchedWorld is a subscriber whose messages are refused.
+type unmatchedWorld struct {
+	*resyncWorld
+	once *sync.Once
+}
+
+func newUnmatchedWorld(t *testing.T, cfg Config) unmatchedWorld {
+	return unmatchedWorld{newResyncWorld(t, cfg), &sync.Once{}}
+}
+
+// subscribe returns a subscription, and what ends it.
+func (w unmatchedWorld) subscribe(topic string) (<-chan *message.Message, func()) {
+	w.Helper()
+	ctx, end := context.WithCancel(w.Context())
+	messages, err := w.Subscribe(ctx, topic)
+	if err != nil {
+		w.Fatal(err)
+	}
+	synctest.Wait()
+	w.once.Do(w.connect) // the first subscription opens the stream
+	return messages, end
+}
+
+// refuse refuses the next message.
+func (w unmatchedWorld) refuse(messages <-chan *message.Message) {
+	w.Helper()
+	msg := w.next(messages)
+	if !Refuse(msg) {
+		w.Fatal("the message cannot be refused")
+	}
+	msg.Ack()
+	synctest.Wait()
+}
+
+// want checks after a minute what is confirmed and what the statistics say.
+func (w unmatchedWorld) want(confirmed, unmatched, kept int) {
+	w.Helper()
+	time.Sleep(time.Minute)
+	stats := w.Stats()
+	if got := int(w.client.confirmed.Load()); got != confirmed || int(stats.Unmatched) != unmatched || stats.Kept != kept {
+		w.Errorf("%d are confirmed, %d unmatched and %d kept, want %d, %d and %d", got, stats.Unmatched, stats.Kept, confirmed, unmatched, kept)
+	}
+}
+
+func TestRefusedByAll(t *testing.T) {
+	for policy, want := range map[Unmatched][3]int{UnmatchedConfirm: {1, 1, 0}, UnmatchedKeep: {0, 1, 1}} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newUnmatchedWorld(t, Config{Unmatched: policy})
+				a, _ := w.subscribe(AllData)
+				b, _ := w.subscribe("type")
+				w.arrive(1)
+				w.refuse(a)
+				w.want(0, 0, 0) // b has not answered
+				w.refuse(b)
+				w.want(want[0], want[1], want[2])
+			})
+		})
+	}
+}
+
+// Whichever answers last, one that takes the message is enough.
+func TestRefusedByOneOfTwo(t *testing.T) {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+		for _, first := range []string{"refused", "taken"} {
+			t.Run(policy.String()+", first "+first, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &unmatchedStore{}
+					w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
+					a, _ := w.subscribe(AllData)
+					b, _ := w.subscribe(AllData)
+					w.arrive(1)
+					if first == "refused" {
+						w.refuse(a)
+					}
+					w.next(b).Ack()
+					if first == "taken" {
+						synctest.Wait()
+						w.refuse(a)
+					}
+					w.want(1, 0, 0)
+					if got := store.all(); len(got) > 0 {
+						t.Errorf("%d are in the quarantine", len(got))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A message that one refuses and another one has to be given again waits for the other one.
+func TestRefusedByOneWhileTheOtherIsDown(t *testing.T) {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &unmatchedStore{}
+				w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
+				a, _ := w.subscribe(AllData)
+				b, _ := w.subscribe(AllData)
+				w.arrive(1)
+				w.refuse(a)
+				for range 3 {
+					w.next(b).Nack()
+					w.want(0, 0, 0)
+				}
+				w.next(b).Ack()
+				w.want(1, 0, 0)
+				if got := store.all(); len(got) > 0 {
+					t.Errorf("%d are in the quarantine", len(got))
+				}
+			})
+		})
+	}
+}
+
+// A subscription that ends without an answer is asked again, if there is one like it; nothing is decided without it meanwhile.
+func TestRefusedByOneWhileTheOtherEnds(t *testing.T) {
+	for policy, want := range map[Unmatched][3]int{UnmatchedConfirm: {1, 1, 0}, UnmatchedQuarantine: {1, 1, 0}, UnmatchedKeep: {0, 1, 1}} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &unmatchedStore{}
+				w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
+				a, _ := w.subscribe(AllData)
+				b, end := w.subscribe(AllData)
+				w.arrive(1)
+				w.next(b)
+				end()
+				synctest.Wait()
+				time.Sleep(2 * time.Second) // b has drained
+				w.refuse(a)
+				w.want(0, 0, 0)
+				if len(w.reconnects()) == 0 {
+					t.Fatal("the message is not requested again")
+				}
+				w.connect()
+				w.arrive(1)
+				w.refuse(a)
+				w.want(want[0], want[1], want[2])
+				if got, want := len(store.all()), map[bool]int{true: 1}[policy == UnmatchedQuarantine]; got != want {
+					t.Errorf("%d are in the quarantine, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// What was kept comes again on each connection, and nobody is asked. Nothing happens to it on Close.
+func TestKeptComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
+		a, _ := w.subscribe(AllData)
+		w.arrive(1)
+		at := time.Now()
+		w.refuse(a)
+		w.connect()
+		w.arrive(1, 1, 2)
+		if msg := w.next(a); msg.Metadata[gateway.KeyContextID] != "2" {
+			t.Errorf("message %s came, want 2", msg.Metadata[gateway.KeyContextID])
+		} else {
+			msg.Ack()
+		}
+		w.want(1, 1, 1)
+		stats := w.Stats()
+		if !stats.OldestKept.Equal(at) || stats.MaxKept != 10_000 || stats.Joined != 2 || stats.InFlight != 0 {
+			t.Errorf("kept since %v, at most %d, joined %d, in flight %d", stats.OldestKept.Sub(at), stats.MaxKept, stats.Joined, stats.InFlight)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		if got := w.client.confirmed.Load(); got != 1 {
+			t.Errorf("%d are confirmed after Close, want 1", got)
+		}
+	})
+}
+
+// A new subscription, as of a reload that changed a filter, gets what was kept.
+func TestKeptIsOfferedToANewSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
+		a, end := w.subscribe(AllData)
+		w.arrive(1, 2)
+		w.refuse(a)
+		w.refuse(a)
+		w.want(0, 2, 2)
+		b, _ := w.subscribe(AllData)
+		end()
+		if got := w.reconnects(); len(got) != 1 || w.Stats().Kept != 0 {
+			t.Fatalf("reconnects are asked for after %v, and %d are kept; want 1 and 0", got, w.Stats().Kept)
+		}
+		w.connect()
+		w.arrive(1, 2)
+		w.next(b).Ack()
+		w.refuse(b)
+		w.want(1, 3, 1)
+	})
+}
+
+// One that subscribes after a message has arrived, and before the others have refused it, is asked, too.
+func TestNothingIsKeptBeforeEverybodyWasAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
+		a, _ := w.subscribe(AllData)
+		w.arrive(1)
+		late, _ := w.subscribe("type")
+		other, _ := w.subscribe("another type")
+		w.refuse(a)
+		w.want(0, 0, 0)
+		if got := w.reconnects(); len(got) != 1 {
+			t.Fatalf("reconnects are asked for after %v, want 1", got)
+		}
+		w.connect()
+		w.arrive(1)
+		w.refuse(a)
+		w.next(late).Ack()
+		w.want(1, 0, 0)
+		w.none(other, time.Second)
+	})
+}
+
+// Beyond the cap the oldest is forgotten, which confirms nothing: subscriptions get it again.
+func TestKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, MaxKept: 3})
+		a, _ := w.subscribe(AllData)
+		for i := range 20 {
+			w.arrive(i)
+			w.refuse(a)
+			time.Sleep(time.Second)
+		}
+		stats := w.Stats()
+		if age := time.Since(stats.OldestKept); stats.Kept != 3 || stats.MaxKept != 3 || age != 3*time.Second {
+			t.Errorf("%d of %d are kept, the oldest for %v; want 3 of 3 and 3s", stats.Kept, stats.MaxKept, age)
+		}
+		if n := len(w.ledger.index); n != 3 || len(w.ledger.items) > 6 {
+			t.Errorf("the ledger has %d messages and %d items, want 3 and at most 6", n, len(w.ledger.items))
+		}
+		w.connect()
+		w.arrive(19, 0)
+		if msg := w.next(a); msg.Metadata[gateway.KeyContextID] != "0" {
+			t.Errorf("message %s came, want 0", msg.Metadata[gateway.KeyContextID])
+		}
+	})
+}
+
+// The parts of a file come alone, and then the file. What becomes of a part is decided by both.
+func TestRefusedPartsOfAFile(t *testing.T) {
+	for _, test := range []struct {
+		name                       string
+		policy                     Unmatched
+		takesParts, takesFile      bool
+		confirmed, unmatched, kept int
+	}{
+		{"taken alone", UnmatchedKeep, true, false, 2, 0, 0},
+		{"taken as a file", UnmatchedKeep, false, true, 2, 0, 0},
+		{"neither", UnmatchedKeep, false, false, 0, 2, 2},
+		{"neither, confirmed", UnmatchedConfirm, false, false, 2, 2, 0},
+		{"file, confirmed", UnmatchedConfirm, false, true, 2, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newUnmatchedWorld(t, Config{Unmatched: test.policy, ChunkSize: 10, Order: Unordered})
+				a, _ := w.subscribe(AllData)
+				answer := func(take bool) {
+					if take {
+						w.next(a).Ack()
+						synctest.Wait()
+					} else {
+						w.refuse(a)
+					}
+				}
+				for _, part := range []byte{1, 2} {
+					w.come(filePart(part))
+					answer(test.takesParts)
+				}
+				if got := w.client.confirmed.Load(); got != 0 || w.Stats().Kept != 0 {
+					t.Errorf("%d are confirmed and %d kept before the file came", got, w.Stats().Kept)
+				}
+				w.come(fileOf(1, 2))
+				answer(test.takesFile)
+				w.want(test.confirmed, test.unmatched, test.kept)
+				w.connect()
+				if test.kept > 0 { // all of it comes again, and nobody is asked
+					w.come(filePart(1), filePart(2), fileOf(1, 2))
+					w.none(a, time.Minute)
+				}
+			})
+		})
+	}
+}
+
+// The file comes after its parts were kept alone.
+func TestFileOfKeptParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, ChunkSize: 10})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1))
+		w.refuse(a)
+		w.come(filePart(2))
+		w.refuse(a)
+		w.want(0, 2, 2)
+		w.come(fileOf(1, 2))
+		w.next(a).Ack()
+		w.want(2, 2, 0)
+	})
+}
+
+// A file whose parts are held back is one message.
+func TestRefusedFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, Files: []string{"type"}})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1), filePart(2), fileOf(1, 2))
+		w.refuse(a)
+		w.want(0, 2, 2)
+		w.connect()
+		w.come(filePart(1), filePart(2), fileOf(1, 2))
+		w.none(a, time.Hour)
+		b, _ := w.subscribe(AllData)
+		w.connect()
+		w.come(filePart(1), filePart(2), fileOf(1, 2))
+		w.refuse(a)
+		w.next(b).Ack()
+		w.want(2, 2, 0)
+	})
+}
+
+// What may be a part waits for its file; a subscription that is made meanwhile is asked before it is kept.
+func TestNewSubscriptionWhileAPartWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, ChunkSize: 10})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1))
+		w.refuse(a)
+		time.Sleep(time.Second)
+		b, _ := w.subscribe(AllData)
+		w.want(0, 0, 0)
+		if len(w.reconnects()) == 0 {
+			t.Fatal("it is not requested again")
+		}
+		w.connect()
+		w.come(filePart(1))
+		w.refuse(a)
+		w.next(b).Ack()
+		w.want(1, 0, 0)
+	})
+}
+
+// Types that nobody subscribes to, and events that are no messages, are no matter of this.
+func TestUnmatchedIsNotUntaken(t *testing.T) {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+		t.Run(policy.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &unmatchedStore{}
+				w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
+				control, _ := w.subscribe(string(gateway.EventEndpointDeleted))
+				w.arrive(1)
+				w.come(&gateway.EndpointDeleted{ID: fileEndpoint})
+				w.refuse(control)
+				w.want(0, 0, 0)
+				if got := w.Stats(); got.Untaken != 1 || len(store.all()) > 0 {
+					t.Errorf("%d untaken, %d in the quarantine", got.Untaken, len(store.all()))
+				}
+			})
+		})
+	}
+}
+
+// unmatchedStore stores messages, unless it is told to fail.
+type unmatchedStore struct {
+	mu     sync.Mutex
+	stored []*message.Message
+	fail   func(*message.Message) error
+}
+
+func (s *unmatchedStore) Publish(_ string, messages ...*message.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, msg := range messages {
+		if s.fail != nil {
+			if err := s.fail(msg); err != nil {
+				return err
+			}
+		}
+		s.stored = append(s.stored, msg)
+	}
+	return nil
+}
+
+func (s *unmatchedStore) Close() error { return nil }
+
+func (s *unmatchedStore) failing(fail func(*message.Message) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+func (s *unmatchedStore) all() []*message.Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.stored)
+}
+
+var errUnmatchedStore = errors.New("the store is down")
+
+// Two refuse at the same time: the message is stored once, with all that it had, and confirmed after that.
+func TestUnmatchedQuarantine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unmatchedStore{}
+		store.failing(func(*message.Message) error { return errUnmatchedStore })
+		w := newUnmatchedWorld(t, Config{
+			Unmatched: UnmatchedQuarantine, Quarantine: QuarantineConfig{Publisher: store, Topic: "unwanted"},
+		})
+		a, _ := w.subscribe(AllData)
+		b, _ := w.subscribe(AllData)
+		w.arrive(1)
+		first, second := w.next(a), w.next(b)
+		second.Metadata[gateway.KeyMessageType] = "spoilt"
+		for _, msg := range []*message.Message{first, second} {
+			Refuse(msg)
+			msg.Ack()
+		}
+		w.next(drainRefusals(w, a, b))
+		if got := w.client.confirmed.Load(); got != 0 || w.Stats().QuarantineFailures == 0 {
+			t.Errorf("%d are confirmed, and %d attempts failed", got, w.Stats().QuarantineFailures)
+		}
+		store.failing(nil)
+		w.want(1, 1, 0)
+		stored := store.all()
+		if len(stored) != 1 {
+			t.Fatalf("%d are stored, want 1", len(stored))
+		}
+		got, err := json.Marshal(stored[0].Metadata)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`"x-router-poison-class":"unmatched"`, `"x-router-message-type":"type"`, `"x-router-message-id":"00000001-2222-4333-8444-555555555555"`,
+			`"x-router-quarantine-message-ids":"00000001-2222-4333-8444-555555555555"`, `"x-router-quarantine-event-type":"MESSAGE_RECEIVED"`,
+			`"x-router-quarantine-endpoint-id":"66666666-7777-4888-8999-aaaaaaaaaaaa"`,
+		} {
+			if !strings.Contains(string(got), want) {
+				t.Errorf("the record lacks %s: %s", want, got)
+			}
+		}
+		if string(stored[0].Payload) != "small" {
+			t.Errorf("the payload is %q", stored[0].Payload)
+		}
+		w.connect()
+		w.arrive(1) // the confirmation got lost
+		w.want(2, 1, 0)
+	})
+}
+
+// drainRefusals refuses whatever comes, and returns a channel with the first of it.
+func drainRefusals(w unmatchedWorld, channels ...<-chan *message.Message) <-chan *message.Message {
+	came := make(chan *message.Message, 1)
+	for _, messages := range channels {
+		go func() { // ends with the subscription
+			for msg := range messages {
+				Refuse(msg)
+				msg.Ack()
+				select {
+				case came <- msg:
+				default:
+				}
+			}
+		}()
+	}
+	w.Cleanup(func() { _ = w.Close() })
+	return came
+}
+
+// A store that takes a notice but not the message gets the notice, and nothing is confirmed.
+func TestUnmatchedQuarantineTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unmatchedStore{}
+		store.failing(func(msg *message.Message) error {
+			if len(msg.Payload) > 0 {
+				return fmt.Errorf("%d bytes are too many", len(msg.Payload))
+			}
+			return nil
+		})
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedQuarantine, Quarantine: QuarantineConfig{Publisher: store}})
+		a, _ := w.subscribe(AllData)
+		w.arrive(1)
+		drainRefusals(w, a)
+		w.want(0, 0, 0)
+		if stored := store.all(); len(stored) != 1 || stored[0].Metadata[KeyQuarantineBody] != "absent" {
+			t.Fatalf("%d are stored", len(stored))
+		}
+		if got := w.Stats(); got.SetAside != 1 || got.InFlight+got.Parked != 0 {
+			t.Errorf("%d are set aside, %d in flight and %d parked, want 1, 0 and 0", got.SetAside, got.InFlight, got.Parked)
+		}
+	})
+}
+
+// Both the parts and their file are refused: whatever is confirmed is stored first.
+func TestUnmatchedQuarantineOfAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unmatchedStore{}
+		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedQuarantine, Quarantine: QuarantineConfig{Publisher: store}, ChunkSize: 10, Order: Unordered})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1), filePart(2), fileOf(1, 2))
+		came := []*message.Message{w.next(a), w.next(a), w.next(a)}
+		for _, msg := range came { // each waits for the others
+			Refuse(msg)
+			msg.Ack()
+		}
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		for round := 0; w.client.confirmed.Load() < 2; round++ { // each may have left it to the other
+			if round == 5 {
+				t.Fatalf("%d are confirmed, and %d stored", w.client.confirmed.Load(), len(store.all()))
+			}
+			w.connect()
+			w.come(filePart(1), filePart(2), fileOf(1, 2))
+			drainRefusals(w, a)
+			time.Sleep(time.Minute)
+		}
+		stored := map[string]bool{}
+		for _, msg := range store.all() {
+			for id := range strings.SplitSeq(msg.Metadata[KeyQuarantineMessageIDs], ",") {
+				stored[id] = true
+			}
+		}
+		if !stored[filePart(1).ID] || !stored[filePart(2).ID] {
+			t.Errorf("confirmed without being stored: %v is", stored)
+		}
+	})
+}
+
+// Both deliveries of a message leave it to the other: it is not confirmed.
+func TestLedgerConfirmsNothingThatIsNotInTheQuarantine(t *testing.T) {
+	w := newLedgerWorld(t, 100)
+	w.l.policy = UnmatchedQuarantine
+	d := w.message(1)
+	if got := w.close(d, verdictAcked, false); len(got) > 0 || !w.l.unasked {
+		t.Errorf("%v are confirmed, want none, and it has to be requested again", got)
+	}
+	if got := w.l.state(w.key(1), w.now); got != stateLeft {
+		t.Errorf("state %d, want %d", got, stateLeft)
+	}
+	d = w.message(1)
+	d.acked = append(d.acked, &subscription{})
+	if got := w.close(d, verdictAcked, false); !slices.Equal(got, []string{"1"}) {
+		t.Errorf("%v are confirmed after it was stored, want 1", got)
+	}
+}
+
+// A kept message that is forgotten beyond the cap is not counted twice when a file confirms it.
+func TestLedgerCountsKept(t *testing.T) {
+	w := newLedgerWorld(t, 100)
+	w.l.unmatched = newUnmatched(Config{Unmatched: UnmatchedKeep, MaxKept: 2})
+	for id := range 3 {
+		w.close(w.message(id), verdictAcked, false)
+	}
+	file := w.file(1, 2)
+	if n, _, _ := w.l.keptNow(); n != 0 {
+		t.Errorf("%d are kept while their file is open, want 0", n)
+	}
+	file.acked = append(file.acked, &subscription{})
+	if got := w.close(file, verdictAcked, false); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("%v are confirmed, want 1 and 2", got)
+	}
+	w.close(w.message(3), verdictAcked, false)
+	if n, most, oldest := w.l.keptNow(); n != 1 || most != 2 || oldest.IsZero() {
+		t.Errorf("%d of %d are kept, since %v; want 1 of 2", n, most, oldest)
+	}
+	w.l.forgetKept()
+	if n, _, oldest := w.l.keptNow(); n != 0 || !oldest.IsZero() {
+		t.Errorf("%d are kept, since %v; want none", n, oldest)
+	}
+}
+
+func TestRefuseKnowsItsMessages(t *testing.T) {
+	if Refuse(message.NewMessage("1", nil)) {
+		t.Error("a message of nobody was refused")
+	}
+}
+
+func TestUnmatchedValidate(t *testing.T) {
+	lease := stubLease{}
+	for _, test := range []struct {
+		name   string
+		config Config
+		want   string
+	}{
+		{"unknown", Config{Unmatched: 3}, "Unmatched must be one of the named constants"},
+		{"no quarantine", Config{Unmatched: UnmatchedQuarantine}, "Unmatched needs a Quarantine.Publisher"},
+		{"lease", Config{Unmatched: UnmatchedKeep, Lease: lease}, "Unmatched must not be keep with a Lease"},
+		{"cap", Config{MaxKept: -1}, "MaxKept"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.config.Client = &silentClient{}
+			err := test.config.Validate()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+type stubLease struct{}
+
+func (stubLease) TTL() time.Duration { return time.Second }
+
+func (stubLease) Acquire(ctx context.Context) (LeaseTerm, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}

@@ -176,8 +176,12 @@ type state struct {
 // extent is what a partition has: the offsets from oldest up to newest, exclusively.
 type extent struct {
 	id             int32
+	epoch          int32 // of its leader: each election makes it greater; unknownEpoch if it is unknown
 	oldest, newest int64
 }
+
+// unknownEpoch is that of a partition whose brokers do not tell.
+const unknownEpoch = -1
 
 // look asks what a topic has.
 func (c *cluster) look(ctx context.Context, topic string) (state, error) {
@@ -191,7 +195,8 @@ func (c *cluster) look(ctx context.Context, topic string) (state, error) {
 			return err
 		}
 		var err error
-		if at.id, err = topicID(client, topic); err != nil {
+		var epochs map[int32]int32
+		if at.id, epochs, err = describe(client, topic); err != nil {
 			return err
 		}
 		partitions, err := client.Partitions(topic)
@@ -199,7 +204,10 @@ func (c *cluster) look(ctx context.Context, topic string) (state, error) {
 			return err
 		}
 		for _, partition := range partitions {
-			p := extent{id: partition}
+			p := extent{id: partition, epoch: unknownEpoch}
+			if epoch, ok := epochs[partition]; ok {
+				p.epoch = epoch
+			}
 			if p.oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err != nil {
 				return err
 			}
@@ -216,27 +224,31 @@ func (c *cluster) look(ctx context.Context, topic string) (state, error) {
 	return at, nil
 }
 
-// topicID asks for the ID of a topic.
-func topicID(client sarama.Client, topic string) (sarama.Uuid, error) {
+// describe asks for the ID of a topic, and for the epochs of the leaders of its partitions.
+func describe(client sarama.Client, topic string) (id sarama.Uuid, epochs map[int32]int32, err error) {
 	broker := client.LeastLoadedBroker()
 	if broker == nil {
-		return sarama.Uuid{}, sarama.ErrBrokerNotFound
+		return id, nil, sarama.ErrBrokerNotFound
 	}
 	_ = broker.Open(client.Config()) // an error shows below
 	response, err := broker.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
 	if err != nil {
-		return sarama.Uuid{}, err
+		return id, nil, err
 	}
 	for _, t := range response.Topics {
 		switch {
 		case t.Name != topic:
 		case t.Err != sarama.ErrNoError && t.Err != sarama.ErrReplicaNotAvailable:
-			return sarama.Uuid{}, t.Err
+			return id, nil, t.Err
 		default:
-			return t.Uuid, nil
+			epochs = make(map[int32]int32, len(t.Partitions))
+			for _, p := range t.Partitions {
+				epochs[p.ID] = p.LeaderEpoch
+			}
+			return t.Uuid, epochs, nil
 		}
 	}
-	return sarama.Uuid{}, sarama.ErrIncompleteResponse
+	return id, nil, sarama.ErrIncompleteResponse
 }
 
 // fetch returns records of a partition from an offset on, and the offset after them, which is the one that was

@@ -2,8 +2,12 @@ package poisonqueue
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/IBM/sarama"
@@ -15,8 +19,54 @@ import (
 // maxForget is how many records that the queue's topic has no longer are forgotten with one deletion.
 const maxForget = 100
 
+// recordHeader is the header of what is remembered that says which record it is, as [mark.String] has it. It is no part of
+// the value, so that older versions understand that.
+const recordHeader = "agrimill-record"
+
+// mark says which record of a place was deleted. The place may get another record when a replica becomes the leader that
+// did not have the first (unclean.leader.election.enable), or when the brokers lost their disks' last writes.
+type mark struct {
+	// record tells it from others; empty if it was deleted by an older version, which did not say.
+	record string
+	// epoch is that of the leader under which the place was known to have it.
+	epoch int32
+}
+
+// String returns the value of the header.
+func (m mark) String() string { return fmt.Sprintf("%d %s", m.epoch, m.record) }
+
+// parseMark reads the header of a record of the topic. It is false if this version does not understand it: what cannot be
+// compared must not hide anything.
+func parseMark(r *sarama.ConsumerMessage) (m mark, ok bool) {
+	for _, h := range r.Headers {
+		if string(h.Key) != recordHeader {
+			continue
+		}
+		epoch, record, _ := strings.Cut(string(h.Value), " ")
+		n, err := strconv.ParseInt(epoch, 10, 32)
+		return mark{record: record, epoch: int32(n)}, err == nil && record != ""
+	}
+	return mark{}, true
+}
+
+// identify returns what tells a record from others that may get its place: its time and a digest of all that it has.
+func identify(r *sarama.ConsumerMessage) string {
+	digest := sha256.New()
+	add := func(part []byte) {
+		_ = binary.Write(digest, binary.BigEndian, int64(len(part))) // a digest takes everything
+		_, _ = digest.Write(part)
+	}
+	add(r.Key)
+	add(r.Value)
+	for _, h := range r.Headers {
+		add(h.Key)
+		add(h.Value)
+	}
+	return fmt.Sprintf("%d %x", r.Timestamp.UnixMilli(), digest.Sum(nil)[:8])
+}
+
 // handled knows what was deleted, from a topic with a record for each: its key is the place, its value the ID of the
-// queue's topic, or nothing once the queue's topic has the place no longer.
+// queue's topic, or nothing once the queue's topic has the place no longer, and a header says which record it was.
 type handled struct {
 	cluster  *cluster
 	topic    string
@@ -26,18 +76,19 @@ type handled struct {
 	reading chan struct{} // has an entry while somebody reads the topic
 
 	mu     sync.Mutex
-	queue  sarama.Uuid                  // the ID of the queue's topic
-	topics sarama.Uuid                  // the ID of this topic
-	next   map[int32]int64              // offsets of this topic
-	places map[int32]map[int64]struct{} // by partition of the queue's topic
-	oldest map[int32]int64              // of the queue's topic
-	clean  map[int32]int64              // below it, nothing is left to forget
+	queue  sarama.Uuid              // the ID of the queue's topic
+	topics sarama.Uuid              // the ID of this topic
+	next   map[int32]int64          // offsets of this topic
+	places map[int32]map[int64]mark // by partition of the queue's topic
+	oldest map[int32]int64          // of the queue's topic
+	epochs map[int32]int32          // of the leaders of the queue's topic
+	clean  map[int32]int64          // below it, nothing is left to forget
 }
 
 func newHandled(c *cluster, config Config) *handled {
 	h := &handled{
 		cluster: c, topic: config.HandledTopic, create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
-		reading: make(chan struct{}, 1), oldest: map[int32]int64{}, clean: map[int32]int64{},
+		reading: make(chan struct{}, 1), oldest: map[int32]int64{}, epochs: map[int32]int32{}, clean: map[int32]int64{},
 	}
 	h.reset(sarama.Uuid{}, sarama.Uuid{})
 	return h
@@ -45,16 +96,48 @@ func newHandled(c *cluster, config Config) *handled {
 
 func (h *handled) reset(queue, own sarama.Uuid) {
 	h.queue, h.topics = queue, own
-	h.next, h.places = map[int32]int64{}, map[int32]map[int64]struct{}{}
+	h.next, h.places = map[int32]int64{}, map[int32]map[int64]mark{}
 	clear(h.clean)
 }
 
-// has reports whether a message was deleted, as of the last refresh.
-func (h *handled) has(p place) bool {
+// has reports whether a message was deleted, as of the last refresh, and whether that is sure: otherwise the record has to
+// be read, for deleted.
+func (h *handled) has(p place) (marked, sure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, ok := h.places[p.partition][p.offset]
-	return ok
+	m, marked := h.places[p.partition][p.offset]
+	return marked, marked && h.sure(p, m)
+}
+
+// sure reports whether the place still has the record that was deleted: nobody else became the leader since. It is called
+// with mu.
+func (h *handled) sure(p place, m mark) bool {
+	return m.record == "" || m.epoch != unknownEpoch && m.epoch == h.epochs[p.partition]
+}
+
+// deleted reports whether the record that was read at a place, in this epoch or later, was deleted. That another one had
+// been there is forgotten.
+func (h *handled) deleted(p place, r *sarama.ConsumerMessage, epoch int32) bool {
+	marked, sure := h.has(p)
+	if !marked || sure {
+		return marked
+	}
+	record := identify(r)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, marked := h.places[p.partition][p.offset]
+	switch {
+	case !marked:
+		return false
+	case m.record == "":
+		return true
+	case m.record != record:
+		delete(h.places[p.partition], p.offset)
+		return false
+	}
+	m.epoch = epoch
+	h.places[p.partition][p.offset] = m
+	return true
 }
 
 // count returns how many messages of a partition were deleted, as of the last refresh.
@@ -91,7 +174,7 @@ func (h *handled) refresh(ctx context.Context, queue state) error {
 		h.reset(queue.id, at.id)
 	}
 	for _, p := range queue.partitions {
-		h.oldest[p.id] = p.oldest
+		h.oldest[p.id], h.epochs[p.id] = p.oldest, p.epoch
 	}
 	h.mu.Unlock()
 	for _, p := range at.partitions {
@@ -119,7 +202,8 @@ func (h *handled) read(ctx context.Context, p extent) error {
 		h.mu.Lock()
 		for _, r := range records {
 			if at, ok := parsePlace(string(r.Key)); ok {
-				h.set(at, string(r.Value) == h.queue.String())
+				m, understood := parseMark(r)
+				h.set(at, m, understood && string(r.Value) == h.queue.String())
 			}
 		}
 		h.next[p.id] = offset
@@ -129,19 +213,19 @@ func (h *handled) read(ctx context.Context, p extent) error {
 }
 
 // set is called with mu.
-func (h *handled) set(p place, deleted bool) {
+func (h *handled) set(p place, m mark, deleted bool) {
 	switch {
 	case !deleted:
 		delete(h.places[p.partition], p.offset)
 		return
 	case h.places[p.partition] == nil:
-		h.places[p.partition] = map[int64]struct{}{}
+		h.places[p.partition] = map[int64]mark{}
 	}
-	h.places[p.partition][p.offset] = struct{}{}
+	h.places[p.partition][p.offset] = m
 }
 
 // add records that a message was deleted, and forgets a few that Kafka has deleted since.
-func (h *handled) add(ctx context.Context, p place) error {
+func (h *handled) add(ctx context.Context, p place, m mark) error {
 	h.mu.Lock()
 	value := h.queue.String()
 	gone := h.gone(p.partition)
@@ -158,7 +242,10 @@ func (h *handled) add(ctx context.Context, p place) error {
 		if err != nil {
 			return err
 		}
-		records := []*sarama.ProducerMessage{{Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value)}}
+		records := []*sarama.ProducerMessage{{
+			Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value),
+			Headers: []sarama.RecordHeader{{Key: []byte(recordHeader), Value: []byte(m.String())}},
+		}}
 		for _, old := range gone {
 			records = append(records, &sarama.ProducerMessage{Topic: h.topic, Key: sarama.StringEncoder(old.String())})
 		}
@@ -174,9 +261,9 @@ func (h *handled) add(ctx context.Context, p place) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.queue.String() == value {
-		h.set(p, true)
+		h.set(p, m, true)
 		for _, old := range gone {
-			h.set(old, false)
+			h.set(old, mark{}, false)
 		}
 	}
 	return nil

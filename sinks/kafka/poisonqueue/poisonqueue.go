@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -115,7 +116,8 @@ func (c Config) Validate() error {
 // What is deleted is remembered as long as the topic has the record, and belongs to the topic that it was
 // deleted from: one that was deleted and made again, or copied from another cluster, begins with
 // everything that it has. Brokers before 2.8, or a Connection with such a Version, do not tell the
-// difference.
+// difference. A record that gets the place of a deleted one, after an unclean election of a leader, is in
+// the queue: after each election what was deleted is read once more and compared.
 type Queue struct {
 	config  Config
 	topic   string
@@ -137,7 +139,7 @@ func New(config Config) (*Queue, error) {
 }
 
 // Depth returns how many messages are in the queue. It asks the cluster, and does not read the
-// messages.
+// messages: a record that got the place of a deleted one counts once Oldest or Messages has come by.
 func (q *Queue) Depth(ctx context.Context) (int64, error) {
 	at, err := q.look(ctx)
 	if err != nil {
@@ -159,7 +161,7 @@ func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
 	}
 	var oldest time.Time
 	for _, p := range at.partitions {
-		r := reader{queue: q, partition: p.id, next: p.oldest, end: p.newest, size: 1}
+		r := reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: 1}
 		ok, err := r.fill(ctx)
 		if err != nil {
 			return time.Time{}, err
@@ -182,7 +184,7 @@ func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] 
 		}
 		readers := make([]*reader, len(at.partitions))
 		for i, p := range at.partitions {
-			readers[i] = &reader{queue: q, partition: p.id, next: p.oldest, end: p.newest, size: max(maxFetch/int32(len(readers)), minFetch)}
+			readers[i] = &reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: max(maxFetch/int32(len(readers)), minFetch)}
 		}
 		for {
 			var first *reader
@@ -209,31 +211,21 @@ func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] 
 
 // Get implements [router.PoisonStore].
 func (q *Queue) Get(ctx context.Context, id string) (router.Poisoned, error) {
-	at, err := q.lookUp(ctx, id)
+	record, _, err := q.lookUp(ctx, id)
 	if err != nil {
 		return router.Poisoned{}, err
 	}
-	records, _, err := q.cluster.fetch(ctx, q.topic, at.partition, at.offset, 1)
-	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
-		return router.Poisoned{}, router.ErrNotInQueue
-	}
-	if err != nil {
-		return router.Poisoned{}, q.wrap(err)
-	}
-	if len(records) == 0 || records[0].Offset != at.offset {
-		return router.Poisoned{}, router.ErrNotInQueue
-	}
-	return q.poisoned(records[0])
+	return q.poisoned(record)
 }
 
 // Delete implements [router.PoisonStore]. It returns when all in-sync replicas know that the message is not
 // in the queue anymore. Of several that delete the same message at the same time, each may succeed.
 func (q *Queue) Delete(ctx context.Context, id string) error {
-	at, err := q.lookUp(ctx, id)
+	record, epoch, err := q.lookUp(ctx, id)
 	if err != nil {
 		return err
 	}
-	return q.handled.add(ctx, at)
+	return q.handled.add(ctx, place{record.Partition, record.Offset}, mark{record: identify(record), epoch: epoch})
 }
 
 // Close closes the connections. What is under way fails with [ErrClosed]. Further calls return the
@@ -249,22 +241,36 @@ func (q *Queue) look(ctx context.Context) (state, error) {
 	return at, q.wrap(err)
 }
 
-// lookUp returns the place of an ID if there is a message.
-func (q *Queue) lookUp(ctx context.Context, id string) (place, error) {
+// lookUp returns the message with an ID, and an epoch in which its place had it or before.
+func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage, int32, error) {
 	wanted, ok := parsePlace(id)
 	if !ok {
-		return place{}, router.ErrNotInQueue
+		return nil, 0, router.ErrNotInQueue
 	}
 	at, err := q.look(ctx)
 	if err != nil {
-		return place{}, err
+		return nil, 0, err
 	}
-	for _, p := range at.partitions {
-		if p.id == wanted.partition && p.oldest <= wanted.offset && wanted.offset < p.newest && !q.handled.has(wanted) {
-			return wanted, nil
-		}
+	i := slices.IndexFunc(at.partitions, func(p extent) bool {
+		return p.id == wanted.partition && p.oldest <= wanted.offset && wanted.offset < p.newest
+	})
+	if i < 0 {
+		return nil, 0, router.ErrNotInQueue
 	}
-	return place{}, router.ErrNotInQueue
+	if _, sure := q.handled.has(wanted); sure {
+		return nil, 0, router.ErrNotInQueue
+	}
+	epoch := at.partitions[i].epoch
+	records, _, err := q.cluster.fetch(ctx, q.topic, wanted.partition, wanted.offset, 1)
+	switch {
+	case errors.Is(err, sarama.ErrOffsetOutOfRange):
+		return nil, 0, router.ErrNotInQueue
+	case err != nil:
+		return nil, 0, q.wrap(err)
+	case len(records) == 0 || records[0].Offset != wanted.offset || q.handled.deleted(wanted, records[0], epoch):
+		return nil, 0, router.ErrNotInQueue
+	}
+	return records[0], epoch, nil
 }
 
 func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error) {
@@ -317,6 +323,7 @@ const (
 type reader struct {
 	queue     *Queue
 	partition int32
+	epoch     int32 // before anything was read
 	next, end int64 // offsets
 	size      int32 // of a fetch
 	ahead     []*sarama.ConsumerMessage
@@ -330,19 +337,16 @@ func (r *reader) fill(ctx context.Context) (bool, error) {
 				r.next, r.ahead = r.end, nil
 				break
 			}
-			if !r.queue.handled.has(place{r.partition, r.head().Offset}) {
+			if !r.queue.handled.deleted(place{r.partition, r.head().Offset}, r.head(), r.epoch) {
 				return true, nil
 			}
 			r.take()
 		}
-		// What was deleted is not read.
-		for r.next < r.end && r.queue.handled.has(place{r.partition, r.next}) {
-			r.next++
-		}
-		if r.next >= r.end {
+		size, ok := r.skip()
+		if !ok {
 			return false, nil
 		}
-		records, next, err := r.queue.cluster.fetch(ctx, r.queue.topic, r.partition, r.next, r.size)
+		records, next, err := r.queue.cluster.fetch(ctx, r.queue.topic, r.partition, r.next, size)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			if next, err = r.oldest(ctx); err == nil && next == r.next {
 				next = r.end // another topic, of which nothing was to be read
@@ -356,6 +360,21 @@ func (r *reader) fill(ctx context.Context) (bool, error) {
 		}
 		r.ahead, r.next = records, next
 	}
+}
+
+// skip goes to what has to be read next, which is not what was surely deleted, and returns how much to fetch. It is false
+// at the end.
+func (r *reader) skip() (size int32, ok bool) {
+	for ; r.next < r.end; r.next++ {
+		switch marked, sure := r.queue.handled.has(place{r.partition, r.next}); {
+		case sure:
+		case marked: // probably one of many that have to be compared
+			return max(r.size, minFetch), true
+		default:
+			return r.size, true
+		}
+	}
+	return 0, false
 }
 
 // oldest returns the first offset that Kafka has not deleted yet.

@@ -216,6 +216,161 @@ func TestForgets(t *testing.T) {
 	}
 }
 
+// remembered returns the last record of the topic that remembers.
+func remembered(t *testing.T, addr string) *kgo.Record {
+	t.Helper()
+	records := kafkatest.Read(t, addr, "agrimill.poison-handled")
+	if len(records) == 0 {
+		t.Fatal("nothing is remembered")
+	}
+	return records[len(records)-1]
+}
+
+// remember writes a record of the topic that remembers.
+func remember(t *testing.T, addr string, record *kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{
+		Topic: "agrimill.poison-handled", Key: record.Key, Value: record.Value, Headers: record.Headers,
+	}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func elect(t *testing.T, addr string) {
+	t.Helper()
+	topic := kadm.TopicsSet{}
+	topic.Add("agrimill.poison", 0)
+	results, err := adminOf(t, addr).ElectLeaders(t.Context(), kadm.ElectPreferredReplica, topic)
+	if err == nil {
+		err = results["agrimill.poison"][0].Err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After an unclean election a place may have another record than the one that was deleted. What says so moves here from one
+// message to another, as if the records had.
+func TestPlaceWithAnotherRecord(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	early := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
+	if err := early.Delete(t.Context(), "0-0"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
+		t.Fatalf("got %q", got)
+	}
+	elect(t, cluster.Addr())
+	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
+		t.Errorf("got %q after an election that changed nothing", got)
+	}
+	mark.Key = []byte("0-2")
+	remember(t, cluster.Addr(), mark)
+	for name, queue := range map[string]*poisonqueue.Queue{"another process": open(t, poisonqueue.Config{}, cluster.Addr()), "this process": early} {
+		if depth, err := queue.Depth(t.Context()); depth != 1 || err != nil {
+			t.Errorf("%s: depth %d, %v before anything is read", name, depth, err)
+		}
+		if p, err := queue.Get(t.Context(), "0-2"); err != nil || string(p.Message.Payload) != "three" {
+			t.Errorf("%s: got %v, %v", name, p.ID, err)
+		}
+		if got := payloads(t, queue); !slices.Equal(got, []string{"two", "three"}) {
+			t.Errorf("%s: got %q", name, got)
+		}
+		if depth, err := queue.Depth(t.Context()); depth != 2 || err != nil {
+			t.Errorf("%s: depth %d, %v", name, depth, err)
+		}
+		if _, err := queue.Get(t.Context(), "0-0"); !errors.Is(err, router.ErrNotInQueue) {
+			t.Errorf("%s: got %v of what was deleted", name, err)
+		}
+	}
+	// It can be deleted, for everybody.
+	if err := early.Delete(t.Context(), "0-2"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		elect(t, cluster.Addr())
+		if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"two"}) {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+// Each of time, key, payload and headers tells a record from another.
+func TestWhatTellsRecordsApart(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one")
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	at := time.UnixMilli(1_700_000_000_000)
+	record := func(change func(*kgo.Record)) *kgo.Record {
+		r := &kgo.Record{Topic: "agrimill.poison", Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}}, Timestamp: at}
+		change(r)
+		return r
+	}
+	if err := client.ProduceSync(t.Context(),
+		record(func(*kgo.Record) {}), record(func(*kgo.Record) {}),
+		record(func(r *kgo.Record) { r.Timestamp = at.Add(time.Millisecond) }), record(func(r *kgo.Record) { r.Key = []byte("l") }),
+		record(func(r *kgo.Record) { r.Value = []byte("w") }), record(func(r *kgo.Record) { r.Headers[0].Value = []byte("2") }),
+		record(func(r *kgo.Record) { r.Headers[0].Key = "i" }), record(func(r *kgo.Record) { r.Key, r.Value = []byte("kv"), nil }),
+	).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, poisonqueue.Config{}, cluster.Addr()).Delete(t.Context(), "0-1"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	elect(t, cluster.Addr())
+	for _, offset := range []int{2, 3, 4, 5, 6, 7, 8} {
+		mark.Key = fmt.Appendf(nil, "0-%d", offset)
+		remember(t, cluster.Addr(), mark)
+	}
+	var got []string
+	for p, err := range open(t, poisonqueue.Config{}, cluster.Addr()).Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, p.ID)
+	}
+	slices.Sort(got)
+	if want := []string{"0-0", "0-3", "0-4", "0-5", "0-6", "0-7", "0-8"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q: 0-2 is the same as 0-1", got, want)
+	}
+}
+
+// What an older version deleted stays deleted, and what a newer one says in a way that is not understood hides nothing.
+func TestMarksOfOtherVersions(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
+	if err := queue.Delete(t.Context(), "0-0"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	mark.Key, mark.Headers = []byte("0-1"), nil
+	remember(t, cluster.Addr(), mark)
+	mark.Key, mark.Headers = []byte("0-2"), []kgo.RecordHeader{{Key: "agrimill-record", Value: []byte("newer")}}
+	remember(t, cluster.Addr(), mark)
+	elect(t, cluster.Addr())
+	for _, store := range []*poisonqueue.Queue{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
+		if got := payloads(t, store); !slices.Equal(got, []string{"three"}) {
+			t.Errorf("got %q", got)
+		}
+		if depth, err := store.Depth(t.Context()); depth != 1 || err != nil {
+			t.Errorf("depth %d, %v", depth, err)
+		}
+	}
+}
+
 // Without the right to create the topic that remembers, deleting is an error that says what to do, and looking works.
 func TestProvision(t *testing.T) {
 	cluster := kafkatest.Start(t)

@@ -34,6 +34,8 @@ TTL       ?= 5s
 HARATE    ?= 2000
 AWAY      ?= 60s
 SLACK     ?= 0s
+# How many random runs `make order` makes for each sink and ingest.
+ORDER     ?= 20
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
 COUNT     ?= 5
@@ -212,6 +214,11 @@ identity-ci: ## Run random programs against the rules of docs/identity.md, 10,00
 .PHONY: identity
 identity: ## Run 100,000 random programs against the rules of docs/identity.md and 1,000 with each broker, and look for each mutant
 	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -switches 300 -mutants
+
+.PHONY: order
+order: ## Keep several messages of a key on their way, 1,000 random runs in memory and ORDER (20) with each broker while it is cut, frozen and restarted (10 minutes)
+	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined 1000
+	$(GO) test -race -vet=off -count 1 -timeout 60m -run '^TestOrder$$' ./internal/test/endtoend -order $(ORDER)
 
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second

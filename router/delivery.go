@@ -33,6 +33,7 @@ type delivery struct {
 	record    string // the ID of its record there, if it has one
 
 	publishes bool      // the route has a sink, and asks retrying before it publishes
+	placed    bool      // what was made has its place, and others may have theirs behind it
 	retrying  *retrying // the Retry that makes the attempt; nil without one
 	own       retrying  // that of the first Retry
 	sent      []string  // topics that the sink has taken messages for in this attempt
@@ -84,6 +85,14 @@ func (c *deliveryContext) Value(key any) any {
 		return value
 	}
 	return c.Context.Value(key)
+}
+
+// pipeline returns who is told how far the delivery has come; nil if nobody is.
+func (d *delivery) pipeline() msgctx.Pipeline {
+	if !d.route.pipelined || d.value.Nack == nil {
+		return nil
+	}
+	return d.value.Nack.Pipeline
 }
 
 // Stored is called by sinks, see [sinks.Stored].

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/internal/workers"
 )
@@ -176,6 +177,9 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 // subscription.
 func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	ctx, cancel := context.WithCancel(in.ctx)
+	if in.pipelined = in.To != nil && in.To.Describe().Pipelined; in.pipelined {
+		ctx = msgctx.WithPipelines(ctx)
+	}
 	subscribed := make(chan struct{})
 	defer close(subscribed)
 	// Ends when this function does.

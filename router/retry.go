@@ -346,7 +346,7 @@ func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, 
 			t.wake = t.config.Recovered() // before the attempt: no return is missed
 		}
 		if d != nil {
-			d.retrying, d.sent = t, d.sent1[:0]
+			d.retrying, d.sent, d.placed = t, d.sent1[:0], false
 		}
 		out, err := t.attempt(h)
 		if err == nil {
@@ -370,6 +370,9 @@ func (t *retrying) enter(d *delivery) error {
 		if o == nil {
 			return nil
 		}
+		if t.behind() && !t.ended() {
+			return t.postpone(d, errTopicWaits, t.gates.comeBack(o, t.again))
+		}
 		yield, stop := t.yield()
 		turn, result := t.gates.wait(t.ctx, o, t.again, yield)
 		stop()
@@ -390,6 +393,16 @@ func (t *retrying) enter(d *delivery) error {
 			return t.interrupted(nil)
 		}
 	}
+}
+
+// placedAgain is how long a message stays away at least that failed when others of its key were on
+// their way.
+const placedAgain = 10 * time.Millisecond
+
+// behind reports whether others of the message's key are on their way before it.
+func (t *retrying) behind() bool {
+	nack := msgctx.NackOf(t.ctx)
+	return nack != nil && nack.Behind
 }
 
 // errTopicWaits is the reason of messages that wait although they were not tried themselves.
@@ -518,6 +531,10 @@ func (t *retrying) failed(d *delivery, err error) error {
 		t.passed()
 		return nil // it has not failed
 	}
+	if errors.Is(err, errHalted) {
+		t.passed()
+		return t.postpone(d, err, placedAgain)
+	}
 	t.last = time.Now()
 	if t.first.IsZero() {
 		t.first = t.last
@@ -574,6 +591,11 @@ func (t *retrying) failed(d *delivery, err error) error {
 			Route: t.config.Name, Kind: EventRetry, Class: class, Context: t.ctx, Message: t.msg, Err: err, Text: RedactError(err, t.msg),
 			Attempt: t.failures + t.others, Delay: delay,
 		})
+	}
+	if d != nil && d.placed || t.behind() {
+		// It has to wait for what becomes of those that have their places behind it, and lets
+		// those go first that are before it.
+		return t.postpone(d, err, max(delay, placedAgain))
 	}
 	if yields != nil && msgctx.NackOf(t.ctx) != nil {
 		return t.postpone(d, err, t.gates.comeBack(yields, true))

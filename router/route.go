@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -122,6 +123,10 @@ type route struct {
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
 	done     func() // called when a message is acked or nacked
+
+	// pipelined: the subscriber was asked to deliver the next message of a key when the one
+	// before it has its place. Set before it is subscribed to.
+	pipelined bool
 }
 
 // assemble puts the handlers together, inside out.
@@ -144,14 +149,17 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 // longer counts as in flight is certainly one or the other.
 func (rt *route) handle(names *names, msg *message.Message) {
 	defer rt.done()
-	if _, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg); err != nil {
-		if !msg.Nack() {
-			rt.logger.Error("a middleware acked a message that was not stored; it will not be redelivered",
-				redacted(err.Error()), watermill.LogFields{"message_uuid": msg.UUID})
-		}
-		return
+	d, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg)
+	switch {
+	case err == nil:
+		msg.Ack()
+	case !msg.Nack():
+		rt.logger.Error("a middleware acked a message that was not stored; it will not be redelivered",
+			redacted(err.Error()), watermill.LogFields{"message_uuid": msg.UUID})
 	}
-	msg.Ack()
+	if pipeline := d.pipeline(); pipeline != nil {
+		pipeline.Settled()
+	}
 }
 
 // process takes a message through the chain, with ctx as its context, and reports
@@ -283,7 +291,14 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				return nil, err
 			}
 		}
+		pipeline := d.pipeline()
+		if pipeline != nil && d.value.Nack.Behind && pipeline.Halted() {
+			return nil, errHalted
+		}
 		made.begun = true
+		if pipeline != nil {
+			return nil, rt.sendPipelined(ctx, d, pipeline)
+		}
 		for start := 0; start < len(made.messages); {
 			end := start + 1
 			for end < len(made.messages) && made.topics[end] == made.topics[start] {
@@ -400,13 +415,103 @@ func (rt *route) send(ctx context.Context, d *delivery, topic string, messages [
 	if len(m.Payload) == 0 {
 		return err // its metadata is too large
 	}
-	if rt.payloads.store == nil {
-		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
-	}
-	if err := rt.payloads.checkIn(ctx, d, m); err != nil {
+	if err := rt.checkInTooLarge(ctx, d, m, err); err != nil {
 		return err
 	}
 	return sinkError(rt.To.Publish(topic, m))
+}
+
+// sendPipelined publishes what was made, and lets the messages behind it come as soon as all of it
+// has its place.
+func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx.Pipeline) error {
+	made := &d.made
+	var room [1]*sinks.Publication
+	publications := room[:0]
+	var err error
+	for i, m := range made.messages {
+		if n := d.value.Nack.Overtaken; n > 0 {
+			m.Metadata[sinks.KeyOvertaken] = strconv.Itoa(n)
+		}
+		if d.retrying != nil {
+			d.retrying.begin(made.topics[i])
+		}
+		var p *sinks.Publication
+		if p, err = rt.place(ctx, d, made.topics[i], m); err != nil {
+			break
+		}
+		publications = append(publications, p)
+		p.Then(func(_ sinks.Receipt, err error) {
+			if err != nil && rt.classify.class(sinkError(err)) != ClassPermanent {
+				pipeline.Halt()
+			}
+		})
+	}
+	if err == nil {
+		d.placed = true
+		pipeline.Placed()
+	}
+	if err = sinks.Await(made.messages, publications, err); err != nil {
+		err = rt.failedInFlight(ctx, d, publications, err)
+		made.begun = rt.classify.class(err) != ClassPermanent
+		return err
+	}
+	d.sent = append(d.sent, made.topics...)
+	if d.retrying != nil {
+		d.retrying.sending = ""
+	}
+	d.touched = true
+	return nil
+}
+
+// errHalted is the reason of a message that was not published because one before it has failed.
+var errHalted = WithClass(errors.New("a message before it has failed"), ClassOutage)
+
+// place gives a message its place, through the claim check if it is too large.
+func (rt *route) place(ctx context.Context, d *delivery, topic string, m *message.Message) (*sinks.Publication, error) {
+	p, err := rt.To.PublishAsync(topic, m)
+	if !errors.Is(err, sinks.ErrTooLarge) || len(m.Payload) == 0 {
+		return p, sinkError(err)
+	}
+	if err := rt.checkInTooLarge(ctx, d, m, err); err != nil {
+		return nil, err
+	}
+	p, err = rt.To.PublishAsync(topic, m)
+	return p, sinkError(err)
+}
+
+// failedInFlight finds out what has failed. What only the broker finds too large goes through the
+// claim check in the next attempt.
+func (rt *route) failedInFlight(ctx context.Context, d *delivery, publications []*sinks.Publication, err error) error {
+	for i, p := range publications {
+		select {
+		case <-p.Done():
+		default:
+			continue // the message's context has ended
+		}
+		_, failure := p.Result()
+		if failure == nil {
+			continue
+		}
+		if d.retrying != nil {
+			d.retrying.sending = d.made.topics[i]
+		}
+		if m := d.made.messages[i]; errors.Is(failure, sinks.ErrTooLarge) && len(m.Payload) > 0 {
+			if err := rt.checkInTooLarge(ctx, d, m, failure); err != nil {
+				return err
+			}
+			return Outage(failure)
+		}
+		break
+	}
+	return sinkError(err)
+}
+
+// checkInTooLarge moves a payload that the sink did not take into the claim check.
+func (rt *route) checkInTooLarge(ctx context.Context, d *delivery, m *message.Message, err error) error {
+	if rt.payloads.store == nil {
+		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
+	}
+	return rt.payloads.checkIn(ctx, d, m)
 }
 
 // sinkError makes an outage of an error that says nothing about its class: a

@@ -28,6 +28,12 @@ import (
 // Without the key, or with an empty value, nothing is deduplicated.
 const KeyDedupID = gateway.KeyDedupID
 
+// KeyOvertaken is the metadata key of a message that failed while messages of its key that came
+// after it were on their way, see [Description].Pipelined: the number of those, any of which may be
+// stored before it. A broker may have stored the message itself as well, and only its answer was
+// lost; then this one is a copy, and Receipt.Duplicate where the sink knows.
+const KeyOvertaken = "x-agrimill-overtaken"
+
 // A Sink is a Watermill publisher with the promises that routing without loss
 // needs. All methods are safe for concurrent use.
 type Sink interface {
@@ -140,6 +146,14 @@ type Description struct {
 	//
 	// Without Ordered the messages of a topic may be stored in any order.
 	Ordered bool
+
+	// Pipelined says that a route is to have several messages of a key on their way to the
+	// sink at once, in the order of their places, if the route's subscriber delivers them so:
+	// that of this module does, by key. What that is worth around a failure, Ordered says: the
+	// route waits then until it is known what became of everything that is on its way, and
+	// publishes what failed again, in its order, and with [KeyOvertaken]. Without Pipelined a
+	// route publishes the next message of a key after the one before it is stored.
+	Pipelined bool
 
 	// Durability is what an acknowledged message survives.
 	Durability Durability

@@ -450,7 +450,7 @@ func (s *Stats) add(other Stats) {
 		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held},
 		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},
 		{&s.ConfirmRequests, &other.ConfirmRequests}, {&s.ConfirmFailures, &other.ConfirmFailures},
-		{&s.NotRedelivered, &other.NotRedelivered}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},
+		{&s.NotRedelivered, &other.NotRedelivered}, {&s.Overtaken, &other.Overtaken}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},
 	} {
 		*c.to += *c.from
 	}

@@ -54,6 +54,12 @@ type Stats struct {
 	// time are zero unless Config.Unmatched is [UnmatchedKeep].
 	Kept, MaxKept int
 	OldestKept    time.Time
+	// Overtaken counts messages that failed although messages of their key that came after them
+	// may have been stored before them. That is possible only with sinks that keep several
+	// messages of a key on their way, see [sinks.Description].Pipelined.
+	//
+	// [sinks.Description]: https://pkg.go.dev/github.com/agrimill/agrimill/sinks#Description
+	Overtaken int64
 	// Expired counts payloads whose URI had expired.
 	Expired int64
 	// Held counts messages that were held back for a file.
@@ -125,9 +131,9 @@ type StreamState struct {
 }
 
 type counters struct {
-	received, delivered, nacked, joined, untaken, abandoned, notRedelivered atomic.Int64
-	malformed, tooLarge, expired, held, setAside                            atomic.Int64
-	receivedBytes, deliveredBytes                                           atomic.Int64
+	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
+	malformed, tooLarge, expired, held, setAside                                       atomic.Int64
+	receivedBytes, deliveredBytes                                                      atomic.Int64
 }
 
 // Stats returns a snapshot. It is cheap enough to call every second.
@@ -142,8 +148,8 @@ func (s *Subscriber) Stats() Stats {
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
-		NotRedelivered: s.stats.notRedelivered.Load(),
-		Held:           s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
+		NotRedelivered: s.stats.notRedelivered.Load(), Overtaken: s.stats.overtaken.Load(),
+		Held: s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
 		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,

@@ -40,6 +40,7 @@ type subscription struct {
 	reached    time.Time     // and when the newest arrived
 	took       time.Duration // how long acks took lately, at most
 	served     served
+	pipelines  bool // whoever reads out tells when the next one of a key may come
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }
@@ -61,12 +62,18 @@ type job struct {
 type keyQueue struct {
 	items []*delivery
 	since time.Time // when it last finished something, or began
+
+	// Of a subscription that pipelines.
+	lane   *lane // nil while no goroutine works on the queue
+	open   int   // how many of items the lane has: the first ones
+	resume map[*delivery]resumed
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
 	sub := &subscription{
 		topic: topic, out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
 		queues: make(map[string]*keyQueue), acked: time.Now(),
+		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	sub.drained = s.fence.fenced(sub.drained)
@@ -87,6 +94,9 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 	q := sub.queues[d.order]
 	if q != nil {
 		q.items = append(q.items, d)
+		if q.lane != nil {
+			q.lane.poke()
+		}
 		return
 	}
 	q = &keyQueue{items: []*delivery{d}, since: d.arrived}
@@ -96,10 +106,13 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 
 // work does j.
 func (s *Subscriber) work(sub *subscription, j job) {
-	if j.q != nil {
-		s.workQueue(sub, j)
-	} else {
+	switch {
+	case j.q == nil:
 		s.workOne(sub, j)
+	case sub.pipelines:
+		s.workLane(sub, j)
+	default:
+		s.workQueue(sub, j)
 	}
 }
 

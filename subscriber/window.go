@@ -51,8 +51,10 @@ func (h *shares) trim(now time.Time, queues map[string]*keyQueue, size int) (lef
 	return left
 }
 
-// cut removes from q what is behind the first n, except what is never redelivered.
+// cut removes from q what is behind the first n, except what has been delivered and what is never
+// redelivered.
 func (q *keyQueue) cut(n int) (left []*delivery) {
+	n = max(n, q.open)
 	behind := slices.Clone(q.items[n:])
 	clear(q.items[n:])
 	q.items = q.items[:n]

@@ -15,8 +15,8 @@
 //
 // Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
 //
-// The context of Subscribe carries the signal of [WithStart], which the router sets and
-// the subscriber reads.
+// The context of Subscribe carries the signal of [WithStart] and the wish of [WithPipelines], which
+// the router sets and the subscriber reads.
 package msgctx
 
 import (
@@ -146,4 +146,18 @@ func WithStart(ctx context.Context, start <-chan struct{}) context.Context {
 func Start(ctx context.Context) <-chan struct{} {
 	start, _ := ctx.Value(startKey{}).(<-chan struct{})
 	return start
+}
+
+type pipelinesKey struct{}
+
+// WithPipelines returns a context for Subscribe that asks for [Nack.Pipeline]: whoever handles the
+// messages tells when one has its place, and puts off what fails after that.
+func WithPipelines(ctx context.Context) context.Context {
+	return context.WithValue(ctx, pipelinesKey{}, true)
+}
+
+// Pipelines reports whether ctx comes from [WithPipelines].
+func Pipelines(ctx context.Context) bool {
+	wanted, _ := ctx.Value(pipelinesKey{}).(bool)
+	return wanted
 }

@@ -45,10 +45,35 @@ type Nack struct {
 	wanted atomic.Int32
 	// Leased says that the message may be handled until the end of a lease only. Then the Err of
 	// its context says so at once, also before Done is closed. It is set before the delivery.
-	Leased  bool
-	after   atomic.Pointer[Wait]
-	kept    atomic.Pointer[any]
-	refused atomic.Bool
+	Leased bool
+	// Pipeline is told how far the message has come; nil if that is of no use. It is set before the
+	// delivery.
+	Pipeline Pipeline
+	// Behind says that others of its key are on their way before it: what waits or fails makes way
+	// for them. It is set before the delivery.
+	Behind bool
+	// Overtaken is how many messages of its key had their places behind it when it failed, and may
+	// be stored before it. It is set before the delivery.
+	Overtaken int
+	after     atomic.Pointer[Wait]
+	kept      atomic.Pointer[any]
+	refused   atomic.Bool
+}
+
+// A Pipeline is that of a message behind which the next ones of its key may be delivered before
+// it is acked. Its methods do not block and are safe for concurrent use.
+type Pipeline interface {
+	// Placed says that all that was made of the message has its place in its order with the
+	// sink: what is published from now on comes behind it, unless the sink fails. It is called
+	// at most once in a delivery, before the ack or nack.
+	Placed()
+	// Halt says that the message has failed although it has its place. Then nothing behind it is to
+	// be placed.
+	Halt()
+	// Halted reports whether Halt was called for a message before it.
+	Halted() bool
+	// Settled says that the message was acked or nacked just now.
+	Settled()
 }
 
 // Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It

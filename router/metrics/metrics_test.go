@@ -52,9 +52,10 @@ func TestSubscriberCollector(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stats := subscriber.Stats{
-			Lease:    subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2, GivenUp: 3},
-			Stream:   subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
-			Received: 101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
+			Overtaken: 4,
+			Lease:     subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2, GivenUp: 3},
+			Stream:    subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
+			Received:  101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
 			Unmatched: 129, Kept: 130, OldestKept: time.Now().Add(-70 * time.Second),
 			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
@@ -192,6 +193,9 @@ agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
 # HELP agrimill_subscriber_oldest_unconfirmed_age_seconds Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.
 # TYPE agrimill_subscriber_oldest_unconfirmed_age_seconds gauge
 agrimill_subscriber_oldest_unconfirmed_age_seconds 90
+# HELP agrimill_subscriber_overtaken_total Messages that failed while later ones of their key were on their way, which may be stored before them.
+# TYPE agrimill_subscriber_overtaken_total counter
+agrimill_subscriber_overtaken_total 4
 # HELP agrimill_subscriber_parked_messages Messages that were nacked and wait to be redelivered.
 # TYPE agrimill_subscriber_parked_messages gauge
 agrimill_subscriber_parked_messages 127

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
@@ -138,6 +139,9 @@ type Config struct {
 	// ConnectTimeout bounds connecting in New, and the look-up or creation of
 	// one topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
+	// Default [sinks.IngestPlain].
+	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
 	// PublishTimeout bounds one call of Publish. Default
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
@@ -223,6 +227,7 @@ func (c Config) Validate() error {
 	e.Check(c.Compression >= sarama.CompressionNone && c.Compression <= sarama.CompressionZSTD, "Compression", "must be a constant of sarama")
 	e.Check(c.MaxMessageSize == 0 || c.MaxMessageSize >= minMessageSize && c.MaxMessageSize <= int(maxRequestSize()),
 		"MaxMessageSize", "must be 0, or %d to %d", minMessageSize, maxRequestSize())
+	e.Check(c.Ingest == sinks.IngestPlain || c.Ingest == sinks.IngestPipelined, "Ingest", "must be one of the named constants")
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "MaxPending", c.MaxPending)

@@ -165,7 +165,10 @@ func (s *Sink) newTopics() *settings {
 // by default, and the durability of the weakest topic written to so far; before
 // the first message, that of topics to be created.
 func (s *Sink) Describe() sinks.Description {
-	d := sinks.Description{Name: s.config.Name, Ordered: true, MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load()))}
+	d := sinks.Description{
+		Name: s.config.Name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
+		MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load())),
+	}
 	s.durabilityMu.Lock()
 	weakest := s.weakest
 	s.durabilityMu.Unlock()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
@@ -148,6 +149,9 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
+	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
+	// Default [sinks.IngestPlain].
+	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
 	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network.
 	// Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
@@ -254,6 +258,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxMessageSize", c.MaxMessageSize)
 	e.Check(c.DedupWindow >= 100*time.Millisecond || c.MaxAge < 0, "DedupWindow", "must be at least 100ms")
 	e.Check(c.MaxAge <= 0 || c.DedupWindow <= c.MaxAge, "DedupWindow", "must not be longer than %s", validate.Field("MaxAge"))
+	e.Check(c.Ingest == sinks.IngestPlain || c.Ingest == sinks.IngestPipelined, "Ingest", "must be one of the named constants")
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "MaxPending", c.MaxPending)

@@ -166,7 +166,8 @@ func (s *Sink) start() error {
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config.SyncAlways)
-	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true, Durability: level, DurabilityNote: note}
+	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
+		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note}
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.

@@ -289,8 +289,13 @@ func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 
 // Describe implements [sinks.Sink].
 func (s *sink) Describe() sinks.Description {
-	// Needed before it is open: blob sinks open payloads themselves.
-	d := sinks.Description{OpensPayloads: s.config.Blob != nil}
+	// Needed before it is open: blob sinks open payloads themselves, and routes subscribe by what
+	// their sinks can do.
+	d := sinks.Description{
+		OpensPayloads: s.config.Blob != nil,
+		Pipelined: s.config.NATS != nil && s.config.NATS.Ingest == sinks.IngestPipelined ||
+			s.config.Kafka != nil && s.config.Kafka.Ingest == sinks.IngestPipelined,
+	}
 	if inner, err := s.get(); err == nil {
 		d = inner.Describe()
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
@@ -81,45 +80,7 @@ func BenchmarkBareJetStream(b *testing.B) {
 			twoCores(b)
 			b.ReportAllocs()
 			server := natstest.Start(b)
-			sink, err := nats.New(nats.Config{URL: server.URL()}, nil) // makes the stream
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = sink.Close() }()
-			conn, err := natsgo.Connect(server.URL())
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer conn.Close()
-			js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window))
-			if err != nil {
-				b.Fatal(err)
-			}
-			msg := received(kib)
-			msg.Metadata[sinks.KeyDedupID] = fmt.Sprintf("%032x", 0)
-			template, err := nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg)
-			if err != nil {
-				b.Fatal(err)
-			}
-			end := meter(b)
-			for i := range b.N {
-				// The header is written to the connection's buffer before the call
-				// returns, so it can be shared.
-				template.Header[natsgo.MsgIdHdr][0] = fmt.Sprintf("%032x", i)
-				out := &natsgo.Msg{Subject: template.Subject, Header: template.Header, Data: template.Data}
-				if _, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)); err != nil {
-					b.Fatal(err)
-				}
-			}
-			select {
-			case <-js.PublishAsyncComplete():
-			case <-time.After(time.Minute):
-				b.Fatal("acknowledgements are missing")
-			}
-			end()
-			if got := streamMessages(b, server.URL()); got != uint64(b.N) {
-				b.Fatalf("stream holds %d of %d", got, b.N)
-			}
+			barePublish(b, server.URL(), server.URL(), window)
 		})
 	}
 }

@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// networkDelay is how long each way to the broker takes.
+const networkDelay = time.Millisecond
+
+// orderWindow is how many messages are in flight.
+const orderWindow = 256
+
+// BenchmarkOrder is the whole way from the gateway into a stream behind a network, in the order of
+// keys, by how the sink brings messages in.
+func BenchmarkOrder(b *testing.B) {
+	base := startSource(b)
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
+		for _, keys := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
+				twoCores(b)
+				b.ReportAllocs()
+				server := natstest.Start(b)
+				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL()), Ingest: ingest}, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				count := newCounted(b.N)
+				cfg := subscriber.Config{MaxInFlight: orderWindow}
+				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)
+				if got := streamMessages(b, server.URL()); got != uint64(b.N) {
+					b.Fatalf("stream holds %d of %d", got, b.N)
+				}
+			})
+		}
+	}
+}
+
+// delayed returns the address of the server behind the network.
+func delayed(b *testing.B, url string) string {
+	return "nats://" + delayproxy.New(b, strings.TrimPrefix(url, "nats://"), networkDelay).Addr()
+}
+
+// countedPlaces tells when a sink has stored n messages, however they were published.
+type countedPlaces struct {
+	sinks.Sink
+	count *counted
+}
+
+func (c *countedPlaces) Publish(topic string, messages ...*message.Message) error {
+	if err := c.Sink.Publish(topic, messages...); err != nil {
+		return err
+	}
+	return c.count.Publish(topic, messages...)
+}
+
+func (c *countedPlaces) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	p, err := c.Sink.PublishAsync(topic, msg)
+	if err == nil {
+		p.Then(func(_ sinks.Receipt, err error) {
+			if err == nil {
+				_ = c.count.Publish(topic, msg)
+			}
+		})
+	}
+	return p, err
+}
+
+// BenchmarkBareOrder is the peer of BenchmarkOrder: a publisher of nats.go behind the same network
+// that has as many messages in flight, and does nothing but publish.
+func BenchmarkBareOrder(b *testing.B) {
+	twoCores(b)
+	b.ReportAllocs()
+	server := natstest.Start(b)
+	barePublish(b, server.URL(), delayed(b, server.URL()), orderWindow)
+}
+
+// barePublish publishes b.N messages into the default stream, through via.
+func barePublish(b *testing.B, url, via string, window int) {
+	sink, err := nats.New(nats.Config{URL: url}, nil) // makes the stream
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	conn, err := natsgo.Connect(via)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window))
+	if err != nil {
+		b.Fatal(err)
+	}
+	msg := received(kib)
+	msg.Metadata[sinks.KeyDedupID] = fmt.Sprintf("%032x", 0)
+	template, err := nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	end := meter(b)
+	for i := range b.N {
+		// The header is written to the connection's buffer before the call
+		// returns, so it can be shared.
+		template.Header[natsgo.MsgIdHdr][0] = fmt.Sprintf("%032x", i)
+		out := &natsgo.Msg{Subject: template.Subject, Header: template.Header, Data: template.Data}
+		if _, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		b.Fatal("acknowledgements are missing")
+	}
+	end()
+	if got := streamMessages(b, url); got != uint64(b.N) {
+		b.Fatalf("stream holds %d of %d", got, b.N)
+	}
+}

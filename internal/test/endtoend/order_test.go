@@ -1,0 +1,258 @@
+package endtoend
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+var orderSeeds = flag.Int("order", 1, "random runs of TestOrder for each sink and ingest")
+
+// orderBroker is a broker whose connections and life can be taken.
+type orderBroker struct {
+	open func(ingest sinks.Ingest) (sinks.Sink, error)
+	// faults each begin and end one.
+	faults map[string]func()
+	// read returns what is stored, in its order.
+	read func() []placed
+}
+
+// placed is a stored message.
+type placed struct {
+	key       string
+	n         int
+	overtaken string
+}
+
+func shortly() { <-time.After(time.Duration(20+rand.IntN(200)) * time.Millisecond) }
+
+func natsOrderBroker(t *testing.T) orderBroker {
+	server := natstest.Start(t)
+	proxy := natstest.NewProxy(t, server.URL())
+	conn, err := natsgo.Connect(server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return orderBroker{
+		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
+			return nats.New(nats.Config{URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second}, nil)
+		},
+		faults: map[string]func(){
+			"cut":     proxy.Cut,
+			"hangs":   func() { proxy.Hang(); shortly(); proxy.Resume() },
+			"freezes": func() { proxy.Freeze(); shortly(); proxy.Cut() },
+			"no answers": func() {
+				proxy.LoseReplies()
+				shortly()
+				proxy.Cut()
+			},
+			"server restarts": func() { server.Stop(); shortly(); server.Restart() },
+		},
+		read: func() (all []placed) {
+			js, err := jetstream.New(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			stream, err := js.Stream(ctx, nats.DefaultStream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for left := stream.CachedInfo().State.Msgs; left > 0; left-- {
+				msg, err := consumer.Next(jetstream.FetchMaxWait(patience))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, newPlaced(t, msg.Headers().Get, msg.Data()))
+			}
+			return all
+		},
+	}
+}
+
+func newPlaced(t *testing.T, header func(string) string, payload []byte) placed {
+	t.Helper()
+	n, err := strconv.Atoi(string(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return placed{header(gateway.KeyReceivingEndpointID), n, header(sinks.KeyOvertaken)}
+}
+
+func kafkaOrderBroker(t *testing.T) orderBroker {
+	cluster := kafkatest.Start(t)
+	return orderBroker{
+		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
+			return kafka.New(kafka.Config{
+				Brokers: []string{cluster.Addr()}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
+			}, nil)
+		},
+		faults: map[string]func(){
+			"cut":              cluster.Proxy.Cut,
+			"hangs":            func() { cluster.Proxy.Hang(); shortly(); cluster.Proxy.Resume() },
+			"freezes":          func() { cluster.Proxy.Freeze(); shortly(); cluster.Proxy.Cut() },
+			"cluster restarts": func() { cluster.Stop(); shortly(); cluster.Restart() },
+		},
+		read: func() (all []placed) {
+			for _, r := range kafkatest.Read(t, cluster.Addr(), kafka.DefaultTopicPrefix+".farm") {
+				all = append(all, newPlaced(t, func(name string) string {
+					for _, h := range r.Headers {
+						if h.Key == name {
+							return string(h.Value)
+						}
+					}
+					return ""
+				}, r.Value))
+			}
+			return all
+		},
+	}
+}
+
+// Whatever breaks on the way to the broker, every message is stored before it is confirmed, and the
+// messages of a key for the first time in their order: always, if one of them is on its way at a
+// time; and if there are several, those that are not say so.
+func TestOrder(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": kafkaOrderBroker} {
+		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
+			for seed := range *orderSeeds {
+				t.Run(fmt.Sprintf("%s/%s/%d", name, ingest, seed), func(t *testing.T) {
+					t.Parallel()
+					testOrder(t, start(t), ingest, rand.New(rand.NewPCG(uint64(seed), 16)))
+				})
+			}
+		}
+	}
+}
+
+func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *rand.Rand) {
+	const (
+		messageType = "app:test:json"
+		keys        = 3
+		n           = 400
+	)
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	var receivers []string
+	for i := range keys {
+		receivers = append(receivers, server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint(i), Receive: []string{messageType}}).ID)
+	}
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	sub, err := subscriber.New(subscriber.Config{Client: client, MaxInFlight: 64}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := broker.open(ingest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := router.New(router.Config{
+		Poison: sink, Retry: router.RetrySettings{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := random.IntN(n)
+	var failures atomic.Int64
+	if err := r.Add(router.Route{
+		Name: "farm", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: "farm",
+		Transform: func(msg *message.Message) ([]*message.Message, error) {
+			if string(msg.Payload) == strconv.Itoa(fails) && failures.Add(1) < 3 {
+				return nil, errors.New("not now")
+			}
+			return []*message.Message{msg}, nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() { result <- r.Run(t.Context()) }()
+
+	names := slices.Sorted(maps.Keys(broker.faults))
+	for i := range n {
+		for _, receiver := range receivers {
+			if _, err := server.Send(gatewaytest.SendRequest{
+				From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if i%100 == 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			if err := server.WaitConfirmed(ctx, (i-40)*keys); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		if i%100 == 70 {
+			name := names[random.IntN(len(names))]
+			t.Log(name)
+			broker.faults[name]()
+		}
+	}
+	testkit.Eventually(t, "everything is confirmed", func() bool { return sub.Stats().Confirmed == keys*n })
+	overtaken := sub.Stats().Overtaken
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+
+	next, seen, late := map[string]int{}, map[string]map[int]bool{}, int64(0)
+	for _, p := range broker.read() {
+		if seen[p.key] == nil {
+			seen[p.key] = map[int]bool{}
+		}
+		if !seen[p.key][p.n] && p.n < next[p.key] {
+			late++
+			if ingest == sinks.IngestPlain || p.overtaken == "" {
+				t.Errorf("message %d of a key is stored behind %d", p.n, next[p.key]-1)
+			}
+		}
+		seen[p.key][p.n] = true
+		next[p.key] = max(next[p.key], p.n+1)
+	}
+	for _, receiver := range receivers {
+		if got := len(seen[receiver]); got != n {
+			t.Errorf("%d of %d messages are stored", got, n)
+		}
+	}
+	if ingest == sinks.IngestPlain && overtaken > 0 || late > overtaken {
+		t.Errorf("%d messages are stored late, and %d counted", late, overtaken)
+	}
+	t.Logf("%d messages are stored late, %d counted", late, overtaken)
+}

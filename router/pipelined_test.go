@@ -1,0 +1,323 @@
+package router_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+var pipelinedSeeds = flag.Int("pipelined", 8, "random runs of TestPipelinedPrograms")
+
+// lossySink stores messages of several keys one behind the other, each a moment after it got its
+// place, as a broker in another place does. Some are refused, some are stored without an answer
+// that says so, and some are lost while what is behind them is stored. It checks what it is given.
+type lossySink struct {
+	t    *testing.T
+	wait func() time.Duration
+	fate func(key string, n, attempt int) fate
+
+	queue   chan place
+	workers sync.WaitGroup
+	closed  sync.Once
+
+	mu       sync.Mutex
+	attempts map[string]int
+	stored   map[string][]storedCopy // by key, in the order of storing
+	failed   map[string]map[int]bool
+	open     map[string]int
+}
+
+// fate is what becomes of one attempt.
+type fate int
+
+const (
+	fateStored  fate = iota
+	fateLost         // not stored, and it is known
+	fateUntold       // stored, and the answer is lost
+	fateRefused      // for good
+	fateDown         // it does not even get a place
+)
+
+type place struct {
+	key         string
+	n           int
+	overtaken   string
+	fate        fate
+	publication *sinks.Publication
+}
+
+type storedCopy struct {
+	n         int
+	overtaken bool
+}
+
+func newLossySink(t *testing.T, wait func() time.Duration, what func(key string, n, attempt int) fate) *lossySink {
+	s := &lossySink{
+		t: t, wait: wait, fate: what, queue: make(chan place, 1000),
+		attempts: map[string]int{}, stored: map[string][]storedCopy{}, failed: map[string]map[int]bool{}, open: map[string]int{},
+	}
+	s.workers.Go(s.work) // ends with Close
+	return s
+}
+
+func (s *lossySink) Describe() sinks.Description {
+	return sinks.Description{Name: "lossy", Ordered: true, Pipelined: true}
+}
+func (s *lossySink) TopicSegment(v string) string { return sinks.DefaultSegments.Escape(v) }
+func (s *lossySink) Health(context.Context) error { return nil }
+
+func (s *lossySink) Close() error {
+	s.closed.Do(func() { close(s.queue) })
+	s.workers.Wait()
+	return nil
+}
+
+func (s *lossySink) Publish(topic string, messages ...*message.Message) error {
+	s.t.Errorf("%d messages were published without a place", len(messages))
+	return errors.New("not wanted")
+}
+
+func (s *lossySink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	key := msg.Metadata[gateway.KeyReceivingEndpointID]
+	n, err := strconv.Atoi(string(msg.Payload))
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := fmt.Sprint(key, "/", n)
+	s.attempts[id]++
+	failed := s.failed[key]
+	if failed[n] {
+		for other := range failed {
+			if other < n {
+				s.t.Errorf("message %d of a key was published again before %d", n, other)
+			}
+		}
+	}
+	what := s.fate(key, n, s.attempts[id])
+	if what == fateDown {
+		s.fail(key, n)
+		return nil, sinks.NewError("lossy", topic, sinks.ErrUnavailable, nil)
+	}
+	delete(failed, n)
+	s.open[key]++
+	p := &sinks.Publication{}
+	s.queue <- place{key: key, n: n, overtaken: msg.Metadata[sinks.KeyOvertaken], fate: what, publication: p}
+	return p, nil
+}
+
+// fail notes that n has to come again. s.mu is held.
+func (s *lossySink) fail(key string, n int) {
+	if s.failed[key] == nil {
+		s.failed[key] = map[int]bool{}
+	}
+	s.failed[key][n] = true
+}
+
+func (s *lossySink) work() {
+	for p := range s.queue {
+		<-time.After(s.wait())
+		var err error
+		s.mu.Lock()
+		s.open[p.key]--
+		switch p.fate {
+		case fateStored, fateUntold:
+			s.stored[p.key] = append(s.stored[p.key], storedCopy{p.n, p.overtaken != ""})
+		}
+		switch p.fate {
+		case fateLost, fateUntold:
+			s.fail(p.key, p.n)
+			err = sinks.NewError("lossy", "topic", sinks.ErrUnavailable, nil)
+		case fateRefused:
+			err = sinks.NewError("lossy", "topic", sinks.ErrRejected, nil)
+		}
+		s.mu.Unlock()
+		p.publication.Resolve(sinks.Receipt{}, err)
+	}
+}
+
+// check returns how many messages are stored for the first time behind a later one of their
+// key; all of them have to say so, unless the process that knew of it has ended.
+func (s *lossySink) check(n int, refused map[string]bool, restarted bool) (overtakings int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, copies := range s.stored {
+		seen := map[int]bool{}
+		latest := -1
+		for _, c := range copies {
+			if !seen[c.n] && c.n < latest {
+				overtakings++
+				if !c.overtaken && !restarted { // nobody knows of it any longer
+					s.t.Errorf("message %d is stored behind %d, and does not tell", c.n, latest)
+				}
+			}
+			seen[c.n] = true
+			latest = max(latest, c.n)
+		}
+		for i := range n {
+			if seen[i] == refused[fmt.Sprint(key, "/", i)] {
+				s.t.Errorf("message %d of a key: stored %v, refused %v", i, seen[i], !seen[i])
+			}
+		}
+	}
+	return overtakings
+}
+
+// run sends n messages to each of several receivers, through a route into the sink, until all are
+// confirmed.
+func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subscriber.Stats {
+	t := s.t
+	t.Helper()
+	const messageType = "app:test:json"
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	var receivers []string
+	numbers := map[[sha256.Size]byte]int{}
+	for i := range n {
+		numbers[sha256.Sum256([]byte(strconv.Itoa(i)))] = i
+	}
+	for i := range keys {
+		e := server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("receiver ", i), Receive: []string{messageType}})
+		receivers = append(receivers, e.ID)
+	}
+	server.OnConfirm(func(e gatewaytest.LedgerEntry) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i := numbers[e.SHA256]
+		if refused[fmt.Sprint(e.EndpointID, "/", i)] {
+			return
+		}
+		if !slices.ContainsFunc(s.stored[e.EndpointID], func(c storedCopy) bool { return c.n == i }) {
+			t.Errorf("message %d was confirmed before it was stored", i)
+		}
+	})
+	for i := range n {
+		for _, receiver := range receivers {
+			if _, err := server.Send(gatewaytest.SendRequest{
+				From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	poison := newSink(nil)
+	store := newStore(t, 0)
+	var stats subscriber.Stats
+	for range 2 {
+		client, err := gateway.New(server.ClientConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub, err := subscriber.New(subscriber.Config{
+			Client: client, MaxInFlight: 32, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
+			Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{s},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		want := n * keys
+		if restart {
+			want /= 2
+		}
+		err = server.WaitConfirmed(ctx, want)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := sub.Stats()
+		stats.Overtaken += now.Overtaken
+		if err := errors.Join(r.stop(), client.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !restart {
+			break
+		}
+		restart = false
+	}
+	for id, is := range refused {
+		if !is {
+			delete(refused, id)
+		}
+	}
+	poison.wantStored(t, len(refused))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return stats
+}
+
+// shared is a sink that outlives its router.
+type shared struct{ sinks.Sink }
+
+func (shared) Close() error { return nil }
+
+// Whatever fails on the way to a sink that takes several messages of a key at once: nothing is
+// lost, nothing is confirmed early, what was overtaken says so, and what failed comes again in its
+// order.
+func TestPipelinedPrograms(t *testing.T) {
+	t.Parallel()
+	for seed := range *pipelinedSeeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(uint64(seed), 15))
+			keys, n := 1+random.IntN(4), 50+random.IntN(100)
+			often := []int{0, 3, 10, 40}[random.IntN(4)]
+			var mu sync.Mutex
+			untold := map[string]bool{}
+			refused := map[string]bool{}
+			sink := newLossySink(t, func() time.Duration {
+				mu.Lock()
+				defer mu.Unlock()
+				return time.Duration(random.IntN(200)) * time.Microsecond
+			}, func(key string, n, attempt int) fate {
+				mu.Lock()
+				defer mu.Unlock()
+				id := fmt.Sprint(key, "/", n)
+				if refused[id] {
+					return fateRefused
+				}
+				if attempt > 3 || random.IntN(100) >= often {
+					return fateStored
+				}
+				what := []fate{fateLost, fateUntold, fateRefused, fateDown}[random.IntN(4)]
+				if what == fateRefused && untold[id] {
+					return fateStored
+				}
+				refused[id] = what == fateRefused
+				untold[id] = untold[id] || what == fateUntold
+				return what
+			})
+			restart := random.IntN(3) == 0
+			stats := sink.run(keys, n, refused, restart)
+			overtakings := sink.check(n, refused, restart)
+			if often == 0 && (overtakings > 0 || stats.Overtaken > 0) {
+				t.Errorf("%d messages out of order, %d overtaken, without a failure", overtakings, stats.Overtaken)
+			}
+			if !restart && int64(overtakings) > stats.Overtaken {
+				t.Errorf("%d messages were overtaken, and %d counted", overtakings, stats.Overtaken)
+			}
+			t.Logf("%d keys, %d messages, restart %v: %d overtaken, %d counted, %d poisoned", keys, n, restart, overtakings, stats.Overtaken, len(refused))
+		})
+	}
+}

@@ -165,6 +165,14 @@ func (e *entry) texts() [numTexts]*string {
 	}
 }
 
+// limit is how many bytes of it are kept.
+func (t text) limit() int {
+	if t == textMessageIDs {
+		return maxIDs
+	}
+	return maxText
+}
+
 // record is an entry to be written. Most have few of the numbers and texts.
 type record struct {
 	code      code
@@ -186,12 +194,8 @@ func (r *record) set(t text, value string) {
 	if value == "" {
 		return
 	}
-	limit := maxText
-	if t == textMessageIDs {
-		limit = maxIDs
-	}
-	if len(value) > limit {
-		value = clip(value, limit)
+	if len(value) > maxText {
+		value = clip(value, t.limit())
 	}
 	r.present |= 1 << t
 	r.texts[r.n] = value
@@ -373,9 +377,12 @@ func (r *record) append(data []byte, at int64) []byte {
 		data = binary.AppendVarint(data, int64(r.partition))
 	}
 	data[head+headSize-1] = numbers
-	for i := range r.n {
-		s := r.texts[i]
-		data = binary.AppendUvarint(data, uint64(len(s)))
+	for _, s := range r.texts[:r.n] {
+		if len(s) < 0x80 { // as nearly always: a varint of one byte, without a call
+			data = append(data, byte(len(s)))
+		} else {
+			data = binary.AppendUvarint(data, uint64(len(s)))
+		}
 		data = append(data, s...)
 	}
 	return data

@@ -113,7 +113,7 @@ func (j *Journal) readFile() error {
 		return err
 	}
 	j.file, j.began = f, time.Unix(0, began)
-	j.prune(j.clock.now())
+	j.prune(j.clock.now(), 0)
 	return nil
 }
 
@@ -130,6 +130,9 @@ func (j *Journal) take(number uint64, chunk []byte) {
 		last = e.at
 	}
 	s := j.current(len(chunk))
+	if s == nil {
+		s = j.begin(len(chunk))
+	}
 	s.data = append(s.data, chunk...)
 	s.entries += n
 	s.last = max(s.last, last)
@@ -176,10 +179,12 @@ func (f *file) flush(j *Journal) {
 	}
 	gone, since := f.gone, j.since().UnixNano()
 	f.gone = nil
-	j.mu.Unlock()
 	if len(chunks) == 0 && len(gone) == 0 {
+		j.mu.Unlock()
 		return
 	}
+	j.readers++
+	j.mu.Unlock()
 	err := guarded(func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			entries := tx.Bucket(bucketEntries)
@@ -202,6 +207,7 @@ func (f *file) flush(j *Journal) {
 		})
 	})
 	j.mu.Lock()
+	j.readers--
 	if err != nil {
 		f.gone = append(gone, f.gone...)
 	} else {

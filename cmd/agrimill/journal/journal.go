@@ -99,6 +99,8 @@ type Journal struct {
 
 	mu       sync.Mutex
 	clock    clock
+	readers  int        // who read what segments have without the lock
+	spare    []byte     // of a segment that was dropped, for the next one; nil: none
 	segments []*segment // oldest first
 	bytes    int
 	entries  int
@@ -107,8 +109,8 @@ type Journal struct {
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
-// segment is a part of the journal. Bytes that were written do not change, so who read under
-// the lock how many there are may read them without it.
+// segment is a part of the journal. Bytes that were written do not change until it is dropped, nor then while there are
+// readers, so who read under the lock how many there are may read them without it.
 type segment struct {
 	data    []byte
 	entries int
@@ -261,16 +263,22 @@ func (j *Journal) add(r *record) {
 	defer j.mu.Unlock()
 	now := j.clock.now()
 	current := j.current(room)
+	if current == nil {
+		if size := j.size(room); j.bytes+size > j.cfg.MaxBytes {
+			j.prune(now, size)
+		}
+		current = j.begin(room)
+	}
 	current.data = r.append(current.data, now)
 	current.entries++
 	current.last = now
 	j.entries++
 	if j.entries > j.cfg.MaxEntries || j.bytes > j.cfg.MaxBytes || now > j.pruneAt {
-		j.prune(now)
+		j.prune(now, 0)
 	}
 }
 
-// current returns the segment that has room for so many bytes. The caller holds mu.
+// current returns the segment that has room for so many bytes; nil if there is none. The caller holds mu.
 func (j *Journal) current(n int) *segment {
 	if last := len(j.segments) - 1; last >= 0 {
 		s := j.segments[last]
@@ -278,18 +286,29 @@ func (j *Journal) current(n int) *segment {
 			return s
 		}
 	}
-	s := &segment{data: make([]byte, 0, max(min(j.cfg.MaxBytes/16, 256<<10), n))}
+	return nil
+}
+
+// size is that of a new segment for an entry of so many bytes.
+func (j *Journal) size(n int) int { return max(min(j.cfg.MaxBytes/16, 256<<10), n) }
+
+// begin begins a segment with room for so many bytes. The caller holds mu.
+func (j *Journal) begin(n int) *segment {
+	s := &segment{data: j.spare}
+	if j.spare = nil; cap(s.data) < n {
+		s.data = make([]byte, 0, j.size(n))
+	}
 	j.segments = append(j.segments, s)
 	j.bytes += cap(s.data)
 	return s
 }
 
-// prune drops what is too much or too old. The caller holds mu.
-func (j *Journal) prune(now int64) {
+// prune drops what is too much, if so many bytes are to be added, or too old. The caller holds mu.
+func (j *Journal) prune(now int64, room int) {
 	n := 0
 	for n < len(j.segments) {
 		s := j.segments[n]
-		tooMuch := n < len(j.segments)-1 && (j.bytes > j.cfg.MaxBytes || j.entries > j.cfg.MaxEntries)
+		tooMuch := n < len(j.segments)-1 && (j.bytes+room > j.cfg.MaxBytes || j.entries > j.cfg.MaxEntries)
 		if !tooMuch && now-s.last <= int64(j.cfg.MaxAge) {
 			break
 		}
@@ -298,6 +317,9 @@ func (j *Journal) prune(now int64) {
 		j.lost = s.last
 		if s.dropped = true; j.file != nil {
 			j.file.gone = append(j.file.gone, s.chunks...)
+		}
+		if j.readers == 0 && j.bytes+cap(s.data) <= j.cfg.MaxBytes {
+			j.spare = s.data[:0] // a new one would have to be cleared, and collected
 		}
 		n++
 	}
@@ -314,7 +336,7 @@ func (j *Journal) Prune() {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.prune(j.clock.now())
+	j.prune(j.clock.now(), 0)
 }
 
 // Stats tells how full a Journal is.
@@ -350,16 +372,25 @@ type state struct {
 	oldest int64 // what is older does not count
 }
 
+// state returns it as it is now. The caller calls release when it has read it.
 func (j *Journal) state() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.clock.now()
-	j.prune(now)
+	j.prune(now, 0)
 	s := state{parts: make([][]byte, len(j.segments)), since: j.since(), oldest: now - int64(j.cfg.MaxAge)}
 	for i, segment := range j.segments {
 		s.parts[i] = segment.data
 	}
+	j.readers++
 	return s
+}
+
+// release ends the reading of what state returned.
+func (j *Journal) release() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.readers--
 }
 
 // entries calls f with each entry, oldest first. The entry is valid during the call only.

@@ -34,8 +34,8 @@ func TestGettingStarted(t *testing.T) {
 	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
 		blocks = append(blocks, match[1])
 	}
-	if len(blocks) != 9 {
-		t.Fatalf("%s has %d blocks: this test knows 9", gettingStartedPage, len(blocks))
+	if len(blocks) != 16 {
+		t.Fatalf("%s has %d blocks: this test knows 16", gettingStartedPage, len(blocks))
 	}
 	s := newSteps(t)
 	s.build(blocks[0], "agrimill")
@@ -64,6 +64,19 @@ func TestGettingStarted(t *testing.T) {
 	s.until(blocks[6], `} 2`)
 	s.run(blocks[8], `} 2`, "no messages")
 
+	agrimill.stop()
+	agrimill.wait("agrimill stopped")
+
+	s.run(blocks[9], "valid: 2 routes, 1 sink, 1 endpoint", "warning: routes[1].to.topic: needs {teamset}")
+	agrimill = s.start(". ./agrimill.env; exec " + blocks[10])
+	agrimill.wait("endpoint provisioned", "sink opened")
+	s.run(". ./agrimill.env\n"+blocks[11], "sent")
+	s.until(". ./agrimill.env\n"+blocks[12], "delivered by tasks; confirmed", "poisoned by shapes; confirmed", "no route takes it; not confirmed yet",
+		"The route is missing")
+	s.run(". ./agrimill.env\n"+blocks[13], "no teamset", "2 passed")
+	agrimill.wait("configuration: reloaded")
+	s.run(". ./agrimill.env\n"+blocks[14], "delivered")
+	s.until(". ./agrimill.env\n"+blocks[15], "delivered by pictures; confirmed", "no messages")
 	agrimill.stop()
 	agrimill.wait("agrimill stopped")
 	emulator.stop()
@@ -139,8 +152,8 @@ func (s *steps) run(script string, texts ...string) {
 }
 
 // until runs a block again and again, as a person would, until its output contains
-// text.
-func (s *steps) until(script, text string) {
+// the texts.
+func (s *steps) until(script string, texts ...string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()
@@ -148,13 +161,13 @@ func (s *steps) until(script, text string) {
 	defer again.Stop()
 	for {
 		out, err := s.command(ctx, script).CombinedOutput()
-		if err == nil && bytes.Contains(out, []byte(text)) {
+		if err == nil && !slices.ContainsFunc(texts, func(text string) bool { return !bytes.Contains(out, []byte(text)) }) {
 			return
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			s.Fatalf("%s: no %q: %v\n%s", script, text, err, out)
+			s.Fatalf("%s: no %q: %v\n%s", script, texts, err, out)
 		}
 	}
 }

@@ -10,6 +10,7 @@ const KEEP_MS = 120000;        // of the chart, at most
 const CHART_MS = 20000;        // and at least
 const PAGE_SIZE = 25;          // of the poison queue
 const GROUPS_MS = 30000;       // between two groupings of it
+const FEW = 200;               // messages that are grouped as soon as there are more
 const SHOWN_GROUPS = 8;        // at most
 const BATCH = 10;              // messages in one request to replay or drop
 const QUEUE_MS = 15000;        // between polls of the poison queue when nothing happens
@@ -567,7 +568,7 @@ function drawWires() {
 
 // ---------------------------------------------------------------- poison queue
 
-const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), busy: false, stop: false, seen: null, at: 0, grouped: -Infinity, loading: false };
+const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), busy: false, stop: false, seen: null, at: 0, grouped: -Infinity, inGroups: 0, loading: false };
 let latest = null;
 
 async function loadPoison() {
@@ -614,7 +615,10 @@ function showPoison(page) {
   }
   setHidden(byId("poison-search"), !page || (messages.length === 0 && !selected(poison)));
   setHidden(byId("poison-all"), !selected(poison));
-  if (!page) showGroups({ groups: [] });
+  if (!page) {
+    showGroups({ groups: [] });
+    poison.grouped = -Infinity;
+  }
   setHidden(byId("poison-scroll"), messages.length === 0);
   keyed(byId("poison-rows"), messages, (m) => m.id, newPoisonRow, showPoisonRow);
   const there = new Set(messages.map((m) => m.id));
@@ -810,7 +814,8 @@ async function loadGroups() {
   showGroups(answer);
 }
 
-function showGroups({ groups, messages, partial }) {
+function showGroups({ groups, messages = 0, partial }) {
+  poison.inGroups = messages;
   const shown = groups.length > 1 || groups[0]?.count > 1 ? groups.slice(0, SHOWN_GROUPS) : [];
   setHidden(byId("poison-groups"), shown.length === 0);
   keyed(byId("poison-groups"), shown, (g) => g.id, newGroup, showGroup);
@@ -1224,6 +1229,8 @@ function lookAround(status) {
   const now = performance.now();
   const happened = `${status.started} ${total(status, "poisoned")} ${status.poison_browsable}`;
   if (happened !== poison.seen || now - poison.at > QUEUE_MS) {
+    // Grouping reads the whole queue, so a large one is not grouped each time.
+    if (happened !== poison.seen && poison.inGroups < FEW) poison.grouped = -Infinity;
     poison.seen = happened;
     loadPoison();
   }

@@ -78,10 +78,25 @@ func TestConfigurationsLoad(t *testing.T) {
 		}
 		return strings.ReplaceAll(text, mounted, secretFiles(t))
 	}
+	// Of the chart, the values have it; linttest checks that the ConfigMap is made of them.
+	inValues := func(name string) string {
+		var values struct {
+			Config map[string]any `yaml:"config"`
+		}
+		if err := yaml.Unmarshal(read(t, name), &values); err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(values.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(string(text), "/etc/agrimill/secrets", secretFiles(t))
+	}
 	for name, tt := range map[string]struct {
 		text    string
 		compose bool
 	}{
+		"helm/values.yaml":             {inValues("helm/values.yaml"), false},
 		"compose/agrimill.yaml":        {string(read(t, "compose/agrimill.yaml")), true},
 		"systemd/agrimill.yaml":        {string(read(t, "systemd/agrimill.yaml")), false},
 		"kubernetes/configmap.yaml":    {inPod("kubernetes/configmap.yaml"), false},

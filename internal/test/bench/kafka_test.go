@@ -58,66 +58,72 @@ func BenchmarkBareKafka(b *testing.B) {
 		b.Run(fmt.Sprint(window), func(b *testing.B) {
 			twoCores(b)
 			b.ReportAllocs()
-			addrs := brokers(b)
-			const topic = "agrimill.bare"
-			sink, err := kafka.New(kafka.Config{Brokers: addrs}, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = sink.Close() }()
-			if err := sink.Publish("bare", received(kib)); err != nil { // makes the topic
-				b.Fatal(err)
-			}
-			config := sarama.NewConfig()
-			config.Version = sarama.V2_8_0_0
-			config.Producer.RequiredAcks = sarama.WaitForAll
-			config.Producer.Idempotent = true
-			config.Producer.Return.Successes = true
-			config.Producer.Partitioner = sarama.NewMurmur2Partitioner
-			config.Net.MaxOpenRequests = 1
-			config.ChannelBufferSize = 1024
-			producer, err := sarama.NewAsyncProducer(addrs, config)
-			if err != nil {
-				b.Fatal(err)
-			}
-			template, err := kafka.Marshaler{}.Marshal(topic, received(kib))
-			if err != nil {
-				b.Fatal(err)
-			}
-			keys := make([]sarama.Encoder, window)
-			for i := range keys {
-				keys[i] = sarama.StringEncoder(fmt.Sprintf("b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9%03x", i))
-			}
-			end := meter(b)
-			open := make(chan struct{}, window)
-			finished := make(chan error, 1)
-			go func() { // ends with the last message, or the first error
-				for range b.N {
-					select {
-					case <-producer.Successes():
-						<-open
-					case err := <-producer.Errors():
-						finished <- err
-						return
-					}
-				}
-				finished <- nil
-			}()
-			for i := range b.N {
-				select {
-				case open <- struct{}{}:
-				case err := <-finished:
-					b.Fatal(err)
-				}
-				producer.Input() <- &sarama.ProducerMessage{
-					Topic: topic, Key: keys[i%window], Value: template.Value, Headers: template.Headers,
-				}
-			}
-			if err := <-finished; err != nil {
-				b.Fatal(err)
-			}
-			end()
-			_ = producer.Close()
+			bareKafka(b, window, window, func(*sarama.Config) {})
 		})
 	}
+}
+
+// bareKafka produces b.N messages of as many keys in turns, at most window at once.
+func bareKafka(b *testing.B, keyCount, window int, change func(*sarama.Config)) {
+	addrs := brokers(b)
+	const topic = "agrimill.bare"
+	sink, err := kafka.New(kafka.Config{Brokers: addrs}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	if err := sink.Publish("bare", received(kib)); err != nil { // makes the topic
+		b.Fatal(err)
+	}
+	config := sarama.NewConfig()
+	config.Version = sarama.V2_8_0_0
+	config.Producer.RequiredAcks = sarama.WaitForAll
+	config.Producer.Idempotent = true
+	config.Producer.Return.Successes = true
+	config.Producer.Partitioner = sarama.NewMurmur2Partitioner
+	config.Net.MaxOpenRequests = 1
+	config.ChannelBufferSize = 1024
+	change(config)
+	producer, err := sarama.NewAsyncProducer(addrs, config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	template, err := kafka.Marshaler{}.Marshal(topic, received(kib))
+	if err != nil {
+		b.Fatal(err)
+	}
+	keys := make([]sarama.Encoder, keyCount)
+	for i := range keys {
+		keys[i] = sarama.StringEncoder(fmt.Sprintf("b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9%03x", i))
+	}
+	end := meter(b)
+	open := make(chan struct{}, window)
+	finished := make(chan error, 1)
+	go func() { // ends with the last message, or the first error
+		for range b.N {
+			select {
+			case <-producer.Successes():
+				<-open
+			case err := <-producer.Errors():
+				finished <- err
+				return
+			}
+		}
+		finished <- nil
+	}()
+	for i := range b.N {
+		select {
+		case open <- struct{}{}:
+		case err := <-finished:
+			b.Fatal(err)
+		}
+		producer.Input() <- &sarama.ProducerMessage{
+			Topic: topic, Key: keys[i%keyCount], Value: template.Value, Headers: template.Headers,
+		}
+	}
+	if err := <-finished; err != nil {
+		b.Fatal(err)
+	}
+	end()
+	_ = producer.Close()
 }

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -46,6 +50,62 @@ func BenchmarkOrder(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkOrderKafka is BenchmarkOrder into Kafka.
+func BenchmarkOrderKafka(b *testing.B) {
+	base := startSource(b)
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
+		for _, keys := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
+				twoCores(b)
+				b.ReportAllocs()
+				sink, err := kafka.New(kafka.Config{Brokers: brokers(b), Ingest: ingest, Configure: behindNetwork(b)}, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				count := newCounted(b.N)
+				cfg := subscriber.Config{MaxInFlight: orderWindow}
+				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)
+			})
+		}
+	}
+}
+
+// BenchmarkBareOrderKafka is the peer of BenchmarkOrderKafka: sarama's asynchronous producer
+// behind the same network, with as many messages in flight and as many keys.
+func BenchmarkBareOrderKafka(b *testing.B) {
+	for _, keys := range []int{1, 16} {
+		b.Run(fmt.Sprint(keys), func(b *testing.B) {
+			twoCores(b)
+			b.ReportAllocs()
+			bareKafka(b, keys, orderWindow, behindNetwork(b))
+		})
+	}
+}
+
+// behindNetwork puts every broker behind the network.
+func behindNetwork(b *testing.B) func(*sarama.Config) {
+	return func(config *sarama.Config) {
+		config.Net.Proxy.Enable = true
+		config.Net.Proxy.Dialer = &networkDialer{b: b, brokers: map[string]string{}}
+	}
+}
+
+// networkDialer dials through a proxy for each address.
+type networkDialer struct {
+	b       *testing.B
+	mu      sync.Mutex
+	brokers map[string]string
+}
+
+func (d *networkDialer) Dial(network, address string) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.brokers[address] == "" {
+		d.brokers[address] = delayproxy.New(d.b, address, networkDelay).Addr()
+	}
+	return net.Dial(network, d.brokers[address])
 }
 
 // delayed returns the address of the server behind the network.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -44,6 +45,11 @@ func atMostTimes(times, allocs float64) aim {
 	return aim{times: times, allocs: allocs, text: "× ≤ " + number(times) + ", ≤ " + number(allocs) + " allocs"}
 }
 
+// withinTimes is an aim for the time beside the floor or peer alone.
+func withinTimes(times float64) aim {
+	return aim{times: times, allocs: math.Inf(1), text: "× ≤ " + number(times)}
+}
+
 // section is a part of the table.
 type section struct {
 	title string
@@ -80,6 +86,16 @@ var sections = []section{
 		{"Kafka/Unordered/1", "BareKafka/1", aim{}},
 		{"Kafka/Unordered/16", "BareKafka/16", aim{}},
 		{"Kafka/Unordered/256", "BareKafka/256", aim{}},
+	}},
+	{"Gateway to a broker behind 1 ms of network each way, 1 KiB, 256 in flight, by keys, two cores with the broker", []row{
+		{"Order/plain/1", "BareOrder", aim{}},
+		{"Order/plain/16", "BareOrder", withinTimes(8.3)},
+		{"Order/pipelined/1", "BareOrder", withinTimes(2)},
+		{"Order/pipelined/16", "BareOrder", withinTimes(1.43)},
+		{"OrderKafka/plain/1", "BareOrderKafka/1", aim{}},
+		{"OrderKafka/plain/16", "BareOrderKafka/16", aim{}},
+		{"OrderKafka/pipelined/1", "BareOrderKafka/1", withinTimes(2)},
+		{"OrderKafka/pipelined/16", "BareOrderKafka/16", withinTimes(1.43)},
 	}},
 	{"Broker to a gateway that answers after 20 ms, 1 KiB, 256 keys in order, two cores with the broker", []row{
 		{"WayBack/nats", "FloorWayBack", atLeast(5_000)},

@@ -266,6 +266,8 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(node("Route task data") + `.querySelector(".error").hidden === false`)
 	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
 	page.Wait(`document.title.startsWith("(degraded)")`)
+	page.Wait(`document.querySelector("#outage").textContent.startsWith("The sink farm is down, so the route task data waits; nothing is lost. Repair farm")`)
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 8, delivered 3. Besides, since startup or now: 5 with the routes")`)
 	look(page, "broken")
 
 	b.nats.Restart()
@@ -273,6 +275,7 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(state("Sink farm", "up", "up"))
 	page.Wait(fact("Route task data", "delivered") + ` === "8"`)
 	page.Wait(`document.querySelector("#t-open").textContent === "0"`)
+	page.Wait(`document.querySelector("#outage").hidden`)
 	page.Picture("repaired-light")
 	b.waitConfirmed(8)
 	if n := b.stored(); n != 8 {

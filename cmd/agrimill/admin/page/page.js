@@ -247,6 +247,45 @@ function showTiles(status) {
   drawChart();
 }
 
+// showAccount says where what was received went if not everything was delivered. A message that several routes
+// take counts with each of them, and one that came again counts again, so these are no parts of a sum.
+function showAccount(status) {
+  const sub = status.subscriber;
+  // What routes from a broker did was not received from the gateway.
+  const routes = status.routes.filter((r) => r.direction !== "to_gateway");
+  const of = (field) => routes.reduce((sum, route) => sum + (route[field] ?? 0), 0);
+  const where = [
+    [of("filtered"), "filtered"], [sub.unmatched, "refused by every filter"], [of("duplicates"), "duplicates"],
+    [sub.joined, "that came again while they were open or confirmed"], [of("poisoned"), "poisoned"],
+    [sub.quarantined + sub.quarantine_waiting, "quarantined"], [sub.untaken, "for no route"],
+    [sub.held, "held back for their file"], [sub.in_flight, "with the routes"], [sub.pending_confirmations, "to be confirmed"],
+  ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
+  setHidden(byId("account"), where.length === 0);
+  setText(byId("account"), `Received ${count(sub.received)}, delivered ${count(of("delivered"))}. Besides, since startup or now: ${where.join(", ")}. `
+    + "With several routes, or when it comes again, a message counts more than once.");
+}
+
+// showOutage says in one sentence what is down, what it means, and what to do.
+function showOutage(status) {
+  const down = status.sinks.filter((s) => !s.up && time(s.checked_at));
+  const waiting = status.routes.filter((r) => r.state === "outage");
+  const names = (list) => list.map((x) => x.name).join(", ");
+  let text = "";
+  if (status.gateway.state === "disconnected") {
+    text = `The gateway ${status.gateway.host} cannot be reached, so nothing is received; it keeps what it has for later. `
+      + `Check the network and the credentials (agrimill check); agrimill reconnects by itself.`;
+  } else if (down.length > 0) {
+    text = `${down.length === 1 ? "The sink" : "The sinks"} ${names(down)} ${down.length === 1 ? "is" : "are"} down`
+      + `${waiting.length ? `, so ${waiting.length === 1 ? "the route" : "the routes"} ${names(waiting)} ${waiting.length === 1 ? "waits" : "wait"}` : ""}; nothing is lost. `
+      + `Repair ${down.map((s) => (s.target ? `${s.name} (${s.target})` : s.name)).join(", ")}; agrimill continues by itself.`;
+  } else if (waiting.length > 0) {
+    text = `${waiting.length === 1 ? "The route" : "The routes"} ${names(waiting)} ${waiting.length === 1 ? "waits" : "wait"}; nothing is lost. `
+      + `The error at the route names what to repair; agrimill continues by itself.`;
+  }
+  setText(byId("outage").querySelector("p"), text);
+  setHidden(byId("outage"), !text);
+}
+
 // ---------------------------------------------------------------- the picture
 
 function newNode(role, label) {
@@ -1199,6 +1238,8 @@ function showStatus(status) {
   setHidden(byId("metrics"), !status.metrics || Boolean(readToken));
   setText(byId("poison-where"), status.poison.sink ? `topic ${status.poison.topic} in ${status.poison.sink}` : "");
   showTiles(status);
+  showAccount(status);
+  showOutage(status);
   showFlow(status);
   showActions();
 }
@@ -1248,6 +1289,7 @@ function showLogin(err) {
   setHidden(byId("main"), true);
   setHidden(byId("gone"), true);
   setHidden(byId("trouble"), true);
+  setHidden(byId("outage"), true);
   setState(byId("state"), "idle", "protected");
   document.title = "(protected) agrimill";
   if (readToken) {
@@ -1283,6 +1325,7 @@ function showGone(err) {
   const why = err instanceof Refused ? ` (${err.message})` : "";
   setText(byId("gone").querySelector("p"), `No response from agrimill${since}${why}. The data shown is out of date. Retrying every second.`);
   setHidden(byId("gone"), false);
+  setHidden(byId("outage"), true);
   byId("main").classList.add("stale");
   setState(byId("state"), "gone", "no response");
   document.title = "(no response) agrimill";

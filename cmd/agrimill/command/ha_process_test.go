@@ -80,6 +80,8 @@ func TestHighAvailability(t *testing.T) {
 	}{
 		{"the holder is killed", form.ttl + time.Second, (*haRun).kill},
 		{"the holder is told to stop", time.Second, (*haRun).terminate},
+		{"both are replaced, one by one", time.Second, (*haRun).roll},
+		{"both are restarted, one by one", time.Second, (*haRun).restart},
 		{"the holder is frozen for 3 TTL", form.ttl + time.Second, (*haRun).freeze},
 		{"the holder cannot reach NATS", form.ttl + time.Second, (*haRun).cut},
 		{"the holder cannot reach the gateway", haStreamDown + 2*time.Second, (*haRun).astray},
@@ -148,8 +150,8 @@ type haRun struct {
 	form      haForm
 	gate      *gatewaytest.Server
 	nats      *process
-	port      string // of NATS
-	instances [2]*haInstance
+	port      string        // of NATS
+	instances []*haInstance // the first two from the beginning
 	sender    string
 	receivers []string
 }
@@ -267,12 +269,8 @@ func newHARun(e *endToEnd, form haForm) *haRun {
 	}
 	r.free(address)
 	defer r.roles()
-	for i, name := range []string{"a", "b"} {
-		r.instances[i] = r.instance(name, address)
-		testkit.Eventually(r, name+" is ready", func() bool {
-			status, _ := haGet(r.instances[i].origin + "/readyz")
-			return status == http.StatusOK
-		})
+	for _, name := range []string{"a", "b"} {
+		r.join(name)
 	}
 	return r
 }
@@ -296,6 +294,26 @@ func (r *haRun) free(address string) {
 	}
 	if _, err := kv.PutString(r.Context(), "agrimill", `{"epoch":1,"holder":"nobody","released":true,"writes":1}`); err != nil {
 		r.Fatal(err)
+	}
+}
+
+// join starts an instance and waits until it is ready.
+func (r *haRun) join(name string) *haInstance {
+	r.Helper()
+	i := r.instance(name, net.JoinHostPort("127.0.0.1", r.port))
+	r.instances = append(r.instances, i)
+	testkit.Eventually(r, name+" is ready", func() bool {
+		status, _ := haGet(i.origin + "/readyz")
+		return status == http.StatusOK
+	})
+	return i
+}
+
+// leave stops an instance that stands by.
+func (r *haRun) leave(i *haInstance) {
+	r.Helper()
+	if status := i.stop(syscall.SIGTERM); status != statusOK {
+		r.Errorf("%s, which stood by, ended with status %d", i.name, status)
 	}
 }
 
@@ -398,6 +416,28 @@ func (r *haRun) kill() haFault {
 func (r *haRun) terminate() haFault {
 	holder, standby := r.roles()
 	return haFault{began: holder.signal(syscall.SIGTERM), by: standby}
+}
+
+// roll replaces both, as a Deployment does that may have one instance more meanwhile and none less.
+func (r *haRun) roll() haFault {
+	holder, standby := r.roles()
+	next := r.join("c")
+	r.leave(standby)
+	began := holder.signal(syscall.SIGTERM)
+	testkit.Eventually(r, "the former holder ends", holder.hasEnded)
+	r.join("d")
+	return haFault{began: began, by: next}
+}
+
+// restart restarts one after the other, as with two machines: the one that stands by first.
+func (r *haRun) restart() haFault {
+	holder, standby := r.roles()
+	r.leave(standby)
+	next := r.join(standby.name)
+	began := holder.signal(syscall.SIGTERM)
+	testkit.Eventually(r, "the former holder ends", holder.hasEnded)
+	r.join(holder.name)
+	return haFault{began: began, by: next}
 }
 
 func (r *haRun) freeze() haFault {

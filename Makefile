@@ -77,9 +77,10 @@ examples: ## Run each program in examples/ and compare its last line with the on
 
 .PHONY: test-kafka
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
-	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest
+	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest ./internal/test/endtoend
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/... ./sources/kafka/...
 	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150
+	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend -order 1
 
 .PHONY: test-browser
 test-browser: ## Test agrimill and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
@@ -219,6 +220,10 @@ identity: ## Run 100,000 random programs against the rules of docs/identity.md a
 order: ## Keep several messages of a key on their way, 1,000 random runs in memory and ORDER (20) with each broker while it is cut, frozen and restarted (10 minutes)
 	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined 1000
 	$(GO) test -race -vet=off -count 1 -timeout 60m -run '^TestOrder$$' ./internal/test/endtoend -order $(ORDER)
+
+.PHONY: order-kafka
+order-kafka: ## Do the same with a real Kafka broker (20 minutes; needs JDK 17 and Maven)
+	$(GO) test -race -tags kafkabroker -vet=off -count 1 -timeout 60m -run '^TestBrokerOrder$$' ./internal/test/endtoend -order $(ORDER)
 
 .PHONY: soak
 soak: ## Print memory, goroutines and throughput over the time T (30m), RATE (200) messages per second

@@ -108,8 +108,19 @@ func newPlaced(t *testing.T, header func(string) string, payload []byte) placed 
 	return placed{header(gateway.KeyReceivingEndpointID), n, header(sinks.KeyOvertaken)}
 }
 
-func kafkaOrderBroker(t *testing.T) orderBroker {
+// kafkaServer is a broker of Kafka, or what stands in for it.
+type kafkaServer interface {
+	Addr() string
+	Stop()
+	Restart()
+}
+
+func standInOrderBroker(t *testing.T) orderBroker {
 	cluster := kafkatest.Start(t)
+	return kafkaOrderBroker(t, cluster, cluster.Proxy)
+}
+
+func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return kafka.New(kafka.Config{
@@ -117,9 +128,9 @@ func kafkaOrderBroker(t *testing.T) orderBroker {
 			}, nil)
 		},
 		faults: map[string]func(){
-			"cut":              cluster.Proxy.Cut,
-			"hangs":            func() { cluster.Proxy.Hang(); shortly(); cluster.Proxy.Resume() },
-			"freezes":          func() { cluster.Proxy.Freeze(); shortly(); cluster.Proxy.Cut() },
+			"cut":              proxy.Cut,
+			"hangs":            func() { proxy.Hang(); shortly(); proxy.Resume() },
+			"freezes":          func() { proxy.Freeze(); shortly(); proxy.Cut() },
 			"cluster restarts": func() { cluster.Stop(); shortly(); cluster.Restart() },
 		},
 		read: func() (all []placed) {
@@ -142,7 +153,7 @@ func kafkaOrderBroker(t *testing.T) orderBroker {
 // messages of a key for the first time in their order: always, if one of them is on its way at a
 // time; and if there are several, those that are not say so.
 func TestOrder(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": kafkaOrderBroker} {
+	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
 		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 			for seed := range *orderSeeds {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, ingest, seed), func(t *testing.T) {

@@ -321,3 +321,60 @@ func TestPipelinedPrograms(t *testing.T) {
 		})
 	}
 }
+
+// What a pipelined route refuses is kept like that of others, and the order of the rest does not
+// suffer.
+func TestPipelinedRefusals(t *testing.T) {
+	t.Parallel()
+	const (
+		n           = 100
+		messageType = "app:test:json"
+	)
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
+	for i := range n {
+		if _, err := server.Send(gatewaytest.SendRequest{
+			From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver.ID},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := subscriber.New(subscriber.Config{Client: client, Unmatched: subscriber.UnmatchedKeep}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := newLossySink(t, func() time.Duration { return 100 * time.Microsecond }, func(_ string, n, attempt int) fate {
+		if n%10 == 5 && attempt == 1 {
+			return fateLost
+		}
+		return fateStored
+	})
+	r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
+		Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{sink},
+		Filter: func(msg *message.Message) bool { return msg.Payload[len(msg.Payload)-1] != '7' },
+	})
+	testkit.Eventually(t, "the others are confirmed, and what was refused is kept", func() bool {
+		stats := sub.Stats()
+		return stats.Confirmed == n*9/10 && stats.Kept == n/10
+	})
+	if err := errors.Join(r.stop(), client.Close(), sink.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range server.Ledger() {
+		if refused := e.SHA256 == sha256.Sum256([]byte("17")); refused && e.Confirmed() {
+			t.Error("a message that was refused is confirmed")
+		}
+	}
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	for _, c := range sink.stored[receiver.ID] {
+		if c.n%10 == 7 {
+			t.Errorf("message %d was refused, and is stored", c.n)
+		}
+	}
+}

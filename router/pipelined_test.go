@@ -378,3 +378,59 @@ func TestPipelinedRefusals(t *testing.T) {
 		}
 	}
 }
+
+// Of what was made of a message, a part has its place behind one that fails, and the rest has not:
+// the one that failed may be stored behind that part, and says so.
+func TestPipelinedPart(t *testing.T) {
+	t.Parallel()
+	const messageType = "app:test:json"
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
+	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
+	for _, payload := range []string{"0", "2"} {
+		if _, err := server.Send(gatewaytest.SendRequest{
+			From: sender.ID, MessageType: messageType, Payload: []byte(payload), Recipients: []string{receiver.ID},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tried := make(chan struct{}) // 3, for the first time
+	sink := newLossySink(t, func() time.Duration { <-tried; return 0 }, func(_ string, n, attempt int) fate {
+		switch {
+		case n == 0 && attempt == 1:
+			return fateLost
+		case n == 3 && attempt == 1:
+			close(tried)
+			return fateDown
+		}
+		return fateStored
+	})
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := subscriber.New(subscriber.Config{Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
+		Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{sink},
+		Transform: func(msg *message.Message) ([]*message.Message, error) {
+			n, err := strconv.Atoi(string(msg.Payload))
+			second := msg.Copy()
+			second.Payload = []byte(strconv.Itoa(n + 1))
+			return []*message.Message{msg, second}, err
+		},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if err := server.WaitConfirmed(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.stop(), client.Close(), sink.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if overtakings := sink.check(4, map[string]bool{}, false); overtakings != 1 {
+		t.Errorf("%d messages were overtaken, want 1", overtakings)
+	}
+}

@@ -446,9 +446,12 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 			}
 		})
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		d.placed = true
 		pipeline.Placed()
+	case len(publications) > 0:
+		pipeline.Begun()
 	}
 	if err = sinks.Await(made.messages, publications, err); err != nil {
 		err = rt.failedInFlight(ctx, d, publications, err)

@@ -40,7 +40,8 @@ type flight struct {
 	ctx  *messageContext
 	resumed
 	before  int  // resumed.overtaken when it was delivered
-	placed  bool // guarded by lane.mu
+	begun   bool // some of what was made of it may be stored; guarded by lane.mu
+	placed  bool // all of it has its place; guarded by lane.mu
 	settled bool // it is known what became of it
 	outcome msgctx.Outcome
 }
@@ -62,10 +63,17 @@ func (l *lane) poke() {
 	}
 }
 
+// Begun implements [msgctx.Pipeline].
+func (f *flight) Begun() {
+	f.lane.mu.Lock()
+	f.begun = true
+	f.lane.mu.Unlock()
+}
+
 // Placed implements [msgctx.Pipeline].
 func (f *flight) Placed() {
 	f.lane.mu.Lock()
-	f.placed = true
+	f.begun, f.placed = true, true
 	f.lane.mu.Unlock()
 	f.lane.poke()
 }
@@ -131,11 +139,11 @@ func (l *lane) settle(f *flight, outcome msgctx.Outcome) {
 	f.settled, f.outcome = true, outcome
 	l.flying--
 	l.mu.Lock()
-	placed := f.placed
+	begun := f.begun
 	l.mu.Unlock()
 	i := 0
 	for ; l.flights[i] != f; i++ {
-		if placed { // it may be stored, whatever became of it
+		if begun { // it may be stored, whatever became of it
 			l.flights[i].overtaken++
 		}
 	}

@@ -24,6 +24,7 @@ func TestLane(t *testing.T) {
 		return step{do: func(l *lane, f []*flight) { f[n].lane = l; l.deliver(f[n]) }}
 	}
 	placed := func(n int) step { return step{do: func(_ *lane, f []*flight) { f[n].Placed() }} }
+	begun := func(n int) step { return step{do: func(_ *lane, f []*flight) { f[n].Begun() }} }
 	settle := func(n int, outcome msgctx.Outcome) step {
 		return step{do: func(l *lane, f []*flight) { l.settle(f[n], outcome) }}
 	}
@@ -58,6 +59,9 @@ func TestLane(t *testing.T) {
 		"not placed": {steps: []step{
 			deliver(0), placed(0), deliver(1), then(settle(1, nacked), ""), then(settle(0, acked), "retry 1"),
 		}, overtaken: "0 0 0 0"},
+		"a part is placed": {steps: []step{
+			deliver(0), placed(0), deliver(1), then(begun(1), ""), then(settle(1, nacked), ""), then(settle(0, nacked), "retry 0 1"),
+		}, overtaken: "1 0 0 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLane()
@@ -73,7 +77,7 @@ func TestLane(t *testing.T) {
 					got = "retry"
 					for _, f := range failed {
 						got += fmt.Sprint(" ", index[f])
-						f.placed, f.settled = false, false // they come as new ones
+						f.begun, f.placed, f.settled = false, false, false // they come as new ones
 					}
 				}
 				if s.want != "" && got != s.want {

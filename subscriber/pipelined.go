@@ -57,16 +57,34 @@ func (q *keyQueue) keep(d *delivery, r resumed) {
 // look brings next up to date. s.mu is held.
 func (w *laneWork) look() {
 	next := (*delivery)(nil)
-	if n := len(w.lane.flights); n < len(w.q.items) && w.lane.takes() {
+	if n := len(w.lane.flights); n < len(w.q.items) && w.lane.takes() && w.mayOpen(n) {
 		next = w.q.items[n]
-		w.q.open = n + 1 // nobody takes it away now
+		w.setOpen(n + 1) // nobody takes it away now
 	} else {
-		w.q.open = n
+		w.setOpen(n)
 	}
 	if next != w.next {
 		w.next, w.lost = next, false
 		w.drop()
 	}
+}
+
+// mayOpen reports whether there may be one more when n are open: the first one always, those behind
+// it while all keys together have less than half of the window so. The other half is what keys that
+// do not come on leave to others, see shares. One that may not now may at the latest when nothing of
+// its key is on its way. s.mu is held.
+func (w *laneWork) mayOpen(n int) bool {
+	return n == 0 || w.sub.ahead-w.ahead()+n <= w.cfg.MaxInFlight/2
+}
+
+// ahead returns how many are open behind the first one. s.mu is held.
+func (w *laneWork) ahead() int { return max(0, w.q.open-1) }
+
+// setOpen sets how many are open. s.mu is held.
+func (w *laneWork) setOpen(n int) {
+	w.sub.ahead -= w.ahead()
+	w.q.open = n
+	w.sub.ahead += w.ahead()
 }
 
 // drop forgets the letter.
@@ -199,7 +217,7 @@ func (w *laneWork) settled() (parked bool) {
 	failed := w.lane.retry()
 	over := w.sub.over() && w.lane.flying == 0
 	lost := w.lost && len(w.lane.flights) == 0
-	if len(done) == 0 && failed == nil && !over && !lost && (w.next != nil || !w.lane.takes()) {
+	if len(done) == 0 && failed == nil && !over && !lost && (w.next != nil) == w.lane.takes() {
 		return false
 	}
 
@@ -237,7 +255,7 @@ func (w *laneWork) settled() (parked bool) {
 // parked now; expired is the first one if it waits for an address of its payload instead. s.mu is
 // held.
 func (w *laneWork) putBack(now time.Time, failed []*flight) (expired *flight, parked bool) {
-	w.q.open = 0
+	w.setOpen(0)
 	for _, f := range failed {
 		r := resumed{overtaken: f.overtaken}
 		if f.ctx.nack.Wait() != nil {
@@ -252,7 +270,7 @@ func (w *laneWork) putBack(now time.Time, failed []*flight) (expired *flight, pa
 	}
 	head := failed[0]
 	if head.d.payload != nil && head.d.payload.expired.Load() {
-		w.q.open = 1
+		w.setOpen(1)
 		return head, false
 	}
 	j := w.job
@@ -288,7 +306,7 @@ func (w *laneWork) refreshed(f *flight) {
 func (w *laneWork) leave(now time.Time, d *delivery, overflow bool) {
 	w.lost = false
 	if overflow {
-		w.q.open = 0
+		w.setOpen(0)
 		w.done = append(w.done, w.shut(now, w.sub, w.job.key, w.q)...)
 		w.left = true
 	}
@@ -317,6 +335,7 @@ func (w *laneWork) finished(now time.Time, d *delivery, outcome msgctx.Outcome) 
 	if len(w.q.items) == 0 {
 		w.ended = true
 		w.q.lane = nil
+		w.setOpen(0)
 		delete(w.sub.queues, w.job.key)
 		if !w.left && w.sub.shares.ended(w.job.key) {
 			w.requestLeft(now, false)

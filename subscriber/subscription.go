@@ -41,6 +41,7 @@ type subscription struct {
 	took       time.Duration // how long acks took lately, at most
 	served     served
 	pipelines  bool // whoever reads out tells when the next one of a key may come
+	ahead      int  // how many are open behind the first of their keys
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }

@@ -54,12 +54,13 @@ func (h *shares) trim(now time.Time, queues map[string]*keyQueue, size int) (lef
 // cut removes from q what is behind the first n, except what has been delivered and what is never
 // redelivered.
 func (q *keyQueue) cut(n int) (left []*delivery) {
-	n = max(n, q.open)
+	n = min(max(n, q.open), len(q.items))
 	behind := slices.Clone(q.items[n:])
 	clear(q.items[n:])
 	q.items = q.items[:n]
 	for _, d := range behind {
 		if len(d.keys) > 0 {
+			delete(q.resume, d)
 			left = append(left, d)
 		} else {
 			q.items = append(q.items, d)

@@ -63,6 +63,9 @@ type Nack struct {
 // A Pipeline is that of a message behind which the next ones of its key may be delivered before
 // it is acked. Its methods do not block and are safe for concurrent use.
 type Pipeline interface {
+	// Begun says that some of what was made of the message has its place, and may be stored
+	// whatever becomes of the rest. Placed says so as well.
+	Begun()
 	// Placed says that all that was made of the message has its place in its order with the
 	// sink: what is published from now on comes behind it, unless the sink fails. It is called
 	// at most once in a delivery, before the ack or nack.

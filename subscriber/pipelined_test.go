@@ -1,0 +1,231 @@
+package subscriber_test
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// pipelined subscribes as a route with a pipelined sink does.
+func (f *fixture) pipelined(sub *subscriber.Subscriber) <-chan *message.Message {
+	f.Helper()
+	messages, err := sub.Subscribe(msgctx.WithPipelines(f.Context()), subscriber.AllData)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return messages
+}
+
+// place gives the next message, which has to be the one with the payload, its place.
+func (f *fixture) place(messages <-chan *message.Message, payload string) *message.Message {
+	f.Helper()
+	msg := f.next(messages)
+	if string(msg.Payload) != payload {
+		f.Fatalf("got %.20q, want %q", msg.Payload, payload)
+	}
+	msgctx.NackOf(msg.Context()).Pipeline.Placed()
+	return msg
+}
+
+// settle acks or nacks a message as a route does.
+func settle(msg *message.Message, ack bool) {
+	if ack {
+		msg.Ack()
+	} else {
+		msg.Nack()
+	}
+	msgctx.NackOf(msg.Context()).Pipeline.Settled()
+}
+
+// A key of which many messages are on their way without an answer leaves half of the window to
+// others.
+func TestPipelinedLeavesRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.MaxInFlight = 8
+	messages := f.pipelined(f.subscriber(cfg))
+	f.sendN(20, f.receiver)
+	var open []*message.Message
+	for i := range 5 { // the first one, and half a window behind it
+		open = append(open, f.place(messages, fmt.Sprint(i)))
+	}
+	f.nothing(messages)
+	f.send(typeJSON, []byte("other"), f.receiver2)
+	settle(f.place(messages, "other"), true)
+	f.waitConfirmed(1)
+	for _, msg := range open {
+		settle(msg, true)
+	}
+	for i := 5; i < 20; i++ {
+		settle(f.place(messages, fmt.Sprint(i)), true)
+	}
+	f.waitConfirmed(21)
+}
+
+// made tells when the message with payload 2 is ready to be delivered.
+type made struct {
+	once  sync.Once
+	ready chan struct{}
+}
+
+func (m *made) Unmarshal(msg *message.Message) (*message.Message, error) {
+	if string(msg.Payload) == "2" {
+		m.once.Do(func() { close(m.ready) })
+	}
+	return msg, nil
+}
+
+// Nothing more is delivered once one has failed, also if the route has not said so before, and the
+// next one is ready.
+func TestPipelinedFailure(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	next := &made{ready: make(chan struct{})}
+	cfg.Unmarshaler = next
+	sub := f.subscriber(cfg)
+	messages := f.pipelined(sub)
+	f.sendN(4, f.receiver)
+	first, second := f.place(messages, "0"), f.place(messages, "1")
+	<-next.ready
+	settle(first, false)
+	testkit.Eventually(f, "the nack is seen", func() bool { return sub.Stats().Nacked == 1 })
+	f.nothing(messages)
+	settle(second, true)
+	again := f.next(messages)
+	if got := msgctx.NackOf(again.Context()).Overtaken; string(again.Payload) != "0" || got != 1 {
+		t.Errorf("got %q, overtaken by %d; want 0, by 1", again.Payload, got)
+	}
+	settle(again, true)
+	settle(f.place(messages, "2"), true)
+	settle(f.place(messages, "3"), true)
+	f.waitConfirmed(4)
+	if got := sub.Stats().Overtaken; got != 1 {
+		t.Errorf("Overtaken = %d, want 1", got)
+	}
+}
+
+// A message whose handler hangs holds up neither its own key nor others, and Close gives it up.
+func TestPipelinedHungMessage(t *testing.T) {
+	t.Parallel()
+	for name, lastAcked := range map[string]bool{"alone": true, "with others behind it": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			cfg := f.config()
+			cfg.DrainTimeout = 20 * time.Millisecond
+			sub := f.subscriber(cfg)
+			messages := f.pipelined(sub)
+			f.sendN(5, f.receiver)
+			f.send(typeJSON, []byte("other"), f.receiver2)
+			var got []string
+			var hung, last *message.Message
+			for range 6 {
+				msg := f.next(messages)
+				got = append(got, string(msg.Payload))
+				msgctx.NackOf(msg.Context()).Pipeline.Placed()
+				switch string(msg.Payload) {
+				case "1":
+					hung = msg
+				case "4":
+					last = msg
+				default:
+					settle(msg, true)
+				}
+			}
+			slices.Sort(got)
+			if want := []string{"0", "1", "2", "3", "4", "other"}; !slices.Equal(got, want) {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+			want := 4
+			if lastAcked {
+				settle(last, true)
+				want = 5
+			}
+			f.waitConfirmed(want)
+			if err := closesInTime(t, sub); err != nil {
+				t.Errorf("Close = %v", err)
+			}
+			if hung.Context().Err() == nil {
+				t.Error("the context of a message that was given up goes on")
+			}
+			if _, open := <-messages; open {
+				t.Error("a message came after Close")
+			}
+			if got := f.confirmed(); got != want {
+				t.Errorf("%d messages are confirmed, want %d", got, want)
+			}
+		})
+	}
+}
+
+// A payload that has expired when it is opened comes again with a new address, in its place, also
+// when others are on their way before it.
+func TestPipelinedExpiredPayload(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 1})
+	cfg := f.config()
+	cfg.Payload.Mode = subscriber.PayloadLazy
+	sub := f.subscriber(cfg)
+	messages := f.pipelined(sub)
+	f.send(typeJSON, []byte("0"), f.receiver)
+	f.send(typeJSON, random(200_000), f.receiver)
+	f.send(typeJSON, []byte("2"), f.receiver)
+	first, second := f.place(messages, "0"), f.next(messages)
+	if _, _, err := subscriber.OpenPayload(second); err == nil {
+		t.Fatal("an expired payload was opened")
+	}
+	settle(second, false)
+	f.nothing(messages)
+	settle(first, true)
+	again := f.next(messages)
+	payload, _, err := subscriber.OpenPayload(again)
+	if err != nil {
+		t.Fatalf("the payload of %q: %v", again.Metadata, err)
+	}
+	n, err := io.Copy(io.Discard, payload)
+	if err := payload.Close(); err != nil {
+		t.Error(err)
+	}
+	if n != 200_000 || err != nil {
+		t.Errorf("read %d bytes: %v", n, err)
+	}
+	settle(again, true)
+	settle(f.place(messages, "2"), true)
+	f.waitConfirmed(3)
+}
+
+// Of two subscriptions, the one that pipelines gets on while the other one has a message of the
+// key; nothing is confirmed before both have acked it.
+func TestPipelinedBesidePlain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	plain, pipelined := f.subscribe(sub, subscriber.AllData), f.pipelined(sub)
+	f.sendN(3, f.receiver)
+	held := f.next(plain)
+	var open []*message.Message
+	for i := range 3 {
+		open = append(open, f.place(pipelined, fmt.Sprint(i)))
+	}
+	f.nothing(plain)
+	settle(open[2], true)
+	settle(open[0], true)
+	held.Ack()
+	f.waitConfirmed(1)
+	f.ackN(plain, 2)
+	f.waitConfirmed(2)
+	settle(open[1], true)
+	f.waitConfirmed(3)
+}

@@ -441,7 +441,8 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 		}
 		publications = append(publications, p)
 		p.Then(func(_ sinks.Receipt, err error) {
-			if err != nil && rt.classify.class(sinkError(err)) != ClassPermanent {
+			// Without Config.Classify, which may block: the goroutine is the sink's.
+			if err != nil && Classify(sinkError(err)) != ClassPermanent {
 				pipeline.Halt()
 			}
 		})

@@ -23,7 +23,7 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-var pipelinedSeeds = flag.Int("pipelined", 8, "random runs of TestPipelinedPrograms")
+var pipelinedSeeds = flag.Int("pipelined", 4, "random runs of TestPipelinedPrograms")
 
 // lossySink stores messages of several keys one behind the other, each a moment after it got its
 // place, as a broker in another place does. Some are refused, some are stored without an answer

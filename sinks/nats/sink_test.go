@@ -480,16 +480,20 @@ func TestRecovered(t *testing.T) {
 	back := sinks.RecoveredFunc(sink)()
 	s.Stop()
 	testkit.Eventually(t, "the connection is lost", func() bool { return sink.Health(t.Context()) != nil })
+	// A server that is shutting down may take a connection for a moment, of which back tells.
+	away := sinks.RecoveredFunc(sink)()
 	select {
-	case <-back:
+	case <-away:
 		t.Fatal("told while the server is away")
 	default:
 	}
 	s.Restart()
-	select {
-	case <-back:
-	case <-time.After(patience):
-		t.Fatal("not told")
+	for _, told := range []<-chan struct{}{back, away} {
+		select {
+		case <-told:
+		case <-time.After(patience):
+			t.Fatal("not told")
+		}
 	}
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
 		t.Error(err)

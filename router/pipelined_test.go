@@ -40,8 +40,8 @@ type lossySink struct {
 	mu       sync.Mutex
 	attempts map[string]int
 	stored   map[string][]storedCopy // by key, in the order of storing
-	failed   map[string]map[int]bool
-	open     map[string]int
+	failed   map[string]map[int]bool // told, and not published again
+	late     map[string]int          // published since then behind what failed
 }
 
 // fate is what becomes of one attempt.
@@ -57,7 +57,7 @@ const (
 
 type place struct {
 	key         string
-	n           int
+	n, attempt  int
 	overtaken   string
 	fate        fate
 	publication *sinks.Publication
@@ -71,7 +71,7 @@ type storedCopy struct {
 func newLossySink(t *testing.T, wait func() time.Duration, what func(key string, n, attempt int) fate) *lossySink {
 	s := &lossySink{
 		t: t, wait: wait, fate: what, queue: make(chan place, 1000),
-		attempts: map[string]int{}, stored: map[string][]storedCopy{}, failed: map[string]map[int]bool{}, open: map[string]int{},
+		attempts: map[string]int{}, stored: map[string][]storedCopy{}, failed: map[string]map[int]bool{}, late: map[string]int{},
 	}
 	s.workers.Go(s.work) // ends with Close
 	return s
@@ -105,12 +105,15 @@ func (s *lossySink) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 	id := fmt.Sprint(key, "/", n)
 	s.attempts[id]++
 	failed := s.failed[key]
-	if failed[n] {
-		for other := range failed {
-			if other < n {
-				s.t.Errorf("message %d of a key was published again before %d", n, other)
-			}
+	for other := range failed {
+		if other >= n {
+			continue
 		}
+		// Of those behind it, one may have been on its way here when it was told.
+		if s.late[key]++; s.late[key] > 1 {
+			s.t.Errorf("message %d of a key was published after it was told that %d had failed", n, other)
+		}
+		break
 	}
 	what := s.fate(key, n, s.attempts[id])
 	if what == fateDown {
@@ -118,9 +121,8 @@ func (s *lossySink) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		return nil, sinks.NewError("lossy", topic, sinks.ErrUnavailable, nil)
 	}
 	delete(failed, n)
-	s.open[key]++
 	p := &sinks.Publication{}
-	s.queue <- place{key: key, n: n, overtaken: msg.Metadata[sinks.KeyOvertaken], fate: what, publication: p}
+	s.queue <- place{key: key, n: n, attempt: s.attempts[id], overtaken: msg.Metadata[sinks.KeyOvertaken], fate: what, publication: p}
 	return p, nil
 }
 
@@ -130,6 +132,7 @@ func (s *lossySink) fail(key string, n int) {
 		s.failed[key] = map[int]bool{}
 	}
 	s.failed[key][n] = true
+	s.late[key] = 0
 }
 
 func (s *lossySink) work() {
@@ -137,20 +140,23 @@ func (s *lossySink) work() {
 		<-time.After(s.wait())
 		var err error
 		s.mu.Lock()
-		s.open[p.key]--
 		switch p.fate {
 		case fateStored, fateUntold:
 			s.stored[p.key] = append(s.stored[p.key], storedCopy{p.n, p.overtaken != ""})
 		}
 		switch p.fate {
 		case fateLost, fateUntold:
-			s.fail(p.key, p.n)
 			err = sinks.NewError("lossy", "topic", sinks.ErrUnavailable, nil)
 		case fateRefused:
 			err = sinks.NewError("lossy", "topic", sinks.ErrRejected, nil)
 		}
 		s.mu.Unlock()
 		p.publication.Resolve(sinks.Receipt{}, err)
+		s.mu.Lock()
+		if (p.fate == fateLost || p.fate == fateUntold) && s.attempts[fmt.Sprint(p.key, "/", p.n)] == p.attempt {
+			s.fail(p.key, p.n) // from now on it is known
+		}
+		s.mu.Unlock()
 	}
 }
 

@@ -34,7 +34,8 @@ TTL       ?= 5s
 HARATE    ?= 2000
 AWAY      ?= 60s
 SLACK     ?= 0s
-# How many random runs `make order` makes for each sink and ingest.
+# How many random runs `make order` makes in memory, and for each sink and ingest.
+PROGRAMS  ?= 1000
 ORDER     ?= 20
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
@@ -217,8 +218,8 @@ identity: ## Run 100,000 random programs against the rules of docs/identity.md a
 	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -switches 300 -mutants
 
 .PHONY: order
-order: ## Keep several messages of a key on their way, 1,000 random runs in memory and ORDER (20) with each broker while it is cut, frozen and restarted (10 minutes)
-	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined 1000
+order: ## Keep several messages of a key on their way, PROGRAMS (1000) random runs in memory and ORDER (20) with each broker while it is cut, frozen and restarted (10 minutes)
+	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined $(PROGRAMS)
 	$(GO) test -race -vet=off -count 1 -timeout 60m -run '^TestOrder$$' ./internal/test/endtoend -order $(ORDER)
 
 .PHONY: order-kafka

@@ -81,7 +81,7 @@ test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFK
 	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest ./internal/test/endtoend
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/... ./sources/kafka/...
 	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150
-	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend -order 1
+	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend
 
 .PHONY: test-browser
 test-browser: ## Test agrimill and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)

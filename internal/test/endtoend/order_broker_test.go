@@ -15,7 +15,7 @@ import (
 // TestBrokerOrder is TestOrder with a real Kafka broker, which is killed as well.
 func TestBrokerOrder(t *testing.T) {
 	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
-		for seed := range *orderSeeds {
+		for seed := range orderRuns(ingest) {
 			t.Run(fmt.Sprintf("%s/%d", ingest, seed), func(t *testing.T) {
 				real := kafkatest.StartReal(t, broker.Config{})
 				b := kafkaOrderBroker(t, real, real.Proxy)

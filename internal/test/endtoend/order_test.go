@@ -33,6 +33,14 @@ import (
 // pipelined.
 var orderSeeds = flag.Int("order", 0, "random runs of TestOrder for each sink and ingest")
 
+// orderRuns returns how many runs there are of a way of ingest.
+func orderRuns(ingest sinks.Ingest) int {
+	if *orderSeeds == 0 && ingest == sinks.IngestPipelined {
+		return 1
+	}
+	return *orderSeeds
+}
+
 // orderBroker is a broker whose connections and life can be taken.
 type orderBroker struct {
 	open func(ingest sinks.Ingest) (sinks.Sink, error)
@@ -157,11 +165,7 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 func TestOrder(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
 		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
-			seeds := *orderSeeds
-			if seeds == 0 && ingest == sinks.IngestPipelined {
-				seeds = 1
-			}
-			for seed := range seeds {
+			for seed := range orderRuns(ingest) {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, ingest, seed), func(t *testing.T) {
 					t.Parallel()
 					testOrder(t, start(t), ingest, rand.New(rand.NewPCG(uint64(seed), 16)))

@@ -28,7 +28,7 @@ type lane struct {
 
 	wake chan struct{} // holds a token when there is something to look at
 	mu   sync.Mutex
-	told []*flight // acked or nacked since settled was called; guarded by mu
+	told []*flight   // acked or nacked since settled was called; guarded by mu
 	halt atomic.Bool // something with its place has failed, perhaps before this goroutine knows
 }
 

@@ -18,7 +18,7 @@ func TestLane(t *testing.T) {
 	)
 	type step struct {
 		do   func(*lane, []*flight)
-		want string // whether it takes more, and what it returns to be retried
+		want string // whether it takes more, and what it returns to be retried; empty: not looked at
 	}
 	deliver := func(n int) step {
 		return step{do: func(l *lane, f []*flight) { f[n].lane = l; l.deliver(f[n]) }}
@@ -34,33 +34,33 @@ func TestLane(t *testing.T) {
 		overtaken string
 	}{
 		"one by one": {steps: []step{
-			then(deliver(0), ""), then(settle(0, acked), "takes"), then(deliver(1), ""), then(settle(1, acked), "takes"),
+			then(deliver(0), "waits"), then(settle(0, acked), "takes"), then(deliver(1), "waits"), then(settle(1, acked), "takes"),
 		}, overtaken: "0 0 0 0"},
 		"placed": {steps: []step{
-			deliver(0), then(placed(0), "takes"), then(deliver(1), ""), then(placed(1), "takes"), then(settle(0, acked), "takes"),
+			deliver(0), then(placed(0), "takes"), then(deliver(1), "waits"), then(placed(1), "takes"), then(settle(0, acked), "takes"),
 		}, overtaken: "0 0 0 0"},
 		"acked out of order": {steps: []step{
 			deliver(0), placed(0), deliver(1), placed(1), then(settle(1, acked), "takes"), then(settle(0, acked), "takes"),
 		}, overtaken: "1 0 0 0"},
 		"the first fails": {steps: []step{
 			deliver(0), placed(0), deliver(1), placed(1), deliver(2),
-			then(settle(0, nacked), ""), then(settle(1, acked), ""), then(settle(2, nacked), "retry 0 2"),
-			then(deliver(0), ""), then(placed(0), ""), then(settle(0, acked), "takes"), then(deliver(2), ""), then(placed(2), "takes"),
+			then(settle(0, nacked), "waits"), then(settle(1, acked), "waits"), then(settle(2, nacked), "retry 0 2"),
+			then(deliver(0), "waits"), then(placed(0), "waits"), then(settle(0, acked), "takes"), then(deliver(2), "waits"), then(placed(2), "takes"),
 		}, overtaken: "1 0 0 0"},
 		"fails twice": {steps: []step{
 			deliver(0), placed(0), deliver(1), placed(1), settle(1, nacked), then(settle(0, nacked), "retry 0 1"),
-			deliver(0), then(placed(0), ""), then(settle(0, nacked), "retry 0"),
+			deliver(0), then(placed(0), "waits"), then(settle(0, nacked), "retry 0"),
 			deliver(0), then(settle(0, acked), "takes"),
 		}, overtaken: "1 0 0 0"},
 		"left": {steps: []step{
 			deliver(0), placed(0), deliver(1), placed(1), then(settle(0, left), "takes"), then(settle(1, nacked), "retry 1"),
-			deliver(1), then(settle(1, left), "takes"), then(deliver(2), ""), then(placed(2), ""),
+			deliver(1), then(settle(1, left), "takes"), then(deliver(2), "waits"), then(placed(2), "waits"),
 		}, overtaken: "0 0 0 0"},
 		"not placed": {steps: []step{
-			deliver(0), placed(0), deliver(1), then(settle(1, nacked), ""), then(settle(0, acked), "retry 1"),
+			deliver(0), placed(0), deliver(1), then(settle(1, nacked), "waits"), then(settle(0, acked), "retry 1"),
 		}, overtaken: "0 0 0 0"},
 		"a part is placed": {steps: []step{
-			deliver(0), placed(0), deliver(1), then(begun(1), ""), then(settle(1, nacked), ""), then(settle(0, nacked), "retry 0 1"),
+			deliver(0), placed(0), deliver(1), then(begun(1), "waits"), then(settle(1, nacked), "waits"), then(settle(0, nacked), "retry 0 1"),
 		}, overtaken: "1 0 0 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestLane(t *testing.T) {
 			index := map[*flight]int{flights[0]: 0, flights[1]: 1, flights[2]: 2, flights[3]: 3}
 			for i, s := range c.steps {
 				s.do(l, flights)
-				got := ""
+				got := "waits"
 				if l.takes() {
 					got = "takes"
 				}

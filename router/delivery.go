@@ -89,7 +89,7 @@ func (c *deliveryContext) Value(key any) any {
 
 // pipeline returns who is told how far the delivery has come; nil if nobody is.
 func (d *delivery) pipeline() msgctx.Pipeline {
-	if !d.route.pipelined || d.value.Nack == nil {
+	if !d.route.pipelined.Load() || d.value.Nack == nil {
 		return nil
 	}
 	return d.value.Nack.Pipeline

@@ -177,7 +177,9 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 // subscription.
 func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	ctx, cancel := context.WithCancel(in.ctx)
-	if in.pipelined = in.To != nil && in.To.Describe().Pipelined; in.pipelined {
+	pipelined := in.To != nil && in.To.Describe().Pipelined
+	in.pipelined.Store(pipelined)
+	if pipelined {
 		ctx = msgctx.WithPipelines(ctx)
 	}
 	subscribed := make(chan struct{})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -125,8 +126,8 @@ type route struct {
 	done     func() // called when a message is acked or nacked
 
 	// pipelined: the subscriber was asked to deliver the next message of a key when the one
-	// before it has its place. Set before it is subscribed to.
-	pipelined bool
+	// before it has its place. A replay may read it meanwhile.
+	pipelined atomic.Bool
 }
 
 // assemble puts the handlers together, inside out.

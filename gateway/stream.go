@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/sse"
@@ -41,6 +42,7 @@ type EventStream struct {
 	ctx    context.Context // the caller's; ends the stream
 	body   *attemptBody
 	events *sse.Reader
+	heard  *heardReader
 }
 
 // ReceiveEvents opens an event stream and returns when the response head has arrived,
@@ -79,8 +81,29 @@ func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	r := newIdleReader(x.stream, c.cfg.StreamIdleTimeout)
-	return &EventStream{ctx: ctx, body: x.stream, events: sse.NewReader(r, c.cfg.MaxEventSize)}, nil
+	heard := &heardReader{from: newIdleReader(x.stream, c.cfg.StreamIdleTimeout)}
+	heard.mark()
+	return &EventStream{ctx: ctx, body: x.stream, events: sse.NewReader(heard, c.cfg.MaxEventSize), heard: heard}, nil
+}
+
+// heardReader remembers when a byte last came.
+type heardReader struct {
+	from io.Reader
+	at   atomic.Pointer[time.Time]
+}
+
+func (r *heardReader) mark() {
+	now := time.Now()
+	r.at.Store(&now)
+}
+
+// Read implements io.Reader.
+func (r *heardReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if n > 0 {
+		r.mark()
+	}
+	return n, err
 }
 
 func acceptEventStream(resp *http.Response) error {
@@ -147,6 +170,11 @@ func internEventType(name []byte) EventType {
 // Retry returns the reconnection time that the service requested on this
 // stream, uncapped, and whether it did. Call it from the goroutine that calls Next.
 func (s *EventStream) Retry() (time.Duration, bool) { return s.events.Retry() }
+
+// LastHeard returns when the service last sent anything on this stream that Next has read, be it
+// only a comment that keeps the connection alive, and before that, when the stream was opened. It
+// may be called from any goroutine.
+func (s *EventStream) LastHeard() time.Time { return *s.heard.at.Load() }
 
 // Close ends the stream; a pending Next returns [ErrClosed]. It is
 // idempotent and may be called at any time.

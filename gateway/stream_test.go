@@ -459,3 +459,33 @@ func TestStreamConnectTimeout(t *testing.T) {
 		}
 	})
 }
+
+// A comment says that the service is there, as an event does.
+func TestLastHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		reader, writer := io.Pipe()
+		r := &heardReader{from: reader}
+		r.mark()
+		stream := &EventStream{heard: r}
+		for _, part := range []string{": still here\n\n", "event: X\n"} {
+			if got := stream.LastHeard(); !got.Equal(began) {
+				t.Errorf("heard %v ago, want %v", time.Since(got), time.Since(began))
+			}
+			time.Sleep(time.Minute)
+			began = time.Now()
+			go func() { _, _ = io.WriteString(writer, part) }()
+			if n, err := r.Read(make([]byte, 100)); n != len(part) || err != nil {
+				t.Fatalf("%d, %v", n, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		_ = writer.Close()
+		if n, err := r.Read(make([]byte, 100)); n != 0 || err != io.EOF {
+			t.Fatalf("%d, %v", n, err)
+		}
+		if got := stream.LastHeard(); !got.Equal(began) {
+			t.Errorf("heard %v ago, want %v: an end is no sign of life", time.Since(got), time.Since(began))
+		}
+	})
+}

@@ -289,11 +289,16 @@ func (s *Server) listen() error {
 func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc) *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			// After Stop a handler that just returns would answer with 200 and nothing, or with
+			// the proper end of half a body, if the connection is still open.
 			if !r.enter() {
-				return
+				panic(http.ErrAbortHandler)
 			}
 			defer r.leave()
 			handle(w, req)
+			if ctx.Err() != nil {
+				panic(http.ErrAbortHandler)
+			}
 		}),
 		ReadHeaderTimeout: time.Minute,
 		BaseContext:       func(net.Listener) context.Context { return ctx },

@@ -13,9 +13,10 @@
 //	Former   sources                             router: the delivery key of an earlier version
 //	Stored   sources                             router: whether an earlier version can have had it
 //
-// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
+// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored;
+// and who knows what came before it, [Standing]: router, for sinks whose Description is Strict.
 //
-// The context of Subscribe carries the signal of [WithStart] and the wish of [WithPipelines], which
+// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines] and the name of [WithRoute], which
 // the router sets and the subscriber reads.
 package msgctx
 
@@ -97,6 +98,21 @@ type DeliveryKey struct{}
 // ReceiptsKey is the key of who is told where the message is stored, see sinks.Stored.
 type ReceiptsKey struct{}
 
+// Standing is what is known of a message beside others of its key. Its methods do not block.
+type Standing interface {
+	// Halted reports whether one before it has failed although it had its place.
+	Halted() bool
+	// Since returns when whoever delivers the message began to. Before it another process may
+	// have published the message. It is zero if that is not known.
+	Since() time.Time
+}
+
+// StandingOf returns the Standing of the message with context ctx; nil without one.
+func StandingOf(ctx context.Context) Standing {
+	standing, _ := ctx.Value(ReceiptsKey{}).(Standing)
+	return standing
+}
+
 // Delivery returns the Value.Delivery of the message with context ctx.
 func Delivery(ctx context.Context) string {
 	if name, ok := ctx.Value(DeliveryKey{}).(string); ok {
@@ -148,16 +164,30 @@ func Start(ctx context.Context) <-chan struct{} {
 	return start
 }
 
+type routeKey struct{}
+
+// WithRoute returns a context for Subscribe that says which route subscribes.
+func WithRoute(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, routeKey{}, name)
+}
+
+// Route returns the name of [WithRoute], or nothing.
+func Route(ctx context.Context) string {
+	name, _ := ctx.Value(routeKey{}).(string)
+	return name
+}
+
 type pipelinesKey struct{}
 
 // WithPipelines returns a context for Subscribe that asks for [Nack.Pipeline]: whoever handles the
-// messages tells when one has its place, and puts off what fails after that.
-func WithPipelines(ctx context.Context) context.Context {
-	return context.WithValue(ctx, pipelinesKey{}, true)
+// messages tells when one has its place, and puts off what fails after that. With strict, nothing
+// is stored behind what fails.
+func WithPipelines(ctx context.Context, strict bool) context.Context {
+	return context.WithValue(ctx, pipelinesKey{}, strict)
 }
 
-// Pipelines reports whether ctx comes from [WithPipelines].
-func Pipelines(ctx context.Context) bool {
-	wanted, _ := ctx.Value(pipelinesKey{}).(bool)
-	return wanted
+// Pipelines reports whether ctx comes from [WithPipelines], and with what.
+func Pipelines(ctx context.Context) (wanted, strict bool) {
+	strict, wanted = ctx.Value(pipelinesKey{}).(bool)
+	return wanted, strict
 }

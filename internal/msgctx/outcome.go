@@ -55,9 +55,12 @@ type Nack struct {
 	// Overtaken is how many messages of its key had their places behind it when it failed, and may
 	// be stored before it. It is set before the delivery.
 	Overtaken int
-	after     atomic.Pointer[Wait]
-	kept      atomic.Pointer[any]
-	refused   atomic.Bool
+	// Since is when the subscription began, in this term of a lease if there is one. It is set
+	// before the delivery.
+	Since   time.Time
+	after   atomic.Pointer[Wait]
+	kept    atomic.Pointer[any]
+	refused atomic.Bool
 }
 
 // A Pipeline is that of a message behind which the next ones of its key may be delivered before

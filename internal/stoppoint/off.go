@@ -1,0 +1,6 @@
+//go:build !stoppoints
+
+package stoppoint
+
+// At does nothing.
+func At(Point) {}

@@ -16,11 +16,14 @@ const (
 	// which the key waits until it is known what became of all of it. The message then has
 	// [KeyOvertaken].
 	IngestPipelined
+	// IngestBatched: as IngestPipelined, and strict also when something fails: the broker stores
+	// nothing behind a message that it refused or that was lost. Only NATS has it, see package nats.
+	IngestBatched
 )
 
-var ingests = []string{"plain", "pipelined"}
+var ingests = []string{"plain", "pipelined", "batched"}
 
-// String returns plain or pipelined.
+// String returns plain, pipelined or batched.
 func (i Ingest) String() string { return enum.Text(i, ingests) }
 
 // UnmarshalText reads what String returns.

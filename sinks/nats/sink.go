@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -54,7 +55,12 @@ type Sink struct {
 	logged     atomic.Pointer[string]                 // last such error since the connection came
 
 	requests     chan *flight
-	pending      pending
+	acks         *acks
+	replies      *natsgo.Subscription
+	batches      *batches // nil unless ingest is batched
+	batchReplies *natsgo.Subscription
+	since        time.Time     // when New was called
+	storedRoom   []*flight     // of onBatchAnswer
 	provisioning chan struct{} // holds one token while the stream is looked at again
 	status       chan natsgo.Status
 	recovered    wakeup.Signal
@@ -107,6 +113,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		requests:     make(chan *flight, queueLength),
 		provisioning: make(chan struct{}, 1),
 		life:         lifecycle.New(),
+		since:        time.Now(),
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if s.name == "" {
@@ -140,15 +147,19 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 
 // start provisions the stream and starts the goroutines.
 func (s *Sink) start() error {
-	js, err := jetstream.New(s.conn,
-		jetstream.WithPublishAsyncTimeout(s.config.PublishTimeout),
-		jetstream.WithPublishAsyncMaxPending(s.config.MaxPending),
-		jetstream.WithPublishAsyncAckHandler(s.onAck),
-		jetstream.WithPublishAsyncErrHandler(s.onFailure))
+	js, err := jetstream.New(s.conn)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s.js = js
+	s.acks = newAcks(s.conn.NewInbox()+".", s.config.MaxPending)
+	if s.replies, err = s.conn.Subscribe(s.acks.subject(), s.onAnswer); err != nil {
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	}
+	// MaxPending bounds the answers.
+	if err := s.replies.SetPendingLimits(-1, -1); err != nil {
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	}
 	s.maxPayload.Store(s.conn.MaxPayload())
 	if err := s.provision(s.background, s.config.ConnectTimeout); err != nil {
 		if errors.Is(err, ErrStream) {
@@ -156,9 +167,15 @@ func (s *Sink) start() error {
 		}
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
+	if s.config.Ingest == sinks.IngestBatched {
+		if err := s.startBatches(); err != nil {
+			return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+		}
+	}
 	s.status = s.conn.StatusChanged(natsgo.CONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
-	s.workers.Go(s.watch) // ends when release removes the listener
-	s.workers.Go(s.send)  // ends with background
+	s.workers.Go(s.watch)  // ends when release removes the listener
+	s.workers.Go(s.send)   // ends with background
+	s.workers.Go(s.expire) // ends with background
 	return nil
 }
 
@@ -166,8 +183,9 @@ func (s *Sink) start() error {
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config.SyncAlways)
+	batched := s.config.Ingest == sinks.IngestBatched
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
-		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note}
+		Pipelined: batched || s.config.Ingest == sinks.IngestPipelined, Strict: batched, Durability: level, DurabilityNote: note}
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.
@@ -245,6 +263,9 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	if err != nil {
 		return nil, err
 	}
+	if s.batches != nil {
+		s.place(f)
+	}
 	if err := s.enqueue(f); err != nil {
 		return nil, err
 	}
@@ -299,36 +320,60 @@ func (s *Sink) enqueue(f *flight) error {
 	}
 }
 
-// onAck is called when the server has acknowledged a message.
-func (s *Sink) onAck(_ jetstream.JetStream, msg *natsgo.Msg, ack *jetstream.PubAck) {
-	f := s.pending.take(msg)
+// onAnswer is called with what the server answers.
+func (s *Sink) onAnswer(answer *natsgo.Msg) {
+	f, ack, err := s.acks.answered(answer)
 	switch {
-	case f == nil:
+	case f == nil: // it came too late
+	case err != nil:
+		s.resolve(f, sinks.Receipt{}, err)
 	case ack.Stream != s.config.Stream:
 		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
 	default:
-		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: msg.Subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
+		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.msg.Subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}
 }
 
-// onFailure is called when a message that was sent will not be acknowledged.
-func (s *Sink) onFailure(_ jetstream.JetStream, msg *natsgo.Msg, err error) {
-	if f := s.pending.take(msg); f != nil {
-		s.resolve(f, sinks.Receipt{}, err)
+// expire gives up what is not acknowledged in time.
+func (s *Sink) expire() {
+	timer := time.NewTimer(s.config.PublishTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case now := <-timer.C:
+			expired, oldest := s.acks.expire(now.Add(-s.config.PublishTimeout), now)
+			for _, f := range expired {
+				s.resolve(f, sinks.Receipt{}, errNoAck)
+			}
+			if s.batches != nil {
+				gone, progress := s.batches.expire(now.Add(-s.config.PublishTimeout), now)
+				s.report(gone)
+				if progress.Before(oldest) {
+					oldest = progress
+				}
+			}
+			timer.Reset(max(time.Until(oldest.Add(s.config.PublishTimeout)), time.Millisecond))
+		case <-s.background.Done():
+			return
+		}
 	}
 }
 
-// resolve resolves a publication that pending does not know any more.
+// resolve resolves a publication that acks does not know any more, or does not know yet.
 func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
 	defer s.life.Leave()
 	switch {
 	case err == nil:
+		stoppoint.At(stoppoint.Stored)
 	case s.background.Err() != nil:
 		err = sinks.NewError(s.name, f.topic, sinks.ErrClosed, nil)
 	case f.ctx.Err() != nil && errors.Is(err, f.ctx.Err()): // the sender stops at an ended context
 		err = f.ctx.Err()
 	default:
 		err = s.fail(f, err)
+	}
+	if s.batches != nil {
+		s.remember(f, err)
 	}
 	f.Resolve(receipt, err)
 }
@@ -350,7 +395,7 @@ func (s *Sink) fail(f *flight, failure error) error {
 		default: // somebody is at it
 		}
 	}
-	if errors.Is(failure, jetstream.ErrAsyncPublishTimeout) {
+	if errors.Is(failure, errNoAck) {
 		// A server does not answer a publish that it does not allow; it says so
 		// on the side.
 		if v := s.violation.Load(); v != nil && !v.at.Before(f.start) {
@@ -364,34 +409,85 @@ func (s *Sink) fail(f *flight, failure error) error {
 // the server does not read, under the connection's lock and without looking at
 // any context; the callers must not.
 func (s *Sink) send() {
-	// Stalling is how MaxPending holds the callers.
-	options := []jetstream.PublishOpt{
-		jetstream.WithStallWait(s.config.PublishTimeout),
-		// A retry by the client would overtake what was sent meanwhile.
-		jetstream.WithRetryAttempts(0),
+	var idle <-chan time.Time
+	if s.batches != nil {
+		ticker := time.NewTicker(batchIdle)
+		defer ticker.Stop()
+		idle = ticker.C
 	}
 	for {
 		select {
 		case f := <-s.requests:
-			s.sendOne(f, options)
+			s.sendOne(f)
+		case now := <-idle:
+			s.endBatch(now.Add(-batchIdle))
 		case <-s.background.Done():
 			return
 		}
 	}
 }
 
-func (s *Sink) sendOne(f *flight, options []jetstream.PublishOpt) {
-	s.pending.add(f)
-	err := f.ctx.Err()
-	// A connection that was given to us may buffer while it reconnects.
-	if err == nil && !s.conn.IsConnected() {
-		err = natsgo.ErrDisconnected
+func (s *Sink) sendOne(f *flight) {
+	if f.behind {
+		if err := s.takeTurn(f); err != nil {
+			s.resolve(f, sinks.Receipt{}, err)
+			return
+		}
 	}
-	if err == nil {
-		_, err = s.js.PublishMsgAsync(f.msg, options...)
+	if f.batched {
+		if err := s.write(f); err != nil {
+			s.report(s.batches.unsent(f, time.Now(), err))
+		}
+		return
 	}
+	id, err := s.takePlace(f)
 	if err != nil {
-		s.onFailure(nil, f.msg, err)
+		s.resolve(f, sinks.Receipt{}, err)
+		return
+	}
+	if s.batches != nil {
+		s.batches.sent(dedupID(f.msg), time.Now())
+	}
+	// It may have been resolved meanwhile: as lost with the connection, for instance.
+	if err := s.write(f); err != nil && s.acks.take(id) != nil {
+		s.resolve(f, sinks.Receipt{}, err)
+	}
+}
+
+// write writes a message to the connection.
+func (s *Sink) write(f *flight) error {
+	// A connection that was given to us may buffer while it reconnects.
+	if !s.conn.IsConnected() {
+		return natsgo.ErrDisconnected
+	}
+	stoppoint.At(stoppoint.Write)
+	return s.conn.PublishMsg(f.msg)
+}
+
+// takePlace has a message wait for its acknowledgement. It blocks while as many wait as
+// Config.MaxPending allows, for at most Config.PublishTimeout.
+func (s *Sink) takePlace(f *flight) (id uint64, err error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if id, ok := s.acks.add(f, time.Now()); ok {
+		return id, nil
+	}
+	timer := time.NewTimer(s.config.PublishTimeout)
+	defer timer.Stop()
+	for {
+		if id, ok := s.acks.add(f, time.Now()); ok {
+			return id, nil
+		}
+		select {
+		case <-s.acks.room:
+		case <-timer.C:
+			return 0, errNoRoom
+		case <-f.ctx.Done():
+			return 0, f.ctx.Err()
+		case <-s.background.Done():
+			return 0, errClosed
+		}
 	}
 }
 
@@ -432,6 +528,12 @@ func (s *Sink) watch() {
 			s.logger.Info("NATS connection restored", nil)
 			s.recovered.Raise()
 		case natsgo.RECONNECTING:
+			for _, f := range s.acks.takeAll() {
+				s.resolve(f, sinks.Receipt{}, natsgo.ErrDisconnected)
+			}
+			if s.batches != nil {
+				s.report(s.batches.snapped(time.Now(), natsgo.ErrDisconnected))
+			}
 			s.logger.Info("NATS connection lost; reconnecting", nil)
 		case natsgo.CLOSED:
 			s.logger.Debug("NATS connection closed", nil)
@@ -499,6 +601,9 @@ func (s *Sink) Close() error {
 		defer timer.Stop()
 		select {
 		case <-idle:
+			if s.batches != nil {
+				s.endBatch(time.Now())
+			}
 		case <-timer.C:
 			s.logger.Info("NATS sink closing with publishes in flight", nil)
 		}
@@ -513,8 +618,11 @@ func (s *Sink) Close() error {
 // abandon resolves what is still queued or pending, until idle is closed: calls that
 // were about to hand over a message may still do so.
 func (s *Sink) abandon(idle <-chan struct{}) {
-	for _, f := range s.pending.takeAll() {
+	for _, f := range s.acks.takeAll() {
 		s.resolve(f, sinks.Receipt{}, errClosed)
+	}
+	if s.batches != nil {
+		s.report(s.batches.snapped(time.Now(), errClosed))
 	}
 	for {
 		select {
@@ -532,12 +640,12 @@ func (s *Sink) release() {
 		s.conn.RemoveStatusListener(s.status)
 	}
 	if s.config.Conn == nil {
-		// Ends the goroutine of the asynchronous publisher as well. CleanupPublisher would not
-		// when that goroutine has only just been started: it then waits on a nil channel for ever.
 		s.conn.Close()
 		return
 	}
-	if s.js != nil {
-		s.js.CleanupPublisher()
+	for _, replies := range []*natsgo.Subscription{s.replies, s.batchReplies} {
+		if replies != nil {
+			_ = replies.Unsubscribe() // it is closed
+		}
 	}
 }

@@ -43,6 +43,8 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 		MaxMsgs:    unlimited(c.MaxMessages),
 		MaxMsgSize: int32(unlimited(int64(c.MaxMessageSize))),
 		Duplicates: c.DedupWindow,
+
+		AllowBatchPublish: c.Ingest == sinks.IngestBatched,
 	}
 }
 
@@ -53,6 +55,10 @@ func provisionStream(
 	ctx context.Context, js jetstream.JetStream, cfg Config, created func(),
 ) (jetstream.StreamConfig, []string, error) {
 	want := cfg.streamConfig()
+	if want.AllowBatchPublish && !hasBatches(js.Conn().ConnectedServerVersion()) {
+		return jetstream.StreamConfig{}, nil, fmt.Errorf("%w: batched ingest needs nats-server %d.%d or newer, and this is %s",
+			ErrStream, batchesSince[0], batchesSince[1], js.Conn().ConnectedServerVersion())
+	}
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
 		stream, err = js.CreateStream(ctx, want)
@@ -77,6 +83,7 @@ func provisionStream(
 		updated.Retention, updated.Discard, updated.Storage = want.Retention, want.Discard, want.Storage
 		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
 		updated.MaxMsgs, updated.MaxMsgSize, updated.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
+		updated.AllowBatchPublish = have.AllowBatchPublish || want.AllowBatchPublish
 		stream, err = js.UpdateStream(ctx, updated)
 		if err != nil {
 			return jetstream.StreamConfig{}, nil, fmt.Errorf("update stream %s: %w", cfg.Stream, err)
@@ -93,8 +100,24 @@ func provisionStream(
 		return have, nil, fmt.Errorf("%w: %s does not acknowledge (no_ack)", ErrStream, cfg.Stream)
 	case have.Sealed:
 		return have, nil, fmt.Errorf("%w: %s is sealed", ErrStream, cfg.Stream)
+	case want.AllowBatchPublish && !have.AllowBatchPublish:
+		return have, nil, fmt.Errorf("%w: %s does not allow batched ingest (allow_batched): use ProvisionUpdate, or another Ingest",
+			ErrStream, cfg.Stream)
 	}
 	return have, differences, nil
+}
+
+// batchesSince is the first version of the server that has batches.
+var batchesSince = [2]int{2, 14}
+
+// hasBatches reports whether a server of a version has batches. One that does not say its version
+// as others do is asked.
+func hasBatches(version string) bool {
+	var have [2]int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &have[0], &have[1]); n < 2 {
+		return true
+	}
+	return slices.Compare(have[:], batchesSince[:]) >= 0
 }
 
 func coversAny(patterns []string, prefix string) bool {
@@ -118,6 +141,9 @@ func diffStream(have, want jetstream.StreamConfig) []string {
 	diff("max messages", have.MaxMsgs, want.MaxMsgs)
 	diff("max message size", have.MaxMsgSize, want.MaxMsgSize)
 	diff("dedup window", have.Duplicates, want.Duplicates)
+	if want.AllowBatchPublish {
+		diff("allow batched", have.AllowBatchPublish, true)
+	}
 	return differences
 }
 

@@ -4,6 +4,8 @@ package natstest
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -58,6 +60,14 @@ func (s *Server) start() {
 	if !running.ReadyForConnections(startTimeout) {
 		running.Shutdown()
 		s.tb.Fatalf("nats-server: not ready after %v", startTimeout)
+	}
+	// When the last stream was deleted, the server removes the folder that streams are in, some time
+	// later, and a stream that is created at that moment fails. An account that has
+	// other streams never sees that.
+	if held := filepath.Join(options.StoreDir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams", "no-stream"); options.JetStream {
+		if err := os.MkdirAll(held, 0o750); err != nil {
+			s.tb.Fatal(err)
+		}
 	}
 	s.running = running
 }

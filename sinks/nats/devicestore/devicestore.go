@@ -12,14 +12,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -32,11 +34,10 @@ const (
 )
 
 const (
-	// maxDescriptions is how many descriptions of a teamset are kept, the last ones by the time
-	// that they were sent.
+	// maxDescriptions is how many descriptions of a teamset are kept.
 	maxDescriptions = 16
-	// maxCached is how many payloads are kept in memory.
-	maxCached = 64
+	// maxCached bounds the payloads that are kept in memory, in bytes.
+	maxCached = 16 << 20
 	// maxConflicts is how often an update is tried when others make it at the same time.
 	maxConflicts = 100
 )
@@ -47,6 +48,12 @@ var ErrConfig = final.New("devicestore: invalid configuration")
 // ErrTooLarge is matched by the error of a description that the server accepts in no message. Its
 // class is [router.ClassPermanent].
 var ErrTooLarge = router.Permanent(errors.New("devicestore: the description is larger than the server's max_payload"))
+
+// ErrMissing is matched by the error of a bucket that does not exist, with [Config.ReadOnly].
+var ErrMissing = errors.New("devicestore: the bucket does not exist")
+
+// ErrReadOnly is the error of Put with [Config.ReadOnly].
+var ErrReadOnly = errors.New("devicestore: the store is read only")
 
 // Config configures a [Store].
 type Config struct {
@@ -66,6 +73,9 @@ type Config struct {
 	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// Timeout bounds each call. 0 means [DefaultTimeout]; negative is an error.
 	Timeout time.Duration `yaml:"timeout"`
+	// ReadOnly is for whoever only looks: nothing is created or put. A bucket that does not exist is an
+	// error that matches [ErrMissing].
+	ReadOnly bool `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -86,15 +96,16 @@ func (c Config) Validate() error {
 }
 
 // Store is a [farm.DeviceStore] in a NATS key-value bucket. A key of a teamset has a list of
-// descriptions, at most 16 of them, those sent last; their payloads have keys of their own,
-// by digest, and are also kept in memory, so that a time log costs one request. Put returns when the
+// descriptions, at most 16 of them: of those that say the same as the ones before and after them any, and else those sent
+// last. Their payloads have keys of their own, by digest, and are also kept in memory, 16 MiB that tenants share, so that a time log costs
+// one request. Put returns when the
 // bucket's stream has stored the description.
 //
 // All methods are safe for concurrent use. A Store needs no Close.
 type Store struct {
 	config Config
 	js     jetstream.JetStream
-	cache  *lru.Cache[string, []byte]
+	cache  *fairlru.Cache[cached, []byte]
 
 	mu     sync.Mutex
 	bucket jetstream.KeyValue // nil: not found yet, or gone
@@ -106,6 +117,20 @@ var _ farm.DeviceStore = (*Store)(nil)
 type entry struct {
 	Digest string    `json:"digest"`
 	Sent   time.Time `json:"sent"`
+	Tenant string    `json:"tenant,omitempty"`
+}
+
+func (e entry) compare(other entry) int {
+	return cmp.Or(e.Sent.Compare(other.Sent), strings.Compare(e.Digest, other.Digest))
+}
+
+func (e entry) same(other entry) bool { return e.Digest == other.Digest }
+
+// cached names a payload of a tenant in memory.
+type cached struct{ tenant, digest string }
+
+func (s *Store) remember(tenant, digest string, payload []byte) {
+	s.cache.Put(tenant, cached{tenant, digest}, payload, int64(len(payload))+128)
 }
 
 // New opens the bucket. The error matches [ErrConfig], or is that of the server.
@@ -118,11 +143,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devicestore: %w", err)
 	}
-	cache, err := lru.New[string, []byte](maxCached)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{config: config, js: js, cache: cache}
+	s := &Store{config: config, js: js, cache: fairlru.New[cached, []byte](maxCached)}
 	return s, s.Health(ctx)
 }
 
@@ -144,6 +165,9 @@ func (s *Store) open(ctx context.Context) (jetstream.KeyValue, error) {
 	}
 	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if s.config.ReadOnly {
+			return nil, fmt.Errorf("%w: %w", ErrMissing, err)
+		}
 		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket: s.config.Bucket, Description: "device descriptions of teamsets",
 			TTL: s.config.TTL, Replicas: s.config.Replicas, MaxBytes: s.config.MaxBytes,
@@ -204,6 +228,9 @@ func list(ctx context.Context, kv jetstream.KeyValue, teamset string) (entries [
 
 // Put implements [farm.DeviceStore].
 func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	if s.config.ReadOnly {
+		return ErrReadOnly
+	}
 	sum := sha256.Sum256(description.Payload)
 	digest := hex.EncodeToString(sum[:])
 	err := s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
@@ -212,20 +239,19 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 			if err != nil {
 				return err
 			}
-			known := slices.ContainsFunc(entries, func(e entry) bool { return e.Digest == digest })
-			if known && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
+			one := entry{digest, description.Sent, description.Tenant}
+			known := slices.ContainsFunc(entries, one.same)
+			list, added := timeline.Add(entries, one, entry.compare, entry.same, maxDescriptions)
+			if !added && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
 				return nil
 			}
-			// The list never names a payload that is not there.
-			if _, err := kv.Put(ctx, payloadKey(digest), description.Payload); err != nil {
-				return err
+			// The list never names a payload that is not there: one that expires is put again with the list.
+			if !known || s.config.TTL != 0 {
+				if _, err := kv.Put(ctx, payloadKey(digest), description.Payload); err != nil {
+					return err
+				}
 			}
-			if !known {
-				entries = append(entries, entry{digest, description.Sent})
-				slices.SortStableFunc(entries, func(a, b entry) int { return a.Sent.Compare(b.Sent) })
-				entries = entries[max(len(entries)-maxDescriptions, 0):]
-			}
-			value, err := json.Marshal(entries)
+			value, err := json.Marshal(list)
 			if err != nil {
 				return err
 			}
@@ -246,7 +272,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 		return errors.New("too many updates of the teamset at the same time")
 	})
 	if err == nil {
-		s.cache.Add(digest, bytes.Clone(description.Payload))
+		s.remember(description.Tenant, digest, bytes.Clone(description.Payload))
 	}
 	return err
 }
@@ -260,7 +286,7 @@ func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.De
 			return err
 		}
 		for _, e := range entries {
-			payload, ok := s.cache.Get(e.Digest)
+			payload, ok := s.cache.Get(cached{e.Tenant, e.Digest})
 			if !ok {
 				found, err := kv.Get(ctx, payloadKey(e.Digest))
 				if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -270,9 +296,9 @@ func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.De
 					return err
 				}
 				payload = found.Value()
-				s.cache.Add(e.Digest, payload)
+				s.remember(e.Tenant, e.Digest, payload)
 			}
-			descriptions = append(descriptions, farm.DeviceDescription{Sent: e.Sent, Payload: payload})
+			descriptions = append(descriptions, farm.DeviceDescription{Sent: e.Sent, Payload: payload, Tenant: e.Tenant})
 		}
 		return nil
 	})

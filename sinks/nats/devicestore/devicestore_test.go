@@ -112,3 +112,44 @@ func TestOldDescriptionsAreDropped(t *testing.T) {
 		t.Errorf("%d descriptions, %v", len(list), err)
 	}
 }
+
+// Whoever only looks creates nothing, and changes nothing.
+func TestReadOnly(t *testing.T) {
+	server := natstest.Start(t)
+	conn, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	config := devicestore.Config{Conn: conn, ReadOnly: true}
+	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
+		t.Errorf("got %v, want ErrMissing", err)
+	}
+	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
+	if err := open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d); err != nil {
+		t.Fatal(err)
+	}
+	store, err := devicestore.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
+		t.Errorf("%d descriptions, %v", len(list), err)
+	}
+	if err := store.Put(t.Context(), "team", d); !errors.Is(err, devicestore.ErrReadOnly) {
+		t.Errorf("got %v, want ErrReadOnly", err)
+	}
+	js, err := jetstream.New(conn)
+	if err == nil {
+		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Get(t.Context(), "team"); !errors.Is(err, devicestore.ErrMissing) { // it was deleted meanwhile
+		t.Errorf("got %v, want ErrMissing", err)
+	}
+	if _, err := js.KeyValue(t.Context(), devicestore.DefaultBucket); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("the bucket was created: %v", err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -272,6 +273,7 @@ func (t *Term) update(ctx context.Context, release bool) error {
 	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
 		for {
 			sent = time.Now()
+			stoppoint.At(stoppoint.Renew)
 			written, err := write(ctx, b, l.config.Name, next, revision)
 			if !isConflict(err) {
 				revision = written

@@ -1,0 +1,50 @@
+package natstest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+)
+
+// The folder of streams stays when the last stream is deleted, also after a restart: while the server
+// removes it, no stream can be created.
+func TestFolderOfStreamsStays(t *testing.T) {
+	dir := t.TempDir()
+	s := natstest.Start(t, func(o *server.Options) { o.StoreDir = dir })
+	for range 2 {
+		conn, err := nats.Connect(s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		js, err := jetstream.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The server removes it in the background, if it is empty: a stream in a file has left a folder there
+		// for a moment, those in memory leave none.
+		for n := range 100 {
+			storage := jetstream.MemoryStorage
+			if n == 0 {
+				storage = jetstream.FileStorage
+			}
+			_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "only", Storage: storage})
+			if err == nil {
+				err = js.DeleteStream(t.Context(), "only")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "jetstream", "$G", "streams")); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		s.Restart()
+	}
+}

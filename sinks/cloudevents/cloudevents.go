@@ -10,7 +10,7 @@
 //	                 a repeated message has the same
 //	subject          Config.Subject; absent when the message lacks its values
 //	time             sent timestamp, else received timestamp, in RFC 3339; else absent
-//	datacontenttype  Config.ContentTypes, else application/octet-stream;
+//	datacontenttype  Config.ContentTypes, that of what package router/farm makes, else application/octet-stream;
 //	                 application/json for events that are not data
 //	dataref          reference of a payload in the claim check, else absent
 //
@@ -58,8 +58,8 @@ type Config struct {
 	// Subject is the template of the subject. Empty means [DefaultSubject].
 	Subject string `yaml:"subject"`
 	// ContentTypes gives the media types of message types, e.g.
-	// "iso:11783:-10:taskdata:zip": "application/zip". Others are
-	// [ContentTypeBinary].
+	// "iso:11783:-10:taskdata:zip": "application/zip". What transforms of package router/farm make
+	// has its own without that; others are [ContentTypeBinary].
 	ContentTypes map[string]string `yaml:"content_types"`
 }
 
@@ -169,6 +169,16 @@ func (m *Mapping) Attributes(msg *message.Message) []Attribute {
 func (m *Mapping) contentType(meta message.Metadata) string {
 	if contentType := m.config.ContentTypes[meta[gateway.KeyMessageType]]; contentType != "" {
 		return contentType
+	}
+	switch meta[gateway.KeyMessageType] { // what package router/farm makes
+	case "farm:records:jsonl":
+		return "application/x-ndjson"
+	case "farm:summary:json":
+		return "application/json"
+	case "farm:map:geojson":
+		return "application/geo+json"
+	case "farm:map:geoparquet":
+		return "application/vnd.apache.parquet"
 	}
 	switch gateway.EventType(meta[gateway.KeyEventType]) {
 	case "", gateway.EventMessageReceived, gateway.EventFileReceived:

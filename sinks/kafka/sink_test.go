@@ -640,6 +640,8 @@ func TestConfig(t *testing.T) {
 		"MaxMessageSize ":   func(c *kafka.Config) { c.MaxMessageSize = 1 << 30 },
 		"PublishTimeout":    func(c *kafka.Config) { c.PublishTimeout = -1 },
 		"MaxPending":        func(c *kafka.Config) { c.MaxPending = -1 },
+		"Ingest":            func(c *kafka.Config) { c.Ingest = 7 },
+		"batched":           func(c *kafka.Config) { c.Ingest = sinks.IngestBatched },
 	} {
 		config := valid
 		change(&config)

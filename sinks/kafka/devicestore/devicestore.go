@@ -10,6 +10,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +42,12 @@ var ErrClosed = router.Outage(errors.New("devicestore: the store is closed"))
 // [router.ClassPermanent].
 var ErrTooLarge = router.Permanent(errors.New("devicestore: the description is larger than the broker takes"))
 
+// ErrMissing is matched by the error of a topic that does not exist, with [Config.ReadOnly].
+var ErrMissing = errors.New("the topic does not exist")
+
+// ErrReadOnly is the error of Put with [Config.ReadOnly].
+var ErrReadOnly = errors.New("devicestore: the store is read only")
+
 // Config configures a [Store].
 type Config struct {
 	// Connection says how to connect. Its Brokers are required.
@@ -52,6 +61,9 @@ type Config struct {
 	Timeout time.Duration `yaml:"timeout"`
 	// MaxMemory is that of [farm.MemoryDevicesConfig]: what the topic has is also in memory.
 	MaxMemory int64 `yaml:"max_memory" unit:"bytes"`
+	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
+	// New that matches [ErrMissing].
+	ReadOnly bool `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -71,11 +83,14 @@ func (c Config) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Store is a [farm.DeviceStore] in a compacted topic: a record for each description, whose key is the
-// teamset and the digest of the payload, so that compaction keeps each one. Put returns when all in-sync
+// Store is a [farm.DeviceStore] in a compacted topic: a record for each payload, whose key is the
+// teamset and the digest of the payload, so that compaction keeps each one, with the times at which it was sent. Put returns when all in-sync
 // replicas have it. Get asks what was read of the topic, which New has read to its end and
 // which goes on to be read: what another process puts is there a moment later, and a time log waits for
 // it as for a description that is late. What does not fit into MaxMemory is unknown until it is sent again.
+//
+// Of a payload that several processes put at the same moment, the last record stays, and that may be of one that did not know the
+// times of the others yet. Whoever reads a record that lacks times that it knows writes them again, also after a restart.
 //
 // All methods are safe for concurrent use. The store has to be closed.
 type Store struct {
@@ -89,7 +104,23 @@ type Store struct {
 	reading sync.WaitGroup
 	closing sync.Once
 	err     error
+
+	lacks chan struct{} // there is something in lacking
+
+	mu      sync.Mutex
+	lacking map[recordKey]bool // of which the last record lacks times that are known
+	closed  bool               // nothing more is sent
+	sending sync.WaitGroup
 }
+
+// recordKey is the key of a record.
+type recordKey struct {
+	teamset string
+	digest  [sha256.Size]byte
+}
+
+// String returns it as the topic has it.
+func (k recordKey) String() string { return k.teamset + "/" + hex.EncodeToString(k.digest[:]) }
 
 var _ farm.DeviceStore = (*Store)(nil)
 
@@ -126,7 +157,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 }
 
 func open(ctx context.Context, config Config) (_ *Store, err error) {
-	s := &Store{config: config, stop: make(chan struct{})}
+	s := &Store{config: config, stop: make(chan struct{}), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("devicestore: topic %q: %w", config.Topic, err), s.Close())
@@ -138,14 +169,20 @@ func open(ctx context.Context, config Config) (_ *Store, err error) {
 	k := config.ClientConfig()
 	k.Producer.RequiredAcks, k.Producer.Return.Successes = sarama.WaitForAll, true
 	k.Producer.Timeout = config.Timeout
+	if config.ReadOnly {
+		k.Metadata.AllowAutoTopicCreation = false
+		k.Metadata.Retry.Max, k.Consumer.MaxWaitTime = 1, 50*time.Millisecond // somebody waits for it to open and close
+	}
 	if s.client, err = sarama.NewClient(config.Brokers, k); err != nil {
 		return nil, err
 	}
 	if err = s.create(); err != nil {
 		return nil, err
 	}
-	if s.producer, err = sarama.NewSyncProducerFromClient(s.client); err != nil {
-		return nil, err
+	if !config.ReadOnly {
+		if s.producer, err = sarama.NewSyncProducerFromClient(s.client); err != nil {
+			return nil, err
+		}
 	}
 	if s.consumer, err = sarama.NewConsumerFromClient(s.client); err != nil {
 		return nil, err
@@ -158,6 +195,9 @@ func open(ctx context.Context, config Config) (_ *Store, err error) {
 		if err = s.read(ctx, partition); err != nil {
 			return nil, err
 		}
+	}
+	if !config.ReadOnly {
+		s.reading.Go(s.mend)
 	}
 	return s, nil
 }
@@ -172,6 +212,9 @@ func (s *Store) create() error {
 		if topic == s.config.Topic {
 			return nil
 		}
+	}
+	if s.config.ReadOnly {
+		return ErrMissing
 	}
 	admin, err := sarama.NewClusterAdminFromClient(s.client)
 	if err != nil {
@@ -272,8 +315,12 @@ const readAgain = time.Second
 // compacted away.
 const endOfCompacted = 2 * time.Second
 
-// sentHeader is the name of the header with the time at which a description was sent.
-const sentHeader = "x-router-sent-timestamp"
+// sentHeader is the name of the headers with the times at which a description was sent, tenantHeader of that with
+// its tenant.
+const (
+	sentHeader   = "x-router-sent-timestamp"
+	tenantHeader = "x-router-tenant-id"
+)
 
 // take takes in a record. What is none of a store is ignored.
 func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
@@ -283,36 +330,180 @@ func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	}
 	d := farm.DeviceDescription{Payload: record.Value}
 	for _, h := range record.Headers {
-		if string(h.Key) == sentHeader {
-			d.Sent, _ = time.Parse(time.RFC3339Nano, string(h.Value)) // zero if it is no time
+		if string(h.Key) == tenantHeader {
+			d.Tenant = string(h.Value)
 		}
 	}
-	_ = s.known.Put(ctx, teamset, d) // memory does not fail
+	times := make([]time.Time, 0, 1)
+	for _, h := range record.Headers {
+		if string(h.Key) == sentHeader {
+			at, _ := time.Parse(time.RFC3339Nano, string(h.Value)) // zero if it is no time
+			times = append(times, at)
+		}
+	}
+	if len(times) == 0 {
+		times = append(times, time.Time{})
+	}
+	for _, d.Sent = range times {
+		_ = s.known.Put(ctx, teamset, d) // memory does not fail
+	}
+	if s.config.ReadOnly {
+		return
+	}
+	known, _ := s.descriptions(ctx, teamset, sha256.Sum256(record.Value))
+	s.note(recordKey{teamset, sha256.Sum256(record.Value)}, slices.ContainsFunc(known, func(d farm.DeviceDescription) bool {
+		return !slices.ContainsFunc(times, d.Sent.Equal)
+	}))
+}
+
+const (
+	// mendAfter is how long at least nobody writes again what a record lacks: who wrote it may do so, or another
+	// process, each after another time.
+	mendAfter = 100 * time.Millisecond
+	// maxLacking bounds what is to be written again. More of it waits for a restart or its next record.
+	maxLacking = 10_000
+)
+
+// note notes whether the last record of a key lacks times.
+func (s *Store) note(key recordKey, lacks bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !lacks {
+		delete(s.lacking, key)
+		return
+	}
+	if len(s.lacking) < maxLacking {
+		s.lacking[key] = true
+	}
+	select {
+	case s.lacks <- struct{}{}:
+	default:
+	}
+}
+
+// mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one
+// that does so is enough, and none goes on.
+func (s *Store) mend() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.reading.Go(func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for wait := time.Duration(0); ; {
+		if wait == 0 {
+			select {
+			case <-s.lacks:
+			case <-s.stop:
+				return
+			}
+		}
+		select {
+		case <-time.After(wait + mendAfter + rand.N(2*mendAfter)):
+		case <-s.stop:
+			return
+		}
+		wait = 0
+		s.mu.Lock()
+		lacking := slices.Collect(maps.Keys(s.lacking))
+		clear(s.lacking) // reading the record that is written now says whether it lacks anything
+		s.mu.Unlock()
+		for _, key := range lacking {
+			if err := s.writeAgain(ctx, key); err != nil && !errors.Is(err, ErrTooLarge) {
+				s.note(key, true)
+				wait = readAgain
+			}
+		}
+	}
+}
+
+// writeAgain writes the record of a key with all times that are known.
+func (s *Store) writeAgain(ctx context.Context, key recordKey) error {
+	known, err := s.descriptions(ctx, key.teamset, key.digest)
+	if err != nil || len(known) == 0 {
+		return err // it was forgotten
+	}
+	times := make([]time.Time, len(known))
+	for i, d := range known {
+		times[i] = d.Sent
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
+	defer cancel()
+	return s.write(ctx, key, known[0], times)
 }
 
 // Put implements [farm.DeviceStore].
 func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	if s.config.ReadOnly {
+		return ErrReadOnly
+	}
 	select {
 	case <-s.stop:
 		return ErrClosed
 	default:
 	}
-	known, err := s.known.Get(ctx, teamset)
-	if err != nil {
+	key := recordKey{teamset, sha256.Sum256(description.Payload)}
+	written, err := s.times(ctx, key)
+	if err != nil || slices.ContainsFunc(written, description.Sent.Equal) {
 		return err
 	}
-	for _, k := range known {
-		if bytes.Equal(k.Payload, description.Payload) {
-			return nil
+	written = append(written, description.Sent)
+	for {
+		if err := s.write(ctx, key, description, written); err != nil {
+			return err
 		}
+		if err := s.known.Put(ctx, teamset, description); err != nil {
+			return err
+		}
+		// Of records that are written at the same time, the last one stays, so whoever sees the other's time
+		// writes both.
+		now, err := s.times(ctx, key)
+		if err != nil || !slices.ContainsFunc(now, func(at time.Time) bool { return !slices.ContainsFunc(written, at.Equal) }) {
+			return err
+		}
+		written = now
 	}
-	digest := sha256.Sum256(description.Payload)
+}
+
+// descriptions returns what is known of a payload of a teamset.
+func (s *Store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
+	known, err := s.known.Get(ctx, teamset)
+	return slices.DeleteFunc(known, func(d farm.DeviceDescription) bool { return sha256.Sum256(d.Payload) != digest }), err
+}
+
+// times returns when a payload was sent, as far as it is known.
+func (s *Store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
+	known, err := s.descriptions(ctx, key.teamset, key.digest)
+	for _, k := range known {
+		list = append(list, k.Sent)
+	}
+	return list, err
+}
+
+// write writes the record of a payload with the times at which it was sent.
+func (s *Store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) (err error) {
 	message := &sarama.ProducerMessage{
-		Topic: s.config.Topic, Key: sarama.StringEncoder(teamset + "/" + hex.EncodeToString(digest[:])), Value: sarama.ByteEncoder(bytes.Clone(description.Payload)),
-		Headers: []sarama.RecordHeader{{Key: []byte(sentHeader), Value: description.Sent.AppendFormat(nil, time.RFC3339Nano)}},
+		Topic: s.config.Topic, Key: sarama.StringEncoder(key.String()), Value: sarama.ByteEncoder(bytes.Clone(description.Payload)),
 	}
+	if description.Tenant != "" {
+		message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(tenantHeader), Value: []byte(description.Tenant)})
+	}
+	for _, at := range times {
+		message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(sentHeader), Value: at.AppendFormat(nil, time.RFC3339Nano)})
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.sending.Add(1)
+	s.mu.Unlock()
 	stored := make(chan error, 1)
 	go func() { // ends by the timeouts of the producer
+		defer s.sending.Done()
 		_, _, err := s.producer.SendMessage(message)
 		stored <- err
 	}()
@@ -327,7 +518,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	case err != nil:
 		return fmt.Errorf("devicestore: topic %q: %w", s.config.Topic, err)
 	}
-	return s.known.Put(ctx, teamset, description)
+	return nil
 }
 
 // Get implements [farm.DeviceStore]. It does not block.
@@ -343,7 +534,11 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
 		var errs []error
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
 		s.reading.Wait()
+		s.sending.Wait() // the producer takes nothing more once it is closed
 		if s.consumer != nil {
 			errs = append(errs, s.consumer.Close())
 		}

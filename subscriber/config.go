@@ -120,11 +120,14 @@ type Config struct {
 	// outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
 	// StreamDownFor is how long the holder of Lease keeps it while it cannot open the stream for
-	// other reasons: then it releases it, because another process may be able to, and wants it
-	// again after the lease's TTL. Each time in a row it waits twice as long, up to ten times.
-	// A stream of which the service has not sent the response head counts as open; to find that
-	// out takes a second more. Default 30 s; [KeepLease] keeps it. Without a Lease it has no
-	// effect.
+	// other reasons, or while the gateway does not answer: then it releases it, because another
+	// process may be able to, and wants it again after the lease's TTL. Each time in a row it
+	// waits twice as long, up to ten times. A stream on which nothing comes may have nothing to
+	// say, so any answer counts, whatever it says, and any byte on the stream; after half of the
+	// time without one, the holder lists the tenants, to get one. If it gets no access token for
+	// that, the stream counts as long as it is open. To find out about a stream of which the
+	// service has not sent the response head takes a second more. Default 30 s; [KeepLease]
+	// keeps it. Without a Lease it has no effect.
 	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.

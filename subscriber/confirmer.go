@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 )
 
 // confirmation is one message that was acked by everyone and is to be confirmed.
@@ -34,6 +35,7 @@ type confirmer struct {
 	logger  watermill.LoggerAdapter
 	hooks   Hooks
 	fence   *fence // after it nothing is sent; nil without a lease
+	heard   heard  // when the gateway last answered
 	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
 	// room is called after the backlog has become smaller.
@@ -172,8 +174,10 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	if c.fence.passed() {
 		return
 	}
+	stoppoint.At(stoppoint.Confirm)
 	c.requests.Add(1)
 	err := c.client.ConfirmMessages(ctx, f.tenant, wire)
+	c.heard.note(err)
 	if err != nil && c.ctx.Err() != nil {
 		return
 	}

@@ -96,6 +96,9 @@ func TestRedeliveredFileIsJoined(t *testing.T) {
 	f.nothing(messages)
 	msg.Ack()
 	testkit.Eventually(f, "all chunks are confirmed", func() bool { return sub.Stats().Confirmed == 3 })
+	if n := sub.Stats().InFiles; n != 3 {
+		t.Errorf("%d messages were confirmed with their file, want 3", n)
+	}
 	f.server.CutStreams() // and once more after it was confirmed
 	testkit.Eventually(f, "all chunks are confirmed again", func() bool {
 		for _, e := range f.server.Ledger() {

@@ -500,6 +500,9 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	s.scheduleLedger(now)
 	s.requestUnasked(now)
 	s.confirmer.expect(len(d.confirm))
+	if d.file != (fileKey{}) {
+		s.stats.inFiles.Add(int64(len(d.confirm)))
+	}
 	if v != verdictAcked {
 		s.stats.abandoned.Add(1)
 		event, messageType := d.event.Type(), messageTypeOf(d.event)

@@ -25,6 +25,7 @@ type lane struct {
 	flying  int       // how many of them are on their way
 	failed  bool      // one has failed
 	careful bool      // one message at a time until one is acked
+	strict  bool      // nothing is stored behind one that fails
 
 	wake chan struct{} // holds a token when there is something to look at
 	mu   sync.Mutex
@@ -40,7 +41,7 @@ type flight struct {
 	ctx  *messageContext
 	resumed
 	before  int  // resumed.overtaken when it was delivered
-	begun   bool // some of what was made of it may be stored; guarded by lane.mu
+	begun   bool // some of what was made of it may be stored before one that fails; guarded by lane.mu
 	placed  bool // all of it has its place; guarded by lane.mu
 	settled bool // it is known what became of it
 	outcome msgctx.Outcome
@@ -53,7 +54,7 @@ type resumed struct {
 	overtaken int // by how many that came after it
 }
 
-func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
+func newLane(strict bool) *lane { return &lane{strict: strict, wake: make(chan struct{}, 1)} }
 
 // poke has the lane looked at.
 func (l *lane) poke() {
@@ -66,14 +67,14 @@ func (l *lane) poke() {
 // Begun implements [msgctx.Pipeline].
 func (f *flight) Begun() {
 	f.lane.mu.Lock()
-	f.begun = true
+	f.begun = !f.lane.strict
 	f.lane.mu.Unlock()
 }
 
 // Placed implements [msgctx.Pipeline].
 func (f *flight) Placed() {
 	f.lane.mu.Lock()
-	f.begun, f.placed = true, true
+	f.begun, f.placed = !f.lane.strict, true
 	f.lane.mu.Unlock()
 	f.lane.poke()
 }

@@ -98,7 +98,7 @@ type LeaseState struct {
 	// Lost counts the terms that ended because the lease was not renewed in time, or because
 	// another process had it.
 	Lost int64
-	// GivenUp counts the terms that ended because the stream was down; see
+	// GivenUp counts the terms that ended because the stream was down or the gateway silent; see
 	// [Config.StreamDownFor].
 	GivenUp int64
 	// Until is when the lease ends unless it is renewed; zero without it.

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 const testTTL = 5 * time.Second
@@ -461,6 +462,19 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 				w.worker().confirmer.mu.Unlock()
 			},
 		},
+		"a confirmation that was about to be sent": {
+			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
+			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.next().Ack() },
+			step: func(w *leaseWorld) {
+				c := w.worker().confirmer
+				c.mu.Lock()
+				c.queue.drain(time.Now())
+				f := c.queue.next(time.Now())
+				c.mu.Unlock()
+				f.abandon = func() {}
+				c.send(w.Context(), f)
+			},
+		},
 		"the quarantine": {
 			step: func(w *leaseWorld) {
 				q := w.worker().quarantine
@@ -498,6 +512,32 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A handler that looks at the context of its message after the end of the term sees it, also before
+// any timer has fired.
+func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		pipelined, err := w.Subscribe(msgctx.WithPipelines(t.Context(), false), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.grant(1)
+		w.arrive(w.worker(), 1)
+		messages := map[string]*message.Message{"plain": w.next(), "pipelined": <-pipelined}
+		for name, msg := range messages {
+			if nack := msgctx.NackOf(msg.Context()); msg.Context().Err() != nil || !nack.Leased {
+				t.Errorf("%s: %v, leased: %v; want neither an error nor a message without a lease", name, msg.Context().Err(), nack.Leased)
+			}
+		}
+		w.jump.Store(int64(time.Hour))
+		for name, msg := range messages {
+			if msg.Context().Err() == nil {
+				t.Errorf("%s: the context does not look at the clock", name)
+			}
+		}
+	})
 }
 
 // countingPublisher counts what it is given.
@@ -712,3 +752,66 @@ func TestLeaseWithoutTTL(t *testing.T) {
 type noTTL struct{ *scriptedLease }
 
 func (noTTL) TTL() time.Duration { return 0 }
+
+// askedClient has a stream that is open and quiet, and answers questions as the test says.
+type askedClient struct {
+	silentClient
+	answer atomic.Pointer[error] // nil: none comes
+	asked  atomic.Int64
+}
+
+func (c *askedClient) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
+	c.asked.Add(1)
+	if err := c.answer.Load(); err != nil {
+		return nil, *err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// While there is no access token nothing can be asked, so a quiet stream is no reason to give the
+// lease up, unless it is down. Once there is one, an answer is due.
+func TestLeaseWithoutAToken(t *testing.T) {
+	const patience = 10 * time.Second
+	noToken := error(&gateway.Error{Op: "list tenants", Err: gateway.ErrToken})
+	refused := error(&gateway.Error{Op: "list tenants", Err: errors.New("connection refused")})
+	for name, test := range map[string]struct {
+		answer *error
+		down   bool // the stream
+		kept   bool
+	}{
+		"no token":                      {answer: &noToken, kept: true},
+		"no token and no stream":        {answer: &noToken, down: true},
+		"the gateway cannot be reached": {answer: &refused},
+		"no answer":                     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &askedClient{}
+				client.answer.Store(test.answer)
+				w := newLeaseWorld(t, Config{})
+				w.leased.cfg.Client, w.leased.cfg.StreamDownFor = client, patience
+				w.grant(1)
+				worker := w.worker()
+				worker.mu.Lock()
+				worker.connection.opened(time.Now(), false)
+				if test.down {
+					_, _ = worker.connection.ended(time.Now(), streamEnd{err: noToken})
+				}
+				worker.mu.Unlock()
+				time.Sleep(2 * patience)
+				if got := w.Stats().Lease; (got.Role == LeaseHolder) != test.kept || client.asked.Load() == 0 {
+					t.Errorf("%v after %d questions, want the lease to be kept: %v", got.Role, client.asked.Load(), test.kept)
+				}
+				if !test.kept {
+					return
+				}
+				time.Sleep(10 * patience)
+				w.state(LeaseHolder, 1, 2, 0)
+				client.answer.Store(nil)
+				time.Sleep(2 * patience)
+				w.state(LeaseStandby, 1, 3, 0)
+			})
+		})
+	}
+}

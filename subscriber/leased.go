@@ -24,6 +24,9 @@ const (
 	// maxStreamDown how many times as long it is after it was in vain.
 	streamLooks   = 20
 	maxStreamDown = 10
+	// After half of Config.StreamDownFor without an answer the gateway is asked for one, and again
+	// after a quarter of it: a connection that is dead may hold the first one back.
+	askAfter, askEvery = 2, 4
 )
 
 // leased is the part of a Subscriber that has a lease. Another Subscriber, the worker, does the
@@ -219,7 +222,7 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 	stopRenewing()
 	f.stop()
 	helpers.Wait()
-	if l.inVain++; worker.Stats().Stream.Connects > 0 {
+	if l.inVain++; worker.Stats().Stream.Connects > 0 && !worker.lastHeard().IsZero() {
 		l.inVain = 0
 	}
 	l.end(worker, lost, gaveUp, again, err)
@@ -237,8 +240,13 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 	return again
 }
 
-// watchStream calls giveUp once the stream has been down for too long, unless the service refuses
-// it, which it would others, too. It returns then, or when ctx ends.
+// watchStream calls giveUp once the stream has been down, or the gateway has not answered, for too
+// long, unless the service refuses the stream, which it would others, too. It returns then, or when
+// ctx ends.
+//
+// A stream that is open proves nothing: the service may have nothing to say, or be gone without a
+// word. So what counts is an answer to whatever was asked, and a byte on the stream. If there was
+// none for a while, the worker asks.
 func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp func()) {
 	if l.cfg.StreamDownFor < 0 {
 		return
@@ -246,25 +254,48 @@ func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp fun
 	patience := l.cfg.StreamDownFor * time.Duration(min(1<<min(l.inVain, maxStreamDown), maxStreamDown)) // the inner bound is against overflow
 	tick := time.NewTicker(max(patience/streamLooks, time.Millisecond))
 	defer tick.Stop()
-	for up := time.Now(); ; {
+	var questions sync.WaitGroup
+	defer questions.Wait()
+	asking, stopAsking := context.WithCancel(ctx)
+	defer stopAsking()
+	var unasked heard
+	began := time.Now()
+	up, asked := began, began
+	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		now := time.Now()
 		state := worker.Stats().Stream
-		if state.Connected || !state.RefusedSince.IsZero() || !worker.wantsStream() {
-			up = time.Now()
+		heard := later(later(began, worker.lastHeard()), unasked.last())
+		switch {
+		case !state.RefusedSince.IsZero() || !worker.wantsStream():
+			up, began = now, now
+			continue
+		case state.Connected:
+			up = now
 		}
-		if down := time.Since(up); down >= patience+headGrace { // it may be open, and not have said so
-			l.logger.Error("The lease is given up, because the event stream cannot be opened; another process may be able to", state.LastError, watermill.LogFields{
-				"down": down.Round(time.Millisecond).String(),
-			})
+		if silent := now.Sub(heard); silent >= patience/askAfter && now.Sub(asked) >= patience/askEvery {
+			asked = now
+			questions.Go(func() { worker.ask(asking, &unasked) }) // ends with asking
+		}
+		down, err := now.Sub(up), state.LastError
+		if silent := now.Sub(heard); silent > down && state.Connected {
+			down, err = silent, errSilent
+		}
+		if down >= patience+headGrace { // the stream may be open, and not have said so
+			l.logger.Error("The lease is given up, because the event stream cannot be opened, or the gateway does not answer; another process may be able to reach it",
+				err, watermill.LogFields{"down": down.Round(time.Millisecond).String()})
 			giveUp()
 			return
 		}
 	}
 }
+
+// errSilent is logged when the lease is given up.
+var errSilent = errors.New("subscriber: nothing was heard from the gateway, although it was asked")
 
 // begin lets the worker work.
 func (l *leased) begin(worker *Subscriber, f *fence, epoch uint64) {
@@ -447,7 +478,7 @@ func (s *Stats) add(other Stats) {
 		{&s.Abandoned, &other.Abandoned}, {&s.SetAside, &other.SetAside},
 		{&s.Malformed, &other.Malformed}, {&s.TooLarge, &other.TooLarge},
 		{&s.Quarantined, &other.Quarantined}, {&s.QuarantineFailures, &other.QuarantineFailures},
-		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held},
+		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held}, {&s.InFiles, &other.InFiles},
 		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},
 		{&s.ConfirmRequests, &other.ConfirmRequests}, {&s.ConfirmFailures, &other.ConfirmFailures},
 		{&s.NotRedelivered, &other.NotRedelivered}, {&s.Overtaken, &other.Overtaken}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},

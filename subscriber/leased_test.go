@@ -29,6 +29,14 @@ type process struct {
 
 func (f *fixture) process(store *leasetest.Memory, change ...func(*subscriber.Config)) *process {
 	f.Helper()
+	p := f.idleProcess(store, change...)
+	p.messages = f.subscribe(p.Subscriber, subscriber.AllData)
+	return p
+}
+
+// idleProcess is a process without subscriptions.
+func (f *fixture) idleProcess(store *leasetest.Memory, change ...func(*subscriber.Config)) *process {
+	f.Helper()
 	p := &process{lease: store.Lease()}
 	cfg := f.config()
 	cfg.Client, cfg.Lease = f.newClient(f.server.ClientConfig()), p.lease
@@ -36,7 +44,6 @@ func (f *fixture) process(store *leasetest.Memory, change ...func(*subscriber.Co
 		change(&cfg)
 	}
 	p.Subscriber = f.subscriber(cfg)
-	p.messages = f.subscribe(p.Subscriber, subscriber.AllData)
 	return p
 }
 
@@ -277,7 +284,64 @@ func TestTheStreamOfTheHolderIsDown(t *testing.T) {
 	f.waitConfirmed(3)
 }
 
-// The lease is kept while the service refuses the stream, while it sends no head, and with
+// A holder to which the gateway says nothing any longer gives the lease up for one to which it
+// does, also if the connection stays: whether the stream was open, is opened without another byte,
+// or is not even answered.
+func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
+	t.Parallel()
+	for name, silence := range map[string]struct {
+		events gatewaytest.Fault // for streams of the holder from then on
+		cut    bool              // its stream ends
+	}{
+		"the stream is open":                      {},
+		"the stream is opened and sends nothing":  {gatewaytest.Fault{HangAfter: gatewaytest.AfterHeader}, true},
+		"the request for the stream is swallowed": {gatewaytest.Fault{Hang: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			store := leasetest.NewMemory(time.Second)
+			of := func(name string) func(*subscriber.Config) {
+				return func(cfg *subscriber.Config) {
+					client := f.server.ClientConfig()
+					client.UserAgent = name
+					cfg.Client, cfg.StreamDownFor = f.newClient(client), 400*time.Millisecond
+				}
+			}
+			a := f.process(store, of("a"))
+			f.waitRole(a, subscriber.LeaseHolder)
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(1)
+			fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
+			if silence.cut {
+				silence.events.Match = fromA
+				f.server.Inject(gatewaytest.OpEvents, silence.events)
+			}
+			f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
+			b := f.process(store, of("b"))
+			if silence.cut {
+				f.server.CutStreams()
+			}
+			f.waitRole(b, subscriber.LeaseHolder)
+			if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
+				t.Errorf("%+v, want it to have given up once", got)
+			}
+			f.sendN(1)
+			f.ackN(b.messages, 1)
+			f.waitConfirmed(2)
+			f.close(b.Subscriber)
+			testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
+			f.server.LiftAll()
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(3)
+		})
+	}
+}
+
+// The lease is kept while the service refuses the stream, while it sends no head, while there is
+// nothing to send, whatever it answers when it is asked and without a token to ask with, and with
 // KeepLease.
 func TestTheLeaseIsKept(t *testing.T) {
 	t.Parallel()
@@ -285,17 +349,23 @@ func TestTheLeaseIsKept(t *testing.T) {
 		status int
 		downs  time.Duration
 		lasts  time.Duration
+		head   gatewaytest.StreamHead
+		alive  time.Duration     // how often the service sends a comment
+		asked  gatewaytest.Fault // what becomes of a question for the tenants
+		token  time.Duration     // how long one lasts; there is no other one
 	}{
-		"refused": {403, 50 * time.Millisecond, 2 * time.Second}, "by setting": {503, subscriber.KeepLease, time.Second},
-		"no head": {0, 2 * time.Second, 5 * time.Second},
+		"refused":           {status: 403, downs: 50 * time.Millisecond, lasts: 2 * time.Second},
+		"by setting":        {status: 503, downs: subscriber.KeepLease, lasts: time.Second},
+		"no head":           {downs: 2 * time.Second, lasts: 5 * time.Second, head: gatewaytest.HeadWithFirstEvent},
+		"quiet":             {downs: 500 * time.Millisecond, lasts: 3 * time.Second},
+		"quiet and failing": {downs: 500 * time.Millisecond, lasts: 3 * time.Second, asked: gatewaytest.Fault{Status: 500}},
+		"quiet, no token":   {downs: 500 * time.Millisecond, lasts: 3 * time.Second, token: 2 * time.Second},
+		"kept alive":        {downs: 500 * time.Millisecond, lasts: 3 * time.Second, alive: 100 * time.Millisecond, asked: gatewaytest.Fault{Hang: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			service := gatewaytest.Config{}
-			if test.status == 0 {
-				service.StreamHead = gatewaytest.HeadWithFirstEvent
-			}
-			f := newFixture(t, service)
+			f := newFixture(t, gatewaytest.Config{StreamHead: test.head, KeepAlive: test.alive, TokenLifetime: test.token})
+			f.server.Inject(gatewaytest.OpListTenants, test.asked)
 			lift := func() {}
 			if test.status != 0 {
 				lift = f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status}).Lift
@@ -303,6 +373,10 @@ func TestTheLeaseIsKept(t *testing.T) {
 			store := leasetest.NewMemory(time.Minute)
 			a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
 			f.waitRole(a, subscriber.LeaseHolder)
+			if test.token != 0 {
+				testkit.Eventually(t, "the stream is open", func() bool { return a.Stats().Stream.Connected })
+				lift = f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503}).Lift
+			}
 			<-time.After(test.lasts) // the time is what this is about
 			if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
 				t.Errorf("%+v, want the holder", got)

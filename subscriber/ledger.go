@@ -71,6 +71,7 @@ type messageEntry struct {
 	given bool // its own delivery was given up unacked
 	left  bool // while open: a file that contains it was
 	took  bool // somebody acked it, or its file, who did not refuse it
+	alone bool // it has had a delivery of its own, and not only its file
 }
 
 // entryRef refers to an entry. Slots are reused for other messages, so the
@@ -154,14 +155,14 @@ func (l *ledger) open(d *delivery) {
 			l.unwait(e)
 			l.unkeep(e)
 			*e = messageEntry{
-				key: k, issue: e.issue, ring: e.ring, state: stateOpen, took: e.took,
+				key: k, issue: e.issue, ring: e.ring, state: stateOpen, took: e.took, alone: e.alone,
 				given: e.state == stateLeft && e.given, left: l.leftWithFile(e),
 			}
 		}
 		if isFile {
 			e.left = false // it is here again
 		} else { // only this makes up for an own delivery that was given up
-			e.own, e.given = true, false
+			e.own, e.given, e.alone = true, false, true
 		}
 		e.open++
 		d.entries = append(d.entries, ref)

@@ -64,6 +64,8 @@ type Stats struct {
 	Expired int64
 	// Held counts messages that were held back for a file.
 	Held int64
+	// InFiles counts messages that were confirmed with a file that they are parts of, and not by themselves.
+	InFiles int64
 
 	// Confirmed counts confirmations that the service accepted.
 	Confirmed int64
@@ -132,7 +134,7 @@ type StreamState struct {
 
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
-	malformed, tooLarge, expired, held, setAside                                       atomic.Int64
+	malformed, tooLarge, expired, held, inFiles, setAside                              atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
 }
 
@@ -149,7 +151,7 @@ func (s *Subscriber) Stats() Stats {
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
 		NotRedelivered: s.stats.notRedelivered.Load(), Overtaken: s.stats.overtaken.Load(),
-		Held: s.stats.held.Load(), SetAside: s.stats.setAside.Load(),
+		Held: s.stats.held.Load(), InFiles: s.stats.inFiles.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
 		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,

@@ -11,6 +11,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 )
 
 // run keeps the event stream open until ctx ends, or until the service has refused
@@ -79,10 +80,12 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	s.connection.request()
 	s.mu.Unlock()
 	stream, err := s.openStream(ctx, connection, cancel)
+	s.confirmer.heard.note(err)
 	if err != nil {
 		return streamEnd{err: err, recalled: errors.Is(err, gateway.ErrClosed) && connection.Err() != nil}
 	}
 	defer func() { _ = stream.Close() }() // it was read to the end, or abandoned
+	s.stream.Store(stream)
 	// Unblocks a read that waits for the next event when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	defer stop()
@@ -106,6 +109,7 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 			s.malformed(ctx, raw, err)
 			continue
 		}
+		stoppoint.At(stoppoint.Receive)
 		s.intake(ctx, event, int64(len(raw.Data)))
 		if ctx.Err() != nil {
 			end.err = ctx.Err()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -30,9 +31,10 @@ type Subscriber struct {
 	observer   eventObserver // nil if Config.Tenants does not observe events
 	fileTypes  map[string]bool
 	stats      counters
-	leased     *leased     // nil without a lease; with one, it has all that follows
-	fence      *fence      // of the term that it works in; nil without a lease
-	failed     func(error) // called when all subscriptions end; may be nil
+	leased     *leased                             // nil without a lease; with one, it has all that follows
+	fence      *fence                              // of the term that it works in; nil without a lease
+	stream     atomic.Pointer[gateway.EventStream] // the latest one; nil before the first
+	failed     func(error)                         // called when all subscriptions end; may be nil
 
 	// ctx is canceled once Close has drained; everything except deliveries ends
 	// with it.

@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/workers"
 )
 
@@ -16,6 +18,7 @@ import (
 // waits for all of them calls done, which closes it.
 type subscription struct {
 	topic string
+	name  string // of the route, or else the topic
 	out   chan *message.Message
 	done  func() // called when nothing is sent to out anymore
 	fence *fence
@@ -40,8 +43,10 @@ type subscription struct {
 	reached    time.Time     // and when the newest arrived
 	took       time.Duration // how long acks took lately, at most
 	served     served
-	pipelines  bool // whoever reads out tells when the next one of a key may come
-	ahead      int  // how many are open behind the first of their keys
+	since      time.Time // when it was made
+	pipelines  bool      // whoever reads out tells when the next one of a key may come
+	strict     bool      // nothing is stored behind what fails
+	ahead      int       // how many are open behind the first of their keys
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }
@@ -71,10 +76,11 @@ type keyQueue struct {
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
+	pipelines, strict := msgctx.Pipelines(ctx)
 	sub := &subscription{
-		topic: topic, out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
-		queues: make(map[string]*keyQueue), acked: time.Now(),
-		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
+		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
+		queues: make(map[string]*keyQueue), acked: time.Now(), since: time.Now(),
+		pipelines: s.cfg.Order == OrderByKey && pipelines, strict: strict,
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	sub.drained = s.fence.fenced(sub.drained)
@@ -233,6 +239,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 		msg.SetContext(ctx)
 		size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
 
+		stoppoint.At(stoppoint.Deliver)
 		select {
 		case <-sub.stop:
 			ctx.end()
@@ -243,6 +250,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 		s.stats.deliveredBytes.Add(size)
 		select {
 		case <-msg.Acked():
+			stoppoint.At(stoppoint.Acked)
 			ctx.end()
 			if outcome := s.answered(sub, d, ctx.nack.Refused(), j.nacks); outcome != msgctx.Nacked {
 				return outcome

@@ -104,9 +104,9 @@ func (l *ledger) settle(now time.Time, ref entryRef, unasked bool) (confirm bool
 		l.count++
 		l.keepEntry(now, ref)
 	default:
-		// It comes again, and they are asked. With a quarantine it is one of two deliveries of the
-		// message, each of which waited for the other.
-		e.given = true
+		// It comes again, and they are asked: by its file, if that alone was delivered. With a
+		// quarantine it is one of two deliveries of the message, each of which waited for the other.
+		e.given = e.alone
 		l.leave(now, ref)
 		l.unasked = true
 	}

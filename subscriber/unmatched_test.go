@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // unmatchedWorld is a subscriber whose messages are refused.
@@ -627,3 +629,71 @@ func (stubLease) Acquire(ctx context.Context) (LeaseTerm, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
+
+// With a pipelined route, a store that hangs holds up the key of the message that it is to take, for
+// no longer than its time, and no other key.
+func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second
+		var gaveUp time.Time
+		store := publisherFunc(func(messages ...*message.Message) error {
+			if !gaveUp.IsZero() {
+				return nil
+			}
+			<-messages[0].Context().Done()
+			gaveUp = time.Now()
+			return messages[0].Context().Err()
+		})
+		w := newUnmatchedWorld(t, Config{
+			Unmatched: UnmatchedQuarantine, Quarantine: QuarantineConfig{Publisher: store, Timeout: timeout},
+			OrderKey: func(event gateway.Event) string {
+				n, _ := strconv.Atoi(event.(*gateway.MessageReceived).AppMessageID)
+				return strconv.Itoa(n % 2)
+			},
+		})
+		messages, err := w.Subscribe(msgctx.WithPipelines(t.Context(), false), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.connect()
+		next := func(want string) *message.Message {
+			t.Helper()
+			msg := w.next(messages)
+			if got := msg.Metadata[gateway.KeyMessageID][:8]; got != want {
+				t.Fatalf("message %s came, want %s", got, want)
+			}
+			msgctx.NackOf(msg.Context()).Pipeline.Placed()
+			return msg
+		}
+		began := time.Now()
+		refuse := func(msg *message.Message) {
+			Refuse(msg)
+			msg.Ack()
+			synctest.Wait()
+		}
+		w.arrive(1)
+		refuse(next("00000001"))
+		w.arrive(3, 2, 4)
+		two, four := next("00000002"), next("00000004")
+		two.Ack()
+		four.Ack()
+		time.Sleep(timeout - time.Second)
+		if got := w.client.confirmed.Load(); got != 2 {
+			t.Errorf("%d are confirmed while the store hangs, want the 2 of the other key", got)
+		}
+		refuse(next("00000001"))
+		if got := gaveUp.Sub(began); got != timeout {
+			t.Errorf("the store was given %v, want %v", got, timeout)
+		}
+		next("00000003").Ack()
+		w.want(4, 1, 0)
+	})
+}
+
+// publisherFunc is a publisher.
+type publisherFunc func(messages ...*message.Message) error
+
+func (f publisherFunc) Publish(_ string, messages ...*message.Message) error { return f(messages...) }
+
+func (publisherFunc) Close() error { return nil }

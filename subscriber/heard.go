@@ -1,0 +1,58 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// heard remembers when the gateway last answered.
+type heard struct{ at atomic.Pointer[time.Time] }
+
+// note takes the outcome of a request: with any status, somebody has answered.
+func (h *heard) note(err error) {
+	var e *gateway.Error
+	if err == nil || errors.As(err, &e) && e.StatusCode != 0 && !errors.Is(err, gateway.ErrToken) {
+		h.mark()
+	}
+}
+
+// mark says that it was now.
+func (h *heard) mark() {
+	now := time.Now()
+	h.at.Store(&now)
+}
+
+// last returns when; zero before the first answer.
+func (h *heard) last() time.Time {
+	if at := h.at.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// lastHeard returns when the gateway last answered a request, or sent anything on the stream; zero
+// if it never did.
+func (s *Subscriber) lastHeard() time.Time {
+	at := s.confirmer.heard.last()
+	if stream := s.stream.Load(); stream != nil {
+		at = later(at, stream.LastHeard())
+	}
+	return at
+}
+
+// ask asks the gateway for something, so that its answer is heard. What it answers does not matter.
+// Without an access token nothing was asked, which unasked remembers.
+func (s *Subscriber) ask(ctx context.Context, unasked *heard) {
+	if s.fence.passed() {
+		return
+	}
+	_, err := s.cfg.Client.ListAuthorizedTenants(gateway.SingleAttempt(ctx))
+	s.confirmer.heard.note(err)
+	if errors.Is(err, gateway.ErrToken) {
+		unasked.mark()
+	}
+}

@@ -1,0 +1,159 @@
+package subscriber
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Open is what is open of one endpoint: received, and not confirmed yet.
+type Open struct {
+	// TenantID and EndpointID are as the service wrote them, once if it did so in several ways. The tenant is empty where only the service knows it: of messages that are
+	// held back without their event, and of confirmations whose tenant was not looked up yet.
+	TenantID, EndpointID string
+	// InFlight counts the events that are not acked by all, parked and stalled ones included; Held the messages that
+	// wait for their file; Pending the confirmations that the service has not accepted yet.
+	InFlight, Held, Pending int
+	// Oldest is when the oldest event in flight arrived, or the oldest pending confirmation was added, with those that it
+	// is sent with; zero without any.
+	Oldest time.Time
+	// Routes are those that have not acked events in flight, by name.
+	Routes []OpenRoute
+}
+
+// OpenRoute is what one route has of the events of an endpoint.
+type OpenRoute struct {
+	// Name is that of the route of the Router that subscribed, or else the topic.
+	Name string
+	// Count is how many events it has not acked, Oldest when the oldest of them arrived.
+	Count  int
+	Oldest time.Time
+}
+
+// Open returns what is open by tenant and endpoint, in their order. It looks at everything that is open, so it is made
+// for status pages: call it every few seconds at most for each of them.
+func (s *Subscriber) Open() []Open {
+	if s.leased != nil {
+		return s.leased.open()
+	}
+	all := openSet{}
+	s.openEvents(all)
+	s.confirmer.open(all)
+	return all.list()
+}
+
+// openEvents counts the events that are open.
+func (s *Subscriber) openEvents(all openSet) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parked := map[*delivery]bool{}
+	for e := range s.parked.All() {
+		if d := e.Item.job.d; !d.linked && !d.apart && !parked[d] {
+			parked[d] = true
+			all.add(d)
+		}
+	}
+	s.apart.each(s.first, func(d *delivery) {
+		all.add(d)
+	})
+	for _, c := range s.hold.chunks {
+		tenant, endpoint := "", c.family.endpoint
+		if c.event != nil {
+			tenant, endpoint = c.event.TenantID, c.event.ReceivingEndpointID
+		}
+		all.of(tenant, endpoint).Held++
+	}
+}
+
+// open is [Subscriber.Open].
+func (l *leased) open() []Open {
+	l.mu.Lock()
+	worker := l.worker
+	l.mu.Unlock()
+	if worker == nil {
+		return nil
+	}
+	return worker.Open()
+}
+
+// openSet is what is open, by endpoint and tenant in lower case.
+type openSet map[[2]string]*Open
+
+func (all openSet) of(tenant, endpoint string) *Open {
+	key := [2]string{strings.ToLower(tenant), strings.ToLower(endpoint)}
+	o := all[key]
+	if o == nil {
+		o = &Open{TenantID: tenant, EndpointID: endpoint}
+		all[key] = o
+	}
+	return o
+}
+
+// add counts an event. Subscriber.mu is held.
+func (all openSet) add(d *delivery) {
+	o := all.of(d.tenant, d.endpoint)
+	o.InFlight++
+	o.Oldest = earlier(o.Oldest, d.arrived)
+	for _, sub := range d.waits {
+		i := slices.IndexFunc(o.Routes, func(r OpenRoute) bool { return r.Name == sub.name })
+		if i < 0 {
+			i = len(o.Routes)
+			o.Routes = append(o.Routes, OpenRoute{Name: sub.name})
+		}
+		r := &o.Routes[i]
+		r.Count++
+		r.Oldest = earlier(r.Oldest, d.arrived)
+	}
+}
+
+// list returns all of them, ordered.
+func (all openSet) list() []Open {
+	list := make([]Open, 0, len(all))
+	for _, o := range all {
+		slices.SortFunc(o.Routes, func(a, b OpenRoute) int { return cmp.Compare(a.Name, b.Name) })
+		list = append(list, *o)
+	}
+	slices.SortFunc(list, func(a, b Open) int {
+		return cmp.Or(
+			cmp.Compare(strings.ToLower(a.TenantID), strings.ToLower(b.TenantID)), cmp.Compare(strings.ToLower(a.EndpointID), strings.ToLower(b.EndpointID)),
+		)
+	})
+	return list
+}
+
+// open counts the confirmations that wait.
+func (c *confirmer) open(all openSet) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := func(tenant string, items []confirmation, since time.Time) {
+		var o *Open
+		last := ""
+		for i := range items {
+			if o == nil || items[i].endpoint != last { // neighbors are often of the same one
+				last = items[i].endpoint
+				o = all.of(tenant, last)
+				o.Oldest = earlier(o.Oldest, since)
+			}
+			o.Pending++
+		}
+	}
+	for _, t := range c.queue.tenants {
+		count(t.tenant, t.fresh, t.freshSince)
+		for _, g := range t.groups {
+			count(t.tenant, g.items, g.since)
+		}
+	}
+	for _, f := range c.queue.flights {
+		count(f.tenant, f.items, f.since)
+	}
+	count("", c.unassigned, c.unlisted)
+}
+
+// earlier returns the earlier of two times; the other one, if one is zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

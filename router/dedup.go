@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -247,6 +248,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			// Two records are not one, however equal they are.
 			claim.Keys = Keys{Delivery: key}
 		}
+		stoppoint.At(stoppoint.Reserve)
 		var reserved Reservation
 		err = guarded(func() (err error) {
 			reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
@@ -303,6 +305,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 // commit never fails the message: it is handled, and handling it again because
 // the store is down would make the duplicate that the store is there to prevent.
 func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Token, msg *message.Message) {
+	stoppoint.At(stoppoint.Commit)
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
 	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {

@@ -2,6 +2,8 @@ package router
 
 import (
 	"context"
+	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -59,7 +61,17 @@ type delivery struct {
 	received *message.Message
 	// made is what the handler made, see produced.go.
 	made produced
+	// sending is when the attempt began to publish it, since began. A sink may still tell of an
+	// attempt that was abandoned.
+	sending atomic.Int64
+	// failed says whether one of several messages has failed that the attempt placed; nil if it
+	// places one only.
+	failed atomic.Pointer[atomic.Bool]
 }
+
+// began is a time that others are counted from: asking how much has passed costs less than asking
+// for the time.
+var began = time.Now()
 
 type deliveryKey struct{}
 
@@ -95,12 +107,27 @@ func (d *delivery) pipeline() msgctx.Pipeline {
 	return d.value.Nack.Pipeline
 }
 
-// Stored is called by sinks, see [sinks.Stored].
-func (d *delivery) Stored(msg *message.Message, receipt sinks.Receipt) {
-	if msg.Metadata[KeyPoisonReason] != "" && msg.Metadata[KeyPoisonRoute] == d.route.Name {
-		return // EventPoisoned tells of it
+// Halted implements [msgctx.Standing].
+func (d *delivery) Halted() bool {
+	if failed := d.failed.Load(); failed != nil && failed.Load() {
+		return true
 	}
-	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.received, Receipt: receipt})
+	pipeline := d.pipeline()
+	return pipeline != nil && d.value.Nack.Behind && pipeline.Halted()
+}
+
+// Since implements [msgctx.Standing].
+func (d *delivery) Since() time.Time {
+	if d.value.Nack == nil {
+		return time.Time{}
+	}
+	return d.value.Nack.Since
+}
+
+// Stored is called by sinks, see [sinks.Stored].
+func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
+	took := time.Since(began) - time.Duration(d.sending.Load())
+	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.received, Receipt: receipt, Delay: took})
 }
 
 // publishing returns the context in which a message is published that was made in ctx:
@@ -111,7 +138,8 @@ func (d *delivery) publishing(base, ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return base
 	}
-	if ctx.Done() == d.ctx.Done() && ctx.Value(deliveryKey{}) == d {
+	// Asked for its end, the context of a delivery makes what tells of it, and most are never asked.
+	if ctx == d.ctx || ctx.Done() == d.ctx.Done() && ctx.Value(deliveryKey{}) == d {
 		return ctx
 	}
 	// Without WithoutCancel, context.Cause would tell why the handler's ended.

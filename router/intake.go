@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/internal/workers"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // ErrSubscriptionEnded says that a subscriber closed its channel while the
@@ -176,11 +177,14 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 // attempt subscribes. While it does, and only then, stopping cancels the
 // subscription.
 func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
-	ctx, cancel := context.WithCancel(in.ctx)
-	pipelined := in.To != nil && in.To.Describe().Pipelined
-	in.pipelined.Store(pipelined)
-	if pipelined {
-		ctx = msgctx.WithPipelines(ctx)
+	ctx, cancel := context.WithCancel(msgctx.WithRoute(in.ctx, in.Name))
+	var sink sinks.Description
+	if in.To != nil {
+		sink = in.To.Describe()
+	}
+	in.pipelined.Store(sink.Pipelined)
+	if sink.Pipelined {
+		ctx = msgctx.WithPipelines(ctx, sink.Strict)
 	}
 	subscribed := make(chan struct{})
 	defer close(subscribed)

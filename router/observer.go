@@ -24,7 +24,7 @@ const (
 	// EventDuplicate: the message was handled before; it is acknowledged.
 	EventDuplicate
 	// EventPoisoned: the poison queue holds the message; it is acknowledged.
-	// Class and Err say why.
+	// Class and Err say why, Receipt where, as far as the queue's sink tells.
 	EventPoisoned
 	// EventReturned: the message was returned (nacked). Class and Err say why.
 	EventReturned
@@ -44,8 +44,8 @@ const (
 
 	// EventStarted: the route begins with the message.
 	EventStarted
-	// EventStored: a sink has stored a message that was made of it. Receipt says where, as far as the
-	// sink tells. It comes before EventDelivered, perhaps more than once: a route may make
+	// EventStored: a sink has stored a message that was made of it, Delay after the route began to publish. Receipt says
+	// where, as far as the sink tells. It comes before EventDelivered, perhaps more than once: a route may make
 	// several messages, and after a failure send again what was stored.
 	EventStored
 )
@@ -75,7 +75,7 @@ type Event struct {
 	// Message is the message as it was received, with its metadata; nil where the event is not about
 	// one. It must not be changed, and not be kept after Observe returned.
 	Message *message.Message
-	// Receipt says where EventStored happened.
+	// Receipt says where EventStored or EventPoisoned stored the message.
 	Receipt sinks.Receipt
 	// Err is the error as it came, for errors.Is and errors.As. Its own text may
 	// hold parts of a payload if the handler put them there.

@@ -268,7 +268,8 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	}
 	poisoned := p.envelope(ctx, route, msg, class, reason)
 	fields := p.fields(route, poisoned)
-	if err := p.put(ctx, poisoned); err != nil {
+	receipt, err := p.put(ctx, poisoned)
+	if err != nil {
 		return p.failed(ctx, route, msg, class, &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
 	if p.failing.CompareAndSwap(true, false) {
@@ -279,7 +280,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	}
 	p.logger.Error("message moved to the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
 	observe(p.config.Observer, Event{
-		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Message: msg, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
+		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Message: msg, Receipt: receipt, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
 	})
 	return nil
 }
@@ -303,27 +304,28 @@ func (p *PoisonQueue) fields(route string, poisoned *message.Message) watermill.
 	return fields
 }
 
-// put publishes the record, with its payload or a reference to it.
-func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error {
+// put publishes the record, with its payload or a reference to it, and returns where it is.
+func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) (sinks.Receipt, error) {
 	d, _ := ctx.Value(deliveryKey{}).(*delivery)
 	if msgctx.PayloadOpener(ctx) != nil || len(poisoned.Payload) > 0 {
 		// This reads from the service, which ends with the message's context.
 		if err := p.payloads.place(ctx, d, poisoned, sizeLimit(p.config.Publisher)); err != nil {
-			return err
+			return sinks.Receipt{}, err
 		}
 	} // else the payload is unavailable, and the record says so
 
+	var receipt sinks.Receipt
 	var err error
 	if exceeds(p.config.Publisher, poisoned) {
 		err = sinks.ErrTooLarge
-	} else if err = p.publish(ctx, poisoned); !errors.Is(err, sinks.ErrTooLarge) {
-		return err
+	} else if receipt, err = p.publish(ctx, poisoned); !errors.Is(err, sinks.ErrTooLarge) {
+		return receipt, err
 	}
 	if len(poisoned.Payload) == 0 {
-		return err // its metadata is too large
+		return sinks.Receipt{}, err // its metadata is too large
 	}
 	if p.payloads.store == nil {
-		return fmt.Errorf("the payload of %d bytes does not fit: %w: %w", len(poisoned.Payload), ErrNoClaimCheck, err)
+		return sinks.Receipt{}, fmt.Errorf("the payload of %d bytes does not fit: %w: %w", len(poisoned.Payload), ErrNoClaimCheck, err)
 	}
 	// Under the record's own ID: what the route has stored for its sink may be
 	// deleted when the sink's messages are.
@@ -331,7 +333,7 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) error 
 		p.config.Timeout+time.Duration(len(poisoned.Payload)/claimCheckRate)*time.Second)
 	defer cancel()
 	if err := p.payloads.checkIn(storing, d, poisoned); err != nil {
-		return err
+		return sinks.Receipt{}, err
 	}
 	poisoned.Metadata[KeyPoisonPayload] = payloadWasInline
 	return p.publish(ctx, poisoned)
@@ -383,18 +385,32 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text strin
 	p.pause(ctx, refusedPause.Delay(times))
 }
 
-// publish calls the publisher; outside of the recoverer, so a panic is caught here.
-func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (err error) {
+// publish calls the publisher; outside of the recoverer, so a panic is caught here. The receipt is
+// zero if the publisher does not tell.
+func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (receipt sinks.Receipt, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
 	defer cancel()
-	msg.SetContext(ctx)
+	var at place
+	msg.SetContext(context.WithValue(ctx, msgctx.ReceiptsKey{}, &at))
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Value: value}
 		}
 	}()
-	return p.config.Publisher.Publish(p.config.Topic, msg)
+	if err = p.config.Publisher.Publish(p.config.Topic, msg); err != nil {
+		return sinks.Receipt{}, err
+	}
+	if told := at.Load(); told != nil {
+		receipt = *told
+	}
+	return receipt, nil
 }
+
+// place is where a sink says that the record is, see [sinks.Stored].
+type place struct{ atomic.Pointer[sinks.Receipt] }
+
+// Stored is called by sinks.
+func (p *place) Stored(_ *message.Message, receipt sinks.Receipt) { p.Store(&receipt) }
 
 // envelope is the message with the KeyPoison… metadata.
 func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.Message, class Class, reason error) *message.Message {

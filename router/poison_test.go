@@ -440,3 +440,31 @@ func FuzzRedactErrorShowsNoPayload(f *testing.F) {
 		}
 	})
 }
+
+// telling is a publisher that tells where messages are, as sinks do.
+type telling struct{ sinks.Receipt }
+
+func (p telling) Publish(_ string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		sinks.Stored(msg, p.Receipt)
+	}
+	return nil
+}
+
+func (telling) Close() error { return nil }
+
+// The observer learns where the queue has a message; nobody else is told that a sink stored it.
+func TestPoisonTellsWhere(t *testing.T) {
+	for _, receipt := range []sinks.Receipt{{Stream: "QUEUE", Subject: "queue.poison", Sequence: 7}, {}} {
+		var events []router.Event
+		h := newPoison(t, router.PoisonConfig{
+			Publisher: telling{receipt}, Name: "farm", Observer: router.ObserverFunc(func(e router.Event) { events = append(events, e) }),
+		}).Middleware(func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) })
+		if _, err := h(farmMessage("1", "e", "c", "payload")); err != nil {
+			t.Fatal(err)
+		}
+		if len(events) != 1 || events[0].Kind != router.EventPoisoned || events[0].Receipt != receipt {
+			t.Errorf("events: %+v, want one with %+v", events, receipt)
+		}
+	}
+}

@@ -136,8 +136,10 @@ func (d *delivery) namer(received *message.Message, messages int) namer {
 	if !d.hasKey {
 		return n
 	}
-	if count, err := strconv.Atoi(received.Metadata[KeyPoisonCount]); err == nil && count > 0 {
-		n.replay = count
+	if text := received.Metadata[KeyPoisonCount]; text != "" {
+		if count, err := strconv.Atoi(text); err == nil && count > 0 {
+			n.replay = count
+		}
 	}
 	if messages > 1 {
 		n.equals = make(map[Key]int, messages)

@@ -4,20 +4,22 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/efdi"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -33,8 +35,8 @@ const KeyDevices = "x-farm-devices"
 const (
 	// DevicesDescribed: there is one description of the teamset.
 	DevicesDescribed = "described"
-	// DevicesAmbiguous: the teamset was described in different ways. The description that was
-	// sent last before the log was used, or the first one if all were sent after it.
+	// DevicesAmbiguous: the teamset was described in different ways, which is more than other bytes for the same
+	// devices. The description that was sent last before the log was used, or the first one if all were sent after it.
 	DevicesAmbiguous = "ambiguous"
 	// DevicesMissing: there was no description after [DevicesConfig.Wait]. Values are raw and
 	// without names.
@@ -55,8 +57,8 @@ const (
 	maxWaitingOfOne = 1_000
 	// waitAgainAfter is after how long time logs of a teamset without a description wait again.
 	waitAgainAfter = 10 * time.Minute
-	// maxParsed is how many descriptions are kept as they were read.
-	maxParsed = 64
+	// maxParsed bounds the descriptions that are kept as they were read, by the size of their payloads.
+	maxParsed = 16 << 20
 	// waitAtOnce is how long a message waits at a time whose subscriber cannot put it off.
 	waitAtOnce = 500 * time.Millisecond
 	// maxPutOff and minPutOff bound how long a message is put off at a time.
@@ -70,13 +72,17 @@ type DeviceDescription struct {
 	Sent time.Time
 	// Payload is the message. It must not be modified.
 	Payload []byte
+	// Tenant is that of the teamset, for stores that divide their memory among tenants; they may return it or
+	// not.
+	Tenant string
 }
 
 // DeviceStore keeps the device descriptions of teamsets. It must be safe for concurrent
 // use. Calls end with their context. Package devicestoretest has a suite for implementations.
 type DeviceStore interface {
-	// Put adds a description, and returns when it is as durable as the store keeps it. A payload
-	// that the store has of this teamset is not added again.
+	// Put adds a description, and returns when it is as durable as the store keeps it. One that the
+	// store has of this teamset, sent at the same time, is not added again. The same payload at another time is: what
+	// was described in between holds no longer. A store may bound how many it has of a teamset.
 	Put(ctx context.Context, teamset string, description DeviceDescription) error
 	// Get returns what the store has of a teamset, in any order. Nothing is no error.
 	Get(ctx context.Context, teamset string) ([]DeviceDescription, error)
@@ -124,15 +130,22 @@ func (c DevicesConfig) Validate() error {
 // While a time log waits, it occupies nothing if agrimill's subscriber delivered it; others of
 // its key wait with it. Methods are safe for concurrent use.
 type Devices struct {
-	config DevicesConfig
+	config   DevicesConfig
+	readOnly bool // neither learns nor waits
 
-	parsed *lru.Cache[router.Key, []farmdata.Device]
+	parsed *fairlru.Cache[parsedKey, []farmdata.Device]
 
 	mu      sync.Mutex
 	waiting map[string]waitingTeamset
 	tenants map[string]int // how many of them wait
 
 	without, several ratelog.Line
+}
+
+// parsedKey names a description of a tenant by the digest of its payload.
+type parsedKey struct {
+	tenant string
+	digest [sha256.Size]byte
 }
 
 // waitingTeamset is a teamset without a description.
@@ -146,8 +159,16 @@ func NewDevices(config DevicesConfig) (*Devices, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	parsed, err := lru.New[router.Key, []farmdata.Device](maxParsed)
-	return &Devices{config: config.WithDefaults(), parsed: parsed, waiting: map[string]waitingTeamset{}, tenants: map[string]int{}}, err
+	return &Devices{
+		config: config.WithDefaults(), parsed: fairlru.New[parsedKey, []farmdata.Device](maxParsed),
+		waiting: map[string]waitingTeamset{}, tenants: map[string]int{},
+	}, nil
+}
+
+// ReadOnly returns Devices with the same store, for whoever only shows messages: what takes a description does not
+// store it, and what takes a time log does not wait for one, and does without if the store cannot be asked.
+func (d *Devices) ReadOnly() *Devices {
+	return &Devices{config: d.config, readOnly: true, parsed: d.parsed, waiting: map[string]waitingTeamset{}, tenants: map[string]int{}}
 }
 
 // Waiting returns how many teamsets have time logs that wait for a description, or were
@@ -164,11 +185,12 @@ func teamset(m message.Metadata) string {
 	return router.KeyOf("farm teamset", m[gateway.KeyTenantID], m[gateway.KeyTeamsetContextID]).String()
 }
 
-// sent returns when a message was sent.
-func sent(m message.Metadata) time.Time {
-	at, err := time.Parse(time.RFC3339, m[gateway.KeySentTimestamp])
+// sent returns when a message was sent, or else when the broker stored it that it comes from; zero if
+// nobody knows.
+func sent(msg *message.Message) time.Time {
+	at, err := time.Parse(time.RFC3339, msg.Metadata[gateway.KeySentTimestamp])
 	if err != nil {
-		return time.Time{}
+		return msgctx.Stored(msg.Context())
 	}
 	return at
 }
@@ -180,16 +202,14 @@ func describes(data *content.Data) bool {
 
 // learn stores the description that a message is.
 func (d *Devices) learn(msg *message.Message, payload []byte) error {
+	if d.readOnly {
+		return nil
+	}
 	team := teamset(msg.Metadata)
+	one := DeviceDescription{Sent: sent(msg), Payload: payload, Tenant: msg.Metadata[gateway.KeyTenantID]}
 	known, err := d.config.Store.Get(msg.Context(), team)
-	if err == nil && !slices.ContainsFunc(known, func(k DeviceDescription) bool { return bytes.Equal(k.Payload, payload) }) {
-		err = d.config.Store.Put(msg.Context(), team, DeviceDescription{sent(msg.Metadata), payload})
-		if err == nil && len(known) > 0 {
-			if suppressed, ok := d.several.Next(); ok {
-				warnlog.Warn(d.config.Logger, "a teamset was described in another way; its time logs may be decoded with the wrong names and scales",
-					fields(msg, watermill.LogFields{ratelog.Field: suppressed, "descriptions": len(known) + 1}))
-			}
-		}
+	if err == nil {
+		err = d.add(msg, team, known, one)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the device description: %w", outage(err))
@@ -198,30 +218,74 @@ func (d *Devices) learn(msg *message.Message, payload []byte) error {
 	return nil
 }
 
-// of returns the devices of the teamset that sent a time log, and a value of KeyDevices.
+// add stores a description beside those that are known, and tells if it says something else.
+func (d *Devices) add(msg *message.Message, team string, known []DeviceDescription, one DeviceDescription) error {
+	same := slices.IndexFunc(known, func(k DeviceDescription) bool { return d.same(one.Tenant, k.Payload, one.Payload) })
+	if same >= 0 {
+		one.Payload = known[same].Payload // of two encodings, one is kept
+	}
+	if slices.ContainsFunc(known, func(k DeviceDescription) bool { return k.Sent.Equal(one.Sent) && samePayload(k, one) }) {
+		return nil
+	}
+	if err := d.config.Store.Put(msg.Context(), team, one); err != nil {
+		return err
+	}
+	if len(known) > 0 && same < 0 {
+		if suppressed, ok := d.several.Next(); ok {
+			warnlog.Warn(d.config.Logger, "a teamset was described in another way; its time logs may be decoded with the wrong names and scales",
+				fields(msg, watermill.LogFields{ratelog.Field: suppressed, "descriptions": len(known) + 1}))
+		}
+	}
+	return nil
+}
+
+// same reports whether two payloads describe the same devices.
+func (d *Devices) same(tenant string, a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	devices := d.read(tenant, a)
+	return len(devices) > 0 && reflect.DeepEqual(devices, d.read(tenant, b))
+}
+
+// of returns what Lookup does, and waits for a description that is missing.
 func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
-	team := teamset(msg.Metadata)
-	known, err := d.config.Store.Get(msg.Context(), team)
+	devices, state, err := d.Lookup(msg)
+	switch {
+	case d.readOnly && err != nil:
+		return nil, DevicesMissing, nil
+	case d.readOnly || err != nil:
+	case state == DevicesMissing:
+		err = d.await(msg, teamset(msg.Metadata))
+	default:
+		d.arrived(teamset(msg.Metadata))
+	}
+	return devices, state, err
+}
+
+// Lookup returns the devices of the teamset that sent a time log, which its metadata names, as they were when it was sent, and a
+// value of [KeyDevices]. It asks the store, and neither waits for a description nor changes anything. The error is
+// that of the store. The result must not be modified.
+func (d *Devices) Lookup(msg *message.Message) ([]farmdata.Device, string, error) {
+	tenant := msg.Metadata[gateway.KeyTenantID]
+	known, err := d.config.Store.Get(msg.Context(), teamset(msg.Metadata))
 	if err != nil {
 		return nil, "", fmt.Errorf("looking for the device description: %w", outage(err))
 	}
 	if len(known) == 0 {
-		return nil, DevicesMissing, d.await(msg, team)
+		return nil, DevicesMissing, nil
 	}
-	d.arrived(team)
-	state := DevicesDescribed
-	if len(known) > 1 {
+	chosen, state := choose(known, sent(msg)).Payload, DevicesDescribed
+	if slices.ContainsFunc(known, func(k DeviceDescription) bool { return !d.same(tenant, k.Payload, chosen) }) {
 		state = DevicesAmbiguous
 	}
-	return d.read(choose(known, sent(msg.Metadata)).Payload), state, nil
+	return d.read(tenant, chosen), state, nil
 }
 
 // choose returns the description that was sent last before the log, or else the first one; the last one
 // if it is unknown when the log was sent.
 func choose(known []DeviceDescription, log time.Time) DeviceDescription {
-	slices.SortFunc(known, func(a, b DeviceDescription) int {
-		return cmp.Or(a.Sent.Compare(b.Sent), bytes.Compare(a.Payload, b.Payload)) // so that every process chooses the same
-	})
+	slices.SortFunc(known, compareDescriptions) // so that every process chooses the same
 	chosen := known[0]
 	for _, k := range known[1:] {
 		if log.IsZero() || !k.Sent.After(log) {
@@ -232,8 +296,8 @@ func choose(known []DeviceDescription, log time.Time) DeviceDescription {
 }
 
 // read returns the devices of a description.
-func (d *Devices) read(payload []byte) []farmdata.Device {
-	key := router.KeyOf(string(payload))
+func (d *Devices) read(tenant string, payload []byte) []farmdata.Device {
+	key := parsedKey{tenant, sha256.Sum256(payload)}
 	devices, ok := d.parsed.Get(key)
 	if ok {
 		return devices
@@ -242,7 +306,7 @@ func (d *Devices) read(payload []byte) []farmdata.Device {
 	if set, err := efdi.Open(bytes.NewReader(payload), int64(len(payload)), efdi.TaskData, efdi.Config{}); err == nil {
 		devices = set.Devices
 	}
-	d.parsed.Add(key, devices)
+	d.parsed.Put(tenant, key, devices, int64(len(payload))+64)
 	return devices
 }
 

@@ -17,10 +17,12 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
@@ -145,6 +147,121 @@ func TestMemoryDevicesAreBounded(t *testing.T) {
 	if err := store.Put(t.Context(), "large", farm.DeviceDescription{Payload: make([]byte, 2000)}); err != nil || count("large") != 0 {
 		t.Errorf("%v; %d descriptions that are too large", err, count("large"))
 	}
+}
+
+// A tenant with many teamsets forgets its own, and none of one that has fewer.
+func TestMemoryIsDividedAmongTenants(t *testing.T) {
+	store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 100 * (100 + 64)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := bytes.Repeat([]byte("x"), 100)
+	put := func(tenant string, i int) {
+		t.Helper()
+		if err := store.Put(t.Context(), fmt.Sprint(tenant, i), farm.DeviceDescription{Payload: payload, Tenant: tenant}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		put("large", i)
+	}
+	for i := range 20 {
+		put("small", i)
+	}
+	for i := range 500 {
+		put("large", 500+i)
+	}
+	count := func(tenant string, n int) (there int) {
+		for i := range n {
+			if list, _ := store.Get(t.Context(), fmt.Sprint(tenant, i)); len(list) > 0 {
+				there++
+			}
+		}
+		return there
+	}
+	if small, large := count("small", 20), count("large", 1000); small != 20 || large != 80 {
+		t.Errorf("%d of 20 teamsets of one tenant are there, and %d of the other, want 20 and 80", small, large)
+	}
+}
+
+// describedAt is what a teamset said at a time.
+type describedAt struct {
+	at    time.Time
+	scale float64
+}
+
+// The description that held when a log was sent decodes it: whatever the order in which descriptions arrive, however often one
+// is repeated, also when an implement is changed and changed back, and whatever another tenant says under the same
+// ID. Ground truth is the list of what was sent and has arrived.
+func TestDescriptionsInAnyOrder(t *testing.T) {
+	payloads, logs := map[float64][][]byte{}, farmdatatest.TimeLog(t, 1)
+	for i := range 3 {
+		scale := float64(1+i) / 1024
+		payloads[scale] = [][]byte{scaled(t, scale), farmdatatest.Marshal(t, &anypb.Any{Value: scaled(t, scale)})} // two encodings
+	}
+	for seed := range uint64(25) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		records := newRecords(t, newDevices(t, farm.DevicesConfig{Wait: -1}))
+		start := time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC)
+		sent := map[string][]describedAt{} // by tenant
+		for _, tenant := range []string{"a", "b"} {
+			scale := float64(1+random.IntN(3)) / 1024
+			for i := range 12 {
+				if random.IntN(3) == 0 {
+					scale = float64(1+random.IntN(3)) / 1024
+				}
+				sent[tenant] = append(sent[tenant], describedAt{start.Add(time.Duration(10*i) * time.Second), scale})
+			}
+			random.Shuffle(12, func(i, j int) { sent[tenant][i], sent[tenant][j] = sent[tenant][j], sent[tenant][i] })
+		}
+		arrived := map[string][]describedAt{}
+		for range 60 {
+			tenant := string(rune('a' + random.IntN(2)))
+			if random.IntN(2) == 0 && len(sent[tenant]) > 0 {
+				d := sent[tenant][0]
+				arrived[tenant] = append(arrived[tenant], d)
+				if random.IntN(4) > 0 { // else it is redelivered
+					sent[tenant] = sent[tenant][1:]
+				}
+				if _, err := records(sentBy(descriptionType, tenant, "team", d.at, payloads[d.scale][random.IntN(2)])); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			at := start.Add(time.Duration(random.IntN(150)-10) * time.Second)
+			out, err := records(sentBy(timeLogType, tenant, "team", at, logs))
+			if err != nil || len(out) != 1 {
+				t.Fatalf("seed %d: %d messages, %v", seed, len(out), err)
+			}
+			want, wantState := truth(arrived[tenant], at)
+			if got, state := width(t, out[0]), out[0].Metadata[farm.KeyDevices]; got != want || state != wantState {
+				t.Fatalf("seed %d: a width of %v, %s; want %v, %s, of %v at %v", seed, got, state, want, wantState, arrived[tenant], at)
+			}
+		}
+	}
+}
+
+// truth is what has to come of a log.
+func truth(arrived []describedAt, at time.Time) (width float64, state string) {
+	if len(arrived) == 0 {
+		return 9000, farm.DevicesMissing
+	}
+	first, last, state := arrived[0], describedAt{}, farm.DevicesDescribed
+	for _, d := range arrived {
+		if d.at.Before(first.at) {
+			first = d
+		}
+		if !d.at.After(at) && (last.scale == 0 || !d.at.Before(last.at)) {
+			last = d
+		}
+		if d.scale != arrived[0].scale {
+			state = farm.DevicesAmbiguous
+		}
+	}
+	if last.scale == 0 {
+		last = first
+	}
+	return 9000 * last.scale, state
 }
 
 // A time log is decoded with the description of its own teamset, whatever comes in between and
@@ -337,6 +454,28 @@ func TestTeamsetDescribedInTwoWays(t *testing.T) {
 	}
 }
 
+// Messages from a broker that do not say when they were sent have the times at which the broker stored them.
+func TestTimesOfTheBroker(t *testing.T) {
+	records := newRecords(t, newDevices(t, farm.DevicesConfig{Wait: -1}))
+	stored := func(messageType string, seconds int64, payload []byte) *message.Message {
+		msg := sentBy(messageType, "a", "team", time.Time{}, payload)
+		delete(msg.Metadata, gateway.KeySentTimestamp)
+		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Stored: time.Unix(seconds, 0)}))
+		return msg
+	}
+	for seconds, scale := range map[int64]float64{10: 0.5, 20: 0.25, 30: 0.5} {
+		if _, err := records(stored(descriptionType, seconds, scaled(t, scale))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seconds, want := range map[int64]float64{15: 4500, 25: 2250, 35: 4500} {
+		out, err := records(stored(timeLogType, seconds, farmdatatest.TimeLog(t, 1)))
+		if err != nil || len(out) != 1 || width(t, out[0]) != want {
+			t.Errorf("a log of second %d: %d messages, %v, want a width of %v", seconds, len(out), err, want)
+		}
+	}
+}
+
 // A filter for machines sees those of the teamset.
 func TestFilterByTheMachineOfATeamset(t *testing.T) {
 	devices := newDevices(t, farm.DevicesConfig{Wait: -1})
@@ -413,6 +552,53 @@ func TestWaitingTeamsetsAreBounded(t *testing.T) {
 		}
 		if !waits("bad", 2000) {
 			t.Error("there is no room again")
+		}
+	})
+}
+
+// brokenStore cannot be asked.
+type brokenStore struct{ farm.DeviceStore }
+
+func (brokenStore) Get(context.Context, string) ([]farm.DeviceDescription, error) {
+	return nil, errors.New("nobody answers")
+}
+
+// What only shows messages knows the devices, and neither waits, nor learns, nor fails with the store.
+func TestReadOnlyDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		devices := newDevices(t, farm.DevicesConfig{})
+		show := func(devices *farm.Devices, msg *message.Message) (named int) {
+			t.Helper()
+			inspector, err := farm.NewInspector(farm.ReadConfig{Devices: devices})
+			if err != nil {
+				t.Fatal(err)
+			}
+			summary, err := inspector.Summarize(msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(summary.Sets[0].Devices)
+		}
+		now := time.Now()
+		description := sentBy(descriptionType, "tenant", "mower", now, farmdatatest.Description(t))
+		log := sentBy(timeLogType, "tenant", "mower", now, farmdatatest.TimeLog(t, 2))
+		show(devices.ReadOnly(), description)
+		if got := show(devices.ReadOnly(), log); got != 0 || devices.Waiting() != 0 || time.Since(now) != 0 {
+			t.Errorf("%d devices, %d teamsets wait, after %s", got, devices.Waiting(), time.Since(now))
+		}
+		show(devices, description)
+		if got := show(devices.ReadOnly(), log); got != 1 {
+			t.Errorf("%d devices, want 1", got)
+		}
+		if list, state, err := devices.Lookup(log); err != nil || state != farm.DevicesDescribed || len(list) != 1 {
+			t.Errorf("%d devices, %q, %v", len(list), state, err)
+		}
+		broken := newDevices(t, farm.DevicesConfig{Store: brokenStore{}})
+		if got := show(broken.ReadOnly(), log); got != 0 {
+			t.Errorf("%d devices, want none", got)
+		}
+		if _, _, err := broken.Lookup(log); router.Classify(err) != router.ClassOutage {
+			t.Errorf("got %v, want an outage", err)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -516,4 +518,23 @@ func FuzzTransforms(f *testing.F) {
 			}
 		}
 	})
+}
+
+// As CloudEvents, what transforms make says of which kind it is.
+func TestContentTypes(t *testing.T) {
+	mapping, err := cloudevents.New(cloudevents.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for messageType, want := range map[string]string{
+		farm.TypeRecords: "application/x-ndjson", farm.TypeSummary: "application/json",
+		farm.TypeGeoJSON: "application/geo+json", farm.TypeGeoParquet: "application/vnd.apache.parquet",
+	} {
+		msg := message.NewMessage("id", nil)
+		msg.Metadata[gateway.KeyEventType], msg.Metadata[gateway.KeyMessageType] = string(gateway.EventMessageReceived), messageType
+		attributes := mapping.Attributes(msg)
+		if !slices.Contains(attributes, cloudevents.Attribute{Name: cloudevents.ContentType, Value: want}) {
+			t.Errorf("%s: got %v, want %s", messageType, attributes, want)
+		}
+	}
 }

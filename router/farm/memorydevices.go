@@ -3,11 +3,12 @@ package farm
 import (
 	"bytes"
 	"cmp"
-	"container/list"
 	"context"
 	"slices"
 	"sync"
 
+	"github.com/agrimill/agrimill/internal/fairlru"
+	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -19,8 +20,8 @@ const maxDescriptions = 16
 
 // MemoryDevicesConfig configures [NewMemoryDevices].
 type MemoryDevicesConfig struct {
-	// MaxMemory bounds the descriptions. The teamsets that were not used for the longest time are
-	// forgotten first. 0 means [DefaultMaxMemory]; negative is an error.
+	// MaxMemory bounds the descriptions. Of the tenant that has most, the teamsets that were not used for the
+	// longest time are forgotten first. 0 means [DefaultMaxMemory]; negative is an error.
 	MaxMemory int64 `yaml:"max_memory" unit:"bytes"`
 }
 
@@ -38,20 +39,15 @@ func (c MemoryDevicesConfig) Validate() error {
 }
 
 // MemoryDevices is a [DeviceStore] in the process: what it knows is gone with it, and descriptions that
-// were confirmed do not come again. It keeps at most 16 descriptions of a teamset, those that were
-// sent last, and counts 64 bytes for each beside its payload.
+// were confirmed do not come again. It keeps at most 16 descriptions of a teamset: of those that say the same as the ones
+// before and after them any, and else those that were sent last. It counts 64 bytes for each beside its payload.
+//
+// Tenants share the memory: one that has many teamsets forgets its own, as long as it has more than others.
 type MemoryDevices struct {
 	config MemoryDevicesConfig
 
-	mu    sync.Mutex
-	byKey map[string]*list.Element
-	used  *list.List // of *describedTeamset, the last used first
-	bytes int64
-}
-
-type describedTeamset struct {
-	key          string
-	descriptions []DeviceDescription
+	mu    sync.Mutex // held from the reading to the writing of a teamset
+	known *fairlru.Cache[string, []DeviceDescription]
 }
 
 var _ DeviceStore = (*MemoryDevices)(nil)
@@ -61,67 +57,55 @@ func NewMemoryDevices(config MemoryDevicesConfig) (*MemoryDevices, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &MemoryDevices{config: config.WithDefaults(), byKey: map[string]*list.Element{}, used: list.New()}, nil
+	config = config.WithDefaults()
+	return &MemoryDevices{config: config, known: fairlru.New[string, []DeviceDescription](config.MaxMemory)}, nil
 }
 
-func size(d DeviceDescription) int64 { return int64(len(d.Payload)) + 64 }
+// size is how much memory descriptions take. Those that say the same share their payload.
+func size(list []DeviceDescription) (n int64) {
+	for i, d := range list {
+		n += 64
+		if !slices.ContainsFunc(list[:i], func(other DeviceDescription) bool { return bytes.Equal(other.Payload, d.Payload) }) {
+			n += int64(len(d.Payload))
+		}
+	}
+	return n
+}
+
+func compareDescriptions(a, b DeviceDescription) int {
+	return cmp.Or(a.Sent.Compare(b.Sent), bytes.Compare(a.Payload, b.Payload))
+}
+
+func samePayload(a, b DeviceDescription) bool { return bytes.Equal(a.Payload, b.Payload) }
 
 // Put implements [DeviceStore]. It does not block. A description larger than MaxMemory is not
 // kept.
 func (m *MemoryDevices) Put(_ context.Context, key string, description DeviceDescription) error {
+	if size([]DeviceDescription{description}) > m.config.MaxMemory {
+		return nil
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if size(description) > m.config.MaxMemory {
+	known, _ := m.known.Get(key)
+	list, added := timeline.Add(known, description, compareDescriptions, samePayload, maxDescriptions)
+	if !added {
 		return nil
 	}
-	element, ok := m.byKey[key]
-	if !ok {
-		element = m.used.PushFront(&describedTeamset{key: key})
-		m.byKey[key] = element
+	at := slices.IndexFunc(list, func(d DeviceDescription) bool { return compareDescriptions(d, description) == 0 })
+	if i := slices.IndexFunc(known, func(d DeviceDescription) bool { return samePayload(d, description) }); at >= 0 && i >= 0 {
+		list[at].Payload = known[i].Payload
+	} else if at >= 0 {
+		list[at].Payload = bytes.Clone(description.Payload)
 	}
-	m.used.MoveToFront(element)
-	team := element.Value.(*describedTeamset)
-	if slices.ContainsFunc(team.descriptions, func(d DeviceDescription) bool { return bytes.Equal(d.Payload, description.Payload) }) {
-		return nil
+	for size(list) > m.config.MaxMemory {
+		list = list[1:]
 	}
-	description.Payload = bytes.Clone(description.Payload)
-	team.descriptions = append(slices.Clone(team.descriptions), description)
-	m.bytes += size(description)
-	if len(team.descriptions) > maxDescriptions {
-		slices.SortFunc(team.descriptions, func(a, b DeviceDescription) int { return a.Sent.Compare(b.Sent) })
-		m.bytes -= size(team.descriptions[0])
-		team.descriptions = slices.Clone(team.descriptions[1:])
-	}
-	for m.bytes > m.config.MaxMemory {
-		m.forget(team)
-	}
+	m.known.Put(description.Tenant, key, list, size(list))
 	return nil
-}
-
-// forget removes the teamset that was not used for the longest time, or the oldest description of
-// the only one that is left. m.mu is held.
-func (m *MemoryDevices) forget(last *describedTeamset) {
-	oldest := m.used.Back().Value.(*describedTeamset)
-	if oldest == last {
-		m.bytes -= size(last.descriptions[0])
-		last.descriptions = slices.Clone(last.descriptions[1:])
-		return
-	}
-	for _, d := range oldest.descriptions {
-		m.bytes -= size(d)
-	}
-	m.used.Remove(m.byKey[oldest.key])
-	delete(m.byKey, oldest.key)
 }
 
 // Get implements [DeviceStore]. It does not block.
 func (m *MemoryDevices) Get(_ context.Context, key string) ([]DeviceDescription, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	element, ok := m.byKey[key]
-	if !ok {
-		return nil, nil
-	}
-	m.used.MoveToFront(element)
-	return slices.Clone(element.Value.(*describedTeamset).descriptions), nil
+	list, _ := m.known.Get(key)
+	return slices.Clone(list), nil
 }

@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Stream:    subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
 			Received:  101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
 			Unmatched: 129, Kept: 130, OldestKept: time.Now().Add(-70 * time.Second),
-			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110,
+			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
@@ -145,7 +145,7 @@ agrimill_subscriber_lease_epoch 17
 # HELP agrimill_subscriber_lease_holder Whether it has the lease: 1 or 0. 0 without a lease.
 # TYPE agrimill_subscriber_lease_holder gauge
 agrimill_subscriber_lease_holder 1
-# HELP agrimill_subscriber_lease_given_up_total Terms that ended because the event stream could not be opened.
+# HELP agrimill_subscriber_lease_given_up_total Terms that ended because the event stream could not be opened, or the gateway did not answer.
 # TYPE agrimill_subscriber_lease_given_up_total counter
 agrimill_subscriber_lease_given_up_total 3
 # HELP agrimill_subscriber_lease_lost_total Terms that ended because the lease was not renewed in time, or another process had it.
@@ -169,6 +169,9 @@ agrimill_subscriber_messages_delivered_total 102
 # HELP agrimill_subscriber_messages_held_total Messages that were held back for their file.
 # TYPE agrimill_subscriber_messages_held_total counter
 agrimill_subscriber_messages_held_total 110
+# HELP agrimill_subscriber_messages_in_files_total Messages that were confirmed with a file that they are parts of.
+# TYPE agrimill_subscriber_messages_in_files_total counter
+agrimill_subscriber_messages_in_files_total 131
 # HELP agrimill_subscriber_messages_nacked_total Messages that were nacked.
 # TYPE agrimill_subscriber_messages_nacked_total counter
 agrimill_subscriber_messages_nacked_total 103

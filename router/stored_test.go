@@ -1,0 +1,51 @@
+package router_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// EventStored tells how long the sink took in the attempt that succeeded: neither the transformation counts nor an earlier
+// attempt.
+func TestStoredTellsHowLongTheSinkTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, attempts := newGoChannel(), 0
+		defer func() { _ = in.Close() }()
+		to := newSink(func(_ string, msg *message.Message) error {
+			if attempts++; attempts == 1 {
+				time.Sleep(5 * time.Second)
+				return sinks.ErrUnavailable
+			}
+			time.Sleep(30 * time.Millisecond)
+			sinks.Stored(msg, sinks.Receipt{})
+			return nil
+		})
+		route := farmRoute(in, to)
+		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+			time.Sleep(time.Second)
+			return []*message.Message{msg}, nil
+		}
+		var took []time.Duration
+		r := start(t, router.Config{Poison: newSink(nil), Observer: router.ObserverFunc(func(e router.Event) {
+			if e.Kind == router.EventStored {
+				took = append(took, e.Delay)
+			}
+		})}, route)
+		publish(t, in, farmMessage("1", "endpoint", "context", "payload"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		to.wantStored(t, 1)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if len(took) != 1 || took[0] != 30*time.Millisecond {
+			t.Errorf("took %v, want 30ms", took)
+		}
+	})
+}

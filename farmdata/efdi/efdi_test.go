@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -515,6 +516,79 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
+// decoded is what a decoder makes of an entry, columns by what they say.
+func decoded(d *decoder, body []byte) string {
+	var record farmdata.Record
+	finding, whole := d.decode(body, &record)
+	if !whole {
+		return fmt.Sprint(finding)
+	}
+	text := fmt.Sprint(finding, record.Stamp, record.Position)
+	for _, v := range record.Values {
+		text += fmt.Sprintf(" %+v %d", *v.Column, v.Raw)
+	}
+	return text
+}
+
+// What an entry says does not depend on the ones before it, whatever its encoder does differently from theirs, and
+// however it is damaged.
+func TestEntriesDoNotDependOnOthers(t *testing.T) {
+	for seed := range uint64(5000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		few := func() uint64 {
+			return []uint64{0, 1, 2, 127, 128, 300, 0xFFFF, 0x10000, 1<<32 + 1, 1 << 63}[random.IntN(10)]
+		}
+		number := func(b []byte, field protowire.Number, v uint64) []byte {
+			return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+		}
+		value := func() (b []byte) {
+			parts := []int{1, 2, 3}
+			switch random.IntN(8) {
+			case 0: // another order, or not all of them
+				random.Shuffle(3, func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+				parts = parts[:random.IntN(4)]
+			case 1: // more
+				parts = append(parts, 1+random.IntN(7))
+			}
+			for _, part := range parts {
+				if part != 3 {
+					b = number(b, protowire.Number(part), few())
+					continue
+				}
+				var id []byte
+				if random.IntN(8) > 0 {
+					id = number(id, 1, few())
+				}
+				if random.IntN(8) == 0 {
+					id = protowire.AppendString(protowire.AppendTag(id, 2, protowire.BytesType), "uri")
+				}
+				b = protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), id)
+			}
+			return b
+		}
+		values := [][]byte{value(), value(), value()}
+		entry := func() (b []byte) {
+			for i := range values {
+				if random.IntN(4) == 0 {
+					values[i] = value()
+				}
+				b = protowire.AppendBytes(protowire.AppendTag(b, 7, protowire.BytesType), values[i])
+			}
+			if random.IntN(4) == 0 {
+				b[random.IntN(len(b))] = byte(random.Uint32())
+			}
+			return b[:len(b)-random.IntN(2)*random.IntN(3)]
+		}
+		d := newDecoder(nil, 1000)
+		for range 4 {
+			body := entry()
+			if got, want := decoded(d, body), decoded(newDecoder(nil, 1000), body); got != want {
+				t.Fatalf("seed %d, %x:\n%s\nwant\n%s", seed, body, got, want)
+			}
+		}
+	}
+}
+
 // FuzzEntry: an entry decoded by hand is what the generated message has.
 func FuzzEntry(f *testing.F) {
 	f.Add(marshal(f, entry(1, 9000)))
@@ -525,7 +599,11 @@ func FuzzEntry(f *testing.F) {
 		var want efdipb.Time
 		err := unmarshal.Unmarshal(body, &want)
 		var got farmdata.Record
-		finding, whole := newDecoder(nil, 1000).decode(body, &got)
+		d := newDecoder(nil, 1000)
+		finding, whole := d.decode(body, &got)
+		if again, fresh := decoded(d, body), decoded(newDecoder(nil, 1000), body); again != fresh {
+			t.Fatalf("decoded again: %s, want %s", again, fresh)
+		}
 		if whole != (err == nil) {
 			t.Fatalf("whole %v, %v; the generated message: %v", whole, finding, err)
 		}

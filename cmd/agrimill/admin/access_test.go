@@ -43,7 +43,7 @@ func (b *safeBuffer) String() string {
 
 // everything that tells something.
 var everything = []string{
-	"/metrics", "/api/status", "/api/tenants", "/api/poison", "/api/poison/groups", "/api/poison/ids", "/api/trace", "/api/why",
+	"/metrics", "/api/status", "/api/tenants", "/api/poison", "/api/poison/groups", "/api/poison/ids", "/api/trace", "/api/why", "/api/history", "/api/config",
 }
 
 // Who may not read gets the page without data, and the probes without reasons.
@@ -84,7 +84,7 @@ func TestReadToken(t *testing.T) {
 	for _, path := range []string{"/api/poison/replay", "/api/poison/drop"} {
 		request(t, server, http.MethodPost, path, `{"ids":["1"]}`, asJSON(), bearer(readToken)).want(t, http.StatusForbidden, "may only read")
 	}
-	for _, path := range []string{"/api/poison/contents?id=1", "/debug/pprof/", "/debug/pprof/heap"} {
+	for _, path := range []string{"/api/poison/contents?id=1", "/api/contents?id=1", "/debug/pprof/", "/debug/pprof/heap"} {
 		get(t, server, path, bearer(readToken)).want(t, http.StatusForbidden, "may only read")
 	}
 

@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/farmdata/content"
 )
 
@@ -17,6 +18,29 @@ type Status struct {
 	Metrics bool `json:"metrics"`
 	// Error is why the pipeline ended; empty if it has not.
 	Error string `json:"error,omitempty"`
+	// Selected has the figures of the tenant or endpoint that the request names; nil if it names none. All else is of
+	// all tenants.
+	Selected *SelectedStatus `json:"selected,omitempty"`
+}
+
+// SelectedStatus is what there is of a tenant, or of a receiving endpoint.
+type SelectedStatus struct {
+	// What happened since the start, at most a few seconds old, from the journal.
+	history.Selected
+	// What is open now: InFlight events are not acked by all routes, Held ones wait for their file, and Pending confirmations
+	// for the gateway. OldestUnconfirmed is when the oldest in flight arrived, or was added to what is to be confirmed.
+	InFlight          int       `json:"in_flight"`
+	Held              int       `json:"held"`
+	Pending           int       `json:"pending_confirmations"`
+	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
+	// Waiting is what the routes from the gateway have of it, by name; those that have nothing are left out.
+	Waiting map[string]OpenOnRoute `json:"waiting"`
+}
+
+// OpenOnRoute is what a route is not done with.
+type OpenOnRoute struct {
+	Open   int       `json:"open"`
+	Oldest time.Time `json:"oldest"`
 }
 
 // Readiness is the response to GET /readyz.
@@ -40,7 +64,7 @@ type PoisonPage struct {
 	More bool `json:"more"`
 }
 
-// PoisonContents is the response to GET /api/poison/contents: the metadata of a message and what is in
+// PoisonContents is the response to GET /api/poison/contents and /api/contents: the metadata of a message and what is in
 // its payload, either a summary, if it is farm data, or a preview.
 type PoisonContents struct {
 	// Line says what is in the payload in one line.
@@ -52,6 +76,8 @@ type PoisonContents struct {
 	// Metadata has the history of the message, too: its attempts, when it failed first and last, and
 	// why.
 	Metadata map[string]string `json:"metadata"`
+	// Place is where the message was read; empty for the poison queue that the request named.
+	Place string `json:"place,omitempty"`
 }
 
 // PoisonedRecord describes a poisoned message, without its payload.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,11 +19,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // The page's own words for what a test waits for.
@@ -87,6 +95,7 @@ func TestBrowserPage(t *testing.T) {
 	page.Wait(`document.querySelector("#t-confirmed").textContent === "27"`)
 	page.Wait(`parseFloat(` + node("Route task data") + `.querySelector(".rate b").textContent) > 0`)
 	page.Wait(`document.querySelector("#wires .pulse.on") !== null`)
+	page.Wait(`document.querySelectorAll("#history-routes .graph svg").length === 12`)
 
 	// What would be HTML is text.
 	page.Wait(`document.querySelector("#poison-rows .reason").textContent.includes('<img src=x onerror="window.pwned=3">')`)
@@ -94,7 +103,7 @@ func TestBrowserPage(t *testing.T) {
 	page.Wait(fmt.Sprintf(`document.querySelector("#poison-rows .route").textContent === %q`, hostileRoute))
 	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === %q)`, hostileEndpoint))
 	page.Wait(fmt.Sprintf(`[...document.querySelectorAll(".node h3")].some(n => n.textContent === %q)`, hostileRoute))
-	if got := page.Eval(`document.querySelectorAll("main img:not(#contents-map), main b:not(.rate b), main svg:not(#chart, #wires)").length + " " + window.pwned`); got != "0 undefined" {
+	if got := page.Eval(`document.querySelectorAll("main img:not(#contents-map), main b:not(.rate b), main svg:not(#chart, #wires, .graph svg)").length + " " + window.pwned`); got != "0 undefined" {
 		t.Errorf("elements out of texts: %s", got)
 	}
 	for _, text := range []string{page.Eval("document.documentElement.outerHTML")} {
@@ -103,6 +112,293 @@ func TestBrowserPage(t *testing.T) {
 		}
 	}
 	look(page, "page")
+	page.Clean(origin(server))
+}
+
+// aDay returns the history of a day with a busy morning, a quiet night, an outage and a route back, which ends now.
+func aDay(t *testing.T) *history.History {
+	t.Helper()
+	end := time.Now()
+	now := end.Add(-26 * time.Hour)
+	clock := func() time.Time { return now }
+	j := must(journal.New(journal.Config{Now: clock}))(t)
+	h, o := history.New(clock), j.Observer(nil)
+	counts := map[string]*history.Counts{"field-data": {}, "images": {}, "prescriptions": {}}
+	chance := rand.New(rand.NewPCG(7, 7))
+	id, minutes := 0, int(end.Sub(now)/time.Minute)
+	update := func(age time.Duration, backlog int64) {
+		var samples []history.Sample
+		for name, c := range counts {
+			sample := history.Sample{Route: name, FromGateway: name != "prescriptions", Counts: *c, Backlog: -1, Age: age}
+			switch {
+			case !sample.FromGateway:
+				sample.Backlog, sample.Age = backlog, -1
+			case name == "images": // the outage is that of the other one
+				sample.Age = min(age, time.Second)
+			}
+			samples = append(samples, sample)
+		}
+		h.Update(samples, j)
+	}
+	for minute := range minutes {
+		busy := 1 + 0.8*math.Sin(float64(minute)/140) + 0.4*math.Sin(float64(minute)/9)
+		left := minutes - minute
+		outage := left < 24 && left > 17
+		began := now
+		for name, c := range counts {
+			c.Delivered += uint64(max(40*busy*map[string]float64{"field-data": 3, "images": 1, "prescriptions": 0.3}[name]*(0.8+0.4*chance.Float64()), 0))
+			if outage && name == "field-data" {
+				c.Retries += 9
+				continue
+			}
+			if name == "images" && minute%97 == 3 {
+				c.Poisoned += uint64(minute % 4)
+			}
+			id++
+			metadata := message.Metadata{}
+			event := &gateway.MessageReceived{ID: fmt.Sprintf("11111111-aaaa-4000-8000-%012d", id), TenantID: "t"}
+			if name != "prescriptions" {
+				metadata[gateway.KeyMessageID] = event.ID
+				j.Event(event)
+			}
+			if name == "images" {
+				now = now.Add(time.Duration(40+chance.IntN(90)) * time.Millisecond)
+				j.Progress(subscriber.Progress{Kind: subscriber.ProgressFetched, Event: event, Bytes: 7})
+			}
+			msg := message.NewMessage(event.ID, nil)
+			msg.Metadata = metadata
+			route := router.Event{Route: name, Message: msg, Context: context.Background(), Kind: router.EventStarted}
+			now = now.Add(time.Duration(1+chance.IntN(9)) * time.Millisecond)
+			o.Observe(route)
+			store := time.Duration(2+chance.IntN(40)) * time.Millisecond
+			now = now.Add(store + time.Duration(chance.IntN(7))*time.Millisecond)
+			route.Kind, route.Delay = router.EventStored, store
+			o.Observe(route)
+			route.Kind, route.Delay = router.EventDelivered, 0
+			o.Observe(route)
+			now = now.Add(time.Duration(80+chance.IntN(60)) * time.Millisecond)
+			j.Confirmed("t", []gateway.MessageConfirmation{{MessageID: event.ID}})
+		}
+		age := time.Duration(chance.IntN(900)) * time.Millisecond
+		if outage {
+			age = time.Duration(24-left) * time.Minute
+		}
+		update(age, int64(max(0, 60*busy-50)))
+		now = began.Add(time.Minute)
+	}
+	now = end
+	update(200*time.Millisecond, 3)
+	return h
+}
+
+// TestBrowserHistory looks at the last hour and day of a pipeline, on a phone, a tablet and a desktop.
+func TestBrowserHistory(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Name: "farm"}, history: aDay(t)}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelectorAll("#history-routes .graph svg").length === 12`)
+	described := `[...document.querySelectorAll("#history-routes svg")].every(s => s.getAttribute("role") === "img" && /: at most .*; lately |: none/.test(s.getAttribute("aria-label")))`
+	page.Wait(described)
+	page.Wait(`[...document.querySelectorAll("#history-routes .past:nth-child(1) tbody th")].map(n => n.textContent).join("|") === "Wait for the route|Filter and transform|Store in the sink|End to end, until delivered|Then confirm"`)
+	page.Wait(`document.querySelector("#history-routes .past:nth-child(2) tbody").textContent.startsWith("Fetch the payload")`)
+	page.Wait(`document.querySelector("#history-routes .past:nth-child(3) .lag .what").textContent === "Backlog in the source"`)
+	lag := `document.querySelector("#history-routes .past:nth-child(1) .lag svg").getAttribute("aria-label")`
+	page.Wait(lag + `.includes("at most 6 min 0 s")`)
+	hour := page.Eval(`document.querySelector("#history-routes .throughput .line").getAttribute("d").length`)
+	sizes := func(name string) {
+		for _, width := range []int64{1400, 820, 390} {
+			for _, dark := range []bool{false, true} {
+				page.Resize(width, 900, width < 500)
+				page.Dark(dark)
+				if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+					t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+				}
+				if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+					t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+				}
+				page.Picture(fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark]))
+			}
+		}
+		page.Dark(false)
+		page.Resize(1400, 900, false)
+	}
+	sizes("history-hour")
+
+	// The day, with the keyboard only.
+	page.Eval(`document.querySelector("#history-day").focus()`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#history-day").getAttribute("aria-pressed") === "true" && document.querySelector("#history-hour").getAttribute("aria-pressed") === "false"`)
+	page.Wait(`document.querySelector("#history-routes .throughput .line").getAttribute("d").length !== ` + hour)
+	page.Wait(described)
+	sizes("history-day")
+
+	// Alone, for the documentation.
+	page.Eval(`document.activeElement.blur() ?? document.querySelectorAll("main > section:not(#history), main > form, body > header, body > footer, .past:nth-child(n + 3)").forEach(n => n.hidden = true)`)
+	for _, width := range []int64{1400, 820, 390} {
+		for _, dark := range []bool{false, true} {
+			page.Resize(width, 400, false)
+			page.Dark(dark)
+			page.Picture(fmt.Sprintf("history-%d-%s", width, map[bool]string{false: "light", true: "dark"}[dark]))
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserFilter selects a tenant and an endpoint, with the keyboard only: figures, what waits, the history, messages, the poison
+// queue and endpoints are theirs, and the page says what is not.
+func TestBrowserFilter(t *testing.T) {
+	queue := &memoryQueue{}
+	h, j := history.New(nil), must(journal.New(journal.Config{}))(t)
+	o := j.Observer(nil)
+	h.Update([]history.Sample{{Route: "tasks", FromGateway: true, Backlog: -1}, {Route: "back", Backlog: 9}}, j)
+	for i := range 30 {
+		tenant, endpoint := fmt.Sprint("tenant-", i%2), fmt.Sprintf("endpoint-%d-%d", i%2, i%3)
+		queue.add(fmt.Sprint("m", i), message.Metadata{
+			gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint, router.KeyPoisonRoute: "tasks", gateway.KeyMessageType: taskData,
+			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%3 == 0],
+		})
+		event := &gateway.MessageReceived{ID: fmt.Sprint("message-number-", i), TenantID: tenant, ReceivingEndpointID: endpoint, Filename: fmt.Sprintf("Field %d.zip", i)}
+		j.Event(event)
+		msg := message.NewMessage(event.ID, nil)
+		msg.Metadata = message.Metadata{gateway.KeyMessageID: event.ID, gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint}
+		kind := router.EventPoisoned // 3 of 5 of each endpoint, or 2
+		if i%4 < 2 {
+			kind = router.EventDelivered
+		}
+		for _, kind := range []router.EventKind{router.EventStarted, kind} {
+			o.Observe(router.Event{Route: "tasks", Kind: kind, Message: msg, Context: t.Context()})
+		}
+		j.Confirmed(tenant, []gateway.MessageConfirmation{{EndpointID: endpoint, MessageID: event.ID}})
+	}
+	since := time.Now().Add(-90 * time.Second)
+	open := []subscriber.Open{
+		{TenantID: "tenant-0", EndpointID: "endpoint-0-0", InFlight: 40, Oldest: since.Add(-time.Hour), Routes: []subscriber.OpenRoute{{Name: "tasks", Count: 40, Oldest: since.Add(-time.Hour)}}},
+		{TenantID: "tenant-1", EndpointID: "endpoint-1-1", InFlight: 2, Held: 5, Pending: 1, Oldest: since, Routes: []subscriber.OpenRoute{{Name: "tasks", Count: 2, Oldest: since}}},
+	}
+	snapshot := admin.Snapshot{
+		State: admin.StateRunning, Poison: admin.Poison{Sink: "farm", Topic: "poison"}, Gateway: admin.Gateway{Host: "gateway.example", State: admin.GatewayConnected},
+		Subscriber: admin.Subscriber{
+			Received: 30, Confirmed: 30, Nacked: 4, InFlight: 42, PendingConfirmations: 1, Held: 5, OldestUnconfirmed: since.Add(-time.Hour),
+			Waits: []admin.Waits{{Kind: subscriber.WaitKey, Count: 2, Longest: []admin.Wait{
+				{What: "endpoint-0-0", Count: 40, Since: since.Add(-time.Hour)}, {What: "endpoint-1-1", Count: 2, Since: since},
+			}}},
+		},
+		Routes: []admin.Route{
+			{RouteHealth: router.RouteHealth{Name: "tasks", State: router.StateRunning, InFlight: 42, Delivered: 16, Poisoned: 14}, Direction: admin.FromGateway, From: admin.Place{Kind: "gateway"}, To: admin.Place{Kind: "nats", Sink: "farm"}},
+			{RouteHealth: router.RouteHealth{Name: "back", State: router.StateRunning}, Direction: admin.ToGateway, From: admin.Place{Kind: "nats", Sink: "farm"}, To: admin.Place{Kind: "gateway"}},
+		},
+		Sinks: []admin.Sink{{Name: "farm", Kind: "nats", Up: true, CheckedAt: since}},
+	}
+	snapshot.AddOpen(open)
+	source := &plainSource{snapshot: snapshot, queue: queue, journal: j, history: h, open: open}
+	h.Update(admin.SamplesFrom(snapshot, open), j)
+	source.tenants = func(context.Context) (list []admin.Tenant, _ error) {
+		for i := range 2 {
+			tenant := admin.Tenant{ID: fmt.Sprint("tenant-", i)}
+			for k := range 3 {
+				tenant.Endpoints = append(tenant.Endpoints, admin.Endpoint{ID: fmt.Sprintf("endpoint-%d-%d", i, k), Name: fmt.Sprint("Barn ", k), Mine: k < 2, Type: "account"})
+			}
+			list = append(list, tenant)
+		}
+		return list, nil
+	}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 6 && ` + rows + ` === 25`)
+	page.Wait(`!document.querySelector("#filter").hidden && document.querySelector("#only-note").hidden`)
+	page.Type("#trace-query", "field\n")
+	found := `document.querySelectorAll("#trace-messages > li").length`
+	page.Wait(found + ` === 20`)
+	text := func(id, want string) {
+		page.Wait(`document.querySelector("` + id + `").textContent.startsWith("` + want + `")`)
+	}
+	lag := `document.querySelector("#history-routes .past:nth-child(2) .lag svg").getAttribute("aria-label")`
+	text("#t-received", "30")
+	page.Wait(fact("Route tasks", "oldest not done") + `?.startsWith("1\u00a0h") && ` + fact("Subscriber", "in flight") + ` === "42" && ` + fact("Subscriber", "keys that stand still") + `?.startsWith("2, endpoint-0-0")`)
+	page.Wait(lag + `.includes("at most 1 h 1 min")`)
+
+	page.Eval(`document.querySelector("#only-tenant").focus()`)
+	page.Keys("tenant-1")
+	text("#t-received", "15")
+	text("#t-delivered", "8")
+	text("#t-confirmed", "15")
+	text("#t-open", "3")
+	text("#t-poisoned", "7")
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 15, delivered 8. Besides, since startup or now: 7 poisoned, 5 held back for their file, 2 with the routes, 1 to be confirmed.")`)
+	page.Wait(fact("Route tasks", "oldest not done") + `?.startsWith("1\u00a0min") && ` + fact("Route tasks", "not done") + ` === "2" && ` + fact("Route tasks", "delivered") + ` === "8" && ` + fact("Route tasks", "poisoned") + ` === "7"`)
+	page.Wait(fact("Subscriber", "in flight") + ` === "2" && ` + fact("Subscriber", "keys that stand still") + `?.startsWith("1, endpoint-1-1") && ` + fact("Subscriber", "nacked, all tenants") + ` === "4"`)
+	page.Wait(`document.querySelector("#history-since").textContent.includes("of what is selected") && document.querySelector("#history-routes .past:nth-child(2) .sum").textContent === "8 delivered, 7 poisoned"`)
+	page.Wait(lag + `.includes("at most 1 min 3") && document.querySelector("#history-routes .past:nth-child(1) .lag .what").textContent === "Backlog: not told by tenant"`)
+	page.Wait(rows + ` === 15 && [...document.querySelectorAll("#poison-rows .where")].every(n => n.textContent.includes("tenant tenant-1"))`)
+	page.Wait(found + ` === 15`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 3 && document.querySelector("#why-tenant").value === "tenant-1"`)
+	page.Wait(`[...document.querySelectorAll("#poison-groups .number")].map(n => n.textContent).join(" ") === "10 5"`)
+	page.Wait(`document.querySelector("#only-note").textContent.includes("What cannot be told apart says “all tenants”")`)
+	page.Wait(`[...document.querySelectorAll("#only-endpoint option")].map(n => n.value).join(" ") === " endpoint-1-0 endpoint-1-1"`)
+	page.Eval(`document.querySelector("#only-endpoint").focus()`)
+	page.Keys("Barn 1")
+	page.Wait(rows + ` === 5 && ` + found + ` === 5 && document.querySelectorAll("#tenants tbody tr").length === 1`)
+	text("#t-received", "5")
+	text("#t-open", "3")
+	for _, width := range []int64{1400, 820, 390} {
+		for _, dark := range []bool{false, true} {
+			page.Resize(width, 900, width < 500)
+			page.Dark(dark)
+			if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+				t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+			}
+			if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+				t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+			}
+			page.Picture(fmt.Sprintf("filter-%d-%s", width, map[bool]string{false: "light", true: "dark"}[dark]))
+		}
+	}
+	page.Eval(`document.querySelector("#only-all").focus()`)
+	page.Keys("\r")
+	page.Wait(rows + ` === 25 && ` + found + ` === 20 && document.querySelector("#only-note").hidden && document.activeElement.id === "only-tenant"`)
+	text("#t-received", "30")
+	page.Wait(`document.querySelector("#history-since").textContent.includes("all tenants together")`)
+
+	// Without a journal the page says what it cannot know, beside the figure.
+	h.Update(admin.SamplesFrom(snapshot, open), nil)
+	page.Eval(`document.querySelector("#only-tenant").focus()`)
+	page.Keys("tenant-0")
+	text("#t-received-note", "not told by tenant: the journal is off")
+	text("#t-open", "40")
+	page.Wait(fact("Route tasks", "delivered") + ` === "needs the journal" && ` + fact("Route tasks", "not done") + ` === "40"`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserConfig looks up a value of the configuration that is running, and where it was set.
+func TestBrowserConfig(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Config: admin.ConfigState{LoadedAt: time.Now()}}, settings: []admin.Setting{
+		{Path: "gateway.base_url", Value: "https://gateway.example", Source: "/etc/agrimill/agrimill.yaml:3"},
+		{Path: "gateway.client_secret", Value: "[redacted]", Source: "/etc/agrimill/agrimill.yaml:5", File: "/run/secrets/client"},
+		{Path: "gateway.scopes", Value: []any{}},
+		{Path: "journal.max_entries", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true},
+		{Path: "routes[0].filter.expr", Value: "<img src=x onerror='window.pwned=7'>", Source: "/etc/agrimill/agrimill.yaml:40"},
+		{Path: "sinks.farm.nats.url", Value: "[from the environment]", Source: "/etc/agrimill/agrimill.yaml:20", Environment: true},
+	}}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	table := `[...document.querySelectorAll("#config-rows tr")].map(r => [...r.children].map(c => c.textContent).join("|")).join("\n")`
+	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_entries|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart")`)
+	page.Eval(`document.querySelector("#config-details summary").focus()`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#config-details").open`)
+	page.Click("#config-defaults")
+	page.Wait(table + `.includes("gateway.scopes|[]|default")`)
+	look(page, "config")
+	page.Type("#config-query", "FARM.nats")
+	page.Wait(table + ` === "sinks.farm.nats.url|[from the environment]|/etc/agrimill/agrimill.yaml:20, environment"`)
+	if got := page.Eval(`document.querySelectorAll("#config img").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
 	page.Clean(origin(server))
 }
 
@@ -281,7 +577,8 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	if n := b.stored(); n != 8 {
 		t.Errorf("%d messages are stored, want 8", n)
 	}
-	page.Clean(origin(server))
+	// The poison queue is in the NATS that was away: who asks for it meanwhile, which the page does every 15 s, is told so.
+	page.Clean(origin(server), "502 (Bad Gateway) "+origin(server)+"/api/poison")
 }
 
 func TestBrowserReplay(t *testing.T) {
@@ -309,7 +606,7 @@ func TestBrowserReplay(t *testing.T) {
 	page.Clear("#token")
 	page.Type("#token", testToken)
 	page.Click("#poison-rows tr:last-child button")
-	page.Wait(result + `.startsWith("1 failed again, back in the queue")`)
+	page.Wait(result + `?.startsWith("1 failed again, back in the queue")`)
 	page.Wait(result + `.includes("Message 4: no shape <img src=x")`)
 	page.Wait(`[...document.querySelectorAll("#poison-rows .attempts")].some(n => n.textContent === "2 in 2 rounds")`)
 
@@ -368,24 +665,13 @@ func TestBrowserContents(t *testing.T) {
 	page.Eval(`document.querySelector("#poison-rows tr .look").focus()`)
 	page.Keys("\r")
 	const line = `document.querySelector("#contents-line").textContent`
-	page.Wait(line + `.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
+	page.Wait(line + `?.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
 	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth > 0`)
 	page.Wait(`document.querySelectorAll("#contents-values tr").length === 2`)
 	page.Wait(`document.querySelector("#contents-values tr").textContent.includes("0043 Width <img src=x") && document.querySelector("#contents-values tr").textContent.includes("9 m")`)
 	page.Wait(`document.activeElement.id === "contents"`)
 	look(page, "contents")
-	for _, width := range []int64{390, 820, 1400} {
-		page.Resize(width, 900, width < 500)
-		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
-			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
-		}
-		if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
-			t.Errorf("%d pixels wide: pale texts: %s", width, got)
-		}
-	}
-	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
-		t.Errorf("without a label: %s", got)
-	}
+	checkWidths(t, page)
 	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
 		t.Errorf("a name was executed: %s", got)
 	}
@@ -403,6 +689,46 @@ func TestBrowserContents(t *testing.T) {
 	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
 		t.Errorf("a payload was executed: %s", got)
 	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserContentsOfFound: what is in a file that was received and delivered is shown where the file was found by its name, with
+// the keyboard only, and on a phone.
+func TestBrowserContentsOfFound(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.sendPayload(taskData, "Long acre.zip", farmdatatest.Archive(t, 300))
+	b.sendPayload(taskData, "Short acre.zip", []byte("only words"))
+	b.waitConfirmed(2)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelector("#trace-look").hidden`)
+	const found = `document.querySelectorAll("#trace-messages > li").length`
+	page.Type("#trace-query", "long acre\n")
+	page.Wait(found + ` === 1`)
+	page.Wait(`document.querySelector("#trace-messages .look").disabled`)
+	page.Type("#trace-token", testToken+"\n")
+	page.Wait(`document.activeElement.classList.contains("look") && document.querySelector("#token").value === ` + `"` + testToken + `"`)
+	page.Keys("\r")
+	const line = `document.querySelector("#contents-line").textContent`
+	page.Wait(line + `?.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth > 0`)
+	page.Wait(`document.querySelectorAll("#contents-values tr").length === 2 && document.querySelector("#contents-values tr").textContent.includes("Working width")`)
+	page.Wait(`/^From agrimill\..* in stream .*, sequence \d+ \(stored by task data in sink farm\)$/.test(document.querySelector("#contents-place").textContent)`)
+	page.Wait(`document.querySelector("#trace-messages > li").contains(document.querySelector("#contents")) && document.activeElement.id === "contents"`)
+	look(page, "contents-found")
+	checkWidths(t, page)
+	page.Click("#contents-close")
+	page.Wait(`document.querySelector("#contents").hidden && document.activeElement.classList.contains("look")`)
+	page.Click("#trace-messages .look")
+	page.Wait(line + `?.startsWith("TaskData")`)
+	// Another search takes the panel away, and it is there for what that finds.
+	page.Eval(`(document.querySelector("#trace-query").value = "", true)`)
+	page.Type("#trace-query", "short acre\n")
+	page.Wait(found + ` === 1 && document.querySelector("#trace-messages h3").textContent === "Short acre.zip" && document.querySelector("#contents").hidden`)
+	page.Click("#trace-messages .look")
+	page.Wait(`document.querySelector("#contents-text").textContent === "only words" && document.querySelector("#contents-map").hidden`)
 	page.Clean(origin(server))
 }
 
@@ -565,7 +891,7 @@ func TestBrowserServerGoes(t *testing.T) {
 }
 
 // unlabelled lists the fields and buttons unnamed for a screen reader.
-const unlabelled = `[...document.querySelectorAll("button, input, table, section, article, nav")].filter(n => !(
+const unlabelled = `[...document.querySelectorAll("button, input, select, table, section, article, nav")].filter(n => !(
 	n.getAttribute("aria-label") || n.getAttribute("aria-labelledby") || n.labels?.length || n.querySelector("caption") ||
 	n.closest("details")?.querySelector("summary") || (n.matches("button") && n.textContent.trim()))).map(n => n.outerHTML)`
 
@@ -575,7 +901,7 @@ const pale = `(() => {
 	const channels = (color) => color.match(/[\d.]+/g).map(Number);
 	const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => sum + w * ((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)(c[i] / 255), 0);
 	const behind = (n) => { for (; n; n = n.parentElement) { const c = channels(getComputedStyle(n).backgroundColor); if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
-	return [...document.querySelectorAll("body *")].filter(n => n.checkVisibility() && !n.disabled && !n.closest("#wires, #chart") &&
+	return [...document.querySelectorAll("body *")].filter(n => n.checkVisibility() && !n.disabled && !n.closest("#wires, #chart, .graph svg") &&
 		[...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim())).map(n => {
 		const [a, b] = [light(channels(getComputedStyle(n).color)), light(behind(n))].sort((x, y) => y - x);
 		return [(a + 0.05) / (b + 0.05), n];
@@ -603,6 +929,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 				route("runs", router.StateRunning), waiting, route("failed", router.StateFailed),
 				route("starts", router.StateStarting), route(strings.Repeat("x", 200), router.StateEnded),
 			},
+			Dedup: admin.Dedup{Store: "bbolt", Target: "dedup.db", Since: now, Error: "no space"},
 			Sinks: []admin.Sink{{Name: "up", Up: true, CheckedAt: time.Now()}, {Name: "down", CheckedAt: time.Now(), Error: "no route to host"}, {Name: "new"}},
 		},
 	}
@@ -643,6 +970,16 @@ func TestBrowserIsAccessible(t *testing.T) {
 			t.Errorf("no %q in %q", want, facts)
 		}
 	}
+	// All that is down has a sentence that says what that means and what to do.
+	outage := page.Eval(`document.querySelector("#outage").textContent`)
+	for _, want := range []string{
+		"cannot be reached, so nothing is received; it keeps what it has for later. Check the network", "The sink down is down, so the route waits waits; nothing is lost. Repair down",
+		"(bbolt) fails, so routes wait, or what comes again is stored again; nothing is lost. Repair dedup.db", "have ended and will not go on; what comes meanwhile is kept where it comes from. Repair",
+	} {
+		if !strings.Contains(outage, want) {
+			t.Errorf("no %q in %q", want, outage)
+		}
+	}
 	// Every state has a word beside its colour.
 	for label, word := range map[string]string{
 		"Gateway": "disconnected", "Subscriber": "waiting", "Route runs": "running", "Route waits": "outage, waiting", "Route failed": "failed",
@@ -653,4 +990,22 @@ func TestBrowserIsAccessible(t *testing.T) {
 		}
 	}
 	page.Clean(origin(server))
+}
+
+// checkWidths checks that a page fits into windows of each width, that its texts can be read, and that all that can be
+// operated has a label.
+func checkWidths(t *testing.T, page *browsertest.Tab) {
+	t.Helper()
+	for _, width := range []int64{390, 820, 1400} {
+		page.Resize(width, 900, width < 500)
+		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+		}
+		if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+			t.Errorf("%d pixels wide: pale texts: %s", width, got)
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
 }

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,13 +15,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/stored"
 	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/spool"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
@@ -59,6 +65,7 @@ type agrimill struct {
 	queue            *poisonqueue.Queue
 	registry         *prometheus.Registry
 	journal          *journal.Journal
+	history          *history.History
 	terminal, office gateway.Endpoint
 	started          time.Time
 	repaired         atomic.Bool
@@ -73,7 +80,7 @@ var _ admin.Source = (*agrimill)(nil)
 func newInstance(t *testing.T) *agrimill {
 	t.Helper()
 	b := &agrimill{T: t, started: time.Now(), registry: prometheus.NewRegistry()}
-	b.journal = must(journal.New(journal.Config{}))(t)
+	b.journal, b.history = must(journal.New(journal.Config{}))(t), history.New(nil)
 	b.gate = gatewaytest.New(t, gatewaytest.Config{})
 	b.nats = natstest.Start(t)
 	all := []string{taskData, shapes}
@@ -124,6 +131,7 @@ func (b *agrimill) run() {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			b.lookAtSink(ctx)
+			b.history.Update(admin.SamplesFrom(b.Snapshot(), b.Open()), b.journal)
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -212,6 +220,7 @@ func (b *agrimill) Snapshot() admin.Snapshot {
 		}
 		s.Routes = append(s.Routes, route)
 	}
+	s.AddOpen(b.Open())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.health.Name != "" {
@@ -255,6 +264,15 @@ func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
 // Journal implements [admin.Source].
 func (b *agrimill) Journal() *journal.Journal { return b.journal }
 
+// Settings implements [admin.Source].
+func (b *agrimill) Settings() []admin.Setting { return nil }
+
+// History implements [admin.Source].
+func (b *agrimill) History() *history.History { return b.history }
+
+// Open implements [admin.Source].
+func (b *agrimill) Open() []subscriber.Open { return b.sub.Open() }
+
 // Why implements [admin.Source].
 func (b *agrimill) Why(q why.Question) why.Answer {
 	return why.Walk(q, why.Facts{
@@ -268,6 +286,17 @@ func (b *agrimill) Why(q why.Question) why.Answer {
 
 // Payloads implements [admin.Source].
 func (b *agrimill) Payloads() gateway.PayloadOpener { return nil }
+func (b *agrimill) Devices() *farm.Devices          { return nil }
+
+// Stored implements [admin.Source].
+func (b *agrimill) Stored(ctx context.Context, m *journal.Message) iter.Seq2[admin.StoredCopy, error] {
+	cfg := &config.Config{
+		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{URL: b.nats.URL()}}}},
+		Routes: []config.Route{{Name: "task data"}},
+	}
+	cfg.Poison.Sink, cfg.Routes[0].To.Sink = "farm", "farm"
+	return stored.Each(ctx, cfg, m, stored.Options{Limits: spool.Limits{Max: admin.MaxStored, Memory: admin.MaxStored}})
+}
 
 // PoisonStore implements [admin.Source].
 func (b *agrimill) PoisonStore() router.PoisonStore { return b.queue }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -158,36 +160,53 @@ func (s *Server) contents(ctx context.Context, store router.PoisonStore, id stri
 	if err != nil {
 		return PoisonContents{}, err
 	}
-	inspector, err := farm.NewInspector(farm.ReadConfig{MaxBytes: maxPreview, MaxTime: listTimeout, Payloads: s.source.Payloads()})
-	if err != nil {
-		return PoisonContents{}, err
-	}
 	msg := poisoned.Message.Copy()
 	msg.SetContext(ctx)
-	contents := PoisonContents{Metadata: maps.Clone(msg.Metadata)}
-	if reason := contents.Metadata[router.KeyPoisonReason]; reason != "" {
-		contents.Metadata[router.KeyPoisonReason] = poisoned.Reason
+	contents := PoisonContents{Metadata: shownMetadata(msg)}
+	err = s.look(ctx, msg, &contents)
+	return contents, err
+}
+
+// shownMetadata returns the metadata of a message as it is shown.
+func shownMetadata(msg *message.Message) map[string]string {
+	shown := maps.Clone(map[string]string(msg.Metadata))
+	if shown[router.KeyPoisonReason] != "" {
+		poisoned, _ := router.ParsePoisoned(msg)
+		shown[router.KeyPoisonReason] = poisoned.Reason
 	}
-	delete(contents.Metadata, gateway.KeyPayloadReference) // it may be an address
+	delete(shown, gateway.KeyPayloadReference) // it may be an address
+	return shown
+}
+
+// look finds out what is in the payload of a message.
+func (s *Server) look(ctx context.Context, msg *message.Message, contents *PoisonContents) error {
+	read := farm.ReadConfig{MaxBytes: maxPreview, MaxTime: listTimeout, Payloads: s.source.Payloads()}
+	if devices := s.source.Devices(); devices != nil {
+		read.Devices = devices.ReadOnly()
+	}
+	inspector, err := farm.NewInspector(read)
+	if err != nil {
+		return err
+	}
 	summary, err := inspector.Summarize(msg)
 	if errors.Is(err, farm.ErrUnreadable) {
 		data, more, failure := s.head(ctx, msg)
 		if failure != nil {
-			return PoisonContents{}, failure
+			return failure
 		}
 		preview := newPreview(data, more)
 		contents.Line, contents.Preview = redact(err), &preview
-		return contents, nil
+		return nil
 	}
 	if err != nil {
-		return PoisonContents{}, err
+		return err
 	}
 	var picture strings.Builder
 	if err := summary.WriteSVG(&picture); err != nil {
-		return PoisonContents{}, err
+		return err
 	}
 	contents.Line, contents.Summary, contents.SVG = summary.Line(), summary, picture.String()
-	return contents, nil
+	return nil
 }
 
 func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) {

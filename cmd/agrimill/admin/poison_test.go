@@ -127,6 +127,33 @@ func many(n int) *memoryQueue {
 	return queue
 }
 
+// A tenant and an endpoint select messages and what the groups count, together with the rest.
+func TestPoisonOfATenant(t *testing.T) {
+	queue := &memoryQueue{}
+	for i := range 30 {
+		queue.add(fmt.Sprint("m", i), message.Metadata{
+			gateway.KeyTenantID: fmt.Sprint("tenant-", i%3), gateway.KeyReceivingEndpointID: fmt.Sprint("endpoint-", i%6), router.KeyPoisonRoute: "tasks",
+			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%2 == 0],
+		})
+	}
+	server := serve(t, admin.Config{}, &plainSource{queue: queue})
+	for query, want := range map[string]int{
+		"tenant=tenant-1": 10, "tenant=TENANT-1": 10, "tenant=tenant-1&endpoint=endpoint-4": 5, "tenant=tenant-1&endpoint=endpoint-3": 0, "endpoint=endpoint-3": 5,
+		"tenant=tenant-1&q=field": 5, "tenant=tenant": 0,
+	} {
+		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
+		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?limit=100&"+query).want(t, http.StatusOK))
+		if len(ids.IDs)+len(ids.Foreign) != want || len(page.Messages) != want {
+			t.Errorf("%s: %d IDs and %d messages, want %d", query, len(ids.IDs)+len(ids.Foreign), len(page.Messages), want)
+		}
+	}
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?tenant=tenant-1").want(t, http.StatusOK))
+	if len(groups.Groups) != 2 || groups.Groups[0].Count != 5 || groups.Groups[1].Count != 5 || groups.Messages != 30 {
+		t.Errorf("%+v", groups)
+	}
+	get(t, server, "/api/poison/groups?endpoint="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+}
+
 // Groups have what differs only in numbers, IDs and quoted texts; a group and a text select
 // messages.
 func TestPoisonGroups(t *testing.T) {

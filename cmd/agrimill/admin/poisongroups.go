@@ -115,31 +115,38 @@ func (p *PoisonGrouping) Groups() PoisonGroups {
 	return found
 }
 
-// groupQueue groups the oldest messages of a queue.
-func groupQueue(ctx context.Context, store router.PoisonStore) (PoisonGroups, error) {
+// groupQueue groups the oldest messages of a queue, those that the filter selects.
+func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilter) (PoisonGroups, error) {
 	grouping := NewPoisonGrouping()
-	partial := false
+	partial, looked := false, 0
 	for poisoned, err := range store.Messages(ctx) {
 		if err != nil {
 			return PoisonGroups{}, err
 		}
-		if partial = grouping.messages == maxGrouped; partial {
+		if partial = looked == maxGrouped; partial {
 			break
 		}
-		grouping.Add(newRecord(poisoned))
+		looked++
+		if record := newRecord(poisoned); filter.match(record) {
+			grouping.Add(record)
+		}
 	}
 	groups := grouping.Groups()
-	groups.Partial = partial
+	groups.Messages, groups.Partial = looked, partial
 	return groups, nil
 }
 
 func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {
+	filter, ok := readFilter(w, r)
+	if !ok {
+		return
+	}
 	ctx, store, done := s.listQueue(w, r)
 	if store == nil {
 		return
 	}
 	defer done()
-	groups, err := groupQueue(ctx, store)
+	groups, err := groupQueue(ctx, store, filter)
 	if err != nil {
 		writeProblem(w, http.StatusBadGateway, redact(err))
 		return
@@ -190,18 +197,22 @@ func (s *Server) servePoisonIDs(w http.ResponseWriter, r *http.Request) {
 
 // readFilter reads the filter of a request, or responds that it cannot be one.
 func readFilter(w http.ResponseWriter, r *http.Request) (f poisonFilter, ok bool) {
-	f = poisonFilter{group: r.URL.Query().Get("group"), text: r.URL.Query().Get("q")}
-	if ok = len(f.group) <= maxTraceQuery && len(f.text) <= maxTraceQuery; !ok {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("group and q must have at most %d bytes", maxTraceQuery))
+	query := r.URL.Query()
+	f = poisonFilter{group: query.Get("group"), text: query.Get("q"), tenant: query.Get("tenant"), endpoint: query.Get("endpoint")}
+	if ok = max(len(f.group), len(f.text), len(f.tenant), len(f.endpoint)) <= maxTraceQuery; !ok {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("group, q, tenant and endpoint must have at most %d bytes", maxTraceQuery))
 	}
 	return f, ok
 }
 
 // poisonFilter selects messages of a page: those of a group, and those that have a text in what
-// is shown of them. Case does not matter.
-type poisonFilter struct{ group, text string }
+// is shown of them, of a tenant and an endpoint. Case does not matter.
+type poisonFilter struct{ group, text, tenant, endpoint string }
 
 func (f poisonFilter) match(r PoisonedRecord) bool {
+	if f.tenant != "" && !strings.EqualFold(f.tenant, r.Tenant) || f.endpoint != "" && !strings.EqualFold(f.endpoint, r.Endpoint) {
+		return false
+	}
 	if f.group != "" && groupOf(r).ID != f.group {
 		return false
 	}

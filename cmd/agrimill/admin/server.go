@@ -44,6 +44,7 @@ type Server struct {
 	listing   chan struct{} // one entry for each poison list that is being read
 	replaying chan struct{} // one entry while a replay runs
 	tracing   chan struct{} // one entry while the journal is searched
+	looking   chan struct{} // one entry for each stored message that is being read
 }
 
 // New listens on config.Address and returns a Server that serves requests once Serve is
@@ -60,6 +61,7 @@ func New(config Config, source Source) (*Server, error) {
 	s := &Server{
 		config: config, source: source, log: config.Logger, access: newAccess(config),
 		listing: make(chan struct{}, maxListings), replaying: make(chan struct{}, 1), tracing: make(chan struct{}, 1),
+		looking: make(chan struct{}, maxLooks),
 	}
 	if config.TLS.Enabled() {
 		var err error
@@ -166,7 +168,10 @@ func (s *Server) newHandler() http.Handler {
 	read("GET /api/poison/ids", s.servePoisonIDs)
 	read("GET /api/trace", s.serveTrace)
 	read("GET /api/why", s.serveWhy)
+	read("GET /api/history", s.serveHistory)
+	read("GET /api/config", s.serveConfig)
 	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
+	mux.HandleFunc("GET /api/contents", s.serveContents)
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	mux.HandleFunc("POST /api/poison/drop", s.dropPoisoned)
 	if s.config.Gatherer != nil {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,10 +24,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -40,15 +44,26 @@ type plainSource struct {
 	tenants  func(context.Context) ([]admin.Tenant, error)
 	queue    router.PoisonStore
 	journal  *journal.Journal
+	history  *history.History
+	open     []subscriber.Open
+	settings []admin.Setting
 	replay   func(context.Context, []string) (router.ReplayReport, error)
+	stored   func(context.Context) iter.Seq2[admin.StoredCopy, error]
 }
 
 func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
 func (s *plainSource) Live() error                     { return s.live }
 func (s *plainSource) Journal() *journal.Journal       { return s.journal }
+func (s *plainSource) Settings() []admin.Setting       { return s.settings }
+func (s *plainSource) History() *history.History       { return s.history }
+func (s *plainSource) Open() []subscriber.Open         { return s.open }
 func (s *plainSource) Why(q why.Question) why.Answer   { return why.Answer{Question: q} }
 func (s *plainSource) Payloads() gateway.PayloadOpener { return nil }
+func (s *plainSource) Devices() *farm.Devices          { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
+func (s *plainSource) Stored(ctx context.Context, _ *journal.Message) iter.Seq2[admin.StoredCopy, error] {
+	return s.stored(ctx)
+}
 
 func (s *plainSource) Ready(ctx context.Context) []admin.Check {
 	if s.ready == nil {
@@ -199,7 +214,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: prometheus.NewRegistry()}, &plainSource{})
 	for _, path := range []string{
 		"/", "/page.css", "/page.js", "/favicon.svg", "/healthz", "/readyz", "/metrics", "/debug/pprof/",
-		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/api/why", "/no-such-page",
+		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/api/why", "/api/history", "/api/config", "/no-such-page",
 	} {
 		a := get(t, server, path)
 		for name, want := range map[string]string{
@@ -254,7 +269,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 14 {
+	if len(listed) != 17 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {
@@ -297,6 +312,28 @@ func TestTraceRequests(t *testing.T) {
 	}
 }
 
+// The history of real routes has their counts and, from the journal, their latencies.
+func TestHistoryRequests(t *testing.T) {
+	get(t, serve(t, admin.Config{}, &plainSource{}), "/api/history").want(t, http.StatusOK, `"routes":[]`)
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	b.send(3, taskData, "Field 7.zip")
+	b.waitConfirmed(3)
+	get(t, server, "/api/history?range=week").want(t, http.StatusBadRequest, "hour or day")
+	for _, query := range []string{"", "range=hour&route=task+data", "range=day&route=task+data"} {
+		var record history.Record
+		testkit.Eventually(t, "three messages in the history", func() bool {
+			record = decode[history.Record](t, get(t, server, "/api/history?"+query).want(t, http.StatusOK))
+			i := slices.IndexFunc(record.Routes, func(r history.RouteRecord) bool { return r.Name == "task data" })
+			return i >= 0 && record.Routes[i].Total.Latency["confirm"].Count == 3 && record.Routes[i].Total.Latency["store"].Count == 3 && record.Routes[i].Total.Delivered == 3
+		})
+		if want := map[bool]int{true: 3, false: 1}[query == ""]; len(record.Routes) != want || !record.Timed {
+			t.Errorf("%s: %+v", query, record)
+		}
+	}
+}
+
 // A question has a tenant and a type.
 func TestWhyRequests(t *testing.T) {
 	server := serve(t, admin.Config{}, &plainSource{})
@@ -319,7 +356,7 @@ func TestWhyRequests(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken}, &plainSource{})
-	for _, path := range []string{"/", "/page.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison", "/api/poison/contents"} {
+	for _, path := range []string{"/", "/page.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison", "/api/poison/contents", "/api/contents"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, "TRACE"} {
 			a := request(t, server, method, path, "")
 			a.want(t, http.StatusMethodNotAllowed)

@@ -2,12 +2,15 @@ package admin
 
 import (
 	"context"
+	"iter"
 	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/cmd/agrimill/why"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -33,11 +36,37 @@ type Source interface {
 	PoisonStore() router.PoisonStore
 	// Journal returns what is known of messages; nil if there is none.
 	Journal() *journal.Journal
+	// History returns what the routes did in the last day; nil if nothing is remembered.
+	History() *history.History
+	// Open returns what is open by tenant and endpoint. It does not wait for the network.
+	Open() []subscriber.Open
+	// Settings returns the configuration that is running, without anything secret.
+	Settings() []Setting
 	// Why walks the chain from a tenant to a route. It does not wait for the network.
 	Why(q why.Question) why.Answer
 	// Payloads opens payloads that are in a claim check, nil if there is none.
 	Payloads() gateway.PayloadOpener
+	// Devices knows the devices of time logs, nil if nothing does. It is only asked.
+	Devices() *farm.Devices
+	// Stored reads a message where it was stored, one place after the other, the best first: none, or a single error, if
+	// there is no such place. An error says why a place does not have it; it is displayed, redacted. Payloads have at most
+	// MaxStored bytes. It ends with ctx, or soon after.
+	Stored(ctx context.Context, m *journal.Message) iter.Seq2[StoredCopy, error]
 	Replayer
+}
+
+// MaxStored is the largest payload of a [StoredCopy], in bytes.
+const MaxStored = maxPreview
+
+// StoredCopy is a message where it was stored.
+type StoredCopy struct {
+	// Place says where that is; empty with an error that is about no place.
+	Place string
+	// Absent says, with an error, that the place does not have it, and not that it could not be read.
+	Absent bool
+	// Metadata and Payload are those of the message; none with an error.
+	Metadata map[string]string
+	Payload  []byte
 }
 
 // Replayer handles poisoned messages again. It is safe for concurrent use.
@@ -104,7 +133,7 @@ type Lease struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// Changes counts the changes of Role, Lost the times in which the lease was lost and not
-	// released, GivenUp those in which the event stream could not be opened.
+	// released, GivenUp those in which the event stream could not be opened, or the gateway did not answer.
 	Changes int64 `json:"changes"`
 	Lost    int64 `json:"lost"`
 	GivenUp int64 `json:"given_up"`
@@ -229,8 +258,10 @@ type Subscriber struct {
 	Kept       int       `json:"kept,omitempty"`
 	MaxKept    int       `json:"max_kept,omitempty"`
 	OldestKept time.Time `json:"oldest_kept,omitzero"`
-	Malformed  int64     `json:"malformed"`
-	TooLarge   int64     `json:"too_large"`
+	// InFiles counts messages that were confirmed with a file that they are parts of.
+	InFiles   int64 `json:"in_files"`
+	Malformed int64 `json:"malformed"`
+	TooLarge  int64 `json:"too_large"`
 	// Quarantined counts events that went to the quarantine instead of a route, and
 	// QuarantineWaiting is how many are waiting for it now.
 	Quarantined       int64 `json:"quarantined"`
@@ -295,7 +326,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
 		Unmatched: stats.Unmatched, Kept: stats.Kept, MaxKept: stats.MaxKept, OldestKept: stats.OldestKept,
-		SetAside: stats.SetAside, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		SetAside: stats.SetAside, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
 		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
@@ -324,6 +355,10 @@ type Route struct {
 	// Backlog is how many messages are waiting in the source of the route (a consumer's
 	// lag); nil if unknown.
 	Backlog *int64 `json:"backlog,omitempty"`
+	// Open counts the events from the gateway that the route is not done with, those included that wait for it in the
+	// subscriber; Oldest is when the oldest of them arrived. Zero without any, and for a route from a broker.
+	Open   int       `json:"open"`
+	Oldest time.Time `json:"oldest,omitzero"`
 }
 
 // Place is one end of a route.

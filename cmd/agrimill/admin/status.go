@@ -9,8 +9,10 @@ import (
 
 func redact(err error) string { return router.RedactError(err, nil) }
 
-func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.status())
+func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
+	status := s.status()
+	status.Selected = selected(s.source, selection(r.URL.Query()))
+	writeJSON(w, http.StatusOK, status)
 }
 
 func (s *Server) status() Status {

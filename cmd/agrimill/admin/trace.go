@@ -3,6 +3,8 @@ package admin
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 )
 
 const (
@@ -16,12 +18,13 @@ const (
 func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	limit, err := number(query.Get("limit"), defaultTraceLimit, 1, maxTraceLimit)
-	if wanted := query.Get("q"); err != nil || len(wanted) > maxTraceQuery {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d, q have at most %d bytes", maxTraceLimit, maxTraceQuery))
+	only := journal.Only{Tenant: query.Get("tenant"), Endpoint: query.Get("endpoint")}
+	if max(len(query.Get("q")), len(only.Tenant), len(only.Endpoint)) > maxTraceQuery || err != nil {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d; q, tenant and endpoint have at most %d bytes", maxTraceLimit, maxTraceQuery))
 		return
 	}
-	journal := s.source.Journal()
-	if journal == nil {
+	known := s.source.Journal()
+	if known == nil {
 		writeProblem(w, http.StatusNotFound, "there is no journal (journal.max_age is off)")
 		return
 	}
@@ -31,5 +34,5 @@ func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	writeJSON(w, http.StatusOK, journal.Trace(query.Get("q"), limit))
+	writeJSON(w, http.StatusOK, known.TraceOnly(query.Get("q"), only, limit))
 }

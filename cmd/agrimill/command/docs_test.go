@@ -111,7 +111,11 @@ func runDocumented(t *testing.T, line string) {
 	line, _, _ = strings.Cut(line, " > ")
 	line, input, _ := strings.Cut(line, " < ")
 	args := words(t, line)[1:]
-	w := documentedWorld(t, args[0])
+	command := args[0]
+	if command == "inspect" && args[1] == "trace" {
+		command = inspectTrace
+	}
+	w := documentedWorld(t, command)
 	if input != "" {
 		file, err := os.Open(input)
 		if err != nil {
@@ -132,7 +136,7 @@ func runDocumented(t *testing.T, line string) {
 	case "tail":
 		output.until, output.stop = "_RECEIVED", cancel
 	}
-	if args[0] == "trace" || args[0] == "why" {
+	if command == "trace" || command == inspectTrace || command == "why" {
 		w.beside(t, args)
 	}
 	if slices.Contains(args, "--trace") {
@@ -198,19 +202,26 @@ func (e *endless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// inspectTrace is a command that needs more than inspect does.
+const inspectTrace = "inspect trace"
+
 func documentedWorld(t *testing.T, command string) *world {
 	t.Helper()
 	w := &world{T: t, env: map[string]string{}}
 	sink := "{log: {}}"
-	if slices.Contains([]string{"poison", "run", "check"}, command) {
+	if slices.Contains([]string{"poison", "run", "check", inspectTrace}, command) {
 		w = newWorld(t, 16, taskData, shapes, taskData)
 		w.newSink(nats.Config{Stream: "AGRIMILL_POISON", SubjectPrefix: "agrimill-poison"})
 		sink = fmt.Sprintf(`{nats: {url: %q, user: %s, password: "${NATS_PASSWORD}"}}`, w.server.URL(), user)
 	}
 	f := newFarm(t, gatewaytest.Config{})
 	f.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:example:farm", Receive: []string{"doc:pdf"}})
+	sent := mark
+	if command == inspectTrace {
+		sent = string(farmdatatest.Archive(t, 3))
+	}
 	for i := range 5 {
-		f.put(taskData, fmt.Sprintf("field %d.zip", i), mark)
+		f.put(taskData, fmt.Sprintf("field %d.zip", i), sent)
 	}
 	maps.Copy(w.env, f.env)
 	file := w.configure(fmt.Sprintf("sinks: {farm: %s}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n", sink))

@@ -94,7 +94,7 @@ type emulatorProcess struct {
 func startEmulator(t *testing.T, dir string) *emulatorProcess {
 	t.Helper()
 	binary := filepath.Join(dir, "agrimill")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", raceFlag, "-o", binary, "..").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "emulator", "--listen", "127.0.0.1:0")

@@ -56,7 +56,9 @@ func TestGettingStarted(t *testing.T) {
 
 	nats.stop()
 	agrimill.wait("what=sink name=farm state=down")
-	s.run(". ./agrimill.env\n"+blocks[7], "sent", `"ready":false`, "sink farm")
+	send, look, _ := strings.Cut(blocks[7], "\n")
+	s.run(". ./agrimill.env\n"+send, "sent")
+	s.until(look, `"ready":false`, "sink farm") // after the grace period, in which a person types
 	agrimill.wait("name=farm-data state=outage")
 	nats.gone()
 	nats = s.start(natsLine)
@@ -119,6 +121,7 @@ func newSteps(t *testing.T) *steps {
 func (s *steps) build(line, name string) {
 	s.Helper()
 	line, _, _ = strings.Cut(strings.TrimSpace(line), " --")
+	line = strings.Replace(line, "go build ", "go build "+raceFlag+" ", 1)
 	cmd := exec.CommandContext(s.Context(), "bash", "-ec", strings.Replace(line, "-o "+name, "-o '"+filepath.Join(s.dir, name)+"'", 1))
 	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {

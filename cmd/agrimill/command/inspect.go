@@ -24,14 +24,27 @@ const (
 // shownFindings is how many findings of one kind of thing the table lists.
 const shownFindings = 20
 
+// inspectView says how farm data is shown.
+type inspectView struct {
+	output  string
+	devices string // a file
+}
+
+func (v *inspectView) define(cmd *cobra.Command) {
+	v.output = outputTable
+	choice(cmd, &v.output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
+	cmd.Flags().StringVar(&v.devices, "devices", "", "`FILE` with the device description of a log in EFDI")
+}
+
 func newInspectCommand(p *program) *cobra.Command {
-	output, description := outputTable, ""
+	var view inspectView
 	cmd := &cobra.Command{
 		Use:     "inspect FILE|-",
 		GroupID: groupOther,
 		Short:   "show what is in TaskData or EFDI",
 		Long: `Reads farm data, TaskData (ISO 11783-10: a zip archive or a folder) or EFDI, and shows what
-is in it: tasks, devices, fields, logs and their values. - is stdin.
+is in it: tasks, devices, fields, logs and their values. - is stdin. inspect trace reads the
+payload of a message; a file of that name is ./trace.
 
 What cannot be read is listed as a finding, with its place; the rest is shown.
 
@@ -44,34 +57,45 @@ Exit status: 0 it could be read, perhaps with findings; 1 it is no farm data.`,
   agrimill inspect --output json - < taskdata.zip`,
 		Args: exactly("FILE, or - for stdin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var cfg content.Config
-			if description != "" {
-				err := p.inspectable(cmd.Context(), description, cfg, func(data *content.Data) error {
-					cfg.EFDI.Devices = data.Sets[0].Devices
-					return nil
-				})
-				if err != nil {
-					return fmt.Errorf("--devices: %w", err)
-				}
+			cfg, err := p.describedBy(cmd.Context(), view.devices)
+			if err != nil {
+				return err
 			}
-			return p.inspectable(cmd.Context(), args[0], cfg, func(data *content.Data) error {
-				summary, err := content.Summarize(cmd.Context(), data)
-				if err != nil {
-					return err
-				}
-				switch output {
-				case outputJSON:
-					return p.writeJSON(summary)
-				case outputSVG:
-					return summary.WriteSVG(p.stdout)
-				}
-				return p.writeSummary(summary)
-			})
+			return p.inspectable(cmd.Context(), args[0], cfg, func(data *content.Data) error { return p.show(cmd.Context(), data, view.output) })
 		},
 	}
-	choice(cmd, &output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
-	cmd.Flags().StringVar(&description, "devices", "", "`FILE` with the device description of a log in EFDI")
+	view.define(cmd)
+	cmd.AddCommand(newInspectTraceCommand(p))
 	return cmd
+}
+
+// describedBy returns how farm data is read, with the devices in a file if there is one.
+func (p *program) describedBy(ctx context.Context, file string) (cfg content.Config, err error) {
+	if file == "" {
+		return cfg, nil
+	}
+	if err := p.inspectable(ctx, file, cfg, func(data *content.Data) error {
+		cfg.EFDI.Devices = data.Sets[0].Devices
+		return nil
+	}); err != nil {
+		return cfg, fmt.Errorf("--devices: %w", err)
+	}
+	return cfg, nil
+}
+
+// show writes what is in farm data to stdout.
+func (p *program) show(ctx context.Context, data *content.Data, output string) error {
+	summary, err := content.Summarize(ctx, data)
+	if err != nil {
+		return err
+	}
+	switch output {
+	case outputJSON:
+		return p.writeJSON(summary)
+	case outputSVG:
+		return summary.WriteSVG(p.stdout)
+	}
+	return p.writeSummary(summary)
 }
 
 // maxInspected is how much of stdin is read, in bytes.
@@ -87,8 +111,8 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, stdin.close()) }()
-		if data, err = content.Open(stdin.at, stdin.size, cfg); err != nil {
+		defer func() { err = errors.Join(err, stdin.Close()) }()
+		if data, err = content.Open(stdin.At, stdin.Size, cfg); err != nil {
 			return named(err)
 		}
 	case statErr != nil:

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/internal/spool"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -66,7 +67,7 @@ func TestInspectWithDevices(t *testing.T) {
 // stdin, in memory or too large for that, and folders are read as well as files.
 func TestInspectOtherPlaces(t *testing.T) {
 	archive := farmdatatest.Archive(t, 5)
-	large := append(bytes.Repeat([]byte("stub\n"), spoolMemory/5+1), archive...)
+	large := append(bytes.Repeat([]byte("stub\n"), spool.DefaultMemory/5+1), archive...)
 	for name, stdin := range map[string][]byte{"small": archive, "large": large} {
 		w := &world{T: t, stdin: bytes.NewReader(stdin)}
 		if table := w.want(statusOK, "inspect", "-"); !strings.Contains(table, ", 5 records, ") {

@@ -157,10 +157,11 @@ func (w *endToEnd) environment() []string {
 }
 
 // build builds a program of this module or of one that it requires.
-func (w *endToEnd) build(name, pkg string) string {
+func (w *endToEnd) build(name, pkg string, flags ...string) string {
 	w.Helper()
 	path := filepath.Join(w.folder, name)
-	if out, err := exec.CommandContext(w.Context(), "go", "build", "-o", path, pkg).CombinedOutput(); err != nil {
+	args := append(append([]string{"build", raceFlag, "-o", path}, flags...), pkg)
+	if out, err := exec.CommandContext(w.Context(), "go", args...).CombinedOutput(); err != nil {
 		w.Fatalf("go build %s: %v\n%s", pkg, err, out)
 	}
 	return path

@@ -270,28 +270,28 @@ func (s *sender) transfer(ctx context.Context, result *sendResult, position stri
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, payload.close()) }()
+	defer func() { err = errors.Join(err, payload.Close()) }()
 	name := filepath.Base(result.File)
 	if s.send.hasFilename || result.File == stdinName {
 		name = s.send.filename
 	}
-	result.Filename, result.Size = farmfile.WireFilename(name), payload.size
+	result.Filename, result.Size = farmfile.WireFilename(name), payload.Size
 	if result.MessageType = s.send.messageType; result.MessageType == "" {
 		result.MessageType = farmfile.MessageType(name)
 	}
 	request := s.request
-	request.MessageType, request.Filename, request.Size = result.MessageType, result.Filename, payload.size
+	request.MessageType, request.Filename, request.Size = result.MessageType, result.Filename, payload.Size
 	if request.ContextID = s.send.contextID; request.ContextID == "" {
 		request.ContextID = uuid.NewString()
 	}
-	request.Body = payload.open
+	request.Body = payload.Open
 	if err := s.client.ValidateMessage(request); err != nil {
 		return err
 	}
 	result.ContextID = request.ContextID
-	bar := s.program.newTransfer(position+" "+cell(filepath.Base(result.File)), payload.size)
+	bar := s.program.newTransfer(position+" "+cell(filepath.Base(result.File)), payload.Size)
 	defer bar.end()
-	request.Body = bar.watch(payload.open)
+	request.Body = bar.watch(payload.Open)
 	return s.client.SendMessage(ctx, request)
 }
 

@@ -211,6 +211,15 @@ func (n NATS) SinkConfig(name string) (nats.Config, error) {
 	return config, err
 }
 
+// Connect opens a connection of its own, beside the sink's, under a client name. It reads the files of
+// TLS.
+func (n NATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(nats.Connection{
+		URL: n.URL, User: n.User, Password: n.Password, Token: n.Token, CredentialsFile: n.CredentialsFile, NKeySeedFile: n.NKeySeedFile,
+		Options: n.Options, ConnectTimeout: n.ConnectTimeout,
+	}, n.TLS, name, options...)
+}
+
 // SinkConfig returns the configuration of the sink, whose name is the one it has in
 // the file. It reads the files of TLS.
 func (k Kafka) SinkConfig(name string) (kafka.Config, error) {

@@ -33,6 +33,8 @@ type decoder struct {
 	problems  []Problem
 	// places and values have the position of each key and each value, by path.
 	places, values map[string]place
+	// environment has the values that have an environment variable in them, by path.
+	environment map[string]bool
 	// excused has paths that are probably present under a wrong name, so that they are not
 	// reported as missing, too.
 	excused map[string]bool
@@ -454,6 +456,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 	text, whole, ok := d.substitute(node, path, secret)
 	if !ok {
 		return
+	}
+	if strings.Contains(node.Value, "${") {
+		d.environment[path] = true
 	}
 	bad := func(suggestion string) {
 		shown := strconv.Quote(text)

@@ -65,6 +65,9 @@ type Config struct {
 
 	// files are the files that secrets were read from, by the paths of the secrets.
 	files map[string]string
+	// source is where the values come from, kept where those of sections do that a reload left as they were.
+	source *sources
+	kept   map[string]*sources
 }
 
 // MarshalJSON returns the effective configuration, including defaults and without secrets.

@@ -41,7 +41,7 @@ const (
 	StepFiltered Step = "filtered"
 	// StepDuplicate: the route had handled it before.
 	StepDuplicate Step = "duplicate"
-	// StepPoisoned: it is in the poison queue.
+	// StepPoisoned: it is in the poison queue, at the place if its sink tells.
 	StepPoisoned Step = "poisoned"
 	// StepPoisonFailed: the poison queue did not take it.
 	StepPoisonFailed Step = "poison failed"
@@ -107,11 +107,12 @@ func codeOf(kind router.EventKind) code {
 	return 0
 }
 
-// maxText is how many bytes of a text that comes from outside are kept, and maxIDs of the list of
-// a file's messages.
+// maxText is how many bytes of a text that comes from outside are kept, maxPlace of one that says where
+// something is stored, which is of no use if it is cut, and maxIDs of the list of a file's messages.
 const (
-	maxText = 512
-	maxIDs  = 16 << 10
+	maxText  = 512
+	maxPlace = 4 << 10
+	maxIDs   = 16 << 10
 )
 
 // entry is one thing that happened, as it is read.
@@ -167,8 +168,11 @@ func (e *entry) texts() [numTexts]*string {
 
 // limit is how many bytes of it are kept.
 func (t text) limit() int {
-	if t == textMessageIDs {
+	switch t {
+	case textMessageIDs:
 		return maxIDs
+	case textStream, textSubject, textTopic, textKey:
+		return maxPlace
 	}
 	return maxText
 }
@@ -303,7 +307,7 @@ func (r *record) routed(event *router.Event) bool {
 		r.set(textClass, event.Class.String())
 	}
 	r.set(textText, event.Text)
-	if r.code == codeStored {
+	if r.code == codeStored || r.code == codePoisoned {
 		at := &event.Receipt
 		r.duplicate, r.sequence, r.partition, r.offset = at.Duplicate, at.Sequence, at.Partition, at.Offset
 		r.set(textStream, at.Stream)

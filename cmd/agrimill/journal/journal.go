@@ -106,6 +106,7 @@ type Journal struct {
 	entries  int
 	pruneAt  int64 // when something may be too old, Unix nanoseconds
 	file     *file // nil: none
+	added    int64 // entries, since New
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
@@ -273,6 +274,7 @@ func (j *Journal) add(r *record) {
 	current.entries++
 	current.last = now
 	j.entries++
+	j.added++
 	if j.entries > j.cfg.MaxEntries || j.bytes > j.cfg.MaxBytes || now > j.pruneAt {
 		j.prune(now, 0)
 	}

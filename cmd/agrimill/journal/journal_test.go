@@ -137,6 +137,33 @@ func TestLifeOfAMessage(t *testing.T) {
 	}
 }
 
+// Where something is stored is told in words, and for programs, whole.
+func TestPlaces(t *testing.T) {
+	key := strings.Repeat("k", 900) // as long as a blob sink makes them
+	for _, c := range []struct {
+		kind    router.EventKind
+		receipt sinks.Receipt
+		place   string
+		at      *journal.Location
+	}{
+		{router.EventStored, sinks.Receipt{Stream: "FARM", Subject: "farm.task", Sequence: 1}, "farm.task in stream FARM, sequence 1", &journal.Location{Stream: "FARM", Subject: "farm.task", Sequence: 1}},
+		{router.EventStored, sinks.Receipt{Stream: "FARM", Subject: "farm.task"}, "farm.task in stream FARM (batched, the sequence is not told)", &journal.Location{Stream: "FARM", Subject: "farm.task"}},
+		{router.EventStored, sinks.Receipt{Topic: "farm.task"}, "farm.task, partition 0, offset 0", &journal.Location{Topic: "farm.task"}},
+		{router.EventStored, sinks.Receipt{Key: key}, "object " + key, &journal.Location{Key: key}},
+		{router.EventStored, sinks.Receipt{ID: "context"}, "gateway, context ID context", &journal.Location{ContextID: "context"}},
+		{router.EventStored, sinks.Receipt{}, "", nil},
+		{router.EventPoisoned, sinks.Receipt{Topic: "poison", Partition: 2, Offset: 7}, "poison, partition 2, offset 7", &journal.Location{Topic: "poison", Partition: 2, Offset: 7}},
+	} {
+		d := newDiary(t, journal.Config{})
+		d.observe(c.kind, routed("a-message", "context-of-it"), func(e *router.Event) { e.Receipt = c.receipt })
+		e := d.one("a-message").Events[0]
+		testkit.Equal(t, e.At, c.at)
+		if e.Place != c.place {
+			t.Errorf("%+v is %q, want %q", c.receipt, e.Place, c.place)
+		}
+	}
+}
+
 // A file and the messages that carried it are one life, whichever is asked for; with them come
 // confirmations of each.
 func TestFilesComeWithTheirMessages(t *testing.T) {
@@ -467,6 +494,39 @@ func TestAllocations(t *testing.T) {
 		if n := testing.AllocsPerRun(2000, f); n > 1 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
+	}
+}
+
+// A tenant and an endpoint select messages, whatever is looked for.
+func TestTraceOnly(t *testing.T) {
+	d := newDiary(t, journal.Config{})
+	for i := range 12 {
+		event := received(fmt.Sprintf("11111111-aaaa-4000-8000-%012d", i), fmt.Sprint("context-", i), fmt.Sprintf("Field %d.zip", i))
+		event.TenantID, event.ReceivingEndpointID = fmt.Sprint("tenant-", i%3), fmt.Sprint("endpoint-", i%4)
+		d.Event(event)
+		d.Confirmed(event.TenantID, []gateway.MessageConfirmation{{EndpointID: event.ReceivingEndpointID, MessageID: event.ID}})
+	}
+	for _, tt := range []struct {
+		query string
+		only  journal.Only
+		want  int
+	}{
+		{"", journal.Only{}, 12},
+		{"", journal.Only{Tenant: "tenant-1"}, 4},
+		{"field", journal.Only{Tenant: "TENANT-1"}, 4},
+		{"", journal.Only{Tenant: "tenant-1", Endpoint: "endpoint-3"}, 1},
+		{"", journal.Only{Endpoint: "endpoint-3"}, 3},
+		{"field 7", journal.Only{Tenant: "tenant-1"}, 1},
+		{"field 7", journal.Only{Tenant: "tenant-2"}, 0},
+		{"", journal.Only{Tenant: "tenant"}, 0},
+	} {
+		trace := d.TraceOnly(tt.query, tt.only, 20)
+		if len(trace.Messages) != tt.want {
+			t.Errorf("%q of %+v: %d messages, want %d", tt.query, tt.only, len(trace.Messages), tt.want)
+		}
+	}
+	if trace := d.TraceOnly("", journal.Only{Tenant: "tenant-1"}, 3); len(trace.Messages) != 3 || trace.More != 1 {
+		t.Errorf("%d messages and %d more, want 3 and 1", len(trace.Messages), trace.More)
 	}
 }
 

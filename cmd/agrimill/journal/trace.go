@@ -60,17 +60,53 @@ type Event struct {
 	Route string    `json:"route,omitempty"`
 	// MessageID says which of several messages it is about.
 	MessageID string `json:"message_id,omitempty"`
-	// Class and Text say why, Attempt and Delay when it is tried again.
+	// Class and Text say why, Attempt and Delay when it is tried again. Of StepStored, Delay is how long the sink took.
 	Class   string        `json:"class,omitempty"`
 	Text    string        `json:"text,omitempty"`
 	Attempt int           `json:"attempt,omitempty"`
 	Delay   time.Duration `json:"delay_ns,omitempty"`
 	// Place is where it was stored; empty if the sink does not tell.
 	Place string `json:"place,omitempty"`
+	// At is the same for programs; nil if the sink does not tell.
+	At *Location `json:"at,omitempty"`
 	// Bytes is the size of a payload that was fetched.
 	Bytes int64 `json:"bytes,omitempty"`
 	// Duplicate says that it had been stored there before.
 	Duplicate bool `json:"duplicate,omitempty"`
+}
+
+// Location is where a sink stored a message: in a stream of JetStream, in a topic of Kafka, as an
+// object, or at the gateway. What does not belong to that is zero.
+type Location struct {
+	Stream    string `json:"stream,omitempty"`
+	Subject   string `json:"subject,omitempty"`
+	Sequence  uint64 `json:"sequence,omitempty"`
+	Topic     string `json:"topic,omitempty"`
+	Partition int32  `json:"partition,omitempty"`
+	Offset    int64  `json:"offset,omitempty"`
+	// Key is that of the object with the payload.
+	Key string `json:"key,omitempty"`
+	// ContextID is that of the message at the gateway.
+	ContextID string `json:"context_id,omitempty"`
+}
+
+// String says it in words; empty if there is none.
+func (l *Location) String() string {
+	switch {
+	case l == nil:
+		return ""
+	case l.Stream != "" && l.Sequence == 0:
+		return fmt.Sprintf("%s in stream %s (batched, the sequence is not told)", l.Subject, l.Stream)
+	case l.Stream != "":
+		return fmt.Sprintf("%s in stream %s, sequence %d", l.Subject, l.Stream, l.Sequence)
+	case l.Topic != "":
+		return fmt.Sprintf("%s, partition %d, offset %d", l.Topic, l.Partition, l.Offset)
+	case l.Key != "":
+		return "object " + l.Key
+	case l.ContextID != "":
+		return "gateway, context ID " + l.ContextID
+	}
+	return ""
 }
 
 // Limits of a query.
@@ -87,7 +123,18 @@ const (
 // Trace looks for messages: by context ID, message ID, or UUID, whole or from the beginning with at
 // least eight characters; or by a part of the filename. Case does not matter. It returns at most
 // limit messages, the newest ones. An empty query finds the newest of all.
-func (j *Journal) Trace(query string, limit int) Trace {
+func (j *Journal) Trace(query string, limit int) Trace { return j.TraceOnly(query, Only{}, limit) }
+
+// Only selects messages of one tenant, and received by one endpoint, by their IDs. Empty means any. What a route from a broker
+// did has no endpoint.
+type Only struct{ Tenant, Endpoint string }
+
+func (o Only) takes(m Message) bool {
+	return (o.Tenant == "" || strings.EqualFold(o.Tenant, m.Tenant)) && (o.Endpoint == "" || strings.EqualFold(o.Endpoint, m.Endpoint))
+}
+
+// TraceOnly is Trace for the messages of a tenant and endpoint.
+func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
 	trace := Trace{Query: query, Messages: []Message{}}
 	if j == nil {
 		return trace
@@ -98,7 +145,7 @@ func (j *Journal) Trace(query string, limit int) Trace {
 	wanted := strings.ToLower(strings.TrimSpace(query))
 	matched := make([]string, 0, 64) // the keys of what the query found
 	now.entries(func(e *entry) {
-		if e.matches(wanted) {
+		if e.matches(wanted) && (only.Tenant == "" || e.tenant == "" || strings.EqualFold(only.Tenant, e.tenant)) {
 			if matched = append(matched, e.keys()...); len(matched) > 2*maxMatches {
 				matched = append(matched[:0], matched[len(matched)-maxMatches:]...)
 			}
@@ -115,7 +162,7 @@ func (j *Journal) Trace(query string, limit int) Trace {
 			groups.add(e, own)
 		}
 	})
-	messages := groups.messages()
+	messages := slices.DeleteFunc(groups.messages(), func(m Message) bool { return !only.takes(m) })
 	trace.More = max(len(messages)-limit, 0)
 	trace.Messages = append(trace.Messages, messages[:len(messages)-trace.More]...)
 	if j.cfg.Routes != nil {
@@ -292,8 +339,9 @@ func (g *group) message() Message {
 		e := &g.entries[max(len(g.entries)-maxEvents, 0)+i]
 		event := Event{
 			Time: time.Unix(0, e.at).UTC(), Step: e.step, Route: e.route, Class: e.class, Text: e.text, Attempt: e.attempt, Delay: e.delay,
-			Place: e.place(), Duplicate: e.duplicate,
+			At: e.location(), Duplicate: e.duplicate,
 		}
+		event.Place = event.At.String()
 		if e.step == StepFetched {
 			event.Bytes = e.bytes
 		}
@@ -305,19 +353,16 @@ func (g *group) message() Message {
 	return m
 }
 
-// place is where an entry says that something was stored.
-func (e *entry) place() string {
-	switch {
-	case e.stream != "":
-		return fmt.Sprintf("%s in stream %s, sequence %d", e.subject, e.stream, e.sequence)
-	case e.topic != "":
-		return fmt.Sprintf("%s, partition %d, offset %d", e.topic, e.partition, e.offset)
-	case e.key != "":
-		return "object " + e.key
-	case e.sentAs != "":
-		return "gateway, context ID " + e.sentAs
+// location is where an entry says that something was stored; nil if it does not.
+func (e *entry) location() *Location {
+	l := Location{
+		Stream: e.stream, Subject: e.subject, Sequence: e.sequence, Topic: e.topic, Partition: e.partition, Offset: e.offset,
+		Key: e.key, ContextID: e.sentAs,
 	}
-	return ""
+	if l == (Location{}) {
+		return nil
+	}
+	return &l
 }
 
 // state says where a message is. ids is how many messages carried it.
@@ -411,6 +456,9 @@ func (e *Event) Detail() string {
 	}
 	if e.Step == StepRetry {
 		add("again in " + e.Delay.Round(time.Millisecond).String())
+	}
+	if e.Step == StepStored && e.Delay > 0 {
+		add("in " + e.Delay.Round(10*time.Microsecond).String())
 	}
 	if e.Text != "" {
 		add(e.Class + ": " + e.Text)

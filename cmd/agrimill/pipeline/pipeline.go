@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
@@ -107,6 +108,7 @@ type Pipeline struct {
 	claimCheck *claimcheck.Store // nil: none
 	observer   *metrics.Observer
 	journal    *journal.Journal // nil: none
+	history    *history.History
 	// sinkMetrics measures the sinks. Sinks of the same name are counted together.
 	sinkMetrics *metrics.Sinks
 	tracing     *tracing.Tracing         // nil: none
@@ -203,6 +205,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.journal, err = journal.New(journalConfig); err != nil {
 		return err
 	}
+	p.history = history.New(nil)
 	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
 		return err
 	}
@@ -213,7 +216,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	p.generation, err = p.newGeneration(cfg, nil)
-	p.loaded.at = p.started
+	p.loaded.at, p.loaded.config = p.started, cfg
 	return err
 }
 

@@ -36,6 +36,7 @@ type reloadRequest struct {
 type configState struct {
 	at      time.Time
 	failure string // why the latest one was not applied
+	config  *config.Config
 }
 
 // Reload applies another configuration: routes, filters, topics, sinks, the place of the
@@ -85,7 +86,7 @@ func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport
 	effective, restart := keepFixed(old.config, cfg)
 	report := ReloadReport{Changed: changes(old.config, effective), Restart: restart}
 	if len(report.Changed) == 0 {
-		p.reloaded()
+		p.reloaded(effective)
 		return p.takeSecret(cfg, report), nil
 	}
 	next, err := p.newGeneration(effective, old.sinks)
@@ -152,7 +153,7 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 	if !reflect.DeepEqual(old.config.Endpoints, next.config.Endpoints) {
 		p.endpoints.start(beside, next.endpoints)
 	}
-	p.reloaded()
+	p.reloaded(next.config)
 	request.taken <- router.RedactError(unfinished(err), nil)
 }
 
@@ -169,10 +170,10 @@ func unfinished(err error) error {
 }
 
 // reloaded records that a configuration was applied.
-func (p *Pipeline) reloaded() {
+func (p *Pipeline) reloaded(cfg *config.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.loaded = configState{at: time.Now()}
+	p.loaded = configState{at: time.Now(), config: cfg}
 }
 
 // keepFixed returns the new configuration with those sections of the old one that cannot
@@ -184,6 +185,7 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 		from, to := reflect.ValueOf(have).Elem(), reflect.ValueOf(want).Elem()
 		if !reflect.DeepEqual(from.Interface(), to.Interface()) {
 			restart = append(restart, name)
+			effective.KeepSource(old, name)
 		}
 		to.Set(from)
 	}

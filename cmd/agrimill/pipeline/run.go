@@ -38,6 +38,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	p.background.Go(func() { p.watch(beside) })          // ends with beside
 	p.background.Go(func() { p.poll(beside) })           // ends with beside
 	p.background.Go(func() { p.refreshTenants(beside) }) // ends with beside
+	p.background.Go(func() { p.remember(beside) })       // ends with beside
 	p.endpoints.start(beside, g.endpoints)
 	p.logStart(g)
 

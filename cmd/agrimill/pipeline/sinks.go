@@ -291,10 +291,15 @@ func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 func (s *sink) Describe() sinks.Description {
 	// Needed before it is open: blob sinks open payloads themselves, and routes subscribe by what
 	// their sinks can do.
+	var ingest sinks.Ingest
+	switch {
+	case s.config.NATS != nil:
+		ingest = s.config.NATS.Ingest
+	case s.config.Kafka != nil:
+		ingest = s.config.Kafka.Ingest
+	}
 	d := sinks.Description{
-		OpensPayloads: s.config.Blob != nil,
-		Pipelined: s.config.NATS != nil && s.config.NATS.Ingest == sinks.IngestPipelined ||
-			s.config.Kafka != nil && s.config.Kafka.Ingest == sinks.IngestPipelined,
+		OpensPayloads: s.config.Blob != nil, Pipelined: ingest != sinks.IngestPlain, Strict: ingest == sinks.IngestBatched,
 	}
 	if inner, err := s.get(); err == nil {
 		d = inner.Describe()

@@ -11,15 +11,23 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
 var _ admin.Source = (*Pipeline)(nil)
 
 // Snapshot implements [admin.Source].
-func (p *Pipeline) Snapshot() admin.Snapshot {
+func (p *Pipeline) Snapshot() admin.Snapshot { return p.snapshot(p.subscriber.Open()) }
+
+// Open implements [admin.Source].
+func (p *Pipeline) Open() []subscriber.Open { return p.subscriber.Open() }
+
+// snapshot is Snapshot with what is open.
+func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	p.mu.Lock()
 	g, phase, loaded := p.generation, p.phase, p.loaded
 	p.mu.Unlock()
@@ -74,6 +82,7 @@ func (p *Pipeline) Snapshot() admin.Snapshot {
 		}
 		s.Routes = append(s.Routes, route)
 	}
+	s.AddOpen(open)
 	for _, sink := range g.sinks {
 		s.Sinks = append(s.Sinks, sink.status())
 	}
@@ -159,6 +168,17 @@ func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
 // Journal implements [admin.Source].
 func (p *Pipeline) Journal() *journal.Journal { return p.journal }
 
+// History implements [admin.Source].
+func (p *Pipeline) History() *history.History { return p.history }
+
+// Settings implements [admin.Source].
+func (p *Pipeline) Settings() []admin.Setting {
+	p.mu.Lock()
+	cfg := p.loaded.config
+	p.mu.Unlock()
+	return cfg.Settings()
+}
+
 // fromGateway returns the routes from the gateway, as they are now.
 func (p *Pipeline) fromGateway() []journal.Route {
 	var routes []journal.Route
@@ -181,6 +201,9 @@ func (p *Pipeline) Payloads() gateway.PayloadOpener {
 	}
 	return p.claimCheck
 }
+
+// Devices implements [admin.Source].
+func (p *Pipeline) Devices() *farm.Devices { return p.devices.known }
 
 // PoisonStore implements [admin.Source]. The queue can be read if it is in NATS or Kafka, once that
 // has been reached.

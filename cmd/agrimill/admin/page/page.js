@@ -14,6 +14,7 @@ const FEW = 200;               // messages that are grouped as soon as there are
 const SHOWN_GROUPS = 8;        // at most
 const BATCH = 10;              // messages in one request to replay or drop
 const QUEUE_MS = 15000;        // between polls of the poison queue when nothing happens
+const HISTORY_MS = 10000;      // between polls of the history
 const TENANTS_MS = 5000;       // between polls of the tenants
 
 // ---------------------------------------------------------------- elements
@@ -162,6 +163,13 @@ let samples = [];
 let started = "";
 
 function countersOf(status) {
+  const chosen = status.selected;
+  if (chosen) {
+    const f = chosen.figures;
+    const values = new Map([["received", f.received], ["confirmed", f.confirmed], ["delivered", bothWays(f, "delivered")], ["poisoned", bothWays(f, "poisoned")]]);
+    for (const route of status.routes) values.set(`route ${route.name}`, chosen.routes[route.name]?.delivered ?? 0);
+    return values;
+  }
   const values = new Map([
     ["received", status.subscriber.received],
     ["confirmed", status.subscriber.confirmed],
@@ -172,11 +180,15 @@ function countersOf(status) {
   return values;
 }
 
+// bothWays is a figure of a tenant, on the routes from the gateway and on those to it.
+const bothWays = (figures, field) => figures.routes[field] + figures.outward[field];
+
 const total = (status, field) => status.routes.reduce((sum, route) => sum + (route[field] ?? 0), 0);
 
 function remember(status) {
-  if (status.started !== started) samples = [];
-  started = status.started;
+  const of = `${status.started} ${onlyThese()}`;
+  if (of !== started) samples = [];
+  started = of;
   const at = time(status.time);
   const last = samples.at(-1);
   if (last && at <= last.at) return;
@@ -226,7 +238,26 @@ function setTile(id, value, note = "", tone = "") {
 
 const perSecond = (name) => `${rateText(rateOf(name))}/s`;
 
+// showChosen shows the figures of a tenant or an endpoint.
+function showChosen(chosen, now) {
+  const f = chosen.figures, off = chosen.timed ? "" : "not told by tenant: the journal is off";
+  const tile = (id, n, note, tone) => setTile(id, off ? "–" : count(n), off || note, off ? "" : tone);
+  setText(byId("t-rate"), off ? "–" : rateText(rateOf("delivered")));
+  tile("t-received", f.received, perSecond("received"));
+  const duplicates = bothWays(f, "duplicates");
+  tile("t-delivered", bothWays(f, "delivered"), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
+  tile("t-confirmed", f.confirmed, perSecond("confirmed"));
+  const oldest = time(chosen.oldest_unconfirmed);
+  setTile("t-open", count(chosen.in_flight + chosen.pending_confirmations), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
+  tile("t-poisoned", bothWays(f, "poisoned"), "since startup; what is in the queue now is below", bothWays(f, "poisoned") > 0 ? "bad" : "");
+  drawChart();
+}
+
 function showTiles(status) {
+  if (status.selected) {
+    showChosen(status.selected, time(status.time));
+    return;
+  }
   const sub = status.subscriber;
   const now = time(status.time);
   setText(byId("t-rate"), rateText(rateOf("delivered")));
@@ -250,6 +281,10 @@ function showTiles(status) {
 // showAccount says where what was received went if not everything was delivered. A message that several routes
 // take counts with each of them, and one that came again counts again, so these are no parts of a sum.
 function showAccount(status) {
+  if (status.selected) {
+    showChosenAccount(status.selected);
+    return;
+  }
   const sub = status.subscriber;
   // What routes from a broker did was not received from the gateway.
   const routes = status.routes.filter((r) => r.direction !== "to_gateway");
@@ -257,7 +292,7 @@ function showAccount(status) {
   const where = [
     [of("filtered"), "filtered"], [sub.unmatched, "refused by every filter"], [of("duplicates"), "duplicates"],
     [sub.joined, "that came again while they were open or confirmed"], [of("poisoned"), "poisoned"],
-    [sub.quarantined + sub.quarantine_waiting, "quarantined"], [sub.untaken, "for no route"],
+    [sub.quarantined + sub.quarantine_waiting, "quarantined"], [sub.in_files, "parts of files, confirmed with them"], [sub.untaken, "for no route"],
     [sub.held, "held back for their file"], [sub.in_flight, "with the routes"], [sub.pending_confirmations, "to be confirmed"],
   ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
   setHidden(byId("account"), where.length === 0);
@@ -265,23 +300,53 @@ function showAccount(status) {
     + "With several routes, or when it comes again, a message counts more than once.");
 }
 
-// showOutage says in one sentence what is down, what it means, and what to do.
+// showChosenAccount is the same for a tenant or an endpoint, as far as it is told apart.
+function showChosenAccount(chosen) {
+  const f = chosen.figures;
+  const where = [
+    [f.routes.filtered, "filtered"], [f.routes.duplicates, "duplicates"], [f.routes.poisoned, "poisoned"], [f.in_files, "parts of files, joined to them"],
+    [f.untaken, "for no route"], [f.rejected, "whose confirmation was rejected"], [chosen.held, "held back for their file"],
+    [chosen.in_flight, "with the routes"], [chosen.pending_confirmations, "to be confirmed"],
+  ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
+  const parts = [];
+  if (!chosen.timed) parts.push("What happened is told by tenant only with the journal (journal.max_age), which is off; what waits now is.");
+  else parts.push(`Received ${count(f.received)}, delivered ${count(f.routes.delivered)}.${where.length ? ` Besides, since startup or now: ${where.join(", ")}.` : ""}`
+    + " What came again counts again. Bytes, what every filter refused, and the quarantine are not told by tenant.");
+  if (chosen.incomplete) parts.push("The journal was too small at times, so some of it is missing.");
+  if (chosen.others && chosen.tenant !== OTHERS) parts.push("There are more endpoints than are told apart, so some of it may be with the tenant “others”.");
+  setHidden(byId("account"), false);
+  setText(byId("account"), parts.join(" "));
+}
+
+// showOutage says in one sentence for each thing that is down what that means, and what to do.
 function showOutage(status) {
   const down = status.sinks.filter((s) => !s.up && time(s.checked_at));
   const waiting = status.routes.filter((r) => r.state === "outage");
   const names = (list) => list.map((x) => x.name).join(", ");
-  let text = "";
+  const one = (list, singular, plural) => `${list.length === 1 ? singular : plural} ${names(list)}`;
+  const ended = status.routes.filter((r) => r.state === "failed" || r.state === "ended");
+  const texts = [];
   if (status.gateway.state === "disconnected") {
-    text = `The gateway ${status.gateway.host} cannot be reached, so nothing is received; it keeps what it has for later. `
-      + `Check the network and the credentials (agrimill check); agrimill reconnects by itself.`;
-  } else if (down.length > 0) {
-    text = `${down.length === 1 ? "The sink" : "The sinks"} ${names(down)} ${down.length === 1 ? "is" : "are"} down`
-      + `${waiting.length ? `, so ${waiting.length === 1 ? "the route" : "the routes"} ${names(waiting)} ${waiting.length === 1 ? "waits" : "wait"}` : ""}; nothing is lost. `
-      + `Repair ${down.map((s) => (s.target ? `${s.name} (${s.target})` : s.name)).join(", ")}; agrimill continues by itself.`;
-  } else if (waiting.length > 0) {
-    text = `${waiting.length === 1 ? "The route" : "The routes"} ${names(waiting)} ${waiting.length === 1 ? "waits" : "wait"}; nothing is lost. `
-      + `The error at the route names what to repair; agrimill continues by itself.`;
+    texts.push(`The gateway ${status.gateway.host} cannot be reached, so nothing is received; it keeps what it has for later. `
+      + `Check the network and the credentials (agrimill check); agrimill reconnects by itself.`);
   }
+  if (down.length > 0) {
+    texts.push(`${one(down, "The sink", "The sinks")} ${down.length === 1 ? "is" : "are"} down`
+      + `${waiting.length ? `, so ${one(waiting, "the route", "the routes")} ${waiting.length === 1 ? "waits" : "wait"}` : ""}; nothing is lost. `
+      + `Repair ${down.map((s) => (s.target ? `${s.name} (${s.target})` : s.name)).join(", ")}; agrimill continues by itself.`);
+  } else if (waiting.length > 0) {
+    texts.push(`${one(waiting, "The route", "The routes")} ${waiting.length === 1 ? "waits" : "wait"}; nothing is lost. `
+      + `The error at the route names what to repair; agrimill continues by itself.`);
+  }
+  if (status.dedup && !status.dedup.up) {
+    texts.push(`The store that remembers what was handled (${status.dedup.store}) fails, so routes wait, or what comes again is stored again; nothing is lost. `
+      + `Repair ${status.dedup.target || status.dedup.store}; agrimill continues by itself.`);
+  }
+  if (ended.length > 0 && status.state !== "stopped" && status.state !== "draining") {
+    texts.push(`${one(ended, "The route", "The routes")} ${ended.length === 1 ? "has" : "have"} ended and will not go on; what comes meanwhile is kept where it comes from. `
+      + `Repair what the error at the route names, then restart agrimill.`);
+  }
+  const text = texts.join(" ");
   setText(byId("outage").querySelector("p"), text);
   setHidden(byId("outage"), !text);
 }
@@ -392,7 +457,7 @@ function showSubscriber(status, now) {
     title: "event stream", state, word: full && state === "running" ? "full, waiting" : state === "outage" ? "waiting" : state,
     kind: "receives and confirms", rate: rateText(rateOf("received")), unit: "events/s in",
     fill: s.max_in_flight > 0 ? s.in_flight / s.max_in_flight : undefined,
-    facts: [
+    facts: status.selected ? chosenFacts(status, now) : [
       ["in flight", s.max_in_flight > 0 ? `${count(s.in_flight)}\u00a0/\u00a0${count(s.max_in_flight)}` : count(s.in_flight)],
       ["bytes in flight", bytes(s.in_flight_bytes)],
       ["backlog to confirm", count(s.pending_confirmations)],
@@ -415,6 +480,37 @@ function showSubscriber(status, now) {
     ],
   };
 }
+
+// chosenFacts are what waits of a tenant or an endpoint, and, marked as such, what is not told apart.
+function chosenFacts(status, now) {
+  const s = status.subscriber, chosen = status.selected;
+  const oldest = time(chosen.oldest_unconfirmed);
+  const keys = new Set(chosenKeys(chosen));
+  const waits = (s.waits ?? []).map((w) => {
+    if (w.kind !== "tenant" && w.kind !== "key") return ofAll(waitFact(w, now)); // hosts, messages and files tell no tenant
+    if (w.count > w.longest.length) return ofAll(waitFact(w, now)); // not all of them are named
+    const theirs = w.longest.filter((x) => keys.has(x.what.toLowerCase()));
+    // A key that is no endpoint may be anybody's.
+    if (w.kind === "key" && theirs.length === 0 && !w.longest.every((x) => only.known.has(x.what.toLowerCase()))) return ofAll(waitFact(w, now));
+    return theirs.length ? waitFact({ ...w, count: theirs.length, longest: theirs }, now) : null;
+  });
+  return [
+    ["in flight", count(chosen.in_flight)],
+    ["backlog to confirm", count(chosen.pending_confirmations)],
+    ["oldest unconfirmed", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""],
+    unless0("held for files", chosen.held),
+    ...waits,
+    ...[
+      ["bytes in flight", bytes(s.in_flight_bytes)],
+      unless0("redelivered", s.joined), unless0("confirm retries", s.confirm_failures, "warn"), unless0("nacked", s.nacked),
+      unless0("refused by every filter", s.unmatched), unless0("given up", s.abandoned, "warn"), unless0("set aside", s.set_aside, "bad"),
+      unless0("malformed", s.malformed, "bad"), unless0("in quarantine", s.quarantined, "bad"), unless0("too large", s.too_large, "bad"),
+    ].map(ofAll),
+  ];
+}
+
+// ofAll says that a fact is not about what was selected alone.
+const ofAll = (fact) => fact && [`${fact[0]}, all tenants`, ...fact.slice(1)];
 
 // waitFact says how many of a kind wait, and which one has waited longest.
 function waitFact(w, now) {
@@ -447,6 +543,12 @@ function copiesText(route, now) {
 }
 
 function showRoute(route, now) {
+  const chosen = latest?.selected;
+  const counts = chosen ? chosen.routes[route.name] ?? {} : route;
+  const open = chosen ? chosen.waiting[route.name] ?? { open: 0 } : route;
+  const told = !chosen || chosen.timed;
+  const oldest = time(open.oldest);
+  const lag = route.direction !== "to_gateway" && ["oldest not done", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""];
   const failedAt = time(route.last_error_at);
   const passing = failedAt && time(route.last_success) > failedAt;
   return {
@@ -454,17 +556,19 @@ function showRoute(route, now) {
     kind: `${placeText(route.from)} → ${placeText(route.to)}`,
     rate: rateText(rateOf(`route ${route.name}`)), unit: "messages/s",
     facts: [
-      ["delivered", count(route.delivered)],
-      ["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""],
+      ["delivered", told ? count(counts.delivered) : "needs the journal"],
+      chosen ? route.direction !== "to_gateway" && ["not done", count(open.open)] : null,
+      lag,
+      (chosen ? ofAll : (fact) => fact)(["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""]),
       time(route.until) && ["next attempt", inText(now, time(route.until)), "warn"],
       route.refused?.length > 0 && ["refused topics", refusedText(route.refused, now), "warn"],
       route.waiting_for_copies > 0 && ["waiting for copies", copiesText(route, now), "warn"],
-      route.backlog !== undefined && ["backlog", count(route.backlog)],
-      unless0("filtered", route.filtered),
-      unless0("duplicates", route.duplicates),
-      unless0("retries", route.retries),
-      unless0("returned", route.returned),
-      unless0("poisoned", route.poisoned, "bad"),
+      route.backlog !== undefined && [chosen ? "backlog, all tenants" : "backlog", count(route.backlog)],
+      unless0("filtered", counts.filtered),
+      unless0("duplicates", counts.duplicates),
+      unless0("retries", counts.retries),
+      unless0("returned", counts.returned),
+      unless0("poisoned", counts.poisoned, "bad"),
       route.state === "failing" && ["poisoned in a row", count(route.poisoned_in_a_row), "bad"],
       ["last success", agoText(now, time(route.last_success))],
     ],
@@ -605,6 +709,70 @@ function drawWires() {
   });
 }
 
+// ---------------------------------------------------------------- one tenant, one endpoint
+
+const OTHERS = "other"; // the tenant that stands for what is not told apart
+
+const only = { tenant: "", endpoint: "", list: [], others: false, known: new Set() };
+
+// chosenKeys are the IDs that what waits may be named by, in lower case.
+function chosenKeys(chosen) {
+  const ids = [];
+  for (const t of only.list) {
+    if (chosen.tenant && t.id.toLowerCase() !== chosen.tenant.toLowerCase()) continue;
+    if (!chosen.endpoint) ids.push(t.id);
+    for (const e of t.endpoints) if (!chosen.endpoint || e.id.toLowerCase() === chosen.endpoint.toLowerCase()) ids.push(e.id);
+  }
+  return ids.map((id) => id.toLowerCase());
+}
+
+// onlyThese is the part of a request that selects them.
+const onlyThese = () => (only.tenant ? `&tenant=${encodeURIComponent(only.tenant)}` : "") + (only.endpoint ? `&endpoint=${encodeURIComponent(only.endpoint)}` : "");
+
+// showFilter offers what there is. What is gone and selected stays selected.
+function showFilter(list) {
+  only.list = list;
+  only.known = new Set(list.flatMap((t) => t.endpoints.map((e) => e.id.toLowerCase())));
+  const options = (id, all, items, chosen) => {
+    if (id === "only-tenant" && (only.others || chosen === OTHERS)) items.push([OTHERS, "others (not told apart)"]);
+    if (chosen && !items.some(([value]) => value === chosen)) items.push([chosen, `${chosen} (gone)`]);
+    const select = byId(id);
+    keyed(select, [["", all], ...items], ([value]) => value, ([value]) => make("option", { value }), (node, [, text]) => setText(node, text));
+    if (select.value !== chosen) select.value = chosen;
+  };
+  const tenantsShown = list.filter((t) => !only.tenant || t.id === only.tenant);
+  const own = tenantsShown.flatMap((t) => t.endpoints.filter((e) => e.mine).map((e) => [e.id, `${e.name || "unnamed"} (${e.external_id || e.id})`]));
+  options("only-tenant", "all", list.map((t) => [t.id, t.id]), only.tenant);
+  options("only-endpoint", "all", own, only.endpoint);
+  const active = Boolean(only.tenant || only.endpoint);
+  setHidden(byId("filter"), list.length === 0 && !active);
+  setHidden(byId("only-all"), !active);
+  setHidden(byId("only-note"), !active);
+  const shown = tenantsShown.map((t) => ({ ...t, endpoints: t.endpoints.filter((e) => !only.endpoint || e.id === only.endpoint) })).filter((t) => !only.endpoint || t.endpoints.length > 0);
+  keyed(byId("tenants"), shown, (t) => t.id, newTenant, showTenant);
+}
+
+function select(tenant, endpoint) {
+  Object.assign(only, { tenant, endpoint });
+  showFilter(only.list);
+  if (tenant && tenant !== OTHERS) byId("why-tenant").value = tenant;
+  poison.offset = 0;
+  poison.picked.clear();
+  poison.at = poison.grouped = -Infinity;
+  loadPoison();
+  loadHistory();
+  look();
+  if (trace.asked > 0) findMessages();
+}
+
+byId("filter").addEventListener("submit", (event) => event.preventDefault());
+byId("only-tenant").addEventListener("change", () => select(byId("only-tenant").value, ""));
+byId("only-endpoint").addEventListener("change", () => select(only.tenant, byId("only-endpoint").value));
+byId("only-all").addEventListener("click", () => {
+  select("", "");
+  byId("only-tenant").focus();
+});
+
 // ---------------------------------------------------------------- poison queue
 
 const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), busy: false, stop: false, seen: null, at: 0, grouped: -Infinity, inGroups: 0, loading: false };
@@ -653,7 +821,7 @@ function showPoison(page) {
     setText(empty, selected(poison) ? "No such message is in the queue." : "Empty. No message has been poisoned.");
   }
   setHidden(byId("poison-search"), !page || (messages.length === 0 && !selected(poison)));
-  setHidden(byId("poison-all"), !selected(poison));
+  setHidden(byId("poison-all"), !poison.group && !poison.text);
   if (!page) {
     showGroups({ groups: [] });
     poison.grouped = -Infinity;
@@ -686,7 +854,7 @@ function newPoisonRow(m) {
   button.addEventListener("click", () => change("replay", [m.id]));
   const look = make("button", { type: "button", class: "look", text: "Contents" });
   look.setAttribute("aria-label", `Show the contents of message ${m.id}`);
-  look.addEventListener("click", () => showContents(m, look));
+  look.addEventListener("click", () => showContents(`api/poison/contents?id=${encodeURIComponent(m.id)}`, m.filename || m.message_type || `message ${m.id}`, look));
   const row = make("tr", { role: "row" },
     cell("pick", "", pick),
     cell("", "", make("strong", { class: "ext type", dir: "auto" }), make("span", { class: "sub ext file", dir: "auto" }), make("span", { class: "sub ext where" })),
@@ -733,6 +901,11 @@ function showActions() {
     setHidden(pick, !allowed);
     pick.checked = poison.picked.has(row.dataset.id);
   }
+  setHidden(byId("trace-look"), !latest.replay || byId("trace-messages").children.length === 0);
+  for (const look of byId("trace-messages").querySelectorAll(".look")) {
+    setHidden(look, !latest.replay);
+    look.disabled = !token;
+  }
   setHidden(byId("pick-all"), !can);
   const pickable = poison.shown.filter((m) => !m.foreign).length;
   byId("pick-all").checked = pickable > 0 && poison.picked.size === pickable;
@@ -763,7 +936,7 @@ const OUTCOMES = {
 
 // selected is the part of a request that selects a group and a text.
 function selected({ group, text }) {
-  return (group ? `&group=${encodeURIComponent(group)}` : "") + (text ? `&q=${encodeURIComponent(text)}` : "");
+  return (group ? `&group=${encodeURIComponent(group)}` : "") + (text ? `&q=${encodeURIComponent(text)}` : "") + onlyThese();
 }
 
 // change replays or drops messages, some with each request, until all are done, one fails for a reason that
@@ -848,7 +1021,7 @@ async function changeGroup(what, group) {
 }
 
 async function loadGroups() {
-  const answer = await ask("api/poison/groups", {}, 3 * TIMEOUT_MS);
+  const answer = await ask(`api/poison/groups?${onlyThese().slice(1)}`, {}, 3 * TIMEOUT_MS);
   poison.grouped = performance.now();
   showGroups(answer);
 }
@@ -949,11 +1122,22 @@ function showPairs(metadata) {
   setHidden(byId("contents-metadata"), list.children.length === 0);
 }
 
-async function showContents(m, from) {
-  const asked = ++contents.asked;
+// hideContents puts the panel back to where it is in the page, hidden.
+function hideContents() {
+  contents.asked++;
+  setHidden(byId("contents"), true);
+  showPicture("");
+  byId("poison-pager").before(byId("contents"));
+}
+
+// showContents asks for the contents of a message called name, on behalf of a button: below that of a message that was found, or
+// below the poison queue.
+async function showContents(path, name, from) {
+  hideContents();
+  const asked = contents.asked;
   contents.from = from;
-  const name = m.filename || m.message_type || `message ${m.id}`;
   const values = byId("contents-values");
+  if (byId("trace-messages").contains(from)) from.after(byId("contents"));
   setHidden(byId("contents"), false);
   setText(byId("h-contents"), `Contents of ${name}`);
   setText(byId("contents-line"), "Reading …");
@@ -964,16 +1148,19 @@ async function showContents(m, from) {
   byId("contents-findings").replaceChildren();
   setHidden(byId("contents-scroll"), true);
   setHidden(byId("contents-more"), true);
+  setHidden(byId("contents-place"), true);
   byId("contents").focus();
   let answer;
   try {
-    answer = await ask(`api/poison/contents?id=${encodeURIComponent(m.id)}`, { headers: { Authorization: `Bearer ${byId("token").value}` } }, 4 * TIMEOUT_MS);
+    answer = await ask(path, { headers: { Authorization: `Bearer ${byId("token").value}` } }, 4 * TIMEOUT_MS);
   } catch (err) {
     if (asked === contents.asked) setText(byId("contents-line"), err instanceof Refused ? `Not shown: ${err.message}.` : `No response: ${err.message}.`);
     return;
   }
   if (asked !== contents.asked) return; // another one was asked for
   setText(byId("contents-line"), answer.line);
+  setText(byId("contents-place"), `From ${answer.place}`);
+  setHidden(byId("contents-place"), !answer.place);
   showPairs(answer.metadata);
   if (answer.preview) {
     showPreview(answer.preview, name);
@@ -995,9 +1182,7 @@ async function showContents(m, from) {
 }
 
 byId("contents-close").addEventListener("click", () => {
-  contents.asked++;
-  setHidden(byId("contents"), true);
-  showPicture("");
+  hideContents();
   if (contents.from?.isConnected) contents.from.focus();
 });
 
@@ -1005,7 +1190,12 @@ byId("replay-form").addEventListener("submit", (event) => {
   event.preventDefault();
   change("replay", [...poison.picked]);
 });
-byId("token").addEventListener("input", showActions);
+for (const [id, other] of [["token", "trace-token"], ["trace-token", "token"]]) {
+  byId(id).addEventListener("input", () => {
+    byId(other).value = byId(id).value;
+    showActions();
+  });
+}
 byId("pick-all").addEventListener("change", (event) => {
   poison.picked = new Set(event.target.checked ? poison.shown.filter((m) => !m.foreign).map((m) => m.id) : []);
   showActions();
@@ -1059,10 +1249,20 @@ function newTraced(m) {
     lines.push(`  never saw it  ${text}`);
   }
   trace.text += `${lines.map(seen).join("\n")}\n\n`;
-  return make("li", {},
+  const node = make("li", {},
     make("h3", { class: "ext", dir: "auto", text: lines[0] }),
     make("p", { class: "muted small ext", text: lines[1] }),
-    make("p", { class: "where", text: m.state }), events);
+    make("p", { class: "where", text: m.state }));
+  const id = m.message_ids?.[0] ?? m.delivery ?? m.uuid;
+  if (id) {
+    const look = make("button", { type: "button", class: "look", text: "Contents" });
+    look.setAttribute("aria-label", `Show the contents of ${seen(lines[0])}, message ${id}`);
+    const path = `api/contents?id=${encodeURIComponent(id)}${m.endpoint ? `&endpoint=${encodeURIComponent(m.endpoint)}` : ""}`;
+    look.addEventListener("click", () => showContents(path, lines[0], look));
+    node.append(look);
+  }
+  node.append(events);
+  return node;
 }
 
 // showJSON has the link lead to the answer: a link sends no token.
@@ -1074,7 +1274,7 @@ function showJSON(path, answer) {
 }
 
 async function findMessages(event) {
-  event.preventDefault();
+  event?.preventDefault();
   const asked = ++trace.asked;
   const query = byId("trace-query").value.trim();
   const result = byId("trace-result");
@@ -1083,7 +1283,7 @@ async function findMessages(event) {
     setText(result, text);
     setHidden(result, false);
   };
-  const path = `api/trace?q=${encodeURIComponent(query)}`;
+  const path = `api/trace?q=${encodeURIComponent(query)}${onlyThese()}`;
   let answer;
   try {
     answer = await ask(path, {}, 4 * TIMEOUT_MS);
@@ -1094,7 +1294,9 @@ async function findMessages(event) {
   if (asked !== trace.asked) return; // another one was asked for
   const found = answer.messages.length;
   trace.text = "";
+  if (byId("trace-messages").contains(byId("contents"))) hideContents();
   byId("trace-messages").replaceChildren(...answer.messages.map(newTraced));
+  showActions();
   setHidden(byId("trace-copy"), found === 0 || !navigator.clipboard);
   setHidden(byId("trace-json"), found === 0);
   showJSON(path, answer);
@@ -1104,6 +1306,10 @@ async function findMessages(event) {
 }
 
 byId("trace-form").addEventListener("submit", findMessages);
+byId("trace-look").addEventListener("submit", (event) => {
+  event.preventDefault();
+  byId("trace-messages").querySelector(".look:enabled")?.focus();
+});
 byId("trace-copy").addEventListener("click", () => navigator.clipboard.writeText(trace.text).catch(() => {}));
 
 // ---------------------------------------------------------------- why nothing arrives
@@ -1163,6 +1369,191 @@ function turnPage(by) {
 byId("poison-prev").addEventListener("click", () => turnPage(-PAGE_SIZE));
 byId("poison-next").addEventListener("click", () => turnPage(PAGE_SIZE));
 
+// ---------------------------------------------------------------- the last hour and day
+
+const past = { range: "hour", at: -Infinity, asked: 0 };
+
+async function loadHistory() {
+  past.at = performance.now();
+  const asked = ++past.asked;
+  const empty = byId("history-empty");
+  try {
+    const record = await ask(`api/history?range=${past.range}${onlyThese()}`);
+    if (asked !== past.asked) return;
+    only.others = Boolean(record.others);
+    showHistory(record);
+  } catch (err) {
+    if (asked !== past.asked) return;
+    setText(empty, `The history is unavailable: ${err.message}`);
+    setHidden(empty, false);
+  }
+}
+
+function showHistory(record) {
+  const empty = byId("history-empty");
+  setHidden(empty, record.routes.length > 0);
+  setText(empty, "Nothing yet: the history begins with the process.");
+  const chosen = Boolean(record.tenant || record.endpoint);
+  const notes = [`Known since ${stamp(time(record.since) ?? Date.now())}, in this process, ${chosen ? "of what is selected" : "of all tenants together"}`];
+  if (!record.timed) notes.push(chosen ? "only lag is told by tenant without the journal, which is off" : "latencies need the journal, which is off");
+  const lost = time(record.timed_incompletely_until);
+  if (lost) notes.push(`the journal was too small for all ${chosen ? "of it" : "latencies"} until ${stamp(lost)}`);
+  if (chosen && record.others && record.tenant !== OTHERS) notes.push("there are more endpoints than are told apart: what is not here is with the tenant “others”");
+  setText(byId("history-since"), `${notes.join("; ")}.`);
+  keyed(byId("history-routes"), record.routes, (r) => r.name, newPast, (node, route) => showPast(node, route, record));
+}
+
+for (const range of ["hour", "day"]) {
+  byId(`history-${range}`).addEventListener("click", () => {
+    past.range = range;
+    for (const other of ["hour", "day"]) byId(`history-${other}`).setAttribute("aria-pressed", String(other === range));
+    loadHistory();
+  });
+}
+
+const OPEN_ROUTES = 3; // whose history is shown at first
+
+function newPast(route) {
+  const graphs = make("div", { class: "graphs" });
+  for (const name of ["throughput", "lag", "errors", "latency"]) graphs.append(newGraph(name));
+  const head = make("tr", {}, make("th", { scope: "col", text: "Step" }), ...["Messages", "Half within", "99 % within"].map((text) => make("th", { scope: "col", class: "num", text })));
+  const steps = make("div", { class: "scroll steps", role: "region", tabindex: "0" },
+    make("table", {}, make("caption", { class: "hidden" }), make("thead", {}, head), make("tbody")));
+  steps.setAttribute("aria-label", seen(`Latency by step: ${route.name}`));
+  steps.querySelector("caption").textContent = seen(`Latency by step: ${route.name}`);
+  const details = make("details", byId("history-routes").children.length < OPEN_ROUTES ? { open: "" } : {},
+    make("summary", {}, make("span", { class: "ext", dir: "auto", text: route.name }), make("span", { class: "muted small sum" })), graphs, steps);
+  return make("div", { class: "panel past" }, details);
+}
+
+function newGraph(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  for (const [key, value] of Object.entries({ viewBox: "0 0 240 72", preserveAspectRatio: "none", role: "img", focusable: "false" })) svg.setAttribute(key, value);
+  for (const part of ["area", "line", "line second", "bars"]) {
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("class", part);
+    svg.append(path);
+  }
+  return make("figure", { class: `graph ${name}` },
+    make("figcaption", {}, make("span", { class: "what" }), make("strong", { class: "most" })), svg,
+    make("div", { class: "axis", "aria-hidden": "true" }, make("span", { class: "from" }), make("span", { class: "to" })));
+}
+
+// seconds is a duration in the unit that suits it.
+function seconds(s) {
+  if (s < 0.001) return `${(s * 1000).toFixed(1)} ms`;
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
+  return duration(s * 1000);
+}
+
+const errorsOf = (p) => p.poisoned + p.returned + p.retries;
+
+function showPast(node, route, record) {
+  const from = time(record.from), step = record.step_seconds * 1000, to = from + (past.range === "day" ? 96 : 60) * step;
+  const frame = { from, to, step };
+  const total = route.total;
+  setText(node.querySelector(".sum"), [`${count(total.delivered)} delivered`, total.filtered && `${count(total.filtered)} filtered`,
+    total.duplicates && `${count(total.duplicates)} duplicates`, total.poisoned && `${count(total.poisoned)} poisoned`].filter(Boolean).join(", "));
+  const points = (value) => route.periods.map((p) => [time(p.time), value(p)]).filter((p) => p[1] !== undefined);
+  // The current period has only begun, and so perhaps has the process in the first one.
+  const spans = new Map(route.periods.map((p) => [p.time, Math.max(1, (Math.min(time(p.time) + step, time(record.to)) - Math.max(time(p.time), time(record.since))) / 1000)]));
+  drawGraph(node.querySelector(".throughput"), frame, { title: "Delivered", lines: [points((p) => p.delivered / spans.get(p.time))], text: (v) => `${rateText(v)}/s`, area: true });
+  const backlog = route.periods.some((p) => p.backlog !== undefined);
+  if (backlog) drawGraph(node.querySelector(".lag"), frame, { title: "Backlog in the source", lines: [points((p) => p.backlog)], text: count, area: true });
+  else if (!route.from_gateway && (record.tenant || record.endpoint)) drawGraph(node.querySelector(".lag"), frame, { title: "Backlog: not told by tenant", lines: [[]], text: count });
+  else if (route.from_gateway) drawGraph(node.querySelector(".lag"), frame, { title: "Oldest not done", lines: [points((p) => p.age_seconds)], text: seconds, area: true });
+  else drawGraph(node.querySelector(".lag"), frame, { title: "In flight", lines: [points((p) => p.in_flight)], text: count, area: true });
+  drawGraph(node.querySelector(".errors"), frame, { title: "Poisoned, returned, retried", lines: [points(errorsOf)], text: count, bars: true, tone: errorsOf(total) ? "bad" : "" });
+  const latency = (name) => points((p) => p.latency?.end_to_end?.[name]);
+  drawGraph(node.querySelector(".latency"), frame, { title: "Latency: half, 99 % (dashed)", lines: [latency("p50_seconds"), latency("p99_seconds")], text: seconds });
+  const steps = STEPS.filter(([name]) => total.latency?.[name]).map(([name, title]) => ({ title, ...total.latency[name] }));
+  setHidden(node.querySelector(".steps"), steps.length === 0);
+  keyed(node.querySelector("tbody"), steps, (s) => s.title, (s) => make("tr", {}, make("th", { scope: "row", text: s.title }), ...[1, 2, 3].map(() => make("td", { class: "num" }))), (row, s) => {
+    [count(s.count), seconds(s.p50_seconds), seconds(s.p99_seconds)].forEach((text, i) => setText(row.children[i + 1], text));
+  });
+}
+
+const STEPS = [["fetch", "Fetch the payload"], ["wait", "Wait for the route"], ["handle", "Filter and transform"], ["store", "Store in the sink"],
+  ["end_to_end", "End to end, until delivered"], ["confirm", "Then confirm"]];
+
+// drawGraph draws what {lines: [[[time, value]]], text, area, bars, tone, title} says, and tells it in words.
+function drawGraph(node, frame, what) {
+  const x = (at) => ((at - frame.from) / (frame.to - frame.from)) * 240;
+  const width = x(frame.from + frame.step);
+  const all = what.lines.flat();
+  const top = Math.max(...all.map((p) => p[1]), 0);
+  const y = (v) => 70 - (top ? v / top : 0) * 64;
+  // Neighbors are joined, and what stands alone is as wide as its period.
+  const path = (line) => line.map(([at, v], i) => {
+    const joined = i > 0 && at - line[i - 1][0] <= frame.step * 1.5;
+    const next = i + 1 < line.length && line[i + 1][0] - at <= frame.step * 1.5;
+    const h = `${y(v).toFixed(1)}`;
+    return joined || next ? `${joined ? "L" : "M"}${(x(at) + width / 2).toFixed(1)} ${h}` : `M${x(at).toFixed(1)} ${h}h${width.toFixed(1)}`;
+  }).join("");
+  const bars = ([at, v]) => (v ? `M${(x(at) + width * 0.12).toFixed(1)} 72V${y(v).toFixed(1)}h${(width * 0.76).toFixed(1)}V72z` : "");
+  const area = (line) => line.map(([at, v]) => `M${x(at).toFixed(1)} 72V${y(v).toFixed(1)}h${width.toFixed(2)}V72z`).join("");
+  const parts = node.querySelector("svg").children;
+  const draw = [what.area ? area(what.lines[0]) : "", what.bars ? "" : path(what.lines[0]), what.lines[1] ? path(what.lines[1]) : "", what.bars ? what.lines[0].map(bars).join("") : ""];
+  draw.forEach((d, i) => { if (parts[i].getAttribute("d") !== d) parts[i].setAttribute("d", d); });
+  if (what.tone) node.dataset.tone = what.tone;
+  else delete node.dataset.tone;
+  const clock = (at) => new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
+  const last = what.lines.map((line) => line.at(-1)).filter(Boolean);
+  const peak = all.reduce((a, p) => (a && a[1] >= p[1] ? a : p), null);
+  const most = all.length ? `at most ${what.text(top)}` : "none";
+  setText(node.querySelector(".what"), what.title);
+  setText(node.querySelector(".most"), most);
+  setText(node.querySelector(".from"), clock(frame.from));
+  setText(node.querySelector(".to"), clock(frame.to));
+  const words = all.length ? `${most}, at ${clock(peak[0])}; lately ${last.map((p) => what.text(p[1])).join(" and ")}` : "nothing";
+  node.querySelector("svg").setAttribute("aria-label", `${what.title}, from ${clock(frame.from)} to ${clock(frame.to)}: ${words}.`);
+}
+
+// ---------------------------------------------------------------- the configuration
+
+const settings = { list: [], seen: "", asked: 0 };
+
+async function loadConfig(status) {
+  settings.seen = `${status.started} ${status.config?.loaded_at} ${status.config?.error}`;
+  const asked = ++settings.asked;
+  try {
+    const answer = await ask("api/config");
+    if (asked !== settings.asked) return;
+    settings.list = answer.settings;
+    const at = time(answer.loaded_at);
+    setText(byId("config-since"), [at && `Applied ${stamp(at)}; lines are those of the file as it was then`, answer.error && "the file as it is now was not applied"].filter(Boolean).join("; "));
+    showConfig();
+  } catch (err) {
+    if (asked !== settings.asked) return;
+    settings.seen = "";
+    setText(byId("config-empty"), `The configuration is unavailable: ${err.message}`);
+    setHidden(byId("config-empty"), false);
+  }
+}
+
+const valueText = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+const setIn = (s) => [s.source || "default", s.file && `read from ${s.file}`, s.environment && "environment", s.restart && "the file differs by now: restart"].filter(Boolean).join(", ");
+
+function showConfig() {
+  const wanted = byId("config-query").value.trim().toLowerCase();
+  const all = byId("config-defaults").checked;
+  const shown = settings.list.filter((s) => (all || s.source) && (!wanted || `${s.path} ${valueText(s.value)}`.toLowerCase().includes(wanted)));
+  keyed(byId("config-rows"), shown, (s) => s.path, (s) => make("tr", { role: "row" },
+    make("td", { role: "cell", class: "key", text: s.path }), make("td", { role: "cell", class: "value", dir: "auto" }), make("td", { role: "cell", class: "set", "data-label": "Set in" }, make("span", { class: "ext" }))), (row, s) => {
+    setText(row.children[1], valueText(s.value));
+    setText(row.querySelector(".set span"), setIn(s));
+    if (s.restart) row.querySelector(".set").dataset.tone = "warn";
+    else delete row.querySelector(".set").dataset.tone;
+  });
+  setText(byId("config-empty"), "Nothing of that.");
+  setHidden(byId("config-empty"), shown.length > 0);
+}
+
+byId("config-form").addEventListener("submit", (event) => event.preventDefault());
+byId("config-query").addEventListener("input", showConfig);
+byId("config-defaults").addEventListener("change", showConfig);
+
 // ---------------------------------------------------------------- tenants
 
 const tenants = { at: 0, seen: "" };
@@ -1176,7 +1567,7 @@ async function loadTenants() {
     setText(byId("tenants-count"), list.length ? `${count(list.length)} ${list.length === 1 ? "tenant" : "tenants"}, ${count(endpoints)} ${endpoints === 1 ? "endpoint" : "endpoints"}` : "");
     setHidden(empty, list.length > 0);
     setText(empty, "No tenant has authorized the application yet.");
-    keyed(byId("tenants"), list, (t) => t.id, newTenant, showTenant);
+    showFilter(list);
     offer("why-tenants", list.map((t) => t.id));
     offer("why-types", list.flatMap((t) => t.endpoints.flatMap((e) => [...(e.sends ?? []), ...(e.receives ?? [])])));
   } catch (err) {
@@ -1249,7 +1640,13 @@ async function look() {
   looking = true;
   clearTimeout(timer);
   try {
-    const status = await ask("api/status");
+    const wanted = onlyThese();
+    const status = await ask(`api/status?${wanted.slice(1)}`);
+    if (wanted !== onlyThese()) { // something else was selected meanwhile
+      looking = false;
+      look();
+      return;
+    }
     hideLogin(status);
     lastAnswer = Date.now();
     setHidden(byId("gone"), true);
@@ -1275,6 +1672,8 @@ function lookAround(status) {
     poison.seen = happened;
     loadPoison();
   }
+  if (now - past.at > HISTORY_MS) loadHistory();
+  if (`${status.started} ${status.config?.loaded_at} ${status.config?.error}` !== settings.seen) loadConfig(status);
   const stream = `${status.started} ${status.gateway.state} ${status.gateway.reconnects}`;
   if (stream !== tenants.seen || now - tenants.at > TENANTS_MS) {
     tenants.seen = stream;

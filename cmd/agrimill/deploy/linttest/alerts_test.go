@@ -51,6 +51,7 @@ var sick = map[string]string{
 	"AgrimillNoHolder":       `agrimill_subscriber_lease_standby{S} 1x120`,
 	"AgrimillNoStandby":      `agrimill_subscriber_lease_holder{S} 1x120`,
 	"AgrimillLeaseLost":      `agrimill_subscriber_lease_lost_total{S} 0x90 1 2 3 4x27`,
+	"AgrimillLeaseGivenUp":   `agrimill_subscriber_lease_given_up_total{S} 0x90 1 2 3 4x27`,
 	"AgrimillStreamRestless": `agrimill_subscriber_stream_reconnects_total{S} 0+1x120`,
 	"AgrimillStuck":          `agrimill_subscriber_oldest_unconfirmed_age_seconds{S} 0+60x120`,
 	"AgrimillRouteOutage":    `agrimill_route_state{S,route="farm",state="outage"} 1x120`,

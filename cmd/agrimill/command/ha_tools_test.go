@@ -1,0 +1,130 @@
+//go:build reload
+
+package command
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// haClock is the environment variable that says by how many seconds the clock of a program is ahead
+// that buildShifted has built.
+const haClock = "CLOCK_AHEAD"
+
+// buildShifted builds agrimill with a wall clock that can be ahead or behind: of the package time it
+// changes one line, so that everything in the process, libraries included, sees it.
+func (w *endToEnd) buildShifted() string {
+	w.Helper()
+	root, err := exec.CommandContext(w.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		w.Fatal(err)
+	}
+	pkg := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
+	source, err := os.ReadFile(filepath.Join(pkg, "time.go"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	const line = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
+	before, after, ok := strings.Cut(string(source), line)
+	if !ok {
+		w.Fatal("time.Now is another one in this version of Go: adapt buildShifted")
+	}
+	overlay := map[string]string{}
+	for name, text := range map[string]string{
+		"time.go": before + line + "\tsec += ahead\n" + after,
+		"ahead.go": `package time
+
+import "syscall"
+
+var ahead = func() int64 {
+	text, _ := syscall.Getenv("` + haClock + `")
+	n, _ := atoi(text)
+	return int64(n)
+}()
+`,
+	} {
+		path := filepath.Join(w.folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			w.Fatal(err)
+		}
+		overlay[filepath.Join(pkg, name)] = path
+	}
+	text, _ := json.Marshal(map[string]any{"Replace": overlay}) // such values cannot fail
+	file := filepath.Join(w.folder, "overlay.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	return w.build("agrimill-shifted", "..", "-overlay", file)
+}
+
+// clock is the time that the instance has written into its log.
+func (i *haInstance) clock() time.Time {
+	i.Helper()
+	at, err := time.Parse(time.RFC3339, i.line(`time=(\S+)`))
+	if err != nil {
+		i.Error(err)
+	}
+	return at
+}
+
+// isStopped reports whether the process is stopped by a signal.
+func (p *process) isStopped() bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
+	_, state, _ := strings.Cut(string(stat), ") ") // behind the name
+	return err == nil && strings.HasPrefix(state, "T")
+}
+
+// haSink sees what is sent to the sink, also what the stream drops as a duplicate.
+type haSink struct {
+	mu   sync.Mutex
+	seen map[string]bool
+	// again is when messages came that had come before.
+	again []time.Time
+}
+
+// watchSink begins to look at what is sent to the sink.
+func (r *haRun) watchSink() {
+	r.Helper()
+	conn, err := natsgo.Connect("nats://127.0.0.1:" + r.port)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(conn.Close)
+	sink := &haSink{seen: map[string]bool{}}
+	if _, err := conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
+		now, id := time.Now(), msg.Header.Get(jetstream.MsgIDHeader)
+		sink.mu.Lock()
+		defer sink.mu.Unlock()
+		if sink.seen[id] {
+			sink.again = append(sink.again, now)
+		}
+		sink.seen[id] = true
+	}); err != nil {
+		r.Fatal(err)
+	}
+	if err := conn.Flush(); err != nil {
+		r.Fatal(err)
+	}
+	r.sink = sink
+}
+
+// repeated counts the messages that came after a time, and not for the first time.
+func (s *haSink) repeated(after time.Time) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.again {
+		if at.After(after) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package command
+
+// raceFlag has a program built as its packages already are for these tests.
+const raceFlag = "-race"

@@ -194,6 +194,10 @@ func linked(t *testing.T, pkg string) []string {
 	return strings.Fields(goCommand(t, "list", "-deps", pkg))
 }
 
+// asTested builds with the race detector: so make test has built all that the module requires,
+// and once more without it would take minutes.
+const asTested = "-race"
+
 // goCommand runs the go command at the top of the module and returns its stdout.
 func goCommand(t *testing.T, args ...string) string {
 	t.Helper()

@@ -29,45 +29,43 @@ var windows = []int{1, 16, 256}
 
 // BenchmarkJetStream is the whole way from the gateway into a stream with file
 // storage, on a server in this process: Subscriber, Router with its chain, sink.
-// ByKey has as many receiving endpoints as messages in flight; unordered has one.
+// ByKey and Batched, which is ByKey with batched ingest, have as many receiving
+// endpoints as messages in flight; unordered has one.
 func BenchmarkJetStream(b *testing.B) {
 	base := startSource(b)
 	for _, order := range orders {
 		for _, window := range windows {
 			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
-				twoCores(b)
-				b.ReportAllocs()
-				server := natstest.Start(b)
-				sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
 				endpoints := 1
 				if order.order == subscriber.OrderByKey {
 					endpoints = window
 				}
-				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
-				route(b, base, kib, endpoints, cfg, &countedSink{sink, count}, count.done)
-				if got := streamMessages(b, server.URL()); got != uint64(b.N) {
-					b.Fatalf("stream holds %d of %d", got, b.N)
-				}
+				intoJetStream(b, base, endpoints, cfg, sinks.IngestPlain)
 			})
 		}
 	}
+	window := windows[len(windows)-1]
+	b.Run(fmt.Sprintf("Batched/%d", window), func(b *testing.B) {
+		cfg := subscriber.Config{MaxInFlight: window}
+		intoJetStream(b, base, window, cfg, sinks.IngestBatched)
+	})
 }
 
-// countedSink tells when a sink has stored n messages.
-type countedSink struct {
-	sinks.Sink
-	count *counted
-}
-
-func (c *countedSink) Publish(topic string, messages ...*message.Message) error {
-	if err := c.Sink.Publish(topic, messages...); err != nil {
-		return err
+// intoJetStream runs BenchmarkJetStream for one configuration.
+func intoJetStream(b *testing.B, base string, endpoints int, cfg subscriber.Config, ingest sinks.Ingest) {
+	twoCores(b)
+	b.ReportAllocs()
+	server := natstest.Start(b)
+	sink, err := nats.New(nats.Config{URL: server.URL(), Ingest: ingest, BatchAfter: 1}, nil)
+	if err != nil {
+		b.Fatal(err)
 	}
-	return c.count.Publish(topic, messages...)
+	count := newCounted(b.N)
+	route(b, base, kib, endpoints, cfg, &countedPlaces{sink, count}, count.done)
+	if got := streamMessages(b, server.URL()); got != uint64(b.N) {
+		b.Fatalf("stream holds %d of %d", got, b.N)
+	}
 }
 
 // BenchmarkBareJetStream is the peer of BenchmarkJetStream: a publisher of

@@ -44,7 +44,7 @@ func BenchmarkKafka(b *testing.B) {
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
 				// One endpoint has one partition.
-				route(b, base, kib, window, cfg, &countedSink{sink, count}, count.done)
+				route(b, base, kib, window, cfg, &countedPlaces{sink, count}, count.done)
 			})
 		}
 	}

@@ -31,13 +31,13 @@ const orderWindow = 256
 // keys, by how the sink brings messages in.
 func BenchmarkOrder(b *testing.B) {
 	base := startSource(b)
-	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
 		for _, keys := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
-				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL()), Ingest: ingest}, nil)
+				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL()), Ingest: ingest, BatchAfter: 1}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

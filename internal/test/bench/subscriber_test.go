@@ -49,32 +49,54 @@ func BenchmarkSubscriber(b *testing.B) {
 			b.Run(order.name+"/"+sizeName(size), func(b *testing.B) {
 				b.SetBytes(int64(len(newEvent(size, 0).data)))
 				b.ReportAllocs()
-				prepare(b, base, b.N, size, 16)
-				sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order.order}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				end := meter(b)
-				messages, err := sub.Subscribe(b.Context(), subscriber.AllData)
-				if err != nil {
-					b.Fatal(err)
-				}
-				for range b.N {
-					msg := <-messages
-					if len(msg.Payload) != size {
-						b.Fatalf("payload of %d bytes", len(msg.Payload))
-					}
-					msg.Ack()
-				}
-				// Close sends the last confirmations.
-				if err := sub.Close(); err != nil {
-					b.Fatal(err)
-				}
-				end()
-				if got := sub.Stats().Confirmed; got != int64(b.N) {
-					b.Fatalf("confirmed %d of %d", got, b.N)
-				}
+				subscribe(b, base, size, order.order)
 			})
 		}
 	}
+}
+
+// subscribe takes b.N events, acks them and has them confirmed.
+func subscribe(b *testing.B, base string, size int, order subscriber.Order) {
+	prepare(b, base, b.N, size, 16)
+	sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	end := meter(b)
+	messages, err := sub.Subscribe(b.Context(), subscriber.AllData)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range b.N {
+		msg := <-messages
+		if len(msg.Payload) != size {
+			b.Fatalf("payload of %d bytes", len(msg.Payload))
+		}
+		msg.Ack()
+	}
+	// Close sends the last confirmations.
+	if err := sub.Close(); err != nil {
+		b.Fatal(err)
+	}
+	end()
+	if got := sub.Stats().Confirmed; got != int64(b.N) {
+		b.Fatalf("confirmed %d of %d", got, b.N)
+	}
+}
+
+// BenchmarkTwoCores is the Subscriber and the Router, by key with 1 KiB, on two processors, of which
+// the gateway's process takes its share.
+func BenchmarkTwoCores(b *testing.B) {
+	base := startSource(b)
+	b.Run("Subscriber", func(b *testing.B) {
+		twoCores(b)
+		b.ReportAllocs()
+		subscribe(b, base, kib, subscriber.OrderByKey)
+	})
+	b.Run("Router", func(b *testing.B) {
+		twoCores(b)
+		b.ReportAllocs()
+		sink := newCounted(b.N)
+		route(b, base, kib, 16, subscriber.Config{}, sink, sink.done)
+	})
 }

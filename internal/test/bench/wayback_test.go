@@ -31,38 +31,45 @@ const (
 	wayBackHeader = "key"
 )
 
+// filledStream starts a server with a stream that has b.N messages of wayBackKeys keys under a subject, and returns its address.
+func filledStream(b *testing.B, subject string) (url string) {
+	b.Helper()
+	url = natstest.Start(b, func(o *server.Options) { o.NoLog = true }).URL()
+	conn, err := natsgo.Connect(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "FILLED", Subjects: []string{subject}}); err != nil {
+		b.Fatal(err)
+	}
+	for i := range b.N {
+		msg := natsgo.NewMsg(subject)
+		key, body := wayBackMessage(i)
+		msg.Header.Set(wayBackHeader, key)
+		msg.Data = body
+		if _, err := js.PublishMsgAsync(msg); err != nil {
+			b.Fatal(err)
+		}
+		if i%1000 == 999 {
+			<-js.PublishAsyncComplete()
+		}
+	}
+	<-js.PublishAsyncComplete()
+	return url
+}
+
 // BenchmarkWayBack is the whole way from a broker to a gateway that answers each message
 // after 20 ms and checks the order of each of 256 keys.
 func BenchmarkWayBack(b *testing.B) {
 	base := startSource(b)
 	b.Run("nats", func(b *testing.B) {
 		twoCores(b)
-		url := natstest.Start(b, func(o *server.Options) { o.NoLog = true }).URL()
-		conn, err := natsgo.Connect(url)
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		js, err := jetstream.New(conn)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}); err != nil {
-			b.Fatal(err)
-		}
-		for i := range b.N {
-			msg := natsgo.NewMsg("out")
-			key, body := wayBackMessage(i)
-			msg.Header.Set(wayBackHeader, key)
-			msg.Data = body
-			if _, err := js.PublishMsgAsync(msg); err != nil {
-				b.Fatal(err)
-			}
-			if i%1000 == 999 {
-				<-js.PublishAsyncComplete()
-			}
-		}
-		<-js.PublishAsyncComplete()
+		url := filledStream(b, "out")
 		source, err := sourcenats.New(sourcenats.Config{
 			Connection: sinknats.Connection{URL: url}, Durable: "back", KeyHeader: wayBackHeader,
 		}, nil)
@@ -168,7 +175,7 @@ func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 	}
 	first := make(chan struct{}, 1)
 	if err := r.Add(router.Route{
-		Name: "back", From: from, Topic: topic, To: &countedSink{pub, count}, ToTopic: benchType,
+		Name: "back", From: from, Topic: topic, To: &countedPlaces{pub, count}, ToTopic: benchType,
 		Filter: func(*message.Message) bool {
 			select {
 			case first <- struct{}{}:

@@ -1,6 +1,7 @@
 package endtoend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -26,6 +27,8 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -35,7 +38,7 @@ var orderSeeds = flag.Int("order", 0, "random runs of TestOrder for each sink an
 
 // orderRuns returns how many runs there are of a way of ingest.
 func orderRuns(ingest sinks.Ingest) int {
-	if *orderSeeds == 0 && ingest == sinks.IngestPipelined {
+	if *orderSeeds == 0 && ingest != sinks.IngestPlain {
 		return 1
 	}
 	return *orderSeeds
@@ -44,11 +47,16 @@ func orderRuns(ingest sinks.Ingest) int {
 // orderBroker is a broker whose connections and life can be taken.
 type orderBroker struct {
 	open func(ingest sinks.Ingest) (sinks.Sink, error)
+	// source reads topics, in the order of the keys in a header. Nil: not here.
+	source func(keyHeader string) (message.Subscriber, error)
 	// faults each begin and end one.
 	faults map[string]func()
-	// read returns what is stored, in its order.
-	read func() []placed
+	// read returns what is stored in a topic, in its order.
+	read func(topic string) []placed
 }
+
+// orderLimit is the largest message that the brokers take.
+const orderLimit = 16 << 10
 
 // placed is a stored message.
 type placed struct {
@@ -69,7 +77,18 @@ func natsOrderBroker(t *testing.T) orderBroker {
 	t.Cleanup(conn.Close)
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
-			return nats.New(nats.Config{URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second}, nil)
+			return nats.New(nats.Config{
+				URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second, MaxMessageSize: orderLimit, BatchAfter: 1,
+				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+			}, nil)
+		},
+		source: func(keyHeader string) (message.Subscriber, error) {
+			return sourcenats.New(sourcenats.Config{
+				Connection: nats.Connection{
+					URL: proxy.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+				},
+				Durable: "out", KeyHeader: keyHeader, AckWait: time.Second, MaxInFlight: 64, CloseTimeout: 2 * time.Second,
+			}, nil)
 		},
 		faults: map[string]func(){
 			"cut":     proxy.Cut,
@@ -81,32 +100,71 @@ func natsOrderBroker(t *testing.T) orderBroker {
 				proxy.Cut()
 			},
 			"server restarts": func() { server.Stop(); shortly(); server.Restart() },
+			"stream is full":  func() { fillOrderStream(t, conn) },
 		},
-		read: func() (all []placed) {
-			js, err := jetstream.New(conn)
-			if err != nil {
-				t.Fatal(err)
+		read: func(topic string) []placed { return readOrderStream(t, conn, topic) },
+	}
+}
+
+// readOrderStream returns what the stream holds of a topic.
+func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []placed) {
+	t.Helper()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	subject := nats.DefaultSubjectPrefix + "." + topic
+	var info *jetstream.StreamInfo
+	var stream jetstream.Stream
+	testkit.EventuallyNil(t, func() error { // it may have no leader yet
+		if stream, err = js.Stream(ctx, nats.DefaultStream); err == nil {
+			info, err = stream.Info(ctx)
+		}
+		return err
+	})
+	for n := info.State.FirstSeq; n <= info.State.LastSeq; n++ {
+		var msg *jetstream.RawStreamMsg
+		testkit.EventuallyNil(t, func() error {
+			if msg, err = stream.GetMsg(ctx, n); errors.Is(err, jetstream.ErrMsgNotFound) {
+				return nil
 			}
+			return err
+		})
+		if err == nil && msg.Subject == subject {
+			all = append(all, newPlaced(t, msg.Header.Get, msg.Data))
+		}
+	}
+	return all
+}
+
+// fillOrderStream has the stream refuse messages for a moment, also some that are on their way.
+func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(full bool) {
+		testkit.EventuallyNil(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			stream, err := js.Stream(ctx, nats.DefaultStream)
 			if err != nil {
-				t.Fatal(err)
+				return err
 			}
-			consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-			if err != nil {
-				t.Fatal(err)
+			config := stream.CachedInfo().Config
+			config.MaxMsgs = -1
+			if full {
+				config.MaxMsgs = int64(stream.CachedInfo().State.Msgs) + 20
 			}
-			for left := stream.CachedInfo().State.Msgs; left > 0; left-- {
-				msg, err := consumer.Next(jetstream.FetchMaxWait(patience))
-				if err != nil {
-					t.Fatal(err)
-				}
-				all = append(all, newPlaced(t, msg.Headers().Get, msg.Data()))
-			}
-			return all
-		},
+			_, err = js.UpdateStream(ctx, config)
+			return err
+		})
 	}
+	limit(true)
+	shortly()
+	limit(false)
 }
 
 func newPlaced(t *testing.T, header func(string) string, payload []byte) placed {
@@ -135,6 +193,13 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return kafka.New(kafka.Config{
 				Brokers: []string{cluster.Addr()}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
+				MaxMessageSize: orderLimit,
+			}, nil)
+		},
+		source: func(keyHeader string) (message.Subscriber, error) {
+			return sourcekafka.New(sourcekafka.Config{
+				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Topics: []string{kafka.DefaultTopicPrefix + ".out"},
+				Group: "out", KeyHeader: keyHeader, MaxInFlight: 64, MaxNackDelay: 20 * time.Millisecond, CloseTimeout: 2 * time.Second,
 			}, nil)
 		},
 		faults: map[string]func(){
@@ -143,8 +208,8 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 			"freezes":          func() { proxy.Freeze(); shortly(); proxy.Cut() },
 			"cluster restarts": func() { cluster.Stop(); shortly(); cluster.Restart() },
 		},
-		read: func() (all []placed) {
-			for _, r := range kafkatest.Read(t, cluster.Addr(), kafka.DefaultTopicPrefix+".farm") {
+		read: func(topic string) (all []placed) {
+			for _, r := range kafkatest.Read(t, cluster.Addr(), kafka.DefaultTopicPrefix+"."+topic) {
 				all = append(all, newPlaced(t, func(name string) string {
 					for _, h := range r.Headers {
 						if h.Key == name {
@@ -161,10 +226,14 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 
 // Whatever breaks on the way to the broker, every message is stored before it is confirmed, and the
 // messages of a key for the first time in their order: always, if one of them is on its way at a
-// time; and if there are several, those that are not say so.
+// time; and if there are several, those that are not say so. One that fails is tried again in its
+// place, and what the broker will never take, or a transform refuses for good, is poisoned.
 func TestOrder(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
-		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
+		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
+			if ingest == sinks.IngestBatched && name != "NATS" {
+				continue
+			}
 			for seed := range orderRuns(ingest) {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, ingest, seed), func(t *testing.T) {
 					t.Parallel()
@@ -209,13 +278,20 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 	if err != nil {
 		t.Fatal(err)
 	}
-	fails := random.IntN(n)
+	of := random.Perm(n)
+	fails, bad, large := of[0], of[1], of[2]
 	var failures atomic.Int64
 	if err := r.Add(router.Route{
 		Name: "farm", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: "farm",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
-			if string(msg.Payload) == strconv.Itoa(fails) && failures.Add(1) < 3 {
+			switch number := string(msg.Payload); {
+			case number == strconv.Itoa(fails) && failures.Add(1) < 3:
 				return nil, errors.New("not now")
+			case number == strconv.Itoa(bad):
+				return nil, router.Permanent(errors.New("never"))
+			case number == strconv.Itoa(large):
+				msg = msg.Copy()
+				msg.Payload = append(msg.Payload, bytes.Repeat([]byte(" "), 2*orderLimit)...)
 			}
 			return []*message.Message{msg}, nil
 		},
@@ -247,6 +323,11 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 			broker.faults[name]()
 		}
 	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("of %d: %+v; the sink: %+v, %v", keys*n, sub.Stats(), sink.Describe(), sink.Health(context.WithoutCancel(t.Context())))
+		}
+	}()
 	testkit.Eventually(t, "everything is confirmed", func() bool { return sub.Stats().Confirmed == int64(keys*n) })
 	overtaken := sub.Stats().Overtaken
 	if err := r.Close(); err != nil {
@@ -257,25 +338,31 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 	}
 
 	next, seen, late := map[string]int{}, map[string]map[int]bool{}, int64(0)
-	for _, p := range broker.read() {
+	for _, p := range broker.read("farm") {
 		if seen[p.key] == nil {
 			seen[p.key] = map[int]bool{}
 		}
 		if !seen[p.key][p.n] && p.n < next[p.key] {
 			late++
-			if ingest == sinks.IngestPlain || p.overtaken == "" {
+			if ingest != sinks.IngestPipelined || p.overtaken == "" {
 				t.Errorf("message %d of a key is stored behind %d", p.n, next[p.key]-1)
 			}
 		}
 		seen[p.key][p.n] = true
 		next[p.key] = max(next[p.key], p.n+1)
 	}
+	for _, p := range broker.read(router.DefaultPoisonTopic) {
+		if seen[p.key][p.n] || p.n != bad && p.n != large {
+			t.Errorf("message %d is poisoned", p.n)
+		}
+		seen[p.key][p.n] = true
+	}
 	for _, receiver := range receivers {
 		if got := len(seen[receiver]); got != n {
 			t.Errorf("%d of %d messages are stored", got, n)
 		}
 	}
-	if ingest == sinks.IngestPlain && overtaken > 0 || late > overtaken {
+	if ingest != sinks.IngestPipelined && overtaken > 0 || late > overtaken {
 		t.Errorf("%d messages are stored late, and %d counted", late, overtaken)
 	}
 	t.Logf("%d messages are stored late, %d counted", late, overtaken)

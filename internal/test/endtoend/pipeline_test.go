@@ -23,7 +23,10 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Sarama's consumer group starts one for the process, which nothing stops.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
 
 const (
 	messageType = "app:test:json"

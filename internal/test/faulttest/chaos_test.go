@@ -147,6 +147,11 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 	})
 	c.gateway.Advance(time.Hour) // confirmations that lag take effect, tokens expire
 	c.restart()
+	if cfg.Streams == gatewaytest.OneStream {
+		// What the stream before took while this one was open comes to the next one that connects.
+		testkit.Eventually(c, "the stream before has ended", func() bool { return c.gateway.Streams() <= 1 })
+		c.gateway.CutStreams()
+	}
 	c.waitProgress(len(c.gateway.Ledger()), c.confirmed)
 	c.stopPipeline()
 	return c.judge(expectation{poisoned: c.poisoned, earlyFiles: cfg.FileOrder != gatewaytest.FileLast})
@@ -427,6 +432,9 @@ func (c *chaos) waitProgress(total int, count func() int) {
 		if now == last {
 			if p, inward := c.own.(*pipeline); inward {
 				c.Logf("%+v\n%+v", p.sub.Stats(), p.health())
+			}
+			if c.out != nil {
+				c.out.describeMissing()
 			}
 			c.Fatalf("%d of %d messages are there, and none came in the last %v", now, total, patience)
 		}

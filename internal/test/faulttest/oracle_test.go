@@ -94,17 +94,33 @@ type watchedSink struct {
 
 func (s *watchedSink) Publish(topic string, messages ...*message.Message) error {
 	err := s.Sink.Publish(topic, messages...)
-	if err != nil {
-		return err
+	if err == nil {
+		s.oracle.acknowledged(topic, messages...)
 	}
-	s.oracle.mu.Lock()
-	defer s.oracle.mu.Unlock()
+	return err
+}
+
+func (s *watchedSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	p, err := s.Sink.PublishAsync(topic, msg)
+	if err == nil {
+		p.Then(func(_ sinks.Receipt, err error) {
+			if err == nil {
+				s.oracle.acknowledged(topic, msg)
+			}
+		})
+	}
+	return p, err
+}
+
+// acknowledged notes what a sink has acknowledged.
+func (o *oracle) acknowledged(topic string, messages ...*message.Message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, msg := range messages {
 		for _, id := range newRecord(topic, msg.Payload, msg.Metadata).identities() {
-			s.oracle.acked[id] = true
+			o.acked[id] = true
 		}
 	}
-	return nil
 }
 
 // confirming checks a request against that before it is sent.

@@ -259,6 +259,48 @@ func contexts(ledger []gatewaytest.LedgerEntry) map[string]int {
 	return count
 }
 
+// describeMissing logs where the messages are that did not arrive: the places at which the
+// broker has them, or that it has not, and how far the source has read.
+func (o *outward) describeMissing() {
+	o.Helper()
+	arrived := contexts(o.gateway.Ledger())
+	missing := map[string][]string{}
+	for id := range o.context {
+		if arrived[id] == 0 {
+			missing[id] = nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(o.Context(), lookTimeout)
+	defer cancel()
+	from, err := o.broker.source()
+	if err != nil {
+		o.Error(err)
+		return
+	}
+	defer from.close()
+	read, err := from.places(ctx, "agrimill."+outTopic, "out", func(id, place string) {
+		if _, wanted := missing[id]; wanted {
+			missing[id] = append(missing[id], place)
+		}
+	})
+	if err != nil {
+		o.Errorf("look for what is missing: %v", err)
+	}
+	o.Logf("source: %s", read)
+	for id, at := range missing {
+		if len(at) == 0 {
+			o.Logf("%s has not arrived, and the broker does not have it", id)
+		} else {
+			o.Logf("%s has not arrived, the broker has it at %s", id, strings.Join(at, ", "))
+		}
+	}
+	for id, reason := range o.poisoned() {
+		if arrived[id] == 0 {
+			o.Logf("%s is in the poison queue: %s", id, reason)
+		}
+	}
+}
+
 // judgeOutward checks that everything arrived whole, and once after deduplication
 // by context ID; raw duplicates at most max, unless that is negative. The poison
 // queue has the partial deliveries, and nothing else.

@@ -41,6 +41,31 @@ func (s *refusingSink) Publish(topic string, messages ...*message.Message) error
 	case s.after > 0:
 		<-time.After(s.after)
 	}
+	return s.refusal(topic)
+}
+
+// PublishAsync gives what it refuses later a place first.
+func (s *refusingSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	fault := s.w.faultNow()
+	if !s.w.hit(fault != nil && (s.all || s.w.isSick(msg))) {
+		return s.Sink.PublishAsync(topic, msg)
+	}
+	if !s.hangs && s.after == 0 {
+		return nil, s.refusal(topic)
+	}
+	p := &sinks.Publication{}
+	go func() { // ends with the fault
+		if s.hangs {
+			<-fault
+		} else {
+			<-time.After(s.after)
+		}
+		p.Resolve(sinks.Receipt{}, s.refusal(topic))
+	}()
+	return p, nil
+}
+
+func (s *refusingSink) refusal(topic string) error {
 	return sinks.NewError("broker", topic, sinks.ErrUnavailable, errors.New("refused by the test"))
 }
 

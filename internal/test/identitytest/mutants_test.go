@@ -101,6 +101,13 @@ var mutants = []struct {
 		{"what one has not acked is confirmed when it ends", "subscriber/ledger.go", "		d.parted = true\n", ""},
 		{"what the others have acked waits for who has ended", "subscriber/ledger.go", "	case ended:\n", "	case ended && false:\n"},
 	}},
+	{finder{"./internal/test/identitytest", []string{"-run", "^TestRefusalPrograms$", "-programs", "20000"}}, []mutant{
+		{"a refusal is an ack", "subscriber/ledger.go", "	case acked && slices.Contains(d.refused, sub):\n", ""},
+		{"what is to be kept is confirmed", "subscriber/unmatched.go", "	case l.policy == UnmatchedConfirm:\n", "	case l.policy != UnmatchedQuarantine:\n"},
+		{"what is to be quarantined is confirmed", "subscriber/unmatched.go", "	last := refused && ", "	last := false && "},
+		{"the quarantine does not wait for those who are asked", "subscriber/unmatched.go", "		if !slices.Contains(d.refused, sub) {\n			return false\n		}\n", "		_ = sub\n"},
+		{"what one has acked is kept", "subscriber/ledger.go", "e.took = e.took || len(d.acked) > 0", "e.took = e.took && len(d.acked) > 0"},
+	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestBlobPrograms$", "-programs", "20000"}}, []mutant{
 		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},
 		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if other.SHA256 == \"-\" {"},

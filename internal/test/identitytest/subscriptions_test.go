@@ -50,6 +50,8 @@ type unit struct {
 	known     bool          // one of this process
 	delivered bool          // to a subscription, once
 	acked     bool          // by one
+	refused   bool          // by one, in this process
+	stored    bool          // in the quarantine, because everybody has refused it
 	kept      bool          // what all subscriptions have left when they ended: it has to be acked again
 	due       []*subscribed // who is to have it, and goes on
 	left      []*subscribed // who ended without an ack
@@ -66,7 +68,12 @@ type subscribed struct {
 	held  []heldUnit
 	got   map[*unit]bool
 	acked map[*unit]bool
+	// refused is what it got last time and did not want.
+	refused map[*unit]bool
 }
+
+// answered reports whether it has handled or refused u.
+func (s *subscribed) answered(u *unit) bool { return s.acked[u] || s.refused[u] }
 
 type heldUnit struct {
 	*message.Message
@@ -78,12 +85,15 @@ const (
 	acks = iota
 	holds
 	nacks
+	refuses
 )
 
 // office is a gateway in memory, and the ledger: it knows who has acked what.
 type office struct {
 	t    *testing.T
 	rand *rand.Rand
+	// unmatched says what happens to what everybody has refused.
+	unmatched subscriber.Unmatched
 
 	mu        sync.Mutex
 	log       []string
@@ -246,6 +256,46 @@ func (o *office) takesFilesLocked() bool {
 	return o.takenLocked(&unit{event: gateway.EventFileReceived, kind: wholeType})
 }
 
+// wantedLocked reports whether somebody has acked u, or what it is part of or made of, or whether
+// what everybody refused may be confirmed.
+func (o *office) wantedLocked(u *unit) bool {
+	if u.acked || u.refused && (o.unmatched == subscriber.UnmatchedConfirm || u.stored) {
+		return true
+	}
+	if !u.refused {
+		return false
+	}
+	if u.event == gateway.EventMessageReceived {
+		return u.file != nil && (u.file.acked || u.file.stored)
+	}
+	return !slices.ContainsFunc(o.units, func(part *unit) bool { return part.file == u && !part.acked && !part.stored })
+}
+
+// Publish is that of the quarantine.
+func (o *office) Publish(_ string, messages ...*message.Message) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, msg := range messages {
+		ids := strings.Split(msg.Metadata[subscriber.KeyQuarantineMessageIDs], ",")
+		for _, u := range o.units {
+			if !slices.Equal(u.ids, ids) || string(u.event) != msg.Metadata[subscriber.KeyQuarantineEventType] {
+				continue
+			}
+			o.logf("%s is quarantined", u.name)
+			u.stored = true
+			for _, s := range u.due {
+				if s.got[u] && !s.refused[u] {
+					o.failLocked("%s is quarantined, and %s has not refused it", u.name, s.name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Close is that of the quarantine.
+func (o *office) Close() error { return nil }
+
 // confirmLocked judges a confirmation.
 func (o *office) confirmLocked(id string) {
 	if !o.confirmed[id] {
@@ -261,9 +311,9 @@ func (o *office) confirmLocked(id string) {
 			continue // those who are left get all of it in parts
 		}
 		switch {
-		case u.delivered && !u.acked && u.event == gateway.EventMessageReceived:
+		case u.delivered && !o.wantedLocked(u) && u.event == gateway.EventMessageReceived:
 			o.failLocked("%s is confirmed by %s, and nobody has acked it", u.name, id[24:])
-		case gone && !u.acked && len(u.due) > 0:
+		case gone && !o.wantedLocked(u) && len(u.due) > 0:
 			o.failLocked("%s never comes again, and nobody has acked it", u.name)
 		case u.kept:
 			o.failLocked("%s is confirmed by %s, and who left it when all ended has not got it", u.name, id[24:])
@@ -271,7 +321,7 @@ func (o *office) confirmLocked(id string) {
 			continue
 		}
 		for _, s := range u.due {
-			if !s.acked[u] && (gone || u.event == gateway.EventMessageReceived) {
+			if !s.answered(u) && (gone || u.event == gateway.EventMessageReceived) {
 				o.failLocked("%s is confirmed by %s, and %s has not acked it", u.name, id[24:], s.name)
 			}
 		}
@@ -338,6 +388,7 @@ func (o *office) take(s *subscribed, msg *message.Message) {
 		o.failLocked("%s got %s, which is a part of a file", s.name, name)
 	}
 	u.delivered, s.got[u] = true, true
+	delete(s.refused, u)
 	if u.event == gateway.EventMessageReceived && !slices.Contains(u.due, s) && slices.Contains(o.slots, s) {
 		u.due = append(u.due, s)
 	}
@@ -349,6 +400,14 @@ func (o *office) take(s *subscribed, msg *message.Message) {
 		s.held = append(s.held, heldUnit{msg, u})
 	case nacks:
 		msg.Nack()
+	case refuses:
+		if !subscriber.Refuse(msg) {
+			o.failLocked("%s cannot refuse %s", s.name, name)
+		}
+		if msg.Ack() {
+			o.logf("%s refuses %s", s.name, name)
+			s.refused[u], u.refused, u.kept, u.left = true, true, false, nil
+		}
 	}
 }
 
@@ -366,7 +425,7 @@ func (o *office) begin(sub *subscriber.Subscriber, slot int, topic string, mode 
 	o.next++
 	s := &subscribed{
 		name: fmt.Sprintf("subscription %d of %s", o.next, topic), topic: topic, begun: o.next,
-		end: cancel, done: make(chan struct{}), mode: mode, got: map[*unit]bool{}, acked: map[*unit]bool{},
+		end: cancel, done: make(chan struct{}), mode: mode, got: map[*unit]bool{}, acked: map[*unit]bool{}, refused: map[*unit]bool{},
 	}
 	o.logf("%s begins with mode %d", s.name, mode)
 	o.slots[slot] = s
@@ -393,7 +452,7 @@ func (o *office) finish(slot int) {
 	o.ended[s] = time.Now()
 	others := slices.ContainsFunc(o.slots, func(s *subscribed) bool { return s != nil })
 	for _, u := range o.units {
-		if u.event == gateway.EventMessageReceived && s.got[u] && !s.acked[u] {
+		if u.event == gateway.EventMessageReceived && s.got[u] && !s.answered(u) {
 			u.left = append(u.left, s)
 		}
 		for _, d := range u.left {
@@ -415,7 +474,7 @@ func (o *office) finish(slot int) {
 	}
 	if !others {
 		for _, u := range o.units {
-			onItsWay := u.acked || u.file != nil && u.file.acked || u.event == gateway.EventFileReceived
+			onItsWay := u.acked || u.refused || u.file != nil && (u.file.acked || u.file.refused) || u.event == gateway.EventFileReceived
 			u.due, u.known = nil, u.known && onItsWay && !u.kept // then its confirmation may be
 		}
 		clear(o.ended)
@@ -435,7 +494,20 @@ func TestSubscriptionPrograms(t *testing.T) {
 	for i := range max(1, *programs/5) {
 		name := strconv.FormatUint(*seed+uint64(i), 10)
 		if !t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, *seed+uint64(i)) })
+			synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, *seed+uint64(i), false) })
+		}) {
+			t.Fatalf("run it alone with -seed %s -programs 1", name)
+		}
+	}
+}
+
+// TestRefusalPrograms runs the same programs, a tenth of -programs, with handlers that refuse.
+func TestRefusalPrograms(t *testing.T) {
+	t.Parallel()
+	for i := range max(1, *programs/10) {
+		name := strconv.FormatUint(*seed+uint64(i), 10)
+		if !t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, *seed+uint64(i), true) })
 		}) {
 			t.Fatalf("run it alone with -seed %s -programs 1", name)
 		}
@@ -446,10 +518,17 @@ func TestSubscriptionPrograms(t *testing.T) {
 // confirmed: seeds are far between that do.
 func TestPartGivenUpAlone(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 10497) })
+	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 10497, false) })
 }
 
-func subscriptionProgram(t *testing.T, seed uint64) {
+// TestPartOfKeptFileAlone is the program that found a part of a file that was handed out alone, because the file
+// was refused while somebody who had begun later was not asked.
+func TestPartOfKeptFileAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 8288, true) })
+}
+
+func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
 	o := &office{t: t, rand: random, byName: map[string]*unit{}, confirmed: map[string]bool{}, ended: map[*subscribed]time.Time{}, slots: make([]*subscribed, 3)}
@@ -458,14 +537,25 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 		MaxInFlight: []int{1, 3, 1000}[random.IntN(3)], Order: []subscriber.Order{subscriber.OrderByKey, subscriber.Unordered}[random.IntN(2)],
 		Nack: subscriber.Backoff{Initial: 100 * time.Millisecond, Max: time.Second},
 	}
-	o.logf("in flight %d, order %v", config.MaxInFlight, config.Order)
+	also := rand.New(rand.NewPCG(seed, 2)) // leaves the rest of the program as it is
+	if refusing {
+		o.unmatched = []subscriber.Unmatched{subscriber.UnmatchedConfirm, subscriber.UnmatchedQuarantine, subscriber.UnmatchedKeep}[also.IntN(3)]
+		config.Unmatched, config.Quarantine.Publisher = o.unmatched, o
+	}
+	o.logf("in flight %d, order %v, unmatched %v", config.MaxInFlight, config.Order, o.unmatched)
 	var sub *subscriber.Subscriber
 	var client *gateway.Client
 	topics := []string{
 		pick(subscriber.AllData, string(gateway.EventMessageReceived), string(gateway.EventFileReceived)),
 		pick(subscriber.AllData, string(gateway.EventMessageReceived), string(gateway.EventFileReceived)), pick("shp", subscriber.AllData),
 	}
-	mode := func() int { return []int{acks, acks, holds, nacks}[random.IntN(4)] }
+	mode := func() int {
+		m := []int{acks, acks, holds, nacks}[random.IntN(4)]
+		if refusing && also.IntN(3) == 0 {
+			m = refuses
+		}
+		return m
+	}
 	start := func() {
 		var err error
 		client, err = gateway.New(gateway.Config{
@@ -496,7 +586,7 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 		_ = client.Close()
 		o.mu.Lock()
 		for _, u := range o.units {
-			u.due, u.left, u.known, u.delivered, u.kept = nil, nil, false, false, false
+			u.due, u.left, u.known, u.delivered, u.kept, u.refused = nil, nil, false, false, false, false
 		}
 		clear(o.ended)
 		clear(o.slots)
@@ -623,7 +713,8 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 		synctest.Wait()
 		o.mu.Lock()
 		for _, u := range o.units {
-			if u.known && u.acked && u.file == nil && len(u.ids) == 1 && !u.loose && o.takenLocked(u) && !o.confirmed[u.ids[0]] {
+			kept := u.refused && o.unmatched == subscriber.UnmatchedKeep // it was acked before the process began
+			if u.known && u.acked && !kept && u.file == nil && len(u.ids) == 1 && !u.loose && o.takenLocked(u) && !o.confirmed[u.ids[0]] {
 				o.failLocked("%s is not confirmed, and everybody has acked it", u.name)
 			}
 		}
@@ -635,14 +726,14 @@ func subscriptionProgram(t *testing.T, seed uint64) {
 	defer o.mu.Unlock()
 	for _, u := range o.units {
 		for _, s := range u.due {
-			if !s.acked[u] && !u.whole {
+			if !s.answered(u) && !u.whole {
 				o.failLocked("%s has not got %s", s.name, u.name)
 			}
 		}
 		for _, id := range u.ids {
 			free := true
 			for _, other := range o.units {
-				if slices.Contains(other.ids, id) && !o.takenLocked(other) {
+				if slices.Contains(other.ids, id) && (!o.takenLocked(other) || other.refused && o.unmatched == subscriber.UnmatchedKeep) {
 					free = false
 				}
 			}

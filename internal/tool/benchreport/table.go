@@ -71,10 +71,15 @@ var sections = []section{
 		{"Router/Unordered/1KiB", "Subscriber/Unordered/1KiB", atLeast(120_000)},
 		{"Router/Unordered/12KiB", "Subscriber/Unordered/12KiB", aim{}},
 	}},
+	{"Two cores, of which the gateway takes its share, by key", []row{
+		{"TwoCores/Subscriber", "Subscriber/ByKey/1KiB", withinTimes(0.8)},
+		{"TwoCores/Router", "Router/ByKey/1KiB", withinTimes(0.71)},
+	}},
 	{"Gateway to JetStream with file storage, 1 KiB, by messages in flight, two cores with the server", []row{
 		{"JetStream/ByKey/1", "BareJetStream/1", aim{}},
 		{"JetStream/ByKey/16", "BareJetStream/16", aim{}},
 		{"JetStream/ByKey/256", "BareJetStream/256", atLeast(45_000)},
+		{"JetStream/Batched/256", "BareJetStream/256", withinTimes(1)},
 		{"JetStream/Unordered/1", "BareJetStream/1", aim{}},
 		{"JetStream/Unordered/16", "BareJetStream/16", aim{}},
 		{"JetStream/Unordered/256", "BareJetStream/256", atLeast(45_000)},
@@ -92,6 +97,8 @@ var sections = []section{
 		{"Order/plain/16", "BareOrder", withinTimes(8.3)},
 		{"Order/pipelined/1", "BareOrder", withinTimes(2)},
 		{"Order/pipelined/16", "BareOrder", withinTimes(1.43)},
+		{"Order/batched/1", "BareOrder", withinTimes(2)},
+		{"Order/batched/16", "BareOrder", withinTimes(1.43)},
 		{"OrderKafka/plain/1", "BareOrderKafka/1", aim{}},
 		{"OrderKafka/plain/16", "BareOrderKafka/16", aim{}},
 		{"OrderKafka/pipelined/1", "BareOrderKafka/1", withinTimes(2)},
@@ -101,6 +108,12 @@ var sections = []section{
 		{"WayBack/nats", "FloorWayBack", atLeast(5_000)},
 		{"WayBack/kafka/1", "FloorWayBack", atLeast(5_000)},
 		{"WayBack/kafka/6", "FloorWayBack", atLeast(5_000)},
+	}},
+	{"Ways to share the load: routes in one process, consumers behind JetStream, two cores with the server", []row{
+		{"ShareRoutes/2", "ShareRoutes/1", aim{}},
+		{"ShareRoutes/4", "ShareRoutes/1", aim{}},
+		{"ShareConsumers/2", "ShareConsumers/1", aim{}},
+		{"ShareConsumers/4", "ShareConsumers/1", aim{}},
 	}},
 	{"Publisher, one message after the other, one core", eachSize(row{name: "Publisher", floor: "FloorPost", aim: atMostTimes(1.15, 75)})},
 	{"Middlewares alone, 1 KiB, one core", []row{

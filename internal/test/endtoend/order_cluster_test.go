@@ -1,0 +1,136 @@
+package endtoend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats"
+)
+
+// TestOrderInACluster is TestOrder with three servers and a stream with as many replicas, whose
+// leader moves. Elections take seconds, so it is part of `make order` only.
+func TestOrderInACluster(t *testing.T) {
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
+		for seed := range *orderSeeds {
+			// One after the other: servers that wait for a processor take each other for dead, and elect.
+			t.Run(fmt.Sprintf("%s/%d", ingest, seed), func(t *testing.T) {
+				testOrder(t, clusterOrderBroker(t), ingest, rand.New(rand.NewPCG(uint64(seed), 18)))
+			})
+		}
+	}
+}
+
+// cluster is three servers in the process.
+type cluster struct {
+	*testing.T
+	servers []*natstest.Server
+	conn    *natsgo.Conn
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	ports := testkit.FreePorts(t, 3)
+	var routes []string
+	for _, port := range ports {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
+	}
+	c := &cluster{T: t}
+	for i, port := range ports {
+		c.servers = append(c.servers, natstest.Start(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprint("s", i)
+			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: port}
+			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
+		}))
+	}
+	testkit.Eventually(t, "the servers have a leader", func() bool {
+		return slices.ContainsFunc(c.servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
+	})
+	conn, err := natsgo.Connect(c.url(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	c.conn = conn
+	return c
+}
+
+func (c *cluster) url() string {
+	var urls []string
+	for _, s := range c.servers {
+		urls = append(urls, s.URL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// leader returns the server that leads the stream.
+func (c *cluster) leader() (leader *natstest.Server) {
+	c.Helper()
+	js, err := jetstream.New(c.conn)
+	if err != nil {
+		c.Fatal(err)
+	}
+	testkit.EventuallyNil(c, func() error {
+		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+		defer cancel()
+		stream, err := js.Stream(ctx, nats.DefaultStream)
+		if err != nil {
+			return err
+		}
+		for _, s := range c.servers {
+			if running := s.Server(); running != nil && running.Name() == stream.CachedInfo().Cluster.Leader {
+				leader = s
+				return nil
+			}
+		}
+		return errors.New("no leader")
+	})
+	return leader
+}
+
+// stepDown has another server lead the stream.
+func (c *cluster) stepDown() {
+	c.Helper()
+	before := c.leader()
+	testkit.EventuallyNil(c, func() error {
+		_, err := c.conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+nats.DefaultStream, nil, time.Second)
+		return err
+	})
+	testkit.Eventually(c, "another server leads the stream", func() bool { return c.leader() != before })
+}
+
+func clusterOrderBroker(t *testing.T) orderBroker {
+	c := startCluster(t)
+	return orderBroker{
+		open: func(ingest sinks.Ingest) (sink sinks.Sink, err error) {
+			config := nats.Config{
+				URL: c.url(), Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3, BatchAfter: 1,
+				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+			}
+			testkit.EventuallyNil(t, func() error {
+				sink, err = nats.New(config, nil)
+				return err
+			})
+			return sink, nil
+		},
+		faults: map[string]func(){
+			"leader steps down":  c.stepDown,
+			"leader moves twice": func() { c.stepDown(); c.stepDown() },
+			"leader restarts":    func() { leader := c.leader(); leader.Stop(); shortly(); leader.Restart() },
+			"leader stays away":  func() { leader := c.leader(); leader.Stop(); c.leader(); leader.Restart() },
+		},
+		read: func(topic string) []placed { return readOrderStream(t, c.conn, topic) },
+	}
+}

@@ -34,6 +34,10 @@ TTL       ?= 5s
 HARATE    ?= 2000
 AWAY      ?= 60s
 SLACK     ?= 0s
+# How far the clocks of the two are apart in the rows about that (empty: without these rows), and
+# how many runs of a row are made at a time.
+CLOCKS    ?= 1h
+TOGETHER  ?= 1
 # How many random runs `make order` makes in memory, and for each sink and ingest.
 PROGRAMS  ?= 1000
 ORDER     ?= 20
@@ -84,7 +88,7 @@ test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFK
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend
 
 .PHONY: test-browser
-test-browser: ## Test agrimill and its status page in Chromium; pictures go to SCREENSHOTS (artifacts)
+test-browser: ## Test agrimill and its status page in Chromium, also with axe (needs npm, says so if it is absent); pictures go to SCREENSHOTS (artifacts)
 	$(GO) vet -tags browser ./internal/testkit/browsertest ./cmd/agrimill/...
 	mkdir -p '$(SCREENSHOTS)'
 	SCREENSHOTS='$(abspath $(SCREENSHOTS))' \
@@ -104,10 +108,11 @@ test-reload: ## Reload and kill agrimill as real processes, with each dedup stor
 
 # The figures want a quiet machine.
 .PHONY: ha
-ha: ## Take life, time, NATS and the gateway from one of two instances under load, RUNS (30) times each, and print figures (2 hours; RUNS=1: 5 minutes)
+ha: ## Take life, time, NATS and the gateway from one of two instances under load, RUNS (30) times each, and print figures (2 hours; RUNS=1: 10 minutes)
 	$(GO) vet -tags reload ./cmd/agrimill/command
-	RUNS=$(RUNS) TTL=$(TTL) RATE=$(HARATE) AWAY=$(AWAY) SLACK=$(SLACK) \
-	$(GO) test -tags reload -count 1 -timeout 24h -run '^TestHighAvailability$$' -v ./cmd/agrimill/command \
+	$(GO) vet -tags stoppoints ./internal/stoppoint
+	RUNS=$(RUNS) TTL=$(TTL) RATE=$(HARATE) AWAY=$(AWAY) SLACK=$(SLACK) CLOCKS=$(CLOCKS) \
+	$(GO) test -tags reload -count 1 -timeout 24h -parallel $(TOGETHER) -run '^TestHighAvailability$$' -v ./cmd/agrimill/command \
 	| { grep --line-buffered -v -e '^=== ' || true; }
 
 # A module of its own, because the libraries that read these files are many.
@@ -210,17 +215,17 @@ chaos: ## Run random faults: SEEDS (20) of them, N (20000) messages each; KILL=0
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
 
 .PHONY: identity-ci
-identity-ci: ## Run random programs against the rules of docs/identity.md, 10,000 in memory, 2,000 of subscriptions, and 150 with the gateway and JetStream (30 seconds)
-	$(GO) test -count 1 -timeout 10m -parallel 8 -run '^Test(Random|Subscription|JetStream)Programs$$' ./internal/test/identitytest -programs 10000 -jetstream 150
+identity-ci: ## Run random programs against the rules of docs/identity.md, 10,000 in memory, 2,000 of subscriptions, 1,000 with refusals, and 150 with the gateway and JetStream (30 seconds)
+	$(GO) test -count 1 -timeout 10m -parallel 8 -run '^Test(Random|Subscription|Refusal|JetStream)Programs$$' ./internal/test/identitytest -programs 10000 -jetstream 150
 
 .PHONY: identity
 identity: ## Run 100,000 random programs against the rules of docs/identity.md and 1,000 with each broker, and look for each mutant
 	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -switches 300 -mutants
 
 .PHONY: order
-order: ## Keep several messages of a key on their way, PROGRAMS (1000) random runs in memory and ORDER (20) with each broker while it is cut, frozen and restarted (10 minutes)
+order: ## Keep several messages of a key on their way, PROGRAMS (1000) random runs in memory and ORDER (20) with each broker while it is cut, frozen, full and restarted, with three servers whose leader moves, and on the way back (45 minutes)
 	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined $(PROGRAMS)
-	$(GO) test -race -vet=off -count 1 -timeout 60m -run '^TestOrder$$' ./internal/test/endtoend -order $(ORDER)
+	$(GO) test -race -vet=off -count 1 -timeout 120m -run '^TestOrder(InACluster|Out)?$$' ./internal/test/endtoend -order $(ORDER)
 
 .PHONY: order-kafka
 order-kafka: ## Do the same with a real Kafka broker (20 minutes; needs JDK 17 and Maven)

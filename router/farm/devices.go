@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -139,6 +140,7 @@ type Devices struct {
 	waiting map[string]waitingTeamset
 	tenants map[string]int // how many of them wait
 
+	redescribed      atomic.Int64
 	without, several ratelog.Line
 }
 
@@ -179,6 +181,10 @@ func (d *Devices) Waiting() int {
 	d.sweep(time.Now())
 	return len(d.waiting)
 }
+
+// Redescribed returns how many descriptions were stored that say something else than those that the
+// store had of their teamset. Its time logs may have been decoded with the wrong names and scales.
+func (d *Devices) Redescribed() int64 { return d.redescribed.Load() }
 
 // teamset returns what identifies the teamset of a message.
 func teamset(m message.Metadata) string {
@@ -231,6 +237,7 @@ func (d *Devices) add(msg *message.Message, team string, known []DeviceDescripti
 		return err
 	}
 	if len(known) > 0 && same < 0 {
+		d.redescribed.Add(1)
 		if suppressed, ok := d.several.Next(); ok {
 			warnlog.Warn(d.config.Logger, "a teamset was described in another way; its time logs may be decoded with the wrong names and scales",
 				fields(msg, watermill.LogFields{ratelog.Field: suppressed, "descriptions": len(known) + 1}))

@@ -440,10 +440,14 @@ func TestTeamsetDescribedInTwoWays(t *testing.T) {
 	}
 	describe(10, 0.5)
 	describe(20, 0.5) // the same
-	if got, state := decode(15); got != 4500 || state != farm.DevicesDescribed || len(log.Texts()) > 0 {
-		t.Errorf("a width of %v, %s; log: %s", got, state, log)
+	if got, state := decode(15); got != 4500 || state != farm.DevicesDescribed || len(log.Texts()) > 0 || devices.Redescribed() != 0 {
+		t.Errorf("a width of %v, %s; redescribed %d times; log: %s", got, state, devices.Redescribed(), log)
 	}
 	describe(30, 0.25)
+	describe(30, 0.25) // once more
+	if got := devices.Redescribed(); got != 1 {
+		t.Errorf("redescribed %d times, want 1", got)
+	}
 	if !strings.Contains(log.String(), "described in another way") || !strings.Contains(log.String(), "team") {
 		t.Errorf("log: %s", log)
 	}

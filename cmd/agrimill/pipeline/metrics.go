@@ -33,6 +33,7 @@ type stateCollector struct {
 	sinkUp, reloadOK, reloadedSecs *prometheus.Desc
 	build, dedupUp, poisonDepth    *prometheus.Desc
 	poisonOldest                   *prometheus.Desc
+	redescribed, teamsetsWaiting   *prometheus.Desc
 }
 
 func newStateCollector(p *Pipeline) *stateCollector {
@@ -49,6 +50,10 @@ func newStateCollector(p *Pipeline) *stateCollector {
 			"Messages in the poison queue, as reported by the broker.", []string{"sink", "kind"}, nil),
 		poisonOldest: prometheus.NewDesc("agrimill_poison_queue_oldest_age_seconds",
 			"How long the oldest message has been in the poison queue; 0 if the queue is empty.", []string{"sink", "kind"}, nil),
+		redescribed: prometheus.NewDesc("agrimill_devices_redescribed_total",
+			"Device descriptions that say something else than an earlier one of their teamset.", nil, nil),
+		teamsetsWaiting: prometheus.NewDesc("agrimill_devices_teamsets_waiting",
+			"Teamsets whose time logs wait for a device description, or were decoded without one lately.", nil, nil),
 		reloadOK: prometheus.NewDesc("agrimill_config_last_reload_successful",
 			"1 if the latest configuration was applied, 0 if it was rejected.", nil, nil),
 		reloadedSecs: prometheus.NewDesc("agrimill_config_last_reload_success_timestamp_seconds",
@@ -63,6 +68,8 @@ func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- c.dedupUp
 	descs <- c.poisonDepth
 	descs <- c.poisonOldest
+	descs <- c.redescribed
+	descs <- c.teamsetsWaiting
 	descs <- c.reloadOK
 	descs <- c.reloadedSecs
 }
@@ -92,6 +99,10 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		case !q.Oldest.IsZero(): // the clocks may differ
 			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, max(0, time.Since(q.Oldest).Seconds()), q.Sink, q.Kind)
 		}
+	}
+	if d := c.pipeline.Devices(); d != nil {
+		out <- prometheus.MustNewConstMetric(c.redescribed, prometheus.CounterValue, float64(d.Redescribed()))
+		out <- prometheus.MustNewConstMetric(c.teamsetsWaiting, prometheus.GaugeValue, float64(d.Waiting()))
 	}
 	out <- prometheus.MustNewConstMetric(c.reloadOK, prometheus.GaugeValue, number(snapshot.Config.Error == ""))
 	out <- prometheus.MustNewConstMetric(c.reloadedSecs, prometheus.GaugeValue, float64(snapshot.Config.LoadedAt.UnixMilli())/1000)

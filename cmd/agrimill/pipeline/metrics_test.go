@@ -12,7 +12,7 @@ import (
 
 func TestMetrics(t *testing.T) {
 	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
+	b := w.start(w.head() + "devices: {wait: 1s}\n" + w.natsSink() + allRoute)
 	b.waitReady()
 	w.send(taskData, 5)
 	w.waitConfirmed()
@@ -26,7 +26,13 @@ agrimill_sink_up{kind="nats",sink="farm"} 1
 # HELP agrimill_dedup_up 1 if the dedup store passed the last check, else 0.
 # TYPE agrimill_dedup_up gauge
 agrimill_dedup_up{store="memory"} 1
-`), "agrimill_build_info", "agrimill_sink_up", "agrimill_dedup_up"); err != nil {
+# HELP agrimill_devices_redescribed_total Device descriptions that say something else than an earlier one of their teamset.
+# TYPE agrimill_devices_redescribed_total counter
+agrimill_devices_redescribed_total 0
+# HELP agrimill_devices_teamsets_waiting Teamsets whose time logs wait for a device description, or were decoded without one lately.
+# TYPE agrimill_devices_teamsets_waiting gauge
+agrimill_devices_teamsets_waiting 0
+`), "agrimill_devices_redescribed_total", "agrimill_devices_teamsets_waiting", "agrimill_build_info", "agrimill_sink_up", "agrimill_dedup_up"); err != nil {
 		t.Error(err)
 	}
 	b.mustStop()

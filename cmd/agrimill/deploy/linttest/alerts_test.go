@@ -38,6 +38,7 @@ agrimill_route_messages_total{W,route="farm",outcome="poisoned"} 0x120
 agrimill_route_events_total{W,route="farm",event="retry",class="outage"} 0+1x120
 agrimill_sink_up{W,sink="nats",kind="nats"} 1x120
 agrimill_dedup_up{W,store="bbolt"} 1x120
+agrimill_devices_redescribed_total{W} 0x120
 agrimill_config_last_reload_successful{W} 1x120
 agrimill_sink_publish_duration_seconds_bucket{W,sink="nats",outcome="stored",le="0.1"} 0+60x120
 agrimill_sink_publish_duration_seconds_bucket{W,sink="nats",outcome="stored",le="2.5"} 0+60x120
@@ -70,6 +71,7 @@ agrimill_route_messages_total{S,route="farm",outcome="delivered"} 0+60x120`,
 	"AgrimillIntermediary":          `agrimill_gateway_intermediary_age_seconds{S} 0+60x120`,
 	"AgrimillConfirmationsWait":     `agrimill_subscriber_oldest_pending_confirmation_age_seconds{S} 0+60x120`,
 	"AgrimillConfirmationsRejected": `agrimill_subscriber_confirmations_rejected_total{S} 0x90 2x30`,
+	"AgrimillTeamsetRedescribed":    `agrimill_devices_redescribed_total{S} 0x90 1x30`,
 	"AgrimillDedupStoreDown":        `agrimill_dedup_up{S,store="bbolt"} 0x120`,
 	"AgrimillDedupStoreFails":       `agrimill_route_events_total{S,route="farm",event="dedup_failed",class="none"} _x110 1x10`,
 	"AgrimillSinkSlow": `agrimill_sink_publish_duration_seconds_bucket{S,sink="nats",outcome="stored",le="2.5"} 0+1x120

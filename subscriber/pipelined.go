@@ -70,11 +70,13 @@ func (w *laneWork) look() {
 }
 
 // mayOpen reports whether there may be one more when n are open: the first one always, those behind
-// it while all keys together have less than half of the window so. The other half is what keys that
-// do not come on leave to others, see shares. One that may not now may at the latest when nothing of
-// its key is on its way. s.mu is held.
+// it while all that are behind a first one leave an eighth of the window to the first ones of keys.
+// Over a network the rate is the window by the delay, so what is left to others costs as much of it; a
+// key whose sink hangs keeps what it has until the sink gives up. One that may not now may at the latest
+// when nothing of its key is on its way. s.mu is held.
 func (w *laneWork) mayOpen(n int) bool {
-	return n == 0 || w.sub.ahead-w.ahead()+n <= w.cfg.MaxInFlight/2
+	window := w.cfg.MaxInFlight
+	return n == 0 || w.sub.ahead-w.ahead()+n < window-max(1, window/8)
 }
 
 // ahead returns how many are open behind the first one. s.mu is held.

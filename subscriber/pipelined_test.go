@@ -48,8 +48,8 @@ func settle(msg *message.Message, ack bool) {
 	msgctx.NackOf(msg.Context()).Pipeline.Settled()
 }
 
-// A key of which many messages are on their way without an answer leaves half of the window to
-// others.
+// A key of which many messages are on their way without an answer leaves an eighth of the window to
+// the first messages of others.
 func TestPipelinedLeavesRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
@@ -58,20 +58,25 @@ func TestPipelinedLeavesRoom(t *testing.T) {
 	messages := f.pipelined(f.subscriber(cfg))
 	f.sendN(20, f.receiver)
 	var open []*message.Message
-	for i := range 5 { // the first one, and half a window behind it
+	for i := range 7 {
 		open = append(open, f.place(messages, fmt.Sprint(i)))
 	}
 	f.nothing(messages)
 	f.send(typeJSON, []byte("other"), f.receiver2)
-	settle(f.place(messages, "other"), true)
+	f.send(typeJSON, []byte("another"), f.receiver2)
+	other := f.place(messages, "other")
+	f.nothing(messages)
+	settle(other, true)
 	f.waitConfirmed(1)
+	settle(f.place(messages, "another"), true)
+	f.waitConfirmed(2)
 	for _, msg := range open {
 		settle(msg, true)
 	}
-	for i := 5; i < 20; i++ {
+	for i := 7; i < 20; i++ {
 		settle(f.place(messages, fmt.Sprint(i)), true)
 	}
-	f.waitConfirmed(21)
+	f.waitConfirmed(22)
 }
 
 // made tells when the message with payload 2 is ready to be delivered.

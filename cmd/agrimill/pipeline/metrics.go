@@ -100,10 +100,12 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, max(0, time.Since(q.Oldest).Seconds()), q.Sink, q.Kind)
 		}
 	}
+	redescribed, waiting := int64(0), 0
 	if d := c.pipeline.Devices(); d != nil {
-		out <- prometheus.MustNewConstMetric(c.redescribed, prometheus.CounterValue, float64(d.Redescribed()))
-		out <- prometheus.MustNewConstMetric(c.teamsetsWaiting, prometheus.GaugeValue, float64(d.Waiting()))
+		redescribed, waiting = d.Redescribed(), d.Waiting()
 	}
+	out <- prometheus.MustNewConstMetric(c.redescribed, prometheus.CounterValue, float64(redescribed))
+	out <- prometheus.MustNewConstMetric(c.teamsetsWaiting, prometheus.GaugeValue, float64(waiting))
 	out <- prometheus.MustNewConstMetric(c.reloadOK, prometheus.GaugeValue, number(snapshot.Config.Error == ""))
 	out <- prometheus.MustNewConstMetric(c.reloadedSecs, prometheus.GaugeValue, float64(snapshot.Config.LoadedAt.UnixMilli())/1000)
 }

@@ -306,6 +306,25 @@ func TestBatchRoom(t *testing.T) {
 	}
 }
 
+// What got its place before a batch was broken goes into no other batch, also once everybody was told:
+// one before it may be what is missing.
+func TestBatchOverdue(t *testing.T) {
+	t.Parallel()
+	x := newBatchFixture(t)
+	late := batchFlight("late")
+	_, late.breaks = x.place("late", x.now)
+	x.snapped(x.now, natsgo.ErrDisconnected)
+	if quiet, overdue := x.quiet(late.breaks); quiet || !overdue || x.batches.add(late, x.now) {
+		t.Errorf("before everybody was told: quiet %t, overdue %t, or added", quiet, overdue)
+	}
+	x.told()
+	x.now = x.now.Add(time.Hour) // long after the pause
+	if quiet, overdue := x.quiet(late.breaks); !quiet || !overdue || x.batches.add(late, x.now) {
+		t.Errorf("afterward: quiet %t, overdue %t, or added", quiet, overdue)
+	}
+	x.add("new")
+}
+
 // A server that stores what comes in its order, refuses some, and loses some, as random programs
 // have it: nothing counts as stored that is not, nothing is stored behind a hole, every message
 // gets one result, and what is sent twice is not in a batch the second time.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,42 +30,93 @@ type EncodeConfig struct {
 	Finding func(*farmdata.Finding)
 }
 
+// Numbers of the fields of TimeLog.
+const (
+	timeLogFilename protowire.Number = 2
+	timeLogEntry    protowire.Number = 4
+)
+
 // WriteTimeLog writes a log as a bare TimeLog, record by record, with the constants of the log in
 // each of them. The error is that of w.
 func WriteTimeLog(w io.Writer, log *farmdata.Log, cfg EncodeConfig) error {
 	out := bufio.NewWriter(w)
-	const filename, entry = 2, 4
-	var b []byte
-	if log.Name != "" {
-		b = protowire.AppendString(protowire.AppendTag(b, filename, protowire.BytesType), valid(log.Name))
-	}
-	encode := proto.MarshalOptions{Deterministic: true}
-	for record, err := range log.Records {
+	_, _ = out.Write(filename(log)) // Flush has the error
+	for entry, err := range cfg.entries(log) {
 		if err != nil {
-			var finding *farmdata.Finding
-			if !errors.As(err, &finding) { // streams yield findings only
-				return fmt.Errorf("efdi: %w", err)
-			}
-			if cfg.Finding != nil {
-				cfg.Finding(finding)
-			}
-			continue
+			return err
 		}
-		message, err := encode.Marshal(cfg.entry(log, record))
-		if err != nil {
+		if _, err := out.Write(entry); err != nil {
 			return fmt.Errorf("efdi: %w", err)
 		}
-		b = protowire.AppendBytes(protowire.AppendTag(b, entry, protowire.BytesType), message)
-		if _, err := out.Write(b); err != nil {
-			return fmt.Errorf("efdi: %w", err)
-		}
-		b = b[:0]
 	}
-	_, _ = out.Write(b) // a log without records; Flush has the error
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("efdi: %w", err)
 	}
 	return nil
+}
+
+// TimeLogs makes bare TimeLog messages of a log, in the order of its records: each is at most size bytes,
+// unless one record takes more, which has a message of its own then. Each has the name of the log, and its constants in every record. A log
+// without records makes none. The messages belong to the caller. After an error nothing follows; findings are no errors.
+func TimeLogs(log *farmdata.Log, size int, cfg EncodeConfig) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		head := filename(log)
+		part := slices.Clone(head)
+		for entry, err := range cfg.entries(log) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(part) > len(head) && len(part)+len(entry) > size {
+				if !yield(part, nil) {
+					return
+				}
+				part = slices.Clone(head)
+			}
+			part = append(part, entry...)
+		}
+		if len(part) > len(head) {
+			yield(part, nil)
+		}
+	}
+}
+
+// filename is the beginning of a TimeLog: the name of its log.
+func filename(log *farmdata.Log) []byte {
+	if log.Name == "" {
+		return nil
+	}
+	return protowire.AppendString(protowire.AppendTag(nil, timeLogFilename, protowire.BytesType), valid(log.Name))
+}
+
+// entries yields the records of a log as fields of a TimeLog, each valid until the next one.
+func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var b []byte
+		encode := proto.MarshalOptions{Deterministic: true}
+		for record, err := range log.Records {
+			if err != nil {
+				var finding *farmdata.Finding
+				if !errors.As(err, &finding) { // streams yield findings only
+					yield(nil, fmt.Errorf("efdi: %w", err))
+					return
+				}
+				if c.Finding != nil {
+					c.Finding(finding)
+				}
+				continue
+			}
+			message, err := encode.Marshal(c.entry(log, record))
+			if err != nil {
+				yield(nil, fmt.Errorf("efdi: %w", err))
+				return
+			}
+			b = protowire.AppendBytes(protowire.AppendTag(b[:0], timeLogEntry, protowire.BytesType), message)
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (c EncodeConfig) entry(log *farmdata.Log, record *farmdata.Record) *efdipb.Time {

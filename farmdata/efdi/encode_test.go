@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -102,6 +103,83 @@ func TestWriteTimeLog(t *testing.T) {
 	if err := WriteTimeLog(full{}, log, EncodeConfig{}); !errors.Is(err, errFull) {
 		t.Errorf("got %v, want %v", err, errFull)
 	}
+}
+
+// The parts of a log are as large as they may be, and together the whole log.
+func TestTimeLogs(t *testing.T) {
+	t.Parallel()
+	column := &farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+	broken := errors.New("broken")
+	log := func(records, fails int) *farmdata.Log {
+		return &farmdata.Log{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) {
+			for i := range records {
+				if i == fails {
+					yield(nil, broken)
+					return
+				}
+				values := make([]farmdata.Value, 1+i%7)
+				for j := range values {
+					values[j] = farmdata.Value{Column: column, Raw: int64(i)}
+				}
+				if !yield(&farmdata.Record{Number: int64(i), Values: values}, nil) {
+					return
+				}
+			}
+		}}
+	}
+	var whole bytes.Buffer
+	if err := WriteTimeLog(&whole, log(500, -1), EncodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	head := filename(log(0, -1))
+	for _, size := range []int{0, 50, 100, 1000, whole.Len() - 1, whole.Len(), 1 << 20} {
+		together := bytes.Clone(head)
+		var parts [][]byte
+		for part, err := range TimeLogs(log(500, -1), size, EncodeConfig{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, ok := bytes.CutPrefix(part, head)
+			if !ok || len(part) > size && countRecords(t, part) != 1 {
+				t.Fatalf("a part of %d bytes, %d records, want at most %d", len(part), countRecords(t, part), size)
+			}
+			if n := len(parts); n > 0 && len(parts[n-1])+len(firstEntry(entries)) <= size {
+				t.Errorf("the part before has room for what comes then: %d of %d bytes", len(parts[n-1]), size)
+			}
+			parts = append(parts, part)
+			together = append(together, entries...)
+		}
+		if !bytes.Equal(together, whole.Bytes()) {
+			t.Errorf("in parts of %d bytes it is another log", size)
+		}
+	}
+	n := 0
+	for range TimeLogs(log(500, -1), 0, EncodeConfig{}) {
+		if n++; n == 3 {
+			break
+		}
+	}
+	var errs []error
+	for _, err := range TimeLogs(log(5, 3), 0, EncodeConfig{}) {
+		errs = append(errs, err)
+	}
+	if len(errs) != 3 || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], broken) {
+		t.Errorf("of a log that breaks off: %v", errs)
+	}
+	for part := range TimeLogs(log(0, -1), 100, EncodeConfig{}) {
+		t.Errorf("of a log without records: %q", part)
+	}
+}
+
+func countRecords(t *testing.T, message []byte) int {
+	t.Helper()
+	records, _ := farmdatatest.Read(t, open(t, message, TimeLog, Config{}).Logs[0])
+	return len(records)
+}
+
+// firstEntry returns the first field of a message.
+func firstEntry(message []byte) []byte {
+	return message[:max(0, protowire.ConsumeFieldValue(timeLogEntry, protowire.BytesType, message[1:])+1)]
 }
 
 var errFull = errors.New("the disk is full")

@@ -94,6 +94,24 @@ func ExampleWriteTimeLog() {
 	// Output: 2026-05-04T06:30:00Z DET-1 9000
 }
 
+// Messages of a service that takes a megabyte at a time.
+func ExampleTimeLogs() {
+	width := &farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+	log := &farmdata.Log{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) { // or one that was read
+		for i := range int64(100_000) {
+			if !yield(&farmdata.Record{Number: i, Values: []farmdata.Value{{Column: width, Raw: i}}}, nil) {
+				return
+			}
+		}
+	}}
+	for message, err := range efdi.TimeLogs(log, 1_000_000, efdi.EncodeConfig{}) {
+		fmt.Println(len(message) <= 1_000_000, err)
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+}
+
 func ExampleMarshalTaskData() {
 	set := &farmdata.Set{Major: 4, Devices: []farmdata.Device{{ID: "DVC-1", Designator: "Mower"}}}
 	message, err := efdi.MarshalTaskData(set, efdi.EncodeConfig{})

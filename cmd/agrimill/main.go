@@ -26,6 +26,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // images without a system have no time zones, and transform.efdi.location names one
 
 	"github.com/agrimill/agrimill/cmd/agrimill/command"
 )

@@ -107,6 +107,25 @@ func ExampleNewDevices() {
 	// Output: true <nil> 0
 }
 
+func ExampleNewEFDI() {
+	transform, err := farm.NewEFDI(farm.EFDIConfig{Location: "Europe/Berlin"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	out, err := transform(message.NewMessage("1", taskData()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, msg := range out {
+		fmt.Println(msg.Metadata[gateway.KeyMessageType], msg.Metadata[gateway.KeyFilename])
+	}
+	// Output:
+	// iso:11783:-10:device_description:protobuf farm-devices.bin
+	// iso:11783:-10:time_log:protobuf farm-TLG00001-0.bin
+}
+
 func ExampleNewMap() {
 	transform, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerTracks}})
 	if err != nil {

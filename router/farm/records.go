@@ -28,7 +28,7 @@ import (
 // Metadata of what transforms make.
 const (
 	// KeySourceType is the message type of the payload that was decoded. The message itself has the
-	// type [TypeRecords], [TypeSummary], [TypeGeoJSON] or [TypeGeoParquet].
+	// type [TypeRecords], [TypeSummary], [TypeGeoJSON], [TypeGeoParquet], [TypeDeviceDescription] or [TypeTimeLog].
 	KeySourceType = "x-farm-source-type"
 	// KeyLog and KeyTask are the name of the log and the ID of its task; left out if there is none.
 	KeyLog  = "x-farm-log"
@@ -177,10 +177,7 @@ func (m *maker) add(payload []byte, kind, ending string, metadata message.Metada
 	if m.devices != "" {
 		parts = append(parts, teamset(m.received.Metadata)) // the same bytes of two teamsets are two logs
 	}
-	for _, part := range parts {
-		name = append(strconv.AppendInt(name, int64(len(part)), 10), ':')
-		name = append(name, part...)
-	}
+	name = appendParts(name, parts...)
 	out := message.NewMessage(uuid.NewHash(sha256.New(), namespace, name, 8).String(), payload)
 	out.Metadata = maps.Clone(m.received.Metadata)
 	if out.Metadata == nil {
@@ -202,6 +199,15 @@ func (m *maker) add(payload []byte, kind, ending string, metadata message.Metada
 	maps.Copy(out.Metadata, metadata)
 	m.made = append(m.made, out)
 	m.bytes += int64(len(payload))
+}
+
+// appendParts appends texts so that no others make the same bytes.
+func appendParts(b []byte, parts ...string) []byte {
+	for _, part := range parts {
+		b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
+		b = append(b, part...)
+	}
+	return b
 }
 
 // BatchHeader is the first line of a message with records.

@@ -15,6 +15,8 @@ type TransformConfig struct {
 	Summary *ReadConfig `yaml:"summary"`
 	// Map makes maps, e.g. map: {format: geojson}.
 	Map *MapConfig `yaml:"map"`
+	// EFDI makes EFDI of TaskData: device descriptions and time logs, e.g. efdi: {}.
+	EFDI *EFDIConfig `yaml:"efdi"`
 }
 
 // Validate reports every field with an invalid value; the error matches [ErrConfig].
@@ -30,6 +32,11 @@ func (c TransformConfig) Validate() error {
 	if c.Map != nil {
 		e.Check(c.Records == nil && c.Summary == nil, "Map", "cannot be combined with %s and %s", validate.Field("Records"), validate.Field("Summary"))
 		e.Join("Map", c.Map.Validate())
+	}
+	if c.EFDI != nil {
+		e.Check(c.Records == nil && c.Summary == nil && c.Map == nil, "EFDI", "cannot be combined with %s, %s and %s",
+			validate.Field("Records"), validate.Field("Summary"), validate.Field("Map"))
+		e.Join("EFDI", c.EFDI.Validate())
 	}
 	return e.Err(ErrConfig)
 }
@@ -61,10 +68,15 @@ func (c TransformConfig) with(change func(*ReadConfig)) TransformConfig {
 		change(&m.ReadConfig)
 		c.Map = &m
 	}
+	if c.EFDI != nil {
+		encoding := *c.EFDI
+		change(&encoding.ReadConfig)
+		c.EFDI = &encoding
+	}
 	return c
 }
 
-// NewTransform returns what [NewRecords], [NewSummary] or [NewMap] returns; nil if there is nothing to do.
+// NewTransform returns what [NewRecords], [NewSummary], [NewMap] or [NewEFDI] returns; nil if there is nothing to do.
 func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 	switch {
 	case config.Validate() != nil:
@@ -75,6 +87,8 @@ func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 		return NewSummary(*config.Summary)
 	case config.Map != nil:
 		return NewMap(*config.Map)
+	case config.EFDI != nil:
+		return NewEFDI(*config.EFDI)
 	}
 	return nil, nil
 }

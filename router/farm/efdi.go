@@ -1,0 +1,176 @@
+package farm
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
+)
+
+// Message types of the service that [NewEFDI] makes.
+const (
+	TypeDeviceDescription = "iso:11783:-10:device_description:protobuf"
+	TypeTimeLog           = "iso:11783:-10:time_log:protobuf"
+)
+
+// DefaultPartBytes is the default of [EFDIConfig].PartBytes: a time log must not exceed 1 MB.
+const DefaultPartBytes = 976 << 10
+
+// EFDIConfig configures [NewEFDI].
+type EFDIConfig struct {
+	// Location is the time zone of the machines, as in Europe/Berlin: TaskData has local times, EFDI has
+	// instants. Empty means UTC.
+	Location string `yaml:"location"`
+	// PartBytes is the size of a time log at most; longer ones become several. 0 means
+	// [DefaultPartBytes]; negative is an error.
+	PartBytes int `yaml:"part_bytes" unit:"bytes"`
+	// MaxOutput is how many bytes the messages made of one payload may have. They are in
+	// memory until the sink has them, and a payload that would make more passes as it is. 0
+	// means [DefaultMaxOutput]; negative is an error.
+	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
+
+	ReadConfig `yaml:",inline"`
+}
+
+// WithDefaults returns the configuration with its defaults.
+func (c EFDIConfig) WithDefaults() EFDIConfig {
+	c.PartBytes, c.MaxOutput = cmp.Or(c.PartBytes, DefaultPartBytes), cmp.Or(c.MaxOutput, DefaultMaxOutput)
+	c.ReadConfig = c.ReadConfig.WithDefaults()
+	return c
+}
+
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
+func (c EFDIConfig) Validate() error {
+	var e validate.Errors
+	_, err := time.LoadLocation(c.Location)
+	e.Check(err == nil, "Location", "must be a time zone as in Europe/Berlin that this system knows")
+	validate.NotNegative(&e, "PartBytes", c.PartBytes)
+	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
+	e.Join("", c.ReadConfig.Validate())
+	return e.Err(ErrConfig)
+}
+
+// NewEFDI returns a transform for [router.Route.Transform] that makes EFDI of TaskData: of each set first a description of
+// its devices ([TypeDeviceDescription]), and then its logs ([TypeTimeLog]) in parts of bounded size, with
+// [KeySourceType], [KeyLog], [KeyTask] and [KeyPart]. They belong together by a teamset context ID that is made of the
+// devices and of who received them: other devices have another one. What EFDI has no room for is left out: see
+// [efdi.MarshalTaskData]; tasks and fields are not part of a device description.
+//
+// The same payload for the same endpoint makes the same messages with the same UUIDs. Places of a log that cannot be read are
+// counted in [KeyFindings]. EFDI passes as it is, and so does a payload that cannot be read, with [KeyReadable]. The error of NewEFDI
+// matches [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
+func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.WithDefaults()
+	location, err := time.LoadLocation(config.Location)
+	if err != nil {
+		return nil, err // Validate has loaded it
+	}
+	r := newReader(config.ReadConfig)
+	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
+		if data.Form != content.TaskData {
+			to.made = []*message.Message{to.received}
+			return nil
+		}
+		for i, set := range data.Sets {
+			e := &encoder{config: config, location: location, maker: to, set: set, index: strconv.Itoa(i)}
+			if err := e.run(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}), nil
+}
+
+// encoder makes the messages of a set.
+type encoder struct {
+	config   EFDIConfig
+	location *time.Location
+	maker    *maker
+	set      *farmdata.Set
+	index    string
+	teamset  string // empty: there are no devices
+}
+
+func (e *encoder) run(ctx context.Context) error {
+	if len(e.set.Devices) > 0 {
+		devices := &farmdata.Set{Major: e.set.Major, Minor: e.set.Minor, Devices: e.set.Devices}
+		payload, err := efdi.MarshalTaskData(devices, efdi.EncodeConfig{Location: e.location})
+		if err != nil {
+			return &unreadable{err.Error()}
+		}
+		e.teamset = e.maker.teamsetOf(payload)
+		if err := e.add(payload, TypeDeviceDescription, "-devices.bin", message.Metadata{}, e.index); err != nil {
+			return err
+		}
+	}
+	for i, log := range e.set.Logs {
+		if err := e.log(ctx, log, strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// log makes the parts of a log. Each has the findings since the one before.
+func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) error {
+	limited := *log
+	limited.Records = bounded(ctx, log.Records)
+	findings, n := 0, 0
+	counted := efdi.EncodeConfig{Location: e.location, Finding: func(*farmdata.Finding) { findings++ }}
+	for part, err := range efdi.TimeLogs(&limited, e.config.PartBytes, counted) {
+		if err != nil {
+			return err
+		}
+		if len(part) > e.config.PartBytes {
+			return &unreadable{fmt.Sprintf("limit: a record would take more than %d bytes", e.config.PartBytes)}
+		}
+		metadata := message.Metadata{KeyPart: strconv.Itoa(n)}
+		for key, value := range map[string]string{KeyLog: log.Name, KeyTask: log.TaskID} {
+			if value != "" {
+				metadata[key] = clean(value)
+			}
+		}
+		if findings > 0 {
+			metadata[KeyFindings] = strconv.Itoa(findings)
+			findings = 0
+		}
+		ending := fmt.Sprintf("-%s-%d.bin", cmp.Or(log.Name, "log"), n)
+		if err := e.add(part, TypeTimeLog, ending, metadata, e.index, index, strconv.Itoa(n)); err != nil {
+			return err
+		}
+		n++
+	}
+	return ctx.Err()
+}
+
+func (e *encoder) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) error {
+	if e.teamset != "" {
+		metadata[gateway.KeyTeamsetContextID] = e.teamset
+	}
+	e.maker.add(payload, kind, ending, metadata, names...)
+	if e.maker.bytes > e.config.MaxOutput {
+		return &unreadable{fmt.Sprintf("limit: it would take more than %d bytes as EFDI", e.config.MaxOutput)}
+	}
+	return nil
+}
+
+// teamsetOf makes the ID of the teamset with a device description.
+func (m *maker) teamsetOf(description []byte) string {
+	digest := sha256.Sum256(description)
+	name := appendParts(nil, "teamset", m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID])
+	return uuid.NewHash(sha256.New(), namespace, append(name, digest[:]...), 8).String()
+}

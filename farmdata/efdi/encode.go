@@ -38,6 +38,9 @@ const (
 
 // WriteTimeLog writes a log as a bare TimeLog, record by record, with the constants of the log in
 // each of them. The error is that of w.
+//
+// Zero and absent are the same in EFDI: what a position lacks is zero, except that a status it lacks is 15, unknown. A
+// latitude without a longitude, or the other way around, is left out.
 func WriteTimeLog(w io.Writer, log *farmdata.Log, cfg EncodeConfig) error {
 	out := bufio.NewWriter(w)
 	_, _ = out.Write(filename(log)) // Flush has the error
@@ -122,7 +125,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 func (c EncodeConfig) entry(log *farmdata.Log, record *farmdata.Record) *efdipb.Time {
 	const effective = 4
 	t := &efdipb.Time{Start: c.instant(record.Stamp), Type: effective}
-	if record.Position.Has != 0 {
+	if record.Position.Has != 0 || !record.Stamp.UTC.IsZero() {
 		t.PositionStart = encodePosition(&record.Position)
 		if !record.Stamp.UTC.IsZero() {
 			t.PositionStart.GpsUtc = timestamppb.New(record.Stamp.UTC)
@@ -155,7 +158,15 @@ func (c EncodeConfig) instant(s farmdata.Stamp) *timestamppb.Timestamp {
 }
 
 func encodePosition(p *farmdata.Position) *efdipb.Position {
-	return &efdipb.Position{North: p.North, East: p.East, Up: p.Up, Status: int32(p.Status), Pdop: p.PDOP, Hdop: p.HDOP, Satellites: uint32(max(p.Satellites, 0))}
+	const unknown = 15
+	out := &efdipb.Position{Up: p.Up, Status: int32(p.Status), Pdop: p.PDOP, Hdop: p.HDOP, Satellites: uint32(max(p.Satellites, 0))}
+	if place := farmdata.HasNorth | farmdata.HasEast; p.Has&place == place { // half of it would be a place elsewhere
+		out.North, out.East = p.North, p.East
+	}
+	if p.Has&farmdata.HasStatus == 0 { // zero would be: no GPS
+		out.Status = unknown
+	}
+	return out
 }
 
 // MarshalTaskData returns a set as a bare ISO11783_TaskData, without its logs, which are messages of

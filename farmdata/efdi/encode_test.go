@@ -105,6 +105,35 @@ func TestWriteTimeLog(t *testing.T) {
 	}
 }
 
+// What a position lacks makes no other one of it.
+func TestWriteTimeLogPositions(t *testing.T) {
+	t.Parallel()
+	const place, all = farmdata.HasNorth | farmdata.HasEast, farmdata.HasNorth | farmdata.HasEast | farmdata.HasStatus
+	utc := time.Date(2026, time.July, 4, 4, 30, 1, 0, time.UTC)
+	for name, test := range map[string]struct{ record, want farmdata.Record }{
+		"no longitude": {farmdata.Record{Position: farmdata.Position{North: 52.5, Status: 4, Has: farmdata.HasNorth | farmdata.HasStatus}},
+			farmdata.Record{Position: farmdata.Position{Status: 4, Has: all}}},
+		"no latitude": {farmdata.Record{Position: farmdata.Position{East: 7.5, Status: 4, Has: farmdata.HasEast | farmdata.HasStatus}},
+			farmdata.Record{Position: farmdata.Position{Status: 4, Has: all}}},
+		"no status": {farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: place}},
+			farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Status: 15, Has: all}}},
+		"no GPS": {farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: all}},
+			farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: all}}},
+		"time only": {farmdata.Record{Stamp: farmdata.Stamp{Wall: utc, UTC: utc}},
+			farmdata.Record{Stamp: farmdata.Stamp{Wall: utc, UTC: utc}, Position: farmdata.Position{Status: 15, Has: all}}},
+	} {
+		var b bytes.Buffer
+		log := &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) { yield(&test.record, nil) }}
+		if err := WriteTimeLog(&b, log, EncodeConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		records, findings := farmdatatest.Read(t, open(t, b.Bytes(), TimeLog, Config{}).Logs[0])
+		if len(records) != 1 || len(findings) != 0 || records[0].Position != test.want.Position || records[0].Stamp != test.want.Stamp {
+			t.Errorf("%s: got %+v, %v, want %+v", name, records, findings, test.want)
+		}
+	}
+}
+
 // The parts of a log are as large as they may be, and together the whole log.
 func TestTimeLogs(t *testing.T) {
 	t.Parallel()
@@ -213,7 +242,7 @@ func TestRealFilesAgain(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range farmdatatest.Files(t, "../..", "farm/taskdata_small.zip", "farm/taskdata_2021-04-09.zip", "farm/taskdata_tiny_full_task.zip", "isoxml/taskdata_totals.zip") {
+	for _, file := range farmdatatest.Files(t, "../..", "farm/taskdata_small.zip", "farm/taskdata_2021-04-09.zip", "farm/taskdata_tiny_full_task.zip", "isoxml/*.zip") {
 		t.Run(filepath.Base(file), func(t *testing.T) { compareTaskData(t, file) })
 	}
 }
@@ -249,11 +278,11 @@ func compareTaskData(t *testing.T, file string) {
 			}
 			for i, w := range want {
 				g := got[i]
-				same := g.Stamp.Wall.Equal(w.Stamp.Wall) && g.Position.North == w.Position.North && g.Position.East == w.Position.East &&
+				same := g.Stamp.Wall.Equal(w.Stamp.Wall) && g.Stamp.UTC.Equal(w.Stamp.UTC) && g.Position == w.Position &&
 					len(g.Values) == len(w.Values)+len(log.Constants)
 				for j, v := range w.Values {
 					u := g.Values[len(log.Constants)+j]
-					same = same && u.Raw == v.Raw && u.Column.DDI == v.Column.DDI && u.Column.Unit == v.Column.Unit && u.Scaled() == v.Scaled()
+					same = same && u.Raw == v.Raw && *u.Column == *v.Column
 				}
 				if !same {
 					t.Fatalf("%s, record %d: got %+v, want %+v", log.Name, i, g, w)

@@ -23,7 +23,9 @@ import (
 
 // EncodeConfig says how data becomes EFDI.
 type EncodeConfig struct {
-	// Location is where local times are from: the times of EFDI are instants. Nil means UTC.
+	// Location is where local times are from: the times of EFDI are instants. Nil means UTC. Of an
+	// hour that clocks show twice, because they are put back, the one near the UTC of the receiver is meant, or else the
+	// first one. What they skip counts on from before.
 	Location *time.Location
 	// Finding is called for each finding of a log while it is read, by the goroutine that writes
 	// it. Nil ignores findings.
@@ -152,9 +154,30 @@ func (c EncodeConfig) instant(s farmdata.Stamp) *timestamppb.Timestamp {
 	case s.Wall.IsZero():
 		t = s.UTC
 	case s.Local && c.Location != nil:
-		t = time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), c.Location)
+		t = c.local(s)
 	}
 	return timestamppb.New(t)
+}
+
+// local returns when clocks at Location show the local time of s. Of an hour that they show twice, time.Date means either, which
+// one depends on the zone.
+func (c EncodeConfig) local(s farmdata.Stamp) time.Time {
+	const day = 24 * time.Hour
+	offset := func(t time.Time) time.Duration {
+		_, seconds := t.In(c.Location).Zone()
+		return time.Duration(seconds) * time.Second
+	}
+	before, after := offset(s.Wall.Add(-day)), offset(s.Wall.Add(day))
+	first, second := s.Wall.Add(-before), s.Wall.Add(-after)
+	switch {
+	case before == after || offset(second) != after:
+		return first
+	case offset(first) != before:
+		return second
+	case !s.UTC.IsZero() && s.UTC.Sub(first).Abs() > s.UTC.Sub(second).Abs():
+		return second
+	}
+	return first
 }
 
 func encodePosition(p *farmdata.Position) *efdipb.Position {

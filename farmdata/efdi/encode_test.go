@@ -134,6 +134,46 @@ func TestWriteTimeLogPositions(t *testing.T) {
 	}
 }
 
+// A local time is the instant at which clocks show it, of which there are two when they are put back, and none when they are
+// put forward.
+func TestLocalTimes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ zone, wall, utc, want string }{
+		{"Europe/Berlin", "2026-10-25T01:59:59", "", "2026-10-24T23:59:59Z"},
+		{"Europe/Berlin", "2026-10-25T02:30:00", "", "2026-10-25T00:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T02:30:00", "2026-10-25T00:30:02Z", "2026-10-25T00:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T02:30:00", "2026-10-25T01:30:02Z", "2026-10-25T01:30:00Z"},
+		{"Europe/Berlin", "2026-10-25T03:00:00", "", "2026-10-25T02:00:00Z"},
+		{"Europe/Berlin", "2026-03-29T01:59:59", "", "2026-03-29T00:59:59Z"},
+		{"Europe/Berlin", "2026-03-29T02:30:00", "", "2026-03-29T01:30:00Z"},
+		{"Europe/Berlin", "2026-03-29T03:00:00", "", "2026-03-29T01:00:00Z"},
+		{"America/New_York", "2026-11-01T01:30:00", "", "2026-11-01T05:30:00Z"},
+		{"America/New_York", "2026-11-01T01:30:00", "2026-11-01T06:29:00Z", "2026-11-01T06:30:00Z"},
+		{"America/New_York", "2026-03-08T02:30:00", "", "2026-03-08T07:30:00Z"},
+		{"Asia/Kolkata", "2026-07-01T12:00:00", "", "2026-07-01T06:30:00Z"},
+		{"", "2026-07-01T12:00:00", "", "2026-07-01T12:00:00Z"},
+	} {
+		location, err := time.LoadLocation(test.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamp, err := farmdata.ParseStamp(test.wall)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.utc != "" {
+			utc, err := farmdata.ParseStamp(test.utc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stamp.UTC = utc.Wall
+		}
+		if got := (EncodeConfig{Location: location}).instant(stamp).AsTime().Format(time.RFC3339); got != test.want {
+			t.Errorf("%s in %s with %q: got %s, want %s", test.wall, test.zone, test.utc, got, test.want)
+		}
+	}
+}
+
 // The parts of a log are as large as they may be, and together the whole log.
 func TestTimeLogs(t *testing.T) {
 	t.Parallel()

@@ -124,6 +124,35 @@ func TestEFDITeamsets(t *testing.T) {
 	}
 }
 
+// What metadata say about the message received alone, those of the messages made of it do not.
+func TestEFDIMetadata(t *testing.T) {
+	for event, want := range map[string]string{"": "", string(gateway.EventMessageReceived): "of the archive"} {
+		msg := received(farmdatatest.Archive(t, 100))
+		msg.Metadata.Set(gateway.KeyContextID, "of the archive")
+		msg.Metadata.Set(gateway.KeyFilename, strings.Repeat("x", 100)+".zip")
+		msg.Metadata.Set(farm.KeyReadable, "no")
+		msg.Metadata.Set(farm.KeyReason, "limit")
+		if event != "" {
+			msg.Metadata.Set(gateway.KeyEventType, event)
+		}
+		out, err := newEFDI(t, farm.EFDIConfig{PartBytes: 1000})(msg)
+		if err != nil || len(out) < 3 {
+			t.Fatalf("%d messages, %v", len(out), err)
+		}
+		names := map[string]bool{}
+		for _, m := range out {
+			names[m.Metadata[gateway.KeyFilename]] = true
+			if m.Metadata[gateway.KeyContextID] != want || m.Metadata[farm.KeyReadable] != "" || m.Metadata[farm.KeyReason] != "" ||
+				len(m.Metadata[gateway.KeyFilename]) > 100 || !strings.HasSuffix(m.Metadata[gateway.KeyFilename], ".bin") {
+				t.Errorf("%q: got %v", event, m.Metadata)
+			}
+		}
+		if len(names) != len(out) {
+			t.Errorf("%d names of %d messages", len(names), len(out))
+		}
+	}
+}
+
 // What is EFDI passes, and so does what cannot be read, or would be too much.
 func TestEFDIOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -183,8 +184,11 @@ func (m *maker) add(payload []byte, kind, ending string, metadata message.Metada
 	if out.Metadata == nil {
 		out.Metadata = message.Metadata{}
 	}
-	for _, key := range []string{gateway.KeyPayloadMode, gateway.KeyPayloadReference, gateway.KeyPayloadSHA256} {
+	for _, key := range []string{gateway.KeyPayloadMode, gateway.KeyPayloadReference, gateway.KeyPayloadSHA256, KeyReadable, KeyReason} {
 		delete(out.Metadata, key)
+	}
+	if out.Metadata[gateway.KeyEventType] == "" { // publishers take it for the ID of this payload
+		delete(out.Metadata, gateway.KeyContextID)
 	}
 	out.Metadata[gateway.KeyPayloadSize] = strconv.Itoa(len(payload))
 	if source := out.Metadata[gateway.KeyMessageType]; source != "" {
@@ -192,13 +196,21 @@ func (m *maker) add(payload []byte, kind, ending string, metadata message.Metada
 	}
 	out.Metadata[gateway.KeyMessageType] = kind
 	file := m.received.Metadata[gateway.KeyFilename]
-	out.Metadata[gateway.KeyFilename] = farmfile.WireFilename(cmp.Or(strings.TrimSuffix(file, path.Ext(file)), "farm") + ending)
+	out.Metadata[gateway.KeyFilename] = filename(cmp.Or(strings.TrimSuffix(file, path.Ext(file)), "farm"), ending)
 	if m.devices != "" {
 		out.Metadata[KeyDevices] = m.devices
 	}
 	maps.Copy(out.Metadata, metadata)
 	m.made = append(m.made, out)
 	m.bytes += int64(len(payload))
+}
+
+// filename joins two parts of a file name. Of one that is too long the end of the stem is cut: the ending tells what is made of
+// one message apart.
+func filename(stem, ending string) string {
+	runes := []rune(stem)
+	room := max(0, farmfile.MaxFilename-utf8.RuneCountInString(ending))
+	return farmfile.WireFilename(string(runes[:min(len(runes), room)]) + ending)
 }
 
 // appendParts appends texts so that no others make the same bytes.

@@ -67,7 +67,8 @@ func (c EFDIConfig) Validate() error {
 // devices and of who received them: other devices have another one. What EFDI has no room for is left out: see
 // [efdi.MarshalTaskData]; tasks and fields are not part of a device description.
 //
-// The same payload for the same endpoint makes the same messages with the same UUIDs. Places of a log that cannot be read are
+// The same payload for the same endpoint makes the same messages with the same UUIDs; time logs of another Location or
+// PartBytes have others. Places of a log that cannot be read are
 // counted in [KeyFindings]. EFDI passes as it is, and so does a payload that cannot be read, with [KeyReadable]. The error of NewEFDI
 // matches [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
 func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
@@ -127,6 +128,11 @@ func (e *encoder) run(ctx context.Context) error {
 
 // log makes the parts of a log. Each has the findings since the one before.
 func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) error {
+	// What parts are like depends on these, too.
+	names := []string{e.index, index, e.location.String(), strconv.Itoa(e.config.PartBytes)}
+	if e.teamset == "" {
+		names = append(names, e.maker.received.Metadata[gateway.KeyTeamsetContextID])
+	}
 	limited := *log
 	limited.Records = bounded(ctx, log.Records)
 	findings, n := 0, 0
@@ -149,7 +155,7 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 			findings = 0
 		}
 		ending := fmt.Sprintf("-%s-%d.bin", cmp.Or(log.Name, "log"), n)
-		if err := e.add(part, TypeTimeLog, ending, metadata, e.index, index, strconv.Itoa(n)); err != nil {
+		if err := e.add(part, TypeTimeLog, ending, metadata, append(names[:len(names):len(names)], strconv.Itoa(n))...); err != nil {
 			return err
 		}
 		n++

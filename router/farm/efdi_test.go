@@ -124,6 +124,48 @@ func TestEFDITeamsets(t *testing.T) {
 	}
 }
 
+// uuids are those of the messages that a transform makes of one.
+func uuids(t *testing.T, transform message.HandlerFunc, msg *message.Message) (ids []string) {
+	t.Helper()
+	out, err := transform(msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range out {
+		ids = append(ids, m.UUID)
+	}
+	return ids
+}
+
+// Time logs that differ have different UUIDs: those of another time zone, of other parts, and of another teamset where there are
+// no devices to make one of.
+func TestEFDIUUIDs(t *testing.T) {
+	archive := farmdatatest.Archive(t, 100)
+	seen := map[string]string{}
+	for name, config := range map[string]farm.EFDIConfig{"UTC": {}, "Berlin": {Location: "Europe/Berlin"}, "parts": {PartBytes: 1000}} {
+		for _, id := range uuids(t, newEFDI(t, config), received(archive))[1:] { // the description is the same
+			if before := seen[id]; before != "" {
+				t.Errorf("%s has a UUID of %s", name, before)
+			}
+			seen[id] = name
+		}
+	}
+	if !slices.Equal(uuids(t, newEFDI(t, farm.EFDIConfig{}), received(archive)),
+		uuids(t, newEFDI(t, farm.EFDIConfig{Location: "UTC", PartBytes: farm.DefaultPartBytes}), received(archive))) {
+		t.Error("the defaults make others than what they are")
+	}
+	bare := farmdatatest.Zip(t, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)))
+	for _, team := range []string{"one", "two"} {
+		msg := received(bare)
+		msg.Metadata.Set(gateway.KeyTeamsetContextID, team)
+		out, err := newEFDI(t, farm.EFDIConfig{})(msg)
+		if err != nil || len(out) != 1 || out[0].Metadata[gateway.KeyTeamsetContextID] != team || seen[out[0].UUID] != "" {
+			t.Errorf("without devices: %d messages, %v, %v", len(out), err, out)
+		}
+		seen[out[0].UUID] = team
+	}
+}
+
 // What metadata say about the message received alone, those of the messages made of it do not.
 func TestEFDIMetadata(t *testing.T) {
 	for event, want := range map[string]string{"": "", string(gateway.EventMessageReceived): "of the archive"} {

@@ -81,6 +81,7 @@ func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
 		return nil, err // Validate has loaded it
 	}
 	r := newReader(config.ReadConfig)
+	r.logsPass = true
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		if data.Form != content.TaskData {
 			to.made = []*message.Message{to.received}

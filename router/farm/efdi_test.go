@@ -195,6 +195,25 @@ func TestEFDIMetadata(t *testing.T) {
 	}
 }
 
+// EFDI passes at once: nobody needs its devices here. Its descriptions are learned for others.
+func TestEFDIDoesNotWait(t *testing.T) {
+	devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
+	transform := newEFDI(t, farm.EFDIConfig{ReadConfig: farm.ReadConfig{Devices: devices}})
+	for _, kind := range []string{farm.TypeTimeLog, ""} {
+		log := received(farmdatatest.TimeLog(t, 3))
+		log.Metadata.Set(gateway.KeyMessageType, kind)
+		if out, err := transform(log); err != nil || len(out) != 1 || out[0] != log || devices.Waiting() > 0 {
+			t.Errorf("a time log of the type %q: %d messages, %v, %d wait", kind, len(out), err, devices.Waiting())
+		}
+	}
+	if _, err := transform(received(farmdatatest.Description(t))); err != nil {
+		t.Fatal(err)
+	}
+	if _, state, err := devices.Lookup(received(nil)); err != nil || state != farm.DevicesDescribed {
+		t.Errorf("got %s, %v, want a description", state, err)
+	}
+}
+
 // What is EFDI passes, and so does what cannot be read, or would be too much.
 func TestEFDIOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -83,10 +83,12 @@ func (u *unreadable) Is(target error) bool { return target == ErrUnreadable }
 type reader struct {
 	config ReadConfig
 	slots  chan struct{}
+	// logsPass says that EFDI time logs are not decoded, so nobody needs their devices.
+	logsPass bool
 }
 
 func newReader(config ReadConfig) *reader {
-	return &reader{config.WithDefaults(), make(chan struct{}, runtime.GOMAXPROCS(0))}
+	return &reader{config: config.WithDefaults(), slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 // opened is a payload that was opened.
@@ -106,7 +108,7 @@ func (r *reader) use(msg *message.Message, f func(ctx context.Context, o opened)
 	var config content.Config
 	var state string
 	var err error
-	isLog := messages[msg.Metadata[gateway.KeyMessageType]] == efdi.TimeLog
+	isLog := !r.logsPass && messages[msg.Metadata[gateway.KeyMessageType]] == efdi.TimeLog
 	if isLog {
 		if config.EFDI.Devices, state, err = r.config.Devices.of(msg); err != nil {
 			return err
@@ -116,6 +118,7 @@ func (r *reader) use(msg *message.Message, f func(ctx context.Context, o opened)
 	again := false
 	read := func(ctx context.Context, o opened) error {
 		switch {
+		case o.data.Form == content.EFDITimeLog && r.logsPass:
 		case o.data.Form == content.EFDITimeLog && state == "": // it has another type
 			again = true
 			return nil

@@ -69,7 +69,7 @@ func (c EFDIConfig) Validate() error {
 //
 // The same payload for the same endpoint makes the same messages with the same UUIDs; time logs of another Location or
 // PartBytes have others. Places of a log that cannot be read are
-// counted in [KeyFindings]. EFDI passes as it is, and so does a payload that cannot be read, with [KeyReadable]. The error of NewEFDI
+// counted in [KeyFindings] of its parts, what else cannot be read of the set in that of the description. EFDI passes as it is, and so does a payload that cannot be read, with [KeyReadable]. The error of NewEFDI
 // matches [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
 func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
@@ -105,6 +105,7 @@ type encoder struct {
 	set      *farmdata.Set
 	index    string
 	teamset  string // empty: there are no devices
+	unmade   int    // findings of the set, and of logs of which there is no message
 }
 
 func (e *encoder) run(ctx context.Context) error {
@@ -119,10 +120,15 @@ func (e *encoder) run(ctx context.Context) error {
 			return err
 		}
 	}
+	described := len(e.maker.made)
+	e.unmade = len(e.set.Findings)
 	for i, log := range e.set.Logs {
 		if err := e.log(ctx, log, strconv.Itoa(i)); err != nil {
 			return err
 		}
+	}
+	if e.unmade > 0 && e.teamset != "" {
+		e.maker.made[described-1].Metadata[KeyFindings] = strconv.Itoa(e.unmade)
 	}
 	return nil
 }
@@ -161,6 +167,7 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 		}
 		n++
 	}
+	e.unmade += findings
 	return ctx.Err()
 }
 

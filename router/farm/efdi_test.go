@@ -214,6 +214,19 @@ func TestEFDIDoesNotWait(t *testing.T) {
 	}
 }
 
+// A log of which nothing can be read is told by the description.
+func TestEFDIOfUnreadableLog(t *testing.T) {
+	for name, files := range map[string][]string{
+		"cut":       {"TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(1)[:10])},
+		"no header": {"TLG00001.BIN", string(farmdatatest.Log(1))},
+	} {
+		out, err := newEFDI(t, farm.EFDIConfig{})(received(farmdatatest.Zip(t, append([]string{"TASKDATA.XML", farmdatatest.TaskDataXML}, files...)...)))
+		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
+			t.Errorf("%s: %d messages, %v, %v", name, len(out), err, out)
+		}
+	}
+}
+
 // What is EFDI passes, and so does what cannot be read, or would be too much.
 func TestEFDIOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {

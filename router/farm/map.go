@@ -23,7 +23,7 @@ import (
 // KeyLayer is what a GeoParquet file of [NewMap] has: a value of [MapConfig.Layers].
 const KeyLayer = "x-farm-layer"
 
-// KeyFindings is how many places of the data could not be read, on a map or an EFDI time log that lacks what was there.
+// KeyFindings is how many places of the data could not be read, on a map, or EFDI, that lacks what was there.
 const KeyFindings = "x-farm-findings"
 
 // Message types of maps.

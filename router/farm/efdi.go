@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -141,7 +142,7 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 		names = append(names, e.maker.received.Metadata[gateway.KeyTeamsetContextID])
 	}
 	limited := *log
-	limited.Records = bounded(ctx, log.Records)
+	limited.Records = e.sized(log, bounded(ctx, log.Records))
 	findings, n := 0, 0
 	counted := efdi.EncodeConfig{Location: e.location, Finding: func(*farmdata.Finding) { findings++ }}
 	for part, err := range efdi.TimeLogs(&limited, e.config.PartBytes, counted) {
@@ -149,7 +150,7 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 			return err
 		}
 		if len(part) > e.config.PartBytes {
-			return &unreadable{fmt.Sprintf("limit: a record would take more than %d bytes", e.config.PartBytes)}
+			return e.tooLarge()
 		}
 		metadata := message.Metadata{KeyPart: strconv.Itoa(n)}
 		for key, value := range map[string]string{KeyLog: log.Name, KeyTask: log.TaskID} {
@@ -169,6 +170,36 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 	}
 	e.unmade += findings
 	return ctx.Err()
+}
+
+// sized yields what records does, up to a record that would take more than a part for its IDs alone: one of a megabyte, once
+// in the payload, would be in memory for each value.
+func (e *encoder) sized(log *farmdata.Log, records iter.Seq2[*farmdata.Record, error]) iter.Seq2[*farmdata.Record, error] {
+	const longest = 32 // of those that may become numbers
+	size := func(values []farmdata.Value) (sum int) {
+		for _, v := range values {
+			if n := len(v.Column.ElementID); n > longest {
+				sum += n
+			}
+		}
+		return sum
+	}
+	return func(yield func(*farmdata.Record, error) bool) {
+		constants := size(log.Constants)
+		for record, err := range records {
+			if err == nil && constants+size(record.Values) > e.config.PartBytes {
+				yield(nil, e.tooLarge())
+				return
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+}
+
+func (e *encoder) tooLarge() error {
+	return &unreadable{fmt.Sprintf("limit: a record would take more than %d bytes", e.config.PartBytes)}
 }
 
 func (e *encoder) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) error {

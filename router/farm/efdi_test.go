@@ -2,6 +2,7 @@ package farm_test
 
 import (
 	"bytes"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -224,6 +225,29 @@ func TestEFDIOfUnreadableLog(t *testing.T) {
 		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
 			t.Errorf("%s: %d messages, %v, %v", name, len(out), err, out)
 		}
+	}
+}
+
+// An ID of a megabyte, once in the payload, that a record has many times is not written many times.
+func TestEFDIOfHugeRecords(t *testing.T) {
+	id := strings.Repeat("x", 1<<20)
+	log := farmdatatest.Log(1)
+	values := len(log) - 11 // behind the number of values
+	log[values] = 255
+	for range 253 {
+		log = append(log, log[values+1:values+6]...)
+	}
+	archive := farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", strings.Replace(farmdatatest.LogHeader, "DET-1", id, 1), "TLG00001.BIN", string(log))
+	var before, after runtime.MemStats
+	transform := newEFDI(t, farm.EFDIConfig{})
+	runtime.ReadMemStats(&before)
+	out, err := transform(received(archive))
+	runtime.ReadMemStats(&after)
+	if err != nil || len(out) != 1 || !strings.Contains(out[0].Metadata[farm.KeyReason], "limit: a record would take more") {
+		t.Errorf("%d messages, %v", len(out), err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+		t.Errorf("took %d bytes", took)
 	}
 }
 

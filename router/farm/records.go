@@ -95,7 +95,7 @@ func (c RecordsConfig) Validate() error {
 //
 // The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
 // message received, with the type [TypeRecords] and a file name of its own, and with [KeySourceType], [KeyLog], [KeyTask],
-// [KeyPart] and [KeyRecords]. What has no logs
+// [KeyPart] and [KeyRecords]. Without an event type it has no context ID, which is that of a payload then. What has no logs
 // makes no message. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewRecords matches [ErrConfig]; the transform
 // only fails if it cannot get a payload that is elsewhere.
 func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {

@@ -223,8 +223,8 @@ func TestTimeLogs(t *testing.T) {
 		}
 	}
 	n := 0
-	for range TimeLogs(log(500, -1), 0, EncodeConfig{}) {
-		if n++; n == 3 {
+	for _, err := range TimeLogs(log(500, -1), 0, EncodeConfig{}) {
+		if n++; err != nil || n == 3 {
 			break
 		}
 	}
@@ -235,8 +235,8 @@ func TestTimeLogs(t *testing.T) {
 	if len(errs) != 3 || errs[0] != nil || errs[1] != nil || !errors.Is(errs[2], broken) {
 		t.Errorf("of a log that breaks off: %v", errs)
 	}
-	for part := range TimeLogs(log(0, -1), 100, EncodeConfig{}) {
-		t.Errorf("of a log without records: %q", part)
+	for part, err := range TimeLogs(log(0, -1), 100, EncodeConfig{}) {
+		t.Errorf("of a log without records: %q, %v", part, err)
 	}
 }
 

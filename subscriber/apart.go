@@ -3,7 +3,6 @@ package subscriber
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -478,9 +477,9 @@ func (d *delivery) handled() bool {
 // tenantKey returns the tenant of d, or its endpoint if the event did not name one.
 func (d *delivery) tenantKey() string {
 	if d.tenant == "" {
-		return "endpoint " + strings.ToLower(d.endpoint)
+		return "endpoint " + lower(d.endpoint)
 	}
-	return strings.ToLower(d.tenant)
+	return lower(d.tenant)
 }
 
 // troubled reports whether j failed, needs a fresh URI, or brings next to nothing.

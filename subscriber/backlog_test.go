@@ -24,7 +24,7 @@ func TestBacklogCountsFromTheAck(t *testing.T) {
 	event := &gateway.MessageReceived{ID: "11111111-2222-4333-8444-555555555555", ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa"}
 	d := s.newMessageDelivery(newMessageKey(event.ReceivingEndpointID, event.ID), event)
 	s.mu.Lock()
-	s.link(d)
+	s.link(time.Now(), d)
 	s.ledger.open(d)
 	last := s.finish(time.Now(), &subscription{}, d, msgctx.Acked)
 	if !last || s.hasRoom(&delivery{}) {

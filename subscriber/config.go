@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/enum"
@@ -428,9 +427,9 @@ func (b Backoff) validate() error {
 func receivingEndpoint(event gateway.Event) string {
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
-		return strings.ToLower(e.ReceivingEndpointID)
+		return lower(e.ReceivingEndpointID)
 	case *gateway.FileReceived:
-		return strings.ToLower(e.ReceivingEndpointID)
+		return lower(e.ReceivingEndpointID)
 	}
 	return ""
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +83,7 @@ func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confir
 // each endpoint. It does not block.
 func (c *confirmer) add(tenant string, items ...confirmation) {
 	c.expect(len(items))
-	c.addExpected(tenant, items...)
+	c.addExpected(time.Now(), tenant, items...)
 }
 
 // expect counts n confirmations as waiting, before addExpected brings them: what is no
@@ -92,15 +91,16 @@ func (c *confirmer) add(tenant string, items ...confirmation) {
 func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
 
 // addExpected is add for confirmations that are counted.
-func (c *confirmer) addExpected(tenant string, items ...confirmation) {
+func (c *confirmer) addExpected(now time.Time, tenant string, items ...confirmation) {
 	if tenant == "" {
 		c.assign(items)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue.add(time.Now(), strings.ToLower(tenant), tenant, items...)
-	c.pump()
+	if c.queue.add(now, lower(tenant), tenant, items...) {
+		c.pump()
+	}
 }
 
 // assign queues confirmations under the tenants of their endpoints. Those whose tenant is
@@ -117,7 +117,7 @@ func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
 		if tenants[i] == "" {
 			unknown = append(unknown, item)
 		} else {
-			c.queue.add(now, strings.ToLower(tenants[i]), tenants[i], item)
+			c.queue.add(now, lower(tenants[i]), tenants[i], item)
 		}
 	}
 	c.unassigned = append(c.unassigned, unknown...)
@@ -423,7 +423,7 @@ func (c *confirmer) leave(tenant string) bool {
 		c.leftLookup = true
 		return true
 	}
-	key := strings.ToLower(tenant)
+	key := lower(tenant)
 	if !c.queue.aboveShare(time.Now(), key) {
 		return false
 	}

@@ -144,10 +144,12 @@ func newConfirmQueue(cfg ConfirmConfig) *confirmQueue {
 	return &confirmQueue{cfg: cfg, tenants: make(map[string]*tenantConfirmations), patience: firstPatience}
 }
 
-// add queues confirmations of a tenant; key is its ID in lower case.
-func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmation) {
+// add queues confirmations of a tenant; key is its ID in lower case. It reports whether that may change
+// what next and wake return: it does not when others of the tenant wait for a batch that is still not
+// full, or for their turn.
+func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmation) (changed bool) {
 	if len(items) == 0 {
-		return
+		return false
 	}
 	t := q.tenants[key]
 	if t == nil {
@@ -155,12 +157,17 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 		t.place.Item = t
 		q.tenants[key] = t
 	}
-	if len(t.fresh) == 0 {
+	before := len(t.fresh)
+	if before == 0 {
 		t.freshSince = now
 	}
 	t.fresh = append(t.fresh, items...)
 	t.size += len(items)
+	if before > 0 && !q.closing && (before >= q.cfg.MaxBatch) == (len(t.fresh) >= q.cfg.MaxBatch) {
+		return false
+	}
 	q.reschedule(t)
+	return true
 }
 
 // next returns a request that is to be sent now, or nil. The caller reports its outcome

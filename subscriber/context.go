@@ -22,10 +22,10 @@ type messageContext struct {
 	cancel context.CancelFunc
 }
 
-func newMessageContext(drained context.Context, open msgctx.Opener) *messageContext {
-	c := &messageContext{drained: drained}
-	c.value = msgctx.Value{Open: open, Nack: &c.nack}
-	return c
+// init makes the zero value a context that ends with drained at the latest.
+func (c *messageContext) init(drained context.Context, open msgctx.Opener) {
+	c.drained = drained
+	c.value.Open, c.value.Nack = open, &c.nack
 }
 
 // end ends the context.

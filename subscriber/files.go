@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -162,7 +161,7 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) (done
 		return true, false
 	}
 	now := s.holdClock.now(time.Now())
-	c := &chunk{key: key, family: familyKey{strings.ToLower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
+	c := &chunk{key: key, family: familyKey{lower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
 	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
 		c.whole = true
 		c.until = now.Add(min(s.cfg.WholeFileHold, s.cfg.FileHold))
@@ -283,7 +282,7 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 		if c.event != nil && !s.comesAgain(c) {
 			d := s.newMessageDelivery(c.key, c.event)
 			d.held = c
-			opened = s.admit(ctx, d)
+			opened = s.admit(ctx, time.Now(), d)
 		}
 		if opened {
 			continue

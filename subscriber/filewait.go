@@ -44,7 +44,7 @@ func (l *ledger) wait(now time.Time, ref entryRef, d *delivery, i int) {
 	}
 	e := &l.entries[ref.slot]
 	e.state, e.at = stateWaiting, now.Sub(l.began)
-	w.items = append(w.items, fileWaiting{ref, e.at, w.clock.now(now), d.tenant, d.endpoint, d.messages[i]})
+	w.items = append(w.items, fileWaiting{ref, e.at, w.clock.now(now), d.tenant, d.endpoint, d.message(i)})
 	w.n++
 }
 

@@ -1,13 +1,16 @@
 package subscriber
 
 import (
+	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // messageKey identifies what is confirmed: a receiving endpoint and a message,
@@ -60,35 +63,63 @@ type delivery struct {
 	tenant   string
 	endpoint string
 	context  string       // the sender's ID of the payload, if known
-	messages []string     // the messages to confirm once every subscription has acked
-	keys     []messageKey // the same, as keys
+	messages []string     // of a file: its messages, to confirm once every subscription has acked
+	keys     []messageKey // what is to be confirmed, as keys
 	entries  []entryRef   // the same, as table entries; set while the delivery is open
 	key1     [1]messageKey
 	entry1   [1]entryRef
-	message1 [1]string
 	file     fileKey
 	payload  *payload // nil if the payload is embedded in the event, or there is none
-	whole    bool     // of a type whose files are delivered in place of their messages
 	held     *chunk   // the held chunk that this delivers because no file claimed it
-	// ----
-	arrived  time.Time
-	since    time.Time // when it arrived, its payload was there, or it was redelivered
-	bytes    int64     // counted in Subscriber.bytes
-	linked   bool      // it has a place in the window
-	apart    bool      // it has none because it has stalled
-	parked   int       // of waits, those that wait to redeliver it
 	family   family
+	whole    bool        // of a type whose files are delivered in place of their messages
+	used     atomic.Bool // context1 is
+	// context1 is the context of the first message that is made of it.
+	context1 messageContext
+	// ----
+	linked   bool // it has a place in the window
+	apart    bool // it has none because it has stalled
+	unasked  bool // somebody takes it who was not asked, see Subscriber.unaskedOf
+	left     bool // one of them gave it up, or never got it: it stays with the service
+	parted   bool // one of them ended without an ack
+	arrived  time.Time
+	since    time.Time       // when it arrived, its payload was there, or it was redelivered
+	bytes    int64           // counted in Subscriber.bytes
+	parked   int             // of waits, those that wait to redeliver it
 	waits    []*subscription // those that have it
 	waits1   [2]*subscription
 	acked    []*subscription // those that had it and acked it
+	acked1   [2]*subscription
 	refused  []*subscription // those that do not want it
 	refused1 [1]*subscription
-	unasked  bool // somebody takes it who was not asked, see Subscriber.unaskedOf
-	acked1   [2]*subscription
-	left     bool // one of them gave it up, or never got it: it stays with the service
-	parted   bool // one of them ended without an ack
 	confirm  []confirmation
 	confirm1 [1]confirmation
 	prev     *delivery
 	next     *delivery
+}
+
+// messageIDs returns the IDs of what is to be confirmed.
+func (d *delivery) messageIDs() []string {
+	if len(d.keys) == 0 || d.messages != nil {
+		return d.messages
+	}
+	return []string{d.message(0)}
+}
+
+// message returns the ID of the message with keys[i].
+func (d *delivery) message(i int) string {
+	if e, ok := d.event.(*gateway.MessageReceived); ok {
+		return e.ID
+	}
+	return d.messages[i]
+}
+
+// newContext returns the context of a message that is made of d.
+func (d *delivery) newContext(drained context.Context, open msgctx.Opener) *messageContext {
+	c := &d.context1
+	if !d.used.CompareAndSwap(false, true) {
+		c = new(messageContext)
+	}
+	c.init(drained, open)
+	return c
 }

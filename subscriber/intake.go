@@ -26,15 +26,16 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 	if s.cfg.Hooks.Event != nil {
 		s.cfg.Hooks.Event(event)
 	}
+	now := time.Now()
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
 		s.stats.receivedBytes.Add(int64(len(e.Payload)))
-		s.intakeMessage(ctx, e)
+		s.intakeMessage(ctx, now, e)
 	case *gateway.FileReceived:
 		s.stats.receivedBytes.Add(int64(len(e.Payload)))
-		s.intakeFile(ctx, e)
+		s.intakeFile(ctx, now, e)
 	default:
-		s.admit(ctx, &delivery{event: event, order: s.cfg.OrderKey(event), bytes: size})
+		s.admit(ctx, now, &delivery{event: event, order: s.cfg.OrderKey(event), bytes: size})
 	}
 }
 
@@ -56,10 +57,10 @@ func (s *Subscriber) reportUnreadable(event gateway.Event) {
 	}
 }
 
-func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceived) {
+func (s *Subscriber) intakeMessage(ctx context.Context, now time.Time, e *gateway.MessageReceived) {
 	key := newMessageKey(e.ReceivingEndpointID, e.ID)
 	family := newFamily(key, e.AppMessageID)
-	if s.join(e, key, family) {
+	if s.join(now, e, key, family) {
 		return
 	}
 	if done, held := s.holdChunk(key, e); done {
@@ -70,7 +71,7 @@ func (s *Subscriber) intakeMessage(ctx context.Context, e *gateway.MessageReceiv
 	}
 	d := s.newMessageDelivery(key, e)
 	d.family = family
-	s.admit(ctx, d)
+	s.admit(ctx, now, d)
 }
 
 func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceived) *delivery {
@@ -78,21 +79,21 @@ func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceiv
 		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
 		context: e.AppMessageID, bytes: int64(len(e.Payload)), whole: s.heldFor(e.MessageType),
 	}
-	d.key1[0], d.message1[0] = key, e.ID
-	d.keys, d.entries, d.messages = d.key1[:], d.entry1[:0], d.message1[:]
+	d.key1[0] = key
+	d.keys, d.entries = d.key1[:], d.entry1[:0]
 	if e.Payload == nil {
 		d.payload = newPayload(e.PayloadURI, -1)
 	}
 	return d
 }
 
-func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
+func (s *Subscriber) intakeFile(ctx context.Context, now time.Time, e *gateway.FileReceived) {
 	keys := make([]messageKey, len(e.MessageIDs))
 	for i, id := range e.MessageIDs {
 		keys[i] = newMessageKey(e.ReceivingEndpointID, id)
 	}
 	file := newFileKey(keys)
-	if s.joinFile(e, keys, file) {
+	if s.joinFile(now, e, keys, file) {
 		return
 	}
 	d := &delivery{
@@ -103,16 +104,16 @@ func (s *Subscriber) intakeFile(ctx context.Context, e *gateway.FileReceived) {
 		d.payload = newPayload(e.PayloadURI, e.Size)
 	}
 	s.progress(ProgressJoined, e, 0)
-	s.admit(ctx, d)
+	s.admit(ctx, now, d)
 }
 
 // join recognizes a redelivered message: it is open, its confirmation is pending, or
 // it was confirmed recently, in which case the confirmation is sent again. It reports
 // whether the message needs no further processing.
-func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey, family family) bool {
+func (s *Subscriber) join(now time.Time, e *gateway.MessageReceived, key messageKey, family family) bool {
 	var entry entryRef
 	s.mu.Lock()
-	state := s.ledger.state(key, time.Now())
+	state := s.ledger.state(key, now)
 	switch {
 	case state == 0, state == stateLeft, state == stateOpen && !s.ledger.joins(key):
 		s.ledger.families.add(family, key)
@@ -134,8 +135,7 @@ func (s *Subscriber) join(e *gateway.MessageReceived, key messageKey, family fam
 
 // joinFile is join for files. A file whose messages have all been acked is
 // confirmed again; one that is open is joined to the first copy.
-func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
-	now := time.Now()
+func (s *Subscriber) joinFile(now time.Time, e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	s.mu.Lock()
 	if s.ledger.isKept(file, keys) {
 		s.hold.absorb(keys)
@@ -165,8 +165,8 @@ func (s *Subscriber) joinFile(e *gateway.FileReceived, keys []messageKey, file f
 }
 
 // admit waits for room and then opens d for every subscription that accepts it. It
-// reports whether d was opened; it is not if no subscription accepts it or ctx ended.
-func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
+// reports whether d was opened; it is not if no subscription accepts it or ctx ended. d arrived now.
+func (s *Subscriber) admit(ctx context.Context, now time.Time, d *delivery) bool {
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	tenant := d.tenant
 	if tenant == "" && len(d.keys) > 0 {
@@ -197,10 +197,10 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			return false
 		}
 		if len(to) == 0 {
-			closed := s.openAcked(time.Now(), d)
+			closed := s.openAcked(now, d)
 			s.mu.Unlock()
 			if closed {
-				s.release(d)
+				s.release(now, d)
 			}
 			return true
 		}
@@ -225,15 +225,15 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		}
 		if s.windowFull(d) {
 			inFlight := s.inFlight
-			left := s.makeRoom(time.Now())
+			left := s.makeRoom(now)
 			if len(left) > 0 {
 				s.mu.Unlock()
 				for _, d := range left {
-					s.release(d)
+					s.release(now, d)
 				}
 				s.mu.Lock()
 			}
-			moved := s.setApart(time.Now())
+			moved := s.setApart(now)
 			if s.apart.shutBad() {
 				s.checkStalled()
 				continue // d may be one of theirs
@@ -254,6 +254,7 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 		s.mu.Unlock()
 		select {
 		case <-stuck:
+			now = time.Now()
 			s.mu.Lock()
 			s.startHold()
 			s.taking = max(s.taking, takesURIs)
@@ -264,12 +265,13 @@ func (s *Subscriber) admit(ctx context.Context, d *delivery) bool {
 			runtime.Gosched()
 		case <-ctx.Done():
 		}
+		now = time.Now()
 		s.mu.Lock()
 		if d.held == nil {
 			s.startHold()
 		}
 	}
-	s.link(d)
+	s.link(now, d)
 	s.open(d)
 	d.waits = to
 	d.acked = append(d.acked1[:0], s.ledger.acked(d)...)
@@ -388,9 +390,8 @@ func (s *Subscriber) windowFull(d *delivery) bool {
 }
 
 // link appends d to the open deliveries. s.mu is held.
-func (s *Subscriber) link(d *delivery) {
-	d.arrived = time.Now()
-	d.since = d.arrived
+func (s *Subscriber) link(now time.Time, d *delivery) {
+	d.arrived, d.since = now, now
 	s.linkAfter(s.last, d)
 }
 
@@ -534,12 +535,12 @@ func (s *Subscriber) maybeChunk(d *delivery) bool {
 }
 
 // release does the work due outside the lock after a delivery was closed.
-func (s *Subscriber) release(d *delivery) {
+func (s *Subscriber) release(now time.Time, d *delivery) {
 	if d.payload != nil {
 		d.payload.release()
 	}
 	if len(d.confirm) > 0 {
-		s.confirmer.addExpected(d.tenant, d.confirm...)
+		s.confirmer.addExpected(now, d.tenant, d.confirm...)
 	}
 }
 
@@ -586,10 +587,10 @@ func (s *Subscriber) pumpLedger() {
 	s.requestUnasked(now)
 	s.mu.Unlock()
 	for _, d := range parted {
-		s.release(d)
+		s.release(now, d)
 	}
 	if len(items) > 0 {
-		s.confirmer.addExpected(tenant, items...)
+		s.confirmer.addExpected(now, tenant, items...)
 	}
 }
 

@@ -95,7 +95,8 @@ func TestFencedContext(t *testing.T) {
 		drained, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		type key struct{}
-		msg := newMessageContext(f.fenced(drained), nil)
+		msg := new(messageContext)
+		msg.init(f.fenced(drained), nil)
 		ctx := context.WithValue(msg, key{}, 1)
 		derived, stop := context.WithCancel(ctx)
 		defer stop()

@@ -24,7 +24,7 @@ const partGrace = 10 * time.Second
 // Nothing in it that grows with the number of confirmed messages contains pointers, so the
 // garbage collector does not have to scan it.
 type ledger struct {
-	index   map[messageKey]int32
+	index   keyIndex
 	entries []messageEntry
 	free    []int32 // slots of forgotten entries
 	files   map[fileKey]*delivery
@@ -93,7 +93,6 @@ const (
 
 func newLedger(cfg Config) *ledger {
 	return &ledger{
-		index:     make(map[messageKey]int32),
 		files:     make(map[fileKey]*delivery),
 		done:      newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
 		ackedBy:   make(map[messageKey][]*subscription),
@@ -108,16 +107,19 @@ func newLedger(cfg Config) *ledger {
 
 // entry returns the entry of k, creating it in the given state if necessary.
 func (l *ledger) entry(k messageKey, state messageState) (entryRef, *messageEntry) {
-	slot, known := l.index[k]
+	slot, known := l.find(k)
 	if !known {
 		slot = l.take()
-		l.index[k] = slot
+		l.index.add(&k, slot)
 		e := &l.entries[slot]
 		*e = messageEntry{key: k, issue: e.issue, state: state}
 	}
 	e := &l.entries[slot]
 	return entryRef{slot, e.issue}, e
 }
+
+// find returns the slot of k.
+func (l *ledger) find(k messageKey) (slot int32, known bool) { return l.index.get(&k, l.entries) }
 
 // take returns a free slot.
 func (l *ledger) take() int32 {
@@ -141,7 +143,7 @@ func (l *ledger) get(ref entryRef) *messageEntry {
 
 func (l *ledger) forget(slot int32) {
 	e := &l.entries[slot]
-	delete(l.index, e.key)
+	l.index.remove(&e.key, l.entries)
 	e.issue++
 	l.free = append(l.free, slot)
 }
@@ -174,13 +176,13 @@ func (l *ledger) open(d *delivery) {
 
 // gaveUp reports whether somebody who had k itself gave it up: no file stands for it then.
 func (l *ledger) gaveUp(k messageKey) bool {
-	slot, known := l.index[k]
+	slot, known := l.find(k)
 	return known && l.entries[slot].given
 }
 
 // leftNow reports whether k was left with its file since the stream was opened.
 func (l *ledger) leftNow(k messageKey) bool {
-	slot, known := l.index[k]
+	slot, known := l.find(k)
 	if !known {
 		return false
 	}
@@ -194,8 +196,8 @@ func (l *ledger) leftWithFile(e *messageEntry) bool {
 // joins reports whether a message that is open needs no delivery of its own now: that is open,
 // or a file that confirms it.
 func (l *ledger) joins(k messageKey) bool {
-	e := &l.entries[l.index[k]]
-	return e.own || !e.given
+	slot, known := l.find(k)
+	return known && (l.entries[slot].own || !l.entries[slot].given)
 }
 
 // acked returns who has acked what was left before, and need not get it again.
@@ -289,7 +291,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 		case !l.settle(now, ref, d.unasked):
 		default:
 			e.state = stateConfirming
-			d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.messages[i]})
+			d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.message(i)})
 		}
 	}
 	if len(d.keys) == 0 {
@@ -401,7 +403,7 @@ func (l *ledger) confirmed(ref entryRef, now time.Time) {
 // state returns the state of the message; zero if it is unknown or was confirmed
 // too long ago.
 func (l *ledger) state(k messageKey, now time.Time) messageState {
-	slot, known := l.index[k]
+	slot, known := l.find(k)
 	if !known {
 		return 0
 	}

@@ -45,9 +45,9 @@ func (w *ledgerWorld) key(id int) messageKey {
 
 // message opens the message id.
 func (w *ledgerWorld) message(id int) *delivery {
-	d := &delivery{tenant: "t", event: &gateway.MessageReceived{}}
-	d.key1[0], d.message1[0] = w.key(id), strconv.Itoa(id)
-	d.keys, d.messages = d.key1[:], d.message1[:]
+	d := &delivery{tenant: "t", event: &gateway.MessageReceived{ID: strconv.Itoa(id)}}
+	d.key1[0] = w.key(id)
+	d.keys = d.key1[:]
 	w.l.open(d)
 	return d
 }
@@ -254,8 +254,8 @@ func TestLedgerForgetsTheOldestThatWereLeft(t *testing.T) {
 		w.close(d, verdictLeft, false)
 		w.close(w.message(id), verdictLeft, false)
 	}
-	if len(w.l.index) != 100 || len(w.l.ackedBy) != 100 || len(w.l.entries) > 110 {
-		t.Errorf("%d messages, the acks of %d, in %d entries", len(w.l.index), len(w.l.ackedBy), len(w.l.entries))
+	if w.l.index.n != 100 || len(w.l.ackedBy) != 100 || len(w.l.entries) > 110 {
+		t.Errorf("%d messages, the acks of %d, in %d entries", w.l.index.n, len(w.l.ackedBy), len(w.l.entries))
 	}
 	w.l.forgetSubscription(sub)
 	if len(w.l.ackedBy) != 0 {

@@ -2,8 +2,10 @@ package subscriber
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,20 +52,43 @@ func dataMessage(d *delivery, e *gateway.MessageReceived) *message.Message {
 	if d.payload != nil {
 		payload = d.payload.data
 	}
-	msg := message.NewMessage(messageUUID(d.keys[0]), payload)
+	text := newMessageText(d, e, len(payload))
+	msg := message.NewMessage(text.uuid, payload)
 	m := make(message.Metadata, 12)
 	m[gateway.KeyEventType] = string(gateway.EventMessageReceived)
 	m[gateway.KeyMessageID] = e.ID
 	m[gateway.KeyContextID] = e.AppMessageID
-	sent, received := timestamps(e)
-	m[gateway.KeySentTimestamp] = sent
-	if received != "" {
-		m[gateway.KeyReceivedTimestamp] = received
+	m[gateway.KeySentTimestamp] = text.sent
+	if text.received != "" {
+		m[gateway.KeyReceivedTimestamp] = text.received
 	}
 	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
-	setPayload(m, d, int64(len(payload)))
+	if d.payload != nil {
+		setPayload(m, d)
+	} else {
+		m[gateway.KeyPayloadSize] = text.size
+	}
 	msg.Metadata = m
 	return msg
+}
+
+// messageText is what a message has that is not in its event as text.
+type messageText struct{ uuid, sent, received, size string }
+
+// newMessageText returns the text of a message with the embedded payload of size bytes. All of it is
+// part of one string, to save allocations. received is empty if the service did not provide it.
+func newMessageText(d *delivery, e *gateway.MessageReceived, size int) (text messageText) {
+	const uuidLen = 36
+	var room [uuidLen + 2*len(time.RFC3339Nano) + len("9223372036854775807")]byte
+	b := appendUUID(room[:0], messageUUID(d.keys[0]))
+	b = e.SentAt.AppendFormat(b, time.RFC3339Nano)
+	sent := len(b)
+	if !e.ReceivedAt.IsZero() {
+		b = e.ReceivedAt.AppendFormat(b, time.RFC3339Nano)
+	}
+	received := len(b)
+	all := string(strconv.AppendInt(b, int64(size), 10))
+	return messageText{all[:uuidLen], all[uuidLen:sent], all[sent:received], all[received:]}
 }
 
 func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
@@ -79,7 +104,11 @@ func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
 		m[gateway.KeyContextID] = d.context
 	}
 	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
-	setPayload(m, d, e.Size)
+	if d.payload != nil {
+		setPayload(m, d)
+	} else if e.Size >= 0 {
+		m[gateway.KeyPayloadSize] = strconv.FormatInt(e.Size, 10)
+	}
 	msg.Metadata = m
 	return msg
 }
@@ -98,30 +127,33 @@ func setCommon(m message.Metadata, endpoint, messageType, tenant, filename, team
 	}
 }
 
-// setPayload sets the size, and where the payload is if the message does not
-// carry it.
-func setPayload(m message.Metadata, d *delivery, size int64) {
-	if d.payload != nil {
-		size = d.payload.size
-		for k, v := range d.payload.metadata {
-			m[k] = v
-		}
-	}
-	if size >= 0 { // negative for a lazy payload whose size the event does not give
+// setPayload sets the size of a payload that is not embedded in the event, and where it is if the
+// message does not carry it.
+func setPayload(m message.Metadata, d *delivery) {
+	maps.Copy(m, d.payload.metadata)
+	if size := d.payload.size; size >= 0 { // negative for a lazy one whose size the event does not give
 		m[gateway.KeyPayloadSize] = strconv.FormatInt(size, 10)
 	}
 }
 
 // messageUUID derives the message UUID from the endpoint and the message ID: the service
 // gives one message to several endpoints under one ID.
-func messageUUID(key messageKey) string {
+func messageUUID(key messageKey) uuid.UUID {
 	const prefix = "message\n"
 	var name [len(prefix) + len(key)]byte
 	copy(name[copy(name[:], prefix):], key[:])
 	sum := sha256.Sum256(name[:])
 	id := uuid.UUID(sum[:16])
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8, RFC 9562
-	return id.String()
+	return id
+}
+
+func appendUUID(b []byte, id uuid.UUID) []byte {
+	b = append(hex.AppendEncode(b, id[:4]), '-')
+	b = append(hex.AppendEncode(b, id[4:6]), '-')
+	b = append(hex.AppendEncode(b, id[6:8]), '-')
+	b = append(hex.AppendEncode(b, id[8:10]), '-')
+	return hex.AppendEncode(b, id[10:])
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,
@@ -157,17 +189,4 @@ func controlMessage(event gateway.Event) (*message.Message, error) {
 	msg := message.NewMessage(watermill.NewUUID(), payload)
 	msg.Metadata = metadata
 	return msg, nil
-}
-
-// timestamps formats both times of an event as parts of one string, to save an
-// allocation. received is empty if the service did not provide it.
-func timestamps(e *gateway.MessageReceived) (sent, received string) {
-	var room [2 * len(time.RFC3339Nano)]byte
-	b := e.SentAt.AppendFormat(room[:0], time.RFC3339Nano)
-	n := len(b)
-	if !e.ReceivedAt.IsZero() {
-		b = e.ReceivedAt.AppendFormat(b, time.RFC3339Nano)
-	}
-	text := string(b)
-	return text[:n], text[n:]
 }

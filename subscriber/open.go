@@ -3,7 +3,6 @@ package subscriber
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -81,7 +80,7 @@ func (l *leased) open() []Open {
 type openSet map[[2]string]*Open
 
 func (all openSet) of(tenant, endpoint string) *Open {
-	key := [2]string{strings.ToLower(tenant), strings.ToLower(endpoint)}
+	key := [2]string{lower(tenant), lower(endpoint)}
 	o := all[key]
 	if o == nil {
 		o = &Open{TenantID: tenant, EndpointID: endpoint}
@@ -116,7 +115,7 @@ func (all openSet) list() []Open {
 	}
 	slices.SortFunc(list, func(a, b Open) int {
 		return cmp.Or(
-			cmp.Compare(strings.ToLower(a.TenantID), strings.ToLower(b.TenantID)), cmp.Compare(strings.ToLower(a.EndpointID), strings.ToLower(b.EndpointID)),
+			cmp.Compare(lower(a.TenantID), lower(b.TenantID)), cmp.Compare(lower(a.EndpointID), lower(b.EndpointID)),
 		)
 	})
 	return list

@@ -112,7 +112,7 @@ func (w *laneWork) write() {
 	w.mu.Lock()
 	before := w.q.resume[w.next]
 	w.mu.Unlock()
-	f := &flight{lane: w.lane, d: w.next, msg: msg, ctx: newMessageContext(w.sub.drained, w.opener(w.next)), resumed: before, before: before.overtaken}
+	f := &flight{lane: w.lane, d: w.next, msg: msg, ctx: w.next.newContext(w.sub.drained, w.opener(w.next)), resumed: before, before: before.overtaken}
 	f.ctx.nack.Leased, f.ctx.nack.Since = w.sub.fence != nil, w.sub.since
 	f.ctx.nack.Pipeline, f.ctx.nack.Behind, f.ctx.nack.Overtaken = f, len(w.lane.flights) > 0, before.overtaken
 	if before.kept != nil {
@@ -350,8 +350,12 @@ func (w *laneWork) finished(now time.Time, d *delivery, outcome msgctx.Outcome) 
 
 // releaseAll does what is due outside of the lock.
 func (w *laneWork) releaseAll() {
+	if len(w.done) == 0 {
+		return
+	}
+	now := time.Now()
 	for _, d := range w.done {
-		w.release(d)
+		w.release(now, d)
 	}
 	clear(w.done)
 	w.done = w.done[:0]

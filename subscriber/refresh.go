@@ -180,6 +180,6 @@ func newGone(d *delivery) *quarantined {
 	id := d.identity()
 	return &quarantined{
 		digest: digestOf(QuarantinePayloadGone, d.event.Type(), id[:]), class: QuarantinePayloadGone, reason: ErrPayloadGone.Error(),
-		event: string(d.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messages,
+		event: string(d.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messageIDs(),
 	}
 }

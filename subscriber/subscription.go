@@ -147,7 +147,7 @@ func (s *Subscriber) workOne(sub *subscription, j job) {
 	last := s.finish(now, sub, j.d, outcome)
 	s.mu.Unlock()
 	if last {
-		s.release(j.d)
+		s.release(now, j.d)
 	}
 }
 
@@ -199,10 +199,10 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 		last := s.finish(now, sub, d, outcome)
 		s.mu.Unlock()
 		if last {
-			s.release(d)
+			s.release(now, d)
 		}
 		for _, d := range closed {
-			s.release(d)
+			s.release(now, d)
 		}
 		if d = next; d == nil {
 			return
@@ -231,7 +231,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 			s.undeliverable(d.event, err)
 			return msgctx.Left
 		}
-		ctx := newMessageContext(sub.drained, s.opener(d))
+		ctx := d.newContext(sub.drained, s.opener(d))
 		ctx.nack.Leased = sub.fence != nil
 		if j.kept != nil {
 			ctx.nack.Keep(j.kept)
@@ -241,10 +241,14 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 
 		stoppoint.At(stoppoint.Deliver)
 		select {
-		case <-sub.stop:
-			ctx.end()
-			return msgctx.Left
-		case sub.out <- msg:
+		case sub.out <- msg: // somebody waits for it, which is cheaper to find out alone
+		default:
+			select {
+			case <-sub.stop:
+				ctx.end()
+				return msgctx.Left
+			case sub.out <- msg:
+			}
 		}
 		s.stats.delivered.Add(1)
 		s.stats.deliveredBytes.Add(size)
@@ -329,8 +333,9 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 		}
 		ended := s.endParked(sub)
 		s.mu.Unlock()
+		now := time.Now()
 		for _, d := range ended {
-			s.release(d)
+			s.release(now, d)
 		}
 		close(sub.stop)
 	})

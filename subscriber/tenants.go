@@ -2,7 +2,6 @@ package subscriber
 
 import (
 	"context"
-	"strings"
 	"sync"
 )
 
@@ -23,7 +22,7 @@ func newTenantLookup(client Client) *tenantLookup {
 func (l *tenantLookup) TenantOf(endpointID string) (string, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	tenant, ok := l.tenants[strings.ToLower(endpointID)]
+	tenant, ok := l.tenants[lower(endpointID)]
 	return tenant, ok
 }
 
@@ -36,10 +35,10 @@ func (l *tenantLookup) Sync(ctx context.Context) error {
 	tenants := make(map[string]string)
 	for _, tenant := range list {
 		for _, endpoint := range tenant.Endpoints {
-			tenants[strings.ToLower(endpoint.ID)] = tenant.TenantID
+			tenants[lower(endpoint.ID)] = tenant.TenantID
 		}
 		for _, endpoint := range tenant.Unreadable {
-			tenants[strings.ToLower(endpoint.EndpointID)] = tenant.TenantID
+			tenants[lower(endpoint.EndpointID)] = tenant.TenantID
 		}
 	}
 	l.mu.Lock()

@@ -165,7 +165,7 @@ func (l *ledger) isKept(file fileKey, keys []messageKey) bool {
 		return false
 	}
 	return !slices.ContainsFunc(keys, func(k messageKey) bool {
-		slot, known := l.index[k]
+		slot, known := l.find(k)
 		return !known || l.entries[slot].state != stateKept
 	})
 }
@@ -328,7 +328,7 @@ func (s *Subscriber) newUnmatchedRecord(ctx context.Context, d *delivery) (*quar
 	return &quarantined{
 		digest: sha256.Sum256(id[:]), class: QuarantineUnmatched, reason: "the filters of all routes refused the message",
 		event: string(d.event.Type()), body: body, received: time.Now(), endpoint: d.endpoint, tenant: d.tenant,
-		messages: d.messages, metadata: msg.Metadata,
+		messages: d.messageIDs(), metadata: msg.Metadata,
 	}, nil
 }
 

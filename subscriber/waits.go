@@ -155,8 +155,8 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 
 // nameOf returns the ID of a message, or of the first message of a file.
 func nameOf(d *delivery) string {
-	if len(d.messages) > 0 {
-		return d.messages[0]
+	if len(d.keys) > 0 {
+		return d.message(0)
 	}
 	return string(d.event.Type())
 }

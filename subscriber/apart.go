@@ -479,7 +479,7 @@ func (d *delivery) tenantKey() string {
 	if d.tenant == "" {
 		return "endpoint " + lower(d.endpoint)
 	}
-	return lower(d.tenant)
+	return d.tenantID
 }
 
 // troubled reports whether j failed, needs a fresh URI, or brings next to nothing.

@@ -50,7 +50,7 @@ func (w *apartWorld) arrive(tenant, host string) *delivery {
 }
 
 func (w *apartWorld) new(tenant, host string) *delivery {
-	d := &delivery{event: &gateway.MessageReceived{}, tenant: tenant}
+	d := &delivery{event: &gateway.MessageReceived{}, tenant: tenant, tenantID: tenant}
 	d.keys = d.key1[:]
 	if host != "" {
 		d.payload = newPayload("https://"+host+"/", -1)

@@ -83,22 +83,22 @@ func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confir
 // each endpoint. It does not block.
 func (c *confirmer) add(tenant string, items ...confirmation) {
 	c.expect(len(items))
-	c.addExpected(time.Now(), tenant, items...)
+	c.addExpected(time.Now(), tenant, lower(tenant), items...)
 }
 
 // expect counts n confirmations as waiting, before addExpected brings them: what is no
 // longer in flight has to be in the backlog at once, or both caps miss it.
 func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
 
-// addExpected is add for confirmations that are counted.
-func (c *confirmer) addExpected(now time.Time, tenant string, items ...confirmation) {
+// addExpected is add for confirmations that are counted; key is tenant in lower case.
+func (c *confirmer) addExpected(now time.Time, tenant, key string, items ...confirmation) {
 	if tenant == "" {
 		c.assign(items)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.queue.add(now, lower(tenant), tenant, items...) {
+	if c.queue.add(now, key, tenant, items...) {
 		c.pump()
 	}
 }
@@ -259,9 +259,10 @@ func (c *confirmer) finish(items []confirmation) {
 	c.done(items)
 	left := c.waiting.Add(-int64(len(items)))
 	c.room()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.reuse(items)
 	if left == 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.signalIdle()
 	}
 }

@@ -60,6 +60,7 @@ type confirmQueue struct {
 	healthy, failing duequeue.Queue[*tenantConfirmations]
 	flights          []*confirmFlight // under way, oldest first
 	closing          bool
+	spare            [][]confirmation // room for a batch each, to be used again
 
 	patience time.Duration // of tenants that were not seen yet
 	// lastOK is when the service last took a confirmation, of whichever tenant; inARow
@@ -161,6 +162,9 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 	if before == 0 {
 		t.freshSince = now
 	}
+	if last := len(q.spare) - 1; t.fresh == nil && last >= 0 {
+		t.fresh, q.spare = q.spare[last], q.spare[:last]
+	}
 	t.fresh = append(t.fresh, items...)
 	t.size += len(items)
 	if before > 0 && !q.closing && (before >= q.cfg.MaxBatch) == (len(t.fresh) >= q.cfg.MaxBatch) {
@@ -168,6 +172,14 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 	}
 	q.reschedule(t)
 	return true
+}
+
+// reuse takes the room of a batch that was confirmed, once nobody reads it any longer.
+func (q *confirmQueue) reuse(items []confirmation) {
+	if cap(items) >= q.cfg.MaxBatch && len(q.spare) < q.cfg.MaxRequests {
+		clear(items)
+		q.spare = append(q.spare, items[:0])
+	}
 }
 
 // next returns a request that is to be sent now, or nil. The caller reports its outcome

@@ -443,3 +443,49 @@ func TestRefusedTenantAlone(t *testing.T) {
 		t.Errorf("%d open, %d rejected", n, len(w.rejected))
 	}
 }
+
+// Room that is used again is nobody else's: what one request confirmed does not come into another.
+func TestConfirmQueueUsesRoomAgain(t *testing.T) {
+	q := newConfirmQueue(ConfirmConfig{MaxBatch: 3, MaxAge: time.Second, MaxRequests: 2, MaxBacklog: 1000})
+	now := time.Unix(0, 0)
+	sent := make(map[string]bool)
+	var flights []*confirmFlight
+	answer := func(n int) {
+		for _, f := range flights[:n] {
+			confirmed, _, _ := q.answered(now, f, answerOK, nil)
+			for _, item := range confirmed {
+				if sent[item.message] {
+					t.Fatalf("%s was confirmed twice", item.message)
+				}
+				sent[item.message] = true
+			}
+			q.reuse(confirmed)
+		}
+		flights = flights[n:]
+	}
+	const n = 1000
+	for i := range n {
+		now = now.Add(time.Millisecond)
+		tenant := []string{"a", "b", "c"}[i%7%3]
+		q.add(now, tenant, tenant, confirmation{message: fmt.Sprint(i)})
+		for f := q.next(now); f != nil; f = q.next(now) {
+			flights = append(flights, f)
+		}
+		if i%5 == 0 {
+			answer(len(flights) / 2)
+		}
+	}
+	q.drain(now)
+	for len(sent) < n {
+		for f := q.next(now); f != nil; f = q.next(now) {
+			flights = append(flights, f)
+		}
+		if len(flights) == 0 {
+			t.Fatalf("confirmed %d of %d", len(sent), n)
+		}
+		answer(len(flights))
+	}
+	if len(q.spare) == 0 || len(q.spare) > 2 {
+		t.Errorf("%d batches of room are kept, want 1 or 2", len(q.spare))
+	}
+}

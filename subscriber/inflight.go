@@ -61,6 +61,7 @@ type delivery struct {
 	event    gateway.Event
 	order    string
 	tenant   string
+	tenantID string // tenant in lower case
 	endpoint string
 	context  string       // the sender's ID of the payload, if known
 	messages []string     // of a file: its messages, to confirm once every subscription has acked

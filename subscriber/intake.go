@@ -76,7 +76,7 @@ func (s *Subscriber) intakeMessage(ctx context.Context, now time.Time, e *gatewa
 
 func (s *Subscriber) newMessageDelivery(key messageKey, e *gateway.MessageReceived) *delivery {
 	d := &delivery{
-		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
+		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, tenantID: lower(e.TenantID), endpoint: e.ReceivingEndpointID,
 		context: e.AppMessageID, bytes: int64(len(e.Payload)), whole: s.heldFor(e.MessageType),
 	}
 	d.key1[0] = key
@@ -97,7 +97,7 @@ func (s *Subscriber) intakeFile(ctx context.Context, now time.Time, e *gateway.F
 		return
 	}
 	d := &delivery{
-		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, endpoint: e.ReceivingEndpointID,
+		event: e, order: s.cfg.OrderKey(e), tenant: e.TenantID, tenantID: lower(e.TenantID), endpoint: e.ReceivingEndpointID,
 		keys: keys, messages: e.MessageIDs, file: file, bytes: int64(len(e.Payload)),
 	}
 	if e.Payload == nil {
@@ -540,7 +540,7 @@ func (s *Subscriber) release(now time.Time, d *delivery) {
 		d.payload.release()
 	}
 	if len(d.confirm) > 0 {
-		s.confirmer.addExpected(now, d.tenant, d.confirm...)
+		s.confirmer.addExpected(now, d.tenant, d.tenantID, d.confirm...)
 	}
 }
 
@@ -590,7 +590,7 @@ func (s *Subscriber) pumpLedger() {
 		s.release(now, d)
 	}
 	if len(items) > 0 {
-		s.confirmer.addExpected(now, tenant, items...)
+		s.confirmer.addExpected(now, tenant, lower(tenant), items...)
 	}
 }
 

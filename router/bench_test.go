@@ -2,8 +2,10 @@ package router_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 
@@ -86,18 +88,27 @@ func BenchmarkDefaultKeys(b *testing.B) {
 }
 
 func BenchmarkMemoryStore(b *testing.B) {
-	store := newStore(b, 1<<16)
-	b.ReportAllocs()
-	key := router.Key{15: 1}
-	for i := 0; b.Loop(); i++ {
-		key[0], key[1], key[2], key[3] = byte(i), byte(i>>8), byte(i>>16), byte(i>>24)
-		reservation, err := store.Reserve(b.Context(), deliveryOf(key), router.DefaultDedupLease)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := store.Commit(b.Context(), deliveryOf(key), reservation.Token, router.DefaultDedupTTL); err != nil {
-			b.Fatal(err)
-		}
+	for _, entries := range []int{1 << 16, router.DefaultMemoryStoreEntries} {
+		b.Run(strconv.Itoa(entries), func(b *testing.B) {
+			store := newStore(b, entries)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				// Random, as keys are, and two for each message.
+				random := rand.New(rand.NewPCG(uint64(i), 1))
+				var claim router.Claim
+				for _, key := range []*router.Key{&claim.Keys.Delivery, &claim.Keys.Content} {
+					binary.LittleEndian.PutUint64(key[:8], random.Uint64())
+					binary.LittleEndian.PutUint64(key[8:], random.Uint64())
+				}
+				reservation, err := store.Reserve(b.Context(), claim, router.DefaultDedupLease)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := store.Commit(b.Context(), claim, reservation.Token, router.DefaultDedupTTL); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -59,6 +59,17 @@ func (k Keys) Known() iter.Seq2[KeyKind, Key] {
 	}
 }
 
+// ownKeys is how many of known there are at most to be reserved and committed.
+const ownKeys = 2
+
+// known returns Delivery, Content, Former and FormerDelivery; zero where All and Known yield none.
+func (k Keys) known() [4]Key {
+	if k.Content == k.Delivery {
+		k.Content = Key{}
+	}
+	return [...]Key{k.Delivery, k.Content, k.Former, k.FormerDelivery}
+}
+
 // Valid returns [ErrNoKeys] if there is neither Delivery nor Content.
 func (k Keys) Valid() error {
 	if k.Delivery == (Key{}) && k.Content == (Key{}) {

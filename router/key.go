@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -170,11 +171,12 @@ const maxContexts = 1 << 14
 
 // siblings knows which context IDs have payloads that differ.
 type siblings struct {
-	mu    sync.Mutex
-	below int64
-	seen  map[Key]Key // the digest of all payloads under a context ID; zero if they differ
-	ring  []Key       // the context IDs, oldest at next
-	next  int
+	below atomic.Int64
+
+	mu      sync.Mutex
+	seen    *keyIndex // the context IDs
+	digests []Key     // by their places, from 1 on: that of all payloads; zero if they differ
+	oldest  int32     // the place of the context ID that is forgotten next
 }
 
 // KeysConfig configures [NewKeyFunc].
@@ -199,7 +201,8 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if config.NeverChunkBelow == 0 {
 		config.NeverChunkBelow = DefaultNeverChunkBelow
 	}
-	s := &siblings{below: config.NeverChunkBelow, seen: make(map[Key]Key)}
+	s := &siblings{seen: newKeyIndex(), digests: make([]Key, 1), oldest: 1}
+	s.below.Store(config.NeverChunkBelow)
 	started := time.Now()
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
@@ -227,20 +230,25 @@ func (c KeysConfig) Validate() error {
 // learn takes in how large the parts of a file are, and returns the size from which on
 // payloads may be chunks.
 func (s *siblings) learn(msg *message.Message) int64 {
-	part := int64(math.MaxInt64)
-	if msg.Metadata[gateway.KeyEventType] == string(gateway.EventFileReceived) {
-		// One part has no siblings. All parts but the last one have the same size, so that
-		// is the average at least.
-		if n := int64(len(messageIDs(msg.Metadata))); n > 1 {
-			if size := payloadSize(msg); size < math.MaxInt64 {
-				part = (size + n - 1) / n
-			}
-		}
+	below := s.below.Load()
+	if msg.Metadata[gateway.KeyEventType] != string(gateway.EventFileReceived) {
+		return below
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.below = min(s.below, part)
-	return s.below
+	// One part has no siblings. All parts but the last one have the same size, so that
+	// is the average at least.
+	n := int64(len(messageIDs(msg.Metadata)))
+	size := payloadSize(msg)
+	if n <= 1 || size == math.MaxInt64 {
+		return below
+	}
+	part := (size + n - 1) / n
+	for part < below {
+		if s.below.CompareAndSwap(below, part) {
+			return part
+		}
+		below = s.below.Load()
+	}
+	return below
 }
 
 // alike takes in a payload, and reports whether all payloads under its context ID have been
@@ -248,22 +256,25 @@ func (s *siblings) learn(msg *message.Message) int64 {
 func (s *siblings) alike(c content) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	digest, known := s.seen[c.context]
-	if !known {
-		if len(s.ring) < maxContexts {
-			s.ring = append(s.ring, c.context)
+	place := s.seen.find(&c.context)
+	if place == 0 {
+		if place = int32(len(s.digests)); place <= maxContexts {
+			s.digests = append(s.digests, c.digest)
 		} else {
-			delete(s.seen, s.ring[s.next])
-			s.ring[s.next] = c.context
-			s.next = (s.next + 1) % maxContexts
+			place = s.oldest
+			s.seen.remove(place)
+			s.digests[place] = c.digest
+			s.oldest = place%maxContexts + 1
 		}
-		s.seen[c.context] = c.digest
+		s.seen.add(&c.context, place)
 		return c.digest != (Key{})
 	}
-	if digest != c.digest {
-		s.seen[c.context] = Key{}
+	known := &s.digests[place]
+	same := *known == c.digest && *known != (Key{})
+	if !same {
+		*known = Key{}
 	}
-	return digest == c.digest && digest != (Key{})
+	return same
 }
 
 // formerKeyOf is formerKey of a message that may have come from a broker: versions that knew

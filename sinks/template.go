@@ -3,9 +3,11 @@ package sinks
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
@@ -55,8 +57,9 @@ func TopicVariables() map[string]string { return maps.Clone(templateVariables) }
 
 // TopicTemplate makes topics out of the metadata of messages. It is immutable.
 type TopicTemplate struct {
-	text  string
-	parts []templatePart
+	text   string
+	parts  []templatePart
+	recent *recentTexts // nil in the zero value
 }
 
 // templatePart is either literal text or, when key is set, a value.
@@ -85,7 +88,7 @@ func ParseTemplate(text string, variables map[string]string) (*TopicTemplate, er
 	if text == "" {
 		return nil, &TemplateError{Reason: "must not be empty"}
 	}
-	t := &TopicTemplate{text: text}
+	t := &TopicTemplate{text: text, recent: &recentTexts{seed: maphash.MakeSeed()}}
 	rest := text
 	for rest != "" {
 		open := strings.IndexAny(rest, "{}")
@@ -146,11 +149,11 @@ func (t *TopicTemplate) Topic(metadata message.Metadata, segment func(string) st
 // Render is Topic with an escape that also gets the name of the variable, as it
 // stands in the template.
 func (t *TopicTemplate) Render(metadata message.Metadata, escape func(name, value string) string) (string, error) {
-	var b strings.Builder
-	b.Grow(96) // most topics
+	var space [128]byte // most topics
+	b := space[:0]
 	for _, part := range t.parts {
 		if part.key == "" {
-			b.WriteString(part.literal)
+			b = append(b, part.literal...)
 			continue
 		}
 		value := metadata.Get(part.key)
@@ -160,7 +163,39 @@ func (t *TopicTemplate) Render(metadata message.Metadata, escape func(name, valu
 		if value == "" {
 			return "", fmt.Errorf("topic template %q: no %s: %w: %w", t.text, part.name, ErrMissingValue, ErrRejected)
 		}
-		b.WriteString(escape(part.name, value))
+		b = append(b, escape(part.name, value)...)
 	}
-	return b.String(), nil
+	return t.recent.text(b), nil
+}
+
+// recentTexts saves most messages a string of their own: few have another topic than the ones before
+// them.
+type recentTexts struct {
+	seed  maphash.Seed
+	slots [64]recentText // by hash
+}
+
+type recentText struct {
+	// missed is the hash of the latest text that was not there. One that never comes again takes no
+	// slot.
+	missed atomic.Uint64
+	text   atomic.Pointer[string]
+}
+
+// text returns b as a string.
+func (r *recentTexts) text(b []byte) string {
+	if r == nil {
+		return string(b)
+	}
+	hash := maphash.Bytes(r.seed, b)
+	slot := &r.slots[hash%uint64(len(r.slots))]
+	if text := slot.text.Load(); text != nil && *text == string(b) {
+		return *text
+	}
+	text := string(b)
+	if slot.missed.Swap(hash) == hash {
+		kept := text
+		slot.text.Store(&kept)
+	}
+	return text
 }

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -70,6 +74,46 @@ func TestTopicVariables(t *testing.T) {
 	}
 	if got := sinks.TopicVariables(); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Topics that come again cost no allocation, and no topic is taken for another one, whatever came
+// before it and beside it.
+func TestTopicTemplateRepeated(t *testing.T) {
+	template, err := sinks.ParseTopicTemplate("in.{tenant}.{type}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic := func(tenant, messageType string) string {
+		got, err := template.Topic(message.Metadata{gateway.KeyTenantID: tenant, gateway.KeyMessageType: messageType}, sinks.DefaultSegments.Escape)
+		if err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(worker), 1))
+			for i := range 20_000 {
+				// Some come often, some once.
+				tenant := "tenant" + strconv.Itoa(random.IntN(100))
+				messageType := "often"
+				if i%4 == 0 {
+					messageType = strings.Repeat("long", 40) + strconv.Itoa(i)
+				}
+				if got, want := topic(tenant, messageType), "in."+tenant+"."+messageType; got != want {
+					t.Errorf("topic %q, want %q", got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	metadata := message.Metadata{gateway.KeyTenantID: "7a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d", gateway.KeyMessageType: "iso:11783:-10:taskdata:zip"}
+	if n := testing.AllocsPerRun(100, func() { _, _ = template.Topic(metadata, sinks.DefaultSegments.Escape) }); n != 0 {
+		t.Errorf("a topic that was made before costs %g allocations", n)
 	}
 }
 

@@ -234,8 +234,8 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		ctx := msg.Context()
 		del := deliveryOf(msg)
-		if del != nil && del.replayed && keys.Delivery == (Key{}) {
-			keys.Delivery = recordKey(scope, del.record, msg, keys.Content)
+		if del != nil && del.replay != nil && keys.Delivery == (Key{}) {
+			keys.Delivery = recordKey(scope, del.replay.record, msg, keys.Content)
 		}
 		key, named := keys.Delivery, true
 		if key == (Key{}) {
@@ -244,7 +244,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 
 		handled := Claim{Keys: keys, Owner: d.config.Owner}
 		claim := handled
-		if del != nil && del.replayed {
+		if del != nil && del.replay != nil {
 			// Two records are not one, however equal they are.
 			claim.Keys = Keys{Delivery: key}
 		}

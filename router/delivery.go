@@ -30,11 +30,11 @@ type delivery struct {
 	rejected  bool // filtered by Filter or Select
 	duplicate bool
 	poisoned  bool
-	reason    string // why it was poisoned, redacted
-	replayed  bool   // it comes from the poison queue, and is nowhere else
-	record    string // the ID of its record there, if it has one
+	// replay: it comes from the poison queue, and is nowhere else; nil otherwise.
+	replay *replayed
 
 	publishes bool      // the route has a sink, and asks retrying before it publishes
+	passed    bool      // passedOn was used
 	placed    bool      // what was made has its place, and others may have theirs behind it
 	retrying  *retrying // the Retry that makes the attempt; nil without one
 	own       retrying  // that of the first Retry
@@ -61,6 +61,8 @@ type delivery struct {
 	received *message.Message
 	// made is what the handler made, see produced.go.
 	made produced
+	// passedOn has room for the copy that a route publishes which changes nothing.
+	passedOn message.Message
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64
@@ -75,10 +77,15 @@ var began = time.Now()
 
 type deliveryKey struct{}
 
+// replayed is what is known of a delivery that comes from the poison queue.
+type replayed struct {
+	record string // the ID of its record there, if it has one
+	reason string // why it was poisoned again, redacted
+}
+
 // deliveryContext carries a delivery in one allocation.
 type deliveryContext struct {
 	context.Context
-	names    *names // nil when the message is replayed
 	delivery delivery
 }
 
@@ -93,8 +100,10 @@ func (c *deliveryContext) Value(key any) any {
 	case msgctx.ReceiptsKey:
 		return &c.delivery
 	}
-	if value := c.names.Value(key); value != nil {
-		return value
+	if c.delivery.replay == nil && c.delivery.route != nil {
+		if value := c.delivery.route.names.Value(key); value != nil {
+			return value
+		}
 	}
 	return c.Context.Value(key)
 }
@@ -126,6 +135,9 @@ func (d *delivery) Since() time.Time {
 
 // Stored is called by sinks, see [sinks.Stored].
 func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
+	if d.route.health.next == nil {
+		return
+	}
 	took := time.Since(began) - time.Duration(d.sending.Load())
 	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.received, Receipt: receipt, Delay: took})
 }

@@ -46,7 +46,6 @@ type intake struct {
 
 	running   *sync.WaitGroup // counts all goroutines
 	attempted func()          // called after the first attempt
-	names     *names          // for the contexts of the messages
 }
 
 // run reads until the subscriber has closed its channel, or Close has no more time
@@ -103,7 +102,7 @@ func (in *intake) take(msg *message.Message) {
 		msg.Nack()
 		in.done()
 	default:
-		in.handle(in.names, msg)
+		in.handle(msg)
 	}
 }
 

@@ -276,7 +276,10 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		p.logger.Info("poison queue available again", fields)
 	}
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
-		d.poisoned, d.reason = true, poisoned.Metadata[KeyPoisonReason]
+		d.poisoned = true
+		if d.replay != nil {
+			d.replay.reason = poisoned.Metadata[KeyPoisonReason]
+		}
 	}
 	p.logger.Error("message moved to the poison queue", redacted(poisoned.Metadata[KeyPoisonReason]), fields)
 	observe(p.config.Observer, Event{

@@ -217,7 +217,7 @@ func (r *Router) replayOne(ctx context.Context, byName map[string]*route, name, 
 		return fmt.Errorf("replay: %w", err)
 	case d.poisoned:
 		report.Poisoned++
-		report.Reason = d.reason
+		report.Reason = d.replay.reason
 	default:
 		report.Sent++
 		if d.duplicate {
@@ -256,7 +256,7 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 	}
 	workCtx = msgctx.With(workCtx, value)
 	work.SetContext(workCtx)
-	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replayed: true, record: id}}
+	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replay: &replayed{record: id}}}
 	d, err := rt.process(carrier, work)
 	if err != nil && d.filtered {
 		err = fmt.Errorf("route %q: %w", rt.Name, ErrFiltered)

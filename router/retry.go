@@ -297,11 +297,11 @@ func (r *Retry) Refused() []RefusedTopic {
 // retrying is one message on its way through Retry.
 type retrying struct {
 	*Retry
-	attempts
-	gates *gates
-	msg   *message.Message
-	ctx   context.Context
-	turn  *turn // nil: it does not probe
+	*attempts // nil until there is something to note
+	gates     *gates
+	msg       *message.Message
+	ctx       context.Context
+	turn      *turn // nil: it does not probe
 
 	// Of the attempt that is made.
 	seen      uint64
@@ -330,7 +330,8 @@ type attempts struct {
 func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, error) {
 	if nack := msgctx.NackOf(t.ctx); nack != nil {
 		if kept, ok := nack.Kept().(*attempts); ok && kept.of == t.gates {
-			t.attempts = *kept
+			again := *kept
+			t.attempts = &again
 			if d != nil && kept.made != nil {
 				d.resume(kept.made)
 			}
@@ -363,7 +364,8 @@ func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, 
 
 // enter waits until the message may be tried. Its error is that of a message that is not.
 func (t *retrying) enter(d *delivery) error {
-	for {
+	for t.gates.closed.Load() {
+		t.note()
 		// A message of which nothing is known yet is held up where it is published: it may
 		// go somewhere else, or nowhere.
 		o := t.gates.at(t.topics, len(t.topics) > 0, t.again || d == nil || !d.publishes)
@@ -393,6 +395,14 @@ func (t *retrying) enter(d *delivery) error {
 			return t.interrupted(nil)
 		}
 	}
+	return nil
+}
+
+// note makes room for what is kept of the message. Most pass without.
+func (t *retrying) note() {
+	if t.attempts == nil {
+		t.attempts = &attempts{}
+	}
 }
 
 // placedAgain is how long a message stays away at least that failed when others of its key were on
@@ -411,9 +421,10 @@ var errTopicWaits = WithClass(errors.New("the topic is refused at the moment"), 
 // admit is asked before messages to these topics are published in an attempt. Its error
 // means that they have to wait.
 func (t *retrying) admit(topics []string) error {
-	if t.turn != nil {
+	if t.turn != nil || !t.gates.closed.Load() {
 		return nil
 	}
+	t.note()
 	o := t.gates.at(topics, true, t.again)
 	if o == nil {
 		return nil
@@ -457,7 +468,7 @@ func (t *retrying) postpone(d *delivery, err error, delay time.Duration) error {
 	nack := msgctx.NackOf(t.ctx)
 	t.putOff = true
 	t.of = t.gates
-	kept := t.attempts
+	kept := *t.attempts
 	if d != nil {
 		kept.made = d.keep(t.msg)
 	}
@@ -496,7 +507,7 @@ func (t *retrying) succeeded(d *delivery) {
 		t.passed()
 		return
 	}
-	if t.between.times > 0 {
+	if t.attempts != nil && t.between.times > 0 {
 		t.gates.healed.Add(1)
 	}
 	var topics []string
@@ -527,6 +538,7 @@ func (t *retrying) reached(topics []string) {
 // failed decides about a failure. It returns nil, after having waited, when the
 // message is to be tried again.
 func (t *retrying) failed(d *delivery, err error) error {
+	t.note()
 	if errors.Is(err, errTopicWaits) {
 		t.passed()
 		return nil // it has not failed

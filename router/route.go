@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -124,7 +125,11 @@ type route struct {
 	dedup    *Dedup
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
+	names    *names // for the contexts of messages
 	done     func() // called when a message is acked or nacked
+	// unchanged: neither Transform nor a middleware stands between what is received and what is
+	// published, so one is a copy of the other.
+	unchanged bool
 
 	// pipelined: the subscriber was asked to deliver the next message of a key when the one
 	// before it has its place. A replay may read it meanwhile.
@@ -133,6 +138,7 @@ type route struct {
 
 // assemble puts the handlers together, inside out.
 func (rt *route) assemble(outside, chain []message.HandlerMiddleware) {
+	rt.unchanged = rt.Transform == nil && !slices.ContainsFunc(rt.Middleware, func(m message.HandlerMiddleware) bool { return m != nil })
 	h := rt.publish(wrap(rt.transform, rt.Middleware))
 	rt.chain = wrap(wrap(h, chain), outside)
 }
@@ -149,9 +155,9 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 
 // handle takes a message through the chain and acks or nacks it. A message that no
 // longer counts as in flight is certainly one or the other.
-func (rt *route) handle(names *names, msg *message.Message) {
+func (rt *route) handle(msg *message.Message) {
 	defer rt.done()
-	d, err := rt.process(&deliveryContext{Context: msg.Context(), names: names}, msg)
+	d, err := rt.process(&deliveryContext{Context: msg.Context()}, msg)
 	switch {
 	case err == nil:
 		msg.Ack()
@@ -173,7 +179,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	ctx.delivery.publishes = rt.To != nil
 	ctx.delivery.route, ctx.delivery.received = rt, msg
 	msg.SetContext(ctx)
-	rt.health.Observe(Event{Kind: EventStarted, Context: ctx, Message: msg})
+	if rt.health.next != nil {
+		rt.health.Observe(Event{Kind: EventStarted, Context: ctx, Message: msg})
+	}
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
 		err = errProduced
@@ -240,6 +248,9 @@ func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 		}
 	}
 	if rt.Transform == nil {
+		if rt.unchanged {
+			return deliveryOf(msg).passOn(msg), nil
+		}
 		return []*message.Message{outgoing(msg)}, nil
 	}
 	return rt.Transform(msg.CopyWithContext())
@@ -249,7 +260,7 @@ func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 func (rt *route) filteredOut(msg *message.Message) ([]*message.Message, error) {
 	d := deliveryOf(msg)
 	d.filtered, d.rejected = true, true
-	if d.replayed {
+	if d.replay != nil {
 		return nil, errFilteredReplay
 	}
 	return nil, nil
@@ -261,6 +272,20 @@ func outgoing(msg *message.Message) *message.Message {
 	own := &message.Message{UUID: msg.UUID, Metadata: maps.Clone(msg.Metadata), Payload: msg.Payload}
 	own.SetContext(msg.Context())
 	return own
+}
+
+// passOn is outgoing for a route that publishes what it receives, as its handler returns it. The
+// first time, it costs no allocation but the metadata.
+func (d *delivery) passOn(msg *message.Message) []*message.Message {
+	if d.passed {
+		return []*message.Message{outgoing(msg)} // the sink may still have the other one
+	}
+	d.passed = true
+	own := &d.passedOn
+	own.UUID, own.Metadata, own.Payload = msg.UUID, maps.Clone(msg.Metadata), msg.Payload
+	own.SetContext(msg.Context())
+	d.made.oneMessage[0] = own
+	return d.made.oneMessage[:]
 }
 
 // publish hands to the sink what next returns. It stands inside of the chain, so
@@ -299,7 +324,9 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			return nil, errHalted
 		}
 		made.begun = true
-		d.sending.Store(int64(time.Since(began)))
+		if rt.health.next != nil {
+			d.sending.Store(int64(time.Since(began)))
+		}
 		if pipeline != nil {
 			return nil, rt.sendPipelined(ctx, d, pipeline)
 		}

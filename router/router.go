@@ -163,6 +163,7 @@ func (r *Router) Add(config Route) error {
 			name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now(), failingAfter: uint64(r.config.FailingAfter),
 		},
 		classify: r.config.Classify,
+		names:    watermillNames(&config),
 		logger:   r.logger.With(watermill.LogFields{"route": config.Name}),
 	}
 	rt.done = func() {
@@ -337,7 +338,7 @@ func (r *Router) start(ctx context.Context) error {
 	for _, rt := range r.routes {
 		in := &intake{
 			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
-			running: &r.intakes, attempted: attempted, names: watermillNames(&rt.Route),
+			running: &r.intakes, attempted: attempted,
 		}
 		r.active.Add(1)
 		// Ends when the subscription has, or Close has no more time.

@@ -16,6 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/keyindex"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -173,10 +174,22 @@ const maxContexts = 1 << 14
 type siblings struct {
 	below atomic.Int64
 
-	mu      sync.Mutex
-	seen    *keyIndex // the context IDs
-	digests []Key     // by their places, from 1 on: that of all payloads; zero if they differ
-	oldest  int32     // the place of the context ID that is forgotten next
+	mu     sync.Mutex
+	index  *keyindex.Index[Key] // the context IDs
+	seen   []sibling            // by their places, from 1 on
+	oldest int32                // the place of the context ID that is forgotten next
+}
+
+type sibling struct {
+	context Key
+	digest  Key // that of all payloads; zero if they differ
+}
+
+func newSiblings(below int64) *siblings {
+	s := &siblings{seen: make([]sibling, 1), oldest: 1}
+	s.index = keyindex.New(func(place int32) *Key { return &s.seen[place].context })
+	s.below.Store(below)
+	return s
 }
 
 // KeysConfig configures [NewKeyFunc].
@@ -201,8 +214,7 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if config.NeverChunkBelow == 0 {
 		config.NeverChunkBelow = DefaultNeverChunkBelow
 	}
-	s := &siblings{seen: newKeyIndex(), digests: make([]Key, 1), oldest: 1}
-	s.below.Store(config.NeverChunkBelow)
+	s := newSiblings(config.NeverChunkBelow)
 	started := time.Now()
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
@@ -256,20 +268,20 @@ func (s *siblings) learn(msg *message.Message) int64 {
 func (s *siblings) alike(c content) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := s.seen.find(&c.context)
+	place := s.index.Find(&c.context)
 	if place == 0 {
-		if place = int32(len(s.digests)); place <= maxContexts {
-			s.digests = append(s.digests, c.digest)
+		if place = int32(len(s.seen)); place <= maxContexts {
+			s.seen = append(s.seen, sibling{})
 		} else {
 			place = s.oldest
-			s.seen.remove(place)
-			s.digests[place] = c.digest
+			s.index.Remove(place)
 			s.oldest = place%maxContexts + 1
 		}
-		s.seen.add(&c.context, place)
+		s.seen[place] = sibling{c.context, c.digest}
+		s.index.Add(&c.context, place)
 		return c.digest != (Key{})
 	}
-	known := &s.digests[place]
+	known := &s.seen[place].digest
 	same := *known == c.digest && *known != (Key{})
 	if !same {
 		*known = Key{}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/keyindex"
 )
 
 // partGrace is how long what a subscription left when it ended waits before the acks of
@@ -24,7 +25,7 @@ const partGrace = 10 * time.Second
 // Nothing in it that grows with the number of confirmed messages contains pointers, so the
 // garbage collector does not have to scan it.
 type ledger struct {
-	index   keyIndex
+	index   *keyindex.Index[messageKey] // one more than their slots
 	entries []messageEntry
 	free    []int32 // slots of forgotten entries
 	files   map[fileKey]*delivery
@@ -92,7 +93,7 @@ const (
 )
 
 func newLedger(cfg Config) *ledger {
-	return &ledger{
+	l := &ledger{
 		files:     make(map[fileKey]*delivery),
 		done:      newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
 		ackedBy:   make(map[messageKey][]*subscription),
@@ -103,6 +104,8 @@ func newLedger(cfg Config) *ledger {
 		keep:      cfg.RecentFor,
 		began:     time.Now(),
 	}
+	l.index = keyindex.New(func(place int32) *messageKey { return &l.entries[place-1].key })
+	return l
 }
 
 // entry returns the entry of k, creating it in the given state if necessary.
@@ -110,16 +113,19 @@ func (l *ledger) entry(k messageKey, state messageState) (entryRef, *messageEntr
 	slot, known := l.find(k)
 	if !known {
 		slot = l.take()
-		l.index.add(&k, slot)
 		e := &l.entries[slot]
 		*e = messageEntry{key: k, issue: e.issue, state: state}
+		l.index.Add(&k, slot+1)
 	}
 	e := &l.entries[slot]
 	return entryRef{slot, e.issue}, e
 }
 
 // find returns the slot of k.
-func (l *ledger) find(k messageKey) (slot int32, known bool) { return l.index.get(&k, l.entries) }
+func (l *ledger) find(k messageKey) (slot int32, known bool) {
+	slot = l.index.Find(&k) - 1
+	return slot, slot >= 0
+}
 
 // take returns a free slot.
 func (l *ledger) take() int32 {
@@ -143,7 +149,7 @@ func (l *ledger) get(ref entryRef) *messageEntry {
 
 func (l *ledger) forget(slot int32) {
 	e := &l.entries[slot]
-	l.index.remove(&e.key, l.entries)
+	l.index.Remove(slot + 1)
 	e.issue++
 	l.free = append(l.free, slot)
 }

@@ -254,8 +254,8 @@ func TestLedgerForgetsTheOldestThatWereLeft(t *testing.T) {
 		w.close(d, verdictLeft, false)
 		w.close(w.message(id), verdictLeft, false)
 	}
-	if w.l.index.n != 100 || len(w.l.ackedBy) != 100 || len(w.l.entries) > 110 {
-		t.Errorf("%d messages, the acks of %d, in %d entries", w.l.index.n, len(w.l.ackedBy), len(w.l.entries))
+	if w.l.index.Len() != 100 || len(w.l.ackedBy) != 100 || len(w.l.entries) > 110 {
+		t.Errorf("%d messages, the acks of %d, in %d entries", w.l.index.Len(), len(w.l.ackedBy), len(w.l.entries))
 	}
 	w.l.forgetSubscription(sub)
 	if len(w.l.ackedBy) != 0 {

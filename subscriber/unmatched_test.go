@@ -252,7 +252,7 @@ func TestKeptIsBounded(t *testing.T) {
 		if age := time.Since(stats.OldestKept); stats.Kept != 3 || stats.MaxKept != 3 || age != 3*time.Second {
 			t.Errorf("%d of %d are kept, the oldest for %v; want 3 of 3 and 3s", stats.Kept, stats.MaxKept, age)
 		}
-		if n := w.ledger.index.n; n != 3 || len(w.ledger.items) > 6 {
+		if n := w.ledger.index.Len(); n != 3 || len(w.ledger.items) > 6 {
 			t.Errorf("the ledger has %d messages and %d items, want 3 and at most 6", n, len(w.ledger.items))
 		}
 		w.connect()

@@ -30,7 +30,13 @@ type producerKey struct {
 type producer struct {
 	client sarama.Client
 	async  sarama.AsyncProducer
-	done   sync.WaitGroup // of the goroutines that read the results
+	done   sync.WaitGroup // of the goroutines that pass on the results
+}
+
+// result is how it went with a record.
+type result struct {
+	record *sarama.ProducerMessage
+	err    error
 }
 
 // delivery is what a message in flight carries.
@@ -58,8 +64,8 @@ func (d *delivery) end(receipt sinks.Receipt, err error) {
 	}
 }
 
-// newProducer connects.
-func newProducer(brokers []string, config *sarama.Config, key producerKey, finish func(*sarama.ProducerMessage, error)) (*producer, error) {
+// newProducer connects. No more than pending messages may be under way.
+func newProducer(brokers []string, config *sarama.Config, key producerKey, pending int, finish func(*sarama.ProducerMessage, error)) (*producer, error) {
 	config.Producer.MaxMessageBytes = key.limit
 	if key.alone {
 		config.Producer.Flush.MaxMessages = 1
@@ -74,15 +80,29 @@ func newProducer(brokers []string, config *sarama.Config, key producerKey, finis
 		return nil, err
 	}
 	p := &producer{client: client, async: async}
-	// Both end when the producer is closed and has no message left.
-	p.done.Go(func() {
-		for msg := range async.Successes() {
-			finish(msg, nil)
+	// sarama sends the next batch only when all results of the last one are taken, so finish has a
+	// goroutine of its own, with room for every message that can be under way: none waits for the one
+	// before it.
+	results := make(chan result, pending)
+	var readers sync.WaitGroup
+	// All end when the producer is closed and has no message left.
+	readers.Go(func() {
+		for record := range async.Successes() {
+			results <- result{record: record}
+		}
+	})
+	readers.Go(func() {
+		for failed := range async.Errors() {
+			results <- result{failed.Msg, failed.Err}
 		}
 	})
 	p.done.Go(func() {
-		for failed := range async.Errors() {
-			finish(failed.Msg, failed.Err)
+		readers.Wait()
+		close(results)
+	})
+	p.done.Go(func() {
+		for r := range results {
+			finish(r.record, r.err)
 		}
 	})
 	return p, nil

@@ -599,6 +599,44 @@ func TestPending(t *testing.T) {
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 }
 
+// TestSlowResult: whoever takes long over a result does not keep the next batches from being sent.
+func TestSlowResult(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1})
+	mustPublish(t, sink, "topic", newMessage("first"))
+	cluster.Proxy.Hang()
+	taken, released := make(chan struct{}, 20), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	defer release()
+	publish := func() *sinks.Publication {
+		p, err := sink.PublishAsync("topic", newMessage("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for range cap(taken) { // in two batches: one is under way while the others come
+		publish().Then(func(sinks.Receipt, error) {
+			taken <- struct{}{}
+			<-released
+		})
+	}
+	cluster.Proxy.Resume()
+	<-taken
+	last := publish()
+	testkit.EventuallyNil(t, func() error {
+		if n := len(kafkatest.Read(t, cluster.Addr(), "agrimill.topic")); n != 22 {
+			return fmt.Errorf("%d records, want 22", n)
+		}
+		return nil
+	})
+	release()
+	if _, err := last.Result(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.
 func TestForeignMarshaler(t *testing.T) {
 	cluster := kafkatest.Start(t)

@@ -215,7 +215,7 @@ func (s *Sink) producer(key producerKey) (*producer, error) {
 	if p := s.producers[key]; p != nil {
 		return p, nil
 	}
-	p, err := newProducer(s.config.Brokers, config, key, s.finish)
+	p, err := newProducer(s.config.Brokers, config, key, s.config.MaxPending, s.finish)
 	if err != nil {
 		return nil, err
 	}

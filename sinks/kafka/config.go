@@ -31,6 +31,12 @@ const (
 // NoTopicPrefix as Config.TopicPrefix makes topics without a prefix.
 const NoTopicPrefix = "."
 
+// linger is how long the first message of a batch waits for others when messages are pipelined.
+// sarama sends what there is as soon as it can and lets no more of the same partitions follow until it
+// is acknowledged, so the first message would go alone, and the partitions one after the other.
+// Once they go together they do: the next batch is complete when the last one is acknowledged.
+const linger = time.Millisecond
+
 // minMessageSize is the smallest Config.MaxMessageSize: below it, not even the
 // metadata of a message fits.
 const minMessageSize = 1024
@@ -298,6 +304,9 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		return min(pause, 10*time.Millisecond<<min(retries, 20))
 	}
 	k.ChannelBufferSize = c.MaxPending
+	if c.Ingest == sinks.IngestPipelined {
+		k.Producer.Flush.Frequency = linger
+	}
 
 	if c.Configure != nil {
 		c.Configure(k)

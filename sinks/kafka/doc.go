@@ -33,6 +33,9 @@
 // over. What the one before gave up without an answer, and the network holds back longer than
 // all attempts, is all that may still come behind its successors.
 //
+// With Config.Ingest pipelined, a batch waits a millisecond for more messages, so one that comes alone
+// is stored that much later.
+//
 // # Topics
 //
 // A message of topic T goes to the Kafka topic TopicPrefix.T. Topics consist of

@@ -637,6 +637,21 @@ func TestSlowResult(t *testing.T) {
 	}
 }
 
+// TestLinger: a batch waits for more messages only when they are pipelined.
+func TestLinger(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	for ingest, want := range map[sinks.Ingest]bool{sinks.IngestPlain: false, sinks.IngestPipelined: true} {
+		var frequency time.Duration
+		newSink(t, kafka.Config{
+			Brokers: []string{cluster.Addr()}, Ingest: ingest,
+			Configure: func(k *sarama.Config) { frequency = k.Producer.Flush.Frequency },
+		})
+		if got := frequency > 0; got != want {
+			t.Errorf("%s: waits %s", ingest, frequency)
+		}
+	}
+}
+
 // TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.
 func TestForeignMarshaler(t *testing.T) {
 	cluster := kafkatest.Start(t)

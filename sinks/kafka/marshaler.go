@@ -48,13 +48,22 @@ var names = sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' 
 // Marshal makes the record for a topic. It keeps nothing of msg: value and
 // headers are copies.
 func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	headers, value, _ := m.marshal(msg, "")
+	return &sarama.ProducerMessage{Topic: topic, Value: sarama.ByteEncoder(value), Headers: headers}, nil
+}
+
+// marshal makes what a record consists of, with a key for it.
+func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.RecordHeader, value, keyBytes []byte) {
 	var attributes []cloudevents.Attribute
 	if m.CloudEvents != nil {
 		attributes = m.CloudEvents.Attributes(msg)
 	}
-	size := len(msg.Payload) + len(wmkafka.UUIDHeaderKey) + len(msg.UUID)
+	size := len(msg.Payload) + len(wmkafka.UUIDHeaderKey) + len(msg.UUID) + len(key)
 	for name, value := range msg.Metadata {
 		size += len(name) + len(value)
+	}
+	for _, a := range attributes {
+		size += max(len(eventPrefix)+len(a.Name), len(contentTypeName)) + len(a.Value)
 	}
 	// One allocation for everything. Escaped names are longer and rare; append
 	// finds room for them.
@@ -64,17 +73,14 @@ func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.Producer
 		buf = append(buf, s...)
 		return buf[start:len(buf):len(buf)]
 	}
-	for _, a := range attributes {
-		size += max(len(eventPrefix)+len(a.Name), len(contentTypeName)) + len(a.Value)
-	}
-	headers := make([]sarama.RecordHeader, 1, len(msg.Metadata)+len(attributes)+1)
+	headers = make([]sarama.RecordHeader, 1, len(msg.Metadata)+len(attributes)+1)
 	headers[0] = sarama.RecordHeader{Key: put(wmkafka.UUIDHeaderKey), Value: put(msg.UUID)}
 	for name, value := range msg.Metadata {
-		key := encodeName(name)
+		header := encodeName(name)
 		if m.CloudEvents != nil && isEventName(name) {
-			key = escapeName(name)
+			header = escapeName(name)
 		}
-		headers = append(headers, sarama.RecordHeader{Key: put(key), Value: put(value)})
+		headers = append(headers, sarama.RecordHeader{Key: put(header), Value: put(value)})
 	}
 	for _, a := range attributes {
 		name := eventPrefix + a.Name
@@ -83,13 +89,10 @@ func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.Producer
 		}
 		headers = append(headers, sarama.RecordHeader{Key: put(name), Value: put(strings.ToValidUTF8(a.Value, "\uFFFD"))})
 	}
+	keyBytes = put(key)
 	start := len(buf)
 	buf = append(buf, msg.Payload...)
-	return &sarama.ProducerMessage{
-		Topic:   topic,
-		Value:   sarama.ByteEncoder(buf[start:len(buf):len(buf)]),
-		Headers: headers,
-	}, nil
+	return headers, buf[start:len(buf):len(buf)], keyBytes
 }
 
 // Unmarshal makes the Watermill message of a record. Its payload is the value,

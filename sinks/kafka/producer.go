@@ -39,15 +39,26 @@ type result struct {
 	err    error
 }
 
-// delivery is what a message in flight carries.
+// delivery is a message in flight, and all that is needed of it, in one allocation.
 type delivery struct {
 	sinks.Publication
-	sink  *Sink
-	topic string // of the call
-	known *topic
-	size  int // of the record
-	timer *time.Timer
+	sink     *Sink
+	topic    string // of the call
+	known    *topic
+	record   sarama.ProducerMessage
+	key      encoded // of the record, unless the marshaler has one of its own
+	value    encoded // likewise
+	size     int     // of the record
+	deadline time.Time
+
+	next, previous *delivery // in deadlines
 }
+
+// encoded is a key or a value.
+type encoded []byte
+
+func (e *encoded) Encode() ([]byte, error) { return *e, nil }
+func (e *encoded) Length() int             { return len(*e) }
 
 // room is what the message takes of Config.MaxPendingBytes.
 func (d *delivery) room() int64 { return min(int64(d.size), d.sink.config.MaxPendingBytes) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"golang.org/x/sync/semaphore"
 
@@ -35,17 +36,18 @@ var (
 type Sink struct {
 	config  Config
 	logger  watermill.LoggerAdapter
-	copies  bool // the marshaler's records share nothing with the message
 	dialer  *dialer
 	cluster *cluster
 	brokers atomic.Pointer[settings] // of a broker when last looked
 
 	pending      *semaphore.Weighted // messages
 	pendingBytes *semaphore.Weighted
+	deadlines    deadlines
 
 	topicsMu sync.Mutex
 	topics   map[string]*topic
-	lanes    map[string]*lane // the last ones
+	names    map[string]string // of those that were found, by the topic of the call
+	lanes    map[string]*lane  // the last ones
 	flights  map[string]*flight
 	alone    map[string]time.Time
 
@@ -100,6 +102,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
 		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
 		topics:       map[string]*topic{},
+		names:        map[string]string{},
 		lanes:        map[string]*lane{},
 		flights:      map[string]*flight{},
 		alone:        map[string]time.Time{},
@@ -107,7 +110,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		warned:       map[string]bool{},
 		life:         lifecycle.New(),
 	}
-	_, s.copies = config.Marshaler.(Marshaler)
 	s.background, s.stop = context.WithCancel(context.Background())
 	if err := s.start(); err != nil {
 		s.stop()
@@ -231,22 +233,22 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 // begin checks all messages before it gives the first its place. Its error is the
 // reason why there are fewer publications than messages.
 func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
-	w, err := s.newWait(topic, messages)
-	if err != nil {
+	w := wait{sink: s, topic: topic}
+	if err := w.begin(messages); err != nil {
 		return nil, err
 	}
 	defer w.end()
-	name := s.config.topic(topic)
-	records, t, err := s.prepare(w, name, messages)
+	var room [1]*delivery
+	deliveries, t, err := s.prepare(&w, topic, messages, room[:0])
 	if err == nil {
 		defer t.lane.life.Leave()
 	}
-	for _, record := range records {
+	for _, d := range deliveries {
 		if err != nil {
 			break
 		}
-		d := &delivery{sink: s, topic: topic, known: t, size: recordSize(record)}
-		if err = s.send(w, d, record); err == nil {
+		d.known = t
+		if err = s.send(&w, d); err == nil {
 			publications = append(publications, &d.Publication)
 		}
 	}
@@ -320,19 +322,20 @@ func (s *Sink) watch() {
 // prepare makes the records and looks whether the topic takes them. The caller is in the
 // topic's lane then, and has to leave it. Errors are as they came; wait.err makes those of
 // Publish.
-func (s *Sink) prepare(w *wait, name string, messages []*message.Message) ([]*sarama.ProducerMessage, *topic, error) {
-	if err := checkTopic(name); err != nil {
+func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
+	name, err := s.topicName(topic)
+	if err != nil {
 		return nil, nil, err
 	}
-	records := make([]*sarama.ProducerMessage, len(messages))
 	largest := 0
-	for i, msg := range messages {
-		record, err := s.marshal(name, msg)
-		if err != nil {
+	for _, msg := range messages {
+		d := &delivery{sink: s, topic: topic, deadline: w.deadline}
+		if err := s.marshal(d, name, msg); err != nil {
 			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
 		}
-		records[i] = record
-		largest = max(largest, recordSize(record))
+		d.size = recordSize(&d.record)
+		deliveries = append(deliveries, d)
+		largest = max(largest, d.size)
 	}
 	t, err := s.waitForTopic(w, name)
 	if err != nil {
@@ -349,45 +352,75 @@ func (s *Sink) prepare(w *wait, name string, messages []*message.Message) ([]*sa
 		t.lane.life.Leave()
 		return nil, nil, sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
 	}
-	return records, t, nil
+	return deliveries, t, nil
+}
+
+// topicName returns the Kafka topic for a topic of the sink.
+func (s *Sink) topicName(topic string) (string, error) {
+	s.topicsMu.Lock()
+	name, ok := s.names[topic]
+	s.topicsMu.Unlock()
+	if ok {
+		return name, nil
+	}
+	name = s.config.topic(topic)
+	return name, checkTopic(name)
 }
 
 // marshal makes the record of a message. It shares nothing with the message: the
 // producer may still have it when the caller has its message back.
-func (s *Sink) marshal(name string, msg *message.Message) (*sarama.ProducerMessage, error) {
-	record, err := s.config.Marshaler.Marshal(name, msg)
+func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
+	own, ok := s.config.Marshaler.(Marshaler)
+	if !ok {
+		if err := copyForeign(d, s.config.Marshaler, name, msg); err != nil {
+			return err
+		}
+	}
+	// No key is nil, not an empty one: that would be a key like any other,
+	// and send all such messages to one partition.
+	var key string
+	if d.record.Key == nil {
+		key = s.config.PartitionKey(msg)
+	}
+	if ok {
+		d.record.Headers, d.value, d.key = own.marshal(msg, key)
+		d.record.Value = &d.value
+	} else {
+		d.key = encoded(key)
+	}
+	if key != "" {
+		d.record.Key = &d.key
+	}
+	d.record.Topic, d.record.Metadata = name, d
+	return nil
+}
+
+// copyForeign makes the record with a marshaler whose records may share something with the message, or
+// with each other.
+func copyForeign(d *delivery, marshaler wmkafka.Marshaler, name string, msg *message.Message) error {
+	record, err := marshaler.Marshal(name, msg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !s.copies {
-		copied := *record // what the marshaler returned is its own
-		record = &copied
-		if record.Value != nil {
-			value, err := record.Value.Encode()
-			if err != nil {
-				return nil, err
-			}
-			if value == nil {
-				record.Value = nil
-			} else {
-				record.Value = sarama.ByteEncoder(append([]byte{}, value...))
-			}
+	d.record = *record // what the marshaler returned is its own
+	if d.record.Value != nil {
+		value, err := record.Value.Encode()
+		if err != nil {
+			return err
 		}
-		headers := make([]sarama.RecordHeader, len(record.Headers))
-		for i, header := range record.Headers {
-			headers[i] = sarama.RecordHeader{Key: bytes.Clone(header.Key), Value: bytes.Clone(header.Value)}
-		}
-		record.Headers = headers
-	}
-	record.Topic = name
-	if record.Key == nil {
-		// No key is nil, not an empty one: that would be a key like any other,
-		// and send all such messages to one partition.
-		if key := s.config.PartitionKey(msg); key != "" {
-			record.Key = sarama.StringEncoder(key)
+		if value == nil {
+			d.record.Value = nil
+		} else {
+			d.value = append(encoded{}, value...)
+			d.record.Value = &d.value
 		}
 	}
-	return record, nil
+	headers := make([]sarama.RecordHeader, len(record.Headers))
+	for i, header := range record.Headers {
+		headers[i] = sarama.RecordHeader{Key: bytes.Clone(header.Key), Value: bytes.Clone(header.Value)}
+	}
+	d.record.Headers = headers
+	return nil
 }
 
 // waitForTopic returns what is known about a topic, once it is, and enters its lane.
@@ -410,8 +443,8 @@ func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
 	}
 }
 
-// send hands a record to the producer.
-func (s *Sink) send(w *wait, d *delivery, record *sarama.ProducerMessage) error {
+// send hands a message to the producer.
+func (s *Sink) send(w *wait, d *delivery) error {
 	room := d.room()
 	if err := w.acquire(s.pending, 1); err != nil {
 		return err
@@ -422,13 +455,12 @@ func (s *Sink) send(w *wait, d *delivery, record *sarama.ProducerMessage) error 
 	}
 	s.life.Fork()            // until it is resolved
 	d.known.lane.life.Fork() // until the producer is done with it
-	d.timer = time.AfterFunc(time.Until(w.deadline), d.expire)
-	record.Metadata = d
-	if err := w.put(d.known.lane.producer.async.Input(), record); err != nil {
+	s.deadlines.add(d)
+	if err := w.put(d.known.lane.producer.async.Input(), &d.record); err != nil {
+		s.deadlines.remove(d)
 		d.known.lane.life.Leave()
 		s.pendingBytes.Release(room)
 		s.pending.Release(1)
-		d.timer.Stop()
 		d.end(sinks.Receipt{}, err) // it was not returned
 		return err
 	}
@@ -438,7 +470,7 @@ func (s *Sink) send(w *wait, d *delivery, record *sarama.ProducerMessage) error 
 // finish is called by the producers for each message they are done with.
 func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 	d := record.Metadata.(*delivery)
-	d.timer.Stop()
+	s.deadlines.remove(d)
 	s.pendingBytes.Release(d.room())
 	s.pending.Release(1)
 	if err == nil {
@@ -603,5 +635,6 @@ func (s *Sink) end() {
 	}
 	s.dialer.shut() // ends a look that is under way
 	s.watchers.Wait()
+	s.deadlines.stop()
 	_ = s.cluster.client.Close()
 }

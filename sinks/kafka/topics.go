@@ -101,6 +101,7 @@ func (s *Sink) fly(name string, f *flight) {
 	delete(s.flights, name)
 	if f.err == nil {
 		s.topics[name] = f.topic
+		s.names[s.config.sinkTopic(name)] = name
 	}
 	s.topicsMu.Unlock()
 	close(f.done)

@@ -22,37 +22,40 @@ type wait struct {
 	topic    string
 	timer    *time.Timer     // nil before it is needed
 	deadline time.Time       // for the result as well
-	ended    <-chan struct{} // closed when a context of a message ends; nil = never
-	cause    func() error    // the context's error, nil while none has ended
-	stops    []func() bool
+	ctx      context.Context // ends when one of a message does
+	stops    []func() bool   // not nil if ctx is that of several messages
 }
 
-// newWait returns the error of a context that has ended already.
-func (s *Sink) newWait(topic string, messages []*message.Message) (*wait, error) {
-	w := &wait{sink: s, topic: topic}
+// begin returns the error of a context that has ended already.
+func (w *wait) begin(messages []*message.Message) error {
 	first := messages[0].Context()
 	same := true
 	for _, msg := range messages {
 		ctx := msg.Context()
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		same = same && ctx == first
 	}
-	if same {
-		w.ended, w.cause = first.Done(), first.Err
-	} else {
+	if w.ctx = first; !same {
 		w.watch(messages)
 	}
-	w.deadline = time.Now().Add(s.config.PublishTimeout)
-	return w, nil
+	w.deadline = time.Now().Add(w.sink.config.PublishTimeout)
+	return nil
+}
+
+// cause is the error of the context that has ended, nil while none has.
+func (w *wait) cause() error {
+	if w.stops != nil {
+		return context.Cause(w.ctx)
+	}
+	return w.ctx.Err()
 }
 
 // watch makes the end of any of several contexts the end of the wait.
 func (w *wait) watch(messages []*message.Message) {
 	first, cancel := context.WithCancelCause(context.Background())
-	w.ended = first.Done()
-	w.cause = func() error { return context.Cause(first) }
+	w.ctx = first
 	for i, msg := range messages {
 		ctx := msg.Context()
 		if ctx.Done() == nil || i > 0 && ctx == messages[i-1].Context() {
@@ -93,7 +96,7 @@ func (w *wait) until(done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil
-	case <-w.ended:
+	case <-w.ctx.Done():
 		return w.cause()
 	case <-w.timeout():
 		return w.expire()
@@ -112,7 +115,7 @@ func (w *wait) put(input chan<- *sarama.ProducerMessage, record *sarama.Producer
 	select {
 	case input <- record:
 		return nil
-	case <-w.ended:
+	case <-w.ctx.Done():
 		return w.cause()
 	case <-w.timeout():
 		return w.expire()
@@ -134,7 +137,7 @@ func (w *wait) acquire(room *semaphore.Weighted, n int64) error {
 	case err := <-acquired:
 		cancel()
 		return err
-	case <-w.ended:
+	case <-w.ctx.Done():
 	case <-w.timeout():
 		_ = w.expire()
 	case <-w.sink.background.Done():

@@ -1,0 +1,54 @@
+package kafka
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/testkit/sinkbench"
+)
+
+// queue is a producer that leaves messages in its queue.
+type queue struct {
+	sarama.AsyncProducer
+	input chan *sarama.ProducerMessage
+}
+
+func (q *queue) Input() chan<- *sarama.ProducerMessage { return q.input }
+
+// TestAllocationsOfMessage: a message costs three allocations until it is with the producer, which are
+// its headers, its bytes, and all the rest.
+func TestAllocationsOfMessage(t *testing.T) {
+	config := Config{}.WithDefaults()
+	s := &Sink{
+		config: config, life: lifecycle.New(), background: context.Background(),
+		pending: semaphore.NewWeighted(1), pendingBytes: semaphore.NewWeighted(1 << 20),
+	}
+	q := &queue{input: make(chan *sarama.ProducerMessage, 1)}
+	known := &topic{
+		name: "agrimill.topic", looked: time.Now(),
+		lane: &lane{producer: &producer{async: q}, limits: producerKey{limit: 1 << 20}, life: lifecycle.New()},
+	}
+	s.topics = map[string]*topic{known.name: known}
+	s.names = map[string]string{"topic": known.name}
+	msg := sinkbench.Message(1)
+	msg.SetContext(t.Context())
+	got := testing.AllocsPerRun(1000, func() {
+		p, err := s.PublishAsync("topic", msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.finish(<-q.input, nil)
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.deadlines.stop()
+	if got > 4 { // one more for who waits
+		t.Errorf("%.0f allocations, want at most 4", got)
+	}
+}

@@ -87,14 +87,8 @@ func (p *Proxy) forward(from, to net.Conn) {
 	ahead := make(chan chunk, maxAhead)
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		timer := time.NewTimer(time.Hour)
-		defer timer.Stop()
 		for c := range ahead {
-			// A timer is late, so what comes next is often due already.
-			if wait := time.Until(c.due); wait > 0 {
-				timer.Reset(wait)
-				<-timer.C
-			}
+			wait(c.due)
 			if _, err := to.Write(c.data); err != nil {
 				_ = from.Close()
 				for range ahead { // until the reader has noticed

@@ -21,15 +21,23 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// networkDelay is how long each way to the broker takes.
-const networkDelay = time.Millisecond
+// networkDelay is how long each way to the broker takes, and farDelay to one that is far.
+const (
+	networkDelay = time.Millisecond
+	farDelay     = 5 * time.Millisecond
+)
 
 // orderWindow is how many messages are in flight.
 const orderWindow = 256
 
 // BenchmarkOrder is the whole way from the gateway into a stream behind a network, in the order of
 // keys, by how the sink brings messages in.
-func BenchmarkOrder(b *testing.B) {
+func BenchmarkOrder(b *testing.B) { inOrder(b, networkDelay) }
+
+// BenchmarkOrderFar is BenchmarkOrder with a broker that is far.
+func BenchmarkOrderFar(b *testing.B) { inOrder(b, farDelay) }
+
+func inOrder(b *testing.B, delay time.Duration) {
 	base := startSource(b)
 	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
 		for _, keys := range []int{1, 16} {
@@ -37,7 +45,7 @@ func BenchmarkOrder(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
-				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL()), Ingest: ingest, BatchAfter: 1}, nil)
+				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest, BatchAfter: 1}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -108,9 +116,9 @@ func (d *networkDialer) Dial(network, address string) (net.Conn, error) {
 	return net.Dial(network, d.brokers[address])
 }
 
-// delayed returns the address of the server behind the network.
-func delayed(b *testing.B, url string) string {
-	return "nats://" + delayproxy.New(b, strings.TrimPrefix(url, "nats://"), networkDelay).Addr()
+// delayed returns the address of the server behind a network.
+func delayed(b *testing.B, url string, delay time.Duration) string {
+	return "nats://" + delayproxy.New(b, strings.TrimPrefix(url, "nats://"), delay).Addr()
 }
 
 // countedPlaces tells when a sink has stored n messages, however they were published.
@@ -140,11 +148,16 @@ func (c *countedPlaces) PublishAsync(topic string, msg *message.Message) (*sinks
 
 // BenchmarkBareOrder is the peer of BenchmarkOrder: a publisher of nats.go behind the same network
 // that has as many messages in flight, and does nothing but publish.
-func BenchmarkBareOrder(b *testing.B) {
+func BenchmarkBareOrder(b *testing.B) { bareOrder(b, networkDelay) }
+
+// BenchmarkBareOrderFar is the peer of BenchmarkOrderFar.
+func BenchmarkBareOrderFar(b *testing.B) { bareOrder(b, farDelay) }
+
+func bareOrder(b *testing.B, delay time.Duration) {
 	twoCores(b)
 	b.ReportAllocs()
 	server := natstest.Start(b)
-	barePublish(b, server.URL(), delayed(b, server.URL()), orderWindow)
+	barePublish(b, server.URL(), delayed(b, server.URL(), delay), orderWindow)
 }
 
 // barePublish publishes b.N messages into the default stream, through via.

@@ -104,6 +104,14 @@ var sections = []section{
 		{"OrderKafka/pipelined/1", "BareOrderKafka/1", withinTimes(2)},
 		{"OrderKafka/pipelined/16", "BareOrderKafka/16", withinTimes(1.43)},
 	}},
+	{"Gateway to JetStream behind 5 ms of network each way, 1 KiB, 256 in flight, by keys, two cores with the server", []row{
+		{"OrderFar/plain/1", "BareOrderFar", aim{}},
+		{"OrderFar/plain/16", "BareOrderFar", aim{}},
+		{"OrderFar/pipelined/1", "BareOrderFar", aim{}},
+		{"OrderFar/pipelined/16", "BareOrderFar", aim{}},
+		{"OrderFar/batched/1", "BareOrderFar", aim{}},
+		{"OrderFar/batched/16", "BareOrderFar", aim{}},
+	}},
 	{"Broker to a gateway that answers after 20 ms, 1 KiB, 256 keys in order, two cores with the broker", []row{
 		{"WayBack/nats", "FloorWayBack", atLeast(5_000)},
 		{"WayBack/kafka/1", "FloorWayBack", atLeast(5_000)},

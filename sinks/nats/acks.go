@@ -27,11 +27,15 @@ var (
 // flight is one message on its way.
 type flight struct {
 	sinks.Publication
-	topic string
-	msg   *natsgo.Msg
-	ctx   context.Context
-	start time.Time
-	sent  time.Time // when acks or batches took it
+	topic, subject string
+	id             string // by which the server recognizes a copy of it; empty: not at all
+	ctx            context.Context
+	draft          *draft    // what is sent; the sender takes it
+	reply          string    // the subject for answers
+	sent           time.Time // when acks or batches took it
+
+	mu        sync.Mutex
+	withdrawn bool // its payload is the caller's again
 
 	// Of PublishAsync with batched ingest.
 	behind  bool            // nothing before it may have failed when it is sent
@@ -85,7 +89,8 @@ func (a *acks) add(f *flight, now time.Time) (id uint64, ok bool) {
 	}
 	a.last++
 	f.sent = now
-	f.msg.Reply = a.prefix + strconv.FormatUint(a.last, 36)
+	var room [64]byte
+	f.reply = string(strconv.AppendUint(append(room[:0], a.prefix...), a.last, 36))
 	a.flights[a.last] = f
 	return a.last, true
 }

@@ -15,7 +15,7 @@ import (
 )
 
 func newFlight() *flight {
-	return &flight{msg: natsgo.NewMsg("agrimill.topic"), ctx: context.Background()}
+	return &flight{subject: "agrimill.topic", ctx: context.Background()}
 }
 
 // Random programs beside a list of what waits.
@@ -41,7 +41,7 @@ func TestAcksPrograms(t *testing.T) {
 					t.Fatalf("seed %d: add = %v with %d of %d", seed, ok, len(waiting), most)
 				}
 				if ok {
-					waiting, replies[f] = append(waiting, f), f.msg.Reply
+					waiting, replies[f] = append(waiting, f), f.reply
 				}
 			case 2:
 				if len(waiting) == 0 {

@@ -129,8 +129,8 @@ func (b *batches) add(f *flight, now time.Time) bool {
 		b.first, b.progress = b.last, now
 	}
 	b.flights = append(b.flights, f)
-	f.sent, b.written, b.subject = now, now, f.msg.Subject
-	f.msg.Reply = b.reply(b.last, op)
+	f.sent, b.written, b.subject = now, now, f.subject
+	f.reply = b.reply(b.last, op)
 	return true
 }
 
@@ -171,7 +171,7 @@ func (b *batches) snap(now time.Time, refused *flight, cause error) *broken {
 	}
 	all := &broken{refused, cause, b.flights}
 	for _, f := range all.flights {
-		b.suspects.add(dedupID(f.msg), now)
+		b.suspects.add(f.id, now)
 	}
 	b.id, b.flights = "", nil
 	b.breaks++
@@ -356,14 +356,6 @@ func usualBatchAck(data []byte) (uint64, bool) {
 		n = n*10 + uint64(digit-'0')
 	}
 	return n, true
-}
-
-// dedupID is what the server recognizes a copy of a message by.
-func dedupID(msg *natsgo.Msg) string {
-	if id := msg.Header[natsgo.MsgIdHdr]; len(id) > 0 {
-		return id[0]
-	}
-	return ""
 }
 
 // suspects are the IDs of messages that may have been sent, and are not known to be stored. One that

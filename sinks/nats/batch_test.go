@@ -16,9 +16,9 @@ import (
 )
 
 func batchFlight(id string) *flight {
-	f := &flight{msg: natsgo.NewMsg("agrimill.topic"), ctx: context.Background()}
+	f := &flight{subject: "agrimill.topic", ctx: context.Background()}
 	if id != "" {
-		f.msg.Header.Set(natsgo.MsgIdHdr, id)
+		f.id = id
 	}
 	return f
 }
@@ -55,7 +55,7 @@ func (x *batchFixture) add(id string) *flight {
 func (x *batchFixture) answer(n int, data string) (stored []int, gone *broken) {
 	x.t.Helper()
 	data = strings.ReplaceAll(data, "ID", x.id)
-	flights, gone := x.answered(&natsgo.Msg{Subject: x.flights[n-1].msg.Reply, Data: []byte(data)}, x.now, nil)
+	flights, gone := x.answered(&natsgo.Msg{Subject: x.flights[n-1].reply, Data: []byte(data)}, x.now, nil)
 	return x.numbers(flights), gone
 }
 
@@ -71,7 +71,7 @@ func TestBatchSubjects(t *testing.T) {
 	t.Parallel()
 	x := newBatchFixture(t)
 	for i, want := range []string{"1.fail.1.0.$FI", "1.fail.2.1.$FI", "1.fail.3.1.$FI"} {
-		if got := x.flights[i].msg.Reply; got != "_INBOX.x."+x.id+"."+want {
+		if got := x.flights[i].reply; got != "_INBOX.x."+x.id+"."+want {
 			t.Errorf("message %d has the reply subject %s", i+1, got)
 		}
 	}
@@ -92,8 +92,8 @@ func TestBatchSubjects(t *testing.T) {
 	if end == nil || end.Reply != "_INBOX.x."+id+".1.fail.6.3.$FI" || end.Subject != "agrimill.topic" || len(end.Data) > 0 {
 		t.Errorf("ended by %+v", end)
 	}
-	if f := x.add("6"); !strings.HasSuffix(f.msg.Reply, ".1.fail.1.0.$FI") || strings.Contains(f.msg.Reply, id) {
-		t.Errorf("the next batch begins with %s", f.msg.Reply)
+	if f := x.add("6"); !strings.HasSuffix(f.reply, ".1.fail.1.0.$FI") || strings.Contains(f.reply, id) {
+		t.Errorf("the next batch begins with %s", f.reply)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestBatchAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := newBatchFixture(t)
 			data := strings.ReplaceAll(c.data, "ID", x.id)
-			flights, gone := x.answered(&natsgo.Msg{Subject: x.flights[c.n-1].msg.Reply, Data: []byte(data), Header: c.header}, x.now, nil)
+			flights, gone := x.answered(&natsgo.Msg{Subject: x.flights[c.n-1].reply, Data: []byte(data), Header: c.header}, x.now, nil)
 			if stored := x.numbers(flights); !slices.Equal(stored, c.stored) {
 				t.Errorf("stored %v, want %v", stored, c.stored)
 			}
@@ -295,7 +295,7 @@ func TestBatchRoom(t *testing.T) {
 	if !b.add(flights[0], now) || !b.add(flights[1], now) || b.add(flights[2], now) {
 		t.Fatal("there is not room for two")
 	}
-	b.answered(&natsgo.Msg{Subject: flights[0].msg.Reply, Data: []byte(`{"type":"ack","seq":1,"msgs":1}`)}, now, nil)
+	b.answered(&natsgo.Msg{Subject: flights[0].reply, Data: []byte(`{"type":"ack","seq":1,"msgs":1}`)}, now, nil)
 	select {
 	case <-b.room:
 	default:
@@ -357,7 +357,7 @@ func testBatchProgram(t *testing.T, seed uint64) {
 		failedID []string
 	)
 	say := func(s sent, data string) {
-		answers = append(answers, &natsgo.Msg{Subject: s.f.msg.Reply, Data: []byte(data)})
+		answers = append(answers, &natsgo.Msg{Subject: s.f.reply, Data: []byte(data)})
 	}
 	tell := func(gone *broken) {
 		if gone == nil {
@@ -368,7 +368,7 @@ func testBatchProgram(t *testing.T, seed uint64) {
 				t.Fatalf("seed %d: two results", seed)
 			}
 			settled[f] = true
-			failedID = append(failedID, dedupID(f.msg))
+			failedID = append(failedID, f.id)
 		}
 		b.told()
 	}
@@ -403,9 +403,9 @@ func testBatchProgram(t *testing.T, seed uint64) {
 			}
 			batched[id] = true
 			waiting = append(waiting, f)
-			bid, n, ok := b.parse(f.msg.Reply)
+			bid, n, ok := b.parse(f.reply)
 			if !ok {
-				t.Fatal(f.msg.Reply)
+				t.Fatal(f.reply)
 			}
 			wire = append(wire, sent{f, n, bid})
 		case 3, 4, 5: // the server takes one
@@ -483,7 +483,7 @@ func FuzzBatchAnswers(f *testing.F) {
 		x := newBatchFixture(t)
 		replies := []string{"_INBOX.x.", "_INBOX.x." + x.id, "_INBOX.x." + x.id + ".1.fail.99.1.$FI", "_INBOX.x..1.fail.1.1.$FI", one}
 		for _, f := range x.flights {
-			replies = append(replies, f.msg.Reply)
+			replies = append(replies, f.reply)
 		}
 		id, upTo := x.id, 0
 		var gone *broken

@@ -31,9 +31,9 @@ func (s *Sink) place(f *flight) {
 			since = began
 		}
 	}
-	alone, breaks := s.batches.place(dedupID(f.msg), now)
+	alone, breaks := s.batches.place(f.id, now)
 	f.behind, f.breaks = true, breaks
-	f.batched = !alone && now.Sub(since) >= s.config.BatchAfter && s.mayBeBatched(f.msg.Header)
+	f.batched = !alone && now.Sub(since) >= s.config.BatchAfter && s.mayBeBatched(f.draft.msg.Header)
 	if !f.batched {
 		f.HoldBehind()
 	}
@@ -43,7 +43,7 @@ func (s *Sink) place(f *flight) {
 // certain message before it, for instance, and is in a batch, is not stored when there is another,
 // and acknowledged all the same. Only a marshaler that is not ours lets such headers pass.
 func (s *Sink) mayBeBatched(header natsgo.Header) bool {
-	if _, own := s.config.Marshaler.(Marshaler); own {
+	if s.own != nil {
 		return true
 	}
 	for name := range header {
@@ -84,7 +84,7 @@ func (s *Sink) takeTurn(f *flight) error {
 func (s *Sink) onBatchAnswer(answer *natsgo.Msg) {
 	stored, gone := s.batches.answered(answer, time.Now(), s.storedRoom[:0])
 	for _, f := range stored {
-		s.resolve(f, sinks.Receipt{Stream: s.config.Stream, Subject: f.msg.Subject}, nil)
+		s.resolve(f, sinks.Receipt{Stream: s.config.Stream, Subject: f.subject}, nil)
 	}
 	clear(stored)
 	s.storedRoom = stored
@@ -111,9 +111,9 @@ func (s *Sink) remember(f *flight, err error) {
 	switch {
 	case f.batched || f.sent.IsZero(): // batches knows, or there is nothing to know
 	case err == nil:
-		s.batches.stored(dedupID(f.msg))
+		s.batches.stored(f.id)
 	default:
-		s.batches.sent(dedupID(f.msg), time.Now())
+		s.batches.sent(f.id, time.Now())
 	}
 }
 

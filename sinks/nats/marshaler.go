@@ -59,37 +59,88 @@ const (
 // Marshal makes the NATS message for a subject. Its data is msg's payload, not
 // a copy.
 func (m Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
+	id := msg.Metadata[sinks.KeyDedupID]
+	if id != "" {
+		id = encodeValue(id) + " " + subject
+	}
+	d := draft{msg: &natsgo.Msg{}}
+	m.write(&d, subject, id, msg)
+	return d.msg, nil
+}
+
+// write makes d the message for a subject, with an ID for the server.
+func (m Marshaler) write(d *draft, subject, id string, msg *message.Message) {
 	var attributes []cloudevents.Attribute
 	if m.CloudEvents != nil {
 		attributes = m.CloudEvents.Attributes(msg)
 	}
-	size := len(msg.Metadata) + len(attributes) + 2
-	header := make(natsgo.Header, size)
-	values := make([]string, size) // one allocation for all headers
-	set := func(name, value string) {
-		values[0] = value
-		header[name] = values[:1:1]
-		values = values[1:]
-	}
-	set(wmnats.WatermillUUIDHdr, encodeValue(msg.UUID))
+	d.begin(subject, msg.Payload, len(msg.Metadata)+len(attributes)+2)
+	d.set(wmnats.WatermillUUIDHdr, encodeValue(msg.UUID))
 	for name, value := range msg.Metadata {
 		if m.CloudEvents != nil && isEventName(name) {
-			set(escapeName(name), encodeValue(value))
+			d.set(escapeName(name), encodeValue(value))
 			continue
 		}
-		set(encodeName(name), encodeValue(value))
+		d.set(encodeName(name), encodeValue(value))
 	}
 	for _, a := range attributes {
 		if a.Name == cloudevents.ContentType {
-			set(contentTypeName, a.Value)
+			d.set(contentTypeName, a.Value)
 			continue
 		}
-		set(eventPrefix+a.Name, cloudevents.EncodeHeader(a.Value))
+		d.set(eventPrefix+a.Name, cloudevents.EncodeHeader(a.Value))
 	}
-	if id := msg.Metadata[sinks.KeyDedupID]; id != "" {
-		set(natsgo.MsgIdHdr, encodeValue(id)+" "+subject)
+	if id != "" {
+		d.set(natsgo.MsgIdHdr, id)
 	}
-	return &natsgo.Msg{Subject: subject, Data: msg.Payload, Header: header}, nil
+}
+
+// subjectAndID returns the subject of a topic, and what the server recognizes a copy of a message
+// by: its ID and the subject. They are one string, to allocate one.
+func subjectAndID(prefix, topic, id string) (subject, subjectID string) {
+	if id == "" {
+		return prefix + "." + topic, ""
+	}
+	subjectID = encodeValue(id) + " " + prefix + "." + topic
+	return subjectID[len(subjectID)-len(prefix)-1-len(topic):], subjectID
+}
+
+// draft is a NATS message whose memory may be used again.
+type draft struct {
+	msg        *natsgo.Msg
+	values     []string // of the header
+	headerSize int      // encoded
+}
+
+// begin begins a message with up to so many headers.
+func (d *draft) begin(subject string, data []byte, headers int) {
+	d.msg.Subject, d.msg.Data = subject, data
+	if cap(d.values) < headers {
+		d.values, d.msg.Header = make([]string, 0, headers), make(natsgo.Header, headers)
+	}
+	d.headerSize = len("NATS/1.0\r\n\r\n")
+}
+
+// set adds a header.
+func (d *draft) set(name, value string) {
+	at := len(d.values)
+	d.values = append(d.values, value)
+	d.msg.Header[name] = d.values[at : at+1 : at+1]
+	d.headerSize += len(name) + len(": ") + len(value) + len("\r\n")
+}
+
+// maxKeptHeaders is up to how many headers the memory for them is used again.
+const maxKeptHeaders = 64
+
+// reset forgets the message, and reports whether the memory may be used again.
+func (d *draft) reset() bool {
+	if cap(d.values) > maxKeptHeaders {
+		return false
+	}
+	clear(d.msg.Header)
+	clear(d.values)
+	d.msg.Subject, d.msg.Reply, d.msg.Data, d.values = "", "", nil, d.values[:0]
+	return true
 }
 
 // Unmarshal makes the Watermill message of a NATS message. Its payload is the

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +34,9 @@ const maxFileStoreSize = 32<<20 - maxSubjectLength - 64
 // callers on it. It only saves context switches.
 const queueLength = 256
 
+// maxKeptPayload is up to which size the memory for a payload is used again.
+const maxKeptPayload = 1 << 20
+
 var (
 	_ sinks.Sink        = (*Sink)(nil)
 	_ sinks.Recovering  = (*Sink)(nil)
@@ -54,7 +56,12 @@ type Sink struct {
 	violation  atomic.Pointer[asyncError]             // last permissions violation
 	logged     atomic.Pointer[string]                 // last such error since the connection came
 
-	requests     chan *flight
+	own      *Marshaler // the Config's, if it is that of this package
+	drafts   sync.Pool  // of *draft
+	payload  []byte     // of the message that the sender has in hand
+	buffers  bool       // the connection keeps what is published while it is down
+	requests chan *flight
+
 	acks         *acks
 	replies      *natsgo.Subscription
 	batches      *batches // nil unless ingest is batched
@@ -116,6 +123,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		since:        time.Now(),
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
+	if own, ok := config.Marshaler.(Marshaler); ok {
+		s.own = &own
+	}
 	if s.name == "" {
 		s.name = "nats"
 	}
@@ -152,6 +162,7 @@ func (s *Sink) start() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	s.js = js
+	s.buffers = s.conn.Opts.ReconnectBufSize >= 0
 	s.acks = newAcks(s.conn.NewInbox()+".", s.config.MaxPending)
 	if s.replies, err = s.conn.Subscribe(s.acks.subject(), s.onAnswer); err != nil {
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
@@ -229,9 +240,7 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 	var one [1]*flight
 	flights := one[:0]
 	for _, msg := range messages {
-		// When its context ends, the caller has its payload back while the sender may
-		// still be writing it.
-		f, err := s.prepare(topic, msg, msg.Context().Done() != nil)
+		f, err := s.prepare(topic, msg)
 		if err != nil {
 			return err
 		}
@@ -246,7 +255,12 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 		}
 		publications = append(publications, &f.Publication)
 	}
-	return sinks.Await(messages, publications, err)
+	if err = sinks.Await(messages, publications, err); err != nil {
+		for _, f := range flights {
+			f.withdraw() // a context may have ended, and the caller has the payloads back
+		}
+	}
+	return err
 }
 
 // PublishAsync gives the message its place behind all others that were published, of
@@ -259,7 +273,7 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 		return nil, sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
 	}
 	defer s.life.Leave()
-	f, err := s.prepare(topic, msg, false)
+	f, err := s.prepare(topic, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -272,10 +286,9 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	return &f.Publication, nil
 }
 
-// prepare marshals and checks a message. With copied, what is sent shares no payload
-// with it.
-func (s *Sink) prepare(topic string, msg *message.Message, copied bool) (*flight, error) {
-	subject := s.config.SubjectPrefix + "." + topic
+// prepare marshals and checks a message. What is sent shares the payload with it.
+func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
+	subject, id := subjectAndID(s.config.SubjectPrefix, topic, msg.Metadata[sinks.KeyDedupID])
 	if err := checkSubject(subject); err != nil {
 		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 	}
@@ -283,21 +296,58 @@ func (s *Sink) prepare(topic string, msg *message.Message, copied bool) (*flight
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	natsMsg, err := s.config.Marshaler.Marshal(subject, msg)
-	if err != nil {
-		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+	var d *draft
+	if s.own != nil {
+		d = s.newDraft()
+		s.own.write(d, subject, id, msg)
+	} else {
+		natsMsg, err := s.config.Marshaler.Marshal(subject, msg)
+		if err != nil {
+			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+		}
+		d = &draft{msg: natsMsg, headerSize: headerSize(natsMsg.Header)}
+		subject, id = natsMsg.Subject, natsMsg.Header.Get(natsgo.MsgIdHdr)
 	}
 	limit := s.maxMessageSize()
-	header := headerSize(natsMsg.Header)
-	size := int64(header + len(natsMsg.Data))
+	header := d.headerSize
+	size := int64(header + len(d.msg.Data))
 	if header > maxHeaderSize || limit > 0 && size > limit {
+		s.recycle(d)
 		return nil, sinks.NewError(s.name, topic, sinks.ErrTooLarge,
 			fmt.Errorf("%d bytes, %d of them headers; the limits are %d and %d", size, header, limit, maxHeaderSize))
 	}
-	if copied {
-		natsMsg.Data = bytes.Clone(natsMsg.Data)
+	return &flight{topic: topic, subject: subject, id: id, draft: d, ctx: ctx}, nil
+}
+
+func (s *Sink) newDraft() *draft {
+	if d, ok := s.drafts.Get().(*draft); ok {
+		return d
 	}
-	return &flight{topic: topic, msg: natsMsg, ctx: ctx, start: time.Now()}, nil
+	return &draft{msg: &natsgo.Msg{}}
+}
+
+// recycle takes back a draft that nobody uses any more.
+func (s *Sink) recycle(d *draft) {
+	if s.own != nil && d.reset() {
+		s.drafts.Put(d)
+	}
+}
+
+// withdraw gives the payload back to the caller: the sender does not read it any more.
+func (f *flight) withdraw() {
+	f.mu.Lock()
+	f.withdrawn = true
+	f.mu.Unlock()
+}
+
+// payload appends a copy of the payload to buf, unless it was withdrawn.
+func (f *flight) payload(buf []byte) ([]byte, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.withdrawn {
+		return buf, false
+	}
+	return append(buf, f.draft.msg.Data...), true
 }
 
 // enqueue hands a message to the sender. It ends with the message's context.
@@ -330,7 +380,7 @@ func (s *Sink) onAnswer(answer *natsgo.Msg) {
 	case ack.Stream != s.config.Stream:
 		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
 	default:
-		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.msg.Subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
+		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}
 }
 
@@ -398,7 +448,7 @@ func (s *Sink) fail(f *flight, failure error) error {
 	if errors.Is(failure, errNoAck) {
 		// A server does not answer a publish that it does not allow; it says so
 		// on the side.
-		if v := s.violation.Load(); v != nil && !v.at.Before(f.start) {
+		if v := s.violation.Load(); v != nil && !v.at.Before(f.sent) {
 			failure = fmt.Errorf("%w; %w", failure, v.err)
 		}
 	}
@@ -427,7 +477,21 @@ func (s *Sink) send() {
 	}
 }
 
+// sendOne sends a message. Its payload is copied first: once the message is on its way, anybody may
+// resolve it, and then the payload is the caller's again, while the write may still be blocked.
 func (s *Sink) sendOne(f *flight) {
+	payload, ok := f.payload(s.payload[:0])
+	d := f.draft
+	f.draft = nil
+	defer s.recycle(d)
+	if !ok {
+		s.resolve(f, sinks.Receipt{}, context.Canceled)
+		return
+	}
+	d.msg.Data = payload
+	if s.payload = payload; cap(payload) > maxKeptPayload {
+		s.payload = nil
+	}
 	if f.behind {
 		if err := s.takeTurn(f); err != nil {
 			s.resolve(f, sinks.Receipt{}, err)
@@ -435,7 +499,7 @@ func (s *Sink) sendOne(f *flight) {
 		}
 	}
 	if f.batched {
-		if err := s.write(f); err != nil {
+		if err := s.write(f, d); err != nil {
 			s.report(s.batches.unsent(f, time.Now(), err))
 		}
 		return
@@ -446,22 +510,27 @@ func (s *Sink) sendOne(f *flight) {
 		return
 	}
 	if s.batches != nil {
-		s.batches.sent(dedupID(f.msg), time.Now())
+		s.batches.sent(f.id, time.Now())
 	}
 	// It may have been resolved meanwhile: as lost with the connection, for instance.
-	if err := s.write(f); err != nil && s.acks.take(id) != nil {
+	if err := s.write(f, d); err != nil && s.acks.take(id) != nil {
 		s.resolve(f, sinks.Receipt{}, err)
 	}
 }
 
 // write writes a message to the connection.
-func (s *Sink) write(f *flight) error {
-	// A connection that was given to us may buffer while it reconnects.
-	if !s.conn.IsConnected() {
+func (s *Sink) write(f *flight, d *draft) error {
+	// What is published without a connection must fail.
+	if s.buffers && !s.conn.IsConnected() {
 		return natsgo.ErrDisconnected
 	}
 	stoppoint.At(stoppoint.Write)
-	return s.conn.PublishMsg(f.msg)
+	d.msg.Reply = f.reply
+	err := s.conn.PublishMsg(d.msg)
+	if errors.Is(err, natsgo.ErrReconnectBufExceeded) {
+		return natsgo.ErrDisconnected
+	}
+	return err
 }
 
 // takePlace has a message wait for its acknowledgement. It blocks while as many wait as

@@ -1,0 +1,65 @@
+package nats
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// A draft that is used again has nothing of the message before.
+func TestDraftIsUsedAgain(t *testing.T) {
+	var d draft
+	d.msg = &natsgo.Msg{}
+	for _, c := range []struct {
+		id  string
+		msg *message.Message
+	}{
+		{"id 1", &message.Message{UUID: "1", Payload: []byte("a"), Metadata: message.Metadata{"one": "1", "two": "2"}}},
+		{"", &message.Message{UUID: "2", Payload: []byte("b"), Metadata: message.Metadata{"three": "3"}}},
+		{"id 3", &message.Message{UUID: "3", Metadata: message.Metadata{"one": "x", "two": "y", "three": "z", "four": ""}}},
+	} {
+		d.msg.Reply = "inbox"
+		if !d.reset() {
+			t.Fatal("it is not used again")
+		}
+		if c.id != "" {
+			c.msg.Metadata[sinks.KeyDedupID] = "id"
+		}
+		Marshaler{}.write(&d, "subject", c.id, c.msg)
+		want, err := Marshaler{}.Marshal("subject", c.msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.id != "" {
+			want.Header.Set(natsgo.MsgIdHdr, c.id)
+		}
+		if !reflect.DeepEqual(d.msg, want) {
+			t.Errorf("%v, want %v", d.msg, want)
+		}
+		if size := headerSize(want.Header); d.headerSize != size {
+			t.Errorf("the header takes %d bytes, want %d", d.headerSize, size)
+		}
+	}
+}
+
+// A payload that was given back is not read any more.
+func TestWithdrawn(t *testing.T) {
+	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, own: &Marshaler{}}
+	s.stream.Store(&jetstream.StreamConfig{})
+	f, err := s.prepare("topic", message.NewMessage("1", []byte("payload")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if payload, ok := f.payload(nil); !ok || string(payload) != "payload" {
+		t.Errorf("payload = %q, %v", payload, ok)
+	}
+	f.withdraw()
+	if payload, ok := f.payload(nil); ok || payload != nil {
+		t.Errorf("withdrawn, payload = %q, %v", payload, ok)
+	}
+}

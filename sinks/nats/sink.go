@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -468,10 +469,25 @@ func (s *Sink) send() {
 	for {
 		select {
 		case f := <-s.requests:
+			// Those that are about to publish come along, in the same write to the network.
+			runtime.Gosched()
 			s.sendOne(f)
+			s.sendQueued()
 		case now := <-idle:
 			s.endBatch(now.Add(-batchIdle))
 		case <-s.background.Done():
+			return
+		}
+	}
+}
+
+// sendQueued sends what waits in the queue.
+func (s *Sink) sendQueued() {
+	for range queueLength { // then send looks at the rest
+		select {
+		case f := <-s.requests:
+			s.sendOne(f)
+		default:
 			return
 		}
 	}

@@ -39,8 +39,9 @@ type Publication struct {
 	holds    bool
 	receipt  Receipt
 	err      error
-	done     chan struct{} // nil until somebody asks for it
-	then     []func(Receipt, error)
+	done     chan struct{}          // nil until somebody asks for it
+	first    func(Receipt, error)   // that Then was given
+	then     []func(Receipt, error) // and the others
 }
 
 // Done returns a channel that is closed when the publication is resolved.
@@ -96,7 +97,11 @@ func (p *Publication) HoldsBehind() bool {
 func (p *Publication) Then(f func(Receipt, error)) {
 	p.mu.Lock()
 	resolved := p.resolved
-	if !resolved {
+	switch {
+	case resolved:
+	case p.first == nil:
+		p.first = f
+	default:
 		p.then = append(p.then, f)
 	}
 	p.mu.Unlock()
@@ -114,9 +119,12 @@ func (p *Publication) Resolve(receipt Receipt, err error) bool {
 		return false
 	}
 	p.resolved, p.receipt, p.err = true, receipt, err
-	then, done := p.then, p.done
-	p.then = nil
+	first, then, done := p.first, p.then, p.done
+	p.first, p.then = nil, nil
 	p.mu.Unlock()
+	if first != nil {
+		first(receipt, err)
+	}
 	for _, f := range then {
 		f(receipt, err)
 	}

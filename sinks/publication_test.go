@@ -142,3 +142,16 @@ func TestPublicationHoldsBehind(t *testing.T) {
 		t.Error("does not hold others")
 	}
 }
+
+// Whoever asks first to be told costs nothing.
+func TestPublicationAllocations(t *testing.T) {
+	told := 0
+	f := func(sinks.Receipt, error) { told++ }
+	if allocs := testing.AllocsPerRun(100, func() {
+		p := &sinks.Publication{}
+		p.Then(f)
+		p.Resolve(sinks.Receipt{}, nil)
+	}); allocs > 1 || told != 101 {
+		t.Errorf("%v allocations, want that of the publication; told %d times", allocs, told)
+	}
+}

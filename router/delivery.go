@@ -35,6 +35,7 @@ type delivery struct {
 
 	publishes bool      // the route has a sink, and asks retrying before it publishes
 	passed    bool      // passedOn was used
+	given     bool      // and has the metadata of received
 	placed    bool      // what was made has its place, and others may have theirs behind it
 	retrying  *retrying // the Retry that makes the attempt; nil without one
 	own       retrying  // that of the first Retry
@@ -63,6 +64,8 @@ type delivery struct {
 	made produced
 	// passedOn has room for the copy that a route publishes which changes nothing.
 	passedOn message.Message
+	// told is received, as observers get it while a sink may have its metadata.
+	told *message.Message
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64
@@ -139,7 +142,7 @@ func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
 		return
 	}
 	took := time.Since(began) - time.Duration(d.sending.Load())
-	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.received, Receipt: receipt, Delay: took})
+	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.told, Receipt: receipt, Delay: took})
 }
 
 // publishing returns the context in which a message is published that was made in ctx:

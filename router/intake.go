@@ -185,6 +185,7 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	if sink.Pipelined {
 		ctx = msgctx.WithPipelines(ctx, sink.Strict)
 	}
+	ctx, gift := msgctx.WithGift(ctx)
 	subscribed := make(chan struct{})
 	defer close(subscribed)
 	// Ends when this function does.
@@ -207,6 +208,7 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	if err != nil {
 		cancel()
 	}
+	in.gives.Store(in.alone && gift.From(in.From))
 	// The subscription lives until in.ctx ends, which it does with the Router.
 	return messages, err
 }

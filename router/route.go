@@ -130,6 +130,10 @@ type route struct {
 	// unchanged: neither Transform nor a middleware stands between what is received and what is
 	// published, so one is a copy of the other.
 	unchanged bool
+	// alone: nor is there anything else that an application put into the way of the message. gives:
+	// and the subscriber has no use for the metadata, so they are published instead of a copy.
+	alone bool
+	gives atomic.Bool
 
 	// pipelined: the subscriber was asked to deliver the next message of a key when the one
 	// before it has its place. A replay may read it meanwhile.
@@ -177,7 +181,7 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	ctx.delivery.source, ctx.delivery.value.Delivery = ctx.delivery.value.Delivery, ""
 	ctx.delivery.publishes = rt.To != nil
-	ctx.delivery.route, ctx.delivery.received = rt, msg
+	ctx.delivery.route, ctx.delivery.received, ctx.delivery.told = rt, msg, msg
 	msg.SetContext(ctx)
 	if rt.health.next != nil {
 		rt.health.Observe(Event{Kind: EventStarted, Context: ctx, Message: msg})
@@ -249,7 +253,7 @@ func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
 	}
 	if rt.Transform == nil {
 		if rt.unchanged {
-			return deliveryOf(msg).passOn(msg), nil
+			return deliveryOf(msg).passOn(msg, rt.gives.Load()), nil
 		}
 		return []*message.Message{outgoing(msg)}, nil
 	}
@@ -275,17 +279,42 @@ func outgoing(msg *message.Message) *message.Message {
 }
 
 // passOn is outgoing for a route that publishes what it receives, as its handler returns it. The
-// first time, it costs no allocation but the metadata.
-func (d *delivery) passOn(msg *message.Message) []*message.Message {
+// first time, it costs no allocation but the metadata, which are those of msg if they are given.
+func (d *delivery) passOn(msg *message.Message, given bool) []*message.Message {
 	if d.passed {
 		return []*message.Message{outgoing(msg)} // the sink may still have the other one
 	}
 	d.passed = true
 	own := &d.passedOn
-	own.UUID, own.Metadata, own.Payload = msg.UUID, maps.Clone(msg.Metadata), msg.Payload
+	own.UUID, own.Metadata, own.Payload = msg.UUID, msg.Metadata, msg.Payload
+	if d.given = given && msg == d.received && d.onlyNamed(msg); d.given {
+		d.told = own
+	} else {
+		own.Metadata = maps.Clone(msg.Metadata)
+	}
 	own.SetContext(msg.Context())
 	d.made.oneMessage[0] = own
 	return d.made.oneMessage[:]
+}
+
+// onlyNamed reports whether the metadata of what is published differ from those of msg by
+// [sinks.KeyDedupID] alone.
+func (d *delivery) onlyNamed(msg *message.Message) bool {
+	meta := msg.Metadata
+	_, named := meta[sinks.KeyDedupID]
+	return meta != nil && !named && d.replay == nil && len(msg.Payload) < describeFrom && (d.value.Nack == nil || d.value.Nack.Overtaken == 0) &&
+		meta[gateway.KeyPayloadMode] == "" && meta[KeyPoisonCount] == ""
+}
+
+// takeBack makes the metadata of the message what they were, after they have been published and the
+// message is needed again. The sink may still have the others.
+func (d *delivery) takeBack() {
+	if d.given && !d.touched {
+		d.given = false
+		own := maps.Clone(d.received.Metadata)
+		delete(own, sinks.KeyDedupID)
+		d.received.Metadata = own
+	}
 }
 
 // publish hands to the sink what next returns. It stands inside of the chain, so
@@ -294,6 +323,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		d := deliveryOf(msg)
 		d.touched, d.filtered, d.rejected = false, false, false
+		defer d.takeBack()
 		if d.value.SentAt.IsZero() {
 			d.value.SentAt = time.Now()
 		}
@@ -565,6 +595,9 @@ func (rt *route) failedInFlight(ctx context.Context, d *delivery, publications [
 func (rt *route) checkInTooLarge(ctx context.Context, d *delivery, m *message.Message, err error) error {
 	if rt.payloads.store == nil {
 		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
+	}
+	if d.given && m == &d.passedOn {
+		m.Metadata = maps.Clone(m.Metadata)
 	}
 	return rt.payloads.checkIn(ctx, d, m)
 }

@@ -16,8 +16,8 @@
 // Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored;
 // and who knows what came before it, [Standing]: router, for sinks whose Description is Strict.
 //
-// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines] and the name of [WithRoute], which
-// the router sets and the subscriber reads.
+// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute] and
+// the question of [WithGift], which the router sets and the subscriber reads.
 package msgctx
 
 import (
@@ -176,6 +176,38 @@ func Route(ctx context.Context) string {
 	name, _ := ctx.Value(routeKey{}).(string)
 	return name
 }
+
+type giftKey struct{}
+
+// Gift is the answer to [WithGift].
+type Gift struct{ from any }
+
+// WithGift returns a context for Subscribe that asks the subscriber whether the metadata of its
+// messages are a gift: nobody else uses the map once the message was delivered.
+func WithGift(ctx context.Context) (context.Context, *Gift) {
+	g := &Gift{}
+	return context.WithValue(ctx, giftKey{}, g), g
+}
+
+// Give is for subscribers: before Subscribe returns, it says that the metadata of the messages of
+// sub are a gift. sub can be compared.
+func Give(ctx context.Context, sub any) {
+	if g, ok := ctx.Value(giftKey{}).(*Gift); ok {
+		g.from = sub
+	}
+}
+
+// GiveOn is for a subscriber that hands on the messages of another one and does nothing else with
+// them: what that one gives is a gift of sub.
+func GiveOn(ctx context.Context, from, sub any) {
+	if g, ok := ctx.Value(giftKey{}).(*Gift); ok && g.From(from) {
+		g.from = sub
+	}
+}
+
+// From reports whether sub has said so, and not one that it wraps: it may do with messages what
+// that knows nothing of.
+func (g *Gift) From(sub any) bool { return g.from != nil && g.from == sub }
 
 type pipelinesKey struct{}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -68,6 +69,13 @@ func budgetOf(cfg *config.Config) budget {
 // shared is the subscriber as routers see it: a router must not close it, because the next
 // one continues with it.
 type shared struct{ *subscriber.Subscriber }
+
+// Subscribe implements [message.Subscriber].
+func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	messages, err := s.Subscriber.Subscribe(ctx, topic)
+	msgctx.GiveOn(ctx, s.Subscriber, s)
+	return messages, err
+}
 
 // Close does nothing.
 func (shared) Close() error { return nil }

@@ -34,6 +34,7 @@ func bench(b *testing.B, middleware message.HandlerMiddleware) {
 			msg.Metadata["x-router-receiving-endpoint-id"] = strconv.Itoa(i)
 		}
 		msg.Metadata["x-router-context-id"] = contexts[i%len(contexts)]
+		msg.Metadata["x-router-message-id"] = contexts[i%len(contexts)]
 		if _, err := h(msg); err != nil {
 			b.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func BenchmarkRouter(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
-		msg := farmMessage("1", "7e7d6c1c-6b1c-4b6e-9c57-5d7f0f3b8a11", strconv.Itoa(i), "")
+		msg := farmMessage(strconv.Itoa(i), "7e7d6c1c-6b1c-4b6e-9c57-5d7f0f3b8a11", strconv.Itoa(i), "")
 		msg.Payload = payload
 		open <- msg
 		from.messages <- msg

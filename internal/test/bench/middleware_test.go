@@ -55,6 +55,7 @@ func BenchmarkMiddleware(b *testing.B) {
 					msg.Metadata[gateway.KeyReceivingEndpointID] = fmt.Sprintf("b1a7c9de-5f1b-4b7e-9c53-%012d", i)
 				}
 				msg.Metadata[gateway.KeyContextID] = contexts[i%len(contexts)]
+				msg.Metadata[gateway.KeyMessageID] = contexts[i%len(contexts)]
 				if _, err := handle(msg); err != nil {
 					b.Fatal(err)
 				}

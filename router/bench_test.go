@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 func nothing(*message.Message) ([]*message.Message, error) { return nil, nil }
@@ -130,6 +131,7 @@ func BenchmarkRedactError(b *testing.B) {
 type discard struct{ *memorySink }
 
 func (discard) Publish(string, ...*message.Message) error { return nil }
+func (d discard) Reads() sinks.Sink                       { return d }
 
 // BenchmarkRouter measures one message's way through the whole Router: intake,
 // chain, copy, topic and sink, 64 in flight.

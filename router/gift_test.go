@@ -56,6 +56,7 @@ func TestGivenMetadata(t *testing.T) {
 				return []message.HandlerMiddleware{s.Poison, s.Retry, s.Dedup, middleware, s.Recoverer}
 			}
 		}},
+		"sink around":     {change: func(_ *router.Config, r *router.Route) { r.To = wrappedSink{r.To} }},
 		"named before":    {set: sinks.KeyDedupID},
 		"poisoned before": {set: router.KeyPoisonCount},
 	} {

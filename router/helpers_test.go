@@ -78,6 +78,10 @@ func (s *memorySink) Close() error {
 }
 
 func (s *memorySink) Describe() sinks.Description { return sinks.Description{Name: s.name} }
+
+// Reads says that the sink changes no message.
+func (s *memorySink) Reads() sinks.Sink { return s }
+
 func (s *memorySink) TopicSegment(v string) string {
 	return sinks.DefaultSegments.Escape(v)
 }

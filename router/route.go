@@ -130,7 +130,8 @@ type route struct {
 	// unchanged: neither Transform nor a middleware stands between what is received and what is
 	// published, so one is a copy of the other.
 	unchanged bool
-	// alone: nor is there anything else that an application put into the way of the message. gives:
+	// alone: nor is there anything else that an application put into the way of the message, or that
+	// may change it. gives:
 	// and the subscriber has no use for the metadata, so they are published instead of a copy.
 	alone bool
 	gives atomic.Bool

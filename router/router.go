@@ -186,7 +186,7 @@ func (r *Router) Add(config Route) error {
 		return err
 	}
 	rt.assemble(r.config.Middleware, chain)
-	rt.alone = rt.unchanged && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0
+	rt.alone = rt.unchanged && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && sinks.ReadsOnly(rt.To)
 
 	if err := r.register(rt); err != nil {
 		return err

@@ -116,6 +116,22 @@ func RecoveredFunc(sink Sink) func() <-chan struct{} {
 	return nil
 }
 
+// Reader is a [Sink] that only reads the messages it is given to publish: it changes neither their
+// metadata nor their payload, at no time. A route then need not make a copy for it of what nobody else
+// has a use for.
+type Reader interface {
+	// Reads returns the sink itself, so that a wrapper which embeds it, and may change messages, is not
+	// taken for one; nil if it may change them after all.
+	Reads() Sink
+}
+
+// ReadsOnly reports whether sink only reads the messages it is given to publish: it is a [Reader], and not
+// a wrapper of one.
+func ReadsOnly(sink Sink) bool {
+	r, ok := sink.(Reader)
+	return ok && r.Reads() == sink
+}
+
 // Description is what a sink tells about itself, for start-up checks, size
 // decisions and status pages.
 type Description struct {

@@ -161,6 +161,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.closed {
 		return nil, ErrClosed
 	}
+	if s.cfg.Unmarshaler == nil {
+		msgctx.Give(ctx, s) // each delivery has metadata of its own
+	}
 	if s.leased != nil {
 		out := s.leased.subscribe(ctx, topic)
 		s.holdUntil(msgctx.Start(ctx))

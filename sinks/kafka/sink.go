@@ -186,6 +186,14 @@ func (s *Sink) Describe() sinks.Description {
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
+// Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
+func (s *Sink) Reads() sinks.Sink {
+	if _, own := s.config.Marshaler.(Marshaler); !own {
+		return nil
+	}
+	return s
+}
+
 // Publish stores the messages in the topic TopicPrefix.topic, in their order as
 // far as they go to the same partition, and returns nil when every replica in
 // sync has each of them. They are sent without waiting for each other's

@@ -211,6 +211,14 @@ func (s *Sink) Conn() *natsgo.Conn { return s.conn }
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
+// Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
+func (s *Sink) Reads() sinks.Sink {
+	if s.own == nil {
+		return nil
+	}
+	return s
+}
+
 func (s *Sink) maxMessageSize() int64 {
 	limit, stream := s.maxPayload.Load(), s.stream.Load()
 	if stream.MaxMsgSize > 0 {

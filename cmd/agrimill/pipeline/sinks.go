@@ -311,6 +311,14 @@ func (s *sink) Describe() sinks.Description {
 // TopicSegment implements [sinks.Sink]. It is that of the kind of sink.
 func (s *sink) TopicSegment(value string) string { return s.segment(value) }
 
+// Reads implements [sinks.Reader]: the sinks that configurations open for these have their own marshalers.
+func (s *sink) Reads() sinks.Sink {
+	if s.config.NATS == nil && s.config.Kafka == nil {
+		return nil
+	}
+	return s
+}
+
 // Health implements [sinks.Sink] and remembers the result.
 func (s *sink) Health(ctx context.Context) error {
 	inner, err := s.get()

@@ -37,6 +37,9 @@ const (
 	// chance is how improbable it has to be that a batch failed as often as it did by
 	// chance alone before it is split.
 	chance = 0.05
+	// splitAfter is how often it has to fail in any case: the tenant may have nothing else that
+	// could tell whether others pass. What is split in vain is joined again by the next success.
+	splitAfter = 3
 	// waitReported is after how long a tenant's wait is logged.
 	waitReported = 10 * time.Second
 	// hopelessBacklog is how long the backlog may be full, and nothing be confirmed, before
@@ -86,6 +89,7 @@ type tenantConfirmations struct {
 
 	ok       float64 // moving ratio of requests that succeeded
 	patience time.Duration
+	lastOK   time.Time
 	failures int       // in a row
 	since    time.Time // of the first of them
 	reported int
@@ -324,6 +328,7 @@ func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
 	q.lastOK, q.inARow, q.probe, q.fullSince = now, 0, time.Time{}, time.Time{}
 	t.patience = min(max(patienceFactor*now.Sub(f.started), minPatience), maxPatience)
 	q.patience = max(t.patience, time.Second)
+	t.lastOK = now
 	t.ok += (1 - t.ok) * okWeight
 	if t.failures >= outageAfter {
 		q.down--
@@ -363,14 +368,15 @@ func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAns
 	if t.failures == outageAfter {
 		q.down++
 	}
-	if answer == answerTimeout {
+	if answer == answerTimeout && !t.lastOK.After(f.started) { // else others were answered meanwhile
 		t.patience = min(max(2*f.timeout, t.patience), maxPatience)
 	}
 	ok := t.ok
 	t.ok -= t.ok * okWeight
 	f.fails++
-	if len(f.items) > 1 && f.fails > 1 && math.Pow(1-ok, float64(f.fails)) < chance {
-		// Others of the tenant pass: something in this batch does not.
+	if len(f.items) > 1 && f.fails > 1 && (f.fails >= splitAfter || math.Pow(1-ok, float64(f.fails)) < chance) {
+		// Others of the tenant pass, or may, if there are none that could tell: something in this
+		// batch does not.
 		q.split(now, f)
 	} else {
 		g := f.confirmGroup

@@ -275,13 +275,13 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			j.fresh++
 		}
 		j.expired = j.tried
-		if j.known || j.fresh >= maxFreshURIs {
+		switch {
+		case j.d.payload.uri.Load() != j.tried:
+			at = now // a fresh one came in the meantime, and no other comes on this connection
+		case j.known || j.fresh >= maxFreshURIs:
 			q.forget(j)
 			return stepGone, false
-		}
-		if j.d.payload.uri.Load() != j.tried {
-			at = now // a fresh one came in the meantime
-		} else {
+		default:
 			if j.staleSince.IsZero() {
 				j.staleSince = now
 				q.stale++

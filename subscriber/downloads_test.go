@@ -240,6 +240,31 @@ func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
 	}
 }
 
+// A fresh URI that comes while the former one is tried for the last time gets its attempt: its message
+// has just come again, and does not on this connection.
+func TestFreshURIThatComesDuringTheLastAttempt(t *testing.T) {
+	for name, fresh := range map[string]int{"was gone before": 0, "third fresh URI": maxFreshURIs} {
+		w := newDownloadWorld(t, 8)
+		j := w.add("host")
+		j.known, j.fresh, j.expired = fresh == 0, fresh, new(string)
+		w.attempt = func(*download) (downloadResult, time.Duration, int64) {
+			if w.attempts[j] > 1 {
+				return downloadOK, time.Millisecond, 1 << 20
+			}
+			w.at(w.now.Add(time.Millisecond), func() { // a redelivery
+				uri := "https://host/2"
+				j.d.payload.uri.Store(&uri)
+				w.q.refreshed(w.now, j)
+			})
+			return downloadExpired, 2 * time.Millisecond, 0
+		}
+		w.run(time.Minute)
+		if w.ok != 1 || w.gone != 0 {
+			t.Errorf("%s: %d downloaded, %d gone", name, w.ok, w.gone)
+		}
+	}
+}
+
 // Whatever happens, no download is forgotten, and none that was removed is started.
 func TestDownloadQueueKeepsEverything(t *testing.T) {
 	for seed := range uint64(scaled(300)) {

@@ -101,6 +101,56 @@ func watchFirstPayloads(w *partialWorld, p *parts) {
 	}
 }
 
+// comesAndGoes is a second subscription that acks everything. During a fault it keeps what it gets, and
+// ends with that and is made again, all the time.
+func comesAndGoes(w *partialWorld, p *pipeline) {
+	go func() { // ends with the subscriber
+		for w.Context().Err() == nil {
+			ctx, end := context.WithCancel(w.Context())
+			messages, err := p.sub.Subscribe(ctx, messageType)
+			if err != nil {
+				end()
+				return // it is closed
+			}
+			var kept []*message.Message
+			over := time.After(200 * time.Millisecond)
+			for goesOn := true; goesOn; {
+				select {
+				case msg, ok := <-messages:
+					switch {
+					case !ok:
+						goesOn = false
+					case w.faultNow() == nil:
+						msg.Ack()
+					default:
+						kept = append(kept, msg)
+					}
+				case <-over:
+					if goesOn = !w.hit(w.faultNow() != nil) && len(kept) == 0; goesOn {
+						over = time.After(200 * time.Millisecond)
+					}
+				}
+			}
+			end()
+			for _, msg := range kept {
+				msg.Nack()
+			}
+			for range messages { // until it has ended
+			}
+		}
+	}()
+}
+
+// withoutEffect answers the confirmations of the sick tenant with 202 and does nothing. After it, the
+// service delivers again what is unconfirmed.
+func withoutEffect(w *partialWorld) func() {
+	end := inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusAccepted})(w)
+	return func() {
+		end()
+		w.gateway.RedeliverUnconfirmed()
+	}
+}
+
 func subscriberRows() []partialRow {
 	return []partialRow{
 		{
@@ -144,6 +194,20 @@ func subscriberRows() []partialRow {
 				p.Subscriber.MaxInFlight = 40
 				byMessage(p)
 				hangOnSick(w, p)
+			},
+		},
+	}
+}
+
+// accountingRows are partial faults of which only the accounts of the subscriber tell.
+func accountingRows() []partialRow {
+	return []partialRow{
+		{name: "P36 confirmations of one tenant answer 202 without effect", strike: withoutEffect},
+		{
+			name: "P37 one of two subscriptions ends without an ack and is made again, all the time", everybody: true, stored: true, begin: comesAndGoes,
+			change: func(w *partialWorld, p *parts) {
+				watch := p.Sink
+				p.Sink = func(s sinks.Sink) sinks.Sink { return &storedSink{Sink: watch(s), w: w} }
 			},
 		},
 	}

@@ -173,5 +173,5 @@ func partialRows() []partialRow {
 			},
 		},
 	}
-	return slices.Concat(rows, routerRows(), subscriberRows(), pipelinedRows())
+	return slices.Concat(rows, routerRows(), subscriberRows(), pipelinedRows(), accountingRows())
 }

@@ -83,6 +83,7 @@ type delivery struct {
 	unasked  bool // somebody takes it who was not asked, see Subscriber.unaskedOf
 	left     bool // one of them gave it up, or never got it: it stays with the service
 	parted   bool // one of them ended without an ack
+	large    bool // it is kept without its payload, which was as large as a chunk
 	arrived  time.Time
 	since    time.Time       // when it arrived, its payload was there, or it was redelivered
 	bytes    int64           // counted in Subscriber.bytes

@@ -483,6 +483,7 @@ func (s *Subscriber) finish(now time.Time, sub *subscription, d *delivery, outco
 
 // part keeps d, which nobody has any longer, until what was left of it is clear. s.mu is held.
 func (s *Subscriber) part(now time.Time, d *delivery) {
+	d.large = s.isLarge(d)
 	if d.payload != nil {
 		d.payload.release()
 	}
@@ -521,17 +522,26 @@ func (s *Subscriber) maybeChunk(d *delivery) bool {
 	if !ok || d.held != nil { // it has waited for its file already
 		return false
 	}
-	size := int64(len(e.Payload))
-	if d.payload != nil {
-		size = max(d.payload.size, d.payload.opened.Load()-1)
-	}
-	if size >= 0 && size < int64(s.cfg.ChunkSize) && !s.ledger.families.several(d.family) {
+	if !d.large && !s.isLarge(d) && !s.ledger.families.several(d.family) {
 		return false
 	}
 	if len(s.cfg.EventTypes) > 0 && !slices.Contains(s.cfg.EventTypes, gateway.EventFileReceived) {
 		return false
 	}
 	return s.takers(gateway.EventFileReceived, e.MessageType) > 0
+}
+
+// isLarge reports whether the payload of d may be as large as a chunk.
+func (s *Subscriber) isLarge(d *delivery) bool {
+	e, ok := d.event.(*gateway.MessageReceived)
+	if !ok {
+		return false
+	}
+	size := int64(len(e.Payload))
+	if d.payload != nil {
+		size = max(d.payload.size, d.payload.opened.Load()-1)
+	}
+	return size < 0 || size >= int64(s.cfg.ChunkSize)
 }
 
 // release does the work due outside the lock after a delivery was closed.
@@ -576,7 +586,7 @@ func (s *Subscriber) pumpLedger() {
 	parted := s.ledger.unpart(func(d *delivery) bool { return now.Sub(d.arrived) >= partGrace })
 	for _, d := range parted {
 		v := verdictLeft
-		if slices.ContainsFunc(d.acked, func(sub *subscription) bool { return !sub.stopped }) {
+		if slices.ContainsFunc(d.acked, func(sub *subscription) bool { return !sub.stopped && !sub.over() }) {
 			v = verdictAcked
 		}
 		s.conclude(now, d, v)

@@ -83,8 +83,9 @@ type Config struct {
 	// Name is the key of the lease in the bucket: processes with the same one compete. It may
 	// have letters, digits and - _ = . in it. Empty means [DefaultName].
 	Name string `yaml:"name"`
-	// TTL is how long the lease is held without renewal; all processes need the same one. 0 means
-	// [DefaultTTL]; less than a second is an error.
+	// TTL is how long the lease is held without renewal. Processes should have the same one; while it
+	// is being changed in one after the other, who waits goes by the longer of its own and the holder's.
+	// 0 means [DefaultTTL]; less than a second is an error.
 	TTL time.Duration `yaml:"-"`
 	// Provision says whether a missing bucket is created, also one that vanishes
 	// later. Default [ProvisionCreate].
@@ -149,7 +150,7 @@ func validName(name string) bool {
 
 // Lease is a [subscriber.Lease] in a NATS key-value bucket. The holder renews its record by the
 // revision that it wrote last; who waits looks at it ten times in a TTL and takes over when it has
-// not changed for a TTL and a twentieth, by its own clock. Neither the clocks of the machines nor
+// not changed for a TTL and a twentieth, by its own clock; the record says the holder's TTL. Neither the clocks of the machines nor
 // the server's, which ends keys by the second, play a role. A holder that releases the lease is
 // followed at once.
 //
@@ -173,11 +174,12 @@ type Lease struct {
 	closed    chan struct{}
 	closeOnce sync.Once
 
-	mu    sync.Mutex
-	epoch uint64 // the highest one that was seen
-	seen  sight
-	last  *Term // of Acquire
-	away  bool  // the latest request of Acquire failed
+	mu     sync.Mutex
+	epoch  uint64 // the highest one that was seen
+	seen   sight
+	theirs time.Duration // the TTL of the holder that was seen last; 0 if it did not say
+	last   *Term         // of Acquire
+	away   bool          // the latest request of Acquire failed
 }
 
 var _ subscriber.Lease = (*Lease)(nil)

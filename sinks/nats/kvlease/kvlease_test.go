@@ -232,6 +232,63 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
+// Settings are changed in one process after the other. One with a shorter TTL leaves the holder its
+// time, also if the record is gone, and one whose record does not say it the time of whoever waits.
+func TestTTLIsChanged(t *testing.T) {
+	t.Parallel()
+	const long = 3 * time.Second
+	for name, test := range map[string]struct {
+		holder, waits time.Duration
+		gone          bool
+		want          time.Duration
+	}{
+		"shorter":               {long, time.Second, false, long},
+		"shorter, and removed":  {long, time.Second, true, long},
+		"longer":                {time.Second, long, false, long},
+		"longer, and removed":   {time.Second, long, true, long},
+		"an old one, not known": {0, time.Second, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := natstest.Start(t)
+			conn := connect(t, server.URL())
+			b := open(t, kvlease.Config{Conn: conn, TTL: test.waits})
+			js, err := jetstream.New(conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			free(t, server.URL())
+			began := time.Now()
+			if test.holder > 0 {
+				began = first(t, open(t, kvlease.Config{Conn: conn, TTL: test.holder})).Renewed()
+			} else if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":8,"holder":"another","writes":1}`); err != nil {
+				t.Fatal(err)
+			}
+			if test.gone {
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				if _, err := b.Acquire(ctx); err == nil { // it sees the record
+					t.Error("acquired at once")
+				}
+				cancel()
+				if err := kv.Delete(t.Context(), kvlease.DefaultName); err != nil {
+					t.Fatal(err)
+				}
+			}
+			term := first(t, b)
+			if took := term.Renewed().Sub(began); took < test.want {
+				t.Errorf("acquired after %v, want no less than %v", took, test.want)
+			}
+			if term.Epoch() != 9 {
+				t.Errorf("epoch %d, want 9", term.Epoch())
+			}
+		})
+	}
+}
+
 // A renewal that the server has stored, and whose answer did not come, is no other holder.
 func TestAnswerIsLost(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,9 @@ type record struct {
 	Released bool   `json:"released,omitempty"`
 	// Writes counts what was written in the term, so that no two records are the same.
 	Writes uint64 `json:"writes"`
+	// TTL is how long the holder has the lease from a renewal on. It may be another one than that of
+	// who reads it: settings change in one process after the other. 0: it does not say.
+	TTL time.Duration `json:"ttl,omitempty"`
 }
 
 func (r record) encode() []byte {
@@ -161,6 +164,10 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.epoch = max(l.epoch, r.Epoch)
+	// A record that is missing may be that of the holder that was seen last.
+	if r.TTL > 0 || seen.revision > 0 {
+		l.theirs = r.TTL
+	}
 	if !l.seen.same(seen) {
 		l.seen = seen
 		l.seen.since = now
@@ -168,7 +175,7 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 	if r.Released || r.Holder == l.id { // only a term that is over, or an answer that did not come
 		return 0
 	}
-	ttl := l.config.TTL
+	ttl := max(l.config.TTL, l.theirs)
 	return max(0, l.seen.since.Add(ttl+ttl/slack).Sub(now))
 }
 
@@ -176,7 +183,7 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, error) {
 	l.mu.Lock()
 	l.epoch++
-	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Writes: 1}, lost: make(chan struct{})}
+	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Writes: 1, TTL: l.config.TTL}, lost: make(chan struct{})}
 	l.mu.Unlock()
 	sent := time.Now()
 	written, err := write(ctx, b, l.config.Name, t.record, revision)

@@ -886,6 +886,10 @@ func (k *checker) dedup() {
 	}
 }
 
+// leaseWindow is how many times the TTL of the lease a stream should know what it has stored: one until
+// the next holder begins, and the rest for what it finds then, and for what was on its way.
+const leaseWindow = 3
+
 func (k *checker) ha() {
 	h := k.c.HA
 	if h == nil || h.NATSKV == nil {
@@ -908,13 +912,21 @@ func (k *checker) ha() {
 		k.fail("dedup.nats_kv.session_ttl", "must not be longer than ha.ttl: the next holder would wait for what the former one had begun",
 			fmt.Sprintf("remove it, or set at most %v", h.TTL))
 	}
-	received, inNATS := false, false
+	received, inNATS, elsewhere := false, false, false
+	windows := map[string]bool{} // sinks whose window was looked at
 	for _, r := range k.c.Routes {
 		if r.From.Gateway == "" {
 			continue
 		}
 		received = true
-		inNATS = inNATS || k.c.Sinks[r.To.Sink].NATS != nil
+		to := k.c.Sinks[r.To.Sink].NATS
+		inNATS, elsewhere = inNATS || to != nil, elsewhere || k.c.Sinks[r.To.Sink].Kafka != nil
+		// What the former holder had begun may land when the next one has stored it, and after its time.
+		if least := leaseWindow * h.TTL; to != nil && !windows[r.To.Sink] && to.MaxAge >= 0 && to.WithDefaults().DedupWindow < least {
+			windows[r.To.Sink] = true
+			k.warn("sinks."+r.To.Sink+".nats.dedup_window", fmt.Sprintf("is shorter than %d times ha.ttl: what a former holder had begun to store may be stored once more", leaseWindow),
+				fmt.Sprintf("set at least %v", least))
+		}
 	}
 	switch {
 	case !received && k.has("routes"):
@@ -923,7 +935,7 @@ func (k *checker) ha() {
 		k.fail("ha", "makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there",
 			"set ha.stop_without_nats: true to accept that")
 	}
-	if received && !inNATS && k.c.Dedup.Store != DedupNATSKV {
+	if elsewhere && k.c.Dedup.Store != DedupNATSKV {
 		k.warn("dedup", "is known to one instance only: what the former holder stored and did not confirm is stored again by the next one", "use dedup.nats_kv")
 	}
 	if d := k.c.Devices; d != nil && d.NATSKV == nil && d.Kafka == nil {

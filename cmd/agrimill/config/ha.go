@@ -18,7 +18,7 @@ type HA struct {
 	NATSKV *LeaseInNATS `yaml:"nats_kv" required:"true"`
 	// TTL is how long the lease is held without renewal: when the holder fails, the next one
 	// begins that much later, and a twentieth of it. At least 1s, and 2s beside dedup.nats_kv. All
-	// instances need the same one.
+	// instances should have the same one: while it is changed in one after the other, the longer one counts.
 	TTL time.Duration `yaml:"ttl"`
 	// Consumers says where routes from NATS and Kafka run: on the holder, or on every instance,
 	// which then share the messages. With every_instance there is no order by key between them.

@@ -301,6 +301,9 @@ func TestWarnings(t *testing.T) {
 		"plain":       {"base_url: http://127.0.0.1:8081", "base_url: http://gateway.example", "agrimill.yaml:2:13: warning: gateway.base_url: is not encrypted: the client secret, tokens and data can be read in transit; use https"},
 		"circle":      {"poison: {", "  - {name: back, from: {nats: {subject: \"agrimill.>\"}}, to: {gateway: {tenant: 5b7c2f1e-6f0a-4b53-9a3e-1f0f3f1d2c11, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}}\npoison: {", "agrimill.yaml:12:9: warning: routes[0].to.topic: publishes to subjects that route back sends back to the gateway; use a separate subject for the way back"},
 		"ha, Kafka":   {"nats: {url: \"nats://127.0.0.1:4222\"}", "kafka: {brokers: \"b:1\"}\nha: {nats_kv: {}, stop_without_nats: true}", "agrimill.yaml:1:1: warning: dedup: is known to one instance only: what the former holder stored and did not confirm is stored again by the next one; use dedup.nats_kv"},
+		"ha, both":    {"poison: {", "  - {name: b, from: {gateway: all}, to: {sink: k}}\nha: {nats_kv: {}}\npoison: {", "agrimill.yaml:1:1: warning: dedup: is known to one instance only: what the former holder stored and did not confirm is stored again by the next one; use dedup.nats_kv"},
+		"ha, window":  {"4222\"}", "4222\", dedup_window: 14s}\nha: {nats_kv: {}}", "agrimill.yaml:8:56: warning: sinks.farm.nats.dedup_window: is shorter than 3 times ha.ttl: what a former holder had begun to store may be stored once more; set at least 15s"},
+		"ha, long":    {"poison: {", "  - {name: b, from: {gateway: farm}, to: {sink: farm}}\nha: {nats_kv: {}, ttl: 5m}\npoison: {", "agrimill.yaml:8:11: warning: sinks.farm.nats.dedup_window: is shorter than 3 times ha.ttl: what a former holder had begun to store may be stored once more; set at least 15m0s"},
 		"ha, devices": {"poison: {", "ha: {nats_kv: {}}\ndevices: {}\npoison: {", "agrimill.yaml:14:10: warning: devices: are known to one instance only: the next holder decodes time logs without them until they come again; use devices.nats_kv or devices.kafka"},
 		"ha, name":    {"poison: {", "ha: {nats_kv: {}}\ndedup: {instance: a}\npoison: {", "agrimill.yaml:14:19: warning: dedup.instance: must not be the same for two instances that run at the same time; leave it out, or take it from the environment"},
 		"no tenant":   {"poison: {", "  - {name: back, from: {nats: {subject: \"machines.>\"}}, to: {gateway: {endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}}\npoison: {", "agrimill.yaml:13:71: warning: routes[1].to.gateway: names the sending endpoint but not its tenant: messages without the header x-router-tenant-id go to the poison queue; set tenant to the ID of the endpoint's tenant"},
@@ -314,6 +317,9 @@ func TestWarnings(t *testing.T) {
 			if name == "log" {
 				text = strings.Replace(text, "sinks:\n", "sinks:\n  l: {log: {}}\n", 1)
 				test.want = "agrimill.yaml:13:16: warning: routes[0].to.sink: stores nothing: messages sent there are confirmed and lost; use a log sink only to inspect messages"
+			}
+			if name == "ha, both" {
+				text = strings.Replace(text, "sinks:\n", "sinks:\n  k: {kafka: {brokers: \"b:1\"}}\n", 1)
 			}
 			c := parse(t, text, smallEnv)
 			if len(c.Warnings) != 1 {

@@ -634,6 +634,11 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, used string, er
 	if err != nil {
 		return fail(err)
 	}
+	// A process may have been stopped while it waited, and the context know that its time is over before
+	// Done says so.
+	if err := x.callContext(req).Err(); err != nil {
+		return fail(err)
+	}
 	next := x.c.callTransport
 	if x.req.streaming {
 		next = x.c.streamTransport

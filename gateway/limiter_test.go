@@ -235,3 +235,79 @@ func TestTenantWithA429OfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// clockContext is a context whose Err says that its time is over, which nobody was told yet: its
+// process was stopped, say.
+type clockContext struct {
+	context.Context
+	over atomic.Bool
+}
+
+func (c *clockContext) Err() error {
+	if c.over.Load() {
+		return context.Canceled
+	}
+	return c.Context.Err()
+}
+
+// What a call waits for may take longer than its time: it sends nothing then.
+func TestNothingIsSentAfterTheContext(t *testing.T) {
+	put := func(ctx context.Context, c *Client) error {
+		_, _, err := c.PutEndpoint(ctx, testTenant, "farm:1", testPutRequest())
+		return err
+	}
+	confirm := func(ctx context.Context, c *Client) error {
+		return c.ConfirmMessages(SingleAttempt(ctx), testTenant, []MessageConfirmation{{testMessage, testEndpoint}})
+	}
+	open := func(ctx context.Context, c *Client) error {
+		stream, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{})
+		if err == nil {
+			_ = stream.Close()
+		}
+		return err
+	}
+	for name, call := range map[string]func(context.Context, *Client) error{"put": put, "confirm": confirm, "open": open} {
+		for _, waits := range []string{"token", "limit", "retry"} {
+			if waits == "retry" && name != "put" {
+				continue // there is none
+			}
+			t.Run(name+" "+waits, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx := &clockContext{Context: t.Context()}
+					mux := http.NewServeMux()
+					mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+						ctx.over.Store(waits == "token")
+						writeJSON(w, http.StatusOK, map[string]any{"access_token": tokenNumber(1), "expires_in": 3600})
+					})
+					mux.HandleFunc("POST /messages", func(w http.ResponseWriter, _ *http.Request) {
+						w.Header().Set("Retry-After", "5")
+						writeJSON(w, http.StatusTooManyRequests, ErrorResponse{Message: "slower"})
+					})
+					var asked atomic.Int64
+					mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+						asked.Add(1)
+						writeJSON(w, http.StatusServiceUnavailable, ErrorResponse{Message: "not now"})
+					})
+					c := offline(t, mux)
+					if waits == "limit" {
+						_ = c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
+					}
+					want := int64(0)
+					if waits == "retry" {
+						want = 1
+					}
+					done := make(chan error)
+					go func() { done <- call(ctx, c) }()
+					synctest.Wait()
+					ctx.over.Store(true)
+					if err := <-done; !errors.Is(err, context.Canceled) {
+						t.Errorf("%v, want context.Canceled", err)
+					}
+					if got := asked.Load(); got != want {
+						t.Errorf("%d requests, want %d", got, want)
+					}
+				})
+			})
+		}
+	}
+}

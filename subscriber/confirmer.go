@@ -142,7 +142,7 @@ func (c *confirmer) pump() {
 			break
 		}
 		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), f.timeout)
-		f.abandon = cancel
+		f.abandon, ctx = cancel, c.fence.fenced(ctx)
 		// Ends with the answer, or with ctx; close waits for it.
 		c.wg.Go(func() { c.send(ctx, f) })
 	}

@@ -515,6 +515,57 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 	}
 }
 
+// A request for the stream, or to confirm, may wait in the client, for a token say. What it waits with
+// looks at the clock.
+func TestContextsOfRequestsLookAtTheClock(t *testing.T) {
+	for _, name := range []string{"stream", "confirmation"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &patientClient{asked: make(chan context.Context)}
+				w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxBatch: 1}})
+				w.leased.cfg.Client = client
+				w.grant(1)
+				ctx := <-client.asked
+				if name == "confirmation" {
+					w.arrive(w.worker(), 1)
+					w.next().Ack()
+					ctx = <-client.asked
+				}
+				if ctx.Err() != nil {
+					t.Errorf("%v in the term", ctx.Err())
+				}
+				w.jump.Store(int64(time.Hour))
+				if ctx.Err() == nil {
+					t.Error("the context does not look at the clock")
+				}
+			})
+		})
+	}
+}
+
+// patientClient tells of its requests, and waits.
+type patientClient struct {
+	silentClient
+	asked chan context.Context
+}
+
+func (c *patientClient) ReceiveEvents(ctx context.Context, _ gateway.ReceiveEventsRequest) (*gateway.EventStream, error) {
+	return nil, c.wait(ctx)
+}
+
+func (c *patientClient) ConfirmMessages(ctx context.Context, _ string, _ []gateway.MessageConfirmation) error {
+	return c.wait(ctx)
+}
+
+func (c *patientClient) wait(ctx context.Context) error {
+	select {
+	case c.asked <- ctx:
+	case <-ctx.Done():
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // A handler that looks at the context of its message after the end of the term sees it, also before
 // any timer has fired.
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {

@@ -31,7 +31,7 @@ func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) 
 	}}
 	// Ends with connection at the latest; the loop below waits for it.
 	go func() {
-		stream, err := s.cfg.Client.ReceiveEvents(connection, request)
+		stream, err := s.cfg.Client.ReceiveEvents(s.fence.fenced(connection), request)
 		answered <- answer{stream, err}
 	}()
 	var late <-chan time.Time

@@ -233,11 +233,11 @@ func (t *turn) err() error {
 	return nil
 }
 
-// within returns a context that ends with ctx or the turn. It has to be canceled.
+// within returns a context that ends with ctx or the turn, as the clock says. It has to be canceled.
 func (t *turn) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	both, cancel := context.WithCancel(ctx)
 	unwatch := context.AfterFunc(t.Context, cancel)
-	return both, func() { unwatch(); cancel() }
+	return turnContext{both, t}, func() { unwatch(); cancel() }
 }
 
 // each calls work in each turn, with a context that ends with it, until ctx ends. Without ha it
@@ -323,7 +323,7 @@ func (s *inTurn) Close() error {
 	return err
 }
 
-// turnContext is the context of a message that may be handled in one turn only.
+// turnContext is the context of a message that may be handled, or of work that may be done, in one turn only.
 type turnContext struct {
 	context.Context
 	turn *turn

@@ -83,6 +83,8 @@ func TestNothingBeginsAfterTheTurn(t *testing.T) {
 		now, leave, _ := turns.enter()
 		received := message.NewMessage("3", nil)
 		received.SetContext(turnContext{t.Context(), now})
+		within, stop := now.within(t.Context())
+		defer stop()
 		for _, msg := range []*message.Message{replayed, leased, received} {
 			if err := sink.Publish("topic", msg); err != nil {
 				t.Errorf("in the turn: %s: %v", msg.UUID, err)
@@ -91,8 +93,8 @@ func TestNothingBeginsAfterTheTurn(t *testing.T) {
 
 		over.Store(true)
 		refused("after the time", replayed, received)
-		if received.Context().Err() == nil {
-			t.Error("the context of the message does not say so")
+		if received.Context().Err() == nil || within.Err() == nil {
+			t.Error("the context of the message, or of what is under way, does not say so")
 		}
 		if err := sink.Publish("topic", leased); err != nil {
 			t.Errorf("the route looks after it: %v", err)

@@ -133,9 +133,15 @@ type agrimill struct {
 // start runs a configuration. It is stopped when the test ends, if not before.
 func (w *world) start(text string) *agrimill {
 	w.Helper()
+	return w.startWith(w.parse(text))
+}
+
+// startWith is start for what a file cannot say.
+func (w *world) startWith(cfg *config.Config) *agrimill {
+	w.Helper()
 	b := &agrimill{w: w, logs: &logs{to: w}, registry: prometheus.NewRegistry(), result: make(chan error, 1)}
 	var err error
-	b.Pipeline, err = pipeline.New(w.Context(), w.parse(text), b.options())
+	b.Pipeline, err = pipeline.New(w.Context(), cfg, b.options())
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -176,6 +176,7 @@ func (l *scriptedLease) Acquire(ctx context.Context) (LeaseTerm, error) {
 
 type scriptedTerm struct {
 	epoch    uint64
+	takes    time.Duration // to release it
 	renewed  time.Time
 	lost     chan struct{}
 	answer   func(ctx context.Context) error // of Renew; nil: it succeeds
@@ -203,7 +204,12 @@ func (s *scriptedTerm) Renew(ctx context.Context) error {
 	return nil
 }
 
-func (s *scriptedTerm) Release(context.Context) error {
+func (s *scriptedTerm) Release(ctx context.Context) error {
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.released = true
 	return nil
 }
@@ -566,6 +572,20 @@ func (c *patientClient) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// A message that waits for a reader while the process is stopped may be read when it goes on. It says
+// that the term is over.
+func TestMessageThatWaitedSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		w.grant(1)
+		w.arrive(w.worker(), 1)
+		w.jump.Store(int64(time.Hour))
+		if msg := w.next(); msg != nil && msg.Context().Err() == nil {
+			t.Error("a message was handed out after the term")
+		}
+	})
+}
+
 // A handler that looks at the context of its message after the end of the term sees it, also before
 // any timer has fired.
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
@@ -819,6 +839,30 @@ func (c *askedClient) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tena
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// A lease that is given up is released also when the store takes a while, since nobody waits for that: else
+// the next one would have to wait for the rest of its time.
+func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes    time.Duration
+		released bool
+	}{"slow": {testTTL - time.Second, true}, "gone": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newLeaseWorld(t, Config{})
+				w.leased.cfg.Client, w.leased.cfg.StreamDownFor = &askedClient{}, time.Second
+				term := newScriptedTerm(1)
+				term.takes = test.takes
+				w.lease.grants <- term
+				time.Sleep(2 * testTTL)
+				w.state(LeaseStandby, 1, 3, 0)
+				if got := w.Stats().Lease.GivenUp; got != 1 || term.released != test.released {
+					t.Errorf("given up %d times, released: %v; want 1, %v", got, term.released, test.released)
+				}
+			})
+		})
+	}
 }
 
 // While there is no access token nothing can be asked, so a quiet stream is no reason to give the

@@ -77,7 +77,7 @@ func newLeased(outer *Subscriber, cfg Config, logger watermill.LoggerAdapter) *l
 	return l
 }
 
-// releaseTimeout bounds the release of the lease.
+// releaseTimeout bounds the release of the lease in Close.
 func (l *leased) releaseTimeout() time.Duration {
 	return min(time.Second, l.outer.cfg.CloseTimeout/10)
 }
@@ -226,8 +226,12 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 		l.inVain = 0
 	}
 	l.end(worker, lost, gaveUp, again, err)
-	if !lost {
-		l.handOver(term)
+	switch {
+	case lost:
+	case gaveUp: // nobody waits for this one, so the store may take its time
+		l.handOver(l.ctx, l.lease.TTL(), term)
+	default:
+		l.handOver(context.Background(), l.releaseTimeout(), term)
 	}
 	if gaveUp { // another process gets it before
 		pause := time.NewTimer(l.lease.TTL())
@@ -343,9 +347,9 @@ func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 	}
 }
 
-// handOver releases the lease, so that another process gets it at once.
-func (l *leased) handOver(term LeaseTerm) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.releaseTimeout())
+// handOver releases the lease, so that another process gets it at once. It ends with ctx, or after timeout.
+func (l *leased) handOver(ctx context.Context, timeout time.Duration, term LeaseTerm) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := term.Release(ctx); err != nil {
 		l.logger.Error("The lease could not be released; it ends with its time", err, watermill.LogFields{"epoch": term.Epoch()})

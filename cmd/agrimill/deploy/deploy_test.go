@@ -99,6 +99,7 @@ func TestConfigurationsLoad(t *testing.T) {
 		"helm/values.yaml":             {inValues("helm/values.yaml"), false},
 		"compose/agrimill.yaml":        {string(read(t, "compose/agrimill.yaml")), true},
 		"systemd/agrimill.yaml":        {string(read(t, "systemd/agrimill.yaml")), false},
+		"systemd/agrimill-ha.yaml":     {string(read(t, "systemd/agrimill-ha.yaml")), false},
 		"kubernetes/configmap.yaml":    {inPod("kubernetes/configmap.yaml"), false},
 		"kubernetes-ha/configmap.yaml": {inPod("kubernetes-ha/configmap.yaml"), false},
 	} {

@@ -256,6 +256,7 @@ func TestHelmRefuses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ values, want string }{
 		"two without a lease":  {"config: {ha: null}", "more than one needs config.ha"},
+		"two with one file":    {"config: {dedup: {nats_kv: null, bbolt: {path: /var/lib/agrimill/dedup.db}}}", "more than one cannot have the file"},
 		"a key that is not":    {"replica: 3", "replica"},
 		"no instance":          {"replicas: 0", "replicas"},
 		"a moving tag":         {"image: {tag: latest}", "tag"},

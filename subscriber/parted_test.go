@@ -65,7 +65,9 @@ func TestLeftByOneWithoutAStream(t *testing.T) {
 	for _, size := range []int{1, 10} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newPartWorld(t, size)
-			w.setDisconnected(streamEnd{err: errStreamEnded})
+			if _, final := w.setDisconnected(streamEnd{err: errStreamEnded}); final != nil {
+				t.Fatal(final)
+			}
 			time.Sleep(partGrace + time.Minute)
 			if got := w.client.confirmed.Load(); (got == 0) != (size == 10) {
 				t.Errorf("%d bytes: %d are confirmed without a stream", size, got)

@@ -41,12 +41,12 @@ func TestDeadlines(t *testing.T) {
 		all := []*delivery{first, second, middle, third, last}
 		for i, after := range []time.Duration{1000, 2000, 2500, 3000, 5000} {
 			at := start.Add(after * time.Millisecond)
-			time.Sleep(time.Until(at) - 1)
+			time.Sleep(time.Until(at) - time.Nanosecond)
 			synctest.Wait()
 			if expired(all[i]) {
 				t.Errorf("the one that is due after %d ms expired before", after)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			for j, d := range all {
 				if expired(d) != (j <= i) {

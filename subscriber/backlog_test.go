@@ -61,20 +61,20 @@ func TestLeftKeysStayLeft(t *testing.T) {
 	sick := q.tenants["sick"]
 	sick.failures, sick.since, q.lastOK = outageAfter, now, now.Add(time.Second)
 	first, other := &delivery{order: "first"}, &delivery{order: "other"}
-	if !s.leavesUnconfirmed(first, "Sick") || s.leavesUnconfirmed(other, "well") {
+	if !s.leavesUnconfirmed(time.Now(), first, "Sick") || s.leavesUnconfirmed(time.Now(), other, "well") {
 		t.Error("want the messages of the sick tenant left, and no others")
 	}
 	sick.failures = 0
-	if !s.leavesUnconfirmed(first, "Sick") {
+	if !s.leavesUnconfirmed(time.Now(), first, "Sick") {
 		t.Error("a message is taken although an earlier one of its key was left")
 	}
-	if s.leavesUnconfirmed(other, "sick") {
+	if s.leavesUnconfirmed(time.Now(), other, "sick") {
 		t.Error("a message of another key is left")
 	}
 	s.mu.Unlock()
 	s.setConnected(nil, false)
 	s.mu.Lock()
-	if s.leavesUnconfirmed(first, "sick") {
+	if s.leavesUnconfirmed(time.Now(), first, "sick") {
 		t.Error("a message is left on a connection that brings all of its key")
 	}
 	s.cancel()

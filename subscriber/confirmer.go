@@ -411,21 +411,21 @@ func (c *confirmer) tenantOf(endpoint string) string {
 // leave reports whether messages of the tenant, which may be unknown, are to be left with the
 // service: its confirmations fail, or it cannot be looked up, while confirmations of others
 // succeed, and they take too much of the backlog.
-func (c *confirmer) leave(tenant string) bool {
+func (c *confirmer) leave(now time.Time, tenant string) bool {
 	if c.waiting.Load() < int64(c.cfg.MaxBacklog/4) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if tenant == "" {
-		if !c.lookupStalled(time.Now()) || len(c.unassigned) < c.cfg.MaxBacklog/2 {
+		if !c.lookupStalled(now) || len(c.unassigned) < c.cfg.MaxBacklog/2 {
 			return false
 		}
 		c.leftLookup = true
 		return true
 	}
 	key := lower(tenant)
-	if !c.queue.aboveShare(time.Now(), key) {
+	if !c.queue.aboveShare(now, key) {
 		return false
 	}
 	c.left[key] = struct{}{}

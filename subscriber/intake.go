@@ -213,7 +213,7 @@ func (s *Subscriber) admit(ctx context.Context, now time.Time, d *delivery) bool
 			}
 			break // it would not be redelivered, so admit it beyond the caps
 		}
-		if len(d.keys) > 0 && s.leavesUnconfirmed(d, tenant) {
+		if len(d.keys) > 0 && s.leavesUnconfirmed(now, d, tenant) {
 			s.left++
 			s.leaveNew(d)
 			s.mu.Unlock()
@@ -320,11 +320,11 @@ func (s *Subscriber) leaveNew(d *delivery) {
 // leavesUnconfirmed reports whether d, which arrives, is left with the service because of the
 // confirmations of its tenant, which may be unknown. Whatever comes later for its key is left,
 // too, until the next connection brings all of it again in order. s.mu is held.
-func (s *Subscriber) leavesUnconfirmed(d *delivery, tenant string) bool {
+func (s *Subscriber) leavesUnconfirmed(now time.Time, d *delivery, tenant string) bool {
 	if s.leftKeys.has(d.order) {
 		return true
 	}
-	left := s.confirmer.leave(tenant)
+	left := s.confirmer.leave(now, tenant)
 	if left && s.cfg.Order == OrderByKey {
 		s.leftKeys.add(d.order)
 	}

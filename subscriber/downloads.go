@@ -82,6 +82,7 @@ type downloadHost struct {
 	took      time.Duration // the latest download that succeeded; zero without any
 	downloads int           // of this host that are not finished
 	failures  int           // in a row
+	retried   time.Time     // when those that failed were last tried at once
 }
 
 // downloadResult is the outcome of one attempt.
@@ -243,8 +244,10 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	q.running = slices.DeleteFunc(q.running, func(other *download) bool { return other == j })
 	switch result {
 	case downloadOK:
-		// A host, or a URI, that failed works again: so may others.
-		if j.failures > 0 || j.host.failures >= hostDownAfter {
+		// A host, or a URI, that failed works again: so may others. While others of the host succeed all
+		// the time, those that fail keep to their backoff.
+		if (j.failures > 0 || j.host.failures >= hostDownAfter) && (j.host.retried.IsZero() || now.Sub(j.host.retried) >= q.retry.Max) {
+			j.host.retried = now
 			q.retryHost(now, j.host)
 		}
 		j.host.failures = 0

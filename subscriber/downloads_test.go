@@ -265,6 +265,37 @@ func TestFreshURIThatComesDuringTheLastAttempt(t *testing.T) {
 	}
 }
 
+// What fails for good is not asked for more often because the same host serves others all the time.
+func TestDownloadsThatFailKeepToTheirBackoff(t *testing.T) {
+	for name, result := range map[string]downloadResult{"500": downloadFailed, "404": downloadExpired} {
+		w := newDownloadWorld(t, 8)
+		bad := map[*download]bool{}
+		requests := 0
+		w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+			if bad[j] {
+				requests++
+				return result, time.Millisecond, 0
+			}
+			return downloadOK, time.Millisecond, 1 << 20
+		}
+		for range 40 {
+			bad[w.add("host")] = true
+		}
+		const lasts = time.Minute
+		for at := time.Duration(0); at < lasts; at += 10 * time.Millisecond {
+			w.at(w.now.Add(at), func() { w.add("host") })
+		}
+		w.run(lasts)
+		// Each has some quick attempts, and then at most two in the longest backoff, which jitter shortens.
+		if most := 40 * (8 + 3*int(lasts/w.q.retry.Max)); requests > most {
+			t.Errorf("%s: %d requests in a minute, want at most %d", name, requests, most)
+		}
+		if w.ok != int(lasts/(10*time.Millisecond)) {
+			t.Errorf("%s: %d of the others", name, w.ok)
+		}
+	}
+}
+
 // Whatever happens, no download is forgotten, and none that was removed is started.
 func TestDownloadQueueKeepsEverything(t *testing.T) {
 	for seed := range uint64(scaled(300)) {

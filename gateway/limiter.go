@@ -14,7 +14,8 @@ import (
 // once, and afterwards they are spaced: at half the rate that was too high,
 // growing by Growth per second. When the rate has grown to RecoverFactor times
 // the one that was too high, the limit is lifted. A tenant that alone gets 429 while
-// requests of others are accepted has no part in this.
+// requests of others are accepted has no part in this: its 429s count once another tenant
+// gets one, too, or it gets them again within two seconds after it was served.
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
 	MinRate float64 `yaml:"min_rate"`
@@ -79,12 +80,19 @@ type limiter struct {
 	rejected int64
 	lastAt   time.Time
 
-	// Tenants whose 429s are their own, and the one that may turn out to be: a run of 429s of
-	// one tenant alone while requests of others were accepted.
-	own      map[string]struct{}
+	// own has the tenants whose 429s are their own, with when each got the latest. alone is the one of them that has not proven it: it
+	// got the first one while requests of others were accepted, and nobody else has got one since.
+	own   map[string]time.Time
+	alone string
+	// suspect may turn out to be one, although all are limited: a run of 429s of one tenant alone, alone
+	// or not, while requests of others were accepted.
 	suspect  string
 	run      int
 	accepted int // of others, in the run
+	// served are the tenants that were accepted last, the latest first, and redeemed the one of own
+	// that was.
+	served   [2]tenantTime
+	redeemed tenantTime
 
 	// The observed rate: requests in the current second and in the previous one.
 	second        time.Time
@@ -156,7 +164,7 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	stale := started.Before(l.lastCut())
 	l.rejected++
 	l.lastAt = now
-	if l.isOwn(tenant) {
+	if l.isOwn(now, tenant) {
 		return
 	}
 	if end := now.Add(retryAfter); retryAfter > 0 && end.After(l.pauseEnd) {
@@ -187,26 +195,75 @@ const (
 	ownRun      = 3
 	ownAccepted = 10
 	maxOwn      = 1000
+	// besideFor is how long ago a request of another tenant may have been accepted for a first 429 to
+	// be the tenant's own, and redeemedFor how long after it was served it is not.
+	besideFor   = 10 * time.Second
+	redeemedFor = 2 * time.Second
 )
 
+// tenantTime is when something was a tenant's.
+type tenantTime struct {
+	tenant string
+	at     time.Time
+}
+
 // isOwn reports whether a 429 is the tenant's own: then the rate of the others does not change.
-// When that turns out, the limit that it has caused is lifted. l.mu is held.
-func (l *limiter) isOwn(tenant string) bool {
-	if _, known := l.own[tenant]; known {
+// When that turns out later, the limit that it has caused is lifted. l.mu is held.
+func (l *limiter) isOwn(now time.Time, tenant string) bool {
+	_, known := l.own[tenant]
+	switch {
+	case known && tenant != l.alone:
+		l.own[tenant] = now
 		return true
+	case !known && l.alone != "": // it is not alone
+		delete(l.own, l.alone)
+		l.alone = ""
 	}
 	if tenant == "" || tenant != l.suspect {
-		l.suspect, l.run, l.accepted = tenant, 1, 0
-		return false
+		l.suspect, l.run, l.accepted = tenant, 0, 0
 	}
-	if l.run++; l.run < ownRun || l.accepted < ownAccepted || len(l.own) >= maxOwn {
+	l.run++
+	switch {
+	case l.run >= ownRun && l.accepted >= ownAccepted && tenant != "":
+		if l.alone == tenant {
+			l.alone = ""
+		}
+		if !known && l.addOwn(now, tenant) {
+			l.rate, l.inARow, l.next, l.pauseEnd = 0, 0, time.Time{}, time.Time{}
+			return true
+		}
+	case !known && l.mayBeOwn(now, tenant) && l.addOwn(now, tenant):
+		l.alone = tenant
+		return true
+	}
+	if known {
+		l.own[tenant] = now
+	}
+	return known
+}
+
+// mayBeOwn reports whether the first 429 of a tenant may be its own: that of an application that sends
+// too much would come to others, too, before long. l.mu is held.
+func (l *limiter) mayBeOwn(now time.Time, tenant string) bool {
+	other := l.served[0]
+	if other.tenant == tenant {
+		other = l.served[1]
+	}
+	return tenant != "" && l.rate == 0 && l.suspect == tenant && l.run == 1 &&
+		!other.at.IsZero() && now.Sub(other.at) < besideFor &&
+		(l.redeemed.tenant != tenant || now.Sub(l.redeemed.at) >= redeemedFor)
+}
+
+// addOwn remembers that the 429s of a tenant are its own, unless there are too many of them. l.mu is
+// held.
+func (l *limiter) addOwn(now time.Time, tenant string) bool {
+	if len(l.own) >= maxOwn {
 		return false
 	}
 	if l.own == nil {
-		l.own = make(map[string]struct{})
+		l.own = make(map[string]time.Time)
 	}
-	l.own[tenant] = struct{}{}
-	l.rate, l.inARow, l.next, l.pauseEnd = 0, 0, time.Time{}, time.Time{}
+	l.own[tenant] = now
 	return true
 }
 
@@ -227,7 +284,21 @@ func (l *limiter) accept(started time.Time, tenant string) {
 	} else {
 		l.accepted++
 	}
-	delete(l.own, tenant)
+	now := time.Now()
+	if tenant != "" {
+		if l.served[0].tenant != tenant {
+			l.served[1] = l.served[0]
+		}
+		l.served[0] = tenantTime{tenant, now}
+	}
+	// What was sent before the latest 429 tells nothing new.
+	if at, own := l.own[tenant]; own && !started.Before(at) {
+		delete(l.own, tenant)
+		l.redeemed = tenantTime{tenant, now}
+		if l.alone == tenant {
+			l.alone = ""
+		}
+	}
 	if l.rate > 0 && !started.Before(l.lastCut()) {
 		l.inARow = 0
 	}

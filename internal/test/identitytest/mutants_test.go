@@ -72,7 +72,7 @@ var mutants = []struct {
 		{"the delivery key without the endpoint", "router/key.go", "	head = appendPart(head, endpoint)\n", ""},
 		{"what is filtered is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil"},
 		{"records are named without their count", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, id.key.String())"},
-		{"JetStream does not know the names", "sinks/nats/marshaler.go", "set(natsgo.MsgIdHdr, encodeValue(id)+\" \"+subject)", "_ = subject"},
+		{"JetStream does not know the names", "sinks/nats/marshaler.go", "d.set(natsgo.MsgIdHdr, id)", "_ = id"},
 	}},
 	{moreJetStream, []mutant{
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
@@ -95,7 +95,7 @@ var mutants = []struct {
 	{subscriptions, []mutant{
 		{"a file confirms a chunk that was given up", "subscriber/ledger.go", "e.own, e.given = false, v != verdictAcked", "e.own = false"},
 		{"chunks confirm a file that was left", "subscriber/ledger.go", "e.left = e.left || v != verdictAcked", "_ = e"},
-		{"the acks of chunks confirm their file", "subscriber/filewait.go", "	e.state, e.at = stateWaiting, now.Sub(l.began)\n	w.items = append(w.items, fileWaiting{ref, e.at, w.clock.now(now), d.tenant, d.endpoint, d.messages[i]})\n	w.n++\n", "	e.state = stateConfirming\n	d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.messages[i]})\n	_ = w\n"},
+		{"the acks of chunks confirm their file", "subscriber/filewait.go", "	e.state, e.at = stateWaiting, now.Sub(l.began)\n	w.items = append(w.items, fileWaiting{ref, e.at, w.clock.now(now), d.tenant, d.endpoint, d.message(i)})\n	w.n++\n", "	e.state = stateConfirming\n	d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.message(i)})\n	_ = w\n"},
 		{"chunks share the whole context ID", "subscriber/filewait.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
 		{"who has acked is forgotten", "subscriber/ledger.go", "		l.ackedBy[id] = slices.Clone(d.acked)\n", ""},
 		{"what one has not acked is confirmed when it ends", "subscriber/ledger.go", "		d.parted = true\n", ""},

@@ -241,14 +241,10 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 
 		stoppoint.At(stoppoint.Deliver)
 		select {
-		case sub.out <- msg: // somebody waits for it, which is cheaper to find out alone
-		default:
-			select {
-			case <-sub.stop:
-				ctx.end()
-				return msgctx.Left
-			case sub.out <- msg:
-			}
+		case <-sub.stop:
+			ctx.end()
+			return msgctx.Left
+		case sub.out <- msg:
 		}
 		s.stats.delivered.Add(1)
 		s.stats.deliveredBytes.Add(size)

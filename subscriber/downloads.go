@@ -244,9 +244,10 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	q.running = slices.DeleteFunc(q.running, func(other *download) bool { return other == j })
 	switch result {
 	case downloadOK:
-		// A host, or a URI, that failed works again: so may others. While others of the host succeed all
-		// the time, those that fail keep to their backoff.
-		if (j.failures > 0 || j.host.failures >= hostDownAfter) && (j.host.retried.IsZero() || now.Sub(j.host.retried) >= q.retry.Max) {
+		// A URI that failed works again, or a host does: so may others. While others of the host succeed
+		// all the time, that says nothing, and those that fail keep to their backoff.
+		beside := j.host.failures >= hostDownAfter && (j.host.retried.IsZero() || now.Sub(j.host.retried) >= q.retry.Max)
+		if j.failures > 0 || beside {
 			j.host.retried = now
 			q.retryHost(now, j.host)
 		}

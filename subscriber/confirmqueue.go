@@ -79,7 +79,7 @@ type confirmQueue struct {
 // tenantConfirmations are the confirmations of one tenant.
 type tenantConfirmations struct {
 	key, tenant string
-	fresh       []confirmation // not sent yet, oldest first
+	fresh       batches // not sent yet
 	freshSince  time.Time
 	groups      []*confirmGroup // sent in vain
 	flights     int
@@ -162,20 +162,25 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 		t.place.Item = t
 		q.tenants[key] = t
 	}
-	before := len(t.fresh)
+	before := t.fresh.size
 	if before == 0 {
 		t.freshSince = now
 	}
-	if last := len(q.spare) - 1; t.fresh == nil && last >= 0 {
-		t.fresh, q.spare = q.spare[last], q.spare[:last]
-	}
-	t.fresh = append(t.fresh, items...)
+	t.fresh.add(q.cfg.MaxBatch, q.room, items...)
 	t.size += len(items)
-	if before > 0 && !q.closing && (before >= q.cfg.MaxBatch) == (len(t.fresh) >= q.cfg.MaxBatch) {
+	if before > 0 && !q.closing && (before >= q.cfg.MaxBatch) == (t.fresh.size >= q.cfg.MaxBatch) {
 		return false
 	}
 	q.reschedule(t)
 	return true
+}
+
+// room returns an empty batch.
+func (q *confirmQueue) room() (batch []confirmation) {
+	if last := len(q.spare) - 1; last >= 0 {
+		batch, q.spare = q.spare[last], q.spare[:last]
+	}
+	return batch
 }
 
 // reuse takes the room of a batch that was confirmed, once nobody reads it any longer.
@@ -239,19 +244,14 @@ func (q *confirmQueue) take(t *tenantConfirmations, now time.Time) *confirmFligh
 	f := &confirmFlight{t: t, tenant: t.tenant, started: now, timeout: t.patience, failing: t.failures > 0}
 	i := t.firstGroup()
 	groupDue := i >= 0 && !t.groups[i].due.After(now)
-	freshDue := len(t.fresh) > 0 && !q.freshAt(t).After(now)
+	freshDue := t.fresh.size > 0 && !q.freshAt(t).After(now)
 	if groupDue && (!freshDue || !t.lastGroup) {
 		f.confirmGroup = *t.groups[i]
 		t.groups = slices.Delete(t.groups, i, i+1)
 		t.lastGroup = true
 		return f
 	}
-	n := min(len(t.fresh), q.cfg.MaxBatch)
-	f.confirmGroup = confirmGroup{items: t.fresh[:n:n], since: t.freshSince}
-	t.fresh = t.fresh[n:]
-	if len(t.fresh) == 0 {
-		t.fresh = nil
-	}
+	f.confirmGroup = confirmGroup{items: t.fresh.take(), since: t.freshSince}
 	t.freshSince = now // what is left came later than what goes
 	t.lastGroup = false
 	return f
@@ -333,12 +333,16 @@ func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
 	if t.failures >= outageAfter {
 		q.down--
 		// It was the tenant: what failed meanwhile is as good as what did not.
-		fresh := make([]confirmation, 0, t.size)
+		later := t.fresh
+		t.fresh = batches{}
 		for _, g := range t.groups {
-			fresh = append(fresh, g.items...)
+			t.fresh.add(q.cfg.MaxBatch, q.room, g.items...)
 			t.freshSince = now.Add(-q.cfg.MaxAge) // at once
 		}
-		t.fresh, t.groups = append(fresh, t.fresh...), nil
+		for _, items := range later.list {
+			t.fresh.add(q.cfg.MaxBatch, q.room, items...)
+		}
+		t.groups = nil
 	}
 	t.failures, t.notBefore, t.refusedSince = 0, time.Time{}, time.Time{}
 	// One that started before this one, and should have been answered by now, will not be.
@@ -427,7 +431,7 @@ func (q *confirmQueue) drain(now time.Time) {
 
 // freshAt is when what is fresh is to be sent.
 func (q *confirmQueue) freshAt(t *tenantConfirmations) time.Time {
-	if q.closing || len(t.fresh) >= q.cfg.MaxBatch {
+	if q.closing || t.fresh.size >= q.cfg.MaxBatch {
 		return t.freshSince
 	}
 	return t.freshSince.Add(q.cfg.MaxAge)
@@ -448,7 +452,7 @@ func (t *tenantConfirmations) firstGroup() int {
 func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 	at, some := time.Time{}, false
 	if t.flights < maxTenantFlights {
-		if len(t.fresh) > 0 {
+		if t.fresh.size > 0 {
 			at, some = q.freshAt(t), true
 		}
 		if i := t.firstGroup(); i >= 0 && (!some || t.groups[i].due.Before(at)) {
@@ -562,7 +566,7 @@ func (q *confirmQueue) oldest() (at time.Time) {
 		}
 	}
 	for _, t := range q.tenants {
-		if len(t.fresh) > 0 {
+		if t.fresh.size > 0 {
 			earliest(t.freshSince)
 		}
 		for _, g := range t.groups {

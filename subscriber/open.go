@@ -138,7 +138,9 @@ func (c *confirmer) open(all openSet) {
 		}
 	}
 	for _, t := range c.queue.tenants {
-		count(t.tenant, t.fresh, t.freshSince)
+		for _, items := range t.fresh.list {
+			count(t.tenant, items, t.freshSince)
+		}
 		for _, g := range t.groups {
 			count(t.tenant, g.items, g.since)
 		}

@@ -11,6 +11,7 @@ type batches struct {
 // add appends items to batches of at most limit; room makes one.
 func (b *batches) add(limit int, room func() []confirmation, items ...confirmation) {
 	b.size += len(items)
+	limit = max(limit, 1)
 	for len(items) > 0 {
 		last := len(b.list) - 1
 		if last < 0 || len(b.list[last]) >= limit {

@@ -47,6 +47,7 @@ type confirmer struct {
 	cancel context.CancelFunc
 
 	waiting atomic.Int64 // in the queue, without a tenant, or in a request
+	crowded atomic.Int64 // of waiting: what leave is never true below
 
 	mu         sync.Mutex
 	queue      *confirmQueue
@@ -72,11 +73,13 @@ type confirmer struct {
 
 func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation), room, recovered func()) *confirmer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &confirmer{
+	c := &confirmer{
 		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks,
 		done: done, room: room, recovered: recovered, ctx: ctx, cancel: cancel,
 		queue: newConfirmQueue(cfg.Confirm), left: make(map[string]struct{}), idle: make(chan struct{}),
 	}
+	c.crowd()
+	return c
 }
 
 // add queues the confirmations. tenant may be empty; it is then looked up for
@@ -188,6 +191,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	key := f.t.key
 	c.mu.Lock()
 	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
+	c.crowd()
 	_, recovered := c.left[key]
 	if recovered = recovered && (answer == answerOK || len(rejected) > 0); recovered {
 		delete(c.left, key)
@@ -408,11 +412,14 @@ func (c *confirmer) tenantOf(endpoint string) string {
 	return ""
 }
 
+// crowd brings crowded up to date. c.mu is held.
+func (c *confirmer) crowd() { c.crowded.Store(int64(max(c.cfg.MaxBacklog/4, c.queue.share()))) }
+
 // leave reports whether messages of the tenant, which may be unknown, are to be left with the
 // service: its confirmations fail, or it cannot be looked up, while confirmations of others
 // succeed, and they take too much of the backlog.
 func (c *confirmer) leave(now time.Time, tenant string) bool {
-	if c.waiting.Load() < int64(c.cfg.MaxBacklog/4) {
+	if c.waiting.Load() < c.crowded.Load() {
 		return false
 	}
 	c.mu.Lock()

@@ -541,11 +541,15 @@ func (q *confirmQueue) full(now time.Time, waiting, other int) bool {
 	return waiting-min(q.stalledSize(now)+other, q.cfg.MaxBacklog) >= q.cfg.MaxBacklog
 }
 
-// aboveShare reports whether the tenant is stalled and has as many confirmations waiting as
-// such a tenant may: all of them together half of the backlog.
+// share is how many confirmations of a tenant that is stalled may wait: of all such tenants together
+// half of the backlog.
+func (q *confirmQueue) share() int { return q.cfg.MaxBacklog / 2 / max(1, q.down) }
+
+// aboveShare reports whether the tenant is stalled and has as many confirmations waiting as such a
+// tenant may.
 func (q *confirmQueue) aboveShare(now time.Time, key string) bool {
 	t := q.tenants[key]
-	return t != nil && t.size >= q.cfg.MaxBacklog/2/max(1, q.down) && q.stalled(now, t)
+	return t != nil && t.size >= q.share() && q.stalled(now, t)
 }
 
 // stalledSize counts the confirmations of stalled tenants.

@@ -454,8 +454,8 @@ func (s *Subscriber) wakeRoom() {
 // finish records what d came to for sub and reports whether that was the last one, in which
 // case the caller must call release after unlocking s.mu. s.mu is held.
 func (s *Subscriber) finish(now time.Time, sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
-	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.stopped) {
-		if outcome != msgctx.Acked && !sub.stopped {
+	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.ending()) {
+		if outcome != msgctx.Acked && !sub.ending() {
 			s.leftBy(d, sub)
 		}
 		s.relink(d)

@@ -2,7 +2,6 @@ package subscriber
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -148,12 +147,17 @@ func messageUUID(key messageKey) uuid.UUID {
 	return id
 }
 
+// appendUUID appends the text of id.
 func appendUUID(b []byte, id uuid.UUID) []byte {
-	b = append(hex.AppendEncode(b, id[:4]), '-')
-	b = append(hex.AppendEncode(b, id[4:6]), '-')
-	b = append(hex.AppendEncode(b, id[6:8]), '-')
-	b = append(hex.AppendEncode(b, id[8:10]), '-')
-	return hex.AppendEncode(b, id[10:])
+	const digits = "0123456789abcdef"
+	for i, v := range id {
+		switch i {
+		case 4, 6, 8, 10:
+			b = append(b, '-')
+		}
+		b = append(b, digits[v>>4], digits[v&0xf])
+	}
+	return b
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,

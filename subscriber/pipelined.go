@@ -336,9 +336,8 @@ func (w *laneWork) finished(now time.Time, d *delivery, outcome msgctx.Outcome) 
 	}
 	if len(w.q.items) == 0 {
 		w.ended = true
-		w.q.lane = nil
 		w.setOpen(0)
-		delete(w.sub.queues, w.job.key)
+		w.sub.drop(w.job.key, w.q)
 		if !w.left && w.sub.shares.ended(w.job.key) {
 			w.requestLeft(now, false)
 		}

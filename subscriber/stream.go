@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -72,6 +73,11 @@ func (s *Subscriber) end(cause error) {
 	s.stopAll()
 }
 
+// yieldAfter is after how many events the goroutine that reads the stream lets others run that are
+// ready to. On a busy processor it would otherwise fill the window before the first message is handled:
+// by then all of it has left the processor's cache, and each message waits the longest time possible.
+const yieldAfter = 32
+
 // readStream opens the stream and processes its events until it ends.
 func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	connection, cancel := context.WithCancel(ctx)
@@ -103,7 +109,9 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 			end.err, end.recalled = err, errors.Is(err, gateway.ErrClosed)
 			return end
 		}
-		end.events++
+		if end.events++; end.events%yieldAfter == 0 {
+			runtime.Gosched()
+		}
 		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 		if err != nil {
 			s.malformed(ctx, raw, err)

@@ -37,6 +37,7 @@ type subscription struct {
 	stopped    bool // no more deliveries are accepted
 	overflown  bool // messages were left with the service because too many were parked
 	queues     map[string]*keyQueue
+	emptied    []*keyQueue // to be used again
 	shares     shares
 	acked      time.Time     // when it last acked something
 	newest     time.Time     // of all that it acked, when it got the newest
@@ -67,7 +68,8 @@ type job struct {
 // it is empty.
 type keyQueue struct {
 	items []*delivery
-	since time.Time // when it last finished something, or began
+	room  [4]*delivery // of items while they are few
+	since time.Time    // when it last finished something, or began
 
 	// Of a subscription that pipelines.
 	lane   *lane // nil while no goroutine works on the queue
@@ -106,9 +108,34 @@ func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
 		}
 		return
 	}
-	q = &keyQueue{items: []*delivery{d}, since: d.arrived}
+	q = sub.newQueue()
+	q.items, q.since = append(q.room[:0], d), d.arrived
 	sub.queues[d.order] = q
 	sub.pool.Push(job{key: d.order, q: q})
+}
+
+// maxEmptied is how many queues are kept to be used again: a key comes and goes all the time when
+// handlers are as fast as the stream.
+const maxEmptied = 64
+
+// newQueue returns an empty queue. Subscriber.mu is held.
+func (sub *subscription) newQueue() *keyQueue {
+	last := len(sub.emptied) - 1
+	if last < 0 {
+		return &keyQueue{}
+	}
+	q := sub.emptied[last]
+	sub.emptied = sub.emptied[:last]
+	return q
+}
+
+// drop removes q, which is empty and which nobody works on any longer. Subscriber.mu is held.
+func (sub *subscription) drop(key string, q *keyQueue) {
+	delete(sub.queues, key)
+	if len(sub.emptied) < maxEmptied {
+		*q = keyQueue{}
+		sub.emptied = append(sub.emptied, q)
+	}
 }
 
 // work does j.
@@ -191,7 +218,7 @@ func (s *Subscriber) workQueue(sub *subscription, j job) {
 		if len(q.items) > 0 {
 			next = q.items[0]
 		} else {
-			delete(sub.queues, j.key)
+			sub.drop(j.key, q)
 			if !overflow && sub.shares.ended(j.key) {
 				s.requestLeft(now, false)
 			}
@@ -298,6 +325,20 @@ func (sub *subscription) over() bool {
 		return true
 	default:
 		return sub.fence.passed()
+	}
+}
+
+// ending reports whether sub has ended, or its context has and nobody has had the time to notice.
+// Subscriber.mu is held.
+func (sub *subscription) ending() bool {
+	if sub.stopped {
+		return true
+	}
+	select {
+	case <-sub.ended:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -66,9 +66,9 @@ const DefaultQuarantineTopic = "quarantine"
 // Each such event is stored as received, with the KeyQuarantine… metadata; for an
 // event that is too large, only a notice is stored. Records are stored one at a time
 // in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
-// wait in memory. When that queue is full, the stream is not read as long as the
-// Publisher works; while it fails, further events are left with the service and are
-// requested again once it has recovered.
+// wait in memory. When that queue is full, the stream is not read for up to five seconds;
+// while there is no room for longer than that, or the Publisher fails, further events are
+// left with the service, and requested again once the queue is empty.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It is not confirmed, and stays with the service, if
@@ -126,16 +126,8 @@ type quarantined struct {
 	confirm bool
 }
 
-// quarantineState is the state of an event, by its digest.
-type quarantineState uint8
-
-const (
-	quarantineWaiting quarantineState = iota + 1
-	quarantineStored
-	quarantineNoticed // the store has a notice of it, but does not accept its body
-)
-
-// quarantine stores records one at a time.
+// quarantine stores records one at a time. Which, and what is left with the service, is up to
+// quarantineQueue.
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
@@ -155,82 +147,78 @@ type quarantine struct {
 	count, failures atomic.Int64
 
 	mu      sync.Mutex
-	queue   []*quarantined
-	bytes   int64
+	queue   *quarantineQueue
 	working bool // the worker is running
-	failing bool // the latest publish failed
-	skipped bool // something has been left with the service since
 	changed chan struct{}
-	known   map[[sha256.Size]byte]quarantineState
-	recent  [][sha256.Size]byte // ring of stored events, in storage order
-	head    int
 }
 
 func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored func(r *quarantined, again bool), again func()) *quarantine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &quarantine{
 		cfg: cfg, logger: logger, stored: stored, again: again, ctx: ctx, cancel: cancel,
-		reading: make(chan struct{}, 1), changed: make(chan struct{}), known: make(map[[sha256.Size]byte]quarantineState),
+		reading: make(chan struct{}, 1), changed: make(chan struct{}), queue: newQuarantineQueue(cfg),
 	}
 }
 
 // take accepts an event and reports whether it is new. It waits while the queue is
-// full, until ctx ends or the store fails.
+// full, until ctx ends, the store fails, or that has taken too long.
 func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
+	began := time.Now()
 	q.mu.Lock()
-	state := q.known[r.digest]
-	for state == 0 && ctx.Err() == nil && !q.hasRoom(r) {
-		if q.failing {
-			q.skipped = true
+	for ctx.Err() == nil && q.ctx.Err() == nil {
+		waited := time.Since(began)
+		switch q.queue.add(r, waited) {
+		case quarantineKnown:
+			state := q.queue.known[r.digest]
+			q.mu.Unlock()
+			if state == quarantineStored {
+				q.stored(r, true)
+			}
+			return false
+		case quarantineTaken:
+			if !q.working {
+				q.working = true
+				// Ends when the queue is empty, or with q.ctx; close waits for it.
+				q.wg.Go(q.work)
+			}
 			q.mu.Unlock()
 			return true
+		case quarantineLeft:
+			q.mu.Unlock()
+			return true
+		case quarantineFull:
 		}
 		changed := q.changed
 		q.mu.Unlock()
+		late := time.NewTimer(quarantinePatience - waited)
 		select {
 		case <-changed:
+		case <-late.C:
 		case <-ctx.Done():
 		}
+		late.Stop()
 		q.mu.Lock()
 	}
-	if state == 0 && ctx.Err() == nil && q.ctx.Err() == nil {
-		q.known[r.digest] = quarantineWaiting
-		q.queue = append(q.queue, r)
-		q.bytes += int64(len(r.body))
-		if !q.working {
-			q.working = true
-			// Ends when the queue is empty, or with q.ctx; close waits for it.
-			q.wg.Go(q.work)
-		}
-	}
+	known := q.queue.known[r.digest]
 	q.mu.Unlock()
-	if state == quarantineStored {
-		q.stored(r, true)
-	}
-	return state == 0
-}
-
-// hasRoom reports whether r may be queued now. q.mu is held.
-func (q *quarantine) hasRoom(r *quarantined) bool {
-	return len(q.queue) == 0 || len(q.queue) < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
+	return known == 0
 }
 
 // work stores the queued records and ends when none are left.
 func (q *quarantine) work() {
 	for {
 		q.mu.Lock()
-		if len(q.queue) == 0 || q.ctx.Err() != nil {
+		r := q.queue.first()
+		if r == nil || q.ctx.Err() != nil {
 			q.working = false
 			q.signal()
-			again := q.skipped && q.ctx.Err() == nil
-			q.skipped = false
+			again := q.queue.takeLeft() && q.ctx.Err() == nil
 			q.mu.Unlock()
 			if again {
 				q.again()
 			}
 			return
 		}
-		r := q.queue[0]
 		q.mu.Unlock()
 
 		state, ok := q.store(r)
@@ -242,10 +230,7 @@ func (q *quarantine) work() {
 			q.stored(r, false)
 		}
 		q.mu.Lock()
-		q.queue[0] = nil
-		q.queue = q.queue[1:]
-		q.bytes -= int64(len(r.body))
-		q.remember(r.digest, state)
+		q.queue.stored(state)
 		q.signal()
 		q.mu.Unlock()
 	}
@@ -255,18 +240,6 @@ func (q *quarantine) work() {
 func (q *quarantine) signal() {
 	close(q.changed)
 	q.changed = make(chan struct{})
-}
-
-// remember adds a digest and forgets the oldest one. q.mu is held.
-func (q *quarantine) remember(digest [sha256.Size]byte, state quarantineState) {
-	q.known[digest] = state
-	if len(q.recent) < q.cfg.Remember {
-		q.recent = append(q.recent, digest)
-		return
-	}
-	delete(q.known, q.recent[q.head])
-	q.recent[q.head] = digest
-	q.head = (q.head + 1) % len(q.recent)
 }
 
 // noticeAfter is how often storing a record has to fail before a notice is tried
@@ -320,8 +293,8 @@ func (q *quarantine) publishIn(ctx context.Context, msg *message.Message) error 
 func (q *quarantine) fails(err error) {
 	q.failures.Add(1)
 	q.mu.Lock()
-	first := !q.failing
-	q.failing = true
+	first := !q.queue.failing
+	q.queue.failing = true
 	q.signal() // nothing waits for a store that is down
 	q.mu.Unlock()
 	if first {
@@ -332,8 +305,8 @@ func (q *quarantine) fails(err error) {
 
 func (q *quarantine) works() {
 	q.mu.Lock()
-	failed := q.failing
-	q.failing = false
+	failed := q.queue.failing
+	q.queue.failing = false
 	q.mu.Unlock()
 	if failed {
 		q.logger.Info("Quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
@@ -344,7 +317,7 @@ func (q *quarantine) works() {
 func (q *quarantine) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queue)
+	return len(q.queue.records)
 }
 
 // close waits until the queue is empty, at most until ctx ends, and returns how many

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"mime"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -36,6 +38,9 @@ type record struct {
 
 	// What the quarantine has: an event as it came, or only a notice of one.
 	quarantined, notice bool
+	// gone: a notice that the payload of a message cannot be downloaded. The message stays with the
+	// gateway, and may well come later.
+	gone bool
 }
 
 // newRecord makes a record of what is stored.
@@ -52,6 +57,8 @@ func newRecord(topic string, data []byte, metadata map[string]string) record {
 		} else {
 			r.notice = true
 		}
+	case "payload gone":
+		r.gone = true
 	}
 	return r
 }
@@ -104,7 +111,8 @@ type archive struct {
 	records map[identity][]record
 	// quarantined are all records of the quarantine by their deduplication ID.
 	quarantined map[string][]record
-	lean        bool // metadata is not kept
+	gone        []record // all notices of payloads that are gone
+	lean        bool     // metadata is not kept
 }
 
 func newArchive(s source) *archive {
@@ -117,6 +125,10 @@ func (a *archive) catchUp(ctx context.Context) error {
 	defer a.mu.Unlock()
 	return a.source.read(ctx, func(r record) {
 		r.dedupID, r.elsewhere = r.metadata[sinks.KeyDedupID], r.metadata[gateway.KeyPayloadMode] != ""
+		if r.gone {
+			a.gone = append(a.gone, r)
+			return
+		}
 		ids := r.identities()
 		if r.quarantined {
 			a.quarantined[r.dedupID] = append(a.quarantined[r.dedupID], r)
@@ -148,6 +160,24 @@ func (a *archive) all() map[identity][]record {
 		all[id] = records
 	}
 	return all
+}
+
+// goneMessages are those of all notices of payloads that are gone, and problems what is wrong with
+// these notices.
+func (a *archive) goneMessages() (messages []identity, problems []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.gone {
+		ids := r.metadata["x-router-quarantine-message-ids"]
+		if r.size > 0 || r.metadata["x-router-quarantine-body"] != "absent" || ids == "" {
+			problems = append(problems, fmt.Sprintf("a notice that a payload is gone has %d bytes and %v", r.size, r.metadata))
+			continue
+		}
+		for _, id := range strings.Split(ids, ",") {
+			messages = append(messages, identity{r.metadata["x-router-quarantine-endpoint-id"], id})
+		}
+	}
+	return messages, problems
 }
 
 // jetStreamSource reads a stream over a connection of its own, message by
@@ -332,4 +362,42 @@ func (s *kafkaSource) places(ctx context.Context, topic, consumer string, found 
 	}
 	committed, err := s.admin.FetchOffsets(ctx, consumer)
 	return fmt.Sprintf("committed %v, ends %v", committed.Offsets(), ends.Offsets()), errors.Join(err, ctx.Err())
+}
+
+// listed is a source of given records.
+type listed []record
+
+func (l listed) read(_ context.Context, found func(record)) error {
+	for _, r := range l {
+		found(r)
+	}
+	return nil
+}
+
+func (listed) places(context.Context, string, string, func(string, string)) (string, error) {
+	return "", nil
+}
+
+func (listed) close() {}
+
+// A notice that a payload is gone is no copy of its message, and has to be nothing but a notice.
+func TestNoticesThatPayloadsAreGone(t *testing.T) {
+	t.Parallel()
+	notice := func(payload string, ids string) record {
+		return newRecord("agrimill.quarantine", []byte(payload), map[string]string{
+			"x-router-poison-class": "payload gone", "x-router-quarantine-body": "absent",
+			"x-router-quarantine-endpoint-id": "e", "x-router-quarantine-message-ids": ids,
+		})
+	}
+	a := newArchive(listed{notice("", "1"), notice("", "2,3"), notice("payload", "4"), notice("", "")})
+	if err := a.catchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	messages, problems := a.goneMessages()
+	if want := []identity{{"e", "1"}, {"e", "2"}, {"e", "3"}}; !slices.Equal(messages, want) || len(problems) != 2 {
+		t.Errorf("got %v and %q, want %v and two problems", messages, problems, want)
+	}
+	if len(a.all()) > 0 {
+		t.Errorf("they are copies of messages: %v", a.all())
+	}
 }

@@ -154,7 +154,7 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 	}
 	c.waitProgress(len(c.gateway.Ledger()), c.confirmed)
 	c.stopPipeline()
-	return c.judge(expectation{poisoned: c.poisoned, earlyFiles: cfg.FileOrder != gatewaytest.FileLast})
+	return c.judge(expectation{poisoned: c.poisoned, gone: true, earlyFiles: cfg.FileOrder != gatewaytest.FileLast})
 }
 
 // steps sends n messages under faults, and lifts these in the end.

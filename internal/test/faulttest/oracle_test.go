@@ -155,6 +155,9 @@ type expectation struct {
 	// Then one that comes again may have a second dedup ID, with the context ID of
 	// its chunks.
 	earlyFiles bool
+	// gone allows notices that payloads of messages are gone. Such a notice stands for nothing: the
+	// message has to be there all the same before it is confirmed.
+	gone bool
 	// unknown allows confirmations of messages that the gateway does not know any
 	// more.
 	unknown bool
@@ -188,6 +191,22 @@ func (o *oracle) judge(want expectation) verdict {
 		v.problem("%d confirmations of messages that do not exist", n)
 	}
 	all := o.archive.all()
+	gone, wrongs := o.archive.goneMessages()
+	for _, wrong := range wrongs {
+		v.problem("%s", wrong)
+	}
+	if len(gone) > 0 && !want.gone {
+		v.problem("%d notices that payloads are gone", len(gone))
+	}
+	sent := make(map[identity]bool)
+	for _, e := range o.gateway.Ledger() {
+		sent[identity{e.EndpointID, e.MessageID}] = true
+	}
+	for _, id := range gone {
+		if !sent[id] {
+			v.problem("there is a notice that the payload of %s is gone, which was never sent", id.message)
+		}
+	}
 	copies := max(want.copies, 1)
 	for _, e := range o.gateway.Ledger() {
 		v.sent++

@@ -13,9 +13,9 @@ import (
 // limit until the service answers 429. Then all requests of the client pause
 // once, and afterwards they are spaced: at half the rate that was too high,
 // growing by Growth per second. When the rate has grown to RecoverFactor times
-// the one that was too high, the limit is lifted. A tenant that alone gets 429 while
-// requests of others are accepted has no part in this: its 429s count once another tenant
-// gets one, too, or it gets them again within two seconds after it was served.
+// the one that was too high, the limit is lifted. Tenants that get 429 while most others are
+// served have no part in this: 429s count once at least two tenants, and half of those that were
+// answered in the last ten seconds, get them, or a request that is no tenant's.
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
 	MinRate float64 `yaml:"min_rate"`
@@ -80,19 +80,7 @@ type limiter struct {
 	rejected int64
 	lastAt   time.Time
 
-	// own has the tenants whose 429s are their own, with when each got the latest. alone is the one of them that has not proven it: it
-	// got the first one while requests of others were accepted, and nobody else has got one since.
-	own   map[string]time.Time
-	alone string
-	// suspect may turn out to be one, although all are limited: a run of 429s of one tenant alone, alone
-	// or not, while requests of others were accepted.
-	suspect  string
-	run      int
-	accepted int // of others, in the run
-	// served are the tenants that were accepted last, the latest first, and redeemed the one of own
-	// that was.
-	served   [2]tenantTime
-	redeemed tenantTime
+	tenants limitedTenants
 
 	// The observed rate: requests in the current second and in the previous one.
 	second        time.Time
@@ -119,7 +107,7 @@ func (l *limiter) wait(ctx context.Context) (time.Time, error) {
 			}
 			l.observe(now)
 			l.mu.Unlock()
-			return now, ctx.Err()
+			return now, nil // whether ctx has ended is seen before anything is sent
 		}
 		// Nothing is reserved while waiting: a pause or a new rate that arrives
 		// in the meantime also applies to the waiters, and a waiter that gives up
@@ -150,8 +138,7 @@ func (l *limiter) grow(now time.Time) {
 	l.rate += l.rate * l.cfg.Growth * now.Sub(l.grownAt).Seconds()
 	l.grownAt = now
 	if l.rate >= l.ceiling*l.cfg.RecoverFactor {
-		l.rate, l.inARow = 0, 0
-		l.next = time.Time{}
+		l.lift()
 	}
 }
 
@@ -164,7 +151,7 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	stale := started.Before(l.lastCut())
 	l.rejected++
 	l.lastAt = now
-	if l.isOwn(now, tenant) {
+	if l.isOwn(now, stale, tenant) {
 		return
 	}
 	if end := now.Add(retryAfter); retryAfter > 0 && end.After(l.pauseEnd) {
@@ -176,6 +163,7 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	l.grow(now)
 	was := l.rate
 	if was == 0 {
+		l.tenants.begin(tenant == "")
 		was = float64(max(l.count, l.before))
 	}
 	l.ceiling = max(was, l.cfg.MinRate)
@@ -188,84 +176,25 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	l.inARow = min(l.inARow+1, 16)
 }
 
-const (
-	// ownRun is how many 429s of one tenant alone, and ownAccepted how many requests of others
-	// that were accepted meanwhile, show that it is not the rate of the application that is too
-	// high.
-	ownRun      = 3
-	ownAccepted = 10
-	maxOwn      = 1000
-	// besideFor is how long ago a request of another tenant may have been accepted for a first 429 to
-	// be the tenant's own, and redeemedFor how long after it was served it is not.
-	besideFor   = 10 * time.Second
-	redeemedFor = 2 * time.Second
-)
-
-// tenantTime is when something was a tenant's.
-type tenantTime struct {
-	tenant string
-	at     time.Time
-}
-
 // isOwn reports whether a 429 is the tenant's own: then the rate of the others does not change.
 // When that turns out later, the limit that it has caused is lifted. l.mu is held.
-func (l *limiter) isOwn(now time.Time, tenant string) bool {
-	_, known := l.own[tenant]
-	switch {
-	case known && tenant != l.alone:
-		l.own[tenant] = now
-		return true
-	case !known && l.alone != "": // it is not alone
-		delete(l.own, l.alone)
-		l.alone = ""
-	}
-	if tenant == "" || tenant != l.suspect {
-		l.suspect, l.run, l.accepted = tenant, 0, 0
-	}
-	l.run++
-	switch {
-	case l.run >= ownRun && l.accepted >= ownAccepted && tenant != "":
-		if l.alone == tenant {
-			l.alone = ""
-		}
-		if !known && l.addOwn(now, tenant) {
-			l.rate, l.inARow, l.next, l.pauseEnd = 0, 0, time.Time{}, time.Time{}
-			return true
-		}
-	case !known && l.mayBeOwn(now, tenant) && l.addOwn(now, tenant):
-		l.alone = tenant
-		return true
-	}
-	if known {
-		l.own[tenant] = now
-	}
-	return known
-}
-
-// mayBeOwn reports whether the first 429 of a tenant may be its own: that of an application that sends
-// too much would come to others, too, before long. l.mu is held.
-func (l *limiter) mayBeOwn(now time.Time, tenant string) bool {
-	other := l.served[0]
-	if other.tenant == tenant {
-		other = l.served[1]
-	}
-	return tenant != "" && l.rate == 0 && l.suspect == tenant && l.run == 1 &&
-		!other.at.IsZero() && now.Sub(other.at) < besideFor &&
-		(l.redeemed.tenant != tenant || now.Sub(l.redeemed.at) >= redeemedFor)
-}
-
-// addOwn remembers that the 429s of a tenant are its own, unless there are too many of them. l.mu is
-// held.
-func (l *limiter) addOwn(now time.Time, tenant string) bool {
-	if len(l.own) >= maxOwn {
+func (l *limiter) isOwn(now time.Time, stale bool, tenant string) bool {
+	if tenant == "" {
+		l.tenants.shared = true
 		return false
 	}
-	if l.own == nil {
-		l.own = make(map[string]time.Time)
+	own := l.tenants.refuse(now, tenant, !stale)
+	switch {
+	case l.rate == 0:
+		return own || l.tenants.minority(now)
+	case own && l.tenants.alone():
+		l.lift()
 	}
-	l.own[tenant] = now
-	return true
+	return own
 }
+
+// lift ends the limit. l.mu is held.
+func (l *limiter) lift() { l.rate, l.inARow, l.next = 0, 0, time.Time{} }
 
 // lastCut is the time from which requests follow the current rate.
 func (l *limiter) lastCut() time.Time {
@@ -275,29 +204,12 @@ func (l *limiter) lastCut() time.Time {
 	return l.pauseEnd
 }
 
-// accept records a response other than 429 for a request of tenant.
+// accept records a response other than 429 for a request of tenant that started at started.
 func (l *limiter) accept(started time.Time, tenant string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if tenant == l.suspect {
-		l.run, l.accepted = 0, 0
-	} else {
-		l.accepted++
-	}
-	now := time.Now()
 	if tenant != "" {
-		if l.served[0].tenant != tenant {
-			l.served[1] = l.served[0]
-		}
-		l.served[0] = tenantTime{tenant, now}
-	}
-	// What was sent before the latest 429 tells nothing new.
-	if at, own := l.own[tenant]; own && !started.Before(at) {
-		delete(l.own, tenant)
-		l.redeemed = tenantTime{tenant, now}
-		if l.alone == tenant {
-			l.alone = ""
-		}
+		l.tenants.accept(started, tenant)
 	}
 	if l.rate > 0 && !started.Before(l.lastCut()) {
 		l.inARow = 0

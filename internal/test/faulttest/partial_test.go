@@ -51,6 +51,8 @@ type partialRow struct {
 	// sick is how many messages the sick tenant sends whenever the others send one. 0: one, too.
 	// The fault lasts until it has sent atLeast, and as long as other faults do.
 	sick, atLeast int
+	// sickTenants is how many tenants inject makes sick. 0: the first one.
+	sickTenants int
 	// begin adds to the pipeline when it runs. Nil: nothing.
 	begin func(w *partialWorld, p *pipeline)
 	// stored: what is stored in time counts, as there are no confirmations during the fault.
@@ -107,7 +109,7 @@ func newPartialWorld(t *testing.T, row partialRow) *partialWorld {
 		row.recovery = recovery
 	}
 	w := &partialWorld{world: newWorld(t, worldConfig{gateway: row.gateway}), row: row, rate: rate, confirmed: map[string]time.Time{}, tenantOf: map[string]string{}}
-	w.row.sick = max(w.row.sick, 1)
+	w.row.sick, w.row.sickTenants = max(w.row.sick, 1), max(w.row.sickTenants, 1)
 	w.tenants, w.senders = []string{w.gateway.Tenant()}, []string{w.sender.ID}
 	w.tenantOf[strings.ToLower(w.receivers[0].ID)] = w.tenants[0]
 	types := []string{messageType, fileType}
@@ -231,7 +233,7 @@ func (w *partialWorld) load(d time.Duration, atLeast int) float64 {
 		ofSick += w.row.sick
 		for i := range w.tenants {
 			now := time.Now()
-			if id := w.sendAs(i); i > 0 || w.row.everybody {
+			if id := w.sendAs(i); i >= w.row.sickTenants || w.row.everybody {
 				sent[id] = now
 			}
 		}

@@ -151,6 +151,10 @@ func withoutEffect(w *partialWorld) func() {
 	}
 }
 
+// defaultRateLimit is as applications configure it: with the short pauses of the other rows nobody would
+// notice them.
+func defaultRateLimit(_ *partialWorld, p *parts) { p.Gateway.RateLimit = gateway.RateLimitConfig{} }
+
 func subscriberRows() []partialRow {
 	return []partialRow{
 		{
@@ -172,9 +176,7 @@ func subscriberRows() []partialRow {
 			strike: payloads(40, gatewaytest.Fault{Status: http.StatusForbidden}),
 		},
 		{
-			// As applications configure it: with the short pauses of the other rows nobody would notice.
-			name:   "P25 confirmations of one tenant answer 429",
-			change: func(_ *partialWorld, p *parts) { p.Gateway.RateLimit = gateway.RateLimitConfig{} },
+			name: "P25 confirmations of one tenant answer 429", change: defaultRateLimit,
 			strike: inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusTooManyRequests}),
 		},
 		{
@@ -197,6 +199,16 @@ func subscriberRows() []partialRow {
 				byMessage(p)
 				hangOnSick(w, p)
 			},
+		},
+	}
+}
+
+// severalRows are partial faults of several tenants at the same time.
+func severalRows() []partialRow {
+	return []partialRow{
+		{
+			name: "P38 confirmations of two of five tenants answer 429 from the same moment on", sickTenants: 2, change: defaultRateLimit,
+			strike: inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusTooManyRequests}),
 		},
 	}
 }

@@ -19,12 +19,14 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// bySick matches requests that name the sick tenant.
+// bySick matches requests that name a sick tenant.
 func (w *partialWorld) bySick(r *http.Request) bool {
-	return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), w.sick())
+	return slices.ContainsFunc(w.tenants[:w.row.sickTenants], func(tenant string) bool {
+		return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), tenant)
+	})
 }
 
-// inject returns a strike that injects a fault into the requests of the sick tenant.
+// inject returns a strike that injects a fault into the requests of the sick tenants.
 func inject(op gatewaytest.Operation, fault gatewaytest.Fault) func(*partialWorld) func() {
 	return func(w *partialWorld) func() {
 		f := fault
@@ -173,5 +175,5 @@ func partialRows() []partialRow {
 			},
 		},
 	}
-	return slices.Concat(rows, routerRows(), subscriberRows(), pipelinedRows(), accountingRows())
+	return slices.Concat(rows, routerRows(), subscriberRows(), pipelinedRows(), accountingRows(), severalRows())
 }

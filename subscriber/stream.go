@@ -73,10 +73,35 @@ func (s *Subscriber) end(cause error) {
 	s.stopAll()
 }
 
-// yieldAfter is after how many events the goroutine that reads the stream lets others run that are
-// ready to. On a busy processor it would otherwise fill the window before the first message is handled:
-// by then all of it has left the processor's cache, and each message waits the longest time possible.
-const yieldAfter = 32
+const (
+	// yieldAfter is after how many events the goroutine that reads the stream lets others run that are
+	// ready to. On a busy processor it would otherwise fill the window before the first message is
+	// handled: by then all of it has left the processor's cache, and each message waits the longest
+	// time possible.
+	yieldAfter = 32
+	// yieldLate is how long it takes at most to get a turn again while all that runs are handlers that
+	// are fast. When it takes longer, something else wants the processor for itself: then it is not
+	// given away more often than it would be taken away anyway.
+	yieldLate      = time.Millisecond
+	yieldLateAfter = 256 * yieldAfter
+)
+
+// turns says when to let others run. The zero value is ready to use.
+type turns struct{ n, late int }
+
+// due reports, after each event, whether it is time.
+func (t *turns) due() bool {
+	t.n++
+	return t.n >= yieldAfter && t.n >= t.late
+}
+
+// waited takes in how long the others ran.
+func (t *turns) waited(d time.Duration) {
+	t.n, t.late = 0, 0
+	if d > yieldLate {
+		t.late = yieldLateAfter
+	}
+}
 
 // readStream opens the stream and processes its events until it ends.
 func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
@@ -96,6 +121,7 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	defer stop()
 
+	var turns turns
 	for {
 		raw, err := stream.Next()
 		if err != nil {
@@ -109,9 +135,7 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 			end.err, end.recalled = err, errors.Is(err, gateway.ErrClosed)
 			return end
 		}
-		if end.events++; end.events%yieldAfter == 0 {
-			runtime.Gosched()
-		}
+		end.events++
 		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 		if err != nil {
 			s.malformed(ctx, raw, err)
@@ -119,6 +143,11 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 		}
 		stoppoint.At(stoppoint.Receive)
 		s.intake(ctx, event, int64(len(raw.Data)))
+		if turns.due() {
+			began := time.Now()
+			runtime.Gosched()
+			turns.waited(time.Since(began))
+		}
 		if ctx.Err() != nil {
 			end.err = ctx.Err()
 			return end

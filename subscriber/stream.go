@@ -80,26 +80,28 @@ const (
 	// time possible.
 	yieldAfter = 32
 	// yieldLate is how long it takes at most to get a turn again while all that runs are handlers that
-	// are fast. When it takes longer, something else wants the processor for itself: then it is not
-	// given away more often than it would be taken away anyway.
-	yieldLate      = time.Millisecond
-	yieldLateAfter = 256 * yieldAfter
+	// are fast. When it takes longer, something else wants the processor for itself: then it is given
+	// away half as often each time, until it hardly is more often than it would be taken away anyway.
+	yieldLate   = time.Millisecond
+	yieldSeldom = 256 * yieldAfter
 )
 
 // turns says when to let others run. The zero value is ready to use.
-type turns struct{ n, late int }
+type turns struct{ n, after int }
 
 // due reports, after each event, whether it is time.
 func (t *turns) due() bool {
 	t.n++
-	return t.n >= yieldAfter && t.n >= t.late
+	return t.n >= max(t.after, yieldAfter)
 }
 
 // waited takes in how long the others ran.
 func (t *turns) waited(d time.Duration) {
-	t.n, t.late = 0, 0
+	t.n = 0
 	if d > yieldLate {
-		t.late = yieldLateAfter
+		t.after = min(2*max(t.after, yieldAfter), yieldSeldom)
+	} else {
+		t.after = yieldAfter
 	}
 }
 

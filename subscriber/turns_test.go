@@ -14,8 +14,8 @@ func TestTurns(t *testing.T) {
 	}{
 		{yieldAfter, 0},
 		{yieldAfter, yieldLate + 1},
-		{yieldLateAfter, time.Second},
-		{yieldLateAfter, yieldLate},
+		{2 * yieldAfter, time.Second},
+		{4 * yieldAfter, yieldLate},
 		{yieldAfter, 0},
 	} {
 		n := 1
@@ -26,5 +26,11 @@ func TestTurns(t *testing.T) {
 			t.Errorf("step %d: a turn after %d events, want %d", i, n, step.want)
 		}
 		turns.waited(step.took)
+	}
+	for range 100 {
+		turns.waited(time.Second)
+	}
+	if turns.after != yieldSeldom {
+		t.Errorf("a turn after %d events in the end, want %d", turns.after, yieldSeldom)
 	}
 }

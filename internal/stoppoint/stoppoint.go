@@ -18,7 +18,7 @@ const (
 	Deliver Point = "deliver" // a message is about to be handed to its route
 	Reserve Point = "reserve" // its route is about to reserve it in the dedup store
 	Publish Point = "publish" // the route has looked at the lease, and is about to call the sink
-	Write   Point = "write"   // the sink has marshaled it, and is about to write it to the socket
+	Write   Point = "write"   // the sink has marshaled it, and is about to write it to the socket, or to give it to the client that does
 	Stored  Point = "stored"  // the broker has acknowledged it, and nobody knows yet
 	Commit  Point = "commit"  // its route is about to record it in the dedup store
 	Acked   Point = "acked"   // its route has acked it, and no confirmation is queued

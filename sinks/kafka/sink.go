@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
@@ -461,9 +462,16 @@ func (s *Sink) send(w *wait, d *delivery) error {
 		s.pending.Release(1)
 		return err
 	}
+	// The context may have ended during the waits, and while the record was made.
+	if err := w.cause(); err != nil {
+		s.pendingBytes.Release(room)
+		s.pending.Release(1)
+		return err
+	}
 	s.life.Fork()            // until it is resolved
 	d.known.lane.life.Fork() // until the producer is done with it
 	s.deadlines.add(d)
+	stoppoint.At(stoppoint.Write)
 	if err := w.put(d.known.lane.producer.async.Input(), &d.record); err != nil {
 		s.deadlines.remove(d)
 		d.known.lane.life.Leave()
@@ -486,6 +494,7 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 			s.told.Store(0)
 		}
 		d.known.lane.life.Leave()
+		stoppoint.At(stoppoint.Stored)
 		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)
 		return
 	}

@@ -599,6 +599,37 @@ func TestPending(t *testing.T) {
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 }
 
+// TestContextEndsBeforeTheProducer: what is not with the producer when its context ends is not sent.
+func TestContextEndsBeforeTheProducer(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	end := func() {}
+	marshaler := wmkafka.NewWithPartitioningMarshaler(func(string, *message.Message) (string, error) {
+		end() // after the first look
+		return "", nil
+	})
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Marshaler: marshaler, MaxPending: 1, MaxPendingBytes: 10_000})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	for range 3 { // what they have taken of the room is given back
+		ctx, cancel := context.WithCancel(t.Context())
+		end = cancel
+		msg := newMessage("late")
+		msg.SetContext(ctx)
+		if err := sink.Publish("topic", msg); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+	}
+	end = func() {}
+	mustPublish(t, sink, "topic", newMessage("y"))
+	var got []string
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		got = append(got, string(record.Value))
+	}
+	if want := []string{"x", "y"}; !slices.Equal(got, want) {
+		t.Errorf("stored %q, want %q", got, want)
+	}
+}
+
 // TestSlowResult: whoever takes long over a result does not keep the next batches from being sent.
 func TestSlowResult(t *testing.T) {
 	t.Parallel()

@@ -196,6 +196,104 @@ func TestConsumersOnEveryInstance(t *testing.T) {
 	w.checkStored()
 }
 
+// The same with Kafka: the instances share the partitions of a consumer group, and who is left takes those
+// of the one that stops.
+func TestKafkaConsumersOnEveryInstance(t *testing.T) {
+	t.Parallel()
+	const partitions = 8
+	w := newWorld(t)
+	w.free()
+	cluster := kafkatest.Start(t, kfake.SeedTopics(partitions, "reports"))
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	var ids []string
+	put := func() { // one into each partition
+		t.Helper()
+		for partition := range int32(partitions) {
+			id := uuid.NewString()
+			ids = append(ids, id)
+			record := &kgo.Record{
+				Topic: "reports", Partition: partition, Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}},
+			}
+			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports]}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
+	delivered := func(b *agrimill) uint64 { return b.Snapshot().Routes[1].Delivered }
+	a := w.start(text)
+	a.waitRole("holder")
+	a.waitReady()
+	b := w.start(text)
+	b.waitRole("standby")
+	b.waitReady()
+	testkit.Eventually(w, "both carry messages to the gateway", func() bool {
+		put()
+		return delivered(a) > 0 && delivered(b) > 0
+	})
+	w.checkArrived(ids)
+	testkit.Eventually(w, "all are counted", func() bool { return delivered(a)+delivered(b) == uint64(len(ids)) })
+	before := []uint64{delivered(a), delivered(b)}
+	put()
+	w.checkArrived(ids)
+	testkit.Eventually(w, "each has carried its half", func() bool {
+		return delivered(a)-before[0] == partitions/2 && delivered(b)-before[1] == partitions/2
+	})
+	w.waitConfirmed()
+	if r := b.Snapshot().Routes[0]; r.Delivered > 0 {
+		t.Errorf("the standby works: %s", w.asJSON(r))
+	}
+
+	a.mustStop()
+	b.waitRole("holder")
+	put()
+	w.checkArrived(ids)
+	w.waitConfirmed()
+	b.mustStop()
+	w.checkStored()
+}
+
+// Without NATS the holder stops at the end of its time and says so, although its sink, in Kafka, could take
+// more. It goes on when NATS is back.
+func TestSinkElsewhereWithoutNATS(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.free()
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "agrimill.lake"))
+	way := natstest.NewProxy(t, w.server.URL())
+	b := w.start(w.head() + fmt.Sprintf("sinks:\n  lake: {kafka: {brokers: %q}}\npoison: {sink: lake}\n", cluster.Addr()) +
+		w.ha(way.URL(), "ttl: 2s, stop_without_nats: true") + "routes:\n  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n")
+	b.waitRole("holder")
+	b.waitReady()
+	w.send(taskData, 5)
+	w.waitConfirmed()
+
+	way.Hang()
+	b.waitRole("standby")
+	b.logs.contains("level=ERROR", "Lease lost; nothing is handled or confirmed until it is acquired again")
+	testkit.Eventually(w, "the check of the lease fails", func() bool { return !b.check("lease").OK })
+	w.send(taskData, 5)
+	if n := len(kafkatest.Read(t, cluster.Addr(), "agrimill.lake")); n != 5 {
+		t.Errorf("%d records are stored without the lease, want 5", n)
+	}
+
+	way.Resume()
+	b.waitRole("holder")
+	w.waitConfirmed()
+	if n := len(kafkatest.Read(t, cluster.Addr(), "agrimill.lake")); n != 10 {
+		t.Errorf("%d records are stored, want 10", n)
+	}
+	b.mustStop()
+}
+
 // NATS and then the lease can be reached some time after the start.
 func TestLeaseIsOpenedLater(t *testing.T) {
 	t.Parallel()

@@ -83,9 +83,11 @@ examples: ## Run each program in examples/ and compare its last line with the on
 .PHONY: test-kafka
 test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFKA_BROKERS=host:port)
 	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest ./internal/test/endtoend
+	$(GO) vet -tags kafkabroker,reload ./cmd/agrimill/command
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/... ./sources/kafka/...
 	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend
+	$(GO) test -tags kafkabroker,reload -count 1 -timeout 15m -parallel 2 -run '^Test(KilledConsumer|HighAvailability)$$/^(holder|standby|the_sink_is_in_Kafka)' ./cmd/agrimill/command
 
 .PHONY: test-browser
 test-browser: ## Test agrimill and its status page in Chromium, also with axe (needs npm, says so if it is absent); pictures go to SCREENSHOTS (artifacts)
@@ -102,9 +104,9 @@ test-farm-peer: ## Compare farm data, record by record and in speed, with the np
 	$(GO) test -tags peer -count 1 -timeout 10m -run '^TestPeer' -v ./farmdata/isoxml ./farmdata/geo/geoparquet
 
 .PHONY: test-reload
-test-reload: ## Reload and kill agrimill as real processes, with each dedup store (1 minute)
+test-reload: ## Reload and kill agrimill as real processes, with each dedup store, and one of two that share a consumer group (2 minutes)
 	$(GO) vet -tags reload ./cmd/agrimill/command
-	$(GO) test -tags reload -count 1 -timeout 10m -run '^TestReloadAndKill$$' ./cmd/agrimill/command
+	$(GO) test -tags reload -count 1 -timeout 10m -run '^Test(ReloadAndKill|KilledConsumer)$$' ./cmd/agrimill/command
 
 # The figures want a quiet machine.
 .PHONY: ha

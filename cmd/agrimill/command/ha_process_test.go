@@ -41,14 +41,29 @@ const (
 	haErrors = 60
 )
 
+// aroundTheSink are the points at which it matters what the sink does with copies: with the message that
+// is there as the only one on its way, how many reach a sink in Kafka late, and how many it keeps twice.
+var aroundTheSink = map[stoppoint.Point]struct{ landed, copies int }{
+	stoppoint.Publish: {0, 0},
+	stoppoint.Write:   {1, 1},
+	stoppoint.Stored:  {0, 1},
+	stoppoint.Commit:  {0, 1},
+}
+
+// haAloneRate is how many messages per second one key can be sure to carry.
+const haAloneRate = 100
+
 // haForm is how TestHighAvailability is run: see `make ha`.
 type haForm struct {
 	runs      int
+	keys      int // of haKeys
 	ttl, away time.Duration
 	rate      int           // messages per second
 	slack     time.Duration // added to each bound
 	clocks    time.Duration // how far the clocks of two instances are apart in the rows about that; 0: no such rows
 
+	kafka string          // the address of a broker, if the sink is in Kafka
+	back  bool            // every instance carries to the gateway what is in haKafka.back
 	point stoppoint.Point // where the holder is to stop
 	ahead time.Duration   // the clock of the first instance; negative: behind
 }
@@ -58,8 +73,9 @@ type haRow struct {
 	name   string
 	bound  time.Duration // until the next confirmation
 	fault  func(r *haRun) haFault
-	points bool // at each of the points in turn
-	clocks bool // with clocks that are apart
+	points []stoppoint.Point // at each of them in turn
+	clocks bool              // with clocks that are apart
+	kafka  bool              // with the sink in Kafka
 }
 
 func haEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
@@ -77,10 +93,12 @@ func haEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T,
 
 // TestHighAvailability runs two instances with a lease, as processes, under load, and takes away
 // from the one that works: its life, NATS, the gateway, or the time. What the gateway was told, and what the
-// stream holds, says whether anything was lost, confirmed early, stored twice or out of order.
-// Neither router nor subscriber have a part in the judgment.
+// sink holds, says whether anything was lost, confirmed early, stored twice or out of order.
+// Neither router nor subscriber has a part in the judgment. A sink in Kafka keeps copies: they are
+// counted, and read once more by a consumer that drops them.
 func TestHighAvailability(t *testing.T) {
 	form := haForm{
+		keys: haKeys,
 		runs: haEnv(t, "RUNS", 2, strconv.Atoi), rate: haEnv(t, "RATE", 200, strconv.Atoi),
 		ttl: haEnv(t, "TTL", 2*time.Second, time.ParseDuration), away: haEnv(t, "AWAY", 5*time.Second, time.ParseDuration),
 		slack: haEnv(t, "SLACK", 30*time.Second, time.ParseDuration), clocks: haEnv(t, "CLOCKS", 0, time.ParseDuration),
@@ -97,8 +115,10 @@ func TestHighAvailability(t *testing.T) {
 		{name: "the holder is told to stop", bound: time.Second, fault: (*haRun).terminate},
 		{name: "both are replaced, one by one", bound: time.Second, fault: (*haRun).roll},
 		{name: "both are restarted, one by one", bound: time.Second, fault: (*haRun).restart},
+		{name: "both are reloaded, one by one", bound: time.Second, fault: (*haRun).reload},
 		{name: "the holder is frozen for 3 TTL", bound: form.ttl + time.Second, fault: (*haRun).freeze},
-		{name: "the same, at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: true},
+		{name: "the same, at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: stoppoint.All()},
+		{name: "the sink is in Kafka: at four points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(aroundTheSink)), kafka: true},
 		{name: "the holder cannot reach NATS", bound: form.ttl + time.Second, fault: (*haRun).cut},
 		{name: "the holder cannot reach the gateway", bound: haStreamDown + 2*time.Second, fault: (*haRun).astray},
 		{name: "the gateway is silent to the holder", bound: haStreamDown + 2*time.Second, fault: (*haRun).hush},
@@ -110,19 +130,23 @@ func TestHighAvailability(t *testing.T) {
 			continue
 		}
 		t.Run(row.name, func(t *testing.T) {
-			runs := form.runs
-			if row.points {
-				runs = max(runs, len(stoppoint.All()))
+			runs, broker := form.runs, ""
+			if row.kafka {
+				broker = haBroker(t)
 			}
+			runs = max(runs, len(row.points))
 			var mu sync.Mutex
 			var took []time.Duration
 			sum := haResult{}
 			t.Run("runs", func(t *testing.T) { // as many at a time as go test -parallel says
 				for n := range runs {
 					form, agrimill, name := form, built.agrimill, strconv.Itoa(n+1)
+					if row.kafka {
+						form.kafka, form.keys, form.rate = broker, 1, min(form.rate, haAloneRate)
+					}
 					switch {
-					case row.points:
-						form.point, agrimill = stoppoint.All()[n%len(stoppoint.All())], stopping
+					case row.points != nil:
+						form.point, agrimill = row.points[n%len(row.points)], stopping
 						name += " " + string(form.point)
 					case row.clocks:
 						form.ahead, agrimill = form.clocks*time.Duration(1-n%2*2), shifted
@@ -131,8 +155,8 @@ func TestHighAvailability(t *testing.T) {
 						t.Parallel()
 						e := &endToEnd{TB: t, folder: t.TempDir(), agrimill: agrimill, natsServer: built.natsServer}
 						result := newHARun(e, form).run(row.fault)
-						t.Logf("%s: %.2f s, %d messages, %d resent, %d late, %d landed", row.name,
-							result.took.Seconds(), result.messages, result.again, result.late, result.landed)
+						t.Logf("%s: %.2f s, %d messages, %d resent, %d late, %d landed, %d copies", row.name,
+							result.took.Seconds(), result.messages, result.again, result.late, result.landed, result.copies)
 						if result.took > row.bound+form.slack {
 							t.Errorf("the next confirmation took %v, want at most %v", result.took, row.bound+form.slack)
 						}
@@ -143,6 +167,7 @@ func TestHighAvailability(t *testing.T) {
 						sum.again += result.again
 						sum.late += result.late
 						sum.landed += result.landed
+						sum.copies += result.copies
 					})
 				}
 			})
@@ -151,8 +176,8 @@ func TestHighAvailability(t *testing.T) {
 			}
 			slices.Sort(took)
 			median, worst := took[(len(took)-1)/2], took[len(took)-1]
-			line := fmt.Sprintf("| %-36s | %4d | %8d | %7.2f s | %7.2f s | %5.2f s | %6d | %4d | %6d |", row.name, runs, sum.messages,
-				median.Seconds(), worst.Seconds(), row.bound.Seconds(), sum.again, sum.late, sum.landed)
+			line := fmt.Sprintf("| %-36s | %4d | %8d | %7.2f s | %7.2f s | %5.2f s | %6d | %4d | %6d | %6d |", row.name, runs, sum.messages,
+				median.Seconds(), worst.Seconds(), row.bound.Seconds(), sum.again, sum.late, sum.landed, sum.copies)
 			fmt.Println(line) // the table comes after an hour or two, if nothing is in its way
 			table = append(table, line)
 			// A process may be frozen between a check and the write that follows it, but seldom, or
@@ -162,9 +187,9 @@ func TestHighAvailability(t *testing.T) {
 			}
 		})
 	}
-	fmt.Printf("\nTTL %v, %d messages per second; nothing was lost, confirmed early, stored twice or out of order in the rows without a failure\n", form.ttl, form.rate)
-	fmt.Println("| fault                                | runs | messages |    median |     worst |   bound | resent | late | landed |")
-	fmt.Println("|--------------------------------------|------|----------|-----------|-----------|---------|--------|------|--------|")
+	fmt.Printf("\nTTL %v, %d messages per second; nothing was lost, confirmed early or out of order, and no reader sees a copy, in the rows without a failure\n", form.ttl, form.rate)
+	fmt.Println("| fault                                | runs | messages |    median |     worst |   bound | resent | late | landed | copies |")
+	fmt.Println("|--------------------------------------|------|----------|-----------|-----------|---------|--------|------|--------|--------|")
 	for _, line := range table {
 		fmt.Println(line)
 	}
@@ -177,6 +202,7 @@ type haResult struct {
 	again    int // messages that were delivered more than once
 	late     int // requests of a former holder after its time
 	landed   int // messages of a former holder that reached the sink after its time
+	copies   int // messages that the sink keeps a second time
 }
 
 // haFault is a fault that has begun.
@@ -196,10 +222,11 @@ type haRun struct {
 	*endToEnd
 	form      haForm
 	gate      *gatewaytest.Server
+	kafka     *haKafka // nil: the sink is in NATS
 	nats      *process
 	port      string        // of NATS
 	instances []*haInstance // the first two from the beginning
-	sink      *haSink       // nil unless a holder goes on after its time
+	sink      haSink
 	sender    string
 	receivers []string
 }
@@ -208,6 +235,8 @@ type haRun struct {
 type haInstance struct {
 	*process
 	name   string
+	file   string // with the configuration
+	text   string // of it
 	origin string
 	toNATS *faultproxy.Proxy
 	way    *haWay
@@ -337,6 +366,11 @@ func newHARun(e *endToEnd, form haForm) *haRun {
 	for i := range haKeys {
 		r.receivers = append(r.receivers, r.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprintf("farm %d", i), Receive: []string{taskData}}).ID)
 	}
+	r.sink = &haStream{haRun: r}
+	if form.kafka != "" {
+		r.kafka = newHAKafka(e.TB, form.kafka)
+		r.sink = &haTopics{haRun: r}
+	}
 	r.free(address)
 	defer r.roles()
 	for _, name := range []string{"a", "b"} {
@@ -400,31 +434,45 @@ func (r *haRun) instance(name, nats string) *haInstance {
 	origin := base.Scheme + "://" + base.Host
 	i := &haInstance{name: name, toNATS: faultproxy.New(r.TB), way: newHAWay(r.TB, origin)}
 	i.toNATS.SetTarget(nats)
+	back, consumers := "", "holder"
+	if r.form.back {
+		consumers = "every_instance"
+		back = fmt.Sprintf("  - {name: back, from: {kafka: {brokers: %q, topics: %s, group: %[2]s}}, to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}}",
+			r.kafka.addr, r.kafka.back(), r.gate.Tenant(), r.sender, r.receivers[0], taskData)
+	}
 	text := fmt.Sprintf(`
 gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${SECRET}", application_id: %q, software_version_id: %q}
 endpoints: [{external_id: "urn:example:bridge", capabilities: [{type: "img:png", direction: RECEIVE}]}]
-sinks: {farm: {nats: {url: &nats "nats://%s"}}}
-routes: [{name: farm-data, from: {gateway: all}, to: {sink: farm}}]
+sinks: {farm: {%s}}
+routes:
+  - {name: farm-data, from: {gateway: all}, to: {sink: farm, topic: one}}
+%s
 poison: {sink: farm}
-ha: {nats_kv: {url: *nats}, ttl: %v}
+ha: {nats_kv: {url: &nats "nats://%s"}, ttl: %v, stop_without_nats: true, consumers: %s}
 dedup: {nats_kv: {url: *nats}}
 subscriber: {stream_down_for: %v}
 `, strings.Replace(c.BaseURL, origin, i.way.URL, 1), strings.Replace(c.TokenURL, origin, i.way.URL, 1), c.ClientID,
-		r.gate.Application().ID, r.gate.Application().SoftwareVersionID, i.toNATS.Addr(), r.form.ttl, haStreamDown)
-	file := filepath.Join(r.folder, name+".yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		r.Fatal(err)
-	}
+		r.gate.Application().ID, r.gate.Application().SoftwareVersionID, r.sink.config(i), back, i.toNATS.Addr(), r.form.ttl, consumers, haStreamDown)
+	i.file = filepath.Join(r.folder, name+".yaml")
+	i.configure(r.TB, text)
 	r.env = map[string]string{"SECRET": r.gate.Application().ClientSecret, stoppoint.Env: string(r.form.point)}
 	if len(r.instances) == 0 {
 		r.env[haClock] = strconv.Itoa(int(r.form.ahead.Seconds()))
 	}
-	i.process = r.start(name, r.agrimill, "run", file, "--address", "127.0.0.1:0", "--watch", "0")
+	i.process = r.start(name, r.agrimill, "run", i.file, "--address", "127.0.0.1:0", "--watch", "0")
 	i.origin = i.process.origin()
 	if shown, ahead := i.clock(), r.form.ahead; len(r.instances) == 0 && ahead != 0 && (time.Until(shown)-ahead).Abs() > time.Minute {
 		r.Errorf("the clock of %s shows %v", name, shown)
 	}
 	return i
+}
+
+func (i *haInstance) configure(tb testing.TB, text string) {
+	tb.Helper()
+	i.text = text
+	if err := os.WriteFile(i.file, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func haGet(address string) (status int, body []byte) {
@@ -519,9 +567,25 @@ func (r *haRun) restart() haFault {
 	return haFault{began: began, by: next}
 }
 
+// reload changes the route of both, the one that stands by first. That leaves the lease alone.
+func (r *haRun) reload() haFault {
+	holder, standby := r.roles()
+	_, epoch := holder.lease()
+	var began time.Time
+	for _, i := range []*haInstance{standby, holder} {
+		i.configure(r.TB, strings.Replace(i.text, "topic: one", "topic: another", 1))
+		began = i.signal(syscall.SIGHUP)
+		testkit.Eventually(r, i.name+" is reloaded", func() bool { return i.count("configuration: reloaded") == 1 })
+	}
+	if role, now := holder.lease(); role != "holder" || now != epoch {
+		r.Errorf("after the reload the holder is %s with epoch %d, want the holder with %d", role, now, epoch)
+	}
+	return haFault{began: began, by: holder}
+}
+
 func (r *haRun) freeze() haFault {
 	holder, standby := r.roles()
-	r.watchSink()
+	r.sink.watch()
 	began := holder.signal(syscall.SIGSTOP)
 	return haFault{began: began, by: standby, former: holder, mend: func() time.Time {
 		haWait(r, time.Until(began.Add(3*r.form.ttl)))
@@ -532,7 +596,7 @@ func (r *haRun) freeze() haFault {
 // stopAtPoint is freeze at a point: the holder stops itself as soon as it gets there.
 func (r *haRun) stopAtPoint() haFault {
 	holder, standby := r.roles()
-	r.watchSink()
+	r.sink.watch()
 	holder.signal(syscall.SIGUSR2)
 	testkit.Eventually(r, "the holder stops at "+string(r.form.point), holder.isStopped)
 	began := time.Now()
@@ -610,7 +674,7 @@ func (r *haRun) load() (stop func() int) {
 			}
 			for due := int(time.Since(began).Seconds() * float64(r.form.rate)); n < due; n++ {
 				request := gatewaytest.SendRequest{
-					From: r.sender, MessageType: taskData, Recipients: []string{r.receivers[n%haKeys]}, Payload: []byte(strconv.Itoa(n)),
+					From: r.sender, MessageType: taskData, Recipients: []string{r.receivers[n%r.form.keys]}, Payload: []byte(strconv.Itoa(n)),
 				}
 				if _, err := r.gate.Send(request); err != nil {
 					r.Error(err)
@@ -655,12 +719,12 @@ func (r *haRun) run(begin func(*haRun) haFault) (result haResult) {
 		}
 		result.late = len(late)
 		defer func() {
-			if r.sink == nil {
-				return
-			}
 			// Each key has one message on its way.
-			if result.landed = r.sink.repeated(mended); result.landed > haKeys {
+			if result.landed = r.sink.repeated(mended); result.landed > r.form.keys {
 				r.Errorf("%d messages of the former holder reached the sink after its time", result.landed)
+			}
+			if want := aroundTheSink[r.form.point]; r.kafka != nil && (result.landed != want.landed || result.copies != want.copies) {
+				r.Errorf("the message at %s: %d landed and %d copies, want %d and %d", r.form.point, result.landed, result.copies, want.landed, want.copies)
 			}
 		}()
 		if slices.ContainsFunc(late, func(what string) bool { return !strings.HasSuffix(what, "/confirmations") }) || len(late) > 1 {
@@ -714,7 +778,7 @@ func (r *haRun) finish(result *haResult) {
 	if len(confirmed) != result.messages {
 		r.Errorf("%d of %d messages are in the ledger", len(confirmed), result.messages)
 	}
-	r.checkStream(confirmed)
+	result.copies = r.sink.check(confirmed)
 }
 
 func (p *process) hasEnded() bool {
@@ -723,69 +787,5 @@ func (p *process) hasEnded() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// checkStream reads the stream, with nothing but the client of NATS: it holds what was confirmed,
-// since before that, once, and in the order of each key.
-func (r *haRun) checkStream(confirmed map[string]time.Time) {
-	r.Helper()
-	ctx, cancel := context.WithTimeout(r.Context(), e2ePatience)
-	defer cancel()
-	conn, err := natsgo.Connect("nats://127.0.0.1:" + r.port)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		r.Fatal(err)
-	}
-	stream, err := js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		r.Fatal(err)
-	}
-	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		r.Fatal(err)
-	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		r.Fatal(err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer messages.Stop()
-	missing, latest := maps.Clone(confirmed), map[int]int{}
-	for range info.State.Msgs {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			r.Fatal(err)
-		}
-		stored, err := msg.Metadata()
-		if err != nil {
-			r.Fatal(err)
-		}
-		id := msg.Headers().Get("x-router-context-id")
-		if _, ok := missing[id]; !ok {
-			r.Errorf("message %s is stored twice, or was never sent", id)
-		}
-		delete(missing, id)
-		if at := confirmed[id]; at.Before(stored.Timestamp) {
-			r.Errorf("message %s was confirmed %v before it was stored", id, stored.Timestamp.Sub(at))
-		}
-		number, err := strconv.Atoi(string(msg.Data()))
-		if err != nil {
-			r.Fatal(err)
-		}
-		if before, ok := latest[number%haKeys]; ok && number <= before {
-			r.Errorf("message %d is behind %d of the same key", number, before)
-		}
-		latest[number%haKeys] = number
-	}
-	if len(missing) > 0 {
-		r.Errorf("%d messages are confirmed and not stored", len(missing))
 	}
 }

@@ -9,11 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // haClock is the environment variable that says by how many seconds the clock of a program is ahead
@@ -81,50 +77,4 @@ func (p *process) isStopped() bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
 	_, state, _ := strings.Cut(string(stat), ") ") // behind the name
 	return err == nil && strings.HasPrefix(state, "T")
-}
-
-// haSink sees what is sent to the sink, also what the stream drops as a duplicate.
-type haSink struct {
-	mu   sync.Mutex
-	seen map[string]bool
-	// again is when messages came that had come before.
-	again []time.Time
-}
-
-// watchSink begins to look at what is sent to the sink.
-func (r *haRun) watchSink() {
-	r.Helper()
-	conn, err := natsgo.Connect("nats://127.0.0.1:" + r.port)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(conn.Close)
-	sink := &haSink{seen: map[string]bool{}}
-	if _, err := conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
-		now, id := time.Now(), msg.Header.Get(jetstream.MsgIDHeader)
-		sink.mu.Lock()
-		defer sink.mu.Unlock()
-		if sink.seen[id] {
-			sink.again = append(sink.again, now)
-		}
-		sink.seen[id] = true
-	}); err != nil {
-		r.Fatal(err)
-	}
-	if err := conn.Flush(); err != nil {
-		r.Fatal(err)
-	}
-	r.sink = sink
-}
-
-// repeated counts the messages that came after a time, and not for the first time.
-func (s *haSink) repeated(after time.Time) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range s.again {
-		if at.After(after) {
-			n++
-		}
-	}
-	return n
 }

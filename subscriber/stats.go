@@ -102,8 +102,9 @@ type Stats struct {
 	// Config.MaxHeld were held back.
 	ReleasedConfirmations int64
 
-	// Waits is what waits, what for, and for how long, by kind. A key or payload host that has
-	// waited for ten seconds is logged, and again when it gets on; so is a tenant.
+	// Waits is what waits, what for, and for how long, by kind. A key, subscription or payload host
+	// that has waited for ten seconds is logged, and again when it gets on; so is a tenant. Messages
+	// that are nacked are logged as those of their route or subscription.
 	Waits []Waits
 }
 

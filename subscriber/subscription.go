@@ -37,7 +37,8 @@ type subscription struct {
 	stopped    bool // no more deliveries are accepted
 	overflown  bool // messages were left with the service because too many were parked
 	queues     map[string]*keyQueue
-	emptied    []*keyQueue // to be used again
+	emptied    []*keyQueue             // to be used again
+	nacked     map[*delivery]time.Time // since when messages that were parked have been nacked
 	shares     shares
 	acked      time.Time     // when it last acked something
 	newest     time.Time     // of all that it acked, when it got the newest

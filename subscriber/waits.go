@@ -23,7 +23,7 @@ const (
 	// [Unordered], those that have not been acked for a second, and with either order, those of
 	// which what comes later is left with the service meanwhile, perhaps of one tenant alone.
 	WaitSubscription WaitKind = "subscription"
-	// WaitNack: a message waits to be redelivered after a nack.
+	// WaitNack: a message waits to be redelivered after a nack, since the first one.
 	WaitNack WaitKind = "nack"
 	// WaitPayload: payloads of a host wait for another attempt to download them.
 	WaitPayload WaitKind = "payload"
@@ -83,18 +83,12 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 			waits = append(waits, w)
 		}
 	}
-	var keys, nacks, files, confirmations []Wait
-	for _, sub := range s.subscriptions {
-		for key, q := range sub.queues {
-			if q.stalled(now) {
-				keys = append(keys, Wait{What: key, Count: len(q.items), Since: q.since})
-			}
-		}
-	}
-	add(WaitKey, keys)
+	var nacks, files, confirmations []Wait
+	add(WaitKey, s.keyWaits(now, true))
 	add(WaitSubscription, s.subscriptionWaits(now))
 	for e := range s.parked.All() {
-		nacks = append(nacks, Wait{What: nameOf(e.Item.job.d), Count: 1, Since: e.Item.since, Until: e.At()})
+		d := e.Item.job.d
+		nacks = append(nacks, Wait{What: nameOf(d), Count: 1, Since: e.Item.sub.nacked[d], Until: e.At()})
 	}
 	add(WaitNack, nacks)
 	add(WaitPayload, s.downloads.waits())
@@ -114,6 +108,50 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 	for i, w := range waits {
 		if w.Kind == WaitFile || w.Kind == WaitFileConfirmation {
 			waits[i].Count = w.Longest[0].Count
+		}
+	}
+	return waits
+}
+
+// keyWaits returns the keys of which nothing is finished; nacked tells whether those count whose first
+// message is nacked. s.mu is held.
+func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
+	for _, sub := range s.subscriptions {
+		for key, q := range sub.queues {
+			if !q.stalled(now) {
+				continue
+			}
+			if nacked || sub.nacked[q.items[0]].IsZero() {
+				keys = append(keys, Wait{What: key, Count: len(q.items), Since: q.since})
+			}
+		}
+	}
+	return keys
+}
+
+// nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. s.mu is held.
+func (s *Subscriber) nackWaits() []Wait {
+	found := make(map[string]Wait)
+	for _, sub := range s.subscriptions {
+		for _, since := range sub.nacked {
+			w := found[sub.name]
+			if w.Count == 0 || since.Before(w.Since) {
+				w.Since = since
+			}
+			found[sub.name] = Wait{What: sub.name, Count: w.Count + 1, Since: w.Since}
+		}
+	}
+	return slices.Collect(maps.Values(found))
+}
+
+// loggedWaits returns the waits that are worth a line when they last. Messages that are nacked are those
+// of their subscription, not each or each key of them. s.mu is held.
+func (s *Subscriber) loggedWaits(now time.Time) (waits []Waits) {
+	for kind, all := range map[WaitKind][]Wait{
+		WaitKey: s.keyWaits(now, false), WaitSubscription: s.subscriptionWaits(now), WaitNack: s.nackWaits(), WaitPayload: s.downloads.waits(),
+	} {
+		if w, some := newWaits(kind, all); some {
+			waits = append(waits, w)
 		}
 	}
 	return waits
@@ -220,9 +258,6 @@ func (w *waitWatch) look(now time.Time, all []Waits) (begun, over []longWait) {
 	}
 	still := make(map[waitID]bool)
 	for _, waits := range all {
-		if waits.Kind != WaitKey && waits.Kind != WaitSubscription && waits.Kind != WaitPayload {
-			continue // the others are as they should be, or logged by the confirmer
-		}
 		for _, wait := range waits.Longest {
 			id := waitID{waits.Kind, wait.What}
 			if now.Sub(wait.Since) < waitReported {
@@ -263,7 +298,7 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		}
 		now := time.Now()
 		s.mu.Lock()
-		waits := s.waits(now)
+		waits := s.loggedWaits(now)
 		s.mu.Unlock()
 		begun, over := watch.look(now, waits)
 		for _, w := range begun {
@@ -272,6 +307,8 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 				s.logger.Error("Payloads of a host wait: they cannot be downloaded", errWaits, w.fields(now))
 			case WaitSubscription:
 				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields(now))
+			case WaitNack:
+				s.logger.Error("Messages wait to be redelivered after a nack", errNacked, w.fields(now))
 			default:
 				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields(now))
 			}
@@ -282,6 +319,8 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 				s.logger.Info("Payloads of the host no longer wait", w.fields(now))
 			case WaitSubscription:
 				s.logger.Info("Messages of the subscription no longer wait", w.fields(now))
+			case WaitNack:
+				s.logger.Info("Messages no longer wait to be redelivered after a nack", w.fields(now))
 			default:
 				s.logger.Info("Messages of the key no longer wait", w.fields(now))
 			}
@@ -295,8 +334,15 @@ var errWaits = errors.New("subscriber: nothing has happened for 10 s or more; ot
 // errSlow is what the wait of a subscription is logged with.
 var errSlow = errors.New("subscriber: messages have not been acked for 10 s or more, or are left with the service for as long; others are not affected")
 
+// errNacked is what the wait of messages that are nacked is logged with.
+var errNacked = errors.New("subscriber: a message has been nacked, or put off by its handler, for 10 s or more; others are not affected")
+
 func (w longWait) fields(now time.Time) watermill.LogFields {
+	what := string(w.kind)
+	if w.kind == WaitNack {
+		what = string(WaitSubscription)
+	}
 	return watermill.LogFields{
-		string(w.kind): limited(w.what), "count": w.wait.Count, "lasted": now.Sub(w.wait.Since).Round(time.Second),
+		what: limited(w.what), "count": w.wait.Count, "lasted": now.Sub(w.wait.Since).Round(time.Second),
 	}
 }

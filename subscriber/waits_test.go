@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 func TestWaitWatchReportsOnce(t *testing.T) {
@@ -32,11 +34,11 @@ func TestWaitWatchReportsOnce(t *testing.T) {
 		begun, over int
 	}{
 		{waitReported - 1, waits("a"), 0, 0},
-		{waitReported, waits("a"), 1, 0},
-		{waitReported + 1, waits("a", "b"), 1, 0},
+		{waitReported, waits("a"), 2, 0},
+		{waitReported + 1, waits("a", "b"), 2, 0},
 		{time.Hour, waits("a", "b"), 0, 0},
-		{time.Hour, waits("b"), 0, 1},
-		{time.Hour, nil, 0, 1},
+		{time.Hour, waits("b"), 0, 2},
+		{time.Hour, nil, 0, 2},
 		{time.Hour, nil, 0, 0},
 	} {
 		begun, over := w.look(began.Add(c.after), c.waits)
@@ -175,6 +177,111 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 				if n := logged(watermill.InfoLogLevel, c.over); n != 1 {
 					t.Errorf("that it is over is logged %d times", n)
 				}
+			})
+		})
+	}
+}
+
+// When messages are nacked again and again, of a thousand keys as well as of one, there is one line for their
+// subscription once the first has been for ten seconds, and one when none is any longer. No matter how short the
+// pauses between the nacks are, and whether others are acked.
+func TestNacksAreLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		order  Order
+		keys   int
+		put    bool // off by the handler
+		window int  // 0: all fit
+	}{
+		"one key": {order: OrderByKey, keys: 1}, "many keys": {order: OrderByKey, keys: 1000}, "unordered": {order: Unordered, keys: 1000},
+		"put off": {order: OrderByKey, keys: 10, put: true}, "pipelined": {order: OrderByKey, keys: 1000},
+		"more than fit": {order: OrderByKey, keys: 1000, window: 100}, "more than fit, unordered": {order: Unordered, keys: 1000, window: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
+				ctx := msgctx.WithRoute(t.Context(), "a route")
+				if name == "pipelined" {
+					ctx = msgctx.WithPipelines(ctx, false)
+				}
+				messages, err := w.Subscribe(ctx, AllData)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var healed atomic.Bool
+				go func() { // ends with the subscription
+					for msg := range messages {
+						switch {
+						case healed.Load() || msg.Metadata[gateway.KeyMessageType] == "good":
+							msg.Ack()
+						case c.window > 0: // meanwhile others take its room
+							time.AfterFunc(500*time.Millisecond, func() { msg.Nack() })
+						default:
+							if c.put {
+								msgctx.NackOf(msg.Context()).After(time.Second)
+							}
+							msg.Nack()
+						}
+					}
+				}()
+				synctest.Wait()
+				w.connect()
+				send := func(i int, kind string) {
+					w.intake(t.Context(), &gateway.MessageReceived{
+						ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
+						TenantID: "tenant", MessageType: kind, Payload: []byte("small"),
+					}, 0)
+				}
+				for i := range c.keys {
+					send(i, "bad")
+				}
+				lines := func(level watermill.LogLevel) (all []string) {
+					for _, line := range w.log.Lines(level) {
+						all = append(all, fmt.Sprintf("%s %v %v", line.Msg, line.Fields["subscription"], line.Fields["count"]))
+					}
+					return all
+				}
+				beside := 0
+				for range 60 {
+					time.Sleep(time.Second)
+					beside++
+					send(1_000_000+beside, "good")
+					if c.window > 0 {
+						for i := range 10 {
+							send(2_000_000+10*beside+i, "bad")
+						}
+					}
+					if c.window == 0 && beside == int(waitReported/time.Second)-1 && len(lines(watermill.ErrorLogLevel)) != 0 {
+						t.Errorf("too early: %q", lines(watermill.ErrorLogLevel))
+					}
+				}
+				least, most := c.keys, c.keys
+				if c.window > 0 {
+					least, most = c.window, 2*c.window // put off, and in handlers
+				}
+				var count int
+				got := lines(watermill.ErrorLogLevel)
+				if len(got) == 1 {
+					_, _ = fmt.Sscanf(got[0], "Messages wait to be redelivered after a nack a route %d", &count)
+				}
+				if count < least || count > most {
+					t.Errorf("%q, want one line with a count from %d to %d", got[:min(len(got), 3)], least, most)
+				}
+				healed.Store(true)
+				time.Sleep(time.Minute)
+				n := 0
+				for _, line := range lines(watermill.InfoLogLevel) {
+					if strings.HasPrefix(line, "Messages no longer wait to be redelivered after a nack a route") {
+						n++
+					}
+				}
+				if got := lines(watermill.ErrorLogLevel); n != 1 || len(got) != 1 {
+					t.Errorf("that it is over is logged %d times, and errors %q", n, got)
+				}
+				w.mu.Lock()
+				if left := len(w.subscriptions[0].nacked); left > 0 {
+					t.Errorf("%d are remembered", left)
+				}
+				w.mu.Unlock()
 			})
 		})
 	}

@@ -84,9 +84,8 @@ func (h *shares) connected() {
 // parked is a message that waits to be redelivered after a nack. It holds neither a goroutine nor
 // a place in the window.
 type parked struct {
-	sub   *subscription
-	job   job
-	since time.Time
+	sub *subscription
+	job job
 }
 
 // park puts j aside until its message is due again and reports whether it did: it does not if
@@ -95,7 +94,14 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	d := j.d
 	if sub.stopped || s.parked.Len() >= s.cfg.MaxInFlight ||
 		d.parked == 0 && s.parkedBytes > 0 && s.parkedBytes+d.bytes > s.cfg.MaxInFlightBytes {
+		delete(sub.nacked, d)
 		return false
+	}
+	if sub.nacked == nil {
+		sub.nacked = make(map[*delivery]time.Time)
+	}
+	if sub.nacked[d].IsZero() {
+		sub.nacked[d] = now
 	}
 	policy := backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}
 	wait := policy.Delay(j.nacks)
@@ -110,7 +116,7 @@ func (s *Subscriber) park(now time.Time, sub *subscription, j job) bool {
 	} else {
 		j.kept = nil
 	}
-	e.Item = parked{sub, j, now}
+	e.Item = parked{sub, j}
 	s.parked.Put(e, now.Add(wait))
 	if d.parked == 0 {
 		s.parkedBytes += d.bytes
@@ -152,6 +158,7 @@ func (s *Subscriber) unpark(e *duequeue.Entry[parked]) {
 // room for it yet: most of it would be left again, and could then not be asked for at once when
 // all is well. s.mu is held.
 func (s *Subscriber) unparked(now time.Time, sub *subscription, j job) {
+	delete(sub.nacked, j.d)
 	if !j.again || !sub.overflown || sub.stopped {
 		return
 	}

@@ -208,6 +208,7 @@ fault-rows: ## Run every row of the fault matrix but the partial faults, MESSAGE
 .PHONY: partial-faults
 partial-faults: ## Break one thing at a time and measure what the others keep; wants a quiet machine (9 minutes)
 	$(FAULTS) -run '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
+	$(GO) test -tags faults -count 1 -timeout 10m -json -run '^TestTenThousandTenants$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
 
 # `make chaos SEED=7` repeats the faults of seed 7.
 .PHONY: chaos

@@ -203,12 +203,33 @@ func subscriberRows() []partialRow {
 	}
 }
 
-// severalRows are partial faults of several tenants at the same time.
+// severalRows are partial faults of several tenants, or of more than what there is room for.
 func severalRows() []partialRow {
 	return []partialRow{
 		{
 			name: "P38 confirmations of two of five tenants answer 429 from the same moment on", sickTenants: 2, change: defaultRateLimit,
 			strike: inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusTooManyRequests}),
+		},
+		heldBeyondCap(),
+	}
+}
+
+// heldBeyondCap: more confirmations wait for files that never come than are held.
+func heldBeyondCap() partialRow {
+	const most = 20
+	return partialRow{
+		name: "P39 more confirmations wait for files that never come than are held", recovery: 10 * time.Second, sick: 4, strike: burst(100),
+		change: func(_ *partialWorld, p *parts) { p.Subscriber.ChunkSize, p.Subscriber.MaxHeld = 1000, most },
+		sizeOf: func(w *partialWorld, tenant int) int {
+			if w.hit(tenant == 0 && w.faultNow() != nil) {
+				return 2000
+			}
+			return 1
+		},
+		after: func(w *partialWorld, p *pipeline) {
+			if s := p.sub.Stats(); s.ReleasedConfirmations == 0 {
+				w.Errorf("none was sent before its time, %d are held", s.HeldConfirmations)
+			}
 		},
 	}
 }

@@ -148,6 +148,8 @@ type expectation struct {
 	open func(gatewaytest.LedgerEntry) bool
 	// copies says how many records a message makes. 0: one.
 	copies int
+	// chunksAndFile: what came in several chunks makes a record by itself and another one with its file.
+	chunksAndFile bool
 	// duplicates allows raw duplicates where the broker does not recognise them,
 	// or the window is over.
 	duplicates bool
@@ -279,6 +281,12 @@ func describe(records []record) string {
 func (o *oracle) judgeRecords(v *verdict, want expectation, e gatewaytest.LedgerEntry, records []record, copies int) {
 	if sound := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.quarantined }); len(sound) > 0 {
 		records = sound // came later than what is in the quarantine, and is what counts
+	}
+	if want.chunksAndFile && e.Chunks > 1 {
+		copies *= 2
+		if !slices.ContainsFunc(records, record.file) {
+			v.problem("the file of %s has not come", e.MessageID)
+		}
 	}
 	dedup := map[string]bool{}
 	poisoned := false

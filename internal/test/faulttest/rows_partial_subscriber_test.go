@@ -210,7 +210,7 @@ func severalRows() []partialRow {
 			name: "P38 confirmations of two of five tenants answer 429 from the same moment on", sickTenants: 2, change: defaultRateLimit,
 			strike: inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusTooManyRequests}),
 		},
-		heldBeyondCap(),
+		heldBeyondCap(), fileComesLater(),
 	}
 }
 

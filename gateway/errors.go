@@ -38,7 +38,7 @@ var (
 	// ErrTooLarge: the payload exceeds the limit (status 413, or found before
 	// sending or while downloading).
 	ErrTooLarge = errors.New("too large")
-	// ErrRateLimited: status 429 outlasted the retries. The whole client has
+	// ErrRateLimited: status 429 outlasted the retries. The whole client may have
 	// been slowed down; try again later.
 	ErrRateLimited = errors.New("rate limited")
 	// ErrUnavailable: the peer is down: 5xx, 408, network, TLS, or a

@@ -54,10 +54,10 @@ func (downPublisher) Publish(string, ...*message.Message) error {
 }
 
 // 100,000 messages come, each with a key of its own, of which some are put off, some hang in their
-// handlers, some wait for a file, some for the quarantine, some, each of a tenant of its own,
-// for their payload, some are acked and confirmed later, because they may be chunks, and some are refused and
-// kept: those that do not wait are confirmed, and what waits has few goroutines, no
-// more places than there are, and little memory.
+// handlers, some wait for a file, some for the quarantine, some, each of a tenant of its own, for
+// their payload, some are acked and confirmed later, because they may be chunks, and some are refused
+// and kept: those that do not wait are confirmed, and what waits has few goroutines, no more places
+// than there are, and little memory.
 func TestManyWaitingMessages(t *testing.T) {
 	for _, order := range []Order{OrderByKey, Unordered} {
 		t.Run(order.String(), func(t *testing.T) {

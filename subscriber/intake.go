@@ -508,7 +508,7 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	if v != verdictAcked {
 		s.stats.abandoned.Add(1)
 		event, messageType := d.event.Type(), messageTypeOf(d.event)
-		s.countUntaken(event, messageType)
+		s.leftKinds.count(event, messageType)
 		if d.parted && !d.left && !s.closed && s.takers(event, messageType) > 0 {
 			s.requestLeft(now, false) // a subscription that was made in the meantime takes it
 		}
@@ -620,17 +620,7 @@ func (s *Subscriber) untaken(event gateway.EventType, messageType string) {
 func (s *Subscriber) untakenCount(event gateway.EventType, messageType string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.countUntaken(event, messageType)
-}
-
-// countUntaken is untakenCount for callers that hold s.mu.
-func (s *Subscriber) countUntaken(event gateway.EventType, messageType string) int {
-	kind := untakenKind{event, messageType}
-	if _, known := s.untakenKinds[kind]; !known && len(s.untakenKinds) >= maxUntakenKinds {
-		kind = untakenKind{event, ""}
-	}
-	s.untakenKinds[kind]++
-	return s.untakenKinds[kind]
+	return s.untakenKinds.count(event, messageType)
 }
 
 // maxUntakenKinds bounds how many kinds the subscriber remembers, since tenants
@@ -640,6 +630,29 @@ const maxUntakenKinds = 1000
 type untakenKind struct {
 	event       gateway.EventType
 	messageType string
+}
+
+// kindCounts counts events by kind. Beyond maxUntakenKinds, those of a type count together.
+type kindCounts map[untakenKind]int
+
+func (c kindCounts) count(event gateway.EventType, messageType string) int {
+	kind := untakenKind{event, messageType}
+	if _, known := c[kind]; !known && len(c) >= maxUntakenKinds {
+		kind = untakenKind{event, ""}
+	}
+	c[kind]++
+	return c[kind]
+}
+
+// take forgets the kinds for topic and reports whether there were any.
+func (c kindCounts) take(topic string) (some bool) {
+	for kind := range c {
+		if Takes(topic, kind.event, kind.messageType) || kind.messageType == "" {
+			delete(c, kind)
+			some = true
+		}
+	}
+	return some
 }
 
 func messageTypeOf(event gateway.Event) string {

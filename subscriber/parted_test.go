@@ -80,3 +80,45 @@ func TestLeftByOneWithoutAStream(t *testing.T) {
 		})
 	}
 }
+
+// A subscription that ends without an ack and is made again, all the time, gets what it left in its next
+// turn: everybody's stream is reconnected at once the first time, and then every four seconds at most.
+func TestSubscriptionThatIsMadeAgainAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{Order: Unordered})
+		goesOn, err := w.Subscribe(t.Context(), AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for msg := range goesOn {
+				msg.Ack()
+			}
+		}()
+		synctest.Wait()
+		w.connect()
+		served := 0
+		const turns, turn = 50, 200 * time.Millisecond
+		for i := range turns {
+			ctx, end := context.WithCancel(t.Context())
+			ended, err := w.Subscribe(ctx, AllData)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if asked := len(w.reconnects()); asked > served {
+				served = asked
+				w.connect()
+			}
+			w.arrive(i)
+			w.next(ended)
+			time.Sleep(turn)
+			end()
+			for range ended { // until it has ended
+			}
+		}
+		got := w.reconnects()
+		if most := 2 + int(turns*(turn+w.cfg.DrainTimeout)/resyncEvery); len(got) == 0 || len(got) > most {
+			t.Errorf("reconnects are asked for after %v, want 1 to %d of them", got, most)
+		}
+	})
+}

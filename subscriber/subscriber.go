@@ -67,7 +67,8 @@ type Subscriber struct {
 	bytes         int64
 	freed         chan struct{} // closed when room may have become available; nil if nothing is waiting
 	taking        taking        // what is taken from the connection
-	untakenKinds  map[untakenKind]int
+	untakenKinds  kindCounts    // that nobody has accepted
+	leftKinds     kindCounts    // that were given up unacked
 	downloads     *downloadQueue
 	downloadTimer *time.Timer              // pumps the downloads when one becomes due
 	payloads      map[messageKey]*delivery // open deliveries whose payload URI may be used
@@ -113,11 +114,11 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 		ledger:       newLedger(cfg),
 		hold:         newFileHold(),
 		apart:        newApart(cfg),
-		untakenKinds: make(map[untakenKind]int),
-		downloads:    newDownloadQueue(cfg.Payload),
-		payloads:     make(map[messageKey]*delivery),
-		partly:       make(map[messageKey]partly),
-		connection:   newConnection(cfg),
+		untakenKinds: make(kindCounts), leftKinds: make(kindCounts),
+		downloads:  newDownloadQueue(cfg.Payload),
+		payloads:   make(map[messageKey]*delivery),
+		partly:     make(map[messageKey]partly),
+		connection: newConnection(cfg),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
@@ -291,18 +292,16 @@ func (s *Subscriber) hasTakers() bool {
 	return false
 }
 
-// recallUntaken makes the service resend the events for topic that arrived
-// before any subscription accepted them. s.mu is held.
+// recallUntaken makes the service resend the events for topic that arrived before any subscription
+// accepted them, and what others have left unacked. The latter not each time: one that is made again
+// and again, and leaves it again, would have everybody reconnect all the time. s.mu is held.
 func (s *Subscriber) recallUntaken(topic string) {
-	recall := false
-	for kind := range s.untakenKinds {
-		if Takes(topic, kind.event, kind.messageType) || kind.messageType == "" {
-			delete(s.untakenKinds, kind)
-			recall = true
-		}
-	}
-	if recall {
+	untaken, left := s.untakenKinds.take(topic), s.leftKinds.take(topic)
+	switch {
+	case untaken:
 		s.recallLocked()
+	case left:
+		s.requestLeft(time.Now(), false)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // newPartWorld has two subscriptions. One of them has ended without an ack of message 1, which the other one
@@ -119,6 +120,33 @@ func TestSubscriptionThatIsMadeAgainAllTheTime(t *testing.T) {
 		got := w.reconnects()
 		if most := 2 + int(turns*(turn+w.cfg.DrainTimeout)/resyncEvery); len(got) == 0 || len(got) > most {
 			t.Errorf("reconnects are asked for after %v, want 1 to %d of them", got, most)
+		}
+	})
+}
+
+// A subscription whose context has ended leaves nothing to the next connection, also before it has noticed
+// that: what it had is what one left that ended, and is confirmed by the ack of the other one.
+func TestLeftBeforeItsEndIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{Order: Unordered, ChunkSize: 10})
+		over := make(chan struct{})
+		close(over)
+		ended, goesOn := &subscription{ended: over}, &subscription{}
+		d := &delivery{
+			event:  &gateway.MessageReceived{ID: "00000001-2222-4333-8444-555555555555", MessageType: "type", Payload: []byte("x")},
+			tenant: "tenant", waits: []*subscription{ended, goesOn},
+		}
+		d.key1[0] = messageKey{1}
+		d.keys = d.key1[:]
+		w.mu.Lock()
+		w.link(time.Now(), d)
+		w.open(d)
+		w.finish(time.Now(), ended, d, msgctx.Left)
+		w.finish(time.Now(), goesOn, d, msgctx.Acked)
+		parted, left := len(w.ledger.parted), d.left
+		w.mu.Unlock()
+		if parted != 1 || left {
+			t.Errorf("%d are parted, left with the service: %v; want 1 and false", parted, left)
 		}
 	})
 }

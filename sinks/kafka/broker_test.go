@@ -63,7 +63,7 @@ func TestBroker(t *testing.T) {
 	}
 	t.Run("Shared", func(t *testing.T) {
 		for _, c := range sharedTests {
-			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
+			t.Run(c.name, func(t *testing.T) { both(t, func(t *testing.T) { c.test(t, addr, prefix(t)) }) })
 		}
 	})
 	t.Run("Roundtrip", func(t *testing.T) { testRoundtrip(t, addr) })
@@ -253,11 +253,12 @@ func testKilled(t *testing.T, real *kafkatest.Real) {
 	}
 }
 
-// BenchmarkBroker is BenchmarkSink with a real broker that stores the messages.
+// BenchmarkBroker is BenchmarkSink and BenchmarkTransactions with a real broker that stores the messages.
 func BenchmarkBroker(b *testing.B) {
 	addr, _, _ := strings.Cut(os.Getenv("KAFKA_BROKERS"), ",")
 	if addr == "" {
 		addr = kafkatest.StartReal(b, broker.Config{}).Addr()
 	}
-	benchSink(b, addr)
+	b.Run("Plain", func(b *testing.B) { benchSink(b, addr) })
+	b.Run("Transactions", func(b *testing.B) { benchTransactions(b, addr) })
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ type delivery struct {
 	value    encoded // likewise
 	size     int     // of the record
 	deadline time.Time
+	ctx      context.Context // of the message
 
 	next, previous *delivery // in deadlines
 }

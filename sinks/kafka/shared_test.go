@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -51,13 +52,30 @@ var sharedTests = []struct {
 	{"WatermillSubscriber", testWatermillSubscriber},
 	{"LongTopic", testLongTopic},
 	{"RecordOnTheWire", testRecordOnTheWire},
+	{"Fenced", testFenced},
+	{"NotFencing", testNotFencing},
+	{"PlainTopics", testPlainTopics},
 }
 
 // patience is far above what anything here takes.
 const patience = time.Minute
 
+// inTransactions is the name of a test that runs a second time with sinks that store in transactions.
+const inTransactions = "InTransactions"
+
+// both runs a test with each kind of sink.
+func both(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Run("Plain", test)
+	t.Run(inTransactions, test)
+}
+
+// newSink makes a sink of the kind that the test is about.
 func newSink(t *testing.T, config kafka.Config) *kafka.Sink {
 	t.Helper()
+	if config.TransactionalID == "" && strings.Contains(t.Name(), "/"+inTransactions) {
+		config.TransactionalID = "tests-" + cmp.Or(config.TopicPrefix, "all")
+	}
 	sink, err := kafka.New(config, nil)
 	if err != nil {
 		t.Fatalf("New: %v", err)

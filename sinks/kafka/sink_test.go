@@ -33,15 +33,20 @@ import (
 func TestShared(t *testing.T) {
 	for _, c := range sharedTests {
 		t.Run(c.name, func(t *testing.T) {
-			cluster := kafkatest.Start(t)
-			c.test(t, cluster.Addr(), "shared")
+			both(t, func(t *testing.T) {
+				t.Parallel()
+				cluster := kafkatest.Start(t)
+				c.test(t, cluster.Addr(), "shared")
+			})
 		})
 	}
 }
 
 // TestErrorsOfBrokers: each answer of a broker has its class, and what is to be
 // repeated is.
-func TestErrorsOfBrokers(t *testing.T) {
+func TestErrorsOfBrokers(t *testing.T) { both(t, testErrorsOfBrokers) }
+
+func testErrorsOfBrokers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code  *kerr.Error
@@ -106,7 +111,10 @@ func TestErrorsOfBrokers(t *testing.T) {
 
 // TestInnocentNeighbours: when a broker refuses a batch for one message in it,
 // the others are not thrown away. They fail as in an outage, and pass alone.
-func TestInnocentNeighbours(t *testing.T) {
+func TestInnocentNeighbours(t *testing.T) { both(t, testInnocentNeighbours) }
+
+func testInnocentNeighbours(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		code *kerr.Error
 		want error
@@ -144,19 +152,28 @@ func TestInnocentNeighbours(t *testing.T) {
 	}
 }
 
-// TestLostAcknowledgement: what the broker stored and could not say so is sent
-// again and stored once.
+// TestLostAcknowledgement: what the broker has done and could not say so is asked again, and stored once.
 func TestLostAcknowledgement(t *testing.T) {
+	t.Run("Plain", func(t *testing.T) { testLostAcknowledgement(t, kmsg.Produce) })
+	for _, lost := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
+		t.Run(inTransactions+"/"+lost.Name(), func(t *testing.T) { testLostAcknowledgement(t, lost) })
+	}
+}
+
+func testLostAcknowledgement(t *testing.T, lost kmsg.Key) {
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
 	mustPublish(t, sink, "topic", newMessage("before"))
-	stored := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1})
-	cluster.Proxy.LoseReplies()
+	lose := sync.OnceFunc(cluster.Proxy.LoseReplies)
+	done := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{lost}, Observe: true, Count: -1, When: func(kmsg.Request) bool {
+		lose()
+		return true
+	}})
 	result := make(chan error, 1)
 	go func() { result <- sink.Publish("topic", newMessage("during")) }()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := stored.Wait(ctx, 1); err != nil {
+	if err := done.Wait(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
 	cluster.Proxy.Cut()
@@ -171,8 +188,8 @@ func TestLostAcknowledgement(t *testing.T) {
 	if strings.Join(got, " ") != "before during after" {
 		t.Errorf("stored: %q", got)
 	}
-	if stored.Hits() < 3 {
-		t.Errorf("%d requests, want a repeated one among them", stored.Hits())
+	if done.Hits() < 3 {
+		t.Errorf("%d requests, want a repeated one among them", done.Hits())
 	}
 }
 
@@ -504,7 +521,9 @@ func TestHealthWithoutLeader(t *testing.T) {
 
 // The sink tells when a broker is back, after a Publish has failed without one. Close
 // does not wait for that.
-func TestRecovered(t *testing.T) {
+func TestRecovered(t *testing.T) { both(t, testRecovered) }
+
+func testRecovered(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second})
@@ -563,7 +582,9 @@ func TestUnreachable(t *testing.T) {
 
 // TestPending: more than MaxPending messages and bytes wait for room, which a
 // context may end.
-func TestPending(t *testing.T) {
+func TestPending(t *testing.T) { both(t, testPending) }
+
+func testPending(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
@@ -600,7 +621,9 @@ func TestPending(t *testing.T) {
 }
 
 // TestContextEndsBeforeTheProducer: what is not with the producer when its context ends is not sent.
-func TestContextEndsBeforeTheProducer(t *testing.T) {
+func TestContextEndsBeforeTheProducer(t *testing.T) { both(t, testContextEndsBeforeTheProducer) }
+
+func testContextEndsBeforeTheProducer(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	end := func() {}
@@ -631,7 +654,9 @@ func TestContextEndsBeforeTheProducer(t *testing.T) {
 }
 
 // TestSlowResult: whoever takes long over a result does not keep the next batches from being sent.
-func TestSlowResult(t *testing.T) {
+func TestSlowResult(t *testing.T) { both(t, testSlowResult) }
+
+func testSlowResult(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1})
@@ -758,7 +783,9 @@ func TestNoTopicPrefix(t *testing.T) {
 
 // TestStuckPartition: one partition that takes nothing holds up no other one, of
 // its own topic or of another.
-func TestStuckPartition(t *testing.T) {
+func TestStuckPartition(t *testing.T) { both(t, testStuckPartition) }
+
+func testStuckPartition(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
@@ -903,7 +930,10 @@ func TestLateCopies(t *testing.T) {
 // TestTroubledConnections: acknowledgements are lost and connections cut again
 // and again while messages come. Everything is stored in the order of its key;
 // twice only what Publish returned an error for.
-func TestTroubledConnections(t *testing.T) {
+func TestTroubledConnections(t *testing.T) { both(t, testTroubledConnections) }
+
+func testTroubledConnections(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 3})
 	mustPublish(t, sink, "topic", forEndpoint("first", "0"))

@@ -139,6 +139,7 @@ func (c Config) Validate() error {
 func (c Config) client() *sarama.Config {
 	client := c.ClientConfig()
 	client.Consumer.Return.Errors = true
+	client.Consumer.IsolationLevel = sarama.ReadCommitted
 	client.Consumer.Offsets.Initial = sarama.OffsetOldest
 	if c.Start == StartNewest {
 		client.Consumer.Offsets.Initial = sarama.OffsetNewest

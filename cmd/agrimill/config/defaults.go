@@ -59,6 +59,9 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 			s.Group = DefaultConsumerPrefix + r.Name
 		}
 	}
+	if poison := c.Sinks[c.Poison.Sink].Kafka; poison != nil {
+		poison.PlainTopics = []string{c.Poison.Topic} // whose depth is told
+	}
 	if !given("subscriber.payload") && c.ClaimCheck != nil {
 		c.Subscriber.Payload.Mode = subscriber.PayloadClaimCheck
 	}

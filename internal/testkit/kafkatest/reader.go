@@ -15,59 +15,67 @@ import (
 const readTimeout = time.Minute
 
 // Read returns all records of a topic, partition by partition, in the
-// order of each. A topic that does not exist has no records. It uses franz-go,
-// which shares no code with sarama.
+// order of each. A topic that does not exist has no records, and neither has a transaction
+// that is not committed. It uses franz-go, which shares no code with sarama.
 func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	options = append([]kgo.Opt{kgo.SeedBrokers(addr)}, options...)
-	admin, err := kgo.NewClient(options...)
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
-	defer admin.Close()
-	details, err := kadm.NewClient(admin).ListTopics(ctx, topic)
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	details, err := admin.ListTopics(ctx, topic)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
 	if !details.Has(topic) {
 		return nil
 	}
-	ends, err := kadm.NewClient(admin).ListEndOffsets(ctx, topic)
+	ends, err := admin.ListCommittedOffsets(ctx, topic)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
-	starts := map[int32]kgo.Offset{}
-	var left int64
+	starts, left := map[int32]kgo.Offset{}, map[int32]int64{}
 	ends.Each(func(end kadm.ListedOffset) {
 		if end.Offset > 0 {
-			starts[end.Partition] = kgo.NewOffset().AtStart()
-			left += end.Offset
+			starts[end.Partition], left[end.Partition] = kgo.NewOffset().AtStart(), end.Offset
 		}
 	})
-	if left == 0 {
+	if len(left) == 0 {
 		return nil
 	}
 
-	reader, err := kgo.NewClient(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))...)
+	// The last record before the end is a control record if transactions were used.
+	reader, err := kgo.NewClient(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
 	defer reader.Close()
 	var records []*kgo.Record
-	for int64(len(records)) < left {
+	for len(left) > 0 {
 		fetches := reader.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
-			tb.Fatalf("read %s: %d of %d records: %v", topic, len(records), left, err)
+			tb.Fatalf("read %s: after %d records, the ends that were not reached are %v: %v", topic, len(records), left, err)
 		}
 		fetches.EachError(func(_ string, partition int32, err error) {
 			tb.Fatalf("read %s, partition %d: %v", topic, partition, err)
 		})
-		records = append(records, fetches.Records()...)
+		fetches.EachRecord(func(record *kgo.Record) {
+			if !record.Attrs.IsControl() {
+				records = append(records, record)
+			}
+			if record.Offset+1 >= left[record.Partition] {
+				delete(left, record.Partition)
+			}
+		})
 	}
 	slices.SortStableFunc(records, func(a, b *kgo.Record) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))

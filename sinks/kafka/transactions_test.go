@@ -1,0 +1,342 @@
+package kafka_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// holder makes connections on which requests of one kind wait to be sent.
+type holder struct {
+	mu   sync.Mutex
+	kind int16
+	held chan struct{} // closed with the first request that waits; nil: none is to
+	free chan struct{}
+}
+
+// hold makes requests of a kind wait until release is called. held is closed with the first one.
+func (h *holder) hold(kind kmsg.Key) (held <-chan struct{}, release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first, free := make(chan struct{}), make(chan struct{})
+	h.kind, h.held, h.free = kind.Int16(), first, free
+	return first, sync.OnceFunc(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.free = nil
+		close(free)
+	})
+}
+
+func (h *holder) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return &heldConn{c, h}, err
+}
+
+func (h *holder) configure(c *sarama.Config) { c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, h }
+
+type heldConn struct {
+	net.Conn
+	holder *holder
+}
+
+// Write is called with a whole request.
+func (c *heldConn) Write(request []byte) (int, error) {
+	c.holder.mu.Lock()
+	free := c.holder.free
+	if free != nil && int16(binary.BigEndian.Uint16(request[4:])) != c.holder.kind {
+		free = nil
+	}
+	if free != nil && c.holder.held != nil {
+		close(c.holder.held)
+		c.holder.held = nil
+	}
+	c.holder.mu.Unlock()
+	if free != nil {
+		<-free
+	}
+	return c.Conn.Write(request)
+}
+
+// payloads are those of the records of a topic, committed ones or all.
+func payloads(t *testing.T, addr, topic string, committed bool) (list []string) {
+	t.Helper()
+	if committed {
+		for _, record := range kafkatest.Read(t, addr, topic) {
+			list = append(list, string(record.Value))
+		}
+		return list
+	}
+	ends, err := kadm.NewClient(client(t, addr)).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, _ := ends.Lookup(topic, 0)
+	reader := client(t, addr, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for at := int64(0); at < end.Offset; {
+		fetches := reader.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			at = record.Offset + 1
+			if !record.Attrs.IsControl() {
+				list = append(list, string(record.Value))
+			}
+		})
+	}
+	return list
+}
+
+// testFenced: of two sinks with the same ID, the one that began to store later keeps the other one off, at whatever
+// point of its transaction that one is.
+func testFenced(t *testing.T, addr, prefix string) {
+	config := kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 1, TransactionalID: prefix + "-fenced"}
+	for _, kind := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
+		t.Run(kind.Name(), func(t *testing.T) {
+			topic := kind.Name()
+			var h holder
+			slow := config
+			slow.Configure = h.configure
+			former, next := newSink(t, slow), newSink(t, config)
+			mustPublish(t, former, topic, newMessage("1"))
+			held, release := h.hold(kind)
+			defer release()
+			result := make(chan error, 1)
+			go func() { result <- former.Publish(topic, newMessage("late")) }()
+			<-held
+			mustPublish(t, next, topic, newMessage("2"))
+			release()
+			wantClass(t, <-result, sinks.ErrUnavailable)
+			mustPublish(t, next, topic, newMessage("3"))
+			if got, want := payloads(t, addr, prefix+"."+topic, true), []string{"1", "2", "3"}; !slices.Equal(got, want) {
+				t.Errorf("committed: %q, want %q", got, want)
+			}
+			if all := payloads(t, addr, prefix+"."+topic, false); slices.Contains(all, "late") != (kind == kmsg.EndTxn) {
+				t.Errorf("with what was aborted: %q", all)
+			}
+			// Who has been fenced off may come back.
+			mustPublish(t, former, topic, newMessage("4"))
+			wantClass(t, next.Publish(topic, newMessage("5")), sinks.ErrUnavailable)
+			mustPublish(t, next, topic, newMessage("5"))
+			if got, want := payloads(t, addr, prefix+"."+topic, true), []string{"1", "2", "3", "4", "5"}; !slices.Equal(got, want) {
+				t.Errorf("committed: %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// testNotFencing: whose context ends while its producer is being made stores nothing, and whose context has ended
+// before fences nobody off.
+func testNotFencing(t *testing.T, addr, prefix string) {
+	config := kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 1, TransactionalID: prefix + "-not-fencing"}
+	var h holder
+	slow := config
+	slow.Configure = h.configure
+	former, next := newSink(t, slow), newSink(t, config)
+	held, release := h.hold(kmsg.InitProducerID)
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	msg := newMessage("late")
+	msg.SetContext(ctx)
+	result := make(chan error, 1)
+	go func() { result <- former.Publish("topic", msg) }()
+	<-held
+	mustPublish(t, next, "topic", newMessage("1"))
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the error of the context", err)
+	}
+	mustPublish(t, next, "topic", newMessage("2"))
+	release() // and now it does fence the other one off
+	testkit.EventuallyNil(t, func() error {
+		if err := next.Publish("topic", newMessage("3")); err == nil {
+			return errors.New("not fenced off yet")
+		}
+		return nil
+	})
+	mustPublish(t, next, "topic", newMessage("4"))
+	got := slices.Compact(payloads(t, addr, prefix+".topic", true))
+	if want := []string{"1", "2", "3", "4"}; !slices.Equal(got, want) && !slices.Equal(got, []string{"1", "2", "4"}) {
+		t.Errorf("committed: %q, want %q", got, want)
+	}
+	for range 3 {
+		late := newMessage("late")
+		late.SetContext(ctx)
+		if err := former.Publish("topic", late); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the error of the context", err)
+		}
+		mustPublish(t, next, "topic", newMessage("x"))
+	}
+}
+
+// testPlainTopics: they have no marks of transactions.
+func testPlainTopics(t *testing.T, addr, prefix string) {
+	sink := newSink(t, kafka.Config{
+		Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 1, TransactionalID: prefix + "-plain", PlainTopics: []string{"poison"},
+	})
+	for topic, want := range map[string]int64{"poison": 3, "topic": 6} {
+		for i := range 3 {
+			mustPublish(t, sink, topic, newMessage(fmt.Sprint(i)))
+		}
+		if got := payloads(t, addr, prefix+"."+topic, true); !slices.Equal(got, []string{"0", "1", "2"}) {
+			t.Errorf("%s: %q", topic, got)
+		}
+		if depth, err := sink.Depth(t.Context(), topic); err != nil || depth != want {
+			t.Errorf("%s: %d records, %v; want %d", topic, depth, err, want)
+		}
+	}
+}
+
+// TestErrorsOfCoordinators: what the coordinator of a transaction says has its class, and what is to be
+// repeated is.
+func TestErrorsOfCoordinators(t *testing.T) {
+	t.Parallel()
+	for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.EndTxn} {
+		for _, c := range []struct {
+			code  *kerr.Error
+			count int // of answers; -1 = always
+			want  error
+		}{
+			{kerr.CoordinatorNotAvailable, 2, nil},
+			{kerr.CoordinatorLoadInProgress, 2, nil},
+			{kerr.ConcurrentTransactions, 2, nil},
+			{kerr.CoordinatorNotAvailable, -1, sinks.ErrUnavailable},
+			{kerr.TransactionalIDAuthorizationFailed, -1, sinks.ErrUnavailable},
+			{kerr.ProducerFenced, -1, sinks.ErrUnavailable},
+			{kerr.InvalidProducerEpoch, -1, sinks.ErrUnavailable},
+			{kerr.InvalidProducerIDMapping, -1, sinks.ErrUnavailable},
+			{kerr.InvalidTransactionTimeout, -1, sinks.ErrUnavailable},
+			{kerr.UnknownServerError, -1, sinks.ErrUnavailable},
+		} {
+			if key == kmsg.FindCoordinator && (c.code == kerr.ConcurrentTransactions || c.code == kerr.CoordinatorLoadInProgress) {
+				continue // it does not say so
+			}
+			t.Run(fmt.Sprint(key.Name(), c.code.Message, c.count), func(t *testing.T) {
+				t.Parallel()
+				cluster := kafkatest.Start(t)
+				config := kafka.Config{Brokers: []string{cluster.Addr()}, TransactionalID: "tests"}
+				if c.want != nil {
+					config.PublishTimeout = 2 * time.Second
+				}
+				mustPublish(t, newSink(t, config), "topic", newMessage("before"))
+				sink := newSink(t, config)
+				fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: c.code, Count: c.count})
+				err := sink.Publish("topic", newMessage("during"))
+				fault.Remove()
+				if c.want == nil {
+					if err != nil {
+						t.Fatalf("Publish: %v", err)
+					}
+				} else {
+					wantClass(t, err, c.want)
+				}
+				if fault.Hits() < 1 {
+					t.Error("nothing was faulty")
+				}
+				testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
+				got := map[string]int{}
+				for _, payload := range payloads(t, cluster.Addr(), "agrimill.topic", true) {
+					got[payload]++
+				}
+				if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
+					t.Errorf("stored: %v", got)
+				}
+			})
+		}
+	}
+}
+
+// TestTransactionsHoldTogether: messages that come while a transaction is under way are stored by the next one, all
+// together.
+func TestTransactionsHoldTogether(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1, TransactionalID: "tests"})
+	mustPublish(t, sink, "topic", newMessage("first"))
+	ended := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Observe: true, Count: -1})
+	cluster.Proxy.Hang()
+	var publications []*sinks.Publication
+	for i := range 100 {
+		p, err := sink.PublishAsync("topic", newMessage(fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		publications = append(publications, p)
+	}
+	cluster.Proxy.Resume()
+	for _, p := range publications {
+		if _, err := p.Result(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := payloads(t, cluster.Addr(), "agrimill.topic", true)
+	for i, payload := range got[1:] {
+		if payload != fmt.Sprint(i) {
+			t.Fatalf("stored: %q", got)
+		}
+	}
+	if len(got) != 101 || ended.Hits() > 3 {
+		t.Errorf("%d messages in %d transactions", len(got), ended.Hits())
+	}
+}
+
+// TestTwoSinksFight: two that work at the same time with the same ID make progress, and lose nothing.
+func TestTwoSinksFight(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	const each = 50
+	var group sync.WaitGroup
+	var failures atomic.Int64
+	for s := range 2 {
+		sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1, TransactionalID: "tests"})
+		group.Go(func() {
+			pause := time.NewTicker(time.Duration(s+1) * 5 * time.Millisecond)
+			defer pause.Stop()
+			for i := 0; i < each; <-pause.C {
+				switch err := sink.Publish("topic", newMessage(fmt.Sprint(s, " ", i))); {
+				case err == nil:
+					i++
+				case errors.Is(err, sinks.ErrUnavailable):
+					failures.Add(1)
+				default:
+					t.Errorf("Publish: %v", err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	next := map[byte]int{}
+	for _, payload := range payloads(t, cluster.Addr(), "agrimill.topic", true) {
+		s := payload[0]
+		if payload != fmt.Sprint(string(s), " ", next[s]) {
+			t.Fatalf("got %q, want the %dth of %c", payload, next[s], s)
+		}
+		next[s]++
+	}
+	if next['0'] != each || next['1'] != each || failures.Load() == 0 {
+		t.Errorf("%v messages, %d failures", next, failures.Load())
+	}
+}

@@ -1,5 +1,6 @@
 // Package kafka reads Kafka topics as a Watermill subscriber with at-least-once delivery:
-// every record that is not acknowledged is delivered again. It is the source of routes from
+// every record that is not acknowledged is delivered again. Of transactions it delivers what is
+// committed. It is the source of routes from
 // Kafka to the gateway. It uses the client and the Unmarshaler of watermill-kafka, and a
 // handler of its own for the consumer group.
 package kafka
@@ -86,7 +87,7 @@ type Config struct {
 	// rebalance timeout, which is a minute unless Client changes it.
 	CloseTimeout time.Duration `yaml:"-"`
 	// Client changes the configuration of the client, last. Optional. Partitions have to be
-	// assigned by an eager strategy, as by default.
+	// assigned by an eager strategy, and only committed records read, as by default.
 	Client func(*sarama.Config) `yaml:"-"`
 }
 

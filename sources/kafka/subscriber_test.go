@@ -137,7 +137,7 @@ func (f *topic) eventuallyCommitted(want int64) {
 
 // shared are the tests that run against a broker in the process and against a real one.
 var shared = map[string]func(t *testing.T, addr string){
-	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose,
+	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
 	"WatermillDriver": testWatermillDriver,
 }
 
@@ -669,5 +669,50 @@ func TestDeliveriesOfTwoClusters(t *testing.T) {
 			cluster.Stop()
 			cluster.Restart()
 		}
+	}
+}
+
+// What was aborted is not delivered, and what is committed only then.
+func testTransactions(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	writer, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID(f.name), kgo.DefaultProduceTopic(f.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	messages := f.subscribe(f.subscriber(nil))
+	begin := func(payload string) {
+		t.Helper()
+		if err := writer.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.ProduceSync(t.Context(), kgo.StringRecord(payload)).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(how kgo.TransactionEndTry) {
+		t.Helper()
+		if err := writer.EndTransaction(t.Context(), how); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 3 {
+		begin(fmt.Sprint("aborted ", n))
+		end(kgo.TryAbort)
+		want := fmt.Sprint("committed ", n)
+		begin(want)
+		select {
+		case msg := <-messages:
+			t.Errorf("%s is delivered before it is committed", msg.Payload)
+			msg.Ack()
+		case <-time.After(300 * time.Millisecond):
+		}
+		end(kgo.TryCommit)
+		msg := f.next(messages)
+		if string(msg.Payload) != want {
+			t.Errorf("got %s, want %s", msg.Payload, want)
+		}
+		msg.Ack()
+		f.eventuallyCommitted(int64(4*n + 3)) // with the marks that end transactions
 	}
 }

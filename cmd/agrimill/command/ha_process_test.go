@@ -41,14 +41,31 @@ const (
 	haErrors = 60
 )
 
-// aroundTheSink are the points at which it matters what the sink does with copies: with the message that
-// is there as the only one on its way, how many reach a sink in Kafka late, and how many it keeps twice.
-var aroundTheSink = map[stoppoint.Point]struct{ landed, copies int }{
-	stoppoint.Publish: {0, 0},
-	stoppoint.Write:   {1, 1},
-	stoppoint.Stored:  {0, 1},
-	stoppoint.Commit:  {0, 1},
+// haTraces is what becomes of the only message on its way, with which the holder stops at a point: how many reach the
+// sink late, and how many it keeps twice.
+type haTraces struct{ landed, copies int }
+
+// haSinkKind is a sink, with what it is left with at the points that are not like the others.
+type haSinkKind struct {
+	kafka, transactions bool
+	traces              map[stoppoint.Point]haTraces
 }
+
+var (
+	haInNATS  = haSinkKind{traces: map[stoppoint.Point]haTraces{stoppoint.Write: {1, 0}}}
+	haInKafka = haSinkKind{kafka: true, traces: map[stoppoint.Point]haTraces{
+		stoppoint.Publish: {0, 0},
+		stoppoint.Write:   {1, 1},
+		stoppoint.Stored:  {0, 1},
+		stoppoint.Commit:  {0, 1},
+	}}
+	haInTransactions = haSinkKind{kafka: true, transactions: true, traces: map[stoppoint.Point]haTraces{
+		stoppoint.Publish: {0, 0},
+		stoppoint.Write:   {0, 0},
+		stoppoint.Stored:  {0, 1},
+		stoppoint.Commit:  {0, 1},
+	}}
+)
 
 // haAloneRate is how many messages per second one key can be sure to carry.
 const haAloneRate = 100
@@ -62,7 +79,9 @@ type haForm struct {
 	slack     time.Duration // added to each bound
 	clocks    time.Duration // how far the clocks of two instances are apart in the rows about that; 0: no such rows
 
+	sink  haSinkKind
 	kafka string          // the address of a broker, if the sink is in Kafka
+	alone bool            // one message is on its way at a time
 	back  bool            // every instance carries to the gateway what is in haKafka.back
 	point stoppoint.Point // where the holder is to stop
 	ahead time.Duration   // the clock of the first instance; negative: behind
@@ -75,7 +94,7 @@ type haRow struct {
 	fault  func(r *haRun) haFault
 	points []stoppoint.Point // at each of them in turn
 	clocks bool              // with clocks that are apart
-	kafka  bool              // with the sink in Kafka
+	sink   *haSinkKind       // with one message on its way at a time; nil: in NATS, with as many as there are keys
 }
 
 func haEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
@@ -118,7 +137,9 @@ func TestHighAvailability(t *testing.T) {
 		{name: "both are reloaded, one by one", bound: time.Second, fault: (*haRun).reload},
 		{name: "the holder is frozen for 3 TTL", bound: form.ttl + time.Second, fault: (*haRun).freeze},
 		{name: "the same, at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: stoppoint.All()},
-		{name: "the sink is in Kafka: at four points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(aroundTheSink)), kafka: true},
+		{name: "one key: at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: stoppoint.All(), sink: &haInNATS},
+		{name: "the sink is in Kafka: at four points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(haInKafka.traces)), sink: &haInKafka},
+		{name: "in Kafka in transactions: likewise", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(haInKafka.traces)), sink: &haInTransactions},
 		{name: "the holder cannot reach NATS", bound: form.ttl + time.Second, fault: (*haRun).cut},
 		{name: "the holder cannot reach the gateway", bound: haStreamDown + 2*time.Second, fault: (*haRun).astray},
 		{name: "the gateway is silent to the holder", bound: haStreamDown + 2*time.Second, fault: (*haRun).hush},
@@ -131,7 +152,7 @@ func TestHighAvailability(t *testing.T) {
 		}
 		t.Run(row.name, func(t *testing.T) {
 			runs, broker := form.runs, ""
-			if row.kafka {
+			if row.sink != nil && row.sink.kafka {
 				broker = haBroker(t)
 			}
 			runs = max(runs, len(row.points))
@@ -141,8 +162,8 @@ func TestHighAvailability(t *testing.T) {
 			t.Run("runs", func(t *testing.T) { // as many at a time as go test -parallel says
 				for n := range runs {
 					form, agrimill, name := form, built.agrimill, strconv.Itoa(n+1)
-					if row.kafka {
-						form.kafka, form.keys, form.rate = broker, 1, min(form.rate, haAloneRate)
+					if row.sink != nil {
+						form.sink, form.kafka, form.alone, form.keys, form.rate = *row.sink, broker, true, 1, min(form.rate, haAloneRate)
 					}
 					switch {
 					case row.points != nil:
@@ -723,7 +744,7 @@ func (r *haRun) run(begin func(*haRun) haFault) (result haResult) {
 			if result.landed = r.sink.repeated(mended); result.landed > r.form.keys {
 				r.Errorf("%d messages of the former holder reached the sink after its time", result.landed)
 			}
-			if want := aroundTheSink[r.form.point]; r.kafka != nil && (result.landed != want.landed || result.copies != want.copies) {
+			if want := r.form.sink.traces[r.form.point]; r.form.alone && (result.landed != want.landed || result.copies != want.copies) {
 				r.Errorf("the message at %s: %d landed and %d copies, want %d and %d", r.form.point, result.landed, result.copies, want.landed, want.copies)
 			}
 		}()

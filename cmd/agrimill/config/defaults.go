@@ -59,9 +59,6 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 			s.Group = DefaultConsumerPrefix + r.Name
 		}
 	}
-	if poison := c.Sinks[c.Poison.Sink].Kafka; poison != nil {
-		poison.PlainTopics = []string{c.Poison.Topic} // whose depth is told
-	}
 	if !given("subscriber.payload") && c.ClaimCheck != nil {
 		c.Subscriber.Payload.Mode = subscriber.PayloadClaimCheck
 	}
@@ -83,6 +80,9 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 		c.Dedup.Memory = new(router.MemoryStoreConfig)
 	}
 	fillDefaults(reflect.ValueOf(c).Elem())
+	if poison := c.Sinks[c.Poison.Sink].Kafka; poison != nil && poison.TransactionalID != "" {
+		poison.PlainTopics = []string{c.Poison.Topic} // whose depth is told
+	}
 }
 
 // fillDefaults fills in the packages' defaults for keys without a value. Fields that are

@@ -2,10 +2,8 @@ package kafka_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,56 +23,9 @@ import (
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
-// holder makes connections on which requests of one kind wait to be sent.
-type holder struct {
-	mu   sync.Mutex
-	kind int16
-	held chan struct{} // closed with the first request that waits; nil: none is to
-	free chan struct{}
-}
-
-// hold makes requests of a kind wait until release is called. held is closed with the first one.
-func (h *holder) hold(kind kmsg.Key) (held <-chan struct{}, release func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	first, free := make(chan struct{}), make(chan struct{})
-	h.kind, h.held, h.free = kind.Int16(), first, free
-	return first, sync.OnceFunc(func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.free = nil
-		close(free)
-	})
-}
-
-func (h *holder) Dial(network, address string) (net.Conn, error) {
-	c, err := net.Dial(network, address)
-	return &heldConn{c, h}, err
-}
-
-func (h *holder) configure(c *sarama.Config) { c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, h }
-
-type heldConn struct {
-	net.Conn
-	holder *holder
-}
-
-// Write is called with a whole request.
-func (c *heldConn) Write(request []byte) (int, error) {
-	c.holder.mu.Lock()
-	free := c.holder.free
-	if free != nil && int16(binary.BigEndian.Uint16(request[4:])) != c.holder.kind {
-		free = nil
-	}
-	if free != nil && c.holder.held != nil {
-		close(c.holder.held)
-		c.holder.held = nil
-	}
-	c.holder.mu.Unlock()
-	if free != nil {
-		<-free
-	}
-	return c.Conn.Write(request)
+// through makes a client connect through a holder.
+func through(h *kafkatest.Holder) func(*sarama.Config) {
+	return func(c *sarama.Config) { c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, h }
 }
 
 // payloads are those of the records of a topic, committed ones or all.
@@ -116,12 +67,12 @@ func testFenced(t *testing.T, addr, prefix string) {
 	for _, kind := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
 		t.Run(kind.Name(), func(t *testing.T) {
 			topic := kind.Name()
-			var h holder
+			var h kafkatest.Holder
 			slow := config
-			slow.Configure = h.configure
+			slow.Configure = through(&h)
 			former, next := newSink(t, slow), newSink(t, config)
 			mustPublish(t, former, topic, newMessage("1"))
-			held, release := h.hold(kind)
+			held, release := h.Hold(kind)
 			defer release()
 			result := make(chan error, 1)
 			go func() { result <- former.Publish(topic, newMessage("late")) }()
@@ -151,11 +102,11 @@ func testFenced(t *testing.T, addr, prefix string) {
 // before fences nobody off.
 func testNotFencing(t *testing.T, addr, prefix string) {
 	config := kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 1, TransactionalID: prefix + "-not-fencing"}
-	var h holder
+	var h kafkatest.Holder
 	slow := config
-	slow.Configure = h.configure
+	slow.Configure = through(&h)
 	former, next := newSink(t, slow), newSink(t, config)
-	held, release := h.hold(kmsg.InitProducerID)
+	held, release := h.Hold(kmsg.InitProducerID)
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
 	msg := newMessage("late")

@@ -11,13 +11,23 @@ import (
 	kafkabroker "github.com/agrimill/agrimill/internal/testkit/kafkatest/broker"
 )
 
-// TestBrokerPrograms is TestKafkaPrograms with a real broker: that of KAFKA_BROKERS, or one of its
-// own.
-func TestBrokerPrograms(t *testing.T) {
-	addr, shared := os.Getenv("KAFKA_BROKERS"), true
-	if addr == "" {
-		addr, shared = kafkatest.StartReal(t, kafkabroker.Config{}).Addr(), false
+// realBroker is that of KAFKA_BROKERS, or one of the test's own.
+func realBroker(t *testing.T) (addr string, shared bool) {
+	t.Helper()
+	if addr, _, _ = strings.Cut(os.Getenv("KAFKA_BROKERS"), ","); addr != "" {
+		return addr, true
 	}
-	addr, _, _ = strings.Cut(addr, ",")
+	return kafkatest.StartReal(t, kafkabroker.Config{}).Addr(), false
+}
+
+// TestBrokerPrograms is TestKafkaPrograms with a real broker.
+func TestBrokerPrograms(t *testing.T) {
+	addr, shared := realBroker(t)
 	runKafka(t, addr, shared)
+}
+
+// TestBrokerFencing is TestFencingPrograms with a real broker.
+func TestBrokerFencing(t *testing.T) {
+	addr, _ := realBroker(t)
+	runFencing(t, addr)
 }

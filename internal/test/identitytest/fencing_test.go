@@ -32,8 +32,8 @@ type fencing struct {
 	topic    string
 	sinks    []*kafka.Sink
 	holders  []*kafkatest.Holder // of the ways of the sinks
-	releases [][]func() // of what is on its way, by sink
-	now      int // the sink that may store
+	releases [][]func()          // of what is on its way, by sink
+	now      int                 // the sink that may store
 	ctx      context.Context
 	end      context.CancelFunc // of its time
 	next     int

@@ -4,6 +4,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	crand "crypto/rand"
 	"encoding/base64"
@@ -29,9 +30,14 @@ const (
 	startTimeout = 2 * time.Minute
 	// stopTimeout is how long a broker may take to stop cleanly.
 	stopTimeout = 30 * time.Second
+	// startAttempts is how often ports are looked for.
+	startAttempts = 5
 	// logTail is how much of the broker's log is included in an error.
 	logTail = 4000
 )
+
+// errInUse: somebody else has one of the broker's ports.
+var errInUse = errors.New("a port is in use")
 
 // Config configures a [Broker].
 type Config struct {
@@ -76,24 +82,38 @@ func Start(ctx context.Context, config Config) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if strings.Contains(config.Dir, ",") {
+		return nil, fmt.Errorf("folder %s: Kafka takes a comma for the end of a name", config.Dir)
+	}
+	for attempt := 1; ; attempt++ {
+		b := &Broker{config: config, libs: libs, java: java}
+		// Another broker may have found the same ports at the same moment.
+		if err = b.start(ctx); err == nil {
+			return b, nil
+		} else if !errors.Is(err, errInUse) || attempt == startAttempts {
+			return nil, err
+		}
+	}
+}
+
+// start starts it for the first time, on ports that are free.
+func (b *Broker) start(ctx context.Context) error {
 	addresses, err := freeAddresses(3)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b := &Broker{config: config, libs: libs, java: java, addr: addresses[0], secureAddr: addresses[1]}
+	b.addr, b.secureAddr = addresses[0], addresses[1]
 	if err := os.WriteFile(b.file("log4j2.properties"), log4j, 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.WriteFile(b.file("server.properties"), []byte(b.properties(addresses[2])), 0o600); err != nil {
-		return nil, err
+		return err
 	}
 	if err := b.format(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	if err := b.Restart(ctx); err != nil {
-		return nil, err
-	}
-	return b, nil
+	_ = os.Remove(b.file("broker.log")) // of the attempt before
+	return b.Restart(ctx)
 }
 
 // Addr returns the address that the broker listens on.
@@ -173,7 +193,7 @@ func (b *Broker) format(ctx context.Context) error {
 	id := make([]byte, 16)
 	_, _ = crand.Read(id) // never fails
 	id[0] &= 0x7f         // Kafka rejects IDs that begin with '-' like options
-	args := []string{"format", "--cluster-id", base64.RawURLEncoding.EncodeToString(id), "--config", b.file("server.properties")}
+	args := []string{"format", "--ignore-formatted", "--cluster-id", base64.RawURLEncoding.EncodeToString(id), "--config", b.file("server.properties")}
 	for _, user := range slices.Sorted(maps.Keys(b.config.Users)) {
 		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, user, b.config.Users[user]))
@@ -212,6 +232,9 @@ func (b *Broker) Restart(ctx context.Context) error {
 	if err := b.waitUntilReady(ctx); err != nil {
 		b.Kill()
 		out, _ := os.ReadFile(b.file("broker.log"))
+		if bytes.Contains(out, []byte("Address already in use")) {
+			err = errInUse
+		}
 		return fmt.Errorf("start Kafka: %w\n%s", err, tail(out))
 	}
 	return nil

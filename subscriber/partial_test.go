@@ -80,6 +80,37 @@ func TestBrokenDownloadsLeaveTheOthersAlone(t *testing.T) {
 	}
 }
 
+// The notice of a payload that is gone, for which the quarantine had no room, is stored once it has.
+func TestNoticeOfAGonePayloadIsLeft(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
+	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
+	store := &shelf{}
+	store.set(shelfDown)
+	cfg := f.config()
+	cfg.Payload.RefreshEvery = 50 * time.Millisecond
+	cfg.Quarantine = subscriber.QuarantineConfig{
+		Publisher: store, MaxWaiting: 1, Retry: subscriber.Backoff{Initial: 2 * time.Millisecond, Max: 10 * time.Millisecond},
+	}
+	sub := f.subscriber(cfg)
+	f.subscribe(sub, subscriber.AllData)
+	const gone = 5
+	for range gone {
+		f.send(typeJSON, random(100))
+	}
+	testkit.Eventually(f, "all are set aside", func() bool { return sub.Stats().SetAside >= gone && sub.Stats().QuarantineFailures > 0 })
+	store.set(nil)
+	testkit.Eventually(f, "there is a notice of each", func() bool { return len(store.all()) >= gone })
+	seen := map[string]bool{}
+	for _, msg := range store.all() {
+		seen[msg.Metadata[subscriber.KeyQuarantineMessageIDs]] = true
+	}
+	if len(seen) != gone || len(store.all()) != gone || f.confirmed() != 0 {
+		t.Errorf("%d notices of %d messages, %d confirmed", len(store.all()), len(seen), f.confirmed())
+	}
+	f.close(sub)
+}
+
 // A payload that is gone is set aside, with a notice in the quarantine, and costs a few
 // reconnects only.
 func TestGonePayloadIsSetAside(t *testing.T) {

@@ -166,12 +166,11 @@ func (s *Subscriber) gone(d *delivery) {
 	s.mu.Lock()
 	isNew := s.goneMessages.add(d.identity())
 	s.mu.Unlock()
-	if !isNew {
-		return
+	if isNew {
+		s.undeliverable(d.event, ErrPayloadGone)
 	}
-	s.undeliverable(d.event, ErrPayloadGone)
 	if s.quarantine != nil {
-		s.quarantine.take(s.ctx, newGone(d))
+		s.quarantine.take(s.ctx, newGone(d)) // again, because there may have been no room for it
 	}
 }
 

@@ -89,7 +89,7 @@ func (t *transactions) writer(at place) *transactor {
 	defer t.mu.Unlock()
 	w := t.writers[at]
 	if w == nil {
-		w = &transactor{sink: t.sink, id: fmt.Sprintf("%s-%s-%d", t.sink.config.TransactionalID, at.topic, at.partition)}
+		w = &transactor{sink: t.sink, id: fmt.Sprintf("%s/%s/%d", t.sink.config.TransactionalID, at.topic, at.partition)}
 		t.writers[at] = w
 	}
 	return w
@@ -350,7 +350,7 @@ func (t *transactor) tell(batch []*delivery, failed map[*delivery]error, err err
 func (t *transactor) fenced(err error) error {
 	switch kafkaError(err) {
 	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch:
-		t.sink.warn("another producer has the same transactional ID and has fenced this one off, which is expected only after a change of the holder of a lease; give each process an ID of its own", nil)
+		t.sink.warn("another producer has the same transactional ID and has fenced this one off, which is expected after a change of the holder of a lease and during a reload; otherwise, give each process an ID of its own", nil)
 		return fmt.Errorf("transactional ID %s: %w", t.id, err)
 	}
 	return err

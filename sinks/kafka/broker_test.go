@@ -65,6 +65,9 @@ func TestBroker(t *testing.T) {
 		for _, c := range sharedTests {
 			t.Run(c.name, func(t *testing.T) { both(t, func(t *testing.T) { c.test(t, addr, prefix(t)) }) })
 		}
+		for _, c := range transactionTests {
+			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
+		}
 	})
 	t.Run("Roundtrip", func(t *testing.T) { testRoundtrip(t, addr) })
 	t.Run("Conformance", func(t *testing.T) {

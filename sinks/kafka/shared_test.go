@@ -52,8 +52,16 @@ var sharedTests = []struct {
 	{"WatermillSubscriber", testWatermillSubscriber},
 	{"LongTopic", testLongTopic},
 	{"RecordOnTheWire", testRecordOnTheWire},
+}
+
+// transactionTests are tests like these that are about transactions.
+var transactionTests = []struct {
+	name string
+	test func(t *testing.T, addr, prefix string)
+}{
 	{"Fenced", testFenced},
 	{"NotFencing", testNotFencing},
+	{"NobodyWaits", testNobodyWaits},
 	{"PlainTopics", testPlainTopics},
 }
 

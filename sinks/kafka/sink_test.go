@@ -40,6 +40,12 @@ func TestShared(t *testing.T) {
 			})
 		})
 	}
+	for _, c := range transactionTests {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t, kafkatest.Start(t).Addr(), "shared")
+		})
+	}
 }
 
 // TestErrorsOfBrokers: each answer of a broker has its class, and what is to be

@@ -187,7 +187,7 @@ func (t *transactor) transact(batch []*delivery) {
 	}
 	stoppoint.At(stoppoint.Write)
 	failed, err := t.send(batch)
-	if err == nil && t.over(batch) {
+	if err == nil && !slices.ContainsFunc(batch, (*delivery).waits) {
 		err = errOver
 	}
 	aborts := err != nil
@@ -213,28 +213,20 @@ func latest(batch []*delivery) (at time.Time) {
 	return at
 }
 
+// waits reports whether the sender of a message still waits for it.
+func (d *delivery) waits() bool { return d.ctx.Err() == nil && time.Now().Before(d.deadline) }
+
 // wanted returns the messages whose senders wait for them. The others are not sent.
 func (t *transactor) wanted(batch []*delivery) []*delivery {
 	wanted := batch[:0]
 	for _, d := range batch {
-		if d.ctx.Err() != nil {
+		if !d.waits() {
 			t.sink.drop(d)
 			continue
 		}
 		wanted = append(wanted, d)
 	}
 	return wanted
-}
-
-// over reports whether no sender of a message waits any more.
-func (t *transactor) over(batch []*delivery) bool {
-	now := time.Now()
-	for _, d := range batch {
-		if d.ctx.Err() == nil && now.Before(d.deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // open makes a producer, if there is none. From then on, what another one with the same ID sends is refused, and

@@ -142,6 +142,35 @@ func testNotFencing(t *testing.T, addr, prefix string) {
 	}
 }
 
+// testNobodyWaits: what is late is not stored, whether it was sent or still waited behind that.
+func testNobodyWaits(t *testing.T, addr, prefix string) {
+	var h kafkatest.Holder
+	sink := newSink(t, kafka.Config{
+		Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 1, TransactionalID: prefix + "-nobody", PublishTimeout: time.Second, Configure: through(&h),
+	})
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("0")) })
+	held, release := h.Hold(kmsg.Produce)
+	defer release()
+	var late []*sinks.Publication
+	for i := range 4 {
+		p, err := sink.PublishAsync("topic", newMessage(fmt.Sprint("late ", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		late = append(late, p)
+		<-held
+	}
+	for _, p := range late {
+		_, err := p.Result()
+		wantClass(t, err, sinks.ErrUnavailable)
+	}
+	release()
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("1")) })
+	if got, want := payloads(t, addr, prefix+".topic", true), []string{"0", "1"}; !slices.Equal(got, want) {
+		t.Errorf("committed: %q, want %q", got, want)
+	}
+}
+
 // testPlainTopics: they have no marks of transactions.
 func testPlainTopics(t *testing.T, addr, prefix string) {
 	sink := newSink(t, kafka.Config{

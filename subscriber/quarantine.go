@@ -90,7 +90,8 @@ type QuarantineConfig struct {
 	// Retry is the backoff while the Publisher fails. Default 1 s, doubling
 	// up to 30 s.
 	Retry Backoff
-	// MaxWaiting is how many records may wait to be stored. Default 100.
+	// MaxWaiting is how many records may wait to be stored, beside up to 1,000 notices of
+	// payloads that are gone. Default 100.
 	MaxWaiting int
 	// MaxWaitingBytes bounds the bytes that may wait to be stored. A single larger
 	// event may wait alone. Default 16 MiB.

@@ -24,6 +24,7 @@ const (
 type quarantineQueue struct {
 	cfg     QuarantineConfig
 	records []*quarantined // to be stored, in order
+	gone    int            // of them: notices of payloads that are gone
 	bytes   int64
 	failing bool // the latest publish failed
 	behind  bool // there was no room for too long, and still is not much
@@ -62,13 +63,23 @@ func (q *quarantineQueue) add(r *quarantined, waited time.Duration) quarantineAn
 	q.known[r.digest] = quarantineWaiting
 	q.records = append(q.records, r)
 	q.bytes += int64(len(r.body))
+	if r.class == QuarantinePayloadGone {
+		q.gone++
+	}
 	return quarantineTaken
 }
 
-// hasRoom reports whether r may wait.
+// hasRoom reports whether r may wait. The notice of a payload that is gone has room of its own: its message may be open when
+// it is delivered again, and then would not come here once more.
 func (q *quarantineQueue) hasRoom(r *quarantined) bool {
-	return len(q.records) == 0 || len(q.records) < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
+	if r.class == QuarantinePayloadGone {
+		return q.gone < maxGone
+	}
+	return q.events() == 0 || q.events() < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
 }
+
+// events returns how many records wait in the room that MaxWaiting bounds.
+func (q *quarantineQueue) events() int { return len(q.records) - q.gone }
 
 // first returns the record to be stored next; nil without one.
 func (q *quarantineQueue) first() *quarantined {
@@ -85,7 +96,10 @@ func (q *quarantineQueue) stored(state quarantineState) {
 	q.records[0] = nil
 	q.records = q.records[1:]
 	q.bytes -= int64(len(r.body))
-	if len(q.records) <= q.cfg.MaxWaiting/2 && q.bytes <= q.cfg.MaxWaitingBytes/2 {
+	if r.class == QuarantinePayloadGone {
+		q.gone--
+	}
+	if q.events() <= q.cfg.MaxWaiting/2 && q.bytes <= q.cfg.MaxWaitingBytes/2 {
 		q.behind = false
 	}
 	q.known[r.digest] = state

@@ -65,6 +65,37 @@ func TestQuarantineQueue(t *testing.T) {
 	}
 }
 
+// Notices of payloads that are gone take no room from events, and have some when those have none.
+func TestNoticesHaveRoomOfTheirOwn(t *testing.T) {
+	q := newQuarantineQueue(QuarantineConfig{MaxWaiting: 1, MaxWaitingBytes: 100, Remember: 10})
+	notice := func(n int) *quarantined {
+		return &quarantined{digest: sha256.Sum256([]byte{byte(n), byte(n >> 8)}), class: QuarantinePayloadGone}
+	}
+	for n := range maxGone / 2 {
+		if got := q.add(notice(n), 0); got != quarantineTaken {
+			t.Fatalf("notice %d: %d", n, got)
+		}
+	}
+	if a, b := q.add(broken("a"), 0), q.add(broken("b"), 0); a != quarantineTaken || b != quarantineFull {
+		t.Errorf("events: %d and %d, want room for one", a, b)
+	}
+	q.failing = true
+	for n := maxGone / 2; n < maxGone; n++ {
+		if got := q.add(notice(n), 0); got != quarantineTaken {
+			t.Fatalf("notice %d: %d", n, got)
+		}
+	}
+	if got := q.add(notice(maxGone), 0); got != quarantineLeft {
+		t.Errorf("one too many: %d", got)
+	}
+	for range maxGone + 1 {
+		q.stored(quarantineStored)
+	}
+	if q.gone != 0 || q.first() != nil || q.add(notice(maxGone), 0) != quarantineTaken || q.add(broken("b"), 0) != quarantineTaken {
+		t.Errorf("there is no room: %+v", q)
+	}
+}
+
 // A store that does not answer holds the stream up for five seconds once, and not for each event. What
 // was left is asked for when there is room again.
 func TestQuarantineStoreThatHangs(t *testing.T) {

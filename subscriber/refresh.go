@@ -170,7 +170,7 @@ func (s *Subscriber) gone(d *delivery) {
 		s.undeliverable(d.event, ErrPayloadGone)
 	}
 	if s.quarantine != nil {
-		s.quarantine.take(s.ctx, newGone(d)) // again, because there may have been no room for it
+		s.quarantine.take(s.ctx, newGone(d)) // also again: there may have been too many
 	}
 }
 

@@ -183,17 +183,20 @@ type kafkaServer interface {
 	Restart()
 }
 
-func standInOrderBroker(t *testing.T) orderBroker {
-	cluster := kafkatest.Start(t)
-	return kafkaOrderBroker(t, cluster, cluster.Proxy)
+// standInOrderBroker starts one in this process. With a transactional ID the sink stores in transactions.
+func standInOrderBroker(id string) func(t *testing.T) orderBroker {
+	return func(t *testing.T) orderBroker {
+		cluster := kafkatest.Start(t)
+		return kafkaOrderBroker(t, cluster, cluster.Proxy, id)
+	}
 }
 
-func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy) orderBroker {
+func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy, id string) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return kafka.New(kafka.Config{
 				Brokers: []string{cluster.Addr()}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
-				MaxMessageSize: orderLimit,
+				MaxMessageSize: orderLimit, TransactionalID: id,
 			}, nil)
 		},
 		source: func(keyHeader string) (message.Subscriber, error) {
@@ -229,7 +232,9 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 // time; and if there are several, those that are not say so. One that fails is tried again in its
 // place, and what the broker will never take, or a transform refuses for good, is poisoned.
 func TestOrder(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
+	for name, start := range map[string]func(*testing.T) orderBroker{
+		"NATS": natsOrderBroker, "Kafka": standInOrderBroker(""), "KafkaInTransactions": standInOrderBroker("order"),
+	} {
 		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
 			if ingest == sinks.IngestBatched && name != "NATS" {
 				continue

@@ -159,11 +159,13 @@ type Config struct {
 	// their own, TransactionalID/topic/partition. Readers have to ask for committed records
 	// (isolation.level read_committed), or they also see what was aborted. The first message that a sink stores in a
 	// partition fences every other sink with the same TransactionalID off from it: nothing that one has
-	// on its way is stored afterwards. With its next message it takes the partition back. So the processes that work one after the other, such as those that
-	// share a lease, have the same one, and those that work at the same time do not. Each message waits for
-	// its transaction, with all others of its partition that came in the meantime. The user needs
-	// the permission Write on transactional IDs with this prefix. Default, and "": without transactions.
-	// Up to 128 letters, digits, '-', '_' and single dots.
+	// on its way is stored afterwards. With its next message it takes the partition back. So the processes
+	// that work one after the other, such as those that share a lease, have the same one, and those that
+	// work at the same time do not. A message without a key goes to the partition of its
+	// [sinks.KeyDedupID], so that each of them sends it to the same one; add partitions to a topic only
+	// while none of them stores. Each message waits for its transaction, with all others of its partition
+	// that came in the meantime. The user needs the permission Write on transactional IDs with this prefix.
+	// Default, and "": without transactions. Up to 128 letters, digits, '-', '_' and single dots.
 	TransactionalID string `yaml:"transactional_id"`
 	// PlainTopics are topics that are written without transactions all the same, as Publish is given them. Where
 	// records are counted by their offsets, as in a poison queue, the marks that end transactions would count.

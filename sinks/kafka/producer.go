@@ -52,6 +52,7 @@ type delivery struct {
 	size     int     // of the record
 	deadline time.Time
 	ctx      context.Context // of the message
+	id       string          // its dedup ID
 
 	next, previous *delivery // in deadlines
 }

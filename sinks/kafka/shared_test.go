@@ -60,6 +60,7 @@ var transactionTests = []struct {
 	test func(t *testing.T, addr, prefix string)
 }{
 	{"Fenced", testFenced},
+	{"FencedWithoutKey", testFencedWithoutKey},
 	{"NotFencing", testNotFencing},
 	{"NobodyWaits", testNobodyWaits},
 	{"PlainTopics", testPlainTopics},

@@ -169,6 +169,9 @@ func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
 	}
 	if s.inTransactions(name) {
 		t.split = &splitter{choose: s.config.sarama(s.dialer).Producer.Partitioner(name)}
+		if t.split.partitions, err = s.cluster.client.Partitions(name); err != nil {
+			return nil, err
+		}
 	}
 	return t, nil
 }

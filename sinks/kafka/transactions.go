@@ -3,6 +3,7 @@ package kafka
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 )
 
@@ -41,37 +43,46 @@ type place struct {
 
 // splitter chooses the partitions of a topic.
 type splitter struct {
+	partitions []int32
+
 	mu     sync.Mutex // a partitioner of sarama is for one goroutine
 	choose sarama.Partitioner
 }
 
-// partition chooses one for a record.
-func (s *splitter) partition(client sarama.Client, record *sarama.ProducerMessage) (int32, error) {
-	partitions, err := client.Partitions(record.Topic)
-	if err == nil && record.Key == nil {
-		// Those without a key may go to any partition, so they go where there is a leader.
-		if writable, _ := client.WritablePartitions(record.Topic); len(writable) > 0 {
-			partitions = writable
-		}
-	}
-	if err != nil {
-		return 0, err
+// partition chooses one for a message: of all, since one that cannot be written to now may have been chosen by the
+// process before, which is to be fenced off there. A message that may go to any partition goes to that of its ID.
+func (s *splitter) partition(d *delivery) (int32, error) {
+	if len(s.partitions) == 0 {
+		return 0, sarama.ErrLeaderNotAvailable
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	choice, err := s.choose.Partition(record, int32(len(partitions)))
+	if d.id != "" && !s.consistent(&d.record) {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(d.id)) // never fails
+		return s.partitions[h.Sum32()%uint32(len(s.partitions))], nil
+	}
+	choice, err := s.choose.Partition(&d.record, int32(len(s.partitions)))
 	if err != nil {
 		return 0, err
 	}
-	if choice < 0 || int(choice) >= len(partitions) {
+	if choice < 0 || int(choice) >= len(s.partitions) {
 		return 0, sarama.ErrInvalidPartition
 	}
-	return partitions[choice], nil
+	return s.partitions[choice], nil
+}
+
+// consistent reports whether a message goes to the partition that the partitioner chooses, and to no other one.
+func (s *splitter) consistent(record *sarama.ProducerMessage) bool {
+	if c, ok := s.choose.(sarama.DynamicConsistencyPartitioner); ok {
+		return c.MessageRequiresConsistency(record)
+	}
+	return s.choose.RequiresConsistency()
 }
 
 // add gives a message its place behind all others of its partition.
 func (t *transactions) add(d *delivery) error {
-	partition, err := d.known.split.partition(t.sink.cluster.client, &d.record)
+	partition, err := d.known.split.partition(d)
 	if err != nil {
 		return err
 	}
@@ -148,14 +159,18 @@ func (b *backlog[T]) take() []T {
 	return items
 }
 
-// store stores messages, which are all in the same lane.
+// store stores messages, which are all in the same lane. Those of a transaction fit into one batch: sarama must not have
+// much more to send when one of them fails, see send.
 func (t *transactor) store(batch []*delivery) {
-	size := len(batch)
-	if batch[0].known.lane.limits.alone {
-		size = 1
-	}
-	for part := range slices.Chunk(batch, size) {
-		t.transact(part)
+	limits := batch[0].known.lane.limits
+	for len(batch) > 0 {
+		n, size := 1, batch[0].size
+		for n < len(batch) && !limits.alone && size+batch[n].size < limits.limit {
+			size += batch[n].size
+			n++
+		}
+		t.transact(batch[:n:n])
+		batch = batch[n:]
 	}
 }
 
@@ -255,7 +270,11 @@ func (t *transactor) open(limits producerKey) error {
 	if err != nil {
 		return err
 	}
-	async, err := sarama.NewAsyncProducerFromClient(client)
+	err = t.awaitCoordinator(client)
+	var async sarama.AsyncProducer
+	if err == nil {
+		async, err = sarama.NewAsyncProducerFromClient(client)
+	}
 	if err != nil {
 		_ = client.Close()
 		return err
@@ -263,6 +282,31 @@ func (t *transactor) open(limits producerKey) error {
 	made.Store(&async)
 	t.client, t.async, t.limits = client, async, limits
 	return nil
+}
+
+// awaitCoordinator waits until the brokers name the coordinator of the transactions, or nobody waits any more. sarama
+// would sleep for two seconds each time that there is none, as in a cluster that has had no transactions, and
+// nothing could end that.
+func (t *transactor) awaitCoordinator(client sarama.Client) error {
+	request := &sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: t.id, CoordinatorType: sarama.CoordinatorTransaction}
+	for {
+		broker := client.LeastLoadedBroker()
+		if broker == nil {
+			return sarama.ErrOutOfBrokers
+		}
+		_ = broker.Open(client.Config()) // an error shows below
+		response, err := broker.FindCoordinator(request)
+		if err != nil {
+			_ = broker.Close()
+			return nil // sarama asks others, and again
+		}
+		if response.Err != sarama.ErrConsumerCoordinatorNotAvailable {
+			return nil // likewise
+		}
+		if backoff.Sleep(t.dialer.ctx, pauseBetweenLooks) != nil {
+			return response.Err
+		}
+	}
 }
 
 // reset closes the producer. Nothing may be under way.
@@ -277,26 +321,17 @@ func (t *transactor) reset() {
 	t.dialer, t.client, t.async = nil, nil, nil
 }
 
-// send begins a transaction and waits for the results of all messages. It returns the errors of those that have
-// one of their own, and the first of them.
+// send begins a transaction and waits for the results of all messages that it has sent. It returns the errors of those
+// that have one of their own, and the first of them. After that one it sends no more: sarama notes the error of each
+// one that it gets after it, where others read that without a lock.
 func (t *transactor) send(batch []*delivery) (failed map[*delivery]error, first error) {
 	if err := t.async.BeginTxn(); err != nil {
 		return nil, err
 	}
-	note := func(record *sarama.ProducerMessage, err error) {
-		// Without a transaction that is in order, sarama refuses the others.
-		if errors.Is(err, sarama.ErrTransactionNotReady) && first != nil {
-			return
-		}
-		if failed == nil {
-			failed, first = map[*delivery]error{}, err
-		}
-		failed[record.Metadata.(*delivery)] = err
-	}
-	for sent, done := 0, 0; done < len(batch); {
+	for sent, done := 0, 0; done < sent || sent < len(batch) && first == nil; {
 		var input chan<- *sarama.ProducerMessage
 		var next *sarama.ProducerMessage
-		if sent < len(batch) {
+		if sent < len(batch) && first == nil {
 			input, next = t.async.Input(), &batch[sent].record
 		}
 		select {
@@ -305,8 +340,14 @@ func (t *transactor) send(batch []*delivery) (failed map[*delivery]error, first 
 		case <-t.async.Successes():
 			done++
 		case f := <-t.async.Errors():
-			note(f.Msg, f.Err)
 			done++
+			switch {
+			case first == nil:
+				failed, first = map[*delivery]error{}, f.Err
+			case errors.Is(f.Err, sarama.ErrTransactionNotReady):
+				continue // because of the first one
+			}
+			failed[f.Msg.Metadata.(*delivery)] = f.Err
 		}
 	}
 	return failed, first

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -319,4 +320,135 @@ func TestTwoSinksFight(t *testing.T) {
 	if next['0'] != each || next['1'] != each || failures.Load() == 0 {
 		t.Errorf("%v messages, %d failures", next, failures.Load())
 	}
+}
+
+// testFencedWithoutKey: a message without a key goes to the partition of its ID, where the one before is fenced off.
+func testFencedWithoutKey(t *testing.T, addr, prefix string) {
+	config := kafka.Config{
+		Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 8, TransactionalID: prefix + "-no-key", PartitionKey: kafka.NoPartitionKey,
+	}
+	var h kafkatest.Holder
+	slow := config
+	slow.Configure = through(&h)
+	former, next := newSink(t, slow), newSink(t, config)
+	used := map[int32]bool{}
+	for i := range 10 {
+		numbered := func() *message.Message {
+			msg := newMessage(fmt.Sprint(i))
+			msg.Metadata[sinks.KeyDedupID] = fmt.Sprint("message ", i)
+			return msg
+		}
+		held, release := h.Hold(kmsg.EndTxn)
+		result := make(chan error, 1)
+		go func() { result <- former.Publish("topic", numbered()) }()
+		<-held
+		testkit.EventuallyNil(t, func() error { return next.Publish("topic", numbered()) }) // the last one may have fenced it off
+		release()
+		wantClass(t, <-result, sinks.ErrUnavailable)
+	}
+	seen := map[string]int{}
+	for _, record := range kafkatest.Read(t, addr, prefix+".topic") {
+		seen[string(record.Value)]++
+		used[record.Partition] = true
+	}
+	for i := range 10 {
+		if n := seen[fmt.Sprint(i)]; n != 1 {
+			t.Errorf("message %d is there %d times", i, n)
+		}
+	}
+	if len(used) < 3 {
+		t.Errorf("all went to partitions %v", used)
+	}
+}
+
+// TestRestOfATransactionIsAborted: after the first message that fails nothing more is sent, and all are told.
+func TestRestOfATransactionIsAborted(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1, TransactionalID: "tests"})
+	mustPublish(t, sink, "topic", newMessage("first"))
+	payload := string(random(t, 60_000))
+	stored := 1
+	for round := range 6 {
+		var requests atomic.Int64
+		fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.PolicyViolation, Count: 1, When: func(kmsg.Request) bool {
+			return requests.Add(1) > int64(1+round)
+		}})
+		cluster.Proxy.Hang()
+		var publications []*sinks.Publication
+		for range 200 {
+			p, err := sink.PublishAsync("topic", newMessage(payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			publications = append(publications, p)
+		}
+		cluster.Proxy.Resume()
+		failed := 0
+		for _, p := range publications {
+			if _, err := p.Result(); err != nil {
+				wantClass(t, err, sinks.ErrUnavailable)
+				failed++
+			}
+		}
+		fault.Remove()
+		if failed == 0 || failed == len(publications) {
+			t.Errorf("%d of %d messages failed", failed, len(publications))
+		}
+		stored += len(publications) - failed
+	}
+	if n := len(kafkatest.Read(t, cluster.Addr(), "agrimill.topic")); n != stored {
+		t.Errorf("%d messages are there, %d were reported as stored", n, stored)
+	}
+}
+
+// TestChoosingAPartitionAsksNobody: a call takes no longer than its context, whatever the brokers said of the topic.
+func TestChoosingAPartitionAsksNobody(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: 2 * time.Second, CloseTimeout: time.Second, TransactionalID: "tests"})
+	mustPublish(t, sink, "topic", newMessage("first"))
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "agrimill.topic", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if err := sink.Health(t.Context()); err == nil {
+		t.Error("healthy")
+	}
+	fault.Remove()
+	cluster.Proxy.Hang()
+	defer cluster.Proxy.Resume()
+	began := time.Now()
+	p, err := sink.PublishAsync("topic", newMessage("second"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(began); d > time.Second {
+		t.Errorf("PublishAsync took %v", d)
+	}
+	_, err = p.Result()
+	wantClass(t, err, sinks.ErrUnavailable)
+}
+
+// TestCloseWithoutACoordinator: a cluster that names no coordinator holds up nobody.
+func TestCloseWithoutACoordinator(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, CloseTimeout: 300 * time.Millisecond, TransactionalID: "tests"})
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.CoordinatorNotAvailable, Count: -1})
+	p, err := sink.PublishAsync("topic", newMessage("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := fault.Wait(ctx, 2); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(began); d > 1500*time.Millisecond {
+		t.Errorf("Close took %v", d)
+	}
+	_, err = p.Result()
+	wantClass(t, err, sinks.ErrClosed)
 }

@@ -384,7 +384,7 @@ func (t *transactor) fenced(err error) error {
 	switch kafkaError(err) {
 	case sarama.ErrProducerFenced, sarama.ErrInvalidProducerEpoch:
 		t.sink.warn("another producer has the same transactional ID and has fenced this one off, which is expected after a change of the holder of a lease and during a reload; otherwise, give each process an ID of its own", nil)
-		return fmt.Errorf("transactional ID %s: %w", t.id, err)
+		return fmt.Errorf("fenced off by another producer with the transactional ID %s: %w", t.id, err)
 	}
 	return err
 }

@@ -44,7 +44,8 @@
 // fear what the other one has on its way. All messages of a partition that wait at a time go into one
 // transaction, and fail together; one that is refused is sent alone after that. When no caller waits any more, the
 // transaction is aborted; a message whose call has failed is stored all the same if others waited, or
-// if it was being committed. Readers that do not ask for committed records also see what was aborted.
+// if it was being committed. Readers see a message when its partition has learned of the commit, a moment
+// after the call has returned; those that do not ask for committed records see it before, and what was aborted, too.
 //
 // # Topics
 //

@@ -11,6 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// settleTimeout is how long Read waits for the end of transactions. A broker says that one is committed before its partitions
+// know; others may be left open.
+const settleTimeout = 5 * time.Second
+
 // readTimeout is how long Read waits for the records that the broker says it has.
 const readTimeout = time.Minute
 
@@ -35,10 +39,7 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	if !details.Has(topic) {
 		return nil
 	}
-	ends, err := admin.ListCommittedOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := committedEnds(ctx, admin, topic)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
@@ -81,4 +82,34 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	return records
+}
+
+// committedEnds returns where the committed records of a topic end, once no transaction is open.
+func committedEnds(ctx context.Context, admin *kadm.Client, topic string) (kadm.ListedOffsets, error) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		all, err := admin.ListEndOffsets(ctx, topic)
+		if err == nil {
+			err = all.Error()
+		}
+		if err != nil {
+			return nil, err
+		}
+		committed, err := admin.ListCommittedOffsets(ctx, topic)
+		if err == nil {
+			err = committed.Error()
+		}
+		if err != nil {
+			return nil, err
+		}
+		settled := true
+		all.Each(func(end kadm.ListedOffset) {
+			to, _ := committed.Lookup(topic, end.Partition)
+			settled = settled && to.Offset >= end.Offset
+		})
+		if settled || time.Since(began) > settleTimeout {
+			return committed, nil
+		}
+	}
 }

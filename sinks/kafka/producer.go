@@ -51,8 +51,9 @@ type delivery struct {
 	value    encoded // likewise
 	size     int     // of the record
 	deadline time.Time
-	ctx      context.Context // of the message
-	id       string          // its dedup ID
+	// With transactions only: the context of the message, and its dedup ID.
+	ctx context.Context
+	id  string
 
 	next, previous *delivery // in deadlines
 }

@@ -54,11 +54,7 @@ func TestErrorsOfBrokers(t *testing.T) { both(t, testErrorsOfBrokers) }
 
 func testErrorsOfBrokers(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		code  *kerr.Error
-		count int // of answers; -1 = always
-		want  error
-	}{
+	for _, c := range []answer{
 		// Passing faults: the producer sends again.
 		{kerr.NotLeaderForPartition, 2, nil},
 		{kerr.LeaderNotAvailable, 2, nil},
@@ -90,28 +86,44 @@ func testErrorsOfBrokers(t *testing.T) {
 			cluster := kafkatest.Start(t)
 			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: 2 * time.Second})
 			mustPublish(t, sink, "topic", newMessage("before"))
-			fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: c.count})
-			err := sink.Publish("topic", newMessage("during"))
-			fault.Remove()
-			if c.want == nil {
-				if err != nil {
-					t.Fatalf("Publish: %v", err)
-				}
-				if fault.Hits() != c.count {
-					t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
-				}
-			} else {
-				wantClass(t, err, c.want)
-			}
-			testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
-			got := map[string]int{}
-			for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
-				got[string(record.Value)]++
-			}
-			if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
-				t.Errorf("stored: %v", got)
-			}
+			c.test(t, cluster, sink, kmsg.Produce)
 		})
+	}
+}
+
+// answer is an error that brokers answer with, and what becomes of it.
+type answer struct {
+	code  *kerr.Error
+	count int // of answers; -1 = always
+	want  error
+}
+
+// test publishes while requests are answered so, and once more after that. Something was stored before.
+func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, request kmsg.Key) {
+	t.Helper()
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{request}, Err: c.code, Count: c.count})
+	err := sink.Publish("topic", newMessage("during"))
+	fault.Remove()
+	if c.want == nil {
+		if err != nil {
+			t.Fatalf("Publish: %v", err)
+		}
+		if fault.Hits() != c.count {
+			t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
+		}
+	} else {
+		wantClass(t, err, c.want)
+		if fault.Hits() < 1 {
+			t.Error("nothing was faulty")
+		}
+	}
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
+	got := map[string]int{}
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		got[string(record.Value)]++
+	}
+	if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
+		t.Errorf("stored: %v", got)
 	}
 }
 

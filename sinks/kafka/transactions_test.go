@@ -195,11 +195,7 @@ func testPlainTopics(t *testing.T, addr, prefix string) {
 func TestErrorsOfCoordinators(t *testing.T) {
 	t.Parallel()
 	for _, key := range []kmsg.Key{kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.EndTxn} {
-		for _, c := range []struct {
-			code  *kerr.Error
-			count int // of answers; -1 = always
-			want  error
-		}{
+		for _, c := range []answer{
 			{kerr.CoordinatorNotAvailable, 2, nil},
 			{kerr.CoordinatorLoadInProgress, 2, nil},
 			{kerr.ConcurrentTransactions, 2, nil},
@@ -222,28 +218,7 @@ func TestErrorsOfCoordinators(t *testing.T) {
 					config.PublishTimeout = 2 * time.Second
 				}
 				mustPublish(t, newSink(t, config), "topic", newMessage("before"))
-				sink := newSink(t, config)
-				fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: c.code, Count: c.count})
-				err := sink.Publish("topic", newMessage("during"))
-				fault.Remove()
-				if c.want == nil {
-					if err != nil {
-						t.Fatalf("Publish: %v", err)
-					}
-				} else {
-					wantClass(t, err, c.want)
-				}
-				if fault.Hits() < 1 {
-					t.Error("nothing was faulty")
-				}
-				testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
-				got := map[string]int{}
-				for _, payload := range payloads(t, cluster.Addr(), "agrimill.topic", true) {
-					got[payload]++
-				}
-				if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
-					t.Errorf("stored: %v", got)
-				}
+				c.test(t, cluster, newSink(t, config), key)
 			})
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -42,28 +41,14 @@ func TestReloadWithEachDriver(t *testing.T) {
 	b := w.start(configuration("agrimill", "agrimill", "1"))
 	b.waitReady()
 
-	var (
-		load                sync.WaitGroup
-		fromNATS, fromKafka []string
-	)
-	stop := make(chan struct{})
-	load.Go(func() { // ends with stop
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				fromNATS = append(fromNATS, w.put("out.task", taskData))
-				id := uuid.NewString()
-				fromKafka = append(fromKafka, id)
-				record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-				if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-					t.Error(err)
-					return
-				}
-			}
+	var fromNATS, fromKafka []string
+	stop := w.repeat(10*time.Millisecond, func() {
+		fromNATS = append(fromNATS, w.put("out.task", taskData))
+		id := uuid.NewString()
+		fromKafka = append(fromKafka, id)
+		record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
+		if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+			t.Error(err)
 		}
 	})
 	for i, drivers := range [][3]string{
@@ -78,8 +63,7 @@ func TestReloadWithEachDriver(t *testing.T) {
 			t.Errorf("reload %d: %+v", i, report)
 		}
 	}
-	close(stop)
-	load.Wait()
+	stop()
 	ids := slices.Concat(fromNATS, fromKafka)
 	testkit.Eventually(w, "all have arrived", func() bool {
 		arrived := w.arrived()

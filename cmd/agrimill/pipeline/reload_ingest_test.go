@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -31,19 +30,8 @@ func TestReloadChangesIngest(t *testing.T) {
 	b := w.start(configured("pipelined"))
 	b.waitReady()
 
-	var load sync.WaitGroup
-	stop := make(chan struct{})
-	load.Go(func() { // ends with stop
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				w.send(taskData, 8)
-			}
-		}
+	stop := w.repeat(5*time.Millisecond, func() {
+		w.send(taskData, 8)
 	})
 	for _, ingest := range []string{"plain", "pipelined", "plain", "pipelined"} {
 		n := len(w.stored())
@@ -53,8 +41,7 @@ func TestReloadChangesIngest(t *testing.T) {
 			t.Errorf("%s: %+v", ingest, report)
 		}
 	}
-	close(stop)
-	load.Wait()
+	stop()
 	w.waitConfirmed()
 	b.mustStop()
 	w.checkStored()

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -186,27 +185,14 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	b.waitReady()
 
 	delivered := func() uint64 { return b.Snapshot().Routes[0].Delivered }
-	var load sync.WaitGroup
-	stop := make(chan struct{})
-	endLoad := sync.OnceFunc(func() { close(stop); load.Wait() })
-	defer endLoad()
 	var ids []string
-	load.Go(func() { // ends with stop
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				if delivered()+50 < uint64(len(ids)) {
-					continue // the disk is slow; there is always something on the way
-				}
-				id := uuid.NewString()
-				ids = append(ids, id)
-				to.send(id)
-			}
+	stop := w.repeat(2*time.Millisecond, func() {
+		if delivered()+50 < uint64(len(ids)) {
+			return // the disk is slow; there is always something on the way
 		}
+		id := uuid.NewString()
+		ids = append(ids, id)
+		to.send(id)
 	})
 	flows := func(when string) {
 		w.Helper()
@@ -228,7 +214,7 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	flows("after a reload that was refused")
 	b.reload(base + "log: {level: warn}\n")
 	flows("after another reload")
-	endLoad()
+	stop()
 
 	testkit.Eventually(w, "all are delivered", func() bool { return delivered() == uint64(len(ids)) })
 	duplicates := b.Snapshot().Routes[0].Duplicates

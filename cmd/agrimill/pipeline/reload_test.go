@@ -48,21 +48,10 @@ func TestReloadsUnderLoad(t *testing.T) {
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one.{type|none}") + out)
 	b.waitReady()
 
-	var load sync.WaitGroup
-	stop := make(chan struct{})
 	var ids []string
-	load.Go(func() { // ends with stop
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				w.send([]string{taskData, shapes, pictures}[len(ids)%3], 3)
-				ids = append(ids, w.put("out.data", taskData))
-			}
-		}
+	stop := w.repeat(20*time.Millisecond, func() {
+		w.send([]string{taskData, shapes, pictures}[len(ids)%3], 3)
+		ids = append(ids, w.put("out.data", taskData))
 	})
 	for i, routes := range []string{
 		route("all", "all", "", "two.{type|none}") + out,
@@ -94,8 +83,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	if !slices.Contains(report.Changed, `sink "other" removed`) {
 		t.Errorf("report %+v", report)
 	}
-	close(stop)
-	load.Wait()
+	stop()
 
 	testkit.Eventually(w, "all have arrived", func() bool {
 		arrived := w.arrived()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,19 +28,8 @@ routes:
 	}
 	b := w.start(configured(5 * time.Second))
 	b.waitReady()
-	var load sync.WaitGroup
-	stop := make(chan struct{})
-	load.Go(func() { // ends with stop
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				w.send([]string{taskData, shapes}[w.sent%2], 2)
-			}
-		}
+	stop := w.repeat(5*time.Millisecond, func() {
+		w.send([]string{taskData, shapes}[w.sent%2], 2)
 	})
 	for n := range 6 {
 		before := len(w.confirmed())
@@ -51,8 +39,7 @@ routes:
 			t.Errorf("reload %d: %+v", n, report)
 		}
 	}
-	close(stop)
-	load.Wait()
+	stop()
 	w.waitConfirmed()
 	b.mustStop()
 

@@ -222,6 +222,27 @@ func (w *world) send(messageType string, n int) {
 	}
 }
 
+// repeat does something again and again until stop is called, which waits for its end; at the latest at the end of the test.
+func (w *world) repeat(every time.Duration, do func()) (stop func()) {
+	var running sync.WaitGroup
+	stopped := make(chan struct{})
+	running.Go(func() { // ends with stopped
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stopped:
+				return
+			case <-tick.C:
+				do()
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() { close(stopped); running.Wait() })
+	w.Cleanup(stop)
+	return stop
+}
+
 // waitConfirmed waits until everything that was sent is confirmed.
 func (w *world) waitConfirmed() {
 	w.Helper()

@@ -468,7 +468,9 @@ func TestWarnings(t *testing.T) {
 }
 
 // TestSeveralBrokers: leaders move and brokers go, while messages come.
-func TestSeveralBrokers(t *testing.T) {
+func TestSeveralBrokers(t *testing.T) { both(t, testSeveralBrokers) }
+
+func testSeveralBrokers(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "agrimill.topic"))
 	if err != nil {
 		t.Fatal(err)

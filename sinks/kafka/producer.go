@@ -51,9 +51,8 @@ type delivery struct {
 	value    encoded // likewise
 	size     int     // of the record
 	deadline time.Time
-	// With transactions only: the context of the message, and its dedup ID.
-	ctx context.Context
-	id  string
+	ctx      context.Context // of the message
+	id       string          // its dedup ID; with transactions only
 
 	next, previous *delivery // in deadlines
 }

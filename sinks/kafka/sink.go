@@ -344,9 +344,9 @@ func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliv
 	}
 	largest := 0
 	for _, msg := range messages {
-		d := &delivery{sink: s, topic: topic, deadline: w.deadline}
+		d := &delivery{sink: s, topic: topic, deadline: w.deadline, ctx: msg.Context()}
 		if s.transactions != nil {
-			d.ctx, d.id = msg.Context(), msg.Metadata[sinks.KeyDedupID]
+			d.id = msg.Metadata[sinks.KeyDedupID]
 		}
 		if err := s.marshal(d, name, msg); err != nil {
 			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))

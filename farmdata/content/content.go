@@ -4,6 +4,7 @@ package content
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -53,10 +54,10 @@ type Data struct {
 	Findings []*farmdata.Finding
 }
 
-// Open opens data of any form. The error is ErrNotFarmData, or that of the Config or of
-// r; anything less is a finding. Logs and grids read r later, as those of isoxml.Open
-// and efdi.Open do.
-func Open(r io.ReaderAt, size int64, cfg Config) (*Data, error) {
+// Open opens data of any form, until ctx ends. The error is ErrNotFarmData, or that of ctx,
+// of the Config or of r; anything less is a finding. Logs and grids read r later, without
+// ctx, as those of isoxml.Open and efdi.Open do.
+func Open(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Data, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -66,26 +67,26 @@ func Open(r io.ReaderAt, size int64, cfg Config) (*Data, error) {
 		return nil, fmt.Errorf("content: %w", err)
 	}
 	if bytes.HasPrefix(magic[:n], []byte("PK")) {
-		return openArchive(r, size, cfg)
+		return openArchive(ctx, r, size, cfg)
 	}
-	data, err := OpenEFDI(r, size, efdi.Unknown, cfg)
+	data, err := OpenEFDI(ctx, r, size, efdi.Unknown, cfg)
 	if errors.Is(err, ErrNotFarmData) {
-		return openArchive(r, size, cfg) // which something may stand before
+		return openArchive(ctx, r, size, cfg) // which something may stand before
 	}
 	return data, err
 }
 
 // OpenEFDI is Open for a message whose type is known, e.g. from the type of the gateway's
 // message. Such a message may have fields that this library does not know.
-func OpenEFDI(r io.ReaderAt, size int64, message efdi.Message, cfg Config) (*Data, error) {
+func OpenEFDI(ctx context.Context, r io.ReaderAt, size int64, message efdi.Message, cfg Config) (*Data, error) {
 	var err error
 	guessed := message == efdi.Unknown
 	if guessed {
-		message, err = efdi.Detect(r, size)
+		message, err = efdi.Detect(ctx, r, size)
 	}
 	var set *farmdata.Set
 	if err == nil {
-		set, err = efdi.Open(r, size, message, cfg.EFDI)
+		set, err = efdi.Open(ctx, r, size, message, cfg.EFDI)
 	}
 	if errors.Is(err, efdi.ErrNotEFDI) {
 		return nil, fmt.Errorf("%w: %w", ErrNotFarmData, err)
@@ -106,24 +107,26 @@ func nothing(s *farmdata.Set) bool {
 }
 
 // OpenFS opens a folder with TaskData.
-func OpenFS(fsys fs.FS, cfg Config) (*Data, error) {
-	archive, err := isoxml.OpenFS(fsys, cfg.ISOXML)
-	return fromArchive(archive, err)
+func OpenFS(ctx context.Context, fsys fs.FS, cfg Config) (*Data, error) {
+	archive, err := isoxml.OpenFS(ctx, fsys, cfg.ISOXML)
+	return fromArchive(ctx, archive, err)
 }
 
-func openArchive(r io.ReaderAt, size int64, cfg Config) (*Data, error) {
+func openArchive(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Data, error) {
 	failed := &failedReader{r: r}
-	archive, err := isoxml.Open(failed, size, cfg.ISOXML)
+	archive, err := isoxml.Open(ctx, failed, size, cfg.ISOXML)
 	failed.opened = true
 	if failed.err != nil && err != nil {
 		return nil, fmt.Errorf("content: %w", failed.err)
 	}
-	return fromArchive(archive, err)
+	return fromArchive(ctx, archive, err)
 }
 
-func fromArchive(archive *isoxml.Archive, err error) (*Data, error) {
+func fromArchive(ctx context.Context, archive *isoxml.Archive, err error) (*Data, error) {
 	var path *fs.PathError
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
 	case errors.As(err, &path): // the disk says so
 		return nil, fmt.Errorf("content: %w", err)
 	case err != nil:

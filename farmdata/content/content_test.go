@@ -24,7 +24,7 @@ import (
 
 func open(t testing.TB, b []byte, cfg content.Config) *content.Data {
 	t.Helper()
-	data, err := content.Open(bytes.NewReader(b), int64(len(b)), cfg)
+	data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,14 +153,14 @@ func TestNoFarmData(t *testing.T) {
 		"nothing": nil, "text": []byte("no farm data"), "archive without TaskData": farmdatatest.Zip(t, "readme", "text"),
 		"archive that is cut": farmdatatest.Archive(t, 1)[:100], "EFDI by chance": []byte("BMm"),
 	} {
-		if data, err := content.Open(bytes.NewReader(b), int64(len(b)), content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+		if data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
 			t.Errorf("%s: got %+v, %v, want ErrNotFarmData", name, data, err)
 		}
 	}
-	if _, err := content.OpenEFDI(strings.NewReader("no"), 2, efdi.TimeLog, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+	if _, err := content.OpenEFDI(t.Context(), strings.NewReader("no"), 2, efdi.TimeLog, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
 		t.Errorf("got %v, want ErrNotFarmData", err)
 	}
-	if _, err := content.OpenFS(fstest.MapFS{"readme": {}}, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
+	if _, err := content.OpenFS(t.Context(), fstest.MapFS{"readme": {}}, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
 		t.Errorf("got %v, want ErrNotFarmData", err)
 	}
 }
@@ -180,15 +180,15 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 // An error of the source is not one of the data: trying again may help.
 func TestErrorOfTheSource(t *testing.T) {
 	for _, after := range []int64{0, 10} {
-		_, err := content.Open(failing{after}, 1000, content.Config{})
+		_, err := content.Open(t.Context(), failing{after}, 1000, content.Config{})
 		if !errors.Is(err, errDisk) || errors.Is(err, content.ErrNotFarmData) {
 			t.Errorf("after %d bytes: %v", after, err)
 		}
 	}
-	if _, err := content.OpenFS(os.DirFS(filepath.Join(t.TempDir(), "absent")), content.Config{}); !errors.Is(err, os.ErrNotExist) || errors.Is(err, content.ErrNotFarmData) {
+	if _, err := content.OpenFS(t.Context(), os.DirFS(filepath.Join(t.TempDir(), "absent")), content.Config{}); !errors.Is(err, os.ErrNotExist) || errors.Is(err, content.ErrNotFarmData) {
 		t.Errorf("got %v, want %v", err, os.ErrNotExist)
 	}
-	if _, err := content.Open(strings.NewReader(""), 0, content.Config{ISOXML: isoxml.Config{MaxXML: -1}}); err == nil || errors.Is(err, content.ErrNotFarmData) {
+	if _, err := content.Open(t.Context(), strings.NewReader(""), 0, content.Config{ISOXML: isoxml.Config{MaxXML: -1}}); err == nil || errors.Is(err, content.ErrNotFarmData) {
 		t.Errorf("got %v, want an error of the configuration", err)
 	}
 }
@@ -227,7 +227,7 @@ func TestRealFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := forms[farmfile.MessageType(file)]
-			data, err := content.Open(bytes.NewReader(b), int64(len(b)), content.Config{})
+			data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{})
 			if want == "" {
 				if !errors.Is(err, content.ErrNotFarmData) {
 					t.Errorf("got %v, want ErrNotFarmData", err)
@@ -277,7 +277,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte("BMm"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cfg := content.Config{ISOXML: isoxml.Config{MaxStream: 1 << 16, MaxXML: 1 << 16}, EFDI: efdi.Config{MaxMessage: 1 << 16}}
-		data, err := content.Open(bytes.NewReader(b), int64(len(b)), cfg)
+		data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg)
 		if err != nil {
 			if !errors.Is(err, content.ErrNotFarmData) {
 				t.Fatalf("%v is no ErrNotFarmData", err)

@@ -15,7 +15,7 @@ import (
 func Example() {
 	folder := fstest.MapFS{"TASKDATA/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData VersionMajor="4" VersionMinor="2">
 <TSK A="TSK1" B="Mowing" G="4"/><DVC A="DVC-1" B="Mower"/></ISO11783_TaskData>`)}}
-	data, err := content.OpenFS(folder, content.Config{}) // or Open, for an archive or EFDI
+	data, err := content.OpenFS(context.Background(), folder, content.Config{}) // or Open, for an archive or EFDI
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -40,7 +40,7 @@ func Example() {
 
 func ExampleOpenEFDI() {
 	payload := "no protobuf"
-	_, err := content.OpenEFDI(strings.NewReader(payload), int64(len(payload)), efdi.TimeLog, content.Config{})
+	_, err := content.OpenEFDI(context.Background(), strings.NewReader(payload), int64(len(payload)), efdi.TimeLog, content.Config{})
 	fmt.Println(errors.Is(err, content.ErrNotFarmData))
 	// Output: true
 }

@@ -9,6 +9,8 @@
 package efdi
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,26 +54,47 @@ func (m Message) String() string {
 // of any type.
 var ErrNotEFDI = errors.New("efdi: no such message")
 
-// Open reads a message. The error is ErrNotEFDI, or that of the Config or of r;
-// anything less is a finding. Logs read r later, so it must stay as it is; Open and
-// every loop over one of them may use it at the same time.
-func Open(r io.ReaderAt, size int64, message Message, cfg Config) (*farmdata.Set, error) {
+// Open reads a message, until ctx ends. The error is ErrNotEFDI, or that of ctx, of the
+// Config or of r; anything less is a finding. Logs read r later, without ctx, so it must
+// stay as it is; Open and every loop over one of them may use it at the same time.
+func Open(ctx context.Context, r io.ReaderAt, size int64, message Message, cfg Config) (*farmdata.Set, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg.setDefaults()
-	s, message, err := find(section{r, 0, size}, message)
-	if err != nil {
-		return nil, err
+	opened := &reader{ctx: ctx, source: r, cfg: cfg, set: &farmdata.Set{}}
+	s, message, err := find(section{obedient{ctx, r}, 0, size}, message)
+	if err == nil {
+		err = opened.readMessage(s, message)
 	}
-	return readMessage(s, message, cfg)
+	if err != nil {
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	return opened.set, nil
 }
 
 // Detect returns the type of message that Open reads if it is asked for an Unknown
-// one. The error is ErrNotEFDI or that of r.
-func Detect(r io.ReaderAt, size int64) (Message, error) {
-	_, message, err := find(section{r, 0, size}, Unknown)
+// one. The error is ErrNotEFDI, or that of ctx or of r.
+func Detect(ctx context.Context, r io.ReaderAt, size int64) (Message, error) {
+	_, message, err := find(section{obedient{ctx, r}, 0, size}, Unknown)
+	if err != nil {
+		err = cmp.Or(ctx.Err(), err)
+	}
 	return message, err
+}
+
+// obedient reads until the context ends.
+type obedient struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+// ReadAt reads.
+func (o obedient) ReadAt(p []byte, off int64) (int, error) {
+	if err := o.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return o.r.ReadAt(p, off)
 }
 
 // find returns where the message is, and of which type.
@@ -209,24 +232,25 @@ func (s *schema) fits(message section, strict bool) (bool, error) {
 	return own > 0, nil
 }
 
-func readMessage(s section, message Message, cfg Config) (*farmdata.Set, error) {
-	r := &reader{cfg: cfg, set: &farmdata.Set{}}
+func (r *reader) readMessage(s section, message Message) error {
+	var err error
 	switch message {
 	case TaskData:
-		if err := r.readTaskData(s); err != nil {
-			return nil, err
-		}
+		err = r.readTaskData(s)
 	case TimeLog:
 		r.addLog(s, "")
 	default:
+		s.r = r.source
 		r.set.Logs = append(r.set.Logs, &farmdata.Log{Size: s.size, Records: r.positions(s)})
 	}
 	r.set.Findings = r.findings
-	return r.set, nil
+	return err
 }
 
 // reader reads one message.
 type reader struct {
+	ctx      context.Context // of Open
+	source   io.ReaderAt     // which logs read without it
 	cfg      Config
 	set      *farmdata.Set
 	findings []*farmdata.Finding
@@ -248,7 +272,9 @@ func (r *reader) devices() []farmdata.Device {
 
 // addLog adds a log to the set.
 func (r *reader) addLog(s section, taskID string) {
-	r.set.Logs = append(r.set.Logs, &farmdata.Log{TaskID: taskID, Size: s.size, Name: logName(s), Records: r.records(s)})
+	name := logName(s)
+	s.r = r.source
+	r.set.Logs = append(r.set.Logs, &farmdata.Log{TaskID: taskID, Size: s.size, Name: name, Records: r.records(s)})
 }
 
 // logName returns the file name that a log begins with, without its ending.

@@ -153,7 +153,7 @@ func comparePosition(t *testing.T, got *farmdata.Record, want wantPosition) {
 
 func open(t testing.TB, payload []byte, message Message, cfg Config) *farmdata.Set {
 	t.Helper()
-	set, err := Open(bytes.NewReader(payload), int64(len(payload)), message, cfg)
+	set, err := Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), message, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,13 +262,13 @@ func TestWrappers(t *testing.T) {
 			if other == message {
 				continue
 			}
-			if _, err := Open(bytes.NewReader(bare), int64(len(bare)), other, Config{}); !errors.Is(err, ErrNotEFDI) {
+			if _, err := Open(t.Context(), bytes.NewReader(bare), int64(len(bare)), other, Config{}); !errors.Is(err, ErrNotEFDI) {
 				t.Errorf("%s read as %s: %v", message, other, err)
 			}
 		}
 	}
 	for name, payload := range map[string]string{"nothing": "", "text": "hello, world", "zip": "PK\x03\x04\x14\x00\x00\x00", "zeros": "\x00\x00\x00\x00"} {
-		if _, err := Open(strings.NewReader(payload), int64(len(payload)), Unknown, Config{}); !errors.Is(err, ErrNotEFDI) {
+		if _, err := Open(t.Context(), strings.NewReader(payload), int64(len(payload)), Unknown, Config{}); !errors.Is(err, ErrNotEFDI) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -414,11 +414,11 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 func TestErrorsOfTheSource(t *testing.T) {
 	t.Parallel()
 	payload := marshal(t, sampleLog(2000))
-	if _, err := Open(failing{bytes.NewReader(payload), 0}, int64(len(payload)), Unknown, Config{}); !errors.Is(err, errDisk) {
+	if _, err := Open(t.Context(), failing{bytes.NewReader(payload), 0}, int64(len(payload)), Unknown, Config{}); !errors.Is(err, errDisk) {
 		t.Errorf("%v, want the error of the source", err)
 	}
 	source := &failing{bytes.NewReader(payload), 1 << 40}
-	set, err := Open(source, int64(len(payload)), TimeLog, Config{})
+	set, err := Open(t.Context(), source, int64(len(payload)), TimeLog, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestMemoryOfALogIsIndependentOfItsLength(t *testing.T) {
 	one := protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), marshal(t, entry(1, 9000)))
 	log := &repeated{head: marshal(t, sampleLog(0)), unit: bytes.Repeat(one, 100)}
 	const size = 64 << 20
-	set, err := Open(log, int64(len(log.head)+size/len(log.unit)*len(log.unit)), TimeLog, Config{})
+	set, err := Open(t.Context(), log, int64(len(log.head)+size/len(log.unit)*len(log.unit)), TimeLog, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +479,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(marshal(f, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{{North: 1, East: 2}}}), 3)
 	limits := Config{MaxMessage: 1 << 16, MaxElements: 1000, MaxEntry: 1 << 12, MaxColumns: 20, MaxFindings: 10}
 	f.Fuzz(func(t *testing.T, payload []byte, message int) {
-		set, err := Open(bytes.NewReader(payload), int64(len(payload)), Message(message&3), limits)
+		set, err := Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), Message(message&3), limits)
 		if err != nil {
 			if !errors.Is(err, ErrNotEFDI) {
 				t.Errorf("bytes in memory cannot be read: %v", err)

@@ -293,7 +293,7 @@ func compareTaskData(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive, err := isoxml.Open(bytes.NewReader(b), int64(len(b)), isoxml.Config{})
+	archive, err := isoxml.Open(t.Context(), bytes.NewReader(b), int64(len(b)), isoxml.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func FuzzMarshal(f *testing.F) {
 	}
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		set, err := Open(bytes.NewReader(b), int64(len(b)), TaskData, Config{})
+		set, err := Open(t.Context(), bytes.NewReader(b), int64(len(b)), TaskData, Config{})
 		if err != nil {
 			return
 		}

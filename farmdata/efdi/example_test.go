@@ -2,6 +2,7 @@ package efdi_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ func ExampleOpen() {
 		Presentations: []farmdata.Presentation{{ObjectID: 20, Scale: 0.001, Unit: "m"}},
 	}}
 	payload := timeLog()
-	set, err := efdi.Open(bytes.NewReader(payload), int64(len(payload)), efdi.TimeLog, efdi.Config{Devices: devices})
+	set, err := efdi.Open(context.Background(), bytes.NewReader(payload), int64(len(payload)), efdi.TimeLog, efdi.Config{Devices: devices})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,9 +60,9 @@ func ExampleConfig_Validate() {
 
 func ExampleDetect() {
 	message := []byte{0x22, 0x00} // an entry of a log with nothing in it
-	found, err := efdi.Detect(bytes.NewReader(message), int64(len(message)))
+	found, err := efdi.Detect(context.Background(), bytes.NewReader(message), int64(len(message)))
 	fmt.Println(found, err)
-	_, err = efdi.Detect(strings.NewReader("no protobuf"), 11)
+	_, err = efdi.Detect(context.Background(), strings.NewReader("no protobuf"), 11)
 	fmt.Println(err)
 	// Output:
 	// TimeLog <nil>
@@ -79,7 +80,7 @@ func ExampleWriteTimeLog() {
 		fmt.Println(err)
 		return
 	}
-	set, err := efdi.Open(bytes.NewReader(message.Bytes()), int64(message.Len()), efdi.TimeLog, efdi.Config{})
+	set, err := efdi.Open(context.Background(), bytes.NewReader(message.Bytes()), int64(message.Len()), efdi.TimeLog, efdi.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -119,7 +120,7 @@ func ExampleMarshalTaskData() {
 		fmt.Println(err)
 		return
 	}
-	again, err := efdi.Open(bytes.NewReader(message), int64(len(message)), efdi.TaskData, efdi.Config{})
+	again, err := efdi.Open(context.Background(), bytes.NewReader(message), int64(len(message)), efdi.TaskData, efdi.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

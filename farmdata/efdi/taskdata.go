@@ -65,14 +65,17 @@ func (r *reader) readTaskData(s section) error {
 	if err != nil {
 		return err
 	}
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
 	if r.fitting(rest, data.ProtoReflect().Descriptor(), &elements, s.offset) {
 		if err := unmarshal.Unmarshal(rest, &data); err != nil {
 			r.add(damaged(farmdata.KindSyntax, s.offset, "message is malformed", nil))
-		} else {
+		} else if r.ctx.Err() == nil {
 			convertTaskData(r.set, &data)
 		}
 	}
-	return nil
+	return r.ctx.Err()
 }
 
 // gather returns the fields of a message, but gives those that may be large to big,

@@ -61,7 +61,7 @@ func openFile(t testing.TB, file string) *Archive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive, err := Open(f, info.Size(), Config{})
+	archive, err := Open(t.Context(), f, info.Size(), Config{})
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,30 +35,30 @@ type Archive struct {
 	Findings []*farmdata.Finding
 }
 
-// Open reads a zip archive. The error is ErrNoTaskData, or that of the Config, of r, or
-// of an archive that cannot be opened at all; anything less is a finding. Logs
-// and grids read r later, so it must stay open; Open and every loop over one of
-// them may use it at the same time.
-func Open(r io.ReaderAt, size int64, cfg Config) (*Archive, error) {
-	o, err := newOpener(cfg)
+// Open reads a zip archive, until ctx ends. The error is ErrNoTaskData, or that of ctx, of
+// the Config, of r, or of an archive that cannot be opened at all; anything less is a
+// finding. Logs and grids read r later, without ctx, so it must stay open; Open and every
+// loop over one of them may use it at the same time.
+func Open(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Archive, error) {
+	o, err := newOpener(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := o.addArchive(r, size, "", 0); err != nil {
-		return nil, fmt.Errorf("isoxml: %w", err)
+		return nil, o.failed(err)
 	}
 	return o.archive()
 }
 
 // OpenFS reads a folder, as Open reads an archive. Archives in the folder are not
 // looked into.
-func OpenFS(fsys fs.FS, cfg Config) (*Archive, error) {
-	o, err := newOpener(cfg)
+func OpenFS(ctx context.Context, fsys fs.FS, cfg Config) (*Archive, error) {
+	o, err := newOpener(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err = cmp.Or(err, ctx.Err()); err != nil || entry.IsDir() {
 			return err
 		}
 		info, err := entry.Info()
@@ -70,9 +71,17 @@ func OpenFS(fsys fs.FS, cfg Config) (*Archive, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("isoxml: %w", err)
+		return nil, o.failed(err)
 	}
 	return o.archive()
+}
+
+// failed is the error of Open: that of the context as it is.
+func (o *opener) failed(err error) error {
+	if o.ctx.Err() != nil {
+		return o.ctx.Err()
+	}
+	return fmt.Errorf("isoxml: %w", err)
 }
 
 // file is a file of the archive, or of one inside of it.
@@ -86,6 +95,7 @@ type file struct {
 type folder map[string]file
 
 type opener struct {
+	ctx       context.Context // of Open
 	cfg       Config
 	folders   map[string]folder
 	files     int
@@ -101,12 +111,12 @@ type budget struct {
 	elements int
 }
 
-func newOpener(cfg Config) (*opener, error) {
+func newOpener(ctx context.Context, cfg Config) (*opener, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &opener{cfg: cfg, folders: map[string]folder{}, findings: &findings{max: cfg.MaxFindings},
+	return &opener{ctx: ctx, cfg: cfg, folders: map[string]folder{}, findings: &findings{max: cfg.MaxFindings},
 		budget: budget{cfg.MaxXML, cfg.MaxElements}, directory: int64(cfg.MaxFiles) * directoryEntry}, nil
 }
 
@@ -157,7 +167,7 @@ const (
 )
 
 func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int) error {
-	bounded := &boundedReader{r: r, left: directoryEnd + o.directory}
+	bounded := &boundedReader{ctx: o.ctx, r: r, left: directoryEnd + o.directory}
 	archive, err := zip.NewReader(bounded, size)
 	o.directory = min(o.directory, max(bounded.left, 0))
 	if err != nil {
@@ -165,6 +175,9 @@ func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int)
 	}
 	bounded.unbounded = true
 	for _, entry := range archive.File {
+		if err := o.ctx.Err(); err != nil {
+			return err
+		}
 		name := path.Join(prefix, path.Clean("/" + strings.ReplaceAll(entry.Name, `\`, "/"))[1:])
 		if strings.HasSuffix(entry.Name, "/") || entry.FileInfo().IsDir() {
 			continue
@@ -210,7 +223,7 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 		return err
 	}
 	defer content.Close()
-	data, err := readAll(content, o.cfg.MaxNested-o.nested)
+	data, err := readAll(obedient{o.ctx, content}, o.cfg.MaxNested-o.nested)
 	if err != nil {
 		return err
 	}
@@ -227,8 +240,23 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
+// obedient reads until the context ends.
+type obedient struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read reads.
+func (o obedient) Read(p []byte) (int, error) {
+	if err := o.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return o.r.Read(p)
+}
+
 // boundedReader bounds what opening an archive may read.
 type boundedReader struct {
+	ctx       context.Context
 	r         io.ReaderAt
 	left      int64
 	unbounded bool // once opened; only written before that
@@ -238,6 +266,9 @@ func (b *boundedReader) ReadAt(p []byte, off int64) (int, error) {
 	if !b.unbounded {
 		if b.left -= int64(len(p)); b.left < 0 {
 			return 0, fmt.Errorf("%w of the size of an archive's directory", errLimit)
+		}
+		if err := b.ctx.Err(); err != nil {
+			return 0, err
 		}
 	}
 	return b.r.ReadAt(p, off)
@@ -256,6 +287,9 @@ func (o *opener) archive() (*Archive, error) {
 	for _, dir := range dirs {
 		if set := o.readSet(dir, o.folders[dir]); set != nil {
 			a.Sets = append(a.Sets, set)
+		}
+		if err := o.ctx.Err(); err != nil {
+			return nil, err
 		}
 	}
 	a.Findings = o.findings.list

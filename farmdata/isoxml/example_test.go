@@ -3,6 +3,7 @@ package isoxml_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"testing/fstest"
 
@@ -32,7 +33,7 @@ func Example() {
 	}
 	_ = w.Close()
 
-	a, err := isoxml.Open(bytes.NewReader(archive.Bytes()), int64(archive.Len()), isoxml.Config{})
+	a, err := isoxml.Open(context.Background(), bytes.NewReader(archive.Bytes()), int64(archive.Len()), isoxml.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -61,7 +62,7 @@ func Example() {
 
 func ExampleOpen() {
 	broken := []byte("no archive")
-	_, err := isoxml.Open(bytes.NewReader(broken), int64(len(broken)), isoxml.Config{MaxStream: 100 << 20})
+	_, err := isoxml.Open(context.Background(), bytes.NewReader(broken), int64(len(broken)), isoxml.Config{MaxStream: 100 << 20})
 	fmt.Println(err)
 	// Output: isoxml: zip: not a valid zip file
 }
@@ -71,7 +72,7 @@ func ExampleOpenFS() {
 	for name, content := range files {
 		folder["TASKDATA/"+name] = &fstest.MapFile{Data: []byte(content)}
 	}
-	a, err := isoxml.OpenFS(folder, isoxml.Config{})
+	a, err := isoxml.OpenFS(context.Background(), folder, isoxml.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

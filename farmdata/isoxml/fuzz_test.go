@@ -29,7 +29,7 @@ func FuzzOpen(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, archive string) {
-		a, err := Open(strings.NewReader(archive), int64(len(archive)), fuzzLimits)
+		a, err := Open(t.Context(), strings.NewReader(archive), int64(len(archive)), fuzzLimits)
 		if err != nil {
 			return
 		}
@@ -49,7 +49,7 @@ func FuzzTaskData(f *testing.F) {
 	f.Add(`<ISO11783_TaskData><TSK><GRD E="3" F="3" G="TLG00001" I="2" J="1"/><TZN A="1"><PDV A="0001" B="1"/></TZN></TSK></ISO11783_TaskData>`, `<TIM><PTN A="1" H="" I=""/></TIM>`)
 	f.Add("\xff\xfe<\x00a\x00/\x00>\x00", `<?xml version="1.0" encoding="windows-1252"?><TIM>`+"\x80</TIM>")
 	f.Fuzz(func(t *testing.T, main, header string) {
-		a, err := OpenFS(fstest.MapFS{
+		a, err := OpenFS(t.Context(), fstest.MapFS{
 			"TASKDATA.XML": {Data: []byte(main)}, "TLG00001.XML": {Data: []byte(header)}, "TLG00001.BIN": {Data: []byte(sampleRecord(1, 2, 3, value{0, 1}))},
 		}, fuzzLimits)
 		if err != nil {

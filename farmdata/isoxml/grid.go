@@ -16,6 +16,9 @@ func (r *setReader) addGrids() {
 	for i := range r.set.Tasks {
 		task := &r.set.Tasks[i]
 		for _, grid := range task.Grids {
+			if r.ctx.Err() != nil {
+				return
+			}
 			r.openGrid(task, grid)
 		}
 	}

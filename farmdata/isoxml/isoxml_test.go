@@ -141,7 +141,7 @@ func TestArchivesAsTheyCome(t *testing.T) {
 	for _, e := range under("TASKDATA/", plain...) {
 		files[e.name] = &fstest.MapFile{Data: []byte(e.content)}
 	}
-	a, err := OpenFS(files, Config{})
+	a, err := OpenFS(t.Context(), files, Config{})
 	if err != nil || len(a.Sets) != 1 || a.Sets[0].Path != "TASKDATA" {
 		t.Fatalf("folder: %+v, %v", a, err)
 	}
@@ -227,7 +227,7 @@ func TestDuplicateFilesAndWrongChecksums(t *testing.T) {
 	}
 	// The content of the last file of the archive, changed under its checksum.
 	files := fstest.MapFS{"TASKDATA.XML": {Data: []byte(sample)}, "TLG00001.XML": {Data: []byte(sampleHeader)}, "TLG00001.BIN": {Data: []byte(good + good)}}
-	broken, err := OpenFS(failing{files, "TLG00001.BIN", len(good) + 3}, Config{})
+	broken, err := OpenFS(t.Context(), failing{files, "TLG00001.BIN", len(good) + 3}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,10 +320,10 @@ func TestLimits(t *testing.T) {
 		many = append(many, entry{strings.Repeat("n", 200) + string(rune('a'+i%26)) + strings.Repeat("x", i), ""})
 	}
 	archive := zipped(t, many...)
-	if _, err := Open(strings.NewReader(archive), int64(len(archive)), Config{MaxFiles: 10}); !errors.Is(err, errLimit) {
+	if _, err := Open(t.Context(), strings.NewReader(archive), int64(len(archive)), Config{MaxFiles: 10}); !errors.Is(err, errLimit) {
 		t.Errorf("a directory of %d bytes: %v", len(archive), err)
 	}
-	if _, err := Open(strings.NewReader(""), 0, Config{MaxXML: -1, MaxFiles: -1}); err == nil || !strings.Contains(err.Error(), "MaxXML") || !strings.Contains(err.Error(), "MaxFiles") {
+	if _, err := Open(t.Context(), strings.NewReader(""), 0, Config{MaxXML: -1, MaxFiles: -1}); err == nil || !strings.Contains(err.Error(), "MaxXML") || !strings.Contains(err.Error(), "MaxFiles") {
 		t.Errorf("negative limits: %v", err)
 	}
 }
@@ -331,11 +331,11 @@ func TestLimits(t *testing.T) {
 func TestWhatIsNoTaskData(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{"another archive": zipped(t, entry{"field.shp", "x"}), "an empty archive": zipped(t)} {
-		if _, err := Open(strings.NewReader(content), int64(len(content)), Config{}); !errors.Is(err, ErrNoTaskData) {
+		if _, err := Open(t.Context(), strings.NewReader(content), int64(len(content)), Config{}); !errors.Is(err, ErrNoTaskData) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Open(strings.NewReader("hello"), 5, Config{}); err == nil || errors.Is(err, ErrNoTaskData) {
+	if _, err := Open(t.Context(), strings.NewReader("hello"), 5, Config{}); err == nil || errors.Is(err, ErrNoTaskData) {
 		t.Errorf("no archive: %v", err)
 	}
 }

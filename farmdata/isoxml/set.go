@@ -21,7 +21,7 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 		opener: o, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings},
 		elements: map[string]location{}, externals: map[string]bool{"taskdata": true, "linklist": true},
 	}
-	r.walker = walker{&o.budget, o.cfg.MaxDepth, r.findings.add}
+	r.walker = walker{o, r.findings.add}
 	if isSet {
 		r.walkFile(main)
 		for i := 0; i < len(r.queue); i++ { // grows while it is read

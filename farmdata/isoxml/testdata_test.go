@@ -36,7 +36,7 @@ func zipped(t testing.TB, entries ...entry) string {
 // open opens an archive that has at least one set.
 func open(t testing.TB, archive string, cfg Config) *Archive {
 	t.Helper()
-	a, err := Open(strings.NewReader(archive), int64(len(archive)), cfg)
+	a, err := Open(t.Context(), strings.NewReader(archive), int64(len(archive)), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

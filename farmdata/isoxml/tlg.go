@@ -99,6 +99,9 @@ func (r *setReader) openLog(name, taskID string) *farmdata.Log {
 	}
 	log.Columns = h.columns
 	for i := range log.Columns {
+		if r.ctx.Err() != nil {
+			return log
+		}
 		r.describe(xml.path, &log.Columns[i])
 		if raw, ok := h.constants[i]; ok {
 			log.Constants = append(log.Constants, farmdata.Value{Column: &log.Columns[i], Raw: raw})

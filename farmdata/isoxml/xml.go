@@ -114,9 +114,8 @@ func (e *element) ddi(name string) farmdata.DDI {
 
 // walker goes through the elements of XML files.
 type walker struct {
-	budget   *budget
-	maxDepth int
-	report   func(*farmdata.Finding)
+	of     *opener
+	report func(*farmdata.Finding)
 }
 
 // walk calls begin and end for every element of a file. What begin returns stands
@@ -133,7 +132,7 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 		return false
 	}
 	defer content.Close()
-	source := &countedReader{r: content, left: &w.budget.bytes, piece: maxPiece}
+	source := &countedReader{r: obedient{w.of.ctx, content}, left: &w.of.budget.bytes, piece: maxPiece}
 	decoder := xml.NewDecoder(decoded(source))
 	decoder.Strict = false
 	decoder.CharsetReader = charsetReader
@@ -167,11 +166,11 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 		}
 		switch token := token.(type) {
 		case xml.StartElement:
-			if w.budget.elements--; w.budget.elements < 0 {
+			if w.of.budget.elements--; w.of.budget.elements < 0 {
 				finding(farmdata.KindLimit, offset, "more elements than allowed", nil)
 				return any
 			}
-			if len(stack) > w.maxDepth {
+			if len(stack) > w.of.cfg.MaxDepth {
 				finding(farmdata.KindLimit, offset, "elements nested deeper than allowed", nil)
 				return any
 			}

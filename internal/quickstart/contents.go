@@ -16,7 +16,7 @@ import (
 func writeContents(ctx context.Context, w io.Writer, files []payload) error {
 	var out strings.Builder
 	for _, file := range files {
-		data, err := content.Open(bytes.NewReader(file.data), int64(len(file.data)), content.Config{})
+		data, err := content.Open(ctx, bytes.NewReader(file.data), int64(len(file.data)), content.Config{})
 		if errors.Is(err, content.ErrNotFarmData) {
 			continue
 		}

@@ -309,8 +309,8 @@ func (d *Devices) read(tenant string, payload []byte) []farmdata.Device {
 	if ok {
 		return devices
 	}
-	// What cannot be read was stored by another version.
-	if set, err := efdi.Open(bytes.NewReader(payload), int64(len(payload)), efdi.TaskData, efdi.Config{}); err == nil {
+	// What cannot be read was stored by another version. What is remembered depends on no message's context.
+	if set, err := efdi.Open(context.Background(), bytes.NewReader(payload), int64(len(payload)), efdi.TaskData, efdi.Config{}); err == nil {
 		devices = set.Devices
 	}
 	d.parsed.Put(tenant, key, devices, int64(len(payload))+64)

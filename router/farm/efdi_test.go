@@ -56,7 +56,7 @@ func readings(t *testing.T, log *farmdata.Log, location *time.Location) (lines [
 func TestEFDI(t *testing.T) {
 	const records = 2000
 	archive := farmdatatest.Archive(t, records)
-	read, err := isoxml.Open(bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
+	read, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,11 +287,11 @@ func TestEFDIOfOthers(t *testing.T) {
 // logOf reads a time log with the description of its devices.
 func logOf(t *testing.T, description, log []byte, location *time.Location) []string {
 	t.Helper()
-	devices, err := efdi.Open(bytes.NewReader(description), int64(len(description)), efdi.TaskData, efdi.Config{})
+	devices, err := efdi.Open(t.Context(), bytes.NewReader(description), int64(len(description)), efdi.TaskData, efdi.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := efdi.Open(bytes.NewReader(log), int64(len(log)), efdi.TimeLog, efdi.Config{Devices: devices.Devices})
+	set, err := efdi.Open(t.Context(), bytes.NewReader(log), int64(len(log)), efdi.TimeLog, efdi.Config{Devices: devices.Devices})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,10 @@ func TestUnreadable(t *testing.T) {
 		"nothing":      {received(nil), farm.FilterConfig{}, "neither TaskData nor EFDI"},
 		"too large":    {received(archive), farm.FilterConfig{ReadConfig: farm.ReadConfig{MaxBytes: 10}}, "larger than 10 bytes"},
 		"too long":     {received(farmdatatest.TimeLog(t, 1000)), farm.FilterConfig{DDI: []string{"1"}, ReadConfig: farm.ReadConfig{MaxTime: 1}}, "takes longer than 1ns"},
-		"elsewhere":    {elsewhere, farm.FilterConfig{}, "nothing to open it with"},
-		"a cut log":    {received(cut), farm.FilterConfig{DDI: []string{"0044"}}, "TLG00001.BIN: cut"},
+		"too long to open": {received(farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML)),
+			farm.FilterConfig{Machine: []string{"a0*"}, ReadConfig: farm.ReadConfig{MaxTime: 1}}, "takes longer than 1ns"},
+		"elsewhere": {elsewhere, farm.FilterConfig{}, "nothing to open it with"},
+		"a cut log": {received(cut), farm.FilterConfig{DDI: []string{"0044"}}, "TLG00001.BIN: cut"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if selects(t, test.config, test.msg) {
@@ -450,7 +452,7 @@ func TestRealFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			data, err := content.Open(bytes.NewReader(payload), int64(len(payload)), content.Config{})
+			data, err := content.Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), content.Config{})
 			if err != nil {
 				if len(out) != 1 || out[0].Metadata[farm.KeyReadable] != "no" {
 					t.Errorf("%d messages, want it as it is", len(out))

@@ -156,11 +156,13 @@ func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx 
 	}
 	ctx, cancel := context.WithTimeout(msg.Context(), r.config.MaxTime)
 	defer cancel()
-	data, err := open(payload, msg.Metadata[gateway.KeyMessageType], config)
-	if err != nil { // it is in memory, so nothing but the data can be wrong
+	data, err := open(ctx, payload, msg.Metadata[gateway.KeyMessageType], config)
+	switch {
+	case err == nil:
+		err = f(ctx, opened{payload: payload, data: data})
+	case ctx.Err() == nil: // it is in memory, so nothing but the data can be wrong
 		return &unreadable{err.Error()}
 	}
-	err = f(ctx, opened{payload: payload, data: data})
 	if errors.Is(err, context.DeadlineExceeded) && msg.Context().Err() == nil {
 		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s", r.config.MaxTime)}
 	}
@@ -220,14 +222,14 @@ var messages = map[string]efdi.Message{
 }
 
 // open opens a payload as what its type says, otherwise as what it looks like.
-func open(payload []byte, messageType string, config content.Config) (*content.Data, error) {
+func open(ctx context.Context, payload []byte, messageType string, config content.Config) (*content.Data, error) {
 	if message, ok := messages[messageType]; ok {
-		data, err := content.OpenEFDI(bytes.NewReader(payload), int64(len(payload)), message, config)
+		data, err := content.OpenEFDI(ctx, bytes.NewReader(payload), int64(len(payload)), message, config)
 		if err == nil {
 			return data, nil
 		}
 	}
-	return content.Open(bytes.NewReader(payload), int64(len(payload)), config)
+	return content.Open(ctx, bytes.NewReader(payload), int64(len(payload)), config)
 }
 
 // mark notes on messages that the payload that they were made of could not be read.

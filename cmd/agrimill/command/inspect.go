@@ -112,13 +112,13 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 			return err
 		}
 		defer func() { err = errors.Join(err, stdin.Close()) }()
-		if data, err = content.Open(stdin.At, stdin.Size, cfg); err != nil {
+		if data, err = content.Open(ctx, stdin.At, stdin.Size, cfg); err != nil {
 			return named(err)
 		}
 	case statErr != nil:
 		return statErr
 	case info.IsDir():
-		if data, err = content.OpenFS(os.DirFS(name), cfg); err != nil {
+		if data, err = content.OpenFS(ctx, os.DirFS(name), cfg); err != nil {
 			return named(err)
 		}
 	default:
@@ -127,7 +127,7 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 			return err
 		}
 		defer func() { _ = file.Close() }() // only read
-		if data, err = content.Open(file, info.Size(), cfg); err != nil {
+		if data, err = content.Open(ctx, file, info.Size(), cfg); err != nil {
 			return named(err)
 		}
 	}

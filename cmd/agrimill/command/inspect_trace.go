@@ -70,7 +70,7 @@ nowhere that can be read (any more), and stderr says why.`,
 				return err
 			}
 			return p.inspectStored(ctx, cfg, m, func(reader *stored.Reader, c *stored.Copy) error {
-				data, err := content.Open(c.Payload.At, c.Payload.Size, given)
+				data, err := content.Open(ctx, c.Payload.At, c.Payload.Size, given)
 				if err != nil {
 					return fmt.Errorf("%w: %w", errNotShown, err)
 				}
@@ -78,7 +78,7 @@ nowhere that can be read (any more), and stderr says why.`,
 				if data.Form == content.EFDITimeLog && view.devices == "" {
 					if devices := p.devicesOf(ctx, reader, c); len(devices) > 0 {
 						described := content.Config{EFDI: efdi.Config{Devices: devices}}
-						if data, err = content.Open(c.Payload.At, c.Payload.Size, described); err != nil {
+						if data, err = content.Open(ctx, c.Payload.At, c.Payload.Size, described); err != nil {
 							return fmt.Errorf("%w: %w", errNotShown, err)
 						}
 						data.Sets[0].Devices = append(data.Sets[0].Devices, devices...)

@@ -15,6 +15,9 @@
 //	context ID         see below
 //	sent timestamp     now
 //
+// A topic that was configured is the message type, whatever the metadata says: that of a handler in Watermill's Router, and
+// Route.ToTopic and Route.TopicFunc of package router. Only a topic given to Publish directly gives way to the metadata.
+//
 // An empty list of direct recipients is an error: leaving it out means publishing to
 // everyone. Other metadata is not sent; see [EnvelopeMarshaler] for applications that need
 // it. A received message can be forwarded unchanged, once its sender and recipients are

@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -405,5 +408,42 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 	}
 	if len(contexts) != 2 || contexts[someID] {
 		t.Errorf("two payloads went out under %v", contexts)
+	}
+}
+
+// In Watermill's Router, the topic of a handler is the type of what it returns, also of a message that was received as another.
+func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
+	for name, tt := range map[string]struct{ topic, metadata string }{
+		"what a handler returns":    {topic: typeJSON, metadata: "app:received"},
+		"what a handler publishes":  {metadata: typeJSON}, // under "ignored"
+		"returned without metadata": {topic: typeJSON},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			pub := f.publisher(f.config())
+			in := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
+			r, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.topic != "" {
+				r.AddHandler("answer", "in", in, tt.topic, pub, message.PassthroughHandler)
+			} else {
+				r.AddConsumerHandler("answer", "in", in, func(msg *message.Message) error { return pub.Publish("ignored", msg) })
+			}
+			done := make(chan error, 1)
+			go func() { done <- r.Run(t.Context()) }()
+			msg := newMessage("payload", gateway.KeyMessageType, tt.metadata, gateway.KeyEventType, string(gateway.EventMessageReceived))
+			if err := in.Publish("in", msg); err != nil {
+				t.Fatal(err)
+			}
+			f.waitFor("the message", func() bool { return f.server.Stats(gatewaytest.OpSendMessage).Requests >= 1 })
+			if got := f.sent()[gateway.KeyMessageType]; got != typeJSON {
+				t.Errorf("sent as %q, want %q", got, typeJSON)
+			}
+			if err := errors.Join(r.Close(), wait(t, "the end", done)); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -58,7 +59,7 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	*req = gateway.SendMessageRequest{
 		TenantID:         meta(gateway.KeyTenantID, p.cfg.TenantID),
 		EndpointID:       meta(gateway.KeyEndpointID, p.cfg.EndpointID),
-		MessageType:      meta(gateway.KeyMessageType, topic),
+		MessageType:      messageType(topic, msg),
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
 		DirectRecipients: p.recipients(msg),
@@ -83,6 +84,15 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	sentAt, err := sentAt(msg)
 	req.SentAt = sentAt
 	return err
+}
+
+// messageType returns the topic of the handler in Watermill's Router that publishes the message: whoever configured the
+// handler named it. Otherwise it is the type in the metadata, else the topic.
+func messageType(topic string, msg *message.Message) string {
+	if message.PublishTopicFromCtx(msg.Context()) == topic && topic != "" {
+		return topic
+	}
+	return cmp.Or(msg.Metadata.Get(gateway.KeyMessageType), topic)
 }
 
 // recipients returns the direct recipients of a message.

@@ -21,6 +21,7 @@ func (p *Publisher) Describe() sinks.Description {
 	return sinks.Description{
 		Name:           Name,
 		OpensPayloads:  p.cfg.Marshaler == nil,
+		TopicIsType:    true,
 		DurabilityNote: "the service has accepted the message; its specification does not say how durable that is",
 	}
 }

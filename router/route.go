@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,7 +70,10 @@ type Route struct {
 	To sinks.Sink
 	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a
 	// message that lacks one of its values goes to the poison queue, unless the
-	// template provides a default. Empty means [DefaultToTopic].
+	// template provides a default. Empty means [DefaultToTopic], and {type} for a sink whose topic
+	// is the message type ([sinks.Description].TopicIsType), as that of the gateway. There the topic is
+	// what is sent as the type, whatever the metadata says; and what the metadata received says of its
+	// payload, gateway.KeyContextID and gateway.KeySentTimestamp, is not sent with another payload.
 	ToTopic string
 	// TopicFunc returns the topic instead of ToTopic. Only one of them may be set.
 	TopicFunc TopicFunc
@@ -90,7 +94,11 @@ func (r *Route) validate() error {
 	}
 	if r.TopicFunc == nil && r.To != nil {
 		template := r.ToTopic
-		if template == "" {
+		switch {
+		case template != "":
+		case r.To.Describe().TopicIsType:
+			template = "{type}"
+		default:
 			template = DefaultToTopic
 		}
 		topic, err := templateTopic(template, r.To)
@@ -135,6 +143,7 @@ type route struct {
 	// and the subscriber has no use for the metadata, so they are published instead of a copy.
 	alone bool
 	gives atomic.Bool
+	typed bool // the topic is the message type
 
 	// pipelined: the subscriber was asked to deliver the next message of a key when the one
 	// before it has its place. A replay may read it meanwhile.
@@ -410,13 +419,16 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 		if m == nil {
 			return 0, ErrNilMessage
 		}
-		if m == msg || len(out) > 1 {
+		if m == msg || len(out) > 1 || rt.typed {
 			// A middleware passed it on, so it is not ours to change; or several share one map.
 			m = outgoing(m)
 		}
 		d.made.messages[i], d.made.contexts[i] = m, m.Context()
 		names.assignUUID(m, i)
 		rt.prepare(ctx, d, m)
+		if rt.typed {
+			forgetPayload(m, msg)
+		}
 		var content Key
 		if d.hasKey {
 			content = names.content(m)
@@ -434,6 +446,9 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 			return 0, fmt.Errorf("topic: %w", err)
 		}
 		d.made.topics[i] = topic
+		if rt.typed {
+			m.Metadata[gateway.KeyMessageType] = topic
+		}
 		if d.hasKey {
 			m.Metadata[sinks.KeyDedupID] = names.name(content, topic).String()
 		}
@@ -629,6 +644,21 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message) {
 	// A message that is replayed leaves its history behind when it succeeds.
 	if m.Metadata[KeyPoisonCount] != "" {
 		for _, key := range poisonKeys {
+			delete(m.Metadata, key)
+		}
+	}
+}
+
+// forgetPayload takes from a message that has another payload than received what the metadata received says of
+// that one. The publisher derives a context ID of its own from one with an event type.
+func forgetPayload(m, received *message.Message) {
+	const reference = gateway.KeyPayloadReference
+	if bytes.Equal(m.Payload, received.Payload) && m.Metadata[reference] == received.Metadata[reference] {
+		return
+	}
+	for _, key := range []string{gateway.KeyContextID, gateway.KeySentTimestamp} {
+		derived := key == gateway.KeyContextID && m.Metadata[gateway.KeyEventType] != ""
+		if m.Metadata[key] == received.Metadata[key] && !derived {
 			delete(m.Metadata, key)
 		}
 	}

@@ -186,7 +186,8 @@ func (r *Router) Add(config Route) error {
 		return err
 	}
 	rt.assemble(r.config.Middleware, chain)
-	rt.alone = rt.unchanged && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && sinks.ReadsOnly(rt.To)
+	rt.typed = rt.To != nil && rt.To.Describe().TopicIsType
+	rt.alone = rt.unchanged && !rt.typed && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && sinks.ReadsOnly(rt.To)
 
 	if err := r.register(rt); err != nil {
 		return err

@@ -151,6 +151,10 @@ type Description struct {
 	// claim check, never a message whose payload is still with the service.
 	OpensPayloads bool
 
+	// TopicIsType says that the topic is the message type that receivers read, as it is for the publisher to the
+	// gateway. The type that router.Route.ToTopic or TopicFunc names then replaces the one in the metadata.
+	TopicIsType bool
+
 	// Ordered says that messages of one topic are stored in the order of their places:
 	// when one call of PublishAsync returned before another began, its message is stored
 	// first. In Kafka that holds for messages of the same partition.

@@ -708,6 +708,7 @@ func (k *checker) to(path string, r Route) {
 		effective := k.c.PublisherConfig(*g)
 		if k.template(at+".type", g.Type) {
 			k.lacking(at+".type", r, g.Type)
+			k.oneType(at+".type", r, g.Type)
 		}
 		if r.From.Kind() == "gateway" && effective.EndpointID == "" {
 			k.fail(at+".endpoint", "is required: messages from the gateway do not name a sending endpoint", "set it to the ID of your endpoint")
@@ -731,6 +732,19 @@ func (k *checker) to(path string, r Route) {
 		k.warn(path+".sink", "stores nothing: messages sent there are confirmed and lost", "use a log sink only to inspect messages")
 	}
 	k.circle(path+".topic", r)
+}
+
+// oneType checks that nothing else in the route names the type of messages to the gateway.
+func (k *checker) oneType(path string, r Route, template string) {
+	if strings.Contains(template, "{type") {
+		return
+	}
+	if _, set := r.Set[gateway.KeyMessageType]; set {
+		k.fail(path, "replaces what set."+gateway.KeyMessageType+" says", "remove one of them, or write {type} here")
+	}
+	if r.Transform.EFDI != nil {
+		k.fail(path, "is one type for the device descriptions and the time logs of transform.efdi", "write {type}")
+	}
 }
 
 // reference checks the name of a sink.

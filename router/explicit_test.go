@@ -1,0 +1,184 @@
+package router_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+)
+
+const received, answer = "app:received", "app:answer"
+
+// toGateway is a gateway with an endpoint that sends, one that receives, and a publisher.
+type toGateway struct {
+	pub *publisher.Publisher
+
+	mu   sync.Mutex
+	sent []http.Header
+}
+
+func newToGateway(t *testing.T) *toGateway {
+	t.Helper()
+	types := []string{received, answer}
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
+	g := &toGateway{}
+	server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusTeapot, Match: func(r *http.Request) bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.sent = append(g.sent, r.Header)
+		return false
+	}})
+	var err error
+	if g.pub, err = publisher.New(publisher.Config{Client: server.Client(), TenantID: server.Tenant(), EndpointID: sender.ID}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// all returns the values of a header of all requests.
+func (g *toGateway) all(header string) (values []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, h := range g.sent {
+		values = append(values, h.Get(header))
+	}
+	return values
+}
+
+// in is a message as the gateway delivers it; without event type, as a broker does.
+func in(eventType gateway.EventType, metadata ...string) *message.Message {
+	msg := message.NewMessage(uuid.NewString(), []byte("in"))
+	msg.Metadata[gateway.KeyMessageType] = received
+	msg.Metadata[gateway.KeyContextID] = uuid.NewString()
+	msg.Metadata[gateway.KeySentTimestamp] = "2020-01-02T03:04:05Z"
+	if eventType != "" {
+		msg.Metadata[gateway.KeyEventType] = string(eventType)
+	}
+	for i := 0; i < len(metadata); i += 2 {
+		msg.Metadata[metadata[i]] = metadata[i+1]
+	}
+	return msg
+}
+
+// The topic that a route names is the message type, whatever type the message came with.
+func TestToTopicIsTheMessageType(t *testing.T) {
+	pdf := func(msg *message.Message) ([]*message.Message, error) {
+		msg.Payload = []byte("out")
+		return []*message.Message{msg}, nil
+	}
+	for _, tt := range []struct {
+		name      string
+		toTopic   string
+		topicFunc router.TopicFunc
+		transform message.HandlerFunc
+		typeless  bool
+		want      []string // nil: poisoned
+	}{
+		{name: "fixed", toTopic: answer, transform: pdf, want: []string{answer}},
+		{name: "fixed, passed on", toTopic: answer, want: []string{answer}},
+		{name: "template with the type", toTopic: "{type}", transform: pdf, want: []string{received}},
+		{name: "template with a replacement", toTopic: "{type|" + answer + "}", want: []string{answer}, typeless: true},
+		{name: "function", topicFunc: func(*message.Message) (string, error) { return answer, nil }, transform: pdf, want: []string{answer}},
+		{name: "no topic: the type of the message", transform: pdf, want: []string{received}},
+		{name: "no topic: the type that the transform sets", transform: func(msg *message.Message) ([]*message.Message, error) {
+			msg.Metadata[gateway.KeyMessageType] = answer
+			return []*message.Message{msg}, nil
+		}, want: []string{answer}},
+		{name: "no topic and no type", typeless: true},
+		{name: "several", toTopic: answer, transform: func(msg *message.Message) ([]*message.Message, error) {
+			other := message.NewMessage(uuid.NewString(), []byte("other"))
+			return []*message.Message{msg, other}, nil
+		}, want: []string{answer, answer}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newToGateway(t)
+			from, poison := newSource(), newSink(nil)
+			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
+				Name: "answer", From: from, Topic: "in", To: g.pub, ToTopic: tt.toTopic, TopicFunc: tt.topicFunc, Transform: tt.transform,
+			})
+			msg := in(gateway.EventMessageReceived)
+			if tt.typeless {
+				delete(msg.Metadata, gateway.KeyMessageType)
+			}
+			from.messages <- msg
+			wantAck(t, msg)
+			if got := g.all(gateway.KeyMessageType); !slices.Equal(got, tt.want) {
+				t.Errorf("sent as %q, want %q", got, tt.want)
+			}
+			poison.wantStored(t, map[bool]int{true: 1}[tt.want == nil])
+			if !tt.typeless && msg.Metadata[gateway.KeyMessageType] != received {
+				t.Errorf("the message received has type %q, want %q", msg.Metadata[gateway.KeyMessageType], received)
+			}
+			if err := r.stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// To a broker, the topic says where a message goes, and the header keeps what it is.
+func TestToTopicOfABrokerLeavesTheType(t *testing.T) {
+	from, to := newSource(), newSink(nil)
+	r := start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "store", From: from, Topic: "in", To: to, ToTopic: answer})
+	msg := in(gateway.EventMessageReceived)
+	from.messages <- msg
+	wantAck(t, msg)
+	if stored := to.wait(t, 1)[0]; stored.topic != answer || stored.msg.Metadata[gateway.KeyMessageType] != received {
+		t.Errorf("got topic %q and type %q, want %q and %q", stored.topic, stored.msg.Metadata[gateway.KeyMessageType], answer, received)
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What metadata says of the payload received, its context ID and when it was sent, does not hold for another payload.
+func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
+	for _, event := range []gateway.EventType{"", gateway.EventMessageReceived} {
+		for _, same := range []bool{true, false} {
+			t.Run(string(event)+map[bool]string{true: " same", false: " other"}[same], func(t *testing.T) {
+				g := newToGateway(t)
+				from := newSource()
+				r := start(t, router.Config{Poison: newSink(nil)}, router.Route{
+					Name: "answer", From: from, Topic: "in", To: g.pub, ToTopic: answer,
+					Transform: func(msg *message.Message) ([]*message.Message, error) {
+						if same {
+							return []*message.Message{msg}, nil
+						}
+						other := msg.Copy()
+						msg.Payload, other.Payload = []byte("one"), []byte("other")
+						return []*message.Message{msg, other}, nil
+					},
+				})
+				msg := in(event)
+				from.messages <- msg
+				wantAck(t, msg)
+				for _, at := range g.all(gateway.KeySentTimestamp) {
+					if kept := at == msg.Metadata[gateway.KeySentTimestamp]; kept != same {
+						t.Errorf("sent at %s, received as sent at %s", at, msg.Metadata[gateway.KeySentTimestamp])
+					}
+				}
+				ids := g.all(gateway.KeyContextID)
+				slices.Sort(ids)
+				if want := map[bool]int{true: 1, false: 2}[same]; len(slices.Compact(ids)) != want {
+					t.Errorf("got context IDs %q, want %d", ids, want)
+				}
+				if kept := slices.Contains(ids, msg.Metadata[gateway.KeyContextID]); kept != (same && event == "") {
+					t.Errorf("context IDs %q have that of the message received (%s): %v", ids, msg.Metadata[gateway.KeyContextID], kept)
+				}
+				if err := r.stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}

@@ -92,9 +92,9 @@ const (
 //   - Fields that the specification declares as uuid have the form of a UUID, in
 //     either case, and are kept unmodified. app_message_id is any string, and so is
 //     tenant_id of received messages and files.
-//   - A date-time follows RFC 3339; as ISO 8601 also allows, the offset may
-//     omit the colon or the minutes, and a time without offset is read as UTC.
-//     Times are returned in UTC.
+//   - A date-time follows RFC 3339 or ISO 8601: in the extended or basic form, with
+//     or without seconds, minutes and offset. A time without offset is read as UTC, a date
+//     alone is no date-time. Times are returned in UTC.
 //   - Exactly one of payload and payload_uri is present. payload is standard
 //     base64 with padding, exactly what encoding/base64.StdEncoding accepts.
 //     payload_uri is an absolute http or https URI and kept unmodified.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/segmentio/asm/base64"
+
+	"github.com/agrimill/agrimill/internal/isotime"
 )
 
 // flatKey is a field of a MESSAGE_RECEIVED or FILE_RECEIVED.
@@ -68,11 +70,11 @@ func (o *flatObject) message() Event {
 	}
 	m := new(MessageReceived)
 	var ok bool
-	if m.SentAt, ok = parseDateTime(o.str[keySentAt]); !ok {
+	if m.SentAt, ok = isotime.Parse(o.str[keySentAt]); !ok {
 		return nil
 	}
 	if s := o.str[keyReceivedAt]; s != nil {
-		if m.ReceivedAt, ok = parseDateTime(s); !ok {
+		if m.ReceivedAt, ok = isotime.Parse(s); !ok {
 			return nil
 		}
 	}

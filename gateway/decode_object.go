@@ -4,8 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
-	"strings"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/isotime"
 )
 
 // object is a JSON object whose values have not been decoded. It is a map rather than
@@ -117,7 +118,7 @@ func (d *objectDecoder) time(key string, r rule) time.Time {
 	if !d.has(key) || *d.err != nil {
 		return time.Time{}
 	}
-	t, ok := parseDateTime([]byte(s))
+	t, ok := isotime.Parse([]byte(s))
 	if !ok {
 		d.fail(key, reasonNotDateTime)
 	}
@@ -236,25 +237,4 @@ func (d *objectDecoder) descend(name string, raw json.RawMessage) *objectDecoder
 func validPayloadURI(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != ""
-}
-
-// parseDateTime parses an ISO 8601 date-time as described at [DecodeEvent].
-func parseDateTime(s []byte) (time.Time, bool) {
-	if t, ok := parseUTC(s); ok {
-		return t, true
-	}
-	// RFC 3339 allows lower-case letters, package time does not. A fraction of
-	// a second is accepted with every layout.
-	upper := strings.ToUpper(string(s))
-	for _, layout := range [...]string{
-		time.RFC3339,
-		"2006-01-02T15:04:05Z0700",
-		"2006-01-02T15:04:05Z07",
-		"2006-01-02T15:04:05",
-	} {
-		if t, err := time.Parse(layout, upper); err == nil {
-			return t.UTC(), true
-		}
-	}
-	return time.Time{}, false
 }

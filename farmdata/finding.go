@@ -45,6 +45,26 @@ const (
 	KindLimit Kind = "limit"
 )
 
+// Unread reports whether findings of this kind mean that more than a value was not read: a file that is
+// named and not there, or one that is there and could not be read to its end.
+func (k Kind) Unread() bool {
+	switch k {
+	case KindMissing, KindCut, KindOutOfStep, KindSyntax, KindUnreadable, KindLimit:
+		return true
+	}
+	return false
+}
+
+// Unread returns the first finding whose kind is Unread; nil if there is none.
+func Unread(list []*Finding) *Finding {
+	for _, finding := range list {
+		if finding.Kind.Unread() {
+			return finding
+		}
+	}
+	return nil
+}
+
 // Finding is something that could not be read as it should be. It is an error so
 // that streams can yield it between their records.
 type Finding struct {

@@ -38,6 +38,11 @@ type Set struct {
 	Findings []*Finding
 }
 
+// Unread returns the first finding by which something of the set could not be read, apart from what is inside
+// of logs and grids; nil if all of it was. With nil, what is empty in the Set is not in the data, and
+// whoever looks for something and does not find it may say that it is not there. Otherwise nobody knows.
+func (s *Set) Unread() *Finding { return Unread(s.Findings) }
+
 // Task is work to do, or done.
 type Task struct {
 	ID, Designator                        string

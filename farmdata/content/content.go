@@ -54,6 +54,22 @@ type Data struct {
 	Findings []*farmdata.Finding
 }
 
+// Unread returns the first finding by which something of the data could not be read, e.g. because it is
+// encrypted, apart from what is inside of logs and grids, whose findings say it themselves (farmdata.Kind.Unread).
+// Whoever makes nothing of the data, because there is nothing in it, has to ask: with nil there really is nothing,
+// otherwise the data are to be kept, or passed on, as what could not be read. What is made of the rest lacks something.
+func (d *Data) Unread() *farmdata.Finding {
+	if finding := farmdata.Unread(d.Findings); finding != nil {
+		return finding
+	}
+	for _, set := range d.Sets {
+		if finding := set.Unread(); finding != nil {
+			return finding
+		}
+	}
+	return nil
+}
+
 // Open opens data of any form, until ctx ends. The error is ErrNotFarmData, or that of ctx,
 // of the Config or of r; anything less is a finding. Logs and grids read r later, without
 // ctx, as those of isoxml.Open and efdi.Open do.

@@ -195,11 +195,26 @@ func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int)
 			}
 			continue
 		}
-		if !o.add(file{path: name, size: int64(min(entry.UncompressedSize64, 1<<62)), open: entry.Open}) {
+		if !o.add(file{path: name, size: int64(min(entry.UncompressedSize64, 1<<62)), open: func() (io.ReadCloser, error) { return openEntry(entry) }}) {
 			return nil
 		}
 	}
 	return nil
+}
+
+// encrypted is the bit of an entry's flags that says so.
+const encrypted = 1
+
+// openEntry opens a file of an archive.
+func openEntry(entry *zip.File) (io.ReadCloser, error) {
+	if entry.Flags&encrypted != 0 {
+		return nil, errors.New("it is encrypted; have it sent without a password")
+	}
+	content, err := entry.Open()
+	if errors.Is(err, zip.ErrAlgorithm) {
+		err = fmt.Errorf("it is packed by method %d, and only 0 (stored) and 8 (Deflate) can be read; have it packed in that way: %w", entry.Method, err)
+	}
+	return content, err
 }
 
 var errLimit = errors.New("beyond the limit")
@@ -210,7 +225,7 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 	if depth > o.cfg.MaxNesting {
 		return fmt.Errorf("%w of nested archives", errLimit)
 	}
-	if entry.Method == zip.Store && entry.Flags&1 == 0 {
+	if entry.Method == zip.Store && entry.Flags&encrypted == 0 {
 		offset, err := entry.DataOffset()
 		if err != nil {
 			return err
@@ -218,7 +233,7 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 		size := int64(min(entry.CompressedSize64, 1<<62))
 		return o.addArchive(io.NewSectionReader(outer, offset, size), size, name, depth)
 	}
-	content, err := entry.Open()
+	content, err := openEntry(entry)
 	if err != nil {
 		return err
 	}

@@ -173,8 +173,8 @@ func TestDamage(t *testing.T) {
 		{name: "value beyond the header", bin: good + sampleRecord(1, 2, 3, value{0, 1}, value{2, 5}) + good, records: 1, log: "out of step", offset: 42, record: 1},
 		{name: "position off Earth", bin: good + sampleRecord(1, 1_000_000_000, 3) + good, records: 3, log: "position", offset: 31, record: 1},
 		{name: "time of day after midnight", bin: sampleRecord(86_400_000, 1, 2) + good, records: 2, log: "time"},
-		{name: "empty header", header: " ", bin: good, set: "unsupported"},
-		{name: "header of something else", header: "<TSK/>", bin: good, set: "unsupported"},
+		{name: "empty header", header: " ", bin: good, set: "unreadable"},
+		{name: "header of something else", header: "<TSK/>", bin: good, set: "unreadable"},
 		{name: "header that ends in an element", header: strings.TrimSuffix(sampleHeader, "</TIM>"), bin: good, records: 1, set: "cut"},
 		{name: "header that ends in a tag", header: sampleHeader[:90], bin: good, records: 1, set: "syntax"},
 		{name: "malformed XML behind the log", xml: sample[:260] + "<<<", bin: good, records: 1, set: "syntax, reference, reference"},
@@ -186,8 +186,8 @@ func TestDamage(t *testing.T) {
 		{name: "numbers that are none", xml: strings.Replace(sample, `G="4"`, `G="four"`, 1), bin: good, records: 1, set: "value"},
 		{name: "external file that is not there", xml: strings.Replace(sample, `<TSK`, `<XFR A="PFD00001"/><TSK`, 1), bin: good, records: 1, set: "missing"},
 		{name: "external file that is named twice", xml: strings.Replace(sample, `<TSK`, `<XFR A="TASKDATA"/><TSK`, 1), bin: good, records: 1, set: "duplicate"},
-		{name: "another root", xml: "<html/>", bin: good, records: 1, set: "unsupported, orphan, reference, reference"},
-		{name: "unknown encoding", xml: strings.Replace(sample, "UTF-8", "KLINGON", 1), bin: good, records: 1, set: "syntax, empty, orphan, reference, reference"},
+		{name: "another root", xml: "<html/>", bin: good, records: 1, set: "unreadable, orphan, reference, reference"},
+		{name: "unknown encoding", xml: strings.Replace(sample, "UTF-8", "KLINGON", 1), bin: good, records: 1, set: "syntax, unreadable, orphan, reference, reference"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -62,7 +62,7 @@ func (r *setReader) find(kind farmdata.Kind, file, detail string) {
 func (r *setReader) walkFile(f file) {
 	r.rooted = false
 	if !r.walk(f, r.begin, r.end) {
-		r.find(farmdata.KindEmpty, f.path, "no element")
+		r.find(farmdata.KindUnreadable, f.path, "no XML in it")
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *setReader) root(e *element) any {
 		s.Controller, s.ControllerVersion = e.str("TaskControllerManufacturer"), e.str("TaskControllerVersion")
 	case "XFC", "ISO11783LinkList":
 	default:
-		r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: e.file, Offset: e.offset, Record: -1, Detail: "not a root of TaskData"})
+		r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: e.file, Offset: e.offset, Record: -1, Detail: "not the XML of TaskData"})
 		return nil
 	}
 	return r.set

@@ -143,7 +143,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 	var isHeader bool
 	r.walk(f, begin, func(_, object any) { isHeader = isHeader || object != nil })
 	if !isHeader {
-		r.find(farmdata.KindUnsupported, f.path, "not the header of a log")
+		r.find(farmdata.KindUnreadable, f.path, "not the header of a log")
 	}
 	return h, isHeader
 }

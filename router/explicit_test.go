@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -19,7 +20,8 @@ const received, answer = "app:received", "app:answer"
 
 // toGateway is a gateway with an endpoint that sends, one that receives, and a publisher.
 type toGateway struct {
-	pub *publisher.Publisher
+	pub      *publisher.Publisher
+	receiver string
 
 	mu   sync.Mutex
 	sent []http.Header
@@ -30,8 +32,7 @@ func newToGateway(t *testing.T) *toGateway {
 	types := []string{received, answer}
 	server := gatewaytest.New(t, gatewaytest.Config{})
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
-	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
-	g := &toGateway{}
+	g := &toGateway{receiver: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types}).ID}
 	server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusTeapot, Match: func(r *http.Request) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -180,5 +181,48 @@ func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A message that some of its recipients have is not sent to them again: neither while the poison queue is down nor by a
+// replay that is not forced.
+func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
+	g := newToGateway(t)
+	from, q := newSource(), newQueue()
+	var tries atomic.Int64
+	poison := newSink(func(_ string, msg *message.Message) error {
+		if tries.Add(1) <= 2 {
+			return down
+		}
+		return q.Publish("", msg)
+	})
+	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
+	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
+	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
+	from.messages <- msg
+	wantAck(t, msg)
+	if got := len(g.all(gateway.KeyContextID)); got != 1 || tries.Load() != 3 {
+		t.Errorf("sent %d times, and %d tries to poison; want 1 and 3", got, tries.Load())
+	}
+	for _, tt := range []struct {
+		action router.ReplayAction
+		want   router.ReplayReport
+		sent   int
+	}{
+		{router.ReplaySend, router.ReplayReport{Kept: 1, Partial: 1}, 1},
+		{router.ReplayForce, router.ReplayReport{Poisoned: 1}, 2},
+		{router.ReplaySend, router.ReplayReport{Kept: 1, Partial: 1}, 2},
+	} {
+		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: func(p router.Poisoned) router.ReplayAction { return tt.action }})
+		report.Reason = ""
+		if err != nil || report != tt.want {
+			t.Errorf("got %+v, %v, want %+v", report, err, tt.want)
+		}
+		if got := len(g.all(gateway.KeyContextID)); got != tt.sent {
+			t.Errorf("sent %d times, want %d", got, tt.sent)
+		}
+	}
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -54,12 +54,16 @@ const (
 	// gone into the claim check on the way into the poison queue. A replay puts
 	// it back.
 	KeyPoisonPayload = "x-router-poison-payload"
+	// KeyPoisonPartial is "true" on a message that has reached some of its direct recipients, and not all: a
+	// replay would send it to all of them again, so it keeps the message unless it is forced.
+	KeyPoisonPartial = "x-router-poison-partial"
 )
 
 // poisonKeys are all keys that PoisonQueue and Replay add.
 var poisonKeys = []string{
 	KeyPoisonReason, KeyPoisonClass, KeyPoisonRoute, KeyPoisonTopic, KeyPoisonSubscriber, KeyPoisonAttempts,
 	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonDelivery, KeyPoisonReplay, KeyPoisonPayload,
+	KeyPoisonPartial,
 }
 
 // claimCheckRate is the slowest claim check that is waited for, in bytes per
@@ -269,6 +273,14 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	poisoned := p.envelope(ctx, route, msg, class, reason)
 	fields := p.fields(route, poisoned)
 	receipt, err := p.put(ctx, poisoned)
+	for err != nil && poisoned.Metadata[KeyPoisonPartial] != "" && mayPass(err) && ctx.Err() == nil && !p.stopping() {
+		// Whoever gets the message back would send it to all recipients again.
+		if p.failing.CompareAndSwap(false, true) {
+			p.logger.Error("poison queue unavailable; messages stay open", redacted(RedactError(err, msg)), fields)
+		}
+		p.pause(ctx, poisonPause.Delay(0))
+		receipt, err = p.put(ctx, poisoned)
+	}
 	if err != nil {
 		return p.failed(ctx, route, msg, class, &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
@@ -286,6 +298,12 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		Route: route, Kind: EventPoisoned, Class: class, Context: ctx, Message: msg, Receipt: receipt, Err: reason, Text: poisoned.Metadata[KeyPoisonReason],
 	})
 	return nil
+}
+
+// mayPass reports whether the queue may take later what it did not take now.
+func mayPass(err error) bool {
+	class := Classify(err)
+	return class != ClassPermanent && class != ClassRedeliver
 }
 
 // fields are those by which people look for a message in a log.
@@ -451,6 +469,12 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	}
 	meta[KeyPoisonLast] = last.UTC().Format(time.RFC3339Nano)
 	meta[KeyPoisonCount] = strconv.Itoa(count)
+	switch {
+	case errors.Is(reason, gateway.ErrPartialDelivery):
+		meta[KeyPoisonPartial] = "true"
+	case count == 1: // somebody else's
+		delete(meta, KeyPoisonPartial)
+	}
 
 	// The same message may be poisoned by several routes and, after a replay,
 	// several times: all of these are to be kept.

@@ -53,6 +53,9 @@ type PoisonSelection struct {
 	// Route says which route handles a message that is replayed. Nil means the
 	// one that poisoned it. Only [Router.ReplaySelected] uses it.
 	Route func(Poisoned) string
+	// Force replays messages that have reached some of their direct recipients, too, which get them again. Only
+	// [Router.ReplaySelected] uses it.
+	Force bool
 }
 
 // Validate reports what is not allowed; the error matches [ErrConfig].
@@ -136,7 +139,8 @@ const deleteTimeout = 30 * time.Second
 // is recognized as a duplicate by the next replay when the dedup store outlives
 // the process, or by the sink's broker.
 //
-// Messages that PoisonQueue did not write are kept. It ends with ctx, or with
+// Messages that PoisonQueue did not write are kept, and without selection.Force those that have reached some of their
+// direct recipients ([Poisoned].Partial), as [ReplayReport] says. It ends with ctx, or with
 // the first message that can be neither handled nor put back; that one stays.
 // The routes have to be added; the Router need not run, and must not be closed.
 func (r *Router) ReplaySelected(ctx context.Context, store PoisonStore, selection PoisonSelection) (ReplayReport, error) {
@@ -152,6 +156,10 @@ func (r *Router) ReplaySelected(ctx context.Context, store PoisonStore, selectio
 		}
 		if _, ok := ParsePoisoned(poisoned.Message); !ok {
 			report.Kept++
+			continue
+		}
+		if poisoned.Partial && !selection.Force {
+			report.Kept, report.Partial = report.Kept+1, report.Partial+1
 			continue
 		}
 		name := poisoned.Route

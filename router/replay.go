@@ -46,6 +46,8 @@ type Poisoned struct {
 	Route, Topic, Reason, Class string
 	Attempts, Count             int
 	First, Last                 time.Time
+	// Partial: it has reached some of its direct recipients, see [KeyPoisonPartial].
+	Partial bool
 }
 
 // ParsePoisoned reads the KeyPoison… metadata. It is false for a message that
@@ -54,7 +56,7 @@ func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
 	meta := msg.Metadata
 	p := Poisoned{
 		Message: msg, Route: meta[KeyPoisonRoute], Topic: meta[KeyPoisonTopic],
-		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass],
+		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass], Partial: meta[KeyPoisonPartial] != "",
 	}
 	var errs [4]error
 	p.Attempts, errs[0] = strconv.Atoi(meta[KeyPoisonAttempts])
@@ -70,10 +72,13 @@ type ReplayAction int
 const (
 	// ReplayKeep puts the message back at the end of the queue.
 	ReplayKeep ReplayAction = iota
-	// ReplaySend handles the message again.
+	// ReplaySend handles the message again; one that has reached some of its recipients is kept
+	// ([Poisoned].Partial).
 	ReplaySend
 	// ReplayDelete takes the message off the queue.
 	ReplayDelete
+	// ReplayForce handles the message again, also if some of its recipients have it.
+	ReplayForce
 )
 
 // ReplayConfig configures [Router.Replay] and [ListPoisoned].
@@ -129,8 +134,9 @@ type ReplayReport struct {
 	// Sent: handled again, with success; a Transform may have dropped it. Duplicates
 	// among them had been handled before. Poisoned: handled again, and back in the queue with their history.
 	Sent, Duplicates, Poisoned int
-	// Kept: put back. Messages that PoisonQueue did not write are kept.
-	Kept int
+	// Kept: put back. Messages that PoisonQueue did not write are kept, and those of which the recipients that
+	// have them would get another one: Partial of Kept.
+	Kept, Partial int
 	// Deleted: taken off.
 	Deleted int
 	// Reason is why the last message of Poisoned failed again, redacted.
@@ -171,8 +177,12 @@ func (r *Router) Replay(ctx context.Context, config ReplayConfig) (ReplayReport,
 		if ok {
 			action = config.Decide(poisoned)
 		}
+		if action == ReplaySend && poisoned.Partial {
+			action = ReplayKeep
+			report.Partial++
+		}
 		switch action {
-		case ReplaySend:
+		case ReplaySend, ReplayForce:
 			if err := r.replayOne(ctx, byName, config.Route(poisoned), run, poisoned.ID, msg, &report); err != nil {
 				return false, err
 			}

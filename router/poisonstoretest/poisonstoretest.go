@@ -62,6 +62,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("Many", s.many)
 	t.Run("Replay", s.replay)
 	t.Run("FailsAgain", s.failsAgain)
+	t.Run("Partial", s.partial)
 	t.Run("Killed", s.killed)
 	t.Run("Context", s.context)
 	if s.Outages {
@@ -502,6 +503,32 @@ func (s Suite) failsAgain(t *testing.T) {
 	r.fail(nil)
 	b.wantReplay(r, b.Store, router.PoisonSelection{All: true}, router.ReplayReport{Sent: 2})
 	b.want(b.Store)
+}
+
+// What some recipients have stays where it is, unless the replay is forced, also after it has failed again for another reason.
+func (s Suite) partial(t *testing.T) {
+	b := s.bench(t)
+	r := b.replayer()
+	r.fail(gateway.ErrPartialDelivery)
+	b.poison("one", "two")
+	b.wantReplay(r, b.Store, router.PoisonSelection{IDs: []string{list(t, b.Store)[0].ID}}, router.ReplayReport{Poisoned: 1})
+	all := b.want(b.Store, "two", "one")
+	if all[0].Partial || !all[1].Partial {
+		t.Errorf("got partial %v and %v, want false and true", all[0].Partial, all[1].Partial)
+	}
+	r.fail(router.Permanent(errors.New("still broken")))
+	b.wantReplay(r, b.Store, router.PoisonSelection{IDs: []string{all[1].ID}}, router.ReplayReport{Kept: 1, Partial: 1})
+	b.wantReplay(r, b.Store, router.PoisonSelection{IDs: []string{all[1].ID}, Force: true}, router.ReplayReport{Poisoned: 1})
+	r.fail(nil)
+	b.wantReplay(r, b.Peer(t), router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1, Kept: 1, Partial: 1})
+	b.want(b.Store, "one")
+	b.wantReplay(r, b.Store, router.PoisonSelection{All: true, Force: true}, router.ReplayReport{Sent: 1})
+	b.want(b.Store)
+	for _, msg := range r.arrived.Messages("to") {
+		if _, ok := msg.Metadata[router.KeyPoisonPartial]; ok {
+			t.Errorf("arrived with %s", router.KeyPoisonPartial)
+		}
+	}
 }
 
 // A replay that was killed before it could delete is recognized by the next one.

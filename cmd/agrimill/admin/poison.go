@@ -356,6 +356,9 @@ func ReplayEach(ctx context.Context, replayer Replayer, ids []string, report fun
 			result.Outcome, result.Reason = ReplayKept, redact(err)
 		case err != nil:
 			return err
+		case replayed.Partial > 0:
+			result.Outcome = ReplayKept
+			result.Reason = "some of its recipients have it, and would get it again; agrimill poison replay --force sends it to all"
 		case replayed.Kept > 0:
 			result.Outcome, result.Reason = ReplayKept, "no router wrote this message"
 		case replayed.Poisoned > 0:

@@ -328,6 +328,8 @@ func TestReplayOutcomes(t *testing.T) {
 			return router.ReplayReport{Poisoned: 1}, nil
 		case "foreign":
 			return router.ReplayReport{Kept: 1}, nil
+		case "partial":
+			return router.ReplayReport{Kept: 1, Partial: 1}, nil
 		case "gone":
 			return router.ReplayReport{}, fmt.Errorf("poisoned message: %w", router.ErrNotInQueue)
 		case "kept":
@@ -336,10 +338,10 @@ func TestReplayOutcomes(t *testing.T) {
 		return router.ReplayReport{}, errors.New("the queue does not answer, see https://farm.example/?token=" + secret)
 	}}
 	server := serve(t, admin.Config{Token: testToken}, source)
-	a := replay(t, server, []change{bearer(testToken)}, "delivered", "duplicate", "poisoned", "foreign", "gone", "kept", "broken", "delivered again")
+	a := replay(t, server, []change{bearer(testToken)}, "delivered", "duplicate", "poisoned", "foreign", "partial", "gone", "kept", "broken", "delivered again")
 	response := decode[admin.ReplayResponse](t, a.want(t, http.StatusOK))
 	outcomes := []admin.ReplayOutcome{
-		admin.ReplayDelivered, admin.ReplayDuplicate, admin.ReplayPoisoned, admin.ReplayKept, admin.ReplayGone, admin.ReplayKept,
+		admin.ReplayDelivered, admin.ReplayDuplicate, admin.ReplayPoisoned, admin.ReplayKept, admin.ReplayKept, admin.ReplayGone, admin.ReplayKept,
 	}
 	if len(response.Results) != len(outcomes) || !strings.Contains(response.Error, "does not answer") {
 		t.Fatalf("response: %+v", response)
@@ -347,6 +349,9 @@ func TestReplayOutcomes(t *testing.T) {
 	for i, result := range response.Results {
 		if result.Outcome != outcomes[i] {
 			t.Errorf("%s: %s", result.ID, result.Outcome)
+		}
+		if partial := result.ID == "partial"; strings.Contains(result.Reason, "some of its recipients have it") != partial {
+			t.Errorf("%s: got reason %q", result.ID, result.Reason)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func newPoisonReplayCommand(p *program) *cobra.Command {
 		Long: `With --config, each message goes through the route that poisoned it, as currently
 configured: its topic, its sink or the gateway, its claim check. That is what the status
 page does, too, but nothing has to be running for it. A message whose route is not in the
-configuration, or whose filter no longer accepts it, is kept.
+configuration, or whose filter no longer accepts it, is kept. So is one that has reached some of its
+recipients, who would get it again, unless --force is given.
 
 Without --config, --to-topic sends each message, as it was received, to a topic in NATS.
 agrimill does not know what a route in your own program does to messages: replay those
@@ -58,6 +59,7 @@ The exit status is also 1 if a message returned to the queue or stayed in it.
 		cmd.MarkFlagsMutuallyExclusive("config", other)
 	}
 	flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
+	flags.BoolVar(&replay.force, "force", false, "replay messages that have reached some of their recipients, too, which get them again")
 	flags.BoolVar(&replay.dryRun, "dry-run", false, "list what would be replayed, without replaying it")
 	flags.BoolVar(&replay.asJSON, "json", false, "write the summary as JSON")
 	return cmd
@@ -69,6 +71,7 @@ type poisonReplay struct {
 	toTopic            string
 	toStream, toPrefix string
 	timeout            time.Duration
+	force              bool
 	dryRun, asJSON     bool
 }
 
@@ -130,7 +133,7 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []
 	for _, r := range records {
 		routes = append(routes, r.Route)
 	}
-	replayer, err := pipeline.NewReplayer(ctx, c.connection.loaded, routes, pipeline.Options{Observer: waits{p}})
+	replayer, err := pipeline.NewReplayer(ctx, c.connection.loaded, routes, pipeline.Options{Observer: waits{p}, ForceReplays: c.force})
 	switch {
 	case errors.Is(err, pipeline.ErrConfig):
 		return newReplayReport(records), invalid(err)
@@ -158,7 +161,7 @@ func (c *poisonReplay) elsewhere(
 	}
 	// The Router's Close closes only the sinks of its routes.
 	defer func() { err = errors.Join(err, r.Close(), target.Close()) }()
-	return replayEach(ctx, p, rerouted{r, at.queue}, records)
+	return replayEach(ctx, p, rerouted{r, at.queue, c.force}, records)
 }
 
 // target returns the sink for the messages, over the connection of the poison queue.
@@ -248,12 +251,13 @@ func routeName(name string) string {
 type rerouted struct {
 	router *router.Router
 	queue  router.PoisonStore
+	force  bool
 }
 
 // Replay implements [admin.Replayer].
 func (r rerouted) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
 	return r.router.ReplaySelected(ctx, r.queue, router.PoisonSelection{
-		IDs: ids, Route: func(p router.Poisoned) string { return routeName(p.Route) },
+		IDs: ids, Force: r.force, Route: func(p router.Poisoned) string { return routeName(p.Route) },
 	})
 }
 

@@ -469,7 +469,7 @@ func TestGoneInTheMeantime(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	report, err := replayEach(t.Context(), p, rerouted{r, queue}, stale)
+	report, err := replayEach(t.Context(), p, rerouted{r, queue, false}, stale)
 	if err != nil || report.Gone != 1 || report.Delivered != 1 {
 		t.Errorf("replay: %+v, %v", report, err)
 	}

@@ -62,6 +62,8 @@ type Options struct {
 	TenantsInterval time.Duration
 	// Observer is notified of what happens to messages. Nil means none.
 	Observer router.Observer
+	// ForceReplays has Replay send messages that have reached some of their recipients to all of them again.
+	ForceReplays bool
 }
 
 func (o *Options) setDefaults() {

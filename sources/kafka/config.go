@@ -7,6 +7,7 @@ package kafka
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -37,7 +38,7 @@ type Start int
 const (
 	// StartOldest starts with the oldest record of the topic. It is the default.
 	StartOldest Start = iota
-	// StartNewest starts with records stored from then on.
+	// StartNewest starts with records stored after the first Subscribe.
 	StartNewest
 )
 
@@ -49,7 +50,7 @@ func (s Start) String() string { return enum.Text(s, starts) }
 // UnmarshalText parses what String returns.
 func (s *Start) UnmarshalText(text []byte) error { return enum.Parse(s, text, starts) }
 
-// Config configures a [Subscriber]. Brokers, Topics and Group are required.
+// Config configures a [Subscriber]. Brokers and Group are required.
 type Config struct {
 	// Connection is how to connect.
 	kafka.Connection `yaml:",inline"`
@@ -57,12 +58,16 @@ type Config struct {
 	// handles one message of a partition at a time, whatever its key, and goes on with it when
 	// the partition is lost ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
-	// Topics are the topics to read, by their full names, without a prefix. Required.
+	// Topics are the topics to read, by their full names, without a prefix. Subscribe reads one of
+	// them if it names one, and any other if there are none.
 	Topics []string `yaml:"topics" required:"true"`
 	// Group is the consumer group. Processes that use the same one share the partitions.
 	// Required.
 	Group string `yaml:"group"`
-	// Start is where a new group starts. Default [StartOldest].
+	// Start is where a group starts that has no offsets in any of the topics. Partitions and
+	// topics that come later are read from their beginning, and so is a partition whose offset is
+	// out of range: the log says how many offsets were deleted unread, or that the topic is
+	// another one. Default [StartOldest].
 	Start Start `yaml:"start" enum:"oldest,newest"`
 	// MaxInFlight is how many messages of a partition may be delivered but not yet
 	// acknowledged. They have different keys: of each key one is, and the next one follows its
@@ -119,8 +124,8 @@ func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
-	e.Check(len(c.Topics) > 0, "Topics", "is required")
 	for i, topic := range c.Topics {
+		e.Check(!slices.Contains(c.Topics[:i], topic), fmt.Sprintf("Topics[%d]", i), "names %q again", topic)
 		e.Check(topic != kafka.NoTopicPrefix && kafka.ValidTopic(topic), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
 	}
 	e.Check(c.Group != "", "Group", "is required")
@@ -141,10 +146,7 @@ func (c Config) client() *sarama.Config {
 	client := c.ClientConfig()
 	client.Consumer.Return.Errors = true
 	client.Consumer.IsolationLevel = sarama.ReadCommitted
-	client.Consumer.Offsets.Initial = sarama.OffsetOldest
-	if c.Start == StartNewest {
-		client.Consumer.Offsets.Initial = sarama.OffsetNewest
-	}
+	client.Consumer.Offsets.Initial = sarama.OffsetOldest // also where an offset is out of range
 	if c.Client != nil {
 		c.Client(client)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -33,6 +34,8 @@ const (
 	//   - When a partition is lost, its open message stays open, while another member has it, too.
 	//   - A record that cannot be read ends the session, again and again.
 	//   - Shutdown abandons what is open: it comes again.
+	//   - Nobody notices that a topic was created again, and the log does not say how many records
+	//     were deleted unread.
 	DriverWatermill
 )
 
@@ -45,8 +48,7 @@ func (d Driver) String() string { return enum.Text(d, drivers) }
 func (d *Driver) UnmarshalText(text []byte) error { return enum.Parse(d, text, drivers) }
 
 // Open returns the subscriber that Config.Driver says, or an error that matches [ErrConfig]. It
-// does not connect; Subscribe does. Subscribe delivers the records of all configured topics; it
-// ignores the topic argument. A nil logger is silent.
+// does not connect; Subscribe does. Its topic is as in [Subscriber.Subscribe]. A nil logger is silent.
 func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, error) {
 	if config.Driver == DriverAgrimill {
 		s, err := New(config, logger)
@@ -59,7 +61,10 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &stock{config: config, life: lifecycle.New()}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	s := &stock{config: config, logger: logger.With(watermill.LogFields{"group": config.Group}), life: lifecycle.New()}
 	var err error
 	s.Subscriber, err = wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: s, OverwriteSaramaConfig: config.client(),
@@ -73,8 +78,10 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 // stock is a subscriber of watermill-kafka, which reads one topic a subscription, for several.
 type stock struct {
 	*wmkafka.Subscriber
-	config Config
-	life   *lifecycle.Life // counts the subscriptions
+	config  Config
+	logger  watermill.LoggerAdapter
+	life    *lifecycle.Life // counts the subscriptions
+	reading reading
 	// cluster is the ID of the cluster, set by the first Subscribe.
 	cluster atomic.Pointer[string]
 }
@@ -84,44 +91,96 @@ func (s *stock) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, err
 	return records{s.config.Unmarshaler, *s.cluster.Load()}.Unmarshal(record)
 }
 
-// ask finds out the ID of the cluster.
-func (s *stock) ask() error {
+// prepare finds out the ID of the cluster, and lets a new group start where the configuration says.
+func (s *stock) prepare(topics []string) error {
 	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
 	if err != nil {
 		return err
 	}
-	id, err := clusterID(client, s.config.Topics)
-	if err != nil {
-		return errors.Join(err, client.Close())
+	id, _, err := identify(client, topics)
+	if err == nil {
+		s.cluster.Store(&id)
+		if s.config.Start == StartNewest {
+			err = s.startNewest(client, topics)
+		}
 	}
-	s.cluster.Store(&id)
-	return client.Close()
+	return errors.Join(err, client.Close())
+}
+
+func (s *stock) startNewest(client sarama.Client, topics []string) error {
+	ends, err := newestOffsets(client, s.config.Group, topics)
+	if err != nil || ends == nil {
+		return err
+	}
+	offsets := map[string]map[int32]sarama.OffsetAndMetadata{}
+	for topic, partitions := range ends {
+		offsets[topic] = map[int32]sarama.OffsetAndMetadata{}
+		for number, end := range partitions {
+			offsets[topic][number] = sarama.OffsetAndMetadata{Offset: end, LeaderEpoch: -1}
+		}
+	}
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return err
+	}
+	answer, err := admin.AlterConsumerGroupOffsets(s.config.Group, offsets, nil)
+	if err != nil {
+		return err
+	}
+	for topic, partitions := range answer.Errors {
+		for number, err := range partitions {
+			if err != sarama.ErrNoError { // the group has members, so it is not new
+				warnlog.Warn(s.logger, "Kafka group has members; it starts with the oldest record, not with the newest",
+					watermill.LogFields{"topic": topic, "partition": number, "error": err.Error()})
+			}
+		}
+	}
+	return nil
 }
 
 // Subscribe implements message.Subscriber. While the brokers are unreachable the error matches
 // sinks.ErrUnavailable, and Subscribe can be called again.
-func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+func (s *stock) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	if s.cluster.Load() == nil {
-		if err := s.ask(); err != nil {
-			s.life.Leave()
-			return nil, s.unavailable(err)
-		}
-	}
 	ctx, cancel := context.WithCancel(ctx)
+	out, topics, err := s.open(ctx, topic)
+	if err != nil {
+		cancel()
+		topics.Wait()
+		s.life.Leave()
+		return nil, err
+	}
+	go func() { // ends with topics
+		defer s.life.Leave()
+		defer cancel()
+		topics.Wait()
+		close(out)
+	}()
+	return out, nil
+}
+
+// open subscribes to topics until ctx ends. Goroutines that pass on the messages run until then, also after an error.
+func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, *sync.WaitGroup, error) {
+	running := new(sync.WaitGroup)
+	topics, err := s.config.selected(topic)
+	if err == nil {
+		err = s.reading.add(ctx, topics)
+	}
+	if err != nil {
+		return nil, running, err
+	}
+	if err := s.prepare(topics); err != nil {
+		return nil, running, s.unavailable(err)
+	}
 	out := make(chan *message.Message)
-	var topics sync.WaitGroup
-	for _, topic := range s.config.Topics {
+	for _, topic := range topics {
 		messages, err := s.Subscriber.Subscribe(ctx, topic)
 		if err != nil {
-			cancel()
-			topics.Wait()
-			s.life.Leave()
-			return nil, s.unavailable(err)
+			return nil, running, s.unavailable(err)
 		}
-		topics.Go(func() { // ends with messages, which end with ctx or on Close
+		running.Go(func() { // ends with messages, which end with ctx or on Close
 			for msg := range messages {
 				msg.SetContext(placed(msg.Context(), *s.cluster.Load(), topic))
 				select {
@@ -131,13 +190,7 @@ func (s *stock) Subscribe(ctx context.Context, _ string) (<-chan *message.Messag
 			}
 		})
 	}
-	go func() { // ends with topics
-		defer s.life.Leave()
-		defer cancel()
-		topics.Wait()
-		close(out)
-	}()
-	return out, nil
+	return out, running, nil
 }
 
 func (s *stock) unavailable(err error) error {

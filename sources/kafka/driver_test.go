@@ -36,7 +36,7 @@ func testWatermillDriver(t *testing.T, addr string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := f.stock(f.name, other.name)
-	messages, err := s.Subscribe(ctx, "ignored")
+	messages, err := s.Subscribe(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}

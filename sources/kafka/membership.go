@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -14,16 +15,23 @@ type handler struct {
 	joined bool
 	// cluster is the ID of the cluster, which may have been replaced since the last session.
 	cluster string
-	lost    chan struct{} // closed when the partitions may be somebody else's
-	end     chan struct{} // closed at the end of the session
-	ended   chan struct{}
+	// notes are the notes of topics, which tell a topic that was created again.
+	notes map[string]string
+	// endSession makes the group rebalance; this member comes back.
+	endSession context.CancelFunc
+	lost       chan struct{} // closed when the partitions may be somebody else's
+	end        chan struct{} // closed at the end of the session
+	ended      chan struct{}
 }
 
 // Setup implements [sarama.ConsumerGroupHandler].
 func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	h.joined = true
 	var err error
-	if h.cluster, err = clusterID(h.client, h.config.Topics); err != nil {
+	if h.cluster, h.notes, err = identify(h.client, h.topics); err != nil {
+		return err
+	}
+	if err := h.begin(session); err != nil {
 		return err
 	}
 	go func() { // ends with the session
@@ -40,32 +48,32 @@ func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// clusterID asks the brokers for the ID of their cluster. It is empty if they do not know it, as
-// before Kafka 0.10.1. Without an answer there is none: what has been named without the ID would
+// identify asks the brokers for the ID of their cluster and the notes of the topics. The ID is empty if they do not know it,
+// as before Kafka 0.10.1. Without an answer there is none: what has been named without the ID would
 // not be recognized later.
-func clusterID(client sarama.Client, topics []string) (string, error) {
+func identify(client sarama.Client, topics []string) (cluster string, notes map[string]string, err error) {
 	config := client.Config()
 	if !config.Version.IsAtLeast(sarama.V0_10_1_0) {
-		return "", nil
+		return "", nil, nil
 	}
-	failed := sarama.ErrOutOfBrokers
+	err = sarama.ErrOutOfBrokers
 	for _, broker := range client.Brokers() {
-		if err := broker.Open(config); err != nil && !errors.Is(err, sarama.ErrAlreadyConnected) {
-			failed = err
+		if opened := broker.Open(config); opened != nil && !errors.Is(opened, sarama.ErrAlreadyConnected) {
+			err = opened
 			continue
 		}
-		answer, err := broker.GetMetadata(sarama.NewMetadataRequest(config.Version, topics))
-		if err != nil {
-			failed = err
+		answer, failed := broker.GetMetadata(sarama.NewMetadataRequest(config.Version, topics))
+		if failed != nil {
+			err = failed
 			_ = broker.Close() // the next time over a new connection
 			continue
 		}
-		if answer.ClusterID == nil {
-			return "", nil
+		if answer.ClusterID != nil {
+			cluster = *answer.ClusterID
 		}
-		return *answer.ClusterID, nil
+		return cluster, topicNotes(answer), nil
 	}
-	return "", fmt.Errorf("ask for the ID of the cluster: %w", failed)
+	return "", nil, fmt.Errorf("ask for the ID of the cluster: %w", err)
 }
 
 // watch asks the coordinator whether we are a member still. The client does so too, and ends
@@ -126,6 +134,9 @@ func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan stru
 		}
 		if err == nil {
 			err = h.heartbeat(coordinator, session)
+		}
+		if err == nil {
+			h.sameTopics(coordinator)
 		}
 		var answer sarama.KError
 		if err != nil && !errors.As(err, &answer) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) {

@@ -35,6 +35,7 @@ type partition struct {
 	topic   string
 	number  int32
 	cluster string // its ID; empty if the brokers do not know it
+	note    string // the metadata of offsets
 	queue   *keyqueue.Queue[*sarama.ConsumerMessage]
 
 	mu      sync.Mutex
@@ -46,7 +47,7 @@ type partition struct {
 // partition until the session ends, waits for those that are open as long as the partition
 // is ours, and then gives it up.
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster}
+	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster, note: h.notes[claim.Topic()]}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
 		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Former: p.formerName, Stored: storedAt,
 		Done: p.done, Left: func(*sarama.ConsumerMessage) {},
@@ -205,7 +206,7 @@ func (p *partition) done(record *sarama.ConsumerMessage) {
 		return
 	}
 	if next, ok := p.offsets.done(record.Offset); ok {
-		p.session.MarkOffset(p.topic, p.number, next, "")
+		p.session.MarkOffset(p.topic, p.number, next, p.note)
 	}
 }
 

@@ -73,7 +73,7 @@ type oldClient struct{ sarama.Client }
 func (oldClient) Config() *sarama.Config { return &sarama.Config{Version: sarama.V0_10_0_0} }
 
 func TestClusterWithoutID(t *testing.T) {
-	if id, err := clusterID(oldClient{}, nil); id != "" || err != nil {
+	if id, _, err := identify(oldClient{}, nil); id != "" || err != nil {
 		t.Errorf("got %q, %v", id, err)
 	}
 }

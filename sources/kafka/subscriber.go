@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -16,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -50,6 +54,8 @@ type Subscriber struct {
 	life    *lifecycle.Life // counts the subscriptions
 
 	maxSpan int64 // how many offsets one record may hold back
+
+	reading reading
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
@@ -76,12 +82,17 @@ type subscription struct {
 	*Subscriber
 	client sarama.Client
 	group  sarama.ConsumerGroup
+	topics []string
+	// ends is where the partitions of a new group start with StartNewest; nil otherwise.
+	ends   map[string]map[int32]int64
 	out    chan *message.Message
 	values context.Context // of the messages; does not end
 	intake context.Context // ends when no more messages are to be taken
 }
 
-// Subscribe delivers the records of all configured topics; it ignores the topic argument.
+// Subscribe delivers the records of a topic, by its full name; of several, separated by commas; or of all of Config.Topics
+// when topic is empty. The error matches [ErrConfig] if the topic is not in a Config.Topics that is not empty, or if a
+// subscription that has not ended reads it: another Subscriber of the group shares its partitions.
 // While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
 // times.
@@ -90,31 +101,99 @@ type subscription struct {
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
 // of a message carries the values of ctx and ends with the message, that timeout, or when its
 // partition is given up.
-func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
+	intake, stopIntake := context.WithCancel(ctx)
+	sub, err := s.open(intake, topic)
 	if err != nil {
+		stopIntake()
 		s.life.Leave()
-		return nil, s.unavailable(err)
+		return nil, err
 	}
-	group, err := sarama.NewConsumerGroupFromClient(s.config.Group, client)
-	if err != nil {
-		s.life.Leave()
-		return nil, s.unavailable(errors.Join(err, client.Close()))
-	}
-	sub := &subscription{Subscriber: s, client: client, group: group, out: make(chan *message.Message), values: context.WithoutCancel(ctx)}
 	// Ends when ctx does, or on Close, within CloseTimeout and the time that leaving takes.
 	go func() {
 		defer s.life.Leave()
-		intake, stopIntake := context.WithCancel(ctx)
 		defer stopIntake()
 		defer context.AfterFunc(s.stopped, stopIntake)()
-		sub.intake = intake
 		sub.run()
 	}()
 	return sub.out, nil
+}
+
+// open connects for a subscription that takes messages until intake ends.
+func (s *Subscriber) open(intake context.Context, topic string) (*subscription, error) {
+	topics, err := s.config.selected(topic)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reading.add(intake, topics); err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
+	if err != nil {
+		return nil, s.unavailable(err)
+	}
+	sub := &subscription{
+		Subscriber: s, client: client, topics: topics,
+		out: make(chan *message.Message), values: context.WithoutCancel(intake), intake: intake,
+	}
+	if s.config.Start == StartNewest {
+		if sub.ends, err = newestOffsets(client, s.config.Group, topics); err != nil {
+			return nil, s.unavailable(errors.Join(err, client.Close()))
+		}
+	}
+	if sub.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, client); err != nil {
+		return nil, s.unavailable(errors.Join(err, client.Close()))
+	}
+	return sub, nil
+}
+
+// selected returns the topics that Subscribe reads for its argument.
+func (c Config) selected(topic string) ([]string, error) {
+	if topic == "" {
+		if len(c.Topics) == 0 {
+			return nil, fmt.Errorf("%w: neither Subscribe nor Topics names a topic", ErrConfig)
+		}
+		return c.Topics, nil
+	}
+	topics := strings.Split(topic, ",")
+	for i, topic := range topics {
+		switch {
+		case !kafka.ValidTopic(topic):
+			return nil, fmt.Errorf("%w: topic of Subscribe: "+kafka.TopicRule+", not %q", ErrConfig, topic)
+		case len(c.Topics) > 0 && !slices.Contains(c.Topics, topic):
+			return nil, fmt.Errorf("%w: Subscribe asks for the topic %s, which is not one of Topics (%s)", ErrConfig, topic, strings.Join(c.Topics, ", "))
+		case slices.Contains(topics[:i], topic):
+			return nil, fmt.Errorf("%w: Subscribe names the topic %s twice", ErrConfig, topic)
+		}
+	}
+	return topics, nil
+}
+
+// reading is which topics are read by subscriptions, and until when.
+type reading struct {
+	mu      sync.Mutex
+	byTopic map[string]context.Context
+}
+
+// add notes that topics are read until ctx ends, or refuses: each of two subscriptions would get a part of the records.
+func (r *reading) add(ctx context.Context, topics []string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, topic := range topics {
+		if other := r.byTopic[topic]; other != nil && other.Err() == nil {
+			return fmt.Errorf("%w: another subscription reads the topic %s and would get some of its records; use a Subscriber with another group, or with the same one to share the partitions", ErrConfig, topic)
+		}
+	}
+	if r.byTopic == nil {
+		r.byTopic = map[string]context.Context{}
+	}
+	for _, topic := range topics {
+		r.byTopic[topic] = ctx
+	}
+	return nil
 }
 
 func (s *Subscriber) unavailable(err error) error {
@@ -132,8 +211,13 @@ func (s *subscription) run() {
 		}
 	}()
 	for n := 0; s.intake.Err() == nil; {
-		h := &handler{subscription: s, lost: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{})}
-		err := s.group.Consume(s.intake, s.config.Topics, h)
+		session, endSession := context.WithCancel(s.intake)
+		h := &handler{
+			subscription: s, endSession: endSession,
+			lost: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{}),
+		}
+		err := s.group.Consume(session, s.topics, h)
+		endSession()
 		if s.intake.Err() != nil {
 			break
 		}

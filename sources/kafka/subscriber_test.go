@@ -138,7 +138,8 @@ func (f *topic) eventuallyCommitted(want int64) {
 // shared are the tests that run against a broker in the process and against a real one.
 var shared = map[string]func(t *testing.T, addr string){
 	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
-	"WatermillDriver": testWatermillDriver,
+	"WatermillDriver": testWatermillDriver, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
+	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions,
 }
 
 func TestShared(t *testing.T) {
@@ -477,7 +478,7 @@ func TestRebalanceInOutage(t *testing.T) {
 func TestConfig(t *testing.T) {
 	valid := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"a:9092"}}, Topics: []string{"a"}, Group: "a"}
 	for name, change := range map[string]func(*kafka.Config){
-		"brokers": func(c *kafka.Config) { c.Brokers = nil }, "topics": func(c *kafka.Config) { c.Topics = nil },
+		"brokers": func(c *kafka.Config) { c.Brokers = nil }, "topics": func(c *kafka.Config) { c.Topics = []string{"a", "b", "a"} },
 		"topic": func(c *kafka.Config) { c.Topics = []string{"a b"} }, "group": func(c *kafka.Config) { c.Group = "" },
 		"in flight": func(c *kafka.Config) { c.MaxInFlight = -1 }, "nack delay": func(c *kafka.Config) { c.MaxNackDelay = -1 },
 		"close timeout": func(c *kafka.Config) { c.CloseTimeout = time.Minute },
@@ -494,44 +495,11 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// manyTopics is a Subscriber for each topic.
-type manyTopics struct {
-	config kafka.Config
+// prefixed subscribes to the topics of a sink with its default prefix.
+type prefixed struct{ *kafka.Subscriber }
 
-	mu     sync.Mutex
-	topics map[string]*kafka.Subscriber
-	closed bool
-}
-
-func (m *manyTopics) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return nil, kafka.ErrClosed
-	}
-	s := m.topics[topic]
-	if s == nil {
-		config := m.config
-		config.Group += topic
-		config.Topics = []string{sinkkafka.DefaultTopicPrefix + "." + topic}
-		var err error
-		if s, err = kafka.New(config, nil); err != nil {
-			return nil, err
-		}
-		m.topics[topic] = s
-	}
-	return s.Subscribe(ctx, "")
-}
-
-func (m *manyTopics) Close() error {
-	m.mu.Lock()
-	m.closed = true
-	var errs []error
-	for _, s := range m.topics {
-		errs = append(errs, s.Close())
-	}
-	m.mu.Unlock()
-	return errors.Join(errs...)
+func (p prefixed) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	return p.Subscriber.Subscribe(ctx, sinkkafka.DefaultTopicPrefix+"."+topic)
 }
 
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub, with our sink and this
@@ -559,13 +527,16 @@ func testUniversal(t *testing.T, addr string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source := &manyTopics{topics: map[string]*kafka.Subscriber{}, config: kafka.Config{
+		source, err := kafka.New(kafka.Config{
 			Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: run + group, Client: quick,
 			MaxNackDelay: 10 * time.Millisecond,
 			CloseTimeout: 200 * time.Millisecond, // the suite closes with messages open that it never acks
-		}}
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Cleanup(func() { _ = errors.Join(sink.Close(), source.Close()) })
-		return sink, source
+		return sink, prefixed{source}
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) { return group(t, "suite") }, group)
 }

@@ -461,6 +461,9 @@ func (k *checker) from(path string, r Route) {
 		config, err := s.SourceConfig()
 		k.report(at, *s, err)
 		k.report(at, *s, config.Validate())
+		if len(s.Topics) == 0 && k.has(at+".topics") {
+			k.fail(at+".topics", "must name a topic", "")
+		}
 	default:
 		k.fromGateway(join(path, "gateway"), r)
 	}

@@ -1,0 +1,170 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
+)
+
+// newestOffsets returns the ends of the partitions of topics, for a group that has no offsets in any of them; nil for any
+// other. Topics that do not exist yet are not in it: they are read from their beginning.
+func newestOffsets(client sarama.Client, group string, topics []string) (map[string]map[int32]int64, error) {
+	partitions := map[string][]int32{}
+	for _, topic := range topics {
+		numbers, err := client.Partitions(topic)
+		switch {
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		partitions[topic] = numbers
+	}
+	committed, err := committedOffsets(client, group, partitions)
+	if err != nil {
+		return nil, err
+	}
+	ends := map[string]map[int32]int64{}
+	for topic, numbers := range partitions {
+		ends[topic] = map[int32]int64{}
+		for _, number := range numbers {
+			if committed.GetBlock(topic, number).Offset >= 0 {
+				return nil, nil
+			}
+			if ends[topic][number], err = client.GetOffset(topic, number, sarama.OffsetNewest); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ends, nil
+}
+
+// committedOffsets returns what a group has committed, with a block for each of the partitions.
+func committedOffsets(client sarama.Client, group string, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return nil, err
+	}
+	committed, err := admin.ListConsumerGroupOffsets(group, partitions)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) {
+		committed, err = &sarama.OffsetFetchResponse{}, nil
+		for topic, numbers := range partitions {
+			for _, number := range numbers {
+				committed.AddBlock(topic, number, &sarama.OffsetFetchResponseBlock{Offset: -1})
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			block := committed.GetBlock(topic, number)
+			if block == nil {
+				return nil, sarama.ErrIncompleteResponse
+			}
+			if block.Err != sarama.ErrNoError {
+				return nil, block.Err
+			}
+		}
+	}
+	return committed, nil
+}
+
+// topicNotes returns the metadata of committed offsets by topic. They tell a topic that was deleted and created again, and
+// are missing where brokers give topics no IDs, as before Kafka 2.8.
+func topicNotes(answer *sarama.MetadataResponse) map[string]string {
+	notes := map[string]string{}
+	for _, topic := range answer.Topics {
+		if topic.Uuid != (sarama.Uuid{}) {
+			notes[topic.Name] = topicNotePrefix + topic.Uuid.String()
+		}
+	}
+	return notes
+}
+
+const topicNotePrefix = "topic "
+
+// sameTopics ends the session if one of the topics is another one by now: offsets of the topic before mean nothing in it.
+func (h *handler) sameTopics(broker *sarama.Broker) {
+	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
+	if err != nil {
+		return // the next heartbeat fails as well
+	}
+	for topic, note := range topicNotes(answer) {
+		if before := h.notes[topic]; before != "" && before != note {
+			warnlog.Warn(h.logger, "Kafka topic was deleted and created again; it is read from the beginning", watermill.LogFields{"topic": topic})
+			h.endSession()
+		}
+	}
+}
+
+// begin moves the partitions of a session whose committed offset cannot be read from, and says what was deleted unread.
+func (h *handler) begin(session sarama.ConsumerGroupSession) error {
+	committed, err := committedOffsets(h.client, h.config.Group, session.Claims())
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var errs []error
+	var claims sync.WaitGroup
+	for topic, numbers := range session.Claims() {
+		for _, number := range numbers {
+			claims.Go(func() {
+				if err := h.beginPartition(session, topic, number, committed.GetBlock(topic, number)); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, fmt.Errorf("offsets of %s/%d: %w", topic, number, err))
+				}
+			})
+		}
+	}
+	claims.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	h.ends = nil // from now on the group has offsets
+	session.Commit()
+	return nil
+}
+
+func (h *handler) beginPartition(session sarama.ConsumerGroupSession, topic string, number int32, committed *sarama.OffsetFetchResponseBlock) error {
+	oldest, err := h.client.GetOffset(topic, number, sarama.OffsetOldest)
+	if err != nil {
+		return err
+	}
+	newest, err := h.client.GetOffset(topic, number, sarama.OffsetNewest)
+	if err != nil {
+		return err
+	}
+	note := h.notes[topic]
+	fields := watermill.LogFields{"topic": topic, "partition": number, "committed": committed.Offset, "oldest": oldest, "newest": newest}
+	switch end, isNew := h.ends[topic][number]; {
+	case committed.Offset < 0 && isNew && oldest <= end && end <= newest:
+		session.MarkOffset(topic, number, end, note)
+		h.logger.Info("Kafka group is new; its partition starts with the newest record", fields)
+	case committed.Offset < 0:
+		session.MarkOffset(topic, number, oldest, note)
+		if h.config.Start == StartNewest {
+			h.logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)
+		}
+	case note != "" && strings.HasPrefix(committed.Metadata, topicNotePrefix) && committed.Metadata != note:
+		session.ResetOffset(topic, number, oldest, note)
+		session.MarkOffset(topic, number, oldest, note)
+		warnlog.Warn(h.logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
+	case committed.Offset > newest:
+		session.ResetOffset(topic, number, oldest, note)
+		warnlog.Warn(h.logger, "Kafka offset is beyond the end of its partition; the partition is read from the beginning", fields)
+	case committed.Offset < oldest:
+		session.MarkOffset(topic, number, oldest, note)
+		fields["deleted"] = oldest - committed.Offset
+		warnlog.Warn(h.logger, "Kafka records were deleted before they were acknowledged", fields)
+	}
+	return nil
+}

@@ -1,0 +1,391 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sources/kafka"
+)
+
+// add stores n records in a partition, "partition offset" each if the topic is new.
+func (f *topic) add(partition int32, from, n int) {
+	f.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer client.Close()
+	for i := range n {
+		record := &kgo.Record{Topic: f.name, Partition: partition, Value: fmt.Appendf(nil, "%d %d", partition, from+i)}
+		if err := client.ProduceSync(f.Context(), record).FirstErr(); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+func (f *topic) commit(partition int32, at int64) {
+	f.Helper()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(f.name, partition, at, -1)
+	f.commitAll(offsets)
+}
+
+func (f *topic) commitAll(offsets kadm.Offsets) {
+	f.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr)) // f.client may know a topic that is gone
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer client.Close()
+	if err := kadm.NewClient(client).CommitAllOffsets(f.Context(), f.name, offsets); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// deleteBefore does what retention does.
+func (f *topic) deleteBefore(partition int32, at int64) {
+	f.Helper()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(f.name, partition, at, -1)
+	if deleted, err := kadm.NewClient(f.client).DeleteRecords(f.Context(), offsets); err != nil || deleted.Error() != nil {
+		f.Fatal(err, deleted.Error())
+	}
+}
+
+// take acks messages until one is the last, and returns the payloads in their order.
+func (f *topic) take(messages <-chan *message.Message, last string) (got []string) {
+	f.Helper()
+	for !slices.Contains(got, last) {
+		msg := f.next(messages)
+		got = append(got, string(msg.Payload))
+		msg.Ack()
+	}
+	return got
+}
+
+// Where each partition is read from, by what the group has and what is there of the topic: partition 0 gets five records,
+// partition 1 two, and both another one after Subscribe.
+func testStart(t *testing.T, addr string) {
+	const none = -2
+	const gone, beyond = "Kafka records were deleted before they were acknowledged", "Kafka offset is beyond the end"
+	for name, c := range map[string]struct {
+		committed [2]int64
+		deleted   int64 // of partition 0
+		from      [2]int
+		newFrom   [2]int // with StartNewest
+		log       string
+	}{
+		"new group":                        {committed: [2]int64{none, none}, newFrom: [2]int{5, 2}},
+		"new group after retention":        {committed: [2]int64{none, none}, deleted: 3, from: [2]int{3, 0}, newFrom: [2]int{5, 2}},
+		"goes on":                          {committed: [2]int64{3, 1}, from: [2]int{3, 1}, newFrom: [2]int{3, 1}},
+		"at the end":                       {committed: [2]int64{5, 2}, from: [2]int{5, 2}, newFrom: [2]int{5, 2}},
+		"offsets of one partition":         {committed: [2]int64{3, none}, from: [2]int{3, 0}, newFrom: [2]int{3, 0}},
+		"reset to none":                    {committed: [2]int64{-1, 1}, from: [2]int{0, 1}, newFrom: [2]int{0, 1}},
+		"deleted unread":                   {committed: [2]int64{1, 2}, deleted: 4, from: [2]int{4, 2}, newFrom: [2]int{4, 2}, log: gone + " deleted=3"},
+		"deleted, all of it":               {committed: [2]int64{1, 2}, deleted: 5, from: [2]int{5, 2}, newFrom: [2]int{5, 2}, log: gone + " deleted=4"},
+		"deleted what was read":            {committed: [2]int64{4, 2}, deleted: 4, from: [2]int{4, 2}, newFrom: [2]int{4, 2}},
+		"beyond the end":                   {committed: [2]int64{50, 2}, from: [2]int{0, 2}, newFrom: [2]int{0, 2}, log: beyond},
+		"beyond the end, after retention":  {committed: [2]int64{50, 2}, deleted: 2, from: [2]int{2, 2}, newFrom: [2]int{2, 2}, log: beyond},
+		"beyond the end of a second topic": {committed: [2]int64{5, 3}, from: [2]int{5, 0}, newFrom: [2]int{5, 0}, log: beyond},
+	} {
+		for _, start := range []kafka.Start{kafka.StartOldest, kafka.StartNewest} {
+			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
+				t.Run(fmt.Sprint(name, " ", start, " ", driver), func(t *testing.T) {
+					t.Parallel()
+					f := newTopic(t, addr, 2)
+					f.add(0, 0, 5)
+					f.add(1, 0, 2)
+					for partition, at := range c.committed {
+						if at != none {
+							f.commit(int32(partition), at)
+						}
+					}
+					if c.deleted > 0 {
+						f.deleteBefore(0, c.deleted)
+					}
+					log := testkit.NewLog()
+					s, err := kafka.Open(kafka.Config{
+						Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: driver, Start: start, Client: quick,
+					}, log)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = s.Close() }()
+					messages, err := s.Subscribe(t.Context(), f.name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					f.add(0, 5, 1)
+					f.add(1, 2, 1)
+					from := c.from
+					if start == kafka.StartNewest {
+						from = c.newFrom
+					}
+					f.expect(messages, from)
+					if driver == kafka.DriverAgrimill {
+						hasLine(t, log, c.log)
+					}
+				})
+			}
+		}
+	}
+}
+
+// expect takes what there is from these offsets on: up to 5 in partition 0, and to 2 in partition 1.
+func (f *topic) expect(messages <-chan *message.Message, from [2]int) {
+	f.Helper()
+	var want, got []string
+	for partition, end := range []int{6, 3} {
+		for i := from[partition]; i < end; i++ {
+			want = append(want, fmt.Sprint(partition, " ", i))
+		}
+	}
+	for len(got) < len(want) {
+		msg := f.next(messages)
+		got = append(got, string(msg.Payload))
+		msg.Ack()
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		f.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// hasLine wants one line of a text and the field behind it, or nothing that warns without a text.
+func hasLine(t *testing.T, log *testkit.Log, text string) {
+	t.Helper()
+	text, field, _ := strings.Cut(text, " deleted=")
+	n := 0
+	for _, line := range log.Lines(watermill.ErrorLogLevel, watermill.InfoLogLevel) {
+		warns := strings.Contains(line.Msg, "deleted") || strings.Contains(line.Msg, "beyond") || strings.Contains(line.Msg, "created again")
+		if !warns {
+			continue
+		}
+		n++
+		if text == "" || !strings.Contains(line.Msg, text) || field != "" && fmt.Sprint(line.Fields["deleted"]) != field {
+			t.Errorf("got the line %q with %v, want %q %s", line.Msg, line.Fields, text, field)
+		}
+	}
+	if want := min(1, len(text)); n != want {
+		t.Errorf("got %d lines, want %d: %s", n, want, log)
+	}
+}
+
+// A partition that is added while the group reads is read from its beginning, whatever Start says.
+func testAddedPartition(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	f.add(0, 0, 3)
+	s := f.subscriber(nil, func(c *kafka.Config) { c.Start = kafka.StartNewest })
+	messages := f.subscribe(s)
+	f.add(0, 3, 1)
+	if got := f.take(messages, "0 3"); len(got) != 1 {
+		t.Errorf("got %q, want the record after Subscribe only", got)
+	}
+	f.eventuallyCommitted(4)
+	if _, err := kadm.NewClient(f.client).CreatePartitions(t.Context(), 1, f.name); err != nil {
+		t.Fatal(err)
+	}
+	f.add(1, 0, 3)
+	if err := s.Close(); err != nil { // a member looks for partitions every ten minutes
+		t.Fatal(err)
+	}
+	messages = f.subscribe(f.subscriber(nil, func(c *kafka.Config) { c.Start = kafka.StartNewest }))
+	if got := f.take(messages, "1 2"); !slices.Equal(got, []string{"1 0", "1 1", "1 2"}) {
+		t.Errorf("got %q of the added partition", got)
+	}
+}
+
+// Retention overtakes a consumer: what is left is read, and the log says how many offsets are gone.
+func testRetentionWhileRunning(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	f.add(0, 0, 1)
+	log := testkit.NewLog()
+	messages := f.subscribe(f.subscriber(log, func(c *kafka.Config) { c.Start, c.MaxInFlight = kafka.StartNewest, 1 }))
+	f.add(0, 1, 1)
+	stuck := f.next(messages) // 0 1
+	const ahead = 4 + 10      // what is read ahead, and more
+	f.add(0, 2, ahead)
+	f.deleteBefore(0, 10)
+	stuck.Ack()
+	f.add(0, 2+ahead, 1)
+	got := f.take(messages, fmt.Sprint("0 ", 2+ahead))
+	for i := 10; i <= 2+ahead; i++ {
+		if want := fmt.Sprint("0 ", i); !slices.Contains(got, want) {
+			t.Errorf("%s did not come: %q", want, got)
+		}
+	}
+	f.eventuallyCommitted(3 + ahead)
+}
+
+// A topic that is deleted and created again is read from its beginning, however many records it has by then, by a
+// member that went on all the time and by one that comes later.
+func testRecreatedTopic(t *testing.T, addr string) {
+	for _, start := range []kafka.Start{kafka.StartOldest, kafka.StartNewest} {
+		for _, running := range []bool{false, true} {
+			t.Run(fmt.Sprint(start, " running ", running), func(t *testing.T) {
+				t.Parallel()
+				f := newTopic(t, addr, 1)
+				f.add(0, 0, 1)
+				f.commit(0, 0)
+				change := func(c *kafka.Config) { c.Start = start }
+				log := testkit.NewLog()
+				s := f.subscriber(log, change)
+				messages := f.subscribe(s)
+				f.add(0, 1, 2)
+				f.take(messages, "0 2")
+				f.eventuallyCommitted(3)
+				if !running {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				offsets, err := kadm.NewClient(f.client).FetchOffsets(t.Context(), f.name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.recreate()
+				f.add(0, 10, 6)
+				if !running {
+					f.commitAll(offsets.Offsets()) // which brokers may have forgotten with the topic
+					messages = f.subscribe(f.subscriber(log, change))
+				}
+				seen := map[string]bool{}
+				for len(seen) < 6 { // some may come before and after it is noticed
+					msg := f.next(messages)
+					seen[string(msg.Payload)] = true
+					msg.Ack()
+				}
+				f.eventuallyCommitted(6)
+				if !strings.Contains(log.String(), "deleted and created again") {
+					t.Errorf("the log does not say it: %s", log)
+				}
+			})
+		}
+	}
+}
+
+func (f *topic) recreate() {
+	f.Helper()
+	admin := kadm.NewClient(f.client)
+	if _, err := admin.DeleteTopic(f.Context(), f.name); err != nil {
+		f.Fatal(err)
+	}
+	testkit.EventuallyNil(f, func() error {
+		_, err := admin.CreateTopic(context.Background(), 1, 1, nil, f.name)
+		return err
+	})
+}
+
+// The topic of Subscribe says what is read; Topics are for an empty one.
+func testTopics(t *testing.T, addr string) {
+	a, b, c := newTopic(t, addr, 1), newTopic(t, addr, 1), newTopic(t, addr, 1)
+	for _, f := range []*topic{a, b, c} {
+		if err := f.client.ProduceSync(t.Context(), kgo.KeySliceRecord(nil, []byte(f.name))).FirstErr(); err == nil {
+			t.Fatal("a record without a topic is stored")
+		}
+		if err := f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte(f.name)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
+		for name, test := range map[string]struct {
+			config []string
+			topic  string
+			want   []string // nil: refused
+		}{
+			"configured":                {[]string{a.name, b.name}, "", []string{a.name, b.name}},
+			"one of the configured":     {[]string{a.name, b.name}, b.name, []string{b.name}},
+			"some of the configured":    {[]string{a.name, b.name, c.name}, b.name + "," + c.name, []string{b.name, c.name}},
+			"without configuration":     {nil, a.name, []string{a.name}},
+			"several":                   {nil, a.name + "," + b.name, []string{a.name, b.name}},
+			"none at all":               {nil, "", nil},
+			"another one":               {[]string{a.name}, b.name, nil},
+			"one of them another one":   {[]string{a.name}, a.name + "," + b.name, nil},
+			"the same twice":            {nil, a.name + "," + a.name, nil},
+			"no topic":                  {nil, "doc:pdf", nil},
+			"the prefix of sinks alone": {nil, sinkkafka.NoTopicPrefix, nil},
+			"an empty one in the list":  {nil, a.name + ",", nil},
+		} {
+			t.Run(fmt.Sprint(driver, " ", name), func(t *testing.T) {
+				t.Parallel()
+				s, err := kafka.Open(kafka.Config{
+					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Topics: test.config, Driver: driver, Client: quick,
+					Group: strings.NewReplacer("/", "-", "#", "-").Replace(a.name + t.Name()),
+				}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				messages, err := s.Subscribe(t.Context(), test.topic)
+				if test.want == nil {
+					if !errors.Is(err, kafka.ErrConfig) {
+						t.Errorf("got %v, want ErrConfig", err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := *a
+				f.T = t
+				var got []string
+				for range test.want {
+					msg := f.next(messages)
+					got = append(got, string(msg.Payload))
+					msg.Ack()
+				}
+				slices.Sort(got)
+				if want := slices.Sorted(slices.Values(test.want)); !slices.Equal(got, want) {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if again, err := s.Subscribe(t.Context(), test.topic); !errors.Is(err, kafka.ErrConfig) {
+					t.Errorf("a second subscription of the topic: %v, %v, want ErrConfig", again, err)
+				}
+			})
+		}
+	}
+}
+
+// Two handlers of one Subscriber each get all messages of their topic and no others, and a topic is free again once its
+// subscription has ended.
+func testTwoSubscriptions(t *testing.T, addr string) {
+	a, b := newTopic(t, addr, 1), newTopic(t, addr, 1)
+	a.put(1, 20)
+	b.put(1, 20)
+	s := a.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{a.name, b.name} })
+	ctx, cancel := context.WithCancel(t.Context())
+	var all [2]<-chan *message.Message
+	for i, f := range []*topic{a, b} {
+		var err error
+		if all[i], err = s.Subscribe(ctx, f.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, f := range []*topic{a, b} {
+		for n := 0; n < 20; {
+			msg := f.next(all[i])
+			if want := fmt.Sprintf("k0 %d", n); string(msg.Payload) != want {
+				continue // again, after a rebalance
+			}
+			msg.Ack()
+			n++
+		}
+	}
+	cancel()
+	again, err := s.Subscribe(t.Context(), a.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.put(1, 1)
+	a.next(again).Ack()
+}

@@ -40,7 +40,7 @@ type intake struct {
 	*route
 
 	ctx     context.Context // of the subscription; cancelled after the drain
-	stop    <-chan struct{} // closed: take no more messages
+	stop    <-chan struct{} // closed: take no more messages; what the source has is drained before
 	release <-chan struct{} // closed: the messages in flight are done
 	abandon <-chan struct{} // closed: the time is over
 

@@ -93,7 +93,8 @@ type Router struct {
 	closed  bool
 
 	ending  atomic.Value  // holds the Done channel of Run's context
-	stop    chan struct{} // closed when Close begins: no more intake, no more waits
+	stop    chan struct{} // closed when Close begins: no more waits, and no more intake, except of what is drained
+	drawn   chan struct{} // closed when the sources have been drained: no more intake
 	release chan struct{} // closed when the messages in flight are done
 	abandon chan struct{} // closed at the end of Close
 	running chan struct{} // closed when every route has tried to subscribe
@@ -134,6 +135,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
 		logger:   logger,
 		stop:     make(chan struct{}),
+		drawn:    make(chan struct{}),
 		release:  make(chan struct{}),
 		abandon:  make(chan struct{}),
 		running:  make(chan struct{}),
@@ -342,6 +344,9 @@ func (r *Router) start(ctx context.Context) error {
 			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
 			running: &r.intakes, attempted: attempted,
 		}
+		if _, drains := rt.From.(drainer); drains {
+			in.stop = r.drawn
+		}
 		r.active.Add(1)
 		// Ends when the subscription has, or Close has no more time.
 		r.intakes.Go(func() {
@@ -391,7 +396,9 @@ func (r *Router) drainTimeout() time.Duration {
 // Close shuts the Router down in this order, bounded by [Config.CloseTimeout]:
 //
 //  1. Intake stops. Waits between attempts end, and their
-//     messages are nacked; attempts in progress continue.
+//     messages are nacked; attempts in progress continue. The gateway's Subscriber, or any
+//     other with a method Drain(context.Context), takes in nothing more and still delivers
+//     what it has taken in, see [subscriber.Subscriber.Drain].
 //  2. The messages in flight are finished and acknowledged.
 //  3. The subscriptions are canceled and every subscriber is closed, which for
 //     the gateway's Subscriber sends the confirmations.
@@ -400,6 +407,8 @@ func (r *Router) drainTimeout() time.Duration {
 // Each one is closed once, even if several routes share it. If a Close
 // does not return in time, it is abandoned and named in the error. The error is a
 // [*CloseError] or nil. Further calls wait for the first one and return the same.
+//
+// [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
 func (r *Router) Close() error {
 	r.closeOnce.Do(func() { r.closeErr = r.shutdown() })
 	return r.closeErr
@@ -426,6 +435,10 @@ func (r *Router) shutdown() error {
 	for _, rt := range routes {
 		rt.health.setState(StateStopped)
 	}
+	if started {
+		r.drainSources(drain)
+	}
+	close(r.drawn)
 	if started {
 		if !r.drained(drain.Done()) {
 			failure.Open = r.inFlight()
@@ -461,6 +474,21 @@ func (r *Router) shutdown() error {
 		return nil
 	}
 	return failure
+}
+
+// drainer is a subscriber that can stop its intake and still deliver what it has taken in, as
+// that of the gateway does. Drain returns when that is done, or ctx ends.
+type drainer interface{ Drain(ctx context.Context) }
+
+// drainSources drains the sources that can, until ctx ends.
+func (r *Router) drainSources(ctx context.Context) {
+	var open sync.WaitGroup
+	for _, rt := range r.routes {
+		if source, ok := rt.From.(drainer); ok {
+			open.Go(func() { source.Drain(ctx) }) // ends with ctx
+		}
+	}
+	wait(&open, ctx.Done())
 }
 
 // drained waits until no message is in flight; false means that limit was first.

@@ -185,7 +185,7 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) (done
 }
 
 // runHold delivers held messages that no file has claimed in time. It ends when
-// nothing is held anymore.
+// nothing is held anymore, or with the intake.
 func (s *Subscriber) runHold(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -197,6 +197,10 @@ func (s *Subscriber) runHold(ctx context.Context) {
 		case <-s.hold.changed:
 		}
 		s.mu.Lock()
+		if s.closed || s.draining { // it stays held, and is counted as that
+			s.mu.Unlock()
+			return
+		}
 		now := s.holdClock.now(time.Now())
 		over, next := s.hold.expired(now, s.cfg.FileHold)
 		stopped := s.holdClock.stopped()

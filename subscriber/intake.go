@@ -177,6 +177,9 @@ func (s *Subscriber) admit(ctx context.Context, now time.Time, d *delivery) bool
 	for {
 		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
 			// Shutting down, or claimed by its file while it waited for room.
+			if s.draining && d.held == nil && len(d.keys) > 0 {
+				s.stats.abandoned.Add(1)
+			}
 			s.mu.Unlock()
 			return false
 		}

@@ -54,6 +54,7 @@ type leased struct {
 	fence   *fence      // that of worker
 	release func()      // of the worker's stream; nil if nobody holds it
 	past    Stats       // of the workers that have ended
+	last    Stats       // what the last one left open on Close
 	state   LeaseState
 	err     error // of the latest worker's Close
 }
@@ -326,6 +327,9 @@ func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 	l.mu.Lock()
 	stats := worker.Stats()
 	l.past.add(stats)
+	if !again { // else another process gets it
+		l.last = Stats{HeldNow: stats.HeldNow, HeldConfirmations: stats.HeldConfirmations, QuarantineWaiting: stats.QuarantineWaiting}
+	}
 	l.worker, l.fence, l.release = nil, nil, nil
 	if l.err = err; again {
 		l.err = nil // what was not confirmed comes again
@@ -460,7 +464,7 @@ func (l *leased) close() error {
 func (l *leased) stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var stats Stats
+	stats := l.last
 	if l.worker != nil {
 		stats = l.worker.Stats()
 	}

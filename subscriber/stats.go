@@ -34,6 +34,12 @@ type Stats struct {
 	// Abandoned counts events that were abandoned unconfirmed, because their
 	// subscription ended or their payload was unavailable.
 	Abandoned int64
+	// Left is how many messages of this connection were left with the service for want of room; the
+	// next connection brings them.
+	Left int
+	// Parted is how many messages some subscriptions have acked and others ended without. Within ten
+	// seconds they are delivered again, or confirmed.
+	Parted int
 	// SetAside counts messages that a route set aside because not even its poison
 	// queue accepts them. They stay unconfirmed.
 	SetAside int64
@@ -165,7 +171,7 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream = s.connection.stream
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
-	stats.Unmatched = s.ledger.count
+	stats.Unmatched, stats.Left, stats.Parted = s.ledger.count, s.left, len(s.ledger.parted)
 	stats.Kept, stats.MaxKept, stats.OldestKept = s.ledger.keptNow()
 	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
 	stats.Waits = s.waits(time.Now())

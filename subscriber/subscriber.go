@@ -48,6 +48,7 @@ type Subscriber struct {
 	// mu guards the fields below. No user code and no request runs while it is held.
 	mu              sync.Mutex
 	closed          bool
+	draining        bool // see Drain
 	subscriptions   []*subscription
 	running         bool               // the stream loop is running
 	stopRun         context.CancelFunc // stops the stream loop

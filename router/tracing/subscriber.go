@@ -64,6 +64,13 @@ type tracedSubscriber struct {
 	running sync.WaitGroup
 }
 
+// Drain drains what it traces, if that can be drained.
+func (s *tracedSubscriber) Drain(ctx context.Context) {
+	if source, ok := s.sub.(interface{ Drain(context.Context) }); ok {
+		source.Drain(ctx)
+	}
+}
+
 // Subscribe implements message.Subscriber.
 func (s *tracedSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	s.mu.Lock()

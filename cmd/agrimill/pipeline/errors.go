@@ -29,23 +29,25 @@ var (
 // outage or because the time was up. Nothing is lost: it is redelivered. It matches
 // [ErrUnfinished].
 type UnfinishedError struct {
-	// Returned is how many messages the routes took and returned: nacked, without another
-	// attempt. Those that waited for one with the subscriber of the gateway are among them.
-	Returned int
-	// InFlight is how many messages were still being handled when the time was up.
-	InFlight int
+	// Open is how many messages of the gateway were received and not handled: in flight, nacked,
+	// queued, being downloaded, or left with the gateway for want of room.
+	Open int
+	// Held is how many messages were waiting for their file.
+	Held int
 	// Unconfirmed is how many messages are stored but not confirmed.
 	Unconfirmed int
 	// Quarantine is how many events were waiting for the quarantine.
 	Quarantine int
+	// Returned is how many messages of brokers the routes took and did not finish.
+	Returned int
 	// Err is the error of closing; nil if everything closed in time and without an error.
 	Err error
 }
 
 // Error returns the counts and the text of Err.
 func (e *UnfinishedError) Error() string {
-	text := fmt.Sprintf("%s: %d returned, %d in flight, %d stored but not confirmed, %d not quarantined",
-		ErrUnfinished, e.Returned, e.InFlight, e.Unconfirmed, e.Quarantine)
+	text := fmt.Sprintf("%s: %d open, %d held for a file, %d stored but not confirmed, %d not quarantined, %d returned to brokers",
+		ErrUnfinished, e.Open, e.Held, e.Unconfirmed, e.Quarantine, e.Returned)
 	if e.Err != nil {
 		text += ": " + router.RedactError(e.Err, nil)
 	}

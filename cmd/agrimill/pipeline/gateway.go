@@ -66,15 +66,28 @@ func budgetOf(cfg *config.Config) budget {
 	return budget{router: whole / 20 * 14, subscriber: whole / 20 * 3, sinks: whole / 20 * 2, spans: whole / 20}
 }
 
-// shared is the subscriber as routers see it: a router must not close it, because the next
-// one continues with it.
-type shared struct{ *subscriber.Subscriber }
+// shared is the subscriber as routers see it: a router must not close it, nor end its intake,
+// because the next one continues with it.
+type shared struct {
+	*subscriber.Subscriber
+	p *Pipeline
+}
 
 // Subscribe implements [message.Subscriber].
 func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	messages, err := s.Subscriber.Subscribe(ctx, topic)
 	msgctx.GiveOn(ctx, s.Subscriber, s)
 	return messages, err
+}
+
+// Drain drains it when the pipeline stops.
+func (s shared) Drain(ctx context.Context) {
+	s.p.mu.Lock()
+	draining := s.p.phase == phaseDraining
+	s.p.mu.Unlock()
+	if draining {
+		s.Subscriber.Drain(ctx)
+	}
 }
 
 // Close does nothing.

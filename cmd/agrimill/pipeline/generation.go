@@ -43,7 +43,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 		}
 	}()
 	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}, waiting: map[string]*inTurn{}}
-	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber})
+	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
 	for name, sinkConfig := range cfg.Sinks {
 		if g.sinks[name] = reusable(kept[name], sinkConfig); g.sinks[name] != nil {
 			continue

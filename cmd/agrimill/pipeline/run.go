@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -61,20 +62,21 @@ func (p *Pipeline) Run(ctx context.Context) error {
 // drained is how the routes ended.
 type drained struct {
 	stopped  bool // because the context ended, and for no other reason
-	returned int  // messages returned since then
+	open     int  // messages of the gateway that were not handled
+	returned int  // messages that routes from brokers have not finished
 }
 
 // unfinished returns what a stopped pipeline left open; nil if nothing was and there is no
 // error.
 func (p *Pipeline) unfinished(d drained, err error) error {
-	open := UnfinishedError{Returned: d.returned, Quarantine: p.subscriber.Stats().QuarantineWaiting, Err: err}
-	var closing *router.CloseError
-	if errors.As(err, &closing) {
-		open.InFlight = closing.Open
+	stats := p.subscriber.Stats()
+	open := UnfinishedError{
+		Open: d.open, Held: stats.HeldNow, Unconfirmed: stats.HeldConfirmations,
+		Quarantine: stats.QuarantineWaiting, Returned: d.returned, Err: err,
 	}
 	var unconfirmed *subscriber.UnconfirmedError
 	if errors.As(err, &unconfirmed) {
-		open.Unconfirmed = unconfirmed.Count
+		open.Unconfirmed += unconfirmed.Count
 	}
 	if open == (UnfinishedError{}) {
 		return nil
@@ -82,12 +84,28 @@ func (p *Pipeline) unfinished(d drained, err error) error {
 	return &open
 }
 
-// returned counts the messages that routes have returned, those among them that waited with
-// the subscriber for another attempt when the routes ended.
-func (p *Pipeline) returned() (n int) {
-	n = int(p.subscriber.Stats().NotRedelivered)
-	for _, h := range p.Health() {
-		n += int(h.Returned)
+// opened returns what is left open of what was before the stop: stats are those of before, and
+// returned is what routes from brokers had returned. The routes of g have ended.
+func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) drained {
+	now := p.subscriber.Stats()
+	d := drained{
+		returned: -returned,
+		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.Parted + now.InFlight + now.Stalled,
+	}
+	for i, h := range g.router.Health() {
+		if g.routes[i].Direction == admin.ToGateway {
+			d.returned += int(h.Returned) + h.InFlight
+		}
+	}
+	return d
+}
+
+// returned counts the messages that routes of g have returned to brokers.
+func (g *generation) returned() (n int) {
+	for i, h := range g.router.Health() {
+		if g.routes[i].Direction == admin.ToGateway {
+			n += int(h.Returned)
+		}
 	}
 	return n
 }
@@ -118,7 +136,7 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			p.setPhase(phaseDraining)
 			p.logger.Info("agrimill is stopping; finishing messages in flight", "within", g.config.Shutdown.Timeout.String())
 		}
-		before := p.returned()
+		stats, returned := p.subscriber.Stats(), g.returned()
 		stop()
 		err := <-result
 		p.addTotals(g)
@@ -130,7 +148,9 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			return drained{}, errors.Join(failure, err)
 		default:
 			close(p.ended)
-			return drained{stopped: stopped, returned: p.returned() - before}, err
+			d := p.opened(g, stats, returned)
+			d.stopped = stopped
+			return d, err
 		}
 	}
 }

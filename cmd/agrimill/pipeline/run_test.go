@@ -172,7 +172,7 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	b.logs.contains("what=route", "state=outage")
 	w.gate.Stop()
 	began := time.Now()
-	b.stopsUnfinished(pipeline.UnfinishedError{Returned: 1}) // those behind it were not taken
+	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})
 	if d := time.Since(began); d > 10*time.Second {
 		t.Errorf("stopping took %v", d)
 	}
@@ -192,7 +192,7 @@ func (b *agrimill) stopsUnfinished(want pipeline.UnfinishedError) {
 		b.w.Errorf("left open: %+v, want %+v", got, want)
 	}
 	b.logs.contains("level=WARN", "agrimill stopped with unfinished messages", fmt.Sprintf("returned=%d", want.Returned),
-		fmt.Sprintf("in_flight=%d", want.InFlight), fmt.Sprintf("unconfirmed=%d", want.Unconfirmed), fmt.Sprintf("quarantine=%d", want.Quarantine))
+		fmt.Sprintf("open=%d", want.Open), fmt.Sprintf("held=%d", want.Held), fmt.Sprintf("unconfirmed=%d", want.Unconfirmed), fmt.Sprintf("quarantine=%d", want.Quarantine))
 }
 
 // What is stored and cannot be confirmed is left open, and so is what is still being
@@ -215,7 +215,7 @@ func TestStopsWithoutConfirmations(t *testing.T) {
 	testkit.Eventually(w, "it is under way", func() bool { return again.Snapshot().Routes[0].InFlight > 0 })
 	err := again.stop()
 	var open *pipeline.UnfinishedError
-	if !errors.As(err, &open) || open.Returned+open.InFlight == 0 {
+	if !errors.As(err, &open) || open.Open == 0 {
 		t.Errorf("Run: %v", err)
 	}
 	w.proxy.Resume()
@@ -525,7 +525,7 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 	w.send(taskData, 5)
 	b.logs.contains("what=route", "state=outage")
 	began := time.Now()
-	b.stopsUnfinished(pipeline.UnfinishedError{Returned: 1})
+	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})
 	if d := time.Since(began); d > 3*time.Second {
 		t.Errorf("stopping took %v", d)
 	}

@@ -170,14 +170,22 @@ func (p *Pipeline) logStart(g *generation) {
 func (p *Pipeline) logStop(err error) {
 	stats := p.subscriber.Stats()
 	counts := []any{"received", stats.Received, "confirmed", stats.Confirmed}
+	for _, stays := range []struct { // because nothing here wants them
+		name string
+		n    int64
+	}{{"untaken", stats.Untaken}, {"kept", int64(stats.Kept)}, {"set_aside", stats.SetAside}} {
+		if stays.n > 0 {
+			counts = append(counts, stays.name, stays.n)
+		}
+	}
 	var open *UnfinishedError
 	switch {
 	case errors.As(err, &open):
 		if open.Err != nil {
 			counts = append(counts, "error", router.RedactError(open.Err, nil))
 		}
-		p.logger.Warn("agrimill stopped with unfinished messages; they will be redelivered", append(counts,
-			"returned", open.Returned, "in_flight", open.InFlight, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine)...)
+		p.logger.Warn("agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again", append(counts,
+			"open", open.Open, "held", open.Held, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine, "returned", open.Returned)...)
 	case err != nil:
 		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
 	default:

@@ -56,7 +56,11 @@ func (p *program) run(ctx context.Context, args []string) int {
 	watch(root, &began)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	return p.report(cmd, began, err)
+	status := p.report(cmd, began, err)
+	if buffer, ok := p.stderr.(*logBuffer); ok {
+		buffer.Close()
+	}
+	return status
 }
 
 // watch makes every command below cmd set began once its arguments were accepted.

@@ -34,8 +34,8 @@ func newRunCommand(p *program) *cobra.Command {
 		GroupID: groupPipeline,
 		Short:   "run the pipeline until it is stopped",
 		Long: `Runs the routes of a configuration until SIGINT or SIGTERM. It then stops taking
-messages, finishes and confirms those in flight, and closes everything, within
-shutdown.timeout. A second signal ends the process at once.
+messages, finishes and confirms those that it has, also those that are being
+downloaded, and closes everything, within shutdown.timeout. A second signal ends the process at once.
 
 Outages do not stop it: a sink or a gateway that is unreachable is retried until it
 is back, also at startup, while messages wait unconfirmed; /readyz at admin.address
@@ -54,8 +54,8 @@ Logs go to stderr, messages from sinks of kind log to stdout.
 
 Exit status: 0 stopped by a signal, every message was finished and confirmed; 1 it could
 not continue; 2 wrong usage or a configuration that has to be changed; 3 stopped by a
-signal with messages left open, for example in an outage: they are redelivered, and the
-last line of the log has the counts. A second signal kills the process.`,
+signal with messages left open, for example in an outage or held for a file: they come
+again, and the last line of the log has the counts. A second signal kills the process.`,
 		Example: `  agrimill run agrimill.yaml
   agrimill run agrimill.yaml --log-level debug --address 127.0.0.1:0`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -84,6 +84,10 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
+	signal.Ignore(syscall.SIGPIPE) // a closed stderr must not end it
+	defer signal.Reset(syscall.SIGPIPE)
+	stderr := newLogBuffer(p.stderr)
+	p.stderr = stderr // program.run closes it
 	before, err := contentOf(c.file)
 	if err != nil {
 		before = "" // Load reports what is wrong
@@ -95,6 +99,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	level := new(slog.LevelVar)
 	c.setLevel(level, cfg)
 	logger := newLogger(p, cfg.Log.Format, level)
+	stderr.logger.Store(logger)
 	logWarnings(logger, cfg)
 
 	registry := prometheus.NewRegistry()

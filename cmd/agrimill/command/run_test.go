@@ -54,6 +54,14 @@ type child struct {
 // killed when the test ends, if it has not ended before.
 func startChild(t *testing.T, env []string, args ...string) *child {
 	t.Helper()
+	c := newChild(t, env, args...)
+	c.begin()
+	return c
+}
+
+// newChild is startChild for one that is still to begin.
+func newChild(t *testing.T, env []string, args ...string) *child {
+	t.Helper()
 	text, err := json.Marshal(args)
 	if err != nil {
 		t.Fatal(err)
@@ -61,21 +69,25 @@ func startChild(t *testing.T, env []string, args ...string) *child {
 	c := &child{T: t, cmd: exec.Command(os.Args[0], "-test.run=^TestChild$"), stderr: &testkit.Output{}, ended: make(chan struct{})}
 	c.cmd.Env = append(append(os.Environ(), childArgs+"="+string(text)), env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.stderr, c.stderr
+	return c
+}
+
+func (c *child) begin() {
+	c.Helper()
 	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
+		c.Fatal(err)
 	}
 	go func() { // ends with the process
 		defer close(c.ended)
 		_ = c.cmd.Wait() // its state is looked at by status
 	}()
-	t.Cleanup(func() {
+	c.Cleanup(func() {
 		_ = c.cmd.Process.Kill() // it may have ended
 		<-c.ended
-		if t.Failed() {
-			t.Log(c.stderr.String())
+		if c.Failed() {
+			c.Log(c.stderr.String())
 		}
 	})
-	return c
 }
 
 func (c *child) signal(s os.Signal) {
@@ -317,7 +329,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	if status := first.status(); status != statusUnfinished {
 		t.Errorf("status %d, want %d", status, statusUnfinished)
 	}
-	const line = `msg="agrimill stopped with unfinished messages; they will be redelivered" received=5 confirmed=0 returned=1 in_flight=0 unconfirmed=0 quarantine=0`
+	const line = `msg="agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again" received=5 confirmed=0 open=5 held=0 unconfirmed=0 quarantine=0 returned=0`
 	if text := first.stderr.String(); strings.Count(text, line) != 1 || !strings.HasSuffix(text, line+"\n") {
 		t.Errorf("it does not end with %q:\n%s", line, text)
 	}

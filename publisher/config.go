@@ -126,23 +126,25 @@ func (c Config) Validate() error {
 	return e.Err(ErrConfig)
 }
 
+// anyID stands for the ID of a tenant or endpoint in a message whose other values are checked.
+const anyID = "00000000-0000-4000-8000-000000000000"
+
 // validateDefaults checks the values that messages take from the configuration against the
 // rules for messages.
 func (c Config) validateDefaults(e *validate.Errors) {
 	if c.Client == nil {
 		return
 	}
-	const id = "00000000-0000-4000-8000-000000000000"
 	check := func(path string, set func(*gateway.SendMessageRequest)) {
-		req := gateway.SendMessageRequest{TenantID: id, EndpointID: id, MessageType: "any"}
+		req := gateway.SendMessageRequest{TenantID: anyID, EndpointID: anyID, MessageType: "any"}
 		set(&req)
 		var rule *gateway.ValidationError
 		if errors.As(c.Client.ValidateMessage(req), &rule) {
 			e.Add(path, "%s", rule.Rule)
 		}
 	}
-	check("TenantID", func(r *gateway.SendMessageRequest) { r.TenantID = cmp.Or(c.TenantID, id) })
-	check("EndpointID", func(r *gateway.SendMessageRequest) { r.EndpointID = cmp.Or(c.EndpointID, id) })
+	check("TenantID", func(r *gateway.SendMessageRequest) { r.TenantID = cmp.Or(c.TenantID, anyID) })
+	check("EndpointID", func(r *gateway.SendMessageRequest) { r.EndpointID = cmp.Or(c.EndpointID, anyID) })
 	for i := range c.DirectRecipients {
 		check(fmt.Sprintf("DirectRecipients[%d]", i), func(r *gateway.SendMessageRequest) { r.DirectRecipients = c.DirectRecipients[i : i+1] })
 	}

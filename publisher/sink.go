@@ -30,6 +30,20 @@ func (p *Publisher) Describe() sinks.Description {
 // in the service but a value that receivers read. Publish rejects illegal values.
 func (p *Publisher) TopicSegment(value string) string { return value }
 
+// CheckTopic implements [sinks.Topics].
+func (p *Publisher) CheckTopic(topic string) error { return p.cfg.CheckTopic(topic) }
+
+// TopicSegment is that of the [Publisher].
+func (Config) TopicSegment(value string) string { return value }
+
+// CheckTopic implements [sinks.Topics]: a topic is a message type. It needs the Client.
+func (c Config) CheckTopic(topic string) error {
+	if err := c.Client.ValidateMessage(gateway.SendMessageRequest{TenantID: anyID, EndpointID: anyID, MessageType: topic}); err != nil {
+		return sinkError("", err) // errors must not contain illegal values
+	}
+	return nil
+}
+
 // Health requests the tenants of the application, which needs only an access token. It
 // returns nil if the service responds, sinks.ErrUnavailable if not, and sinks.ErrClosed
 // after Close. Like every call of the client it is retried until ctx ends or the attempts

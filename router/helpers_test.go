@@ -82,6 +82,8 @@ func (s *memorySink) Describe() sinks.Description { return sinks.Description{Nam
 // Reads says that the sink changes no message.
 func (s *memorySink) Reads() sinks.Sink { return s }
 
+func (*memorySink) CheckTopic(string) error { return nil }
+
 func (s *memorySink) TopicSegment(v string) string {
 	return sinks.DefaultSegments.Escape(v)
 }

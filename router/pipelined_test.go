@@ -80,6 +80,8 @@ func newLossySink(t *testing.T, wait func() time.Duration, what func(key string,
 func (s *lossySink) Describe() sinks.Description {
 	return sinks.Description{Name: "lossy", Ordered: true, Pipelined: true}
 }
+func (*lossySink) CheckTopic(string) error { return nil }
+
 func (s *lossySink) TopicSegment(v string) string { return sinks.DefaultSegments.Escape(v) }
 func (s *lossySink) Health(context.Context) error { return nil }
 

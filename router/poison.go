@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,6 +142,11 @@ func (c *PoisonConfig) setDefaults() {
 func (c PoisonConfig) Validate() error {
 	var e validate.Errors
 	e.Check(c.Publisher != nil, "Publisher", "is required")
+	if topics, ok := c.Publisher.(sinks.Topics); ok {
+		if err := topics.CheckTopic(cmp.Or(c.Topic, DefaultPoisonTopic)); err != nil {
+			e.AddCause(err, "Topic", "%s", err)
+		}
+	}
 	validate.NotNegative(&e, "Timeout", c.Timeout)
 	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
 	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)

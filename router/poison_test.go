@@ -278,6 +278,47 @@ func TestPoisonConfigValidate(t *testing.T) {
 	}
 }
 
+// What a sink cannot store is refused where it is configured: the topics of routes, with their fallbacks, and that
+// of the poison queue.
+func TestTopicsThatTheSinkCannotStore(t *testing.T) {
+	for _, c := range []struct {
+		topic, poison string
+		ok            bool
+	}{
+		{"", "", true},
+		{"{tenant}.{type|no type}", "poison", true},
+		{"plain.{type}", "dead.letters", true},
+		{"t/{type}", "", false},
+		{"{type}.", "", false},
+		{"a..{type|none}", "", false},
+		{"", "dead/letters", false},
+		{"", "dead letters", false},
+		{"", ".", false},
+	} {
+		sink := sinks.FromPublisher("own", newSink(nil), sinks.WithTopics(oneWordTopics{}))
+		r, err := router.New(router.Config{Poison: wrapped{sink}, PoisonTopic: c.poison}, nil)
+		if err == nil {
+			err = r.Add(router.Route{Name: "farm", From: newSource(), Topic: "all", To: wrapped{sink}, ToTopic: c.topic})
+			_ = r.Close()
+		}
+		if (err == nil) != c.ok || err != nil && !(errors.Is(err, router.ErrConfig) && errors.Is(err, sinks.ErrRejected)) {
+			t.Errorf("topic %q, poison topic %q: got %v, want an error: %t", c.topic, c.poison, err, !c.ok)
+		}
+	}
+}
+
+// oneWordTopics takes topics of escaped words.
+type oneWordTopics struct{ sinks.AnyTopics }
+
+func (oneWordTopics) CheckTopic(topic string) error {
+	for segment := range strings.SplitSeq(topic, ".") {
+		if _, err := sinks.DefaultSegments.Unescape(segment); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A sender names its message type like the poison queue, which is in the same sink.
 func TestNoMessageHasTheTopicOfThePoisonQueue(t *testing.T) {
 	both, from := newSink(nil), newSource()

@@ -37,6 +37,8 @@ type strictSink struct {
 func (s *strictSink) Describe() sinks.Description {
 	return sinks.Description{Name: "strict", Ordered: true, Pipelined: true, Strict: true}
 }
+func (*strictSink) CheckTopic(string) error { return nil }
+
 func (s *strictSink) TopicSegment(v string) string { return sinks.DefaultSegments.Escape(v) }
 func (s *strictSink) Health(context.Context) error { return nil }
 func (s *strictSink) Close() error                 { s.work.Wait(); return nil }

@@ -24,6 +24,9 @@ func templateTopic(template string, to sinks.Sink) (TopicFunc, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := parsed.Check(to); err != nil {
+		return nil, err
+	}
 	return func(msg *message.Message) (string, error) {
 		return parsed.Topic(msg.Metadata, to.TopicSegment)
 	}, nil

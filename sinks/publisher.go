@@ -32,11 +32,20 @@ func WithDescription(d Description) PublisherOption {
 	}
 }
 
-// WithTopicSegment sets the function behind TopicSegment. It has to be
-// injective and safe for concurrent use. Default: [DefaultSegments].
-func WithTopicSegment(f func(value string) string) PublisherOption {
-	return func(s *publisherSink) { s.segment = f }
+// WithTopics sets which topics the sink takes; its CheckTopic may return any error. It has to be
+// safe for concurrent use. Default: [AnyTopics].
+func WithTopics(topics Topics) PublisherOption {
+	return func(s *publisherSink) { s.Topics = topics }
 }
+
+// AnyTopics are the [Topics] of a sink that takes every topic.
+type AnyTopics struct{}
+
+// TopicSegment is that of [DefaultSegments].
+func (AnyTopics) TopicSegment(value string) string { return DefaultSegments.Escape(value) }
+
+// CheckTopic returns nil.
+func (AnyTopics) CheckTopic(string) error { return nil }
 
 // WithClassifier sets the function that gives a publisher's error its class:
 // ErrTooLarge, ErrRejected, ErrUnavailable or ErrClosed. nil means "do not
@@ -86,7 +95,7 @@ func FromPublisher(name string, pub message.Publisher, options ...PublisherOptio
 	s := &publisherSink{
 		pub:          pub,
 		description:  Description{Name: name},
-		segment:      DefaultSegments.Escape,
+		Topics:       AnyTopics{},
 		closeTimeout: DefaultCloseTimeout,
 		left:         make(map[string]*leftCalls),
 		slots:        make(chan struct{}, maxAsync),
@@ -100,9 +109,9 @@ func FromPublisher(name string, pub message.Publisher, options ...PublisherOptio
 }
 
 type publisherSink struct {
+	Topics
 	pub          message.Publisher
 	description  Description
-	segment      func(string) string
 	classify     func(error) error
 	health       func(context.Context) error
 	store        func(string, *message.Message) (Receipt, error)
@@ -119,7 +128,13 @@ type publisherSink struct {
 
 func (s *publisherSink) Describe() Description { return s.description }
 
-func (s *publisherSink) TopicSegment(value string) string { return s.segment(value) }
+// CheckTopic gives an error of the Topics its class.
+func (s *publisherSink) CheckTopic(topic string) error {
+	if err := s.Topics.CheckTopic(topic); err != nil {
+		return NewError(s.description.Name, topic, ErrRejected, err)
+	}
+	return nil
+}
 
 // Publish calls the publisher once, with copies of all messages.
 func (s *publisherSink) Publish(topic string, messages ...*message.Message) error {
@@ -177,6 +192,9 @@ func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publi
 
 // check refuses what need not be tried.
 func (s *publisherSink) check(topic string, messages []*message.Message) error {
+	if err := s.CheckTopic(topic); err != nil {
+		return err
+	}
 	for _, msg := range messages {
 		if err := msg.Context().Err(); err != nil {
 			return err

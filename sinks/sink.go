@@ -77,6 +77,18 @@ type Sink interface {
 	// Describe tells what the sink is. It does not block on the network.
 	Describe() Description
 
+	// Topics says which topics Publish takes.
+	Topics
+
+	// Health returns nil when a message could be stored now, as far as can be
+	// told without storing one, or an error in the classes of Publish. It asks
+	// the broker, and returns at the latest when ctx ends.
+	Health(ctx context.Context) error
+}
+
+// Topics says which topics a sink takes. The methods need no connection: the Config of each sink of
+// this module has them too, with the answers of its sink.
+type Topics interface {
 	// TopicSegment maps any string to one legal segment of a topic, different
 	// strings to different segments. Strings that are legal as they are stay
 	// as they are wherever the broker's rules allow it. A sink whose topic is a value
@@ -84,10 +96,9 @@ type Sink interface {
 	// as it is, and Publish rejects topics that are not legal.
 	TopicSegment(value string) string
 
-	// Health returns nil when a message could be stored now, as far as can be
-	// told without storing one, or an error in the classes of Publish. It asks
-	// the broker, and returns at the latest when ctx ends.
-	Health(ctx context.Context) error
+	// CheckTopic returns nil if the sink can store messages in the topic, or else an [*Error] that
+	// matches ErrRejected, as Publish does. See [TopicTemplate.Check] for templates.
+	CheckTopic(topic string) error
 }
 
 // Recovering is a [Sink] that notices when it can be reached again. A route whose

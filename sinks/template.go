@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -137,6 +138,43 @@ func (t *TopicTemplate) Required() map[string]string {
 		}
 	}
 	return required
+}
+
+// sampleID stands for the IDs of endpoints and tenants, which the gateway makes.
+const sampleID = "00000000-0000-4000-8000-000000000000"
+
+// samples are the shortest values of variables that have a least length. Other values may be one letter.
+var samples = map[string]string{"tenant": sampleID, "receiver": sampleID, "sender": sampleID, "recipient": sampleID}
+
+// Check returns nil if topics takes what the template makes of the shortest values, and of its fallbacks.
+// Otherwise no message, or no message without the value, could be stored; the error is that of CheckTopic.
+func (t *TopicTemplate) Check(topics Topics) error {
+	for _, values := range t.Samples() {
+		topic, err := t.Topic(values, topics.TopicSegment)
+		if err == nil {
+			err = topics.CheckTopic(topic)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Samples returns the metadata of two messages to try the template with: one that has the shortest value
+// of each variable, and one that has only those without a fallback.
+func (t *TopicTemplate) Samples() [2]message.Metadata {
+	all, required := message.Metadata{}, message.Metadata{}
+	for _, part := range t.parts {
+		if part.key == "" {
+			continue
+		}
+		all[part.key] = cmp.Or(samples[part.name], "x")
+		if part.fallback == "" {
+			required[part.key] = all[part.key]
+		}
+	}
+	return [2]message.Metadata{all, required}
 }
 
 // Topic returns the topic of a message. segment is the TopicSegment of the sink

@@ -406,6 +406,11 @@ func (c Config) Validate() error {
 	e.Join("Quarantine.Retry", c.Quarantine.Retry.validate())
 	e.Check(c.Lease == nil || c.Lease.TTL() > 0, "Lease", "must have a TTL")
 	e.Check(c.Unmatched >= UnmatchedConfirm && c.Unmatched <= UnmatchedKeep, "Unmatched", "must be one of the named constants")
+	if topics, ok := c.Quarantine.Publisher.(interface{ CheckTopic(topic string) error }); ok {
+		if err := topics.CheckTopic(c.Quarantine.Topic); err != nil {
+			e.AddCause(err, "Quarantine.Topic", "%s", err)
+		}
+	}
 	e.Check(c.Unmatched != UnmatchedQuarantine || c.Quarantine.Publisher != nil, "Unmatched", "needs a Quarantine.Publisher to quarantine")
 	e.Check(c.Unmatched != UnmatchedKeep || c.Lease == nil, "Unmatched",
 		"must not be keep with a Lease: the next holder knows nothing of what this one kept")

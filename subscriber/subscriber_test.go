@@ -648,22 +648,30 @@ func TestStalledKeyGivesWayToOthers(t *testing.T) {
 	f.waitConfirmed(200)
 }
 
+// noTopics is a sink that takes no topic.
+type noTopics struct{ message.Publisher }
+
+func (noTopics) CheckTopic(string) error { return errors.New("no topic") }
+
 func TestConfigIsValidated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	for name, change := range map[string]func(*subscriber.Config){
-		"Client":             func(c *subscriber.Config) { c.Client = nil },
-		"EventTypes":         func(c *subscriber.Config) { c.EventTypes = []gateway.EventType{"NOPE"} },
-		"MaxInFlight":        func(c *subscriber.Config) { c.MaxInFlight = -1 },
-		"MaxInFlightBytes":   func(c *subscriber.Config) { c.MaxInFlightBytes = -1 },
-		"Nack":               func(c *subscriber.Config) { c.Nack = subscriber.Backoff{Initial: 2, Max: 1} },
-		"Order":              func(c *subscriber.Config) { c.Order = 7 },
-		"Payload.Mode":       func(c *subscriber.Config) { c.Payload.Mode = 9 },
-		"ClaimCheck":         func(c *subscriber.Config) { c.Payload.Mode = subscriber.PayloadClaimCheck },
-		"Confirm.MaxBatch":   func(c *subscriber.Config) { c.Confirm.MaxBatch = -1 },
-		"Payload.Retry":      func(c *subscriber.Config) { c.Payload.Retry = subscriber.Backoff{Initial: 2, Max: 1} },
-		"MaxDownloads":       func(c *subscriber.Config) { c.Payload.MaxDownloads = -1 },
-		"CloseTimeout":       func(c *subscriber.Config) { c.CloseTimeout = -1 },
+		"Client":           func(c *subscriber.Config) { c.Client = nil },
+		"EventTypes":       func(c *subscriber.Config) { c.EventTypes = []gateway.EventType{"NOPE"} },
+		"MaxInFlight":      func(c *subscriber.Config) { c.MaxInFlight = -1 },
+		"MaxInFlightBytes": func(c *subscriber.Config) { c.MaxInFlightBytes = -1 },
+		"Nack":             func(c *subscriber.Config) { c.Nack = subscriber.Backoff{Initial: 2, Max: 1} },
+		"Order":            func(c *subscriber.Config) { c.Order = 7 },
+		"Payload.Mode":     func(c *subscriber.Config) { c.Payload.Mode = 9 },
+		"ClaimCheck":       func(c *subscriber.Config) { c.Payload.Mode = subscriber.PayloadClaimCheck },
+		"Confirm.MaxBatch": func(c *subscriber.Config) { c.Confirm.MaxBatch = -1 },
+		"Payload.Retry":    func(c *subscriber.Config) { c.Payload.Retry = subscriber.Backoff{Initial: 2, Max: 1} },
+		"MaxDownloads":     func(c *subscriber.Config) { c.Payload.MaxDownloads = -1 },
+		"CloseTimeout":     func(c *subscriber.Config) { c.CloseTimeout = -1 },
+		"Quarantine.Topic": func(c *subscriber.Config) {
+			c.Quarantine = subscriber.QuarantineConfig{Publisher: noTopics{}, Topic: "dead/letters"}
+		},
 		"Confirm.MaxBacklog": func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
 	} {
 		cfg := f.config()

@@ -3,7 +3,10 @@
 package filesync
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +14,7 @@ import (
 	"strings"
 
 	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
 )
 
 // Object is an object being written. It does nothing for buckets that are not file
@@ -49,6 +53,26 @@ func URL(text string) string {
 	}
 	u.RawQuery = q.Encode()
 	return u.String()
+}
+
+// CheckURL returns what is wrong with the URL of a bucket; nil for other drivers than that of file buckets, which
+// takes another directory than the one meant without a word.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "file":
+		return nil
+	case u.Host != "" && u.Host != "." && u.Host != "localhost", u.Opaque != "":
+		return errors.New("must have three slashes before the directory, such as file:///var/lib/agrimill")
+	case strings.Trim(u.Path, "/") == "":
+		return errors.New("must name a directory, such as file:///var/lib/agrimill")
+	}
+	// The driver checks the settings before it opens the directory, and there is always this one.
+	bucket, err := new(fileblob.URLOpener).OpenBucketURL(context.Background(), &url.URL{Scheme: u.Scheme, Path: "/", RawQuery: u.RawQuery})
+	if err != nil {
+		return fmt.Errorf("has a wrong setting: %w", cmp.Or(errors.Unwrap(err), err))
+	}
+	return bucket.Close()
 }
 
 // IsFiles reports whether bucket is a file bucket.

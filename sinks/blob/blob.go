@@ -33,6 +33,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -49,6 +50,8 @@ import (
 )
 
 const (
+	sinkName = "blob"
+
 	// DefaultPath is the default of Config.Path.
 	DefaultPath = "{topic}/{id}/{filename|payload}"
 
@@ -62,7 +65,16 @@ const (
 	// and the names of temporary files.
 	maxElement = 200
 	maxKey     = 900
+	// minElement is the shortest that elements are cut to: room for the digest, and something to read.
+	minElement = 50
+	// digestMark begins the digest of an element that was cut. No escape does: two upper-case
+	// hexadecimal digits follow its mark.
+	digestMark = "%h"
 )
+
+// reservedSuffixes are ends of path elements that mean something else: a sidecar, and, to the driver of file
+// buckets, attributes and, with two dots, no end of the element.
+var reservedSuffixes = []string{SidecarSuffix, ".attrs", ".."}
 
 // ErrConfig is wrapped by the errors of New.
 var ErrConfig = errors.New("sinks/blob: bad configuration")
@@ -81,8 +93,8 @@ type Config struct {
 	// writing in UTC as 2006-01-02 (with it a copy on another day is not recognized). It has
 	// to contain {topic} and {id}. Default [DefaultPath].
 	//
-	// Values are escaped to one path element each: `../x` becomes `%2E%2E%2Fx`. What is longer
-	// than 200 bytes then is cut and ends with a digest.
+	// A value adds no path elements: `../x` becomes `%2E%2E%2Fx`. An element that is longer than 200
+	// bytes then, or shorter where the key would exceed 900 bytes, is cut and ends with a digest.
 	Path string `yaml:"path"`
 
 	// ClaimCheck opens payloads that messages refer to (gateway.KeyPayloadReference).
@@ -164,8 +176,11 @@ func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Bucket != nil, "Bucket", "is required")
 	var bad *sinks.TemplateError
-	if _, err := c.template(); errors.As(err, &bad) {
+	path, err := c.template()
+	if errors.As(err, &bad) {
 		e.AddCause(bad, "Path", "%s", bad.Reason)
+	} else if err := try(path, "x"); err != nil {
+		e.AddCause(err, "Path", "makes keys that no bucket takes: %s", err)
 	}
 	for _, needed := range []string{"{topic}", "{id}"} {
 		e.Check(strings.Contains(c.Path, needed), "Path", "must contain %s, or messages would overwrite each other", needed)
@@ -195,7 +210,8 @@ func New(config Config) (sinks.Sink, error) {
 		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, files: filesync.IsFiles(config.Bucket),
 		writing: make(map[string]chan struct{}),
 	}
-	return sinks.FromPublisher("blob", pub,
+	return sinks.FromPublisher(sinkName, pub,
+		sinks.WithTopics(config),
 		sinks.WithStore(pub.publish),
 		sinks.WithDescription(sinks.Description{
 			MaxMessageSize: config.MaxMessageSize,
@@ -238,7 +254,7 @@ func (p *publisher) Close() error { return nil }
 func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 	keys := make([]string, len(messages))
 	for i, msg := range messages { // all of them before the first is written
-		key, err := p.key(topic, msg)
+		key, err := render(p.path, topic, msg.Metadata)
 		if err != nil {
 			return fmt.Errorf("%w: %w", sinks.ErrRejected, err)
 		}
@@ -254,7 +270,7 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 
 // publish is Publish of one message.
 func (p *publisher) publish(topic string, msg *message.Message) (sinks.Receipt, error) {
-	key, err := p.key(topic, msg)
+	key, err := render(p.path, topic, msg.Metadata)
 	if err != nil {
 		return sinks.Receipt{}, fmt.Errorf("%w: %w", sinks.ErrRejected, err)
 	}
@@ -495,18 +511,71 @@ func (p *publisher) write(ctx context.Context, key, contentType string, replace 
 	return false, err
 }
 
-// key returns the key of a message's payload.
-func (p *publisher) key(topic string, msg *message.Message) (string, error) {
+// TopicSegment is that of [sinks.DefaultSegments].
+func (Config) TopicSegment(value string) string { return sinks.DefaultSegments.Escape(value) }
+
+// CheckTopic implements [sinks.Topics]. It also covers the fixed parts and fallbacks of Path.
+func (c Config) CheckTopic(topic string) error {
+	c.setDefaults()
+	path, err := c.template()
+	if err != nil {
+		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+	}
+	if err := try(path, topic); err != nil {
+		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+	}
+	return nil
+}
+
+// try returns an error if no message in the topic can have a key, or none without the values that have a fallback.
+func try(path *sinks.TopicTemplate, topic string) error {
+	for _, values := range path.Samples() {
+		if _, err := render(path, topic, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Required returns the metadata keys without which a message has no key, by the names of their variables in
+// Path. It returns none for a Path that is not valid.
+func (c Config) Required() map[string]string {
+	c.setDefaults()
+	path, err := c.template()
+	if err != nil {
+		return nil
+	}
+	required := path.Required()
+	maps.DeleteFunc(required, func(name, _ string) bool { return name == "topic" || name == "id" || name == "date" })
+	return required
+}
+
+// Key returns the key of a message's payload in the topic. Without [sinks.KeyDedupID] it is another one each time.
+// The error matches [sinks.ErrRejected]: the message cannot be stored.
+func (c Config) Key(topic string, msg *message.Message) (string, error) {
+	c.setDefaults()
+	path, err := c.template()
+	if err == nil {
+		var key string
+		if key, err = render(path, topic, msg.Metadata); err == nil {
+			return key, nil
+		}
+	}
+	return "", sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+}
+
+// render returns the key of the payload of a message with the metadata.
+func render(path *sinks.TopicTemplate, topic string, metadata message.Metadata) (string, error) {
 	if err := checkTopic(topic); err != nil {
 		return "", err
 	}
-	values := maps.Clone(msg.Metadata)
+	values := maps.Clone(metadata)
 	if values == nil {
 		values = message.Metadata{}
 	}
 	values[topicVariable] = topic
 	values[dateVariable] = time.Now().UTC().Format(time.DateOnly)
-	if id := msg.Metadata[sinks.KeyDedupID]; id != "" {
+	if id := metadata[sinks.KeyDedupID]; id != "" {
 		// A digest, so that an ID never looks like the unique ones below.
 		digest := sha256.Sum256([]byte(id))
 		values[idVariable] = hex.EncodeToString(digest[:16])
@@ -517,24 +586,54 @@ func (p *publisher) key(topic string, msg *message.Message) (string, error) {
 		}
 		values[idVariable] = unique.String()
 	}
-	key, err := p.path.Render(values, func(name, value string) string {
+	key, err := path.Render(values, func(name, value string) string {
 		if name == "topic" { // made of escaped segments, as checked
 			return strings.ReplaceAll(topic, ".", "/")
 		}
-		return element(value)
+		return escape(value)
 	})
 	if err != nil {
 		return "", err
 	}
-	if len(key) > maxKey {
-		return "", fmt.Errorf("%w: %d bytes long, the limit is %d", errBadKey, len(key), maxKey)
-	}
-	for part := range strings.SplitSeq(key, "/") {
-		if len(part) > maxElement+len(".") || part == "" || part == "." || part == ".." {
-			return "", fmt.Errorf("%w: it has a path element that is empty, too long, or a way up", errBadKey)
+	return fit(key)
+}
+
+// fit makes each element of a key, and the key itself, short enough. It refuses keys that no bucket takes.
+func fit(key string) (string, error) {
+	elements := strings.Split(key, "/")
+	for i, element := range elements {
+		if element == "" || element == "." || element == ".." {
+			return "", fmt.Errorf("%w: it has a path element that is empty, '.' or '..'", errBadKey)
+		}
+		if strings.ContainsFunc(element, unicode.IsControl) || !utf8.ValidString(element) {
+			return "", fmt.Errorf("%w: it has a control character, or is no UTF-8", errBadKey)
+		}
+		for _, suffix := range reservedSuffixes {
+			if rest, reserved := strings.CutSuffix(element, suffix); reserved {
+				elements[i] = rest + "%2E" + suffix[1:]
+			}
 		}
 	}
-	return key, nil
+	for limit := maxElement; limit >= minElement; limit /= 2 {
+		short := make([]string, len(elements))
+		for i, element := range elements {
+			short[i] = cut(element, limit)
+		}
+		if key := strings.Join(short, "/"); len(key) <= maxKey {
+			return key, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %d bytes long, the limit is %d", errBadKey, len(key), maxKey)
+}
+
+// cut returns an element of at most limit bytes: a longer one ends with its digest.
+func cut(element string, limit int) string {
+	if len(element) <= limit {
+		return element
+	}
+	digest := sha256.Sum256([]byte(element))
+	tail := digestMark + hex.EncodeToString(digest[:16])
+	return strings.ToValidUTF8(element[:limit-len(tail)], "") + tail
 }
 
 // checkTopic returns an error unless topic consists of segments as
@@ -548,25 +647,16 @@ func checkTopic(topic string) error {
 	return nil
 }
 
-// elements escapes values to path elements. A dot may stay, but not in front:
-// no value becomes "..", or hidden. Nor at the end of what looks like the suffix
-// of a sidecar.
-var elements = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
+// escapes makes values parts of path elements. A dot may stay, but not in front:
+// no value becomes "..", or hidden.
+var escapes = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
 	return b == '.' || sinks.DefaultSegments.Legal(b)
 }}
 
-func element(value string) string {
-	escaped := elements.Escape(value)
+func escape(value string) string {
+	escaped := escapes.Escape(value)
 	if rest, ok := strings.CutPrefix(escaped, "."); ok {
 		escaped = "%2E" + rest
-	}
-	if rest, ok := strings.CutSuffix(escaped, SidecarSuffix); ok {
-		escaped = rest + "%2E" + SidecarSuffix[1:]
-	}
-	if len(escaped) > maxElement {
-		digest := sha256.Sum256([]byte(value))
-		tail := "%" + hex.EncodeToString(digest[:16])
-		escaped = escaped[:maxElement-len(tail)] + tail
 	}
 	return escaped
 }

@@ -21,6 +21,7 @@ import (
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/memblob"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -146,7 +147,7 @@ func TestConformance(t *testing.T) {
 				Features: sinktest.Features{
 					UUID: true, Metadata: true, MaxMessageSize: true, AtReceipt: atReceipt,
 					ReservedNames:        []string{"x-router-filename", "Content-Type"},
-					RejectedTopics:       []string{"", ".", "a..b", "../x", "a/b", "a b", "%41", strings.Repeat("a", 300), strings.Repeat("abc.", 300) + "a"},
+					RejectedTopics:       []string{"", ".", "a..b", "../x", "a/b", "a b", "%41", strings.Repeat("abc.", 300) + "a"},
 					UnescapeTopicSegment: sinks.DefaultSegments.Unescape,
 				},
 			})
@@ -261,14 +262,55 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}
-	for _, path := range []string{"/{topic}/{id}", "{topic}/../{id}", "{topic}//{id}", "{topic}/{id}/"} {
+	for _, path := range []string{
+		"/{topic}/{id}", "../{topic}/{id}", "./{topic}/{id}", "{topic}/../{id}", "{topic}//{id}", "{topic}/{id}/", "{topic}/./{id}", "{topic}/{id}/..",
+		"{topic}/{id}\x00", "\xff/{topic}/{id}", strings.Repeat("e/", 450) + "{topic}/{id}", "{topic}/{id}/" + strings.Repeat("{type}/", 470) + "x",
+	} {
+		if _, err := blob.New(blob.Config{Bucket: bucket, Path: path}); !errors.Is(err, blob.ErrConfig) {
+			t.Errorf("path %.40q: got %v, want ErrConfig", path, err)
+		}
+	}
+}
+
+// TestLongNames: what the gateway takes as a file name and a message type, 100 characters each, has a key of its
+// own in every layout that New takes, which a file system can hold.
+func TestLongNames(t *testing.T) {
+	long := func(text string) string { return string([]rune(strings.Repeat(text, 100))[:100]) }
+	var values []string
+	for _, text := range []string{"a", "Feld 7, ", "\u00e4", "Поле-", "圃場", "🌾", "?", "%", ".", "a.", ".attrs"} {
+		values = append(values, long(text), string([]rune(long(text))[:99])+"b", text)
+	}
+	values = append(values, "x.attrs", "x..", "x.attrs.attrs", "x.metadata.json", "x.tmp")
+	for _, path := range []string{
+		"", "{topic}/{id}-{filename|payload}", "{date}/{topic}_{id}_{filename}", "{topic}/{filename}-{id}", "{filename}{topic}{id}", "{topic}-{id}.{filename}",
+		"{filename}/{type}/{sender}/{teamset}/{topic}/{id}/{context}", "{topic}/{id}" + strings.Repeat("-fixed", 50) + "{filename}", "{topic}/{id}/Ä" + strings.Repeat("ä", 150) + "{filename}",
+	} {
+		bucket, dir := openDirectory(t)
 		sink, err := blob.New(blob.Config{Bucket: bucket, Path: path})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("path %q: %v", path, err)
 		}
-		if err := sink.Publish("a", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
-			t.Errorf("path %q: got %v, want ErrRejected", path, err)
+		for _, value := range values {
+			msg := message.NewMessage("1", []byte(value))
+			for _, key := range []string{gateway.KeyFilename, gateway.KeyMessageType, gateway.KeyEndpointID, gateway.KeyTeamsetContextID, gateway.KeyContextID} {
+				msg.Metadata[key] = value
+			}
+			msg.Metadata[sinks.KeyDedupID] = "the same"
+			for range 2 { // the second one is a copy
+				if err := sink.Publish("tenant."+sink.TopicSegment(value), msg); err != nil {
+					t.Errorf("path %.40q, %.40q: %v", path, value, err)
+				}
+			}
 		}
+		if got := len(readBucket(t, bucket, "")); got != len(values) {
+			t.Errorf("path %.40q: got %d messages, want %d", path, got, len(values))
+		}
+		_ = filepath.WalkDir(dir, func(name string, _ os.DirEntry, _ error) error {
+			if relative, _ := filepath.Rel(dir, name); len(filepath.Base(name)) > 230 || len(relative) > 1000 {
+				t.Errorf("path %.40q: %d bytes of a name, %d in all", path, len(filepath.Base(name)), len(relative))
+			}
+			return nil
+		})
 		_ = sink.Close()
 	}
 }

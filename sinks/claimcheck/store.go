@@ -43,6 +43,9 @@ func (c Config) Validate() error {
 	e.Check((c.Bucket == nil) != (c.URL == ""), "", "needs either %s or %s", validate.Field("Bucket"), validate.Field("URL"))
 	u, err := url.Parse(c.URL)
 	e.Check(c.URL == "" || err == nil && u.Scheme != "", "URL", "must be an absolute URL such as file:///var/lib/payloads")
+	if err := filesync.CheckURL(c.URL); err != nil {
+		e.Add("URL", "%s", err)
+	}
 	e.Check(c.Prefix == "" || validKey(strings.TrimSuffix(c.Prefix, "/")), "Prefix", "must follow the rules for keys")
 	return e.Err(ErrConfig)
 }

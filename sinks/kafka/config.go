@@ -283,6 +283,18 @@ const TopicRule = "must be a Kafka topic of letters, digits, '-', '_' and single
 // ValidTopic reports whether the sink and Kafka take the name of a topic.
 func ValidTopic(name string) bool { return checkTopic(name) == nil }
 
+// TopicSegment is the function [TopicSegment].
+func (Config) TopicSegment(value string) string { return TopicSegment(value) }
+
+// CheckTopic implements [sinks.Topics].
+func (c Config) CheckTopic(topic string) error {
+	c.setDefaults()
+	if err := checkTopic(c.topic(topic)); err != nil {
+		return sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
+	}
+	return nil
+}
+
 // topic returns the Kafka topic for a topic of the sink.
 func (c *Config) topic(topic string) string {
 	if c.TopicPrefix == NoTopicPrefix {

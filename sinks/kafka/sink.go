@@ -193,6 +193,9 @@ func (s *Sink) Describe() sinks.Description {
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
+// CheckTopic implements [sinks.Topics].
+func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic) }
+
 // Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
 func (s *Sink) Reads() sinks.Sink {
 	if _, own := s.config.Marshaler.(Marshaler); !own {

@@ -18,7 +18,7 @@ const maxTopicLength = 249
 const MaxSegmentLength = 96
 
 // errBadTopic is the cause of ErrRejected for topics that are no Kafka topic.
-var errBadTopic = errors.New("not a Kafka topic")
+var errBadTopic = errors.New("not a Kafka topic of letters, digits, '-', '_' and single dots")
 
 // ErrHashedSegment is returned by [UnescapeTopicSegment] for the segment of a
 // value that was too long to be written in full. The value itself travels in
@@ -128,12 +128,12 @@ func checkTopic(name string) error {
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		if c != '_' && c != '.' && !single.Legal(c) || c == '.' && start {
-			return fmt.Errorf("%w: byte %d", errBadTopic, i)
+			return errBadTopic
 		}
 		start = c == '.'
 	}
 	if start {
-		return fmt.Errorf("%w: empty or ends with a dot", errBadTopic)
+		return errBadTopic
 	}
 	switch name {
 	case "__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata":

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -228,6 +229,18 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // GoString formats the configuration without what is secret.
 func (c Config) GoString() string { return "nats.Config" + c.String() }
+
+// TopicSegment is the function [TopicSegment].
+func (Config) TopicSegment(value string) string { return TopicSegment(value) }
+
+// CheckTopic implements [sinks.Topics].
+func (c Config) CheckTopic(topic string) error {
+	c.setDefaults()
+	if err := checkSubject(c.SubjectPrefix + "." + topic); err != nil {
+		return sinks.NewError(cmp.Or(c.Name, "nats"), topic, sinks.ErrRejected, err)
+	}
+	return nil
+}
 
 // connection returns the part that says how to connect.
 func (c *Config) connection() Connection {

@@ -211,6 +211,9 @@ func (s *Sink) Conn() *natsgo.Conn { return s.conn }
 // TopicSegment is the function [TopicSegment].
 func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
+// CheckTopic implements [sinks.Topics].
+func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic) }
+
 // Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
 func (s *Sink) Reads() sinks.Sink {
 	if s.own == nil {

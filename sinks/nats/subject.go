@@ -17,7 +17,7 @@ import (
 const maxSubjectLength = 2048
 
 // errBadTopic is the cause of ErrRejected for topics that are no NATS subject.
-var errBadTopic = errors.New("not a NATS subject")
+var errBadTopic = errors.New("not a NATS subject of tokens without white space, '*' and '>', separated by single dots")
 
 // segments escapes one value into one token of a NATS subject: white space,
 // control and non-ASCII bytes, the separator '.', the wildcards '*' and '>',
@@ -57,12 +57,12 @@ func checkSubject(s string) error {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c <= ' ' || c == 0x7f || c == '*' || c == '>' || c == '.' && start {
-			return fmt.Errorf("%w: byte %d", errBadTopic, i)
+			return errBadTopic
 		}
 		start = c == '.'
 	}
 	if start {
-		return fmt.Errorf("%w: empty or ends with a dot", errBadTopic)
+		return errBadTopic
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ type Features struct {
 	// Hang: the backend can Hang and Resume.
 	Hang bool
 	// RejectedTopics are topics that the sink has to refuse with
-	// sinks.ErrRejected.
+	// sinks.ErrRejected, beside those of the suite that its CheckTopic refuses.
 	RejectedTopics []string
 	// UnescapeTopicSegment reverses TopicSegment; nil = the sink has no such
 	// function.

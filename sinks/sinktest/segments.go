@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -150,5 +151,47 @@ func testSegmentsAreValues(t *testing.T, h Harness) {
 	}
 	for value, payload := range stored {
 		wantPayloads(t, b, value, payload)
+	}
+}
+
+// testTemplates holds that CheckTopic, with which templates are checked where they are configured, says
+// what Publish says.
+func testTemplates(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	long := strings.Repeat("l", 245)
+	for _, text := range append([]string{
+		"plain", "two.parts", "{tenant}.{type}", "{tenant|none}.{type|none}", "{type|a b/c*.d}", "{meta:x|" + strings.Repeat("ü", 2000) + "}",
+		"{type}.{type|..}", "t{type}", "t-{type|n}", "t/{type|none}", "a//b", "/{type}", "t*", "*", "{type}.*", "{type}.>", ">", "a b", "a\t{type}",
+		".{type}", "{type}.", "{tenant}..{type}", ".", "..", "$SYS.{type}", "%{type}", "ü.{type}", "a\x00b", "a\r\nb", "dead/letters",
+		long, long + "{tenant}", strings.Repeat("p.", 500) + "{type}", strings.Repeat("l", 3000),
+	}, h.Features.RejectedTopics...) {
+		if text == "" {
+			continue // no template
+		}
+		t.Run(fmt.Sprintf("%.40q", text), func(t *testing.T) {
+			template, err := sinks.ParseTopicTemplate(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var failed error
+			for _, values := range template.Samples() {
+				topic, err := template.Topic(values, sink.TopicSegment)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checked, published := sink.CheckTopic(topic), sink.Publish(topic, newMessage("x"))
+				if (checked == nil) != (published == nil) {
+					t.Errorf("topic %.80q: CheckTopic returns %v, Publish %v", topic, checked, published)
+				}
+				if checked != nil {
+					wantKind(t, "CheckTopic", checked, sinks.ErrRejected)
+					wantKind(t, "Publish", published, sinks.ErrRejected)
+				}
+				failed = errors.Join(failed, checked)
+			}
+			if err := template.Check(sink); (err == nil) != (failed == nil) {
+				t.Errorf("Check of the template returns %v, CheckTopic of its topics %v", err, failed)
+			}
+		})
 	}
 }

@@ -46,6 +46,7 @@ func Run(t *testing.T, h Harness) {
 		{"AsyncAndPublish", testAsyncAndPublish},
 		{"AsyncErrors", testAsyncErrors},
 		{"AsyncClose", testAsyncClose},
+		{"Templates", testTemplates},
 		{"CloseRepeated", testCloseRepeated},
 		{"ClosedErrors", testClosedErrors},
 		{"CloseWhilePublishing", testCloseWhilePublishing},

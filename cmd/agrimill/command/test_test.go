@@ -65,6 +65,7 @@ func TestTest(t *testing.T) {
 		"not subscribed, but": {`{event: ENDPOINT_DELETED}`, `[{route: files}]`, `route files does not get the message`},
 		"from a broker":       {`{route: back, metadata: {kind: "doc:pdf"}}`, `[{route: back, topic: "doc:pdf"}]`, ""},
 		"gateway only":        {`{type: "iso:a", tenant: t1, metadata: {kind: "doc:pdf"}}`, `[{route: files}, {route: back}]`, `route back does not get the message`},
+		"no message type":     {`{route: back, metadata: {kind: "` + strings.Repeat("k", 101) + `"}}`, `[{route: back, outcome: poisoned, class: permanent, reason: 100 characters}]`, ""},
 		"no such route":       {`{route: bak}`, `[]`, `no such route: "bak"`},
 	} {
 		cases := save(t, "cases.yaml", fmt.Appendf(nil, "cases:\n  - name: %q\n    message: %s\n    expect: %s\n", name, test.message, test.expect))
@@ -77,6 +78,18 @@ func TestTest(t *testing.T) {
 			t.Errorf("%s: want %q in\n%s", name, test.want, out)
 		}
 	}
+}
+
+// A message without a place in a bucket goes to the poison queue, as in a run.
+func TestTestKnowsTheLayoutOfABucket(t *testing.T) {
+	w := &world{T: t}
+	file := save(t, "agrimill.yaml", []byte(strings.NewReplacer(`{nats: {url: "nats://127.0.0.1:1"}}`, `{blob: {url: "file:///archive", path: "{topic}/{id}-{filename}"}}`,
+		"{tenant}.{meta:team}", "{tenant}.archive").Replace(tested)))
+	cases := save(t, "cases.yaml", []byte(`cases:
+  - {name: named, message: {type: "iso:a", tenant: t1, filename: a.zip}, expect: [{route: files, topic: t1.archive}]}
+  - {name: nameless, message: {type: "iso:a", tenant: t1}, expect: [{route: files, outcome: poisoned, class: permanent, reason: filename}]}
+`))
+	w.want(statusOK, "test", file, cases)
 }
 
 // Mistakes in a file with cases are reported before any of them runs.

@@ -18,13 +18,12 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
-	"github.com/agrimill/agrimill/sinks/kafka"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
@@ -41,8 +40,13 @@ type checker struct {
 	rules *gateway.Client
 }
 
+// Rules returns a client that only validates messages: it must not make a request.
+func Rules() (*gateway.Client, error) {
+	return gateway.New(gateway.Config{BaseURL: "http://localhost", TokenURL: "http://localhost", ClientID: "rules", ClientSecret: "rules"})
+}
+
 func (d *decoder) check(c *Config) {
-	rules, err := gateway.New(gateway.Config{BaseURL: "http://localhost", TokenURL: "http://localhost", ClientID: "rules", ClientSecret: "rules"})
+	rules, err := Rules()
 	if err != nil {
 		d.add(SeverityError, place{}, "", err.Error(), "")
 		return
@@ -370,6 +374,8 @@ func (k *checker) bucket(path string, address URL) {
 		k.fail(at, "must be an absolute URL", "e.g. file:///var/lib/agrimill/payloads?create_dir=true")
 	case !mux.ValidBucketScheme(u.Scheme):
 		k.fail(at, "has a scheme that this build does not support: "+u.Scheme, "use "+oneOf(mux.BucketSchemes()))
+	case filesync.CheckURL(string(address)) != nil:
+		k.fail(at, filesync.CheckURL(string(address)).Error(), "")
 	case u.Scheme == memblob.Scheme:
 		k.warn(at, "is in memory: its contents are lost when agrimill exits", "use file:///… or another persistent bucket")
 	}
@@ -709,8 +715,10 @@ func (k *checker) to(path string, r Route) {
 		config.Client = k.rules
 		k.report(at, *g, config.Validate())
 		effective := k.c.PublisherConfig(*g)
-		if k.template(at+".type", g.Type) {
-			k.lacking(at+".type", r, g.Type)
+		effective.Client = k.rules
+		if k.template(at+".type", g.Type, effective) {
+			messageType, _ := sinks.ParseTopicTemplate(g.Type) // template has found no mistake
+			k.lacking(at+".type", r, messageType.Required())
 			k.oneType(at+".type", r, g.Type)
 		}
 		if r.From.Kind() == "gateway" && effective.EndpointID == "" {
@@ -723,11 +731,14 @@ func (k *checker) to(path string, r Route) {
 		return
 	}
 	k.reference(path+".sink", r.To.Sink)
-	if !k.template(path+".topic", r.To.Topic) {
+	if !k.template(path+".topic", r.To.Topic, k.topics(r.To.Sink)) {
 		return
 	}
-	k.lacking(path+".topic", r, r.To.Topic)
-	k.topic(path+".topic", r.To.Sink, withoutVariables(r.To.Topic))
+	topic, _ := sinks.ParseTopicTemplate(r.To.Topic) // template has found no mistake
+	k.lacking(path+".topic", r, topic.Required())
+	if s := k.c.Sinks[r.To.Sink].Blob; s != nil {
+		k.lacking(join("sinks", r.To.Sink)+".blob.path", r, s.Required())
+	}
 	if r.To.Sink == k.c.Poison.Sink && r.To.Topic == k.c.Poison.Topic {
 		k.fail(path+".topic", "is the topic of the poison queue", "choose a different one here or in poison.topic")
 	}
@@ -765,11 +776,11 @@ func (k *checker) reference(path, name string) bool {
 }
 
 // template checks a template of topics or message types.
-func (k *checker) template(path, text string) bool {
-	_, err := sinks.ParseTopicTemplate(text)
+func (k *checker) template(path, text string, topics sinks.Topics) bool {
+	template, err := sinks.ParseTopicTemplate(text)
 	var bad *sinks.TemplateError
 	if !errors.As(err, &bad) {
-		return true // parsing returns no other error
+		return k.taken(path, template.Check(topics)) // parsing returns no other error
 	}
 	suggestion := ""
 	if bad.Variable != "" {
@@ -783,15 +794,11 @@ func (k *checker) template(path, text string) bool {
 
 // lacking warns about a template with values that messages from the gateway may lack. Those from
 // a broker have whatever was put there.
-func (k *checker) lacking(path string, r Route, text string) {
+func (k *checker) lacking(path string, r Route, required map[string]string) {
 	if r.From.Kind() != "gateway" {
 		return
 	}
 	event := gateway.EventType(r.From.Gateway)
-	template, err := sinks.ParseTopicTemplate(text)
-	if err != nil {
-		return
-	}
 	// What every message from there has.
 	always := []string{gateway.KeyEventType}
 	if r.From.Gateway != FromEverything && (!event.Known() || event == gateway.EventMessageReceived || event == gateway.EventFileReceived) {
@@ -800,7 +807,6 @@ func (k *checker) lacking(path string, r Route, text string) {
 	if event == gateway.EventMessageReceived {
 		always = append(always, gateway.KeyContextID)
 	}
-	required := template.Required()
 	for _, name := range slices.Sorted(maps.Keys(required)) {
 		if _, set := r.Set[required[name]]; !set && !slices.Contains(always, required[name]) {
 			k.warn(path, "needs {"+name+"}: messages without it go to the poison queue", "write {"+name+"|none}, or another text for them")
@@ -813,18 +819,26 @@ func withoutVariables(template string) string {
 	return regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(template, "x")
 }
 
-// topic checks the fixed parts of a topic against the sink.
-func (k *checker) topic(path, sink, topic string) {
-	s, ok := k.c.Sinks[sink]
-	switch {
-	case !ok:
-	case s.NATS != nil && (nats.Config{SubjectPrefix: s.NATS.SubjectPrefix + "." + topic}).Validate() != nil && (nats.Config{SubjectPrefix: s.NATS.SubjectPrefix}).Validate() == nil:
-		k.fail(path, "is not a valid topic for NATS: use parts without white space, '*' and '>', separated by single dots", "")
-	case s.Kafka != nil && !kafka.ValidTopic(topic):
-		k.fail(path, "is not a valid topic for Kafka: use letters, digits, '-', '_' and single dots", "")
-	case strings.Contains("."+topic+".", ".."):
-		k.fail(path, "has an empty part", "separate parts with single dots")
+// topics returns which topics a sink takes: all, if its own settings are wrong.
+func (k *checker) topics(sink string) sinks.Topics {
+	section := join("sinks", sink) + "."
+	if slices.ContainsFunc(k.problems, func(p Problem) bool { return p.Severity == SeverityError && strings.HasPrefix(p.Path, section) }) {
+		return sinks.AnyTopics{}
 	}
+	return k.c.Sinks[sink].Topics()
+}
+
+// taken reports what a sink says about a topic.
+func (k *checker) taken(path string, err error) bool {
+	var invalid *gateway.ValidationError
+	var refused *sinks.Error
+	switch {
+	case errors.As(err, &invalid):
+		k.fail(path, invalid.Rule, "")
+	case errors.As(err, &refused):
+		k.fail(path, fmt.Sprintf("cannot be a topic of the %s sink: %v", refused.Sink, refused.Cause), "")
+	}
+	return err == nil
 }
 
 // circle warns about a route that feeds a route back to the gateway.
@@ -869,11 +883,10 @@ func (k *checker) poison() {
 	if known && k.c.Sinks[p.Sink].Log != nil {
 		k.warn("poison.sink", "stores nothing: messages that cannot be handled are confirmed and lost", "use a nats, kafka or blob sink")
 	}
-	switch {
-	case strings.ContainsAny(p.Topic, "{}"):
+	if strings.ContainsAny(p.Topic, "{}") {
 		k.fail("poison.topic", "must not be a template", "use a plain topic such as poison")
-	default:
-		k.topic("poison.topic", p.Sink, p.Topic)
+	} else {
+		k.taken("poison.topic", k.topics(p.Sink).CheckTopic(p.Topic))
 	}
 	k.report("retry", k.c.Retry, k.c.Retry.Validate())
 	poison := p.PoisonConfig

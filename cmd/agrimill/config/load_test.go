@@ -36,6 +36,9 @@ routes:
 poison: {sink: farm}
 `
 
+// farmSink is the sink of small.
+const farmSink = "  farm:\n    nats: {url: \"nats://127.0.0.1:4222\"}\n"
+
 // environment is a map as Options.Env.
 func environment(values map[string]string) Options {
 	return Options{Env: func(name string) string { return values[name] }}
@@ -156,7 +159,7 @@ func TestOneMistake(t *testing.T) {
 		"no section":     {`nats: {url: "nats://127.0.0.1:4222"}`, "nats:", "agrimill.yaml:8:10: sinks.farm.nats: has no value; write {} for the defaults, or remove the key"},
 		"unknown sink":   {"to: {sink: farm}", "to: {sink: Fram}", `agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "Fram"; did you mean farm?`},
 		"template":       {"to: {sink: farm}", `to: {sink: farm, topic: "{type"}`, `agrimill.yaml:12:29: routes[0].to.topic: has { without }`},
-		"nats subject":   {"to: {sink: farm}", `to: {sink: farm, topic: "all.*.{type}"}`, "agrimill.yaml:12:29: routes[0].to.topic: is not a valid topic for NATS: use parts without white space, '*' and '>', separated by single dots"},
+		"nats subject":   {"to: {sink: farm}", `to: {sink: farm, topic: "all.*.{type}"}`, "agrimill.yaml:12:29: routes[0].to.topic: cannot be a topic of the nats sink: not a NATS subject of tokens without white space, '*' and '>', separated by single dots"},
 		"poison topic":   {"to: {sink: farm}", "to: {sink: farm, topic: poison}", "agrimill.yaml:12:29: routes[0].to.topic: is the topic of the poison queue; choose a different one here or in poison.topic"},
 		"no routes":      {"routes:\n  - name: farm-data\n    from: {gateway: all}\n    to: {sink: farm}\n", "routes: []\n", "agrimill.yaml:9:9: routes: is empty; add a route: - {name: …, from: {gateway: all}, to: {sink: …}}"},
 		"no poison":      {"poison: {sink: farm}", "", "agrimill.yaml:1:1: poison: is required"},
@@ -211,6 +214,92 @@ func TestOneMistake(t *testing.T) {
 				t.Fatalf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Each sink says itself which topics and paths it can store, also those of the poison queue.
+func TestTopicsOfEachSink(t *testing.T) {
+	kinds := map[string]string{
+		"nats": "{nats: {}}", "kafka": "{kafka: {brokers: \"b:9092\"}}", "blob": "{blob: {url: \"file:///data/archive\"}}", "log": "{log: {}}",
+	}
+	long := strings.Repeat("l", 230)
+	for _, c := range []struct{ topic, takenBy string }{
+		{"{tenant}.{type}", "nats kafka blob log"},
+		{"{filename|any text: * > / ..}", "nats kafka blob log"},
+		{"a.{type|none}", "nats kafka blob log"},
+		{"t/{type|none}", "nats log"},
+		{"t*", "log"},
+		{"a//b", "nats log"},
+		{"a..{type}", "log"},
+		{"{type}.", "log"},
+		{"a b", "log"},
+		{"ü.{type}", "nats log"},
+		{"a_b.{type}", "nats kafka blob log"},
+		{"a:b.{type}", "nats blob log"},
+		{"%{type}", "nats log"},
+		{long + ".{type}", "nats kafka blob log"},
+		{long + ".{tenant}", "nats blob log"}, // an ID has 36 letters
+		{strings.Repeat("s.", 600) + "{type}", "nats log"},
+		{strings.Repeat("l", 3000), "blob log"},
+	} {
+		for _, kind := range []string{"nats", "kafka", "blob", "log"} {
+			for path, replacement := range map[string][2]string{
+				"routes[0].to.topic": {"to: {sink: farm}", "to: {sink: farm, topic: \"" + c.topic + "\"}"},
+				"poison.topic":       {"poison: {sink: farm", "poison: {sink: farm, topic: \"" + c.topic + "\""},
+			} {
+				if path == "poison.topic" && strings.Contains(c.topic, "{") {
+					continue
+				}
+				text := strings.Replace(small, farmSink, "  farm: "+kinds[kind]+"\n", 1)
+				text = strings.Replace(text, replacement[0], replacement[1], 1)
+				_, err := Parse("agrimill.yaml", []byte(text), smallEnv)
+				want := ""
+				if !strings.Contains(c.takenBy, kind) {
+					want = path + ": cannot be a topic of the " + kind + " sink: "
+				}
+				if got := fmt.Sprint(err); (want == "") != (err == nil) || !strings.Contains(got, want) {
+					t.Errorf("%s, %s %.40q: got %.200s, want %q", kind, path, c.topic, got, want)
+				}
+			}
+		}
+	}
+}
+
+// A layout of a bucket, and its address, are refused where nothing could be stored, or elsewhere than meant.
+func TestBuckets(t *testing.T) {
+	for _, c := range []struct{ blob, want string }{
+		{"url: \"file:///data/archive\"", ""},
+		{"url: \"file://./archive\"", ""},
+		{"url: \"file://localhost/archive\"", ""},
+		{"url: \"file:///archive?create_dir=true&dir_file_mode=0750\"", ""},
+		{"url: \"file://archive\"", "sinks.farm.blob.url: must have three slashes before the directory, such as file:///var/lib/agrimill"},
+		{"url: \"file://var/lib/archive?create_dir=true\"", "sinks.farm.blob.url: must have three slashes"},
+		{"url: \"file:archive\"", "sinks.farm.blob.url: must have three slashes"},
+		{"url: \"file://\"", "sinks.farm.blob.url: must name a directory"},
+		{"url: \"file://.\"", "sinks.farm.blob.url: must name a directory"},
+		{"url: \"file:///archive?created_dir=true\"", "sinks.farm.blob.url: has a wrong setting: invalid query parameter \"created_dir\""},
+		{"url: \"file:///archive?dir_file_mode=rwx\"", "sinks.farm.blob.url: has a wrong setting: "},
+		{"url: \"file:///archive\", path: \"/{topic}/{id}\"", "sinks.farm.blob.path: makes keys that no bucket takes: invalid object key: it has a path element that is empty, '.' or '..'"},
+		{"url: \"file:///archive\", path: \"../{topic}/{id}\"", "sinks.farm.blob.path: makes keys that no bucket takes"},
+		{"url: \"file:///archive\", path: \"a//{topic}/{id}\"", "sinks.farm.blob.path: makes keys that no bucket takes"},
+		{"url: \"file:///archive\", path: \"{topic}/{id}/{filename}\"", "warning: sinks.farm.blob.path: needs {filename}: messages without it go to the poison queue"},
+	} {
+		text := strings.Replace(small, farmSink, "  farm: {blob: {"+c.blob+"}}\n", 1)
+		config, err := Parse("agrimill.yaml", []byte(text), smallEnv)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = ""
+			for _, w := range config.Warnings {
+				got += w.String()
+			}
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: got %q, want %q", c.blob, got, c.want)
+		}
+	}
+	text := strings.Replace(small, "poison: {", "claim_check: {url: \"file://payloads\"}\npoison: {", 1)
+	if got, want := onlyProblem(t, text, smallEnv), "agrimill.yaml:13:20: claim_check.url: must have three slashes before the directory, such as file:///var/lib/agrimill"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

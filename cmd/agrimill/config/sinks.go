@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/logsink"
@@ -32,6 +33,19 @@ func (s Sink) Kind() string {
 		return "log"
 	}
 	return ""
+}
+
+// Topics says which topics the sink takes, as the sink itself does once it is open.
+func (s Sink) Topics() sinks.Topics {
+	switch {
+	case s.NATS != nil:
+		return s.NATS
+	case s.Kafka != nil:
+		return s.Kafka
+	case s.Blob != nil:
+		return s.Blob
+	}
+	return sinks.AnyTopics{}
 }
 
 // NATS stores messages in a stream of NATS JetStream.

@@ -34,9 +34,9 @@ import (
 // nothing; close does. open opens it; until that succeeds, publishing to it is an outage.
 type sink struct {
 	*later[sinks.Sink]
+	sinks.Topics
 	name, kind, target string
 	config             config.Sink
-	segment            func(string) string
 	watched            sinks.Sink // itself, with metrics and tracing: what routers get
 
 	opened wakeup.Signal
@@ -58,7 +58,7 @@ var (
 
 // newSink checks the configuration of a sink without connecting.
 func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
-	s := &sink{name: name, kind: cfg.Kind(), config: cfg, segment: segmentOf(cfg)}
+	s := &sink{name: name, kind: cfg.Kind(), config: cfg, Topics: cfg.Topics()}
 	logger := p.logger.With("sink", name)
 	var open func(context.Context) (sinks.Sink, error)
 	var err error
@@ -85,17 +85,6 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	s.later = newLater(open, sinks.Sink.Close, logger)
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
-}
-
-// segmentOf returns how a sink makes a segment of a topic out of a value.
-func segmentOf(cfg config.Sink) func(string) string {
-	switch {
-	case cfg.NATS != nil:
-		return nats.TopicSegment
-	case cfg.Kafka != nil:
-		return kafka.TopicSegment
-	}
-	return sinks.DefaultSegments.Escape
 }
 
 func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
@@ -307,9 +296,6 @@ func (s *sink) Describe() sinks.Description {
 	d.Name = s.name
 	return d
 }
-
-// TopicSegment implements [sinks.Sink]. It is that of the kind of sink.
-func (s *sink) TopicSegment(value string) string { return s.segment(value) }
 
 // Reads implements [sinks.Reader]: the sinks that configurations open for these have their own marshalers.
 func (s *sink) Reads() sinks.Sink {

@@ -85,12 +85,18 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 	source := trialSource{messages: make(chan *message.Message)}
 	route := router.Route{Name: cfg.Name, From: source, Topic: "trial"}
 	if g := cfg.To.Gateway; g != nil {
-		whole := func(value string) string { return value }
-		route.To, route.ToTopic = sinks.FromPublisher("gateway", to, sinks.WithTopicSegment(whole)), g.Type
+		rules, err := config.Rules()
+		if err != nil {
+			return TrialResult{}, err
+		}
+		defer func() { _ = rules.Close() }() // nothing is open
+		topics := t.cfg.PublisherConfig(*g)
+		topics.Client = rules
+		route.To, route.ToTopic = sinks.FromPublisher("gateway", to, sinks.WithTopics(topics)), g.Type
 		route.Filter = newFilter(cfg.Filter, t.cfg.PublisherConfig(*g).EndpointID, true)
 	} else {
-		segment := sinks.WithTopicSegment(segmentOf(t.cfg.Sinks[cfg.To.Sink]))
-		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, segment), cfg.To.Topic
+		sink := t.cfg.Sinks[cfg.To.Sink]
+		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, sinks.WithTopics(sink.Topics()), sinks.WithStore(to.store(sink))), cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 	}
 	p := &Pipeline{} // without a memory of devices
@@ -189,6 +195,18 @@ func (r *recorder) Publish(topic string, messages ...*message.Message) error {
 		r.messages = append(r.messages, TrialMessage{topic, msg.Copy()})
 	}
 	return nil
+}
+
+// store returns Publish for messages that the sink can store.
+func (r *recorder) store(sink config.Sink) func(string, *message.Message) (sinks.Receipt, error) {
+	return func(topic string, msg *message.Message) (sinks.Receipt, error) {
+		if sink.Blob != nil {
+			if _, err := sink.Blob.Key(topic, msg); err != nil {
+				return sinks.Receipt{}, err
+			}
+		}
+		return sinks.Receipt{}, r.Publish(topic, msg)
+	}
 }
 
 // Close does nothing.

@@ -37,9 +37,11 @@ func (c *counted) PublishAsync(topic string, msg *message.Message) (*sinks.Publi
 	return p, nil
 }
 
-func (c *counted) Reads() sinks.Sink              { return c }
-func (*counted) Close() error                     { return nil }
-func (*counted) Describe() sinks.Description      { return sinks.Description{Name: "none"} }
+func (c *counted) Reads() sinks.Sink         { return c }
+func (*counted) Close() error                { return nil }
+func (*counted) Describe() sinks.Description { return sinks.Description{Name: "none"} }
+func (*counted) CheckTopic(string) error     { return nil }
+
 func (*counted) TopicSegment(value string) string { return sinks.DefaultSegments.Escape(value) }
 func (*counted) Health(context.Context) error     { return nil }
 

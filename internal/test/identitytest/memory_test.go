@@ -71,7 +71,9 @@ func (b *broker) PublishAsync(topic string, m *message.Message) (*sinks.Publicat
 	p.Resolve(sinks.Receipt{}, b.Publish(topic, m))
 	return p, nil
 }
-func (b *broker) Describe() sinks.Description        { return sinks.Description{Name: "broker"} }
+func (b *broker) Describe() sinks.Description { return sinks.Description{Name: "broker"} }
+func (*broker) CheckTopic(string) error       { return nil }
+
 func (b *broker) TopicSegment(value string) string   { return sinks.DefaultSegments.Escape(value) }
 func (b *broker) Health(context.Context) error       { return nil }
 func (b *broker) Close() error                       { return nil }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // madeBy is the key of the consumer's metadata that says who made it.
@@ -64,16 +67,18 @@ func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, s
 	if err != nil {
 		return nil, err
 	}
-	deliver := jetstream.DeliverAllPolicy
-	if s.config.NewOnly {
-		deliver = jetstream.DeliverNewPolicy
+	if have := stream.CachedInfo().Config; len(have.Sources) == 0 {
+		if err := inCommon(streamName, have.Subjects, subject); err != nil {
+			return nil, err
+		}
 	}
+	deliver, since := s.deliver(stream.CachedInfo())
 	pending := maxAckPending
 	if limit := stream.CachedInfo().Config.ConsumerLimits.MaxAckPending; limit > 0 {
 		pending = min(pending, limit)
 	}
 	consumer, err = js.CreateConsumer(ctx, streamName, jetstream.ConsumerConfig{
-		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver,
+		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, OptStartTime: since,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.config.AckWait, MaxAckPending: pending, MaxDeliver: -1,
 		Metadata: map[string]string{madeBy: madeHere},
 	})
@@ -83,6 +88,63 @@ func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, s
 		}
 	}
 	return consumer, err
+}
+
+// deliver returns where a consumer starts that is to be made: one that is made again begins no later than the one before.
+func (s *Subscriber) deliver(stream *jetstream.StreamInfo) (policy jetstream.DeliverPolicy, since *time.Time) {
+	fields := watermill.LogFields{"stream": stream.Config.Name, "messages": stream.State.Msgs}
+	before := s.found.Load()
+	switch {
+	case before != nil && s.config.NewOnly:
+		since = &(*before).CachedInfo().Created
+		fields["since"] = since.UTC().Format(time.RFC3339)
+		warnlog.Warn(s.logger, "NATS consumer was deleted; it is made again and delivers again what was stored since it existed", fields)
+		return jetstream.DeliverByStartTimePolicy, since
+	case before != nil:
+		warnlog.Warn(s.logger, "NATS consumer was deleted; it is made again and delivers the whole stream again", fields)
+	case s.config.NewOnly:
+		s.logger.Info("NATS consumer is new; it starts with the next message of the stream", fields)
+		return jetstream.DeliverNewPolicy, nil
+	}
+	return jetstream.DeliverAllPolicy, nil
+}
+
+// inCommon refuses a subject that no message of a stream can have. A mirror has no subjects of its own.
+func inCommon(stream string, subjects []string, subject string) error {
+	if len(subjects) == 0 || slices.ContainsFunc(subjects, func(pattern string) bool { return overlap(pattern, subject) }) {
+		return nil
+	}
+	return fmt.Errorf("%w: the stream %s has no subject that matches %s, but %s", ErrConfig, stream, subject, strings.Join(subjects, ", "))
+}
+
+// overlap reports whether a message can have a subject that matches both patterns.
+func overlap(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		switch {
+		case as[i] == ">" || bs[i] == ">":
+			return true
+		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
+// covers reports whether every subject that matches narrow also matches wide.
+func covers(wide, narrow string) bool {
+	ws, ns := strings.Split(wide, "."), strings.Split(narrow, ".")
+	for i, w := range ws {
+		switch {
+		case i >= len(ns):
+			return false
+		case w == ">":
+			return true
+		case ns[i] == ">" || w != "*" && w != ns[i]:
+			return false
+		}
+	}
+	return len(ws) == len(ns)
 }
 
 // adopt takes a consumer that exists, or refuses it.

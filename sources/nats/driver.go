@@ -35,7 +35,7 @@ const (
 	//     consumer made by others whose MaxAckPending is above 1, it comes again after them.
 	//   - A message that is open for longer than Config.AckWait is delivered again, and what is
 	//     done with the first copy then has no ack.
-	//   - Nobody notices that the consumer was deleted.
+	//   - Nobody notices that the consumer was deleted, nor that messages were deleted unread.
 	DriverWatermill
 )
 
@@ -89,6 +89,7 @@ type stock struct {
 	stop    context.CancelFunc
 	life    *lifecycle.Life // counts the subscriptions
 	latest  atomic.Pointer[stockConsumer]
+	choice  choice
 }
 
 // stockConsumer is a consumer and a connection to ask about it.
@@ -103,21 +104,16 @@ func (s *stock) Subscribe(ctx context.Context, subject string) (<-chan *message.
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	conn, subscriber, err := s.open(ctx, subject)
+	intake, stopIntake := context.WithCancel(ctx)
+	conn, subscriber, messages, err := s.begin(intake, subject)
 	if err != nil {
+		stopIntake()
 		s.life.Leave()
 		return nil, err
-	}
-	messages, err := subscriber.Subscribe(context.WithoutCancel(ctx), subject)
-	if err != nil {
-		conn.Close()
-		s.life.Leave()
-		return nil, s.unavailable(err)
 	}
 	out := make(chan *message.Message)
 	go func() { // ends with ctx, or on Close, within twice CloseTimeout
 		defer s.life.Leave()
-		intake, stopIntake := context.WithCancel(ctx)
 		defer stopIntake()
 		defer context.AfterFunc(s.stopped, stopIntake)()
 		s.relay(intake, subscriber.gate, messages, out)
@@ -134,6 +130,23 @@ func (s *stock) Subscribe(ctx context.Context, subject string) (<-chan *message.
 		close(out)
 	}()
 	return out, nil
+}
+
+// begin subscribes until intake ends.
+func (s *stock) begin(intake context.Context, subject string) (*natsgo.Conn, *stockSubscriber, <-chan *message.Message, error) {
+	if err := s.choice.take(intake, s.config.Durable, subject); err != nil {
+		return nil, nil, nil, err
+	}
+	conn, subscriber, err := s.open(intake, subject)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	messages, err := subscriber.Subscribe(context.WithoutCancel(intake), subject)
+	if err != nil {
+		conn.Close()
+		return nil, nil, nil, s.unavailable(err)
+	}
+	return conn, subscriber, messages, nil
 }
 
 // relay passes on messages until intake ends and the one that is open then is settled, or
@@ -277,18 +290,12 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 func (s *stock) ensure(ctx context.Context, js natsgo.JetStreamContext, stream, subject string) error {
 	info, err := js.ConsumerInfo(stream, s.config.Durable, natsgo.Context(ctx))
 	if errors.Is(err, natsgo.ErrConsumerNotFound) {
-		deliver := natsgo.DeliverAllPolicy
-		if s.config.NewOnly {
-			deliver = natsgo.DeliverNewPolicy
-		}
-		info, err = js.AddConsumer(stream, &natsgo.ConsumerConfig{
-			Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, AckPolicy: natsgo.AckExplicitPolicy,
-			AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: natsgo.NewInbox(), DeliverGroup: s.config.Durable,
-			MaxAckPending: 1, // what is pushed ahead would have to wait, and be pushed again
-			Metadata:      map[string]string{madeBy: madeHere},
-		}, natsgo.Context(ctx))
+		info, err = s.create(ctx, js, stream, subject)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrConfig):
+		return err
+	case err != nil:
 		return s.unavailable(err)
 	}
 	have := info.Config
@@ -311,6 +318,28 @@ func (s *stock) ensure(ctx context.Context, js natsgo.JetStreamContext, stream, 
 		return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
 	}
 	return nil
+}
+
+func (s *stock) create(ctx context.Context, js natsgo.JetStreamContext, stream, subject string) (*natsgo.ConsumerInfo, error) {
+	info, err := js.StreamInfo(stream, natsgo.Context(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if len(info.Config.Sources) == 0 {
+		if err := inCommon(stream, info.Config.Subjects, subject); err != nil {
+			return nil, err
+		}
+	}
+	deliver := natsgo.DeliverAllPolicy
+	if s.config.NewOnly {
+		deliver = natsgo.DeliverNewPolicy
+	}
+	return js.AddConsumer(stream, &natsgo.ConsumerConfig{
+		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, AckPolicy: natsgo.AckExplicitPolicy,
+		AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: natsgo.NewInbox(), DeliverGroup: s.config.Durable,
+		MaxAckPending: 1, // what is pushed ahead would have to wait, and be pushed again
+		Metadata:      map[string]string{madeBy: madeHere},
+	}, natsgo.Context(ctx))
 }
 
 func (s *stock) unavailable(err error) error {

@@ -69,8 +69,7 @@ type Subscriber struct {
 
 	life *lifecycle.Life // counts the subscriptions
 
-	mu      sync.Mutex
-	subject string // what the consumer reads; empty before Subscribe; guarded by mu
+	choice choice
 }
 
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
@@ -99,8 +98,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // unreachable or has no such stream, the error matches sinks.ErrUnavailable and Subscribe
 // can be called again.
 //
-// All subscriptions of one Subscriber read one subject and share the work, without an order
-// between them.
+// A Subscriber reads one subject, in one subscription at a time, because another one would get some of its messages: the
+// error matches [ErrConfig]. To share the work, use another Subscriber with the same durable.
+//
+// A consumer that is deleted while it is read is made again, and the log says so: it delivers the whole stream again, with
+// Config.NewOnly what was stored since the deleted one was made.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The
@@ -109,16 +111,18 @@ func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *mes
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	if err := s.choose(subject); err != nil {
-		s.life.Leave()
-		return nil, err
-	}
-	consumer, err := s.consumer(ctx, subject)
-	if err != nil {
-		s.life.Leave()
-		return nil, err
-	}
 	sub := newSubscription(ctx, s, subject)
+	err := s.choice.take(sub.intake, s.config.Durable, subject)
+	var consumer jetstream.Consumer
+	if err == nil {
+		consumer, err = s.consumer(ctx, subject)
+	}
+	if err != nil {
+		sub.stopIntake()
+		sub.giveUp()
+		s.life.Leave()
+		return nil, err
+	}
 	// Ends when ctx does, or on Close, within CloseTimeout.
 	go func() {
 		defer s.life.Leave()
@@ -129,17 +133,25 @@ func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *mes
 	return sub.out, nil
 }
 
-// choose sets the subject that the consumer reads; it cannot be changed.
-func (s *Subscriber) choose(subject string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// choice is what a consumer reads, which cannot be changed, and the latest subscription that does.
+type choice struct {
+	mu      sync.Mutex
+	subject string          // empty before Subscribe
+	intake  context.Context // of the subscription
+}
+
+func (c *choice) take(intake context.Context, durable, subject string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
 	case subject == "":
 		return fmt.Errorf("%w: the subject is empty", ErrConfig)
-	case s.subject != "" && s.subject != subject:
-		return fmt.Errorf("%w: consumer %s already reads %s and can read only one subject", ErrConfig, s.config.Durable, s.subject)
+	case c.subject != "" && c.subject != subject:
+		return fmt.Errorf("%w: consumer %s already reads %s and can read only one subject; use another durable", ErrConfig, durable, c.subject)
+	case c.intake != nil && c.intake.Err() == nil:
+		return fmt.Errorf("%w: another subscription reads %s with consumer %s and would get some of its messages; use another durable, or another Subscriber to share the work", ErrConfig, subject, durable)
 	}
-	s.subject = subject
+	c.subject, c.intake = subject, intake
 	return nil
 }
 

@@ -18,6 +18,8 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/keyqueue"
+	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // consumerPolicy is how often to look up a consumer that is gone, and to ask a server that
@@ -71,13 +73,16 @@ type subscription struct {
 	giveUp     context.CancelFunc
 
 	// Used by run only.
-	conn       *natsgo.Conn
-	last       uint64    // number of the last delivery by the server
-	reconnects uint64    // as of the last loss
-	suspect    bool      // a request has failed since
-	lost       time.Time // when deliveries were found lost; zero: none
-	shared     bool      // somebody else reads the consumer
-	collecting bool      // see begin
+	conn        *natsgo.Conn
+	last        uint64    // number of the last delivery by the server
+	reconnects  uint64    // as of the last loss
+	suspect     bool      // a request has failed since
+	lost        time.Time // when deliveries were found lost; zero: none
+	shared      bool      // somebody else reads the consumer
+	collecting  bool      // see begin
+	gaps        gaps
+	deleted     int64 // since deletedLine let one pass
+	deletedLine ratelog.Line
 
 	mu    sync.Mutex
 	open  map[place]*delivery // from receipt until the ack or nak is sent
@@ -104,7 +109,7 @@ type delivery struct {
 
 func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscription {
 	sub := &subscription{
-		Subscriber: s, subject: subject, out: make(chan *message.Message),
+		Subscriber: s, subject: subject, out: make(chan *message.Message), deletedLine: ratelog.Line{Burst: 1},
 		open: make(map[place]*delivery), acked: make(map[place]bool),
 	}
 	sub.intake, sub.stopIntake = context.WithCancel(ctx)
@@ -245,6 +250,7 @@ func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error
 	if err != nil {
 		return err
 	}
+	s.gaps = gaps{at: info.Delivered, whole: func() bool { return s.readsAll(info.Stream) }}
 	window := s.config.MaxInFlight * aheadFactor
 	late := time.Now().Add(beginning)
 	for s.collecting = info.NumAckPending > 0 && info.NumWaiting == 0; s.collecting; {
@@ -446,6 +452,9 @@ func (s *subscription) receive(raw received) (first bool) {
 	}
 	s.suspect, s.last = false, max(s.last, meta.Sequence.Consumer)
 	first = meta.NumDelivered == 1
+	if gone := s.gaps.see(meta.Sequence, first); gone > 0 {
+		s.tellDeleted(meta, gone)
+	}
 
 	d := &delivery{stream: meta.Stream, place: place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, raw: raw}
 	s.mu.Lock()
@@ -469,6 +478,61 @@ func (s *subscription) receive(raw received) (first bool) {
 		}
 	}
 	return first
+}
+
+// gaps finds messages that were deleted unread, by the numbers of a stream that is read as a whole.
+type gaps struct {
+	at    jetstream.SequenceInfo // of the latest delivery
+	whole func() bool            // whether the consumer reads all of the stream; nil: it does not
+	known bool                   // whole has said yes
+}
+
+// see returns how many messages are missing before a delivery, at least.
+func (g *gaps) see(number jetstream.SequencePair, first bool) int64 {
+	if !first { // it has a number of the consumer, and its stream's is known
+		g.at.Consumer++
+		return 0
+	}
+	gone := int64(number.Stream-g.at.Stream) - int64(number.Consumer-g.at.Consumer)
+	g.at.Stream, g.at.Consumer = max(g.at.Stream, number.Stream), max(g.at.Consumer, number.Consumer)
+	if gone <= 0 || g.whole == nil {
+		return 0
+	}
+	if !g.known && !g.whole() {
+		g.whole = nil
+		return 0
+	}
+	g.known = true
+	return gone
+}
+
+// tellDeleted says it once a minute: a stream that keeps the latest message of a subject only has many gaps.
+func (s *subscription) tellDeleted(meta *jetstream.MsgMetadata, gone int64) {
+	s.deleted += gone
+	if _, ok := s.deletedLine.Next(); ok {
+		warnlog.Warn(s.logger, "NATS messages were deleted before they were delivered",
+			watermill.LogFields{"stream": meta.Stream, "before": meta.Sequence.Stream, "deleted": s.deleted})
+		s.deleted = 0
+	}
+}
+
+// readsAll reports whether the subject has everything that is stored in the stream; false if the server does not say.
+func (s *subscription) readsAll(stream string) bool {
+	if s.subject == ">" {
+		return true
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.intake, s.config.ConnectTimeout)
+	defer cancel()
+	info, err := js.Stream(ctx, stream)
+	if err != nil {
+		return false
+	}
+	have := info.CachedInfo().Config
+	return len(have.Sources) == 0 && len(have.Subjects) > 0 && !slices.ContainsFunc(have.Subjects, func(subject string) bool { return !covers(s.subject, subject) })
 }
 
 func (s *subscription) key(raw received) string {

@@ -68,6 +68,7 @@ const (
 	reasonNotURI       = "is not an absolute http or https URI"
 	reasonWithPayload  = "is present together with payload"
 	reasonNoPayload    = "is missing, and so is payload_uri"
+	reasonNotSize      = "is not the length of payload"
 	reasonNotEventName = "differs from the name of the event"
 )
 
@@ -87,19 +88,20 @@ const (
 //   - null in place of a required list is an empty list, except for message_ids,
 //     without which a file cannot be confirmed, and for endpoints of
 //     ENDPOINTS_LIST_CHANGED (see [EndpointsListChanged]).
-//   - An invalid endpoint in a list is skipped and reported in
-//     the event ([EntryError]); the others are kept.
+//   - An invalid endpoint in a list is skipped and reported in the event ([EntryError]); the
+//     others are kept. So is an optional field that cannot be read, of an event or an endpoint;
+//     one that is an empty string counts as absent.
+//   - A number in place of a string is read as its text, except where a format is required.
 //   - Fields that the specification declares as uuid have the form of a UUID, in
 //     either case, and are kept unmodified. app_message_id is any string, and so is
 //     tenant_id of received messages and files.
 //   - A date-time follows RFC 3339 or ISO 8601: in the extended or basic form, with
 //     or without seconds, minutes and offset. A time without offset is read as UTC, a date
 //     alone is no date-time. Times are returned in UTC.
-//   - Exactly one of payload and payload_uri is present. payload is standard
-//     base64 with padding, exactly what encoding/base64.StdEncoding accepts.
-//     payload_uri is an absolute http or https URI and kept unmodified.
-//   - size is not negative and not compared with the payload. message_ids may be
-//     empty, since the specification sets no minimum.
+//   - Exactly one of payload and payload_uri is present. payload is base64 of either alphabet, with
+//     or without padding. payload_uri is an absolute http or https URI and kept unmodified.
+//   - size is not negative, and is the length of an embedded payload. It may be a string, or have a
+//     fraction of zero. message_ids may be empty, since the specification sets no minimum.
 //   - Values of enumerations are not checked, so that a new endpoint type
 //     does no harm.
 func DecodeEvent(name EventType, data []byte) (Event, error) {

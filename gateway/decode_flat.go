@@ -108,7 +108,7 @@ func (o *flatObject) file() Event {
 	}
 	f := &FileReceived{Size: o.size, MessageIDs: make([]string, o.idCount)}
 	var ok bool
-	if f.Payload, ok = o.payload(); !ok {
+	if f.Payload, ok = o.payload(); !ok || f.Payload != nil && int64(len(f.Payload)) != f.Size {
 		return nil
 	}
 	keys := [...]flatKey{

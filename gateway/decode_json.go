@@ -25,24 +25,24 @@ func decodeObject(name EventType, data []byte) (Event, error) {
 		}
 		return nil, e
 	}
-	d := &objectDecoder{object: o, err: new(*DecodeError)}
-	eventType := EventType(d.str("event_type", required))
+	d := newObjectDecoder(o)
+	eventType := EventType(d.str("event_type"))
 	if name == "" {
 		if name = eventType; name == "" {
 			d.fail("event_type", reasonEmpty)
 		}
 	}
-	if *d.err == nil && eventType != name {
+	if d.err == nil && eventType != name {
 		d.fail("event_type", reasonNotEventName)
 	}
-	if *d.err == nil && !name.Known() {
+	if d.err == nil && !name.Known() {
 		return &UnknownEvent{EventType: name, Data: bytes.Clone(data)}, nil
 	}
 	var event Event
-	if *d.err == nil {
-		event = d.event(name)
+	if d.err == nil {
+		event = d.event(name, data)
 	}
-	if e := *d.err; e != nil {
+	if e := d.err; e != nil {
 		if name.Known() {
 			e.EventType = name
 			recoverIDs(e, o)
@@ -52,41 +52,47 @@ func decodeObject(name EventType, data []byte) (Event, error) {
 	return event, nil
 }
 
-func (d *objectDecoder) event(t EventType) Event {
+func (d *objectDecoder) event(t EventType, data []byte) Event {
 	switch t {
 	case EventMessageReceived:
 		m := &MessageReceived{
-			ID:                  d.str("id", required|isUUID),
-			AppMessageID:        d.str("app_message_id", required),
-			MessageType:         d.str("message_type", required),
-			ReceivingEndpointID: d.str("receiving_endpoint_id", required|isUUID),
-			Filename:            d.str("filename", 0),
-			TenantID:            d.str("tenant_id", 0),
-			TeamsetContextID:    d.str("teamset_context_id", 0),
+			ID:                  d.id("id"),
+			AppMessageID:        d.text("app_message_id"),
+			MessageType:         d.text("message_type"),
+			ReceivingEndpointID: d.id("receiving_endpoint_id"),
+			Filename:            optional(d, "filename", (*objectDecoder).text),
+			TenantID:            optional(d, "tenant_id", (*objectDecoder).text),
+			TeamsetContextID:    optional(d, "teamset_context_id", (*objectDecoder).text),
 		}
-		m.SentAt = d.time("sent_at", required)
-		m.ReceivedAt = d.time("received_at", 0)
+		m.SentAt = d.time("sent_at")
+		m.ReceivedAt = optional(d, "received_at", (*objectDecoder).time)
 		m.Payload, m.PayloadURI = d.payload()
+		m.Unreadable = d.unreadable
 		return m
 	case EventFileReceived:
 		f := &FileReceived{
-			ReceivingEndpointID: d.str("receiving_endpoint_id", required|isUUID),
-			MessageType:         d.str("message_type", required),
+			ReceivingEndpointID: d.id("receiving_endpoint_id"),
+			MessageType:         d.text("message_type"),
 			Size:                d.size("size"),
 			MessageIDs:          d.messageIDs("message_ids"),
-			Filename:            d.str("filename", 0),
-			TenantID:            d.str("tenant_id", 0),
-			TeamsetContextID:    d.str("teamset_context_id", 0),
+			Filename:            optional(d, "filename", (*objectDecoder).text),
+			TenantID:            optional(d, "tenant_id", (*objectDecoder).text),
+			TeamsetContextID:    optional(d, "teamset_context_id", (*objectDecoder).text),
 		}
 		f.Payload, f.PayloadURI = d.payload()
+		if f.Payload != nil && int64(len(f.Payload)) != f.Size {
+			d.fail("size", reasonNotSize)
+		}
+		f.Unreadable = d.unreadable
 		return f
 	case EventEndpointDeleted:
 		return &EndpointDeleted{
-			ID:         d.str("id", required|isUUID),
-			ExternalID: d.str("external_id", required),
+			ID:         d.id("id"),
+			ExternalID: d.text("external_id"),
+			Data:       bytes.Clone(data),
 		}
 	case EventEndpointsListChanged:
-		e := &EndpointsListChanged{TenantID: d.str("tenant_id", required|isUUID)}
+		e := &EndpointsListChanged{TenantID: d.id("tenant_id"), Data: bytes.Clone(data)}
 		if !d.isNull("endpoints") {
 			e.Endpoints, e.Unreadable = d.endpoints("endpoints")
 		}
@@ -94,12 +100,14 @@ func (d *objectDecoder) event(t EventType) Event {
 	case EventAuthorizationAdded:
 		return &AuthorizationAdded{
 			Tenant: d.tenant("tenant"),
-			Scope:  d.str("scope", required),
+			Scope:  d.text("scope"),
+			Data:   bytes.Clone(data),
 		}
 	default: // EventAuthorizationRevoked; checked by the caller
 		return &AuthorizationRevoked{
-			TenantID: d.str("tenant_id", required|isUUID),
-			Scope:    d.str("scope", required),
+			TenantID: d.id("tenant_id"),
+			Scope:    d.text("scope"),
+			Data:     bytes.Clone(data),
 		}
 	}
 }
@@ -109,58 +117,52 @@ func (d *objectDecoder) tenant(key string) TenantInfo {
 	if t == nil {
 		return TenantInfo{}
 	}
-	info := TenantInfo{TenantID: t.str("tenant_id", required|isUUID)}
+	info := TenantInfo{TenantID: t.id("tenant_id")}
 	info.Endpoints, info.Unreadable = t.endpoints("endpoints")
 	return info
 }
 
-// endpoints returns a required list, never nil, and the entries that were skipped.
+// endpoints returns a required list, never nil, and what was skipped.
 func (d *objectDecoder) endpoints(key string) ([]TenantEndpointInfo, []*EntryError) {
 	raw := d.array(key)
 	list := make([]TenantEndpointInfo, 0, len(raw))
 	var unreadable []*EntryError
 	for i, r := range raw {
 		// Each entry has its own error, so that none hides the others.
-		e := &objectDecoder{path: d.path, err: new(*DecodeError)}
+		e := &objectDecoder{path: d.path, decoded: new(decoded)}
 		entry := e.descend(key+"["+strconv.Itoa(i)+"]", r)
 		var info TenantEndpointInfo
 		if entry != nil {
 			info = entry.endpointInfo()
 		}
-		if bad := e.entryError(); bad != nil {
+		if e.err == nil {
+			list = append(list, info)
+		}
+		for _, bad := range e.skipped() {
 			if entry != nil {
 				bad.EndpointID = entry.uuid("id")
 			}
 			unreadable = append(unreadable, bad)
-			continue
 		}
-		list = append(list, info)
 	}
 	return list, unreadable
 }
 
 func (d *objectDecoder) endpointInfo() TenantEndpointInfo {
 	info := TenantEndpointInfo{
-		ID:                     d.str("id", required|isUUID),
-		ExternalID:             d.str("external_id", 0),
-		Name:                   d.str("name", required),
-		EndpointType:           EndpointType(d.str("endpoint_type", required)),
-		ApplicationID:          d.str("application_id", required|isUUID),
-		TenantID:               d.str("tenant_id", required|isUUID),
+		ID:                     d.id("id"),
+		ExternalID:             optional(d, "external_id", (*objectDecoder).text),
+		Name:                   d.text("name"),
+		EndpointType:           EndpointType(d.text("endpoint_type")),
+		ApplicationID:          d.id("application_id"),
+		TenantID:               d.id("tenant_id"),
 		OwnedByYourApplication: d.bool("owned_by_your_application"),
 	}
 	if c := d.child("capabilities"); c != nil {
-		info.Capabilities.CanSend = c.strings("can_send", 0)
-		info.Capabilities.CanReceive = c.strings("can_receive", 0)
+		info.Capabilities.CanSend = c.strings("can_send")
+		info.Capabilities.CanReceive = c.strings("can_receive")
 	}
-	if d.has("routed_endpoints") {
-		if c := d.child("routed_endpoints"); c != nil {
-			info.RoutedEndpoints = &RoutedEndpoints{
-				CanSendTo:      c.routes("can_send_to"),
-				CanReceiveFrom: c.routes("can_receive_from"),
-			}
-		}
-	}
+	info.RoutedEndpoints = optional(d, "routed_endpoints", (*objectDecoder).routed)
 	return info
 }
 
@@ -173,8 +175,8 @@ func recoverIDs(e *DecodeError, o object) {
 		}
 	case EventFileReceived:
 		// All or none: some of them would confirm only a part of the file.
-		quiet := &objectDecoder{object: o, err: new(*DecodeError)}
-		if ids := quiet.messageIDs("message_ids"); *quiet.err == nil {
+		quiet := newObjectDecoder(o)
+		if ids := quiet.messageIDs("message_ids"); quiet.err == nil {
 			e.MessageIDs = ids
 		}
 	default:

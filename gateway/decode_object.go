@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"math"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/isotime"
@@ -14,10 +17,10 @@ import (
 // case-insensitively and merges the values of repeated names.
 type object map[string]json.RawMessage
 
-// parseObject reports whether data is one JSON object.
+// parseObject reports whether data is one JSON object. Some encoders begin it with a byte order mark.
 func parseObject(data []byte) (object, bool) {
 	var o object
-	if err := json.Unmarshal(data, &o); err != nil {
+	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &o); err != nil {
 		return nil, false
 	}
 	return o, o != nil
@@ -46,25 +49,30 @@ func (o object) has(key string) bool {
 	return ok && string(raw) != "null"
 }
 
-// rule is a requirement for a string field.
-type rule int
-
-const (
-	required rule = 1 << iota
-	isUUID
-)
+// filled is has for a field in which an empty string counts as absent, too.
+func (o object) filled(key string) bool { return o.has(key) && string(o[key]) != `""` }
 
 // objectDecoder reads the fields of an object. The first error sticks; anything
 // read after it must be ignored.
 type objectDecoder struct {
 	object
-	path string        // "" or ending in "."
-	err  **DecodeError // shared with the decoders of nested objects
+	path string // "" or ending in "."
+	*decoded
+}
+
+// decoded is what the decoders of an object and of those nested in it share.
+type decoded struct {
+	err        *DecodeError
+	unreadable []*EntryError // what was skipped
+}
+
+func newObjectDecoder(o object) *objectDecoder {
+	return &objectDecoder{object: o, decoded: new(decoded)}
 }
 
 func (d *objectDecoder) fail(key, reason string) {
-	if *d.err == nil {
-		*d.err = &DecodeError{Field: d.path + key, Reason: reason}
+	if d.err == nil {
+		d.err = &DecodeError{Field: d.path + key, Reason: reason}
 	}
 }
 
@@ -77,18 +85,42 @@ func (d *objectDecoder) need(key string) json.RawMessage {
 	return d.object[key]
 }
 
-func (d *objectDecoder) str(key string, r rule) string {
-	if !d.has(key) {
-		if r&required != 0 {
-			d.fail(key, reasonMissing)
-		}
-		return ""
+// optional reads a field that may be absent, null or an empty string. One that cannot be read
+// is skipped.
+func optional[T any](d *objectDecoder, key string, read func(*objectDecoder, string) T) (value T) {
+	if !d.filled(key) {
+		return value
 	}
+	own := &objectDecoder{object: d.object, path: d.path, decoded: new(decoded)}
+	if v := read(own, key); own.err == nil {
+		value = v
+	}
+	d.unreadable = append(d.unreadable, own.skipped()...)
+	return value
+}
+
+// str returns a required string.
+func (d *objectDecoder) str(key string) string {
 	s, ok := d.peek(key)
-	switch {
-	case !ok:
+	if d.need(key) != nil && !ok {
 		d.fail(key, reasonNotString)
-	case r&isUUID != 0 && !validUUID([]byte(s)):
+	}
+	return s
+}
+
+// text returns a required string of any form. Some languages serialize it as a number if it looks
+// like one.
+func (d *objectDecoder) text(key string) string {
+	if raw := d.object[key]; len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') {
+		return string(raw)
+	}
+	return d.str(key)
+}
+
+// id returns a required UUID.
+func (d *objectDecoder) id(key string) string {
+	s := d.str(key)
+	if !validUUID([]byte(s)) {
 		d.fail(key, reasonNotUUID)
 	}
 	return s
@@ -102,22 +134,34 @@ func (d *objectDecoder) bool(key string) bool {
 	return b
 }
 
+// size returns a required integer. Some languages serialize it as a string or with a fraction of
+// zero.
 func (d *objectDecoder) size(key string) int64 {
-	var n int64
-	if raw := d.need(key); raw != nil && json.Unmarshal(raw, &n) != nil {
-		d.fail(key, reasonNotInteger)
+	raw := d.need(key)
+	if s, ok := d.peek(key); ok {
+		raw = json.RawMessage(s)
 	}
-	if n < 0 {
+	const exact = 1 << 53 // all integers up to here are numbers of 64 bits with a fraction, too
+	var n *int64
+	var f *float64
+	switch {
+	case raw == nil:
+		return 0
+	case json.Unmarshal(raw, &n) == nil && n != nil:
+	case json.Unmarshal(raw, &f) == nil && f != nil && *f == math.Trunc(*f) && math.Abs(*f) <= exact:
+		n = new(int64(*f))
+	default:
+		d.fail(key, reasonNotInteger)
+		return 0
+	}
+	if *n < 0 {
 		d.fail(key, reasonNegative)
 	}
-	return n
+	return *n
 }
 
-func (d *objectDecoder) time(key string, r rule) time.Time {
-	s := d.str(key, r)
-	if !d.has(key) || *d.err != nil {
-		return time.Time{}
-	}
+func (d *objectDecoder) time(key string) time.Time {
+	s := d.str(key)
 	t, ok := isotime.Parse([]byte(s))
 	if !ok {
 		d.fail(key, reasonNotDateTime)
@@ -125,28 +169,49 @@ func (d *objectDecoder) time(key string, r rule) time.Time {
 	return t
 }
 
-// payload returns the embedded payload or its URI.
+// payload returns the embedded payload or its URI. An empty one of the two counts as absent if
+// the other is present.
 func (d *objectDecoder) payload() ([]byte, string) {
 	switch {
-	case d.has("payload") && d.has("payload_uri"):
-		d.fail("payload_uri", reasonWithPayload)
-	case d.has("payload_uri"):
-		uri := d.str("payload_uri", required)
-		if *d.err == nil && !validPayloadURI(uri) {
-			d.fail("payload_uri", reasonNotURI)
-		}
-		return nil, uri
-	case d.has("payload"):
-		s := d.str("payload", required)
-		payload, err := base64.StdEncoding.DecodeString(s)
-		if err != nil {
-			d.fail("payload", reasonNotBase64)
-		}
-		return payload, ""
-	default:
+	case !d.filled("payload") && d.filled("payload_uri"):
+		return nil, d.uri("payload_uri")
+	case !d.has("payload"):
 		d.fail("payload", reasonNoPayload)
+		return nil, ""
 	}
-	return nil, ""
+	if optional(d, "payload_uri", (*objectDecoder).uri) != "" {
+		d.fail("payload_uri", reasonWithPayload)
+	}
+	payload, err := decodeBase64(d.str("payload"))
+	if err != nil {
+		d.fail("payload", reasonNotBase64)
+	}
+	return payload, ""
+}
+
+func (d *objectDecoder) uri(key string) string {
+	s := d.str(key)
+	if !validPayloadURI(s) {
+		d.fail(key, reasonNotURI)
+	}
+	return s
+}
+
+// decodeBase64 also accepts the URL alphabet, no padding, and white space, as many libraries
+// write them. The result is not nil.
+func decodeBase64(s string) ([]byte, error) {
+	if payload, err := base64.StdEncoding.DecodeString(s); err == nil {
+		return payload, nil
+	}
+	s = strings.Join(strings.Fields(s), "")
+	encoding := base64.StdEncoding
+	if strings.ContainsAny(s, "-_") {
+		encoding = base64.URLEncoding
+	}
+	if len(s)%4 != 0 {
+		encoding = encoding.WithPadding(base64.NoPadding)
+	}
+	return encoding.DecodeString(s)
 }
 
 // isNull reports whether a field is present and null.
@@ -171,11 +236,18 @@ func (d *objectDecoder) messageIDs(key string) []string {
 	if d.need(key) == nil {
 		return nil
 	}
-	return d.strings(key, isUUID)
+	list := d.strings(key)
+	for _, id := range list {
+		if !validUUID([]byte(id)) {
+			d.fail(key, "holds a value that "+reasonNotUUID)
+			break
+		}
+	}
+	return list
 }
 
 // strings returns a required array of strings, never nil.
-func (d *objectDecoder) strings(key string, r rule) []string {
+func (d *objectDecoder) strings(key string) []string {
 	raw := d.array(key)
 	list := make([]string, 0, len(raw))
 	for _, v := range raw {
@@ -184,20 +256,25 @@ func (d *objectDecoder) strings(key string, r rule) []string {
 			d.fail(key, "holds a value that "+reasonNotString)
 			break
 		}
-		if r&isUUID != 0 && !validUUID([]byte(*s)) {
-			d.fail(key, "holds a value that "+reasonNotUUID)
-			break
-		}
 		list = append(list, *s)
 	}
 	return list
 }
 
-// routes returns an optional map of endpoint IDs to message types.
-func (d *objectDecoder) routes(key string) EndpointRouteMap {
-	if !d.has(key) {
+// routed returns an object of route maps.
+func (d *objectDecoder) routed(key string) *RoutedEndpoints {
+	c := d.child(key)
+	if c == nil {
 		return nil
 	}
+	return &RoutedEndpoints{
+		CanSendTo:      optional(c, "can_send_to", (*objectDecoder).routes),
+		CanReceiveFrom: optional(c, "can_receive_from", (*objectDecoder).routes),
+	}
+}
+
+// routes returns a map of endpoint IDs to message types.
+func (d *objectDecoder) routes(key string) EndpointRouteMap {
 	c := d.child(key)
 	if c == nil {
 		return nil
@@ -209,8 +286,8 @@ func (d *objectDecoder) routes(key string) EndpointRouteMap {
 			break
 		}
 		// Error paths must not contain untrusted input, such as id.
-		value := &objectDecoder{object: object{"": c.object[id]}, path: d.path + key, err: d.err}
-		m[id] = value.strings("", 0)
+		value := &objectDecoder{object: object{"": c.object[id]}, path: d.path + key, decoded: d.decoded}
+		m[id] = value.strings("")
 	}
 	return m
 }
@@ -230,7 +307,7 @@ func (d *objectDecoder) descend(name string, raw json.RawMessage) *objectDecoder
 		d.fail(name, reasonNotObject)
 		return nil
 	}
-	return &objectDecoder{object: o, path: d.path + name + ".", err: d.err}
+	return &objectDecoder{object: o, path: d.path + name + ".", decoded: d.decoded}
 }
 
 // validPayloadURI reports whether s is a URI that can be downloaded.

@@ -46,7 +46,9 @@ func TestHostileEventsDoNotStopTheStream(t *testing.T) {
 		{strings.ReplaceAll(received(good(`,"payload":""`)), "\n", "\r\n"), message},
 		{"data: " + good(`,"payload":""`) + "\n\n", message}, // event_type decides
 		{received(good("")), malformed},
-		{received(good(`,"payload":"","payload_uri":"https://h/"`)), malformed},
+		{received(good(`,"payload":"aGVsbG8=","payload_uri":"https://h/"`)), malformed},
+		{received(good(`,"payload":"","payload_uri":"https://h/"`)), message},
+		{named("MESSAGE_RECEIVED ", good(`,"payload":""`)), message},
 		{received(good(`,"payload":"?"`)), malformed},
 		{received(good(`,"payload":"","id":7`)), malformed},
 		{received("{"), malformed},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,13 +178,15 @@ func TestDecodeEvent(t *testing.T) {
 			MessageIDs: []string{uuidA, uuidC}, PayloadURI: "https://payloads.example/x/y?sig=secret",
 			Filename: "field.jpg", TenantID: "a plain string",
 		},
-		EventEndpointDeleted:      &EndpointDeleted{ID: uuidA, ExternalID: "urn:farm:1"},
-		EventEndpointsListChanged: &EndpointsListChanged{TenantID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()}},
+		EventEndpointDeleted: &EndpointDeleted{ID: uuidA, ExternalID: "urn:farm:1", Data: validData(EventEndpointDeleted).json()},
+		EventEndpointsListChanged: &EndpointsListChanged{TenantID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()},
+			Data: validData(EventEndpointsListChanged).json()},
 		EventAuthorizationAdded: &AuthorizationAdded{
 			Tenant: TenantInfo{TenantID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()}},
 			Scope:  ScopeEndpointsManage,
+			Data:   validData(EventAuthorizationAdded).json(),
 		},
-		EventAuthorizationRevoked: &AuthorizationRevoked{TenantID: uuidC, Scope: ScopeEndpointsManage},
+		EventAuthorizationRevoked: &AuthorizationRevoked{TenantID: uuidC, Scope: ScopeEndpointsManage, Data: validData(EventAuthorizationRevoked).json()},
 	}
 	for _, name := range EventTypes() {
 		data := validData(name).json()
@@ -210,7 +213,7 @@ func TestDecodeTakesTheFastPath(t *testing.T) {
 			full.with("filename", `"Übersicht 日本.zip"`),
 			full.with("filename", "null").with("payload_uri", `"http://h/p"`).without("payload"),
 			full.without("filename").without("tenant_id").without("teamset_context_id").without("received_at"),
-			full.with("payload", `""`).without("payload_uri"),
+			full.with("payload", `""`).with("size", "0").without("payload_uri"),
 		} {
 			if decodeFlat(name, f.json()) == nil {
 				t.Errorf("%s: not taken by the fast path: %s", name, f.json())
@@ -332,29 +335,22 @@ func TestDecodeRejects(t *testing.T) {
 		{m, "id", `"2a0b8a2e-6f0e-4b39-a1eaa0123456789ab"`, "", reasonNotUUID},
 		{m, "id", `"urn:uuid:` + uuidA + `"`, "", reasonNotUUID},
 		{m, "receiving_endpoint_id", `"x"`, "", reasonNotUUID},
-		{m, "app_message_id", `17`, "", reasonNotString},
 		{m, "app_message_id", `["x"]`, "", reasonNotString},
 		{m, "message_type", `{}`, "", reasonNotString},
-		{m, "filename", `true`, "", reasonNotString},
-		{m, "tenant_id", `1`, "", reasonNotString},
 		{m, "sent_at", `""`, "", reasonNotDateTime},
 		{m, "sent_at", `"yesterday"`, "", reasonNotDateTime},
 		{m, "sent_at", `"2026-02-30T00:00:00Z"`, "", reasonNotDateTime},
 		{m, "sent_at", `"2026-11-20"`, "", reasonNotDateTime},
 		{m, "sent_at", `1732100000`, "", reasonNotString},
-		{m, "received_at", `"x"`, "", reasonNotDateTime},
-		{m, "payload", `"aGVsbG8"`, "", reasonNotBase64},
 		{m, "payload", `"aGVsbG8=="`, "", reasonNotBase64},
-		{m, "payload", `"aGVsbG8 "`, "", reasonNotBase64},
-		{m, "payload", `"aGVs_G8="`, "", reasonNotBase64},
 		{m, "payload", `"===="`, "", reasonNotBase64},
+		{m, "payload", `"aGV_bG+="`, "", reasonNotBase64},
+		{m, "payload", `"aGVsb"`, "", reasonNotBase64},
 		{m, "payload", `17`, "", reasonNotString},
 		{m, "payload", `null`, "", reasonNoPayload},
 		{m, "payload_uri", `"https://h/p"`, "", reasonWithPayload},
-		{m, "payload_uri", `""`, "", reasonWithPayload},
-		{f, "payload", `""`, "payload_uri", reasonWithPayload},
 		{f, "payload_uri", `null`, "payload", reasonNoPayload},
-		{f, "payload_uri", `""`, "", reasonNotURI},
+		{f, "payload_uri", `""`, "payload", reasonNoPayload},
 		{f, "payload_uri", `"/relative"`, "", reasonNotURI},
 		{f, "payload_uri", `"//host/p"`, "", reasonNotURI},
 		{f, "payload_uri", `"https:///p"`, "", reasonNotURI},
@@ -365,9 +361,13 @@ func TestDecodeRejects(t *testing.T) {
 		{f, "payload_uri", `7`, "", reasonNotString},
 		{f, "size", `-1`, "", reasonNegative},
 		{f, "size", `1.5`, "", reasonNotInteger},
-		{f, "size", `1e3`, "", reasonNotInteger},
+		{f, "size", `"-1"`, "", reasonNegative},
+		{f, "size", `""`, "", reasonNotInteger},
+		{f, "size", `"null"`, "", reasonNotInteger},
+		{f, "size", `"7 kB"`, "", reasonNotInteger},
+		{f, "size", `1e300`, "", reasonNotInteger},
+		{f, "size", `"0x7"`, "", reasonNotInteger},
 		{f, "size", `9223372036854775808`, "", reasonNotInteger},
-		{f, "size", `"7"`, "", reasonNotInteger},
 		{f, "message_ids", `"` + uuidA + `"`, "", reasonNotArray},
 		{f, "message_ids", `{}`, "", reasonNotArray},
 		{f, "message_ids", `["` + uuidA + `","x"]`, "", "holds a value that " + reasonNotUUID},
@@ -404,10 +404,6 @@ func TestDecodeLeavesABadEndpointOut(t *testing.T) {
 		{"capabilities", `[]`, "capabilities", reasonNotObject},
 		{"capabilities", `{"can_send":[]}`, "capabilities.can_receive", reasonMissing},
 		{"capabilities", `{"can_send":[1],"can_receive":[]}`, "capabilities.can_send", "holds a value that " + reasonNotString},
-		{"routed_endpoints", `[]`, "routed_endpoints", reasonNotObject},
-		{"routed_endpoints", `{"can_send_to":[]}`, "routed_endpoints.can_send_to", reasonNotObject},
-		{"routed_endpoints", `{"can_send_to":{"x":[]}}`, "routed_endpoints.can_send_to", "has a key that " + reasonNotUUID},
-		{"routed_endpoints", `{"can_receive_from":{"` + uuidA + `":7}}`, "routed_endpoints.can_receive_from", reasonNotArray},
 	} {
 		bad := endpointData(func(f fields) fields { return f.with(endpoint.key, endpoint.value) })
 		wantLeftOut(t, EventEndpointsListChanged, "["+bad+","+endpointData(nil)+"]", "endpoints[0]."+endpoint.field, endpoint.error)
@@ -454,10 +450,19 @@ func TestDecodeAccepts(t *testing.T) {
 		want       any
 	}{
 		{m, "payload", `""`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte{}},
+		{m, "payload", `"aGVsbG8"`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")},
+		{m, "payload", `" aGVs bG8= "`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")},
+		{m, "payload", `"_-8="`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte{0xff, 0xef}},
+		{m, "payload", `"_-8"`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte{0xff, 0xef}},
 		{m, "payload", `"aGVs\nbG8="`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")}, // as encoding/base64
 		{m, "payload", `"aGVsbG9="`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")},   // trailing bits too
 		{m, "payload", `"\u0061GVsbG8="`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")},
 		{m, "payload_uri", `null`, func(e Event) any { return e.(*MessageReceived).PayloadURI }, ""},
+		{m, "payload_uri", `""`, func(e Event) any { return e.(*MessageReceived).Payload }, []byte("hello")},
+		{m, "app_message_id", `17`, func(e Event) any { return e.(*MessageReceived).AppMessageID }, "17"},
+		{m, "filename", `-1.50`, func(e Event) any { return e.(*MessageReceived).Filename }, "-1.50"},
+		{m, "tenant_id", `1`, func(e Event) any { return e.(*MessageReceived).TenantID }, "1"},
+		{m, "received_at", `""`, func(e Event) any { return e.(*MessageReceived).ReceivedAt }, time.Time{}},
 		{m, "app_message_id", `""`, func(e Event) any { return e.(*MessageReceived).AppMessageID }, ""},
 		{m, "app_message_id", `"\u0000\"\\\u00fc\ud83d\ude9c"`, func(e Event) any { return e.(*MessageReceived).AppMessageID }, "\x00\"\\ü🚜"},
 		{m, "app_message_id", `"\ud83d"`, func(e Event) any { return e.(*MessageReceived).AppMessageID }, "\uFFFD"},
@@ -475,6 +480,11 @@ func TestDecodeAccepts(t *testing.T) {
 		{m, "received_at", `"2026-12-31 24:00:00"`, func(e Event) any { return e.(*MessageReceived).ReceivedAt }, utc(2027, 1, 1, 0, 0, 0, 0)},
 		{m, "sent_at", `"1969-12-31T23:59:59Z"`, func(e Event) any { return e.(*MessageReceived).SentAt }, utc(1969, 12, 31, 23, 59, 59, 0)},
 		{m, "unknown", `[{"deep":[[{}]]}]`, func(e Event) any { return e.(*MessageReceived).ID }, uuidA},
+		{f, "size", `"7"`, func(e Event) any { return e.(*FileReceived).Size }, int64(7)},
+		{f, "size", `7.0`, func(e Event) any { return e.(*FileReceived).Size }, int64(7)},
+		{f, "size", `"7.0"`, func(e Event) any { return e.(*FileReceived).Size }, int64(7)},
+		{f, "size", `1e3`, func(e Event) any { return e.(*FileReceived).Size }, int64(1000)},
+		{f, "payload", `""`, func(e Event) any { return e.(*FileReceived).PayloadURI }, "https://payloads.example/x/y?sig=secret"},
 		{f, "size", `0`, func(e Event) any { return e.(*FileReceived).Size }, int64(0)},
 		{f, "size", `9223372036854775807`, func(e Event) any { return e.(*FileReceived).Size }, int64(math.MaxInt64)},
 		{f, "size", `-0`, func(e Event) any { return e.(*FileReceived).Size }, int64(0)},
@@ -745,11 +755,13 @@ func FuzzDecodeEvent(f *testing.F) {
 			return
 		}
 		var plain map[string]any
-		if err := json.Unmarshal(data, &plain); err != nil {
+		if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &plain); err != nil {
 			t.Fatalf("accepted what is not JSON: %v", err)
 		}
 		want := func(key, got string) {
-			if s, _ := plain[key].(string); s != got {
+			_, number := plain[key].(float64)
+			skipped := slices.ContainsFunc(event.(*MessageReceived).Unreadable, func(e *EntryError) bool { return e.Field == key })
+			if s, _ := plain[key].(string); s != got && !number && !(skipped && got == "") {
 				t.Errorf("%s: got %q, want %q", key, got, s)
 			}
 		}
@@ -762,9 +774,9 @@ func FuzzDecodeEvent(f *testing.F) {
 		want("tenant_id", got.TenantID)
 		want("teamset_context_id", got.TeamsetContextID)
 		want("payload_uri", got.PayloadURI)
-		if s, ok := plain["payload"].(string); ok != (got.Payload != nil) {
+		if s, ok := plain["payload"].(string); (ok && (s != "" || got.PayloadURI == "")) != (got.Payload != nil) {
 			t.Errorf("payload there: %v, decoded: %v", ok, got.Payload != nil)
-		} else if payload, err := base64.StdEncoding.DecodeString(s); err != nil || !bytes.Equal(payload, got.Payload) {
+		} else if payload, err := base64.StdEncoding.DecodeString(s); err == nil && !bytes.Equal(payload, got.Payload) {
 			t.Errorf("payload %q, want %q, %v", got.Payload, payload, err)
 		}
 	})

@@ -55,10 +55,11 @@ func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, r
 	if err != nil {
 		return Endpoint{}, false, err
 	}
-	endpoint, err = decodeEndpoint(x.body)
+	endpoint, unreadable, err := decodeEndpoint(x.body)
 	if err != nil {
 		return Endpoint{}, false, x.badResponse(err)
 	}
+	c.reportUnreadable(ctx, opPutEndpoint, unreadable)
 	return endpoint, x.status == http.StatusCreated, nil
 }
 

@@ -33,6 +33,8 @@ type MessageReceived struct {
 	// TenantID is optional on the wire; empty if absent.
 	TenantID         string
 	TeamsetContextID string
+	// Unreadable lists the optional fields that were skipped, and why.
+	Unreadable []*EntryError
 }
 
 // FileReceived reports that a chunked payload has been received completely. It
@@ -52,12 +54,16 @@ type FileReceived struct {
 	Filename         string
 	TenantID         string
 	TeamsetContextID string
+	// Unreadable lists the optional fields that were skipped, and why.
+	Unreadable []*EntryError
 }
 
 // EndpointDeleted reports that one of the application's endpoints was deleted.
 type EndpointDeleted struct {
 	ID         string
 	ExternalID string
+	// Data is a copy of the event's data as received.
+	Data []byte `json:"-"`
 }
 
 // EndpointsListChanged carries the complete current list of the endpoints that
@@ -68,14 +74,18 @@ type EndpointsListChanged struct {
 	// and has to be fetched ([Directory] does that). An empty list
 	// is not nil.
 	Endpoints []TenantEndpointInfo
-	// Unreadable lists the entries skipped in Endpoints, and why.
+	// Unreadable is as in [TenantInfo].
 	Unreadable []*EntryError `json:"-"`
+	// Data is a copy of the event's data as received.
+	Data []byte `json:"-"`
 }
 
 // AuthorizationAdded reports that a user authorized the application.
 type AuthorizationAdded struct {
 	Tenant TenantInfo
 	Scope  string
+	// Data is a copy of the event's data as received.
+	Data []byte `json:"-"`
 }
 
 // AuthorizationRevoked reports that a user revoked an authorization. Access for
@@ -83,6 +93,8 @@ type AuthorizationAdded struct {
 type AuthorizationRevoked struct {
 	TenantID string
 	Scope    string
+	// Data is a copy of the event's data as received.
+	Data []byte `json:"-"`
 }
 
 // UnknownEvent is an event of a type unknown to this version.

@@ -412,7 +412,7 @@ func TestAnswersThatLackRequiredFieldsNameThem(t *testing.T) {
 	type reader = func([]byte) error
 	readTenants := func(b []byte) error { _, _, err := decodeTenants(b); return err }
 	readEndpoints := func(b []byte) error { _, _, err := decodeEndpoints(b); return err }
-	readEndpoint := func(b []byte) error { _, err := decodeEndpoint(b); return err }
+	readEndpoint := func(b []byte) error { _, _, err := decodeEndpoint(b); return err }
 	tests := []struct {
 		name    string
 		read    reader

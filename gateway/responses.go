@@ -58,9 +58,9 @@ func decodeResponse(body []byte, require func(m *missing, o object), read func(d
 	if len(m) > 0 {
 		return &ResponseError{Missing: m}
 	}
-	d := &objectDecoder{object: o, err: new(*DecodeError)}
+	d := newObjectDecoder(o)
 	read(d)
-	if e := *d.err; e != nil {
+	if e := d.err; e != nil {
 		return &ResponseError{Reason: e.Field + " " + e.Reason}
 	}
 	return nil
@@ -76,21 +76,21 @@ func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError,
 		list := d.array("tenants")
 		tenants = make([]TenantInfo, 0, len(list))
 		for i, raw := range list {
-			e := &objectDecoder{err: new(*DecodeError)}
+			e := newObjectDecoder(nil)
 			var info TenantInfo
 			if t := e.descend("tenants["+strconv.Itoa(i)+"]", raw); t != nil {
-				info.TenantID = t.str("tenant_id", required|isUUID)
-				if *e.err == nil {
+				info.TenantID = t.id("tenant_id")
+				if e.err == nil {
 					info.Endpoints, info.Unreadable = t.endpoints("endpoints")
 				}
 			}
-			switch bad := e.entryError(); {
-			case bad == nil:
+			switch {
+			case e.err == nil:
 				tenants = append(tenants, info)
 			case !validUUID([]byte(info.TenantID)):
-				unreadable = append(unreadable, bad)
+				unreadable = append(unreadable, e.skipped()...)
 			default:
-				tenants = append(tenants, TenantInfo{TenantID: info.TenantID, Unreadable: []*EntryError{bad}})
+				tenants = append(tenants, TenantInfo{TenantID: info.TenantID, Unreadable: e.skipped()})
 			}
 		}
 	})
@@ -112,7 +112,7 @@ func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, unreadable []
 	return endpoints, unreadable, nil
 }
 
-func decodeEndpoint(body []byte) (e Endpoint, err error) {
+func decodeEndpoint(body []byte) (e Endpoint, unreadable []*EntryError, err error) {
 	err = decodeResponse(body, func(m *missing, o object) {
 		m.need(o, "", endpointFields...)
 		m.list(o, "", "capabilities")
@@ -121,16 +121,14 @@ func decodeEndpoint(body []byte) (e Endpoint, err error) {
 		})
 	}, func(d *objectDecoder) {
 		e = Endpoint{
-			ID:                d.str("id", required|isUUID),
-			ExternalID:        d.str("external_id", required),
-			EndpointType:      EndpointType(d.str("endpoint_type", required)),
-			TenantID:          d.str("tenant_id", required),
-			ApplicationID:     d.str("application_id", required|isUUID),
-			SoftwareVersionID: d.str("software_version_id", required|isUUID),
-			ConnectionsURI:    d.str("connections_uri", 0),
-		}
-		if d.has("allow_delete_by_user") {
-			e.AllowDeleteByUser = d.bool("allow_delete_by_user")
+			ID:                d.id("id"),
+			ExternalID:        d.text("external_id"),
+			EndpointType:      EndpointType(d.text("endpoint_type")),
+			TenantID:          d.text("tenant_id"),
+			ApplicationID:     d.id("application_id"),
+			SoftwareVersionID: d.id("software_version_id"),
+			AllowDeleteByUser: optional(d, "allow_delete_by_user", (*objectDecoder).bool),
+			ConnectionsURI:    optional(d, "connections_uri", (*objectDecoder).str),
 		}
 		list := d.array("capabilities")
 		e.Capabilities = make([]EndpointCapability, 0, len(list))
@@ -140,13 +138,14 @@ func decodeEndpoint(body []byte) (e Endpoint, err error) {
 				return
 			}
 			e.Capabilities = append(e.Capabilities, EndpointCapability{
-				MessageType: c.str("message_type", required),
-				Direction:   Direction(c.str("direction", required)),
+				MessageType: c.text("message_type"),
+				Direction:   Direction(c.text("direction")),
 			})
 		}
+		unreadable = d.unreadable
 	})
 	if err != nil {
-		return Endpoint{}, err
+		return Endpoint{}, nil, err
 	}
-	return e, nil
+	return e, unreadable, nil
 }

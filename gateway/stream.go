@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -164,7 +165,7 @@ func internEventType(name []byte) EventType {
 	case string(EventFileReceived):
 		return EventFileReceived
 	}
-	return EventType(name)
+	return EventType(bytes.TrimSpace(name))
 }
 
 // Retry returns the reconnection time that the service requested on this

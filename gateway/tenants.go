@@ -69,7 +69,7 @@ func (c *Client) reportUnreadable(ctx context.Context, op string, unreadable []*
 	if len(unreadable) == 0 {
 		return
 	}
-	c.cfg.Logger.WarnContext(ctx, "gateway: some entries of a list are unreadable and were skipped",
+	c.cfg.Logger.WarnContext(ctx, "gateway: parts of a response are unreadable and were skipped",
 		"operation", op, "count", len(unreadable), "first_endpoint", unreadable[0].EndpointID, "first_error", unreadable[0])
 	if c.cfg.OnUnreadable == nil {
 		return

@@ -151,8 +151,8 @@ type TenantInfo struct {
 	// Endpoints is empty until the application owns an endpoint in the tenant. It
 	// is nil only if the list as a whole could not be read.
 	Endpoints []TenantEndpointInfo `json:"endpoints"`
-	// Unreadable lists the entries skipped in Endpoints, and why: endpoints
-	// that exist although nothing is known about them except, possibly, their ID.
+	// Unreadable lists what was skipped, and why: endpoints that exist although nothing is known
+	// about them except, possibly, their ID, and optional fields of those in Endpoints.
 	Unreadable []*EntryError `json:"-"`
 }
 

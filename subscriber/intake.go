@@ -39,19 +39,24 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 	}
 }
 
-// reportUnreadable logs what was left out of an event, in one line regardless of
+// reportUnreadable counts and logs what was left out of an event, in one line regardless of
 // how much it is. The event itself carries all of it.
 func (s *Subscriber) reportUnreadable(event gateway.Event) {
 	var tenant string
 	var left []*gateway.EntryError
 	switch e := event.(type) {
+	case *gateway.MessageReceived:
+		tenant, left = e.TenantID, e.Unreadable
+	case *gateway.FileReceived:
+		tenant, left = e.TenantID, e.Unreadable
 	case *gateway.EndpointsListChanged:
 		tenant, left = e.TenantID, e.Unreadable
 	case *gateway.AuthorizationAdded:
 		tenant, left = e.Tenant.TenantID, e.Tenant.Unreadable
 	}
 	if len(left) > 0 {
-		s.logger.Error("Some endpoints in an event are unreadable and were skipped", left[0], watermill.LogFields{
+		s.stats.unreadable.Add(int64(len(left)))
+		s.logger.Error("Parts of an event are unreadable and were skipped", left[0], watermill.LogFields{
 			"event_type": string(event.Type()), "tenant_id": tenant, "count": len(left), "endpoint_id": left[0].EndpointID,
 		})
 	}

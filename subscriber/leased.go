@@ -484,7 +484,7 @@ func (s *Stats) add(other Stats) {
 		{&s.ReceivedBytes, &other.ReceivedBytes}, {&s.DeliveredBytes, &other.DeliveredBytes},
 		{&s.Nacked, &other.Nacked}, {&s.Joined, &other.Joined}, {&s.Untaken, &other.Untaken},
 		{&s.Abandoned, &other.Abandoned}, {&s.SetAside, &other.SetAside},
-		{&s.Malformed, &other.Malformed}, {&s.TooLarge, &other.TooLarge},
+		{&s.Malformed, &other.Malformed}, {&s.Unreadable, &other.Unreadable}, {&s.TooLarge, &other.TooLarge},
 		{&s.Quarantined, &other.Quarantined}, {&s.QuarantineFailures, &other.QuarantineFailures},
 		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held}, {&s.InFiles, &other.InFiles},
 		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},

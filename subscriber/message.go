@@ -2,8 +2,6 @@ package subscriber
 
 import (
 	"crypto/sha256"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,19 +27,19 @@ type Unmarshaler interface {
 
 // newMessage creates the message for one delivery attempt.
 func (s *Subscriber) newMessage(d *delivery) (*message.Message, error) {
-	msg, err := eventMessage(d)
-	if err != nil || s.cfg.Unmarshaler == nil {
-		return msg, err
+	msg := eventMessage(d)
+	if s.cfg.Unmarshaler == nil {
+		return msg, nil
 	}
 	return s.cfg.Unmarshaler.Unmarshal(msg)
 }
 
-func eventMessage(d *delivery) (*message.Message, error) {
+func eventMessage(d *delivery) *message.Message {
 	switch e := d.event.(type) {
 	case *gateway.MessageReceived:
-		return dataMessage(d, e), nil
+		return dataMessage(d, e)
 	case *gateway.FileReceived:
-		return fileMessage(d, e), nil
+		return fileMessage(d, e)
 	}
 	return controlMessage(d.event)
 }
@@ -168,29 +166,28 @@ func fileUUID(e *gateway.FileReceived) string {
 	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(name), 8).String()
 }
 
-// controlMessage carries an event that is not data: the payload is its JSON.
-func controlMessage(event gateway.Event) (*message.Message, error) {
+// controlMessage carries an event that is not data: the payload is its data as received, so that
+// what is stored does not depend on which types this version knows.
+func controlMessage(event gateway.Event) *message.Message {
 	var payload []byte
 	metadata := message.Metadata{gateway.KeyEventType: string(event.Type())}
 	switch e := event.(type) {
 	case *gateway.UnknownEvent:
 		payload = e.Data
 	case *gateway.EndpointDeleted:
+		payload = e.Data
 		metadata[gateway.KeyEndpointID] = e.ID
 	case *gateway.EndpointsListChanged:
+		payload = e.Data
 		metadata[gateway.KeyTenantID] = e.TenantID
 	case *gateway.AuthorizationAdded:
+		payload = e.Data
 		metadata[gateway.KeyTenantID] = e.Tenant.TenantID
 	case *gateway.AuthorizationRevoked:
+		payload = e.Data
 		metadata[gateway.KeyTenantID] = e.TenantID
-	}
-	if payload == nil {
-		var err error
-		if payload, err = json.Marshal(event); err != nil {
-			return nil, fmt.Errorf("subscriber: encode %s: %w", event.Type(), err)
-		}
 	}
 	msg := message.NewMessage(watermill.NewUUID(), payload)
 	msg.Metadata = metadata
-	return msg, nil
+	return msg
 }

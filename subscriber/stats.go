@@ -45,6 +45,9 @@ type Stats struct {
 	SetAside int64
 	// Malformed counts events that could not be decoded.
 	Malformed int64
+	// Unreadable counts optional fields, and endpoints in lists, that could not be read and were
+	// left out of their events.
+	Unreadable int64
 	// TooLarge counts events that were skipped because of their size.
 	TooLarge int64
 	// Quarantined counts events stored in the quarantine, and QuarantineFailures
@@ -141,7 +144,7 @@ type StreamState struct {
 
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
-	malformed, tooLarge, expired, held, inFiles, setAside                              atomic.Int64
+	malformed, unreadable, tooLarge, expired, held, inFiles, setAside                  atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
 }
 
@@ -156,7 +159,7 @@ func (s *Subscriber) Stats() Stats {
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
-		Malformed: s.stats.malformed.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
+		Malformed: s.stats.malformed.Load(), Unreadable: s.stats.unreadable.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
 		NotRedelivered: s.stats.notRedelivered.Load(), Overtaken: s.stats.overtaken.Load(),
 		Held: s.stats.held.Load(), InFiles: s.stats.inFiles.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),

@@ -57,7 +57,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Stream:    subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
 			Received:  101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
 			Unmatched: 129, Kept: 130, OldestKept: time.Now().Add(-70 * time.Second),
-			Malformed: 107, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
+			Malformed: 107, Unreadable: 132, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
@@ -103,6 +103,9 @@ agrimill_subscriber_confirmations_total 111
 # HELP agrimill_subscriber_delivered_bytes_total Payload bytes in the messages taken from output channels, including redelivered ones.
 # TYPE agrimill_subscriber_delivered_bytes_total counter
 agrimill_subscriber_delivered_bytes_total 121
+# HELP agrimill_subscriber_event_fields_unreadable_total Optional fields, and endpoints in lists, that could not be read and were left out of their events.
+# TYPE agrimill_subscriber_event_fields_unreadable_total counter
+agrimill_subscriber_event_fields_unreadable_total 132
 # HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload was unavailable.
 # TYPE agrimill_subscriber_events_abandoned_total counter
 agrimill_subscriber_events_abandoned_total 106

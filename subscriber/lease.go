@@ -116,8 +116,8 @@ type fence struct {
 	wall func() time.Time
 
 	renewed atomic.Pointer[time.Time]
-	past    atomic.Bool
-	over    chan struct{} // closed when the term is over
+	once    sync.Once
+	over    chan struct{} // closed when the term is over, and the only record of that
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -149,8 +149,10 @@ func (f *fence) passed() bool {
 	if f == nil {
 		return false
 	}
-	if f.past.Load() {
+	select {
+	case <-f.over:
 		return true
+	default:
 	}
 	renewed := *f.renewed.Load()
 	if time.Since(renewed) < f.ttl && f.wall().Sub(renewed.Round(0)) < f.ttl {
@@ -161,11 +163,7 @@ func (f *fence) passed() bool {
 }
 
 // end ends the term now.
-func (f *fence) end() {
-	if f.past.CompareAndSwap(false, true) {
-		close(f.over)
-	}
-}
+func (f *fence) end() { f.once.Do(func() { close(f.over) }) }
 
 // stop ends the term and its timer.
 func (f *fence) stop() {

@@ -112,6 +112,10 @@ type Config struct {
 	// Provision is what happens to a missing or different stream. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,update,none"`
 
+	// ReadOnly is for whoever only looks: New creates and changes nothing. A stream that it would create is an
+	// error that matches [jetstream.ErrStreamNotFound]; one that it would change counts as changed.
+	ReadOnly bool `yaml:"-"`
+
 	// Storage of the stream. Default file.
 	Storage jetstream.StorageType `yaml:"storage" enum:"file,memory"`
 	// Replicas of the stream, 1 to 5. Default 1. Three in a cluster of three

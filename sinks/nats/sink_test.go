@@ -162,6 +162,39 @@ func TestProvisionOtherSubjects(t *testing.T) {
 	}
 }
 
+// A stream that is missing cannot have subjects of another one, which would get the messages instead.
+func TestProvisionOverlap(t *testing.T) {
+	for _, subject := range []string{"agrimill.>", "agrimill.a.b", "*.poison", "agrimill.*"} {
+		server := natstest.Start(t)
+		_, js := connect(t, server.URL())
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, config := range []nats.Config{{}, {Provision: nats.ProvisionUpdate}, {Provision: nats.ProvisionNone}, {ReadOnly: true}} {
+			config.URL = server.URL()
+			if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "OTHER") {
+				t.Errorf("%s, provision %v: got %v, want ErrStream that names OTHER", subject, config.Provision, err)
+			}
+		}
+		newSink(t, nats.Config{URL: server.URL(), Stream: "MORE", SubjectPrefix: "else.where"}, nil)
+	}
+}
+
+// Whoever only looks creates and changes nothing.
+func TestReadOnly(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
+	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, ReadOnly: true}, nil)
+	if stream, err := js.Stream(t.Context(), nats.DefaultStream); err != nil || !slices.Equal(stream.CachedInfo().Config.Subjects, []string{"other.>"}) {
+		t.Errorf("the stream was changed: %v", err)
+	}
+	if _, err := nats.New(nats.Config{URL: url, Stream: "NEW", ReadOnly: true}, nil); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("got %v, want ErrStreamNotFound", err)
+	}
+	if _, err := js.Stream(t.Context(), "NEW"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("got %v, want no stream", err)
+	}
+}
+
 func TestProvisionWithoutAcks(t *testing.T) {
 	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, NoAck: true})
 	if _, err := nats.New(nats.Config{URL: url}, nil); !errors.Is(err, nats.ErrStream) {

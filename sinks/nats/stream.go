@@ -60,7 +60,13 @@ func provisionStream(
 			ErrStream, batchesSince[0], batchesSince[1], js.Conn().ConnectedServerVersion())
 	}
 	stream, err := js.Stream(ctx, cfg.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if other, taken := js.StreamNameBySubject(ctx, want.Subjects[0]); taken == nil {
+			return jetstream.StreamConfig{}, nil, fmt.Errorf("%w: %s does not exist, and cannot have the subject %s: stream %s has it, or a part of it",
+				ErrStream, cfg.Stream, want.Subjects[0], other)
+		}
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone && !cfg.ReadOnly {
 		stream, err = js.CreateStream(ctx, want)
 		if err == nil {
 			created()
@@ -84,11 +90,13 @@ func provisionStream(
 		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
 		updated.MaxMsgs, updated.MaxMsgSize, updated.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
 		updated.AllowBatchPublish = have.AllowBatchPublish || want.AllowBatchPublish
-		stream, err = js.UpdateStream(ctx, updated)
-		if err != nil {
-			return jetstream.StreamConfig{}, nil, fmt.Errorf("update stream %s: %w", cfg.Stream, err)
+		if have = updated; !cfg.ReadOnly {
+			stream, err = js.UpdateStream(ctx, updated)
+			if err != nil {
+				return jetstream.StreamConfig{}, nil, fmt.Errorf("update stream %s: %w", cfg.Stream, err)
+			}
+			have = stream.CachedInfo().Config
 		}
-		have = stream.CachedInfo().Config
 		differences = diffStream(have, want)
 	}
 

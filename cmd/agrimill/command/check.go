@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -92,8 +93,9 @@ func newCheckCommand(p *program) *cobra.Command {
 		GroupID: groupPipeline,
 		Short:   "test the connections of a configuration",
 		Long: `Validates a configuration and then tests what it names: it gets a token, lists the tenants,
-looks up the sending endpoints, and connects to each sink, each source of a route, the dedup
-store, the claim check and the trace collector. It changes nothing: what run would create at
+looks up the sending endpoints, and opens what run opens: each sink, each source of a route, the
+stores of dedup, ha and devices, the claim check, the journal, the address of the status page and
+the trace collector, with the warnings of run. It changes nothing: what run would create at
 startup (endpoints, streams, buckets, files) is reported as not there yet. It neither
 receives nor sends messages.
 
@@ -138,10 +140,7 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 // run performs all checks, several at a time, and returns their results in the order of the
 // sections.
 func (c *checker) run(ctx context.Context) []checkResult {
-	gate := newGatewayChecks(c)
-	probes := append(gate.probes(), c.sinkProbes()...)
-	probes = append(probes, c.routeProbes(gate)...)
-	probes = append(probes, c.storeProbes()...)
+	probes := c.probes()
 	results := make([]checkResult, len(probes))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -153,6 +152,12 @@ func (c *checker) run(ctx context.Context) []checkResult {
 	}
 	_ = group.Wait() // none returns an error
 	return results
+}
+
+// probes returns the checks of everything that run opens.
+func (c *checker) probes() []probe {
+	gate := newGatewayChecks(c)
+	return slices.Concat(gate.probes(), c.sinkProbes(), c.routeProbes(gate), c.storeProbes())
 }
 
 // errSkipped: a prerequisite of the check failed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -12,19 +13,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"gocloud.dev/blob"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/devicestore"
+	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 )
 
 // sinkProbes returns the checks of the sinks.
@@ -54,9 +62,10 @@ func (c *checker) nats(ctx context.Context, name string, cfg config.NATS) (findi
 	if err != nil {
 		return finding{}, err
 	}
-	settings.Provision = nats.ProvisionNone
+	settings.ReadOnly = true
 	settings.ConnectTimeout = min(settings.ConnectTimeout, c.timeout)
-	sink, err := nats.New(settings, nil)
+	var notes notes
+	sink, err := nats.New(settings, &notes)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != nats.ProvisionNone:
 		return finding{detail: "stream " + cfg.Stream + " will be created"}, nil
@@ -69,7 +78,30 @@ func (c *checker) nats(ctx context.Context, name string, cfg config.NATS) (findi
 	if err := sink.Health(ctx); err != nil {
 		return finding{}, natsAdvice(err)
 	}
-	return durable(sink.Describe(), "stream "+cfg.Stream+" exists"), nil
+	return finding{"stream " + cfg.Stream + " exists; durability: " + sink.Describe().Durability.String(), notes.text()}, nil
+}
+
+// notes is a logger that keeps the warnings of what run opens, too.
+type notes struct {
+	watermill.NopLogger
+	mu   sync.Mutex
+	list []string
+}
+
+// Warn implements [warnlog.Warner].
+func (n *notes) Warn(msg string, _ watermill.LogFields) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, msg)
+}
+
+// With implements [watermill.LoggerAdapter].
+func (n *notes) With(watermill.LogFields) watermill.LoggerAdapter { return n }
+
+func (n *notes) text() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.list, "; ")
 }
 
 // durable adds the durability that a sink reports.
@@ -200,7 +232,7 @@ func bucket(ctx context.Context, address string) (finding, error) {
 	}
 	if u.Scheme == "file" {
 		query := u.Query()
-		create := query.Get("create_dir") == "true"
+		create := query.Get("create_dir") != "" // whatever it is
 		query.Del("create_dir")
 		u.RawQuery = query.Encode()
 		if _, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
@@ -296,20 +328,21 @@ func (c *checker) storeProbes() []probe {
 	cfg := c.cfg
 	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
 	if cfg.HA != nil && cfg.HA.NATSKV != nil {
-		list = append(list, probe{"ha", "nats_kv", func(ctx context.Context) (finding, error) {
-			return c.keyValue(ctx, cfg.HA.NATSKV.Connect, cfg.HA.NATSKV.Bucket)
-		}})
+		list = append(list, probe{"ha", "nats_kv", c.leaseBucket})
 	}
 	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
-		list = append(list, probe{"devices", "nats_kv", func(ctx context.Context) (finding, error) {
-			return c.keyValue(ctx, cfg.Devices.NATSKV.Connect, cfg.Devices.NATSKV.Bucket)
-		}})
+		list = append(list, probe{"devices", "nats_kv", c.devicesInNATS})
 	}
 	if cfg.Devices != nil && cfg.Devices.Kafka != nil {
 		list = append(list, probe{"devices", "kafka", c.devicesInKafka})
 	}
 	if cfg.ClaimCheck != nil {
 		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
+	}
+	if path := cfg.Journal.Path; path != "" && cfg.Journal.MaxAge >= 0 {
+		list = append(list, probe{"journal", "", func(context.Context) (finding, error) {
+			return storeFile(path, func() (io.Closer, error) { return journal.Look(path) })
+		}})
 	}
 	if cfg.Admin.Address != config.AdminOff {
 		list = append(list, probe{"admin", cfg.Admin.Address, c.admin})
@@ -324,69 +357,113 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 	d := c.cfg.Dedup
 	switch {
 	case d.Store == config.DedupBBolt && d.BBolt != nil:
-		return c.dedupFile(*d.BBolt)
+		settings := *d.BBolt
+		settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
+		return storeFile(settings.Path, func() (io.Closer, error) { return boltstore.New(settings) })
 	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
-		return c.keyValue(ctx, d.NATSKV.Connect, d.NATSKV.Bucket)
+		return c.dedupBucket(ctx)
 	case d.Store == config.DedupOff:
 		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
 	}
 	return finding{detail: "kept in memory until agrimill exits"}, nil
 }
 
-// devicesInKafka connects to the cluster of the device descriptions. The topic is created when it is
-// used.
-func (c *checker) devicesInKafka(context.Context) (finding, error) {
+// devicesInKafka opens the topic of the device descriptions as run does, without creating it.
+func (c *checker) devicesInKafka(ctx context.Context) (finding, error) {
 	config, err := c.cfg.Devices.Kafka.StoreConfig()
 	if err != nil {
 		return finding{}, err
 	}
-	settings := config.ClientConfig()
-	settings.Net.DialTimeout = min(config.Connection.WithDefaults().ConnectTimeout, c.timeout)
-	settings.Metadata.Retry.Max = 0
-	client, err := sarama.NewClient(config.Brokers, settings)
-	if err != nil {
+	config.ReadOnly = true
+	store, err := kafkadevices.New(ctx, config)
+	switch {
+	case errors.Is(err, kafkadevices.ErrMissing):
+		return finding{detail: "the topic " + config.WithDefaults().Topic + " will be created"}, nil
+	case err != nil:
 		return finding{}, kafkaAdvice(err)
 	}
-	defer func() { _ = client.Close() }() // nothing was written
-	return finding{detail: "the cluster responds"}, nil
+	return finding{detail: "topic " + config.WithDefaults().Topic + " exists"}, store.Close()
 }
 
-// keyValue checks a bucket in NATS without creating it.
-func (c *checker) keyValue(ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string) (finding, error) {
-	conn, js, err := c.connect(connect)
+// keyValue opens a bucket in NATS as run does, without creating it.
+func (c *checker) keyValue(
+	ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string, create bool,
+	open func(context.Context, *natsgo.Conn, watermill.LoggerAdapter) (io.Closer, error),
+) (finding, error) {
+	conn, _, err := c.connect(connect)
 	if err != nil {
 		return finding{}, err
 	}
 	defer conn.Close()
-	switch _, err := js.KeyValue(ctx, bucket); {
-	case errors.Is(err, jetstream.ErrBucketNotFound):
+	var notes notes
+	opened, err := open(ctx, conn, &notes)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound) && create:
 		return finding{detail: "the bucket " + bucket + " will be created"}, nil
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return finding{}, advise(err, "create the bucket %s, or set provision: create", bucket)
+	case errors.Is(err, kvstore.ErrConfig):
+		return finding{}, advise(err, "name another bucket, which run creates, or delete this one while nothing runs")
 	case err != nil:
 		return finding{}, natsAdvice(err)
 	}
-	return finding{detail: "bucket " + bucket + " exists"}, nil
+	return finding{"bucket " + bucket + " exists", notes.text()}, opened.Close()
 }
 
-// dedupFile checks the file without creating it.
-func (c *checker) dedupFile(cfg boltstore.Config) (finding, error) {
-	if _, err := os.Stat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Dir(cfg.Path)); err != nil {
+func (c *checker) dedupBucket(ctx context.Context) (finding, error) {
+	d := c.cfg.Dedup
+	return c.keyValue(ctx, d.NATSKV.Connect, d.NATSKV.Bucket, d.NATSKV.Provision == kvstore.ProvisionCreate,
+		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+			settings := d.NATSKV.StoreConfig(d)
+			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvstore.ProvisionNone
+			return kvstore.New(ctx, settings)
+		})
+}
+
+func (c *checker) leaseBucket(ctx context.Context) (finding, error) {
+	h := c.cfg.HA
+	return c.keyValue(ctx, h.NATSKV.Connect, h.NATSKV.Bucket, h.NATSKV.Provision == kvlease.ProvisionCreate,
+		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+			settings := h.LeaseConfig()
+			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvlease.ProvisionNone
+			return kvlease.New(ctx, settings)
+		})
+}
+
+func (c *checker) devicesInNATS(ctx context.Context) (finding, error) {
+	d := c.cfg.Devices.NATSKV
+	return c.keyValue(ctx, d.Connect, d.Bucket, true, func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+		settings := d.Config
+		settings.Conn, settings.Logger, settings.ReadOnly = conn, logger, true
+		_, err := devicestore.New(ctx, settings)
+		return io.NopCloser(nil), err
+	})
+}
+
+// storeFile opens a file as run does, without creating it.
+func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
 			return finding{}, advise(err, "create the directory and let this user write there")
 		}
 		return finding{detail: "the file will be created"}, nil
 	}
-	settings := cfg
-	settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
-	store, err := boltstore.New(settings)
+	if err == nil && info.IsDir() {
+		return finding{}, advise(fmt.Errorf("%s is a directory", path), "name a file in it, which this user may read and write")
+	}
+	file, err := open()
 	switch {
-	case errors.Is(err, boltstore.ErrLocked):
+	case errors.Is(err, boltstore.ErrLocked), errors.Is(err, journal.ErrInUse):
 		return finding{detail: "is in use", warn: "another process has the file open; that is fine if it is this agrimill"}, nil
+	case errors.Is(err, journal.ErrDamaged):
+		return finding{detail: err.Error(), warn: "run renames the file and begins a new one; restore it if you need what it has"}, nil
 	case errors.Is(err, boltstore.ErrDamaged):
 		return finding{}, advise(err, "restore the file, or move it away: agrimill then starts with an empty store and recognizes no earlier messages")
 	case err != nil:
 		return finding{}, advise(err, "may this user read and write the file, and is there disk space?")
 	}
-	return finding{detail: "the file exists"}, store.Close()
+	return finding{detail: "the file exists"}, file.Close()
 }
 
 // admin checks that the address is free.

@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
@@ -281,9 +285,12 @@ func TestCheckSinkFailures(t *testing.T) {
 		"password":       {fmt.Sprintf(`nats: {url: %q, user: %s, password: "${WRONG}"}`, locked.URL(), user), checkFailed, "", "rejects the credentials"},
 		"right password": {fmt.Sprintf(`nats: {url: %q, user: %s, password: "${RIGHT}"}`, locked.URL(), user), checkOK, "will be created", ""},
 		"no JetStream":   {fmt.Sprintf(`nats: {url: %q}`, plain.URL()), checkFailed, "", "--jetstream"},
-		"missing stream": {fmt.Sprintf(`nats: {url: %q, stream: GONE, provision: none}`, server.URL()), checkFailed, "", "create stream GONE"},
+		"missing stream": {fmt.Sprintf(`nats: {url: %q, stream: GONE, subject_prefix: gone, provision: none}`, server.URL()), checkFailed, "", "create stream GONE"},
 		"other subjects": {fmt.Sprintf(`nats: {url: %q, stream: MINE}`, server.URL()), checkFailed, "", "stream or subject_prefix"},
-		"in memory":      {fmt.Sprintf(`nats: {url: %q, stream: OTHER}`, server.URL()), checkWarning, "stream OTHER exists", "memory storage"},
+		"overlap":        {fmt.Sprintf(`nats: {url: %q}`, server.URL()), checkFailed, "AGRIMILL does not exist, and cannot have the subject agrimill.>: stream OTHER has it", "stream or subject_prefix"},
+		"part overlaps":  {fmt.Sprintf(`nats: {url: %q, subject_prefix: elsewhere.deep}`, server.URL()), checkFailed, "stream MINE has it", ""},
+		"to be changed":  {fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: more, provision: update}`, server.URL()), checkWarning, "stream LAST exists", "last message"},
+		"in memory":      {fmt.Sprintf(`nats: {url: %q, stream: OTHER}`, server.URL()), checkWarning, "stream OTHER exists", "the stream exists with other settings, which stay: discard DiscardOld (configured: DiscardNew), storage Memory (configured: File), dedup window 2m0s (configured: 10m0s)"},
 		"last message": {
 			fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: last, sync_always: true}`, server.URL()),
 			checkWarning, "durability: none", "the last message of each subject",
@@ -330,18 +337,47 @@ func TestCheckStoreFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = listener.Close() }()
+	cluster := kafkatest.Start(t)
+	js(t, server, func(js jetstream.JetStream) error {
+		for _, config := range []jetstream.KeyValueConfig{
+			{Bucket: "weak", TTL: time.Minute, MaxBytes: 20_000, MaxValueSize: 900, Storage: jetstream.MemoryStorage, LimitMarkerTTL: time.Minute},
+			{Bucket: "good", TTL: 48 * time.Hour, History: 5, LimitMarkerTTL: time.Minute},
+			{Bucket: "plain"},
+		} {
+			if _, err := js.CreateKeyValue(t.Context(), config); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	for name, test := range map[string]struct{ section, check, state, detail, advice string }{
-		"no directory":   {fmt.Sprintf(`dedup: {bbolt: {path: "%s/gone/x.db"}}`, dir), "dedup bbolt", checkFailed, "", "create the directory"},
-		"locked":         {fmt.Sprintf(`dedup: {bbolt: {path: "%s/used.db", open_timeout: 50ms}}`, dir), "dedup bbolt", checkWarning, "in use", "this agrimill"},
-		"no database":    {fmt.Sprintf(`dedup: {bbolt: {path: "%s/text.db"}}`, dir), "dedup bbolt", checkFailed, "", "move it away"},
-		"bucket to come": {fmt.Sprintf(`dedup: {nats_kv: {url: %q}}`, server.URL()), "dedup nats_kv", checkOK, "will be created", ""},
-		"kv down":        {fmt.Sprintf(`dedup: {nats_kv: {url: "nats://%s"}}`, nobody(t)), "dedup nats_kv", checkFailed, "", "is the server running"},
-		"off":            {`dedup: {store: off}`, "dedup off", checkWarning, "", "handled again"},
-		"payloads":       {fmt.Sprintf(`claim_check: {url: "file://%s/gone"}`, dir), "claim_check", checkFailed, "", "create_dir"},
-		"address in use": {fmt.Sprintf(`admin: {address: %q}`, listener.Addr()), "admin " + listener.Addr().String(), checkWarning, "in use", "this agrimill"},
-		"address":        {`admin: {address: "192.0.2.1:1"}`, "admin 192.0.2.1:1", checkFailed, "", "address of this machine"},
-		"collector":      {fmt.Sprintf(`tracing: {otlp_endpoint: "http://%s"}`, nobody(t)), "tracing", checkFailed, "", "works without it"},
-		"source stream":  {"", "routes back from", checkFailed, "", "no stream has the subject nowhere.>"},
+		"no directory": {fmt.Sprintf(`dedup: {bbolt: {path: "%s/gone/x.db"}}`, dir), "dedup bbolt", checkFailed, "", "create the directory"},
+		"locked":       {fmt.Sprintf(`dedup: {bbolt: {path: "%s/used.db", open_timeout: 50ms}}`, dir), "dedup bbolt", checkWarning, "in use", "this agrimill"},
+		"no database":  {fmt.Sprintf(`dedup: {bbolt: {path: "%s/text.db"}}`, dir), "dedup bbolt", checkFailed, "", "move it away"},
+		"weak bucket": {
+			fmt.Sprintf(`dedup: {nats_kv: {url: %q, bucket: weak}}`, server.URL()), "dedup nats_kv", checkWarning, "bucket weak exists",
+			"settings that keep less than those configured, and stay: ttl 1m0s (configured: 24h0m0s), max bytes 20000 (configured: no limit), max value size 900 (configured: no limit), storage Memory (configured: File); change stream KV_weak",
+		},
+		"bucket for leases":  {fmt.Sprintf(`dedup: {nats_kv: {url: %q, bucket: plain}}`, server.URL()), "dedup nats_kv", checkFailed, "has no TTL for single keys", "another bucket"},
+		"good bucket":        {fmt.Sprintf(`dedup: {nats_kv: {url: %q, bucket: good}}`, server.URL()), "dedup nats_kv", checkOK, "bucket good exists", ""},
+		"missing bucket":     {fmt.Sprintf(`dedup: {nats_kv: {url: %q, bucket: gone, provision: none}}`, server.URL()), "dedup nats_kv", checkFailed, "", "provision: create"},
+		"weak lease":         {fmt.Sprintf(`ha: {nats_kv: {url: %q, bucket: weak}}`, server.URL()), "ha nats_kv", checkWarning, "exists", "ttl 1m0s (configured: no limit)"},
+		"weak devices":       {fmt.Sprintf(`devices: {nats_kv: {url: %q, bucket: weak, max_bytes: 10000}}`, server.URL()), "devices nats_kv", checkWarning, "exists", "storage Memory"},
+		"devices to come":    {fmt.Sprintf(`devices: {nats_kv: {url: %q}}`, server.URL()), "devices nats_kv", checkOK, "will be created", ""},
+		"devices in Kafka":   {fmt.Sprintf(`devices: {kafka: {brokers: [%q]}}`, cluster.Addr()), "devices kafka", checkOK, "will be created", ""},
+		"journal":            {fmt.Sprintf(`journal: {path: "%s/journal.db"}`, dir), "journal", checkOK, "will be created", ""},
+		"journal, no place":  {fmt.Sprintf(`journal: {path: "%s/gone/journal.db"}`, dir), "journal", checkFailed, "", "create the directory"},
+		"journal, damaged":   {fmt.Sprintf(`journal: {path: "%s/text.db"}`, dir), "journal", checkWarning, "damaged", "begins a new one"},
+		"journal, in use":    {fmt.Sprintf(`journal: {path: "%s/used.db"}`, dir), "journal", checkWarning, "in use", "this agrimill"},
+		"journal, directory": {fmt.Sprintf(`journal: {path: %q}`, dir), "journal", checkFailed, "directory", "read and write"},
+		"bucket to come":     {fmt.Sprintf(`dedup: {nats_kv: {url: %q}}`, server.URL()), "dedup nats_kv", checkOK, "will be created", ""},
+		"kv down":            {fmt.Sprintf(`dedup: {nats_kv: {url: "nats://%s"}}`, nobody(t)), "dedup nats_kv", checkFailed, "", "is the server running"},
+		"off":                {`dedup: {store: off}`, "dedup off", checkWarning, "", "handled again"},
+		"payloads":           {fmt.Sprintf(`claim_check: {url: "file://%s/gone"}`, dir), "claim_check", checkFailed, "", "create_dir"},
+		"address in use":     {fmt.Sprintf(`admin: {address: %q}`, listener.Addr()), "admin " + listener.Addr().String(), checkWarning, "in use", "this agrimill"},
+		"address":            {`admin: {address: "192.0.2.1:1"}`, "admin 192.0.2.1:1", checkFailed, "", "address of this machine"},
+		"collector":          {fmt.Sprintf(`tracing: {otlp_endpoint: "http://%s"}`, nobody(t)), "tracing", checkFailed, "", "works without it"},
+		"source stream":      {"", "routes back from", checkFailed, "", "no stream has the subject nowhere.>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := statusOK
@@ -359,6 +395,85 @@ func TestCheckStoreFailures(t *testing.T) {
 			}
 			expect(t, w.check(status, w.configure(sections)), test.check, test.state, test.detail, test.advice)
 		})
+	}
+}
+
+// checkOf are the keys that name what run opens, with the check that opens it. A key that names nothing to open has none.
+var checkOf = map[string]string{
+	"gateway.base_url": "gateway events", "gateway.token_url": "gateway token",
+	"sinks.nats.url": "sinks farm", "sinks.kafka.brokers": "sinks lake", "sinks.blob.url": "sinks archive", "sinks.blob.path": "",
+	"routes.from.nats.url": "routes back from", "routes.from.kafka.brokers": "routes positions from",
+	"dedup.bbolt.path": "dedup bbolt", "dedup.nats_kv.url": "dedup nats_kv", "ha.nats_kv.url": "ha nats_kv",
+	"devices.nats_kv.url": "devices nats_kv", "devices.kafka.brokers": "devices kafka",
+	"claim_check.url": "claim_check", "journal.path": "journal", "admin.address": "admin 127.0.0.1:0", "tracing.otlp_endpoint": "tracing",
+}
+
+// openedKeys collects the keys of a section, and of those in it, that name something outside.
+func openedKeys(section reflect.Type, path string, found map[string]bool) {
+	switch section.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		openedKeys(section.Elem(), path, found)
+	case reflect.Struct:
+		for i := range section.NumField() {
+			f := section.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+			at := strings.TrimPrefix(path+"."+name, ".")
+			switch {
+			case options == "inline":
+				openedKeys(f.Type, path, found)
+			case name == "" || name == "-":
+			case slices.Contains([]string{"url", "base_url", "token_url", "brokers", "path", "address", "otlp_endpoint"}, name):
+				found[at] = true
+			default:
+				openedKeys(f.Type, at, found)
+			}
+		}
+	}
+}
+
+// What run opens, check opens.
+func TestCheckOpensWhatRunOpens(t *testing.T) {
+	found := map[string]bool{}
+	openedKeys(reflect.TypeFor[config.Config](), "", found)
+	names := map[string]bool{}
+	for _, stores := range []string{
+		"dedup: {bbolt: {path: /d.db}}\ndevices: {nats_kv: {url: \"nats://h\"}}\n",
+		"dedup: {nats_kv: {url: \"nats://h\"}}\ndevices: {kafka: {brokers: \"h:1\"}}\n",
+	} {
+		cfg, err := config.Parse("agrimill.yaml", []byte(`gateway: {base_url: "https://h", token_url: "https://h", client_id: a, client_secret: "${SECRET}"}
+sinks:
+  farm: {nats: {url: "nats://h"}}
+  lake: {kafka: {brokers: "h:1"}}
+  archive: {blob: {url: "file:///a"}}
+routes:
+  - {name: back, from: {nats: {url: "nats://h", subject: "t.>"}}, to: {gateway: {}}}
+  - {name: positions, from: {kafka: {brokers: "h:1", topics: p}}, to: {gateway: {}}}
+  - {name: all, from: {gateway: all}, to: {sink: farm}}
+poison: {sink: farm}
+ha: {nats_kv: {url: "nats://h"}}
+claim_check: {url: "file:///c"}
+journal: {path: /j.db}
+admin: {address: "127.0.0.1:0"}
+tracing: {otlp_endpoint: "http://h"}
+`+stores), config.Options{Env: func(string) string { return "secret-of-the-client" }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, probe := range (&checker{cfg: cfg, timeout: time.Second}).probes() {
+			names[strings.TrimSpace(probe.part+" "+probe.name)] = true
+		}
+	}
+	for key := range found {
+		if check, known := checkOf[key]; !known {
+			t.Errorf("key %s names something that run may open: name the check that opens it in this test", key)
+		} else if check != "" && !names[check] {
+			t.Errorf("key %s: no check %q in %v", key, check, slices.Sorted(maps.Keys(names)))
+		}
+	}
+	for key := range checkOf {
+		if !found[key] {
+			t.Errorf("no key %s", key)
+		}
 	}
 }
 

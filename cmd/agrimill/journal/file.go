@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -27,8 +28,33 @@ var (
 	keyBegan                  = []byte("began") // from when on it is complete, Unix nanoseconds
 )
 
-// errDamaged says that bbolt cannot read a file.
-var errDamaged = errors.New("the file is damaged")
+// ErrDamaged says that bbolt cannot read a file.
+var ErrDamaged = errors.New("the file is damaged")
+
+// Look opens a file that exists as New does, and changes nothing. The error matches ErrInUse or ErrDamaged, with
+// which New would begin a new file, or is that of the system. Whoever looks closes what it returns.
+func Look(path string) (io.Closer, error) {
+	var db *bbolt.DB
+	err := guarded(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: openTimeout, ReadOnly: true})
+		return err
+	})
+	if err == nil {
+		return db, nil
+	}
+	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(err))
+}
+
+// kindOf gives errors of bbolt their type.
+func kindOf(err error) error {
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return ErrInUse
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
+}
 
 // file keeps a journal in a bbolt database: entries as they are in memory, a chunk for each flush.
 type file struct {
@@ -48,7 +74,7 @@ func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if value := recover(); value != nil {
-			err = fmt.Errorf("%w: %.200s", errDamaged, fmt.Sprint(value)) // it may list every page
+			err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(value)) // it may list every page
 		}
 	}()
 	return f()
@@ -57,18 +83,15 @@ func guarded(f func() error) (err error) {
 // openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
 // what it has is worth less than that agrimill runs.
 func (j *Journal) openFile() error {
-	err := j.readFile()
-	if errors.Is(err, errDamaged) || errors.Is(err, berrors.ErrInvalid) || errors.Is(err, berrors.ErrChecksum) || errors.Is(err, berrors.ErrVersionMismatch) {
+	err := kindOf(j.readFile())
+	if errors.Is(err, ErrDamaged) {
 		aside := j.cfg.Path + damagedSuffix
 		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
 			return fmt.Errorf("journal: %w; %w", err, renamed)
 		}
 		j.tell(fmt.Errorf("journal: %w; it is now %s", err, aside))
 		j.segments, j.bytes, j.entries, j.lost = nil, 0, 0, 0
-		err = j.readFile()
-	}
-	if errors.Is(err, berrors.ErrTimeout) {
-		err = ErrInUse
+		err = kindOf(j.readFile())
 	}
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
@@ -107,7 +130,7 @@ func (j *Journal) readFile() error {
 		})
 	})
 	if err != nil {
-		if f.db != nil && !errors.Is(err, errDamaged) {
+		if f.db != nil && !errors.Is(err, ErrDamaged) {
 			err = errors.Join(err, f.db.Close())
 		}
 		return err
@@ -219,7 +242,7 @@ func (f *file) flush(j *Journal) {
 		}
 	}
 	j.mu.Unlock()
-	f.broken = errors.Is(err, errDamaged)
+	f.broken = errors.Is(err, ErrDamaged)
 	if err != nil && !f.failed {
 		j.tell(fmt.Errorf("journal: %s: %w", j.cfg.Path, err))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
@@ -43,7 +44,7 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		if _, err := cfg.NATSKV.TLS.Config(); err != nil {
 			return devices{}, fmt.Errorf("devices: %w", err)
 		}
-		d.later = newLater(func(ctx context.Context) (deviceStore, error) { return openDevices(ctx, cfg.NATSKV) }, deviceStore.Close, p.logger.With("part", "devices"))
+		d.later = newLater(func(ctx context.Context) (deviceStore, error) { return openDevices(ctx, cfg.NATSKV, c.Logger) }, deviceStore.Close, p.logger.With("part", "devices"))
 		c.Store = laterDevices{d.later}
 	case cfg.Kafka != nil:
 		storeConfig, err := cfg.Kafka.StoreConfig()
@@ -74,13 +75,13 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 	return d, nil
 }
 
-func openDevices(ctx context.Context, cfg *config.DevicesInNATS) (deviceStore, error) {
+func openDevices(ctx context.Context, cfg *config.DevicesInNATS, logger watermill.LoggerAdapter) (deviceStore, error) {
 	conn, err := cfg.Connect("agrimill devices")
 	if err != nil {
 		return nil, err
 	}
 	storeConfig := cfg.Config
-	storeConfig.Conn = conn
+	storeConfig.Conn, storeConfig.Logger = conn, logger
 	store, err := natsdevices.New(ctx, storeConfig)
 	if err != nil {
 		conn.Close()

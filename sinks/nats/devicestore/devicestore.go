@@ -16,11 +16,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
@@ -76,6 +78,8 @@ type Config struct {
 	// ReadOnly is for whoever only looks: nothing is created or put. A bucket that does not exist is an
 	// error that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`
+	// Logger gets a warning if the bucket keeps less than configured. Nil means nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -139,6 +143,9 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	config = config.WithDefaults()
+	if config.Logger == nil {
+		config.Logger = watermill.NopLogger{}
+	}
 	js, err := jetstream.New(config.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("devicestore: %w", err)
@@ -163,18 +170,22 @@ func (s *Store) open(ctx context.Context) (jetstream.KeyValue, error) {
 	if kv != nil {
 		return kv, nil
 	}
+	want := jetstream.KeyValueConfig{
+		Bucket: s.config.Bucket, Description: "device descriptions of teamsets",
+		TTL: s.config.TTL, Replicas: s.config.Replicas, MaxBytes: s.config.MaxBytes,
+	}
 	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if s.config.ReadOnly {
 			return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 		}
-		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: s.config.Bucket, Description: "device descriptions of teamsets",
-			TTL: s.config.TTL, Replicas: s.config.Replicas, MaxBytes: s.config.MaxBytes,
-		})
+		kv, err = s.js.CreateKeyValue(ctx, want)
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
 		}
+	}
+	if err == nil {
+		_, err = kvbucket.Compare(ctx, kv, want, s.config.Logger)
 	}
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/subscriber"
@@ -234,11 +235,10 @@ func (l *Lease) tell() {
 
 // open looks for the bucket, and creates it if it may.
 func (l *Lease) open(ctx context.Context) error {
+	want := jetstream.KeyValueConfig{Bucket: l.config.Bucket, Description: "who may work, of several processes", Replicas: l.config.Replicas}
 	kv, err := l.js.KeyValue(ctx, l.config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && l.config.Provision == ProvisionCreate {
-		kv, err = l.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: l.config.Bucket, Description: "who may work, of several processes", Replicas: l.config.Replicas,
-		})
+		kv, err = l.js.CreateKeyValue(ctx, want)
 		if err == nil {
 			warnlog.Warn(l.logger, "the lease bucket was missing and was created; the lease is free after its TTL", nil)
 		}
@@ -249,24 +249,21 @@ func (l *Lease) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
 	}
-	created, err := createdAt(ctx, kv)
+	status, err := kvbucket.Compare(ctx, kv, want, l.logger)
 	if err != nil {
 		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
 	}
+	created := createdAt(status)
 	l.bucket.Store(&bucket{kv, created})
 	return nil
 }
 
 // createdAt returns when the bucket was created, which tells it from another one of that name.
-func createdAt(ctx context.Context, kv jetstream.KeyValue) (time.Time, error) {
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
+func createdAt(status jetstream.KeyValueStatus) time.Time {
 	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		return s.StreamInfo().Created, nil
+		return s.StreamInfo().Created
 	}
-	return time.Time{}, nil
+	return time.Time{}
 }
 
 // do makes a request, and makes it once more if the bucket was gone and is there again.

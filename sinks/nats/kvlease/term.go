@@ -117,11 +117,11 @@ func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
 		}
 		if seen.revision == 0 {
 			// It is gone, and its bucket may be another one than a moment ago.
-			created, err := createdAt(ctx, b)
+			status, err := b.Status(ctx)
 			if err != nil {
 				return err
 			}
-			if !created.Equal(b.created) {
+			if created := createdAt(status); !created.Equal(b.created) {
 				l.bucket.CompareAndSwap(b, &bucket{b.KeyValue, created})
 				wait = l.config.TTL
 				return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -219,16 +220,17 @@ func New(ctx context.Context, config Config) (*Store, error) {
 
 // open looks for the bucket, creates it if it may, and reports whether it did.
 func (s *Store) open(ctx context.Context) (created bool, err error) {
+	want := jetstream.KeyValueConfig{
+		Bucket:         s.config.Bucket,
+		Description:    "keys of handled messages",
+		TTL:            s.config.TTL,
+		Replicas:       s.config.Replicas,
+		MaxBytes:       s.config.MaxBytes,
+		LimitMarkerTTL: markerTTL,
+	}
 	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) && s.config.Provision == ProvisionCreate {
-		kv, err = s.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket:         s.config.Bucket,
-			Description:    "keys of handled messages",
-			TTL:            s.config.TTL,
-			Replicas:       s.config.Replicas,
-			MaxBytes:       s.config.MaxBytes,
-			LimitMarkerTTL: markerTTL,
-		})
+		kv, err = s.js.CreateKeyValue(ctx, want)
 		created = err == nil
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
@@ -237,7 +239,7 @@ func (s *Store) open(ctx context.Context) (created bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
 	}
-	status, err := kv.Status(ctx)
+	status, err := kvbucket.Compare(ctx, kv, want, s.logger)
 	if err != nil {
 		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
 	}

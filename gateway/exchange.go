@@ -554,7 +554,10 @@ func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 		return x.refusedAgain(resp, token, err)
 	}
 	x.refreshed = true
-	x.c.tokens.invalidate(token)
+	retry, dropped := x.c.tokens.invalidate(token)
+	if !retry {
+		return resp, nil
+	}
 	again := req.Clone(x.callContext(req))
 	x.own = nil
 	if req.Body != nil && req.Body != http.NoBody {
@@ -569,6 +572,9 @@ func (x *exchange) authorized(req *http.Request) (*http.Response, error) {
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	_ = resp.Body.Close()
 	resp, token, err = x.attempt(again)
+	if dropped && err == nil {
+		x.c.tokens.replaced(resp.StatusCode != http.StatusUnauthorized)
+	}
 	return x.refusedAgain(resp, token, err)
 }
 

@@ -36,7 +36,7 @@ func TestRefused(t *testing.T) {
 		{"200 as a web page", &Error{Op: opSend, StatusCode: 200, Err: errWebPage()}, false},
 		{"payload expired", &Error{StatusCode: 403, Err: ErrPayloadExpired}, false},
 		{"token refused with 400", errors.Join(ErrToken, ErrBadRequest), false},
-		{"token refused", &Error{Op: opSend, Err: tokenRefusal(&answerHead{status: 401}, "invalid_client")}, false},
+		{"token refused", &Error{Op: opSend, Err: tokenRefusal(answerHead{status: 401}, "invalid_client")}, false},
 		{"closed", &Error{Op: opSend, Err: ErrClosed}, false},
 	}
 	for _, tt := range tests {

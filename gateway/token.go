@@ -2,15 +2,16 @@ package gateway
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
+	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
 )
 
 const opToken = "get access token"
@@ -42,12 +43,19 @@ type tokenSource struct {
 	failures int
 	notAgain time.Time
 	closed   bool
+
+	// Replacing a token that the service refuses for one call, because of its tenant, does not help
+	// and must not go on for ever.
+	inVain       int       // times in a row that the fresh token was refused as well
+	keepsRefused time.Time // until then a refused token is kept
 }
 
 type accessToken struct {
 	value  string
-	header string    // the value of the Authorization header
-	until  time.Time // zero means until the service refuses it
+	header string // the value of the Authorization header
+	// A fresh one is requested from renew on, while this one is used until it expires; zero means
+	// until the service refuses it.
+	renew, expires time.Time
 }
 
 // tokenFetch is one request for a token; its fields are written before done closes.
@@ -73,24 +81,29 @@ func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSo
 func (s *tokenSource) get(ctx context.Context) (*accessToken, error) {
 	s.mu.Lock()
 	now := time.Now()
+	valid := s.token != nil && (s.token.expires.IsZero() || now.Before(s.token.expires))
+	f := s.current
 	switch {
 	case s.closed:
 		s.mu.Unlock()
 		return nil, ErrClosed
-	case s.token != nil && (s.token.until.IsZero() || now.Before(s.token.until)):
+	case valid && (s.token.expires.IsZero() || now.Before(s.token.renew)):
 		defer s.mu.Unlock()
 		return s.token, nil
-	case s.current == nil && s.failure != nil && now.Before(s.notAgain):
-		defer s.mu.Unlock()
-		return nil, s.failure
-	}
-	f := s.current
-	if f == nil {
+	case f != nil:
+	case s.failure == nil || !now.Before(s.notAgain):
 		f = &tokenFetch{done: make(chan struct{})}
 		s.current = f
 		s.wg.Add(1)
 		// Ends after the token timeout at the latest; close cancels it and waits.
 		go s.run(f)
+	case !valid:
+		defer s.mu.Unlock()
+		return nil, s.failure
+	}
+	if valid {
+		defer s.mu.Unlock()
+		return s.token, nil
 	}
 	s.mu.Unlock()
 	select {
@@ -104,15 +117,33 @@ func (s *tokenSource) get(ctx context.Context) (*accessToken, error) {
 	}
 }
 
-// invalidate drops a token that the service has refused. A token obtained in
+// invalidate drops a token that the service has refused, and reports whether another one may help;
+// dropped tells that the caller's next attempt shows whether it does. A token obtained in
 // the meantime stays: of many calls that were refused together, only one refreshes.
-func (s *tokenSource) invalidate(token string) {
+func (s *tokenSource) invalidate(token string) (retry, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.token != nil && s.token.value == token {
-		s.refused, s.doubted = s.token, false
-		s.token = nil
+	switch {
+	case s.token == nil || s.token.value != token:
+		return true, false
+	case time.Now().Before(s.keepsRefused):
+		return false, false
 	}
+	s.refused, s.doubted = s.token, false
+	s.token = nil
+	return true, true
+}
+
+// replaced records whether the service accepts the token that replaces a dropped one.
+func (s *tokenSource) replaced(accepted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if accepted {
+		s.inVain, s.keepsRefused = 0, time.Time{}
+		return
+	}
+	s.keepsRefused = time.Now().Add(s.retry.backoff(s.inVain, 0))
+	s.inVain = min(s.inVain+1, 32)
 }
 
 // again reports whether the service refuses a token that it had refused before and
@@ -190,40 +221,37 @@ func newAccessToken(t *oauth2.Token, asked time.Time, margin time.Duration) (tok
 	if t == nil || !validToken(t.AccessToken) {
 		return nil, "has no usable access_token"
 	}
-	if t.TokenType != "" && !strings.EqualFold(t.TokenType, "Bearer") {
+	// Not every endpoint keeps to the names that are registered: BearerToken is seen, too.
+	if kind := strings.ToLower(strings.TrimSpace(t.TokenType)); kind != "" && !strings.HasPrefix(kind, "bearer") {
 		return nil, "has a token that is not of type Bearer"
 	}
 	token = &accessToken{value: t.AccessToken, header: "Bearer " + t.AccessToken}
 	// No expiry, or one in the past, does not limit the lifetime: the token is
 	// used until the service refuses it.
 	if life := t.Expiry.Sub(asked); !t.Expiry.IsZero() && life > 0 {
-		token.until = t.Expiry.Add(-min(margin, life/2))
+		token.renew, token.expires = t.Expiry.Add(-min(margin, life/2)), t.Expiry
 	}
 	return token, ""
 }
 
-// credentials obtains tokens with client credentials.
+// credentials obtains tokens with client credentials (RFC 6749, 4.4).
 type credentials struct {
-	conf   clientcredentials.Config
-	secret func() (Secret, error) // nil if conf contains it
+	id     string
+	secret func() (Secret, error)
+	url    string
+	scopes string
+	params bool // they go into the form instead of the header
 	client *http.Client
 	margin time.Duration
 }
 
 func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
-	style := oauth2.AuthStyleInHeader
-	if cfg.AuthStyle == AuthStyleParams {
-		style = oauth2.AuthStyleInParams
+	secret := cfg.ClientSecretFunc
+	if secret == nil {
+		secret = func() (Secret, error) { return cfg.ClientSecret, nil }
 	}
 	return &credentials{
-		conf: clientcredentials.Config{
-			ClientID:     cfg.ClientID,
-			ClientSecret: string(cfg.ClientSecret),
-			TokenURL:     cfg.TokenURL,
-			Scopes:       cfg.Scopes,
-			AuthStyle:    style,
-		},
-		secret: cfg.ClientSecretFunc,
+		id: cfg.ClientID, secret: secret, url: cfg.TokenURL, scopes: strings.Join(cfg.Scopes, " "), params: cfg.AuthStyle == AuthStyleParams,
 		client: &http.Client{
 			Transport: withUserAgent(rt, cfg.UserAgent),
 			// A redirected token request would carry the secret elsewhere.
@@ -233,30 +261,118 @@ func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
 	}
 }
 
+// request returns a token request.
+func (c *credentials) request(ctx context.Context) (*http.Request, error) {
+	secret, err := c.secret()
+	if err != nil {
+		return nil, &tokenError{reason: "the client secret cannot be read", kind: ErrUnavailable, cause: err}
+	}
+	form := url.Values{"grant_type": {"client_credentials"}}
+	if c.scopes != "" {
+		form.Set("scope", c.scopes)
+	}
+	if c.params {
+		form.Set("client_id", c.id)
+		if secret != "" {
+			form.Set("client_secret", string(secret))
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, &tokenError{reason: "the address of the token endpoint is invalid", kind: ErrUnavailable}
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if !c.params {
+		req.SetBasicAuth(url.QueryEscape(c.id), url.QueryEscape(string(secret)))
+	}
+	return req, nil
+}
+
+// maxTokenAnswer is the largest response of a token endpoint, in bytes.
+const maxTokenAnswer = 1 << 20
+
 // token makes one token request.
 func (c *credentials) token(ctx context.Context) (*accessToken, error) {
-	// The response head contains what the library's errors do not.
-	seen := &answerHead{next: c.client.Transport}
-	client := *c.client
-	client.Transport = seen
-	conf := c.conf
-	if c.secret != nil {
-		secret, err := c.secret()
-		if err != nil {
-			return nil, &tokenError{reason: "the client secret cannot be read", kind: ErrUnavailable, cause: err}
-		}
-		conf.ClientSecret = string(secret)
+	req, err := c.request(ctx)
+	if err != nil {
+		return nil, err
 	}
 	asked := time.Now()
-	t, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, &client))
-	if err != nil {
-		return nil, tokenFailure(ctx, seen, err)
+	seen := answerHead{}
+	resp, err := c.client.Do(req)
+	if resp != nil {
+		seen = answerHead{status: resp.StatusCode, media: mediaType(resp.Header)}
 	}
-	token, wrong := newAccessToken(t, asked, c.margin)
+	var body []byte
+	if err == nil {
+		defer func() { _ = resp.Body.Close() }() // it has been read
+		if encoding := checkEncoding(resp.Header); encoding != nil {
+			return nil, &tokenError{status: seen.status, reason: "the response of the token endpoint cannot be read", kind: ErrUnavailable, bad: true, cause: encoding}
+		}
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, &tokenError{reason: "the token endpoint did not answer in time", kind: ErrUnavailable}
+	case err != nil:
+		return nil, &tokenError{status: seen.status, reason: "the token request failed", kind: ErrUnavailable, cause: transportCause(err)}
+	}
+	answer := parseTokenAnswer(seen.media, body)
+	switch code, _ := answer.peek("error"); {
+	case seen.status < 200 || seen.status > 299 || code != "":
+		return nil, tokenRefusal(seen, code)
+	case answer == nil && isWebPage(seen.media):
+		return nil, &tokenError{status: seen.status, media: seen.media, reason: "a web page was returned instead of a token response", kind: ErrUnavailable, bad: true, intermediary: true}
+	case answer == nil:
+		return nil, &tokenError{status: seen.status, reason: "the response of the token endpoint is not a token", kind: ErrUnavailable, bad: true}
+	}
+	token, wrong := newAccessToken(answer.token(asked), asked, c.margin)
 	if token == nil {
 		return nil, &tokenError{status: seen.status, reason: "the response " + wrong, kind: ErrUnavailable, bad: true}
 	}
 	return token, nil
+}
+
+// parseTokenAnswer returns the fields of a response, whose body is JSON or, with some endpoints, a
+// form; nil if it is neither.
+func parseTokenAnswer(media string, body []byte) object {
+	if o, ok := parseObject(body); ok {
+		return o
+	}
+	if media != "application/x-www-form-urlencoded" && media != "text/plain" {
+		return nil
+	}
+	values, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil
+	}
+	o := object{}
+	for key := range values {
+		o[key], _ = json.Marshal(values.Get(key)) // a string always has a JSON form
+	}
+	return o
+}
+
+// token returns the token in a response. A lifetime that is no number is unknown.
+func (o object) token(asked time.Time) *oauth2.Token {
+	t := &oauth2.Token{}
+	t.AccessToken, _ = o.peek("access_token")
+	if o.has("token_type") {
+		var ok bool
+		if t.TokenType, ok = o.peek("token_type"); !ok {
+			t.TokenType = "of another kind"
+		}
+	}
+	life := o["expires_in"]
+	if s, ok := o.peek("expires_in"); ok {
+		life = json.RawMessage(s)
+	}
+	var seconds float64
+	if json.Unmarshal(life, &seconds) == nil && seconds > 0 {
+		const century = 100 * 365 * 24 * 3600 // beyond it, a Duration overflows at some point
+		t.Expiry = asked.Add(time.Duration(min(seconds, century) * float64(time.Second)))
+	}
+	return t
 }
 
 // validToken rejects characters that are not allowed in a header.
@@ -303,29 +419,11 @@ func (e *tokenError) Is(target error) bool {
 		(e.intermediary && target == ErrIntermediary)
 }
 
-func tokenFailure(ctx context.Context, seen *answerHead, err error) error {
-	var refused *oauth2.RetrieveError
-	switch {
-	case errors.As(err, &refused):
-		// Never wrapped: it contains the body, which may contain secrets.
-		return tokenRefusal(seen, refused.ErrorCode)
-	case ctx.Err() != nil:
-		return &tokenError{reason: "the token endpoint did not answer in time", kind: ErrUnavailable}
-	case seen.encoding != nil:
-		return &tokenError{status: seen.status, reason: "the response of the token endpoint cannot be read", kind: ErrUnavailable, bad: true, cause: seen.encoding}
-	case seen.status == 0, errors.Is(err, ErrRedirect):
-		return &tokenError{status: seen.status, reason: "the token request failed", kind: ErrUnavailable, cause: transportCause(err)}
-	case isWebPage(seen.media):
-		return &tokenError{status: seen.status, media: seen.media, reason: "a web page was returned instead of a token response", kind: ErrUnavailable, bad: true, intermediary: true}
-	}
-	return &tokenError{status: seen.status, reason: "the response of the token endpoint is not a token", kind: ErrUnavailable, bad: true}
-}
-
 // tokenRefusal interprets an error response of the token endpoint (RFC 6749, 5.2). An
 // error code proves that it comes from the endpoint, and so do a 401 and, because not
 // every endpoint follows the specification, a 400 in JSON. Any other 4xx may come from
 // an intermediary.
-func tokenRefusal(seen *answerHead, code string) error {
+func tokenRefusal(seen answerHead, code string) error {
 	e := &tokenError{status: seen.status, media: seen.media, kind: ErrUnavailable, reason: "the token endpoint failed"}
 	switch code {
 	case "invalid_client", "invalid_grant", "unauthorized_client", "access_denied",
@@ -348,22 +446,10 @@ func tokenRefusal(seen *answerHead, code string) error {
 	return e
 }
 
-// answerHead records the response head.
+// answerHead is what errors tell of a response.
 type answerHead struct {
-	next     http.RoundTripper
-	status   int
-	media    string
-	encoding error // a Content-Encoding that was not requested
-}
-
-func (h *answerHead) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := h.next.RoundTrip(req)
-	if err == nil {
-		h.status = resp.StatusCode
-		h.media = mediaType(resp.Header)
-		h.encoding = checkEncoding(resp.Header)
-	}
-	return resp, err
+	status int
+	media  string
 }
 
 // withUserAgent sets the User-Agent of every request, and requests an unencoded

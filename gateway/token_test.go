@@ -66,6 +66,7 @@ func TestTokenIsReusedUntilItsMargin(t *testing.T) {
 			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
 				t.Fatal(err)
 			}
+			synctest.Wait() // a token is renewed beside the call
 			if tokens.Load() != want {
 				t.Fatalf("%d token requests, want %d", tokens.Load(), want)
 			}
@@ -94,6 +95,15 @@ func TestTokenLifetimes(t *testing.T) {
 		{"shorter than the margin", "10", 4 * time.Second, 1},
 		{"shorter than the margin, past half", "10", 6 * time.Second, 2},
 		{"absurd", "99999999999", time.Hour, 1},
+		{"with a fraction of zero", "100.0", 69 * time.Second, 1},
+		{"with a fraction of zero, past", "100.0", 71 * time.Second, 2},
+		{"with a fraction, past", "100.9", 72 * time.Second, 2},
+		{"string with a fraction, past", `"100.0"`, 71 * time.Second, 2},
+		{"with an exponent, past", "1e2", 71 * time.Second, 2},
+		{"empty", `""`, 1000 * time.Hour, 1},
+		{"no number", `"never"`, 1000 * time.Hour, 1},
+		{"of another kind", `[100]`, 1000 * time.Hour, 1},
+		{"out of range", "1e300", time.Hour, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -376,8 +386,153 @@ func FuzzTokenResponse(f *testing.F) {
 		if !validToken(token.value) {
 			t.Fatalf("token %q cannot stand in a header", token.value)
 		}
-		if until := token.until; !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
+		if until := token.renew; !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
 			t.Fatalf("fresh token is already stale since %v", until)
+		}
+	})
+}
+
+// What is read of a token response, and what one bad part of it costs: want is the header that is
+// sent, or else reason is what the error says.
+func TestTokenAnswers(t *testing.T) {
+	const form = "application/x-www-form-urlencoded"
+	for _, tt := range []struct{ name, media, body, want, reason string }{
+		{"no type", "application/json", `{"access_token":"t"}`, "Bearer t", ""},
+		{"null for the type", "application/json", `{"access_token":"t","token_type":null}`, "Bearer t", ""},
+		{"empty type", "application/json", `{"access_token":"t","token_type":""}`, "Bearer t", ""},
+		{"lower case", "application/json", `{"access_token":"t","token_type":"bearer"}`, "Bearer t", ""},
+		{"upper case", "application/json", `{"access_token":"t","token_type":"BEARER"}`, "Bearer t", ""},
+		{"BearerToken", "application/json", `{"access_token":"t","token_type":"BearerToken"}`, "Bearer t", ""},
+		{"with a space", "application/json", `{"access_token":"t","token_type":" Bearer Token "}`, "Bearer t", ""},
+		{"unknown fields", "application/json", `{"access_token":"t","scope":["a"],"x":{}}`, "Bearer t", ""},
+		{"null for the error", "application/json", `{"access_token":"t","error":null}`, "Bearer t", ""},
+		{"empty error", "application/json", `{"access_token":"t","error":""}`, "Bearer t", ""},
+		{"JSON of another media type", "text/plain; charset=utf-8", `{"access_token":"t"}`, "Bearer t", ""},
+		{"JSON without a media type", "", `{"access_token":"t"}`, "Bearer t", ""},
+		{"with a byte order mark", "application/json", "\ufeff" + `{"access_token":"t"}`, "Bearer t", ""},
+		{"a form", form, "access_token=t%2B&token_type=bearer&expires_in=3600.0", "Bearer t+", ""},
+
+		{"another type", "application/json", `{"access_token":"s3cret","token_type":"DPoP"}`, "", "the response has a token that is not of type Bearer (status 200)"},
+		{"a type of another kind", "application/json", `{"access_token":"s3cret","token_type":7}`, "", "the response has a token that is not of type Bearer (status 200)"},
+		{"no token", "application/json", `{"token_type":"Bearer"}`, "", "the response has no usable access_token (status 200)"},
+		{"null for the token", "application/json", `{"access_token":null}`, "", "the response has no usable access_token (status 200)"},
+		{"an empty token", "application/json", `{"access_token":""}`, "", "the response has no usable access_token (status 200)"},
+		{"a token of another kind", "application/json", `{"access_token":{"s3cret":1}}`, "", "the response has no usable access_token (status 200)"},
+		{"a list", "application/json", `["s3cret"]`, "", "the response of the token endpoint is not a token (status 200)"},
+		{"nothing", "application/json", "", "", "the response of the token endpoint is not a token (status 200)"},
+		{"a form under the wrong media type", "application/json", "access_token=s3cret", "", "the response of the token endpoint is not a token (status 200)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux := http.NewServeMux()
+				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", tt.media)
+					_, _ = io.WriteString(w, tt.body)
+				})
+				var got string
+				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+					got = r.Header.Get("Authorization")
+					ok(w, r)
+				})
+				err := offline(t, mux).SendMessage(t.Context(), testMessageRequest())
+				if got != tt.want || (err == nil) != (tt.want != "") {
+					t.Fatalf("got header %q, %v, want %q", got, err, tt.want)
+				}
+				if err != nil && !strings.Contains(err.Error(), "no access token: "+tt.reason+" (after") {
+					t.Errorf("got %v, want %s", err, tt.reason)
+				}
+			})
+		})
+	}
+}
+
+// A token that is still valid is used while another one is requested, even if that fails.
+func TestTokenIsUsedWhileItIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		var n atomic.Int64
+		mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+			number := n.Add(1)
+			if number > 1 {
+				time.Sleep(25 * time.Second)
+			}
+			if number == 2 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			writeJSON(w, 200, map[string]any{"access_token": tokenNumber(number), "expires_in": 3600})
+		})
+		var used string
+		mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+			used = r.Header.Get("Authorization")
+			ok(w, r)
+		})
+		c := offline(t, mux, func(c *Config) { c.TokenExpiryMargin = time.Minute })
+		send := func(within time.Duration, want int64) {
+			t.Helper()
+			began := time.Now()
+			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > within || used != "Bearer "+tokenNumber(want) {
+				t.Errorf("took %v with %q, want at most %v with token %d", took, used, within, want)
+			}
+		}
+		send(0, 1)
+		time.Sleep(3541 * time.Second)
+		send(0, 1) // the second request begins
+		time.Sleep(26 * time.Second)
+		send(0, 1) // it has failed, and the third one begins
+		time.Sleep(26 * time.Second)
+		send(0, 3)
+		if n.Load() != 3 {
+			t.Errorf("%d token requests, want 3", n.Load())
+		}
+	})
+}
+
+// A 401 for some tenants, while the token serves the others, does not have it replaced without end;
+// and a token that has expired early is replaced.
+func TestTenantsThatAreRefusedKeepTheToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, tokens := offlineMux()
+		var revoked atomic.Int64 // up to this number
+		mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
+			for n := range revoked.Load() {
+				if r.Header.Get("Authorization") == "Bearer "+tokenNumber(n+1) {
+					fail(401, "token expired")(w, r)
+					return
+				}
+			}
+			if r.PathValue("id") != testTenant {
+				fail(401, "not authorized")(w, r)
+				return
+			}
+			writeJSON(w, 200, map[string]any{"endpoints": []any{}})
+		})
+		c := offline(t, mux)
+		good := func() error { _, err := c.ListTenantEndpoints(t.Context(), testTenant); return err }
+		for range 400 { // 40 s, twenty tenants every two seconds
+			if _, err := c.ListTenantEndpoints(t.Context(), testContext); !errors.Is(err, ErrUnauthorized) {
+				t.Fatalf("got %v, want ErrUnauthorized", err)
+			}
+			if err := good(); err != nil {
+				t.Fatalf("got %v for the tenant that is authorized", err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := tokens.Load(); n > 12 {
+			t.Errorf("%d token requests in 40 s, want at most 12", n)
+		}
+		revoked.Store(tokens.Load())
+		for tries := 0; good() != nil; tries++ {
+			if tries > 60 {
+				t.Fatal("the token that was revoked is still used after a minute")
+			}
+			time.Sleep(time.Second)
+		}
+		if n := tokens.Load(); n != revoked.Load()+1 {
+			t.Errorf("%d token requests, want one more than %d", n, revoked.Load())
 		}
 	})
 }

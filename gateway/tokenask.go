@@ -69,7 +69,7 @@ func sourceFailure(err error) error {
 	var request *url.Error
 	switch {
 	case errors.As(err, &refused):
-		seen := &answerHead{}
+		seen := answerHead{}
 		if refused.Response != nil {
 			seen.status, seen.media = refused.Response.StatusCode, mediaType(refused.Response.Header)
 		}

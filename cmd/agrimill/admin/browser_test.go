@@ -975,7 +975,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 	// All that is down has a sentence that says what that means and what to do.
 	outage := page.Eval(`document.querySelector("#outage").textContent`)
 	for _, want := range []string{
-		"cannot be reached, so nothing is received; it keeps what it has for later. Check the network", "The sink down is down, so the route waits waits; nothing is lost. Repair down",
+		"so nothing is received; it keeps what it has for later. The error at the gateway says why", "The sink down is down, so the route waits waits; nothing is lost. Repair down",
 		"(bbolt) fails, so routes wait, or what comes again is stored again; nothing is lost. Repair dedup.db", "have ended and will not go on; what comes meanwhile is kept where it comes from. Repair",
 	} {
 		if !strings.Contains(outage, want) {

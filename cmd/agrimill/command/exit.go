@@ -104,8 +104,10 @@ func advice(err error) string {
 		return "the reachable recipients have it: do not send it to all of them again; agrimill tenants shows what can be routed"
 	case errors.Is(err, gateway.ErrNoRecipients):
 		return "nobody received it: there is no route for this type from the sender to a recipient, or no recipient accepts the type; see agrimill tenants"
+	case errors.Is(err, gateway.ErrToken):
+		return tokenAdvice(err)
 	case errors.Is(err, gateway.ErrUnauthorized):
-		return "check the client ID, the client secret and the address of the token endpoint"
+		return "the gateway refuses a token that the token endpoint has just issued: check that both addresses are of the same environment, and that the tenant has authorized the application"
 	case errors.Is(err, gateway.ErrForbidden):
 		return "the tenant has not authorized the application, or the endpoint does not belong to it; see agrimill tenants"
 	case errors.Is(err, gateway.ErrCertificate):
@@ -120,4 +122,17 @@ func advice(err error) string {
 		return "the answer is not from a gateway, or from a version that agrimill does not know: check the addresses"
 	}
 	return ""
+}
+
+// tokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
+func tokenAdvice(err error) string {
+	switch {
+	case errors.Is(err, gateway.ErrUnauthorized):
+		return "check the client ID, the client secret and the address of the token endpoint"
+	case errors.Is(err, gateway.ErrCertificate):
+		return "the certificate of the token endpoint is not valid for its address; set SSL_CERT_FILE to trust a private certificate authority"
+	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrBadResponse), errors.Is(err, gateway.ErrRedirect):
+		return "what answers at the address of the token endpoint is something else, or its answer cannot be read: check that address"
+	}
+	return "the token endpoint is down or unreachable, not the gateway: check its address, or try again later"
 }

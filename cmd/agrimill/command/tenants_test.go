@@ -154,6 +154,20 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("none for %v", cause)
 		}
 	}
+	for _, tt := range []struct {
+		kind error
+		want string
+	}{
+		{gateway.ErrUnauthorized, "client secret"},
+		{gateway.ErrUnavailable, "the token endpoint is down or unreachable, not the gateway"},
+		{gateway.ErrCertificate, "the certificate of the token endpoint"},
+		{gateway.ErrBadResponse, "check that address"},
+		{gateway.ErrIntermediary, "check that address"},
+	} {
+		if text := advice(fmt.Errorf("%w: %w", gateway.ErrToken, tt.kind)); !strings.Contains(text, tt.want) {
+			t.Errorf("no token, %v: got %q, want %q", tt.kind, text, tt.want)
+		}
+	}
 	if text := advice(os.ErrNotExist); text != "" {
 		t.Errorf("%q for what has nothing to do with the gateway", text)
 	}

@@ -327,8 +327,8 @@ function showOutage(status) {
   const ended = status.routes.filter((r) => r.state === "failed" || r.state === "ended");
   const texts = [];
   if (status.gateway.state === "disconnected") {
-    texts.push(`The gateway ${status.gateway.host} cannot be reached, so nothing is received; it keeps what it has for later. `
-      + `Check the network and the credentials (agrimill check); agrimill reconnects by itself.`);
+    texts.push(`There is no event stream from the gateway ${status.gateway.host}, so nothing is received; it keeps what it has for later. `
+      + `The error at the gateway says why, and agrimill check what to do; agrimill keeps trying.`);
   }
   if (down.length > 0) {
     texts.push(`${one(down, "The sink", "The sinks")} ${down.length === 1 ? "is" : "are"} down`

@@ -164,7 +164,7 @@ func TestProvisionOtherSubjects(t *testing.T) {
 
 // A stream that is missing cannot have subjects of another one, which would get the messages instead.
 func TestProvisionOverlap(t *testing.T) {
-	for _, subject := range []string{"agrimill.>", "agrimill.a.b", "*.poison", "agrimill.*"} {
+	for _, subject := range []string{"agrimill.>", "agrimill.a.b", "agrimill.*.poison", "agrimill.*"} {
 		server := natstest.Start(t)
 		_, js := connect(t, server.URL())
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}); err != nil {

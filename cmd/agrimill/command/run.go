@@ -35,7 +35,8 @@ func newRunCommand(p *program) *cobra.Command {
 		Short:   "run the pipeline until it is stopped",
 		Long: `Runs the routes of a configuration until SIGINT or SIGTERM. It then stops taking
 messages, finishes and confirms those that it has, also those that are being
-downloaded, and closes everything, within shutdown.timeout. A second signal ends the process at once.
+downloaded, and closes everything, within shutdown.timeout. A second signal ends the
+process at once.
 
 Outages do not stop it: a sink or a gateway that is unreachable is retried until it
 is back, also at startup, while messages wait unconfirmed; /readyz at admin.address

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"encoding"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type decoder struct {
 	excused map[string]bool
 	// files has the files that secrets were read from, by the paths of the secrets.
 	files map[string]string
+	// contents has digests of the other files, by the paths that name them.
+	contents map[string][sha256.Size]byte
 	// nodes counts the values that were visited; open has the aliases around the current
 	// one.
 	nodes   int
@@ -342,14 +345,16 @@ func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
 			continue
 		}
 		place := d.values[at]
-		text, err := readSecret(name)
-		if err != nil && !errors.Is(err, errNotOneLine) {
+		data, err := readBounded(name, maxSecretSize)
+		if err != nil {
 			d.missing(place, at, base, fileError(err), "")
 			continue
 		}
 		if f.base == "" {
+			d.contents[at] = sha256.Sum256(data)
 			continue // its user reports what is wrong with it
 		}
+		text, err := singleLine(data)
 		_, both := d.places[base]
 		switch {
 		case both:
@@ -371,6 +376,10 @@ func readSecret(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return singleLine(data)
+}
+
+func singleLine(data []byte) (string, error) {
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" || strings.ContainsAny(text, "\x00\r\n") {
 		return "", errNotOneLine

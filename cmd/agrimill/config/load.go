@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -60,14 +61,14 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 	if options.Env == nil {
 		options.Env = os.Getenv
 	}
-	d := &decoder{file: name, dir: filepath.Dir(name), options: options, places: map[string]place{}, values: map[string]place{}, environment: map[string]bool{}, excused: map[string]bool{}, files: map[string]string{}}
+	d := &decoder{file: name, dir: filepath.Dir(name), options: options, places: map[string]place{}, values: map[string]place{}, environment: map[string]bool{}, excused: map[string]bool{}, files: map[string]string{}, contents: map[string][sha256.Size]byte{}}
 	c := new(Config)
 	if root := d.parse(data); root != nil {
 		d.fill(reflect.ValueOf(c).Elem())
 		d.value(root, reflect.ValueOf(c).Elem(), "", "")
 		c.deriveDefaults(d.has)
 		c.files = d.files
-		c.source = &sources{file: name, keys: d.places, values: d.values, environment: d.environment}
+		c.source = &sources{file: name, keys: d.places, values: d.values, environment: d.environment, contents: d.contents}
 		d.tracingFromEnvironment(c)
 		if !d.stopped {
 			d.check(c)

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +20,7 @@ type sources struct {
 	file         string
 	keys, values map[string]place
 	environment  map[string]bool
+	contents     map[string][sha256.Size]byte // see decoder
 }
 
 // line returns the line of the key at a path, or of the value if it has no key; 0 if there is none.
@@ -36,8 +39,8 @@ func (c *Config) Settings() []admin.Setting {
 	return list.all
 }
 
-// KeepSource makes a section, whose values are those of from, have the lines of from, too: its new values in the file wait for
-// a restart.
+// KeepSource makes a section, whose values are those of from, have the lines of from, too, and what its files had: its new
+// values wait for a restart.
 func (c *Config) KeepSource(from *Config, section string) {
 	source := from.source
 	if earlier := from.kept[section]; earlier != nil {
@@ -50,6 +53,22 @@ func (c *Config) KeepSource(from *Config, section string) {
 		}
 	}
 	c.kept = kept
+}
+
+// FilesAt returns a digest of the files that are named below a path, other than those with secrets, as they were when the
+// configuration was loaded: certificates, keys, credentials. It is empty if there are none.
+func (c *Config) FilesAt(path string) string {
+	from, _ := c.sourceOf(path)
+	if from == nil {
+		return ""
+	}
+	digest := ""
+	for _, at := range slices.Sorted(maps.Keys(from.contents)) {
+		if below, ok := strings.CutPrefix(at, path+"."); ok {
+			digest += fmt.Sprintf("%s %x\n", below, from.contents[at])
+		}
+	}
+	return digest
 }
 
 // sourceOf returns the sources of a path, and whether its section waits for a restart.

@@ -44,13 +44,14 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	}()
 	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}, waiting: map[string]*inTurn{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
-	for name, sinkConfig := range cfg.Sinks {
-		if g.sinks[name] = reusable(kept[name], sinkConfig); g.sinks[name] != nil {
+	for name, is := range sinksOf(cfg) {
+		if g.sinks[name] = reusable(kept[name], is); g.sinks[name] != nil {
 			continue
 		}
-		if g.sinks[name], err = p.newSink(name, sinkConfig); err != nil {
+		if g.sinks[name], err = p.newSink(name, cfg.Sinks[name]); err != nil {
 			return nil, err
 		}
+		g.sinks[name].made = is
 	}
 	if g.poison = g.sinks[cfg.Poison.Sink]; g.poison == nil {
 		return nil, fmt.Errorf("poison: no sink %q", cfg.Poison.Sink)

@@ -183,7 +183,8 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 	restart := []string{} // never null in JSON
 	keep := func(name string, have, want any) {
 		from, to := reflect.ValueOf(have).Elem(), reflect.ValueOf(want).Elem()
-		if !reflect.DeepEqual(from.Interface(), to.Interface()) {
+		files := name == "admin" || old.FilesAt(name) == cfg.FilesAt(name) // the page rereads its own
+		if !files || !reflect.DeepEqual(from.Interface(), to.Interface()) {
 			restart = append(restart, name)
 			effective.KeepSource(old, name)
 		}
@@ -208,22 +209,8 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 // changes lists how two configurations differ, most interesting first.
 func changes(old, cfg *config.Config) []string {
 	list := []string{}
-	oldRoutes, routes := map[string]any{}, map[string]any{}
-	for _, r := range old.Routes {
-		oldRoutes[r.Name] = r
-	}
-	for _, r := range cfg.Routes {
-		routes[r.Name] = r
-	}
-	list = append(list, differences("route", oldRoutes, routes)...)
-	oldSinks, sinks := map[string]any{}, map[string]any{}
-	for name, s := range old.Sinks {
-		oldSinks[name] = s
-	}
-	for name, s := range cfg.Sinks {
-		sinks[name] = s
-	}
-	list = append(list, differences("sink", oldSinks, sinks)...)
+	list = append(list, differences("route", routesOf(old), routesOf(cfg))...)
+	list = append(list, differences("sink", sinksOf(old), sinksOf(cfg))...)
 	for _, section := range []struct {
 		name      string
 		old, next any
@@ -238,8 +225,30 @@ func changes(old, cfg *config.Config) []string {
 	return list
 }
 
+// piece is a part of a configuration, with a digest of the files that it names.
+type piece struct {
+	value any
+	files string
+}
+
+func routesOf(cfg *config.Config) map[string]piece {
+	routes := map[string]piece{}
+	for i, r := range cfg.Routes {
+		routes[r.Name] = piece{r, cfg.FilesAt(fmt.Sprintf("routes[%d]", i))}
+	}
+	return routes
+}
+
+func sinksOf(cfg *config.Config) map[string]piece {
+	sinks := map[string]piece{}
+	for name, s := range cfg.Sinks {
+		sinks[name] = piece{s, cfg.FilesAt("sinks." + name)}
+	}
+	return sinks
+}
+
 // differences lists what was added, removed and changed of one kind.
-func differences(kind string, old, next map[string]any) []string {
+func differences(kind string, old, next map[string]piece) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		before, there := old[name]
@@ -258,9 +267,9 @@ func differences(kind string, old, next map[string]any) []string {
 	return list
 }
 
-// reusable returns a sink if its configuration is unchanged, else nil.
-func reusable(s *sink, cfg config.Sink) *sink {
-	if s == nil || !reflect.DeepEqual(s.config, cfg) {
+// reusable returns a sink if its configuration, and what is in the files that it names, are unchanged, else nil.
+func reusable(s *sink, is piece) *sink {
+	if s == nil || !reflect.DeepEqual(s.made, is) {
 		return nil
 	}
 	return s

@@ -37,6 +37,7 @@ type sink struct {
 	sinks.Topics
 	name, kind, target string
 	config             config.Sink
+	made               piece      // what it was made of
 	watched            sinks.Sink // itself, with metrics and tracing: what routers get
 
 	opened wakeup.Signal

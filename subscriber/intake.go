@@ -180,11 +180,8 @@ func (s *Subscriber) admit(ctx context.Context, now time.Time, d *delivery) bool
 	s.mu.Lock()
 	to := d.waits1[:0]
 	for {
-		if ctx.Err() != nil || d.held != nil && !s.hold.holds(d.held) {
+		if ctx.Err() != nil && !s.draining || d.held != nil && !s.hold.holds(d.held) {
 			// Shutting down, or claimed by its file while it waited for room.
-			if s.draining && d.held == nil && len(d.keys) > 0 {
-				s.stats.abandoned.Add(1)
-			}
 			s.mu.Unlock()
 			return false
 		}
@@ -228,7 +225,7 @@ func (s *Subscriber) admit(ctx context.Context, now time.Time, d *delivery) bool
 			s.stats.abandoned.Add(1)
 			return false
 		}
-		if s.hasRoom(d) {
+		if s.hasRoom(d) || s.draining { // the last one that was read
 			break
 		}
 		if s.windowFull(d) {

@@ -668,6 +668,9 @@ func (s *Sink) Health(ctx context.Context) error {
 
 func (s *Sink) lookAtStream(ctx context.Context) error {
 	if !s.conn.IsConnected() {
+		if reason := s.conn.LastError(); reason != nil { // e.g. the server refuses the credentials
+			return fmt.Errorf("%w: %w", natsgo.ErrDisconnected, reason)
+		}
 		return natsgo.ErrDisconnected
 	}
 	stream, err := s.js.Stream(ctx, s.config.Stream)

@@ -116,15 +116,13 @@ func (s *Server) check(ctx context.Context) Readiness {
 	}
 }
 
-// checkPipeline fails while the pipeline is starting, and when it no longer takes messages
-// and will not recover by itself. Outages have their own checks.
+// checkPipeline fails before the pipeline takes messages, when it no longer does, and when it
+// will not recover by itself. Routes that are replaced by a reload, and outages, have their own
+// checks.
 func (s *Server) checkPipeline() Check {
-	status := s.status()
-	check := Check{Name: pipelineCheck, OK: true, Message: string(status.State)}
-	switch status.State {
-	case StateStarting, StateDraining, StateStopped:
-		check.OK = false
-	}
+	status, own := s.status(), s.source.Snapshot().State
+	check := Check{Name: pipelineCheck, Message: string(status.State)}
+	check.OK = status.Error == "" && own != StateStarting && own != StateDraining && own != StateStopped
 	if status.Error != "" {
 		check.Message = status.Error
 	}

@@ -467,6 +467,15 @@ func TestReadinessOfStates(t *testing.T) {
 	}
 }
 
+// In the middle of a reload, and right after it, routes are stopped or starting: they have their own checks.
+func TestReadyDuringAReload(t *testing.T) {
+	for _, state := range []router.RouteState{router.StateStopped, router.StateStarting} {
+		routes := []admin.Route{{RouteHealth: router.RouteHealth{State: state}}}
+		server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected}, Routes: routes}})
+		get(t, server, "/readyz").want(t, http.StatusOK)
+	}
+}
+
 // TestReadinessIsShared checks that probes that come while the checks run start no
 // others, and that a check that takes too long does not keep a probe waiting.
 func TestReadinessIsShared(t *testing.T) {
@@ -552,7 +561,7 @@ func TestDerivedStates(t *testing.T) {
 		"intermediary":  {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected, Intermediaries: []admin.Intermediary{{Operation: "send message"}}}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},
 		"starting":      {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStarting)}}, admin.StateStarting},
 		"one way":       {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayUnused}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
-		"all stopped":   {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStopped), route(router.StateStopped)}}, admin.StateStopped},
+		"reloading":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStopped), route(router.StateStopped)}}, admin.StateRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, admin.Config{}, &plainSource{snapshot: test.snapshot})

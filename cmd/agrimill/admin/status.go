@@ -40,13 +40,12 @@ func (s *Server) status() Status {
 	}
 }
 
-// deriveState derives the overall state from the parts.
+// deriveState derives the overall state from the parts, while the pipeline runs: routes that are stopped are
+// being replaced by a reload.
 func deriveState(snapshot Snapshot) State {
 	switch {
-	case len(snapshot.Routes) > 0 && !slices.ContainsFunc(snapshot.Routes, func(r Route) bool { return r.State != router.StateStopped }):
-		return StateStopped
 	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool {
-		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded || r.State == router.StateStopped
+		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded
 	}),
 		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
 		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up, snapshot.Lease.Error != "",

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -161,6 +163,34 @@ func TestStartsWithSinkDown(t *testing.T) {
 	b.waitReady()
 	b.mustStop()
 	w.checkStored()
+}
+
+// A broker that refuses the credentials, at the start or later, is not only disconnected.
+func TestReadinessSaysThatCredentialsAreRefused(t *testing.T) {
+	t.Parallel() // it waits
+	for name, early := range map[string]bool{"at the start": true, "later": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			refuse := func() {
+				w.server.Stop()
+				w.server.Restart(func(o *server.Options) { o.Username, o.Password = "farm", "another one" })
+			}
+			if early {
+				refuse()
+			}
+			b := w.start(strings.Replace(w.head()+w.natsSink()+allRoute, "nats: {url", "nats: {user: farm, password: \"${PASSWORD}\", url", 1))
+			if !early {
+				b.waitReady()
+				refuse()
+			}
+			testkit.Eventually(w, "the check of the sink has the reason", func() bool {
+				return slices.ContainsFunc(b.Ready(t.Context()), func(c admin.Check) bool {
+					return c.Name == "sink farm" && !c.OK && strings.Contains(c.Message, "Authorization Violation")
+				})
+			})
+			_ = b.stop() // it may leave something open
+		})
+	}
 }
 
 // It can be stopped while nothing works.

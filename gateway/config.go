@@ -13,6 +13,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -245,11 +246,14 @@ func (c Config) withoutCredentials() Config {
 	return c
 }
 
-// LogValue formats the configuration without the client secret. Most handlers could
-// not format its functions.
-func (c Config) LogValue() slog.Value {
-	return slog.StringValue(fmt.Sprintf("%+v", c.withoutCredentials()))
-}
+// String formats the configuration without what is secret.
+func (c Config) String() string { return redact.Struct(c) }
+
+// Format writes String for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
+// MarshalText returns String: a configuration is never written with what is secret.
+func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c Config) WithDefaults() Config {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -28,7 +29,7 @@ type Config struct {
 	// error. For file:// buckets no_tmp_dir=true and metadata=skip are set unless
 	// the URL says otherwise: temporary files are made in the bucket, which may
 	// be on another disk than others, and a payload is one file.
-	URL string `yaml:"url"`
+	URL string `yaml:"url" address:"true"`
 	// Prefix begins the name of every object, e.g. "payloads/". Default: none.
 	Prefix string `yaml:"prefix"`
 }
@@ -50,13 +51,14 @@ func (c Config) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// String formats the configuration without what may be secret.
-func (c Config) String() string {
-	return fmt.Sprintf("{Bucket:%t URL:%s Prefix:%s}", c.Bucket != nil, redacted(c.URL), c.Prefix)
-}
+// String formats the configuration without what is secret.
+func (c Config) String() string { return redact.Struct(c) }
 
-// GoString formats the configuration without what may be secret.
-func (c Config) GoString() string { return "claimcheck.Config" + c.String() }
+// Format writes String for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
+// MarshalText returns String: a configuration is never written with what is secret.
+func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Store stores payloads in a bucket. Its methods are safe for concurrent use.
 type Store struct {

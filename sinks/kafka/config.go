@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"crypto/tls"
+	"fmt"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
@@ -237,6 +239,9 @@ func (c *Config) setDefaults() {
 		c.MaxPendingBytes = DefaultMaxPendingBytes
 	}
 }
+
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig]. Zero values stand for the defaults; only Brokers is required.

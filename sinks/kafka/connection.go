@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/xdg-go/scram"
 
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -50,6 +51,9 @@ func (c *Connection) setDefaults() {
 		c.ConnectTimeout = DefaultConnectTimeout
 	}
 }
+
+// Format writes the fields without what is secret, for every verb.
+func (c Connection) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].

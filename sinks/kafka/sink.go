@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -72,6 +73,11 @@ type Sink struct {
 	// background ends when Close stops waiting: calls under way give up.
 	background context.Context
 	stop       context.CancelFunc
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Sink) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "kafka.Sink("+s.config.Name+")")
 }
 
 // New connects and returns the sink. It logs warnings where the brokers'

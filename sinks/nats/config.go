@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
@@ -219,20 +219,14 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// plainConfig has the fields of Config and none of its methods.
-type plainConfig Config
-
 // String formats the configuration without what is secret.
-func (c Config) String() string {
-	c.URL = redactURL(c.URL)
-	return fmt.Sprintf("%+v", plainConfig(c))
-}
+func (c Config) String() string { return redact.Struct(c) }
 
-// LogValue returns String.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+// Format writes String for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
-// GoString formats the configuration without what is secret.
-func (c Config) GoString() string { return "nats.Config" + c.String() }
+// MarshalText returns String: a configuration is never written with what is secret.
+func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // TopicSegment is the function [TopicSegment].
 func (Config) TopicSegment(value string) string { return TopicSegment(value) }

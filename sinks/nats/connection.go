@@ -3,7 +3,6 @@ package nats
 import (
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -53,37 +53,14 @@ func (c *Connection) setDefaults() {
 	}
 }
 
-// plainConnection has the fields of Connection and none of its methods.
-type plainConnection Connection
-
 // String formats the connection without what is secret.
-func (c Connection) String() string {
-	c.URL = redactURL(c.URL)
-	return fmt.Sprintf("%+v", plainConnection(c))
-}
+func (c Connection) String() string { return redact.Struct(c) }
 
-// LogValue returns String.
-func (c Connection) LogValue() slog.Value { return slog.StringValue(c.String()) }
+// Format writes String for every verb.
+func (c Connection) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
-// GoString formats the connection without what is secret.
-func (c Connection) GoString() string { return "nats.Connection" + c.String() }
-
-// redactURL returns addresses without user, password, query and fragment.
-func redactURL(text string) string {
-	addresses := strings.Split(text, ",")
-	for i, address := range addresses {
-		if !strings.Contains(address, "://") {
-			address = "nats://" + address
-		}
-		u, err := url.Parse(strings.TrimSpace(address))
-		if err != nil {
-			addresses[i] = "[redacted]"
-			continue
-		}
-		addresses[i] = u.Scheme + "://" + u.Host
-	}
-	return strings.Join(addresses, ",")
-}
+// MarshalText returns String: a connection is never written with what is secret.
+func (c Connection) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig] and does not hold the address.

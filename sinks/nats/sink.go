@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,9 @@ type asyncError struct {
 	at  time.Time
 	err error
 }
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Sink) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "nats.Sink("+s.name+")") }
 
 // New connects, provisions the stream and returns the sink. It logs warnings
 // where the stream's settings promise less than "what is acknowledged is not

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -117,6 +118,9 @@ func (c *Config) setDefaults() {
 		c.CloseTimeout = DefaultCloseTimeout
 	}
 }
+
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].

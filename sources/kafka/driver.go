@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -73,6 +74,11 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return s, nil
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *stock) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
 }
 
 // stock is a subscriber of watermill-kafka, which reads one topic a subscription, for several.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,11 @@ type Subscriber struct {
 	maxSpan int64 // how many offsets one record may hold back
 
 	reading reading
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Subscriber) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;

@@ -4,12 +4,14 @@
 package nats
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -107,6 +109,15 @@ func (c *Config) setDefaults() {
 		c.ConnectTimeout = nats.DefaultConnectTimeout
 	}
 }
+
+// String formats the configuration without what is secret.
+func (c Config) String() string { return redact.Struct(c) }
+
+// Format writes String for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
+// MarshalText returns String: a configuration is never written with what is secret.
+func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,11 @@ func Open(config Config, logger watermill.LoggerAdapter) (Source, error) {
 	s := &stock{config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}), life: lifecycle.New()}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *stock) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "nats.Subscriber("+s.config.Durable+")")
 }
 
 // stock makes subscribers of watermill-nats, which connect when they are made.

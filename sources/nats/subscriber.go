@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,11 @@ type Subscriber struct {
 	life *lifecycle.Life // counts the subscriptions
 
 	choice choice
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Subscriber) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "nats.Subscriber("+s.config.Durable+")")
 }
 
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil

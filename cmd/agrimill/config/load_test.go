@@ -706,7 +706,8 @@ func TestHostile(t *testing.T) {
 // Nothing that prints a configuration prints a secret.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	c := parse(t, strings.Replace(small, "nats://127.0.0.1:4222", "nats://me:${SECRET}@127.0.0.1:4222,nats://127.0.0.1:1?x=${SECRET}#${SECRET}", 1)+
-		"admin: {token: \"${SECRET}\"}\ntracing: {headers: {key: \"${SECRET}\"}}\n", smallEnv)
+		"admin: {token: \"${SECRET}\"}\ntracing: {headers: {key: \"${SECRET}\"}}\n"+
+		"claim_check: {url: \"mem://payloads?key=${SECRET}\"}\n", smallEnv)
 	var log bytes.Buffer
 	for _, handler := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
 		slog.New(handler).Info("config", "config", c, "secret", c.Gateway.ClientSecret, "sink", c.Sinks["farm"].NATS, "all", c)
@@ -718,7 +719,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	nats := c.Sinks["farm"].NATS
 	for _, printed := range []string{
 		log.String(), string(text), fmt.Sprint(c, *nats), fmt.Sprintf("%+v %#v %q %x %s %d", c.Gateway, c.Gateway, c.Gateway.ClientSecret, c.Gateway.ClientSecret, *nats, c.Gateway.ClientSecret),
-		fmt.Sprintf("%v %#v %+v", nats, nats, nats), fmt.Sprint(c.Tracing, c.Admin), fmt.Errorf("x: %v", c.Admin.Token).Error(),
+		fmt.Sprintf("%v %#v %+v", nats, nats, nats), fmt.Sprintf("%v %+v %#v %s %q", c, c, c, c, c), fmt.Sprintf("%v %+v %#v %s %q", *c, *c, *c, *c, *c),
+		fmt.Sprint(c.Tracing, c.Admin), fmt.Errorf("x: %v", c.Admin.Token).Error(),
 	} {
 		if strings.Contains(printed, "hidden-secret") {
 			t.Fatalf("printed = %q, want no %q in it", printed, "hidden-secret")

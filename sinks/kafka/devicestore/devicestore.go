@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -73,6 +75,9 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
@@ -123,6 +128,9 @@ type recordKey struct {
 func (k recordKey) String() string { return k.teamset + "/" + hex.EncodeToString(k.digest[:]) }
 
 var _ farm.DeviceStore = (*Store)(nil)
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
 // New connects and reads the topic to its end. The error matches [ErrConfig], or is that of
 // Kafka. It returns when ctx ends, and may go on connecting for ConnectTimeout then.

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -95,6 +97,9 @@ func (c *Config) topic() string {
 	return c.TopicPrefix + "." + c.Topic
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
@@ -126,6 +131,9 @@ type Queue struct {
 }
 
 var _ router.PoisonStore = (*Queue)(nil)
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Queue) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "poisonqueue.Queue") }
 
 // New returns a Queue. It does not ask the cluster; the error matches [ErrConfig].
 func New(config Config) (*Queue, error) {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/kvbucket"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
@@ -88,6 +90,9 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
@@ -136,6 +141,9 @@ type cached struct{ tenant, digest string }
 func (s *Store) remember(tenant, digest string, payload []byte) {
 	s.cache.Put(tenant, cached{tenant, digest}, payload, int64(len(payload))+128)
 }
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
 // New opens the bucket. The error matches [ErrConfig], or is that of the server.
 func New(ctx context.Context, config Config) (*Store, error) {

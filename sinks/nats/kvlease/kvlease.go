@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/kvbucket"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/subscriber"
@@ -125,6 +127,9 @@ func (c *Config) setDefaults() {
 	c.Timeout = min(c.Timeout, c.TTL/2)
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
@@ -190,6 +195,9 @@ type bucket struct {
 	jetstream.KeyValue
 	created time.Time // by the server's clock
 }
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Lease) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvlease.Lease") }
 
 // New opens the bucket. The error matches [ErrConfig], or is that of the server. The lease has to
 // be closed.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -116,6 +118,9 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
@@ -189,6 +194,9 @@ var _ router.DedupStore = (*Store)(nil)
 
 // bucket is a bucket as it was found. One that was made again is another one.
 type bucket struct{ jetstream.KeyValue }
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvstore.Store") }
 
 // New opens the bucket. The error matches [ErrConfig], or is that of the server. The
 // store has to be closed.

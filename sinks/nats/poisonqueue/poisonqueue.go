@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -63,6 +65,9 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
@@ -81,6 +86,9 @@ type Queue struct {
 }
 
 var _ router.PoisonStore = (*Queue)(nil)
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (s *Queue) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "poisonqueue.Queue") }
 
 // New returns a Queue. It does not ask the server; the error matches [ErrConfig].
 func New(config Config) (*Queue, error) {

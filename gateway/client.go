@@ -86,14 +86,15 @@ func New(cfg Config) (*Client, error) {
 		limiter:  &limiter{cfg: cfg.RateLimit},
 		answers:  &answers{},
 	}
-	c.tokenTransport = newTransport(cfg, cfg.Transports.Token, 2)
-	c.callTransport = newTransport(cfg, cfg.Transports.Calls, cfg.MaxIdleConnsPerHost)
-	c.streamTransport = newTransport(cfg, cfg.Transports.Stream, 1)
-	c.payload = newPayloadTransports(cfg)
+	var p pools
+	c.tokenTransport = p.transport(cfg, cfg.Transports.Token, 2)
+	c.callTransport = p.transport(cfg, cfg.Transports.Calls, cfg.MaxIdleConnsPerHost)
+	c.streamTransport = p.transport(cfg, cfg.Transports.Stream, 1)
+	c.payload = newPayloadTransports(cfg, &p)
 	c.tokens = newTokenSource(cfg, c.tokenTransport, c.answers)
 	for _, u := range []string{cfg.BaseURL, cfg.TokenURL} {
-		if p, perr := url.Parse(u); perr == nil && p.Scheme == "http" && !isLoopbackHost(p.Hostname()) {
-			cfg.Logger.Warn("gateway: credentials are sent without TLS", "host", p.Host)
+		if at, perr := url.Parse(u); perr == nil && at.Scheme == "http" && !isLoopbackHost(at.Hostname()) {
+			cfg.Logger.Warn("gateway: credentials are sent without TLS", "host", at.Host)
 		}
 	}
 	return c, nil

@@ -26,7 +26,7 @@ type RateLimitConfig struct {
 	// it must be at least 1.
 	RecoverFactor float64 `yaml:"recover_factor"`
 	// Pause is the pause of the whole client after a 429. It has jitter and doubles with each
-	// consecutive 429, up to 32 times. A longer Retry-After takes precedence. Default 1 s.
+	// consecutive 429, up to 8 times. A longer Retry-After takes precedence. Default 1 s.
 	Pause time.Duration `yaml:"pause"`
 }
 
@@ -169,7 +169,7 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	l.ceiling = max(was, l.cfg.MinRate)
 	l.rate = max(was/2, l.cfg.MinRate)
 	l.grownAt = now
-	p := backoff.Policy{Initial: max(l.cfg.Pause, 1), Max: max(l.cfg.Pause, 1) * 32}
+	p := backoff.Policy{Initial: max(l.cfg.Pause, 1), Max: max(l.cfg.Pause, 1) * 8}
 	if end := now.Add(p.Delay(l.inARow)); end.After(l.pauseEnd) {
 		l.pauseEnd = end
 	}

@@ -26,14 +26,14 @@ type payloadTransports struct {
 	proxy             func(*http.Request) (*url.URL, error)
 }
 
-func newPayloadTransports(cfg Config) payloadTransports {
+func newPayloadTransports(cfg Config, p *pools) payloadTransports {
 	if cfg.Transports.Payloads != nil || cfg.Transport != nil {
-		one := newTransport(cfg, cfg.Transports.Payloads, 0)
+		one := p.transport(cfg, cfg.Transports.Payloads, 0)
 		return payloadTransports{first: one, redirected: one}
 	}
 	t := payloadTransports{
-		first:      newHTTPTransport(cfg, cfg.MaxIdleConnsPerHost, nil),
-		redirected: newHTTPTransport(cfg, 8, refusePrivate),
+		first:      p.create(cfg, cfg.MaxIdleConnsPerHost, nil),
+		redirected: p.create(cfg, 8, refusePrivate),
 		proxy:      http.ProxyFromEnvironment,
 	}
 	if cfg.AllowPrivatePayloadRedirects {

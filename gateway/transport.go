@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -9,23 +11,52 @@ import (
 	"time"
 )
 
-// newTransport returns the transport configured for one kind of traffic, or
+// pools are the connection pools of a client. When the process has no file descriptor left, their idle
+// connections give theirs back: otherwise those of calls would keep the stream from being opened.
+type pools struct{ transports []*http.Transport }
+
+func (p *pools) closeIdle() {
+	for _, t := range p.transports {
+		t.CloseIdleConnections()
+	}
+}
+
+// dial returns a function that dials, and once more after closeIdle if there is no file descriptor.
+func (p *pools) dial(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil && outOfFiles(err) {
+			p.closeIdle()
+			conn, err = dialer.DialContext(ctx, network, address)
+		}
+		return conn, err
+	}
+}
+
+// outOfFiles reports whether there is no file descriptor. That the resolver has none only its
+// text says.
+func outOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || strings.Contains(err.Error(), syscall.EMFILE.Error())
+}
+
+// transport returns the transport configured for one kind of traffic, or
 // for all kinds, or creates one with its own connection pool.
-func newTransport(cfg Config, kind http.RoundTripper, idle int) http.RoundTripper {
+func (p *pools) transport(cfg Config, kind http.RoundTripper, idle int) http.RoundTripper {
 	switch {
 	case kind != nil:
 		return kind
 	case cfg.Transport != nil:
 		return cfg.Transport
 	}
-	return newHTTPTransport(cfg, idle, nil)
+	return p.create(cfg, idle, nil)
 }
 
-func newHTTPTransport(cfg Config, idle int, control func(network, address string, _ syscall.RawConn) error) *http.Transport {
+// create adds a pool. It must not be called once one is in use.
+func (p *pools) create(cfg Config, idle int, control func(network, address string, _ syscall.RawConn) error) *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: control}
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dialer.DialContext,
+		DialContext:           p.dial(dialer),
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
@@ -46,6 +77,7 @@ func newHTTPTransport(cfg Config, idle int, control func(network, address string
 	if cfg.TLS != nil {
 		t.TLSClientConfig = cfg.TLS.Clone()
 	}
+	p.transports = append(p.transports, t)
 	return t
 }
 

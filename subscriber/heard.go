@@ -9,8 +9,8 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// heard remembers when the gateway last answered.
-type heard struct{ at atomic.Pointer[time.Time] }
+// heard remembers when the gateway last answered, and when it last did what was requested.
+type heard struct{ at, served atomic.Pointer[time.Time] }
 
 // note takes the outcome of a request: with any status, somebody has answered.
 func (h *heard) note(err error) {
@@ -18,6 +18,16 @@ func (h *heard) note(err error) {
 	if err == nil || errors.As(err, &e) && e.StatusCode != 0 && !errors.Is(err, gateway.ErrToken) {
 		h.mark()
 	}
+	if err == nil {
+		now := time.Now()
+		h.served.Store(&now)
+	}
+}
+
+// servedSince reports whether the gateway has done since then what was requested.
+func (h *heard) servedSince(then time.Time) bool {
+	at := h.served.Load()
+	return at != nil && at.After(then)
 }
 
 // mark says that it was now.

@@ -23,6 +23,7 @@ func (s *Subscriber) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			end.err = nil // closed by the subscriber
 		}
+		ended := time.Now()
 		wait, final := s.setDisconnected(end)
 		if final != nil {
 			s.logger.Error("Ending all subscriptions", final, reminders.Fields(0, end.err))
@@ -33,10 +34,27 @@ func (s *Subscriber) run(ctx context.Context) {
 			s.logger.Info("Event stream ended; reconnecting", watermill.LogFields{"err": end.err, "wait": wait.String()})
 		}
 		s.remind(end.err)
-		if backoff.Sleep(ctx, wait) != nil {
+		if s.pause(ctx, ended, wait) != nil {
 			return
 		}
 	}
+}
+
+// probeEvery is how often the stream is requested at least while the gateway serves other requests.
+const probeEvery = 5 * time.Second
+
+// pause waits before the stream, which ended then, is requested again. The backoff is for a gateway that is down: while it
+// serves other requests, or once it does, the stream may be there again.
+func (s *Subscriber) pause(ctx context.Context, ended time.Time, wait time.Duration) error {
+	for ; wait > probeEvery; wait -= probeEvery {
+		if err := backoff.Sleep(ctx, probeEvery); err != nil {
+			return err
+		}
+		if s.confirmer.heard.servedSince(ended) {
+			return nil
+		}
+	}
+	return backoff.Sleep(ctx, wait)
 }
 
 // remind logs from time to time that such an answer still keeps the stream from

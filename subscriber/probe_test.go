@@ -1,0 +1,31 @@
+package subscriber_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// A stream that could not be opened for a while is not left to its backoff while the gateway serves
+// other requests.
+func TestStreamIsProbedWhileTheGatewayServesOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Reconnect = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	testkit.Eventually(f, "connected", func() bool { return sub.Stats().Stream.Connected })
+	f.sendN(1)
+	msg := f.next(messages)
+	outage := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: http.StatusNotFound})
+	f.server.CutStreams()
+	testkit.Eventually(f, "disconnected", func() bool { return !sub.Stats().Stream.Connected })
+	outage.Lift()
+	msg.Ack()
+	testkit.Eventually(f, "connected again", func() bool { return sub.Stats().Stream.Connects == 2 })
+}

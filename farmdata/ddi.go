@@ -15,6 +15,8 @@ const (
 	DDIDefaultData DDI = 0xDFFF
 	// DDIPGN stands for bits of a CAN message, see Column.PGN.
 	DDIPGN DDI = 0xDFFE
+	// DDIUnknown stands for a DDI that is missing or cannot be read. The data dictionary reserves it.
+	DDIUnknown DDI = 0xFFFF
 )
 
 // ParseDDI reads up to four hexadecimal digits.

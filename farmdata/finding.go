@@ -28,11 +28,13 @@ const (
 	// KindPosition: a position is not on Earth. The record is given with it;
 	// Position.Valid is false.
 	KindPosition Kind = "position"
-	// KindTime: a time of day is beyond the end of the day. The record is given.
+	// KindTime: a time of day is beyond the end of the day, or a date is not set, or no UTC because it is
+	// more than 15 hours from the local time. Such a date counts as absent. The record is given.
 	KindTime Kind = "time"
 	// KindSyntax: XML or protobuf that is malformed. What stands before that is given.
 	KindSyntax Kind = "syntax"
-	// KindValue: an attribute cannot be read. It counts as absent.
+	// KindValue: an attribute is missing or cannot be read. It counts as absent, and what says nothing without
+	// it is left out.
 	KindValue Kind = "value"
 	// KindReference: an ID that nothing has. What refers to it is given.
 	KindReference Kind = "reference"

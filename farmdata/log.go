@@ -56,6 +56,9 @@ type Column struct {
 	StartBit, StopBit uint8
 }
 
+// CAN reports whether the values are bits of a CAN message: PGN and bits tell such columns apart, not the DDI.
+func (c *Column) CAN() bool { return c.PGN != 0 || c.StartBit != 0 || c.StopBit != 0 }
+
 // Value is one measured value.
 type Value struct {
 	// Column describes the value. It is shared: do not change it.

@@ -85,6 +85,7 @@ type Total struct {
 
 // TreatmentZone is what to apply where.
 type TreatmentZone struct {
+	// Code is -1 if it is missing or cannot be read: no cell of a grid means the zone then.
 	Code       int
 	Designator string
 	Values     []ZoneValue
@@ -93,8 +94,10 @@ type TreatmentZone struct {
 
 // ZoneValue is an amount to apply.
 type ZoneValue struct {
-	DDI                                DDI
-	Raw                                int64
+	DDI DDI
+	Raw int64
+	// Missing says that the amount is missing or cannot be read. Raw is 0 then.
+	Missing                            bool
 	ProductID, ElementID, Presentation string
 }
 
@@ -109,8 +112,9 @@ type DeviceAllocation struct {
 // ProductAllocation is a product used in a task.
 type ProductAllocation struct {
 	ProductID, ElementID, Presentation string
-	DDI                                DDI
-	Raw                                int64
+	// DDI and Raw are the amount; DDI is 0 if none is given.
+	DDI DDI
+	Raw int64
 	// Mode: 1 filling, 2 emptying, 3 remainder.
 	Mode        int
 	Start, Stop Stamp
@@ -128,18 +132,25 @@ type Grid struct {
 	// Type 1 has the code of a treatment zone in each cell, type 2 has values.
 	Type int
 	// North and East are the south west corner, CellNorth and CellEast the size of a
-	// cell, in degrees.
+	// cell, in degrees. What is missing or cannot be read is 0, and of half a corner both are.
 	North, East, CellNorth, CellEast float64
 	Rows, Cols                       int64
 	// Name is the file name without its ending, e.g. "GRD00001".
 	Name string
 	// Zone is the code of the zone that says what the values of type 2 are; -1 if not given.
 	Zone int
-	// Columns describe the values of the cells of type 2.
+	// Columns describe the values of the cells.
 	Columns []Column
 	// Cells reads the cells row by row from the south west, as Log.Records reads
 	// records; the same rules hold.
 	Cells iter.Seq2[*Cell, error] `json:"-"`
+}
+
+// Valid reports whether the grid has a place that can be on Earth: a south west corner, cells of a size, and
+// a north east corner.
+func (g *Grid) Valid() bool {
+	far := Position{North: g.North + float64(g.Rows)*g.CellNorth, East: g.East + float64(g.Cols)*g.CellEast}
+	return g.CellNorth > 0 && g.CellEast > 0 && Point{North: g.North, East: g.East}.Valid() && far.onEarth()
 }
 
 // Cell is a cell of a Grid.
@@ -205,15 +216,18 @@ type Property struct {
 type Presentation struct {
 	ObjectID int
 	Offset   int64
-	Scale    float64
+	// Scale is 0 if offset or scale is missing or cannot be read. The presentation says nothing then.
+	Scale float64
+	// Decimals is -1 if unknown.
 	Decimals int
 	Unit     string
 }
 
 // ValuePresentation is a Presentation that is no device's.
 type ValuePresentation struct {
-	ID       string
-	Offset   int64
+	ID     string
+	Offset int64
+	// Scale and Decimals are as those of Presentation.
 	Scale    float64
 	Decimals int
 	Unit     string
@@ -250,7 +264,7 @@ type CropVariety struct{ ID, Designator string }
 // Field is a field, or a part of one.
 type Field struct {
 	ID, Code, Designator string
-	// Area is in square meters.
+	// Area is in square meters; 0 if not given.
 	Area                  int64
 	CustomerID, FarmID    string
 	CropTypeID, VarietyID string
@@ -292,11 +306,17 @@ type Point struct {
 	ID string
 	// Type: 1 flag, 2 other, 3 field access, 4 storage, 5 obstacle, 6 guidance A, 7
 	// guidance B, 8 guidance center, 9 guidance point, 10 field reference, 11 home base.
-	Type        int
-	Designator  string
+	Type       int
+	Designator string
+	// North and East are degrees of WGS 84, both 0 if one of them is missing or cannot be read.
 	North, East float64
-	// Up is millimeters above the ellipsoid.
+	// Up is millimeters above the ellipsoid; 0 if not given.
 	Up int64
+}
+
+// Valid reports whether the point has a place that can be on Earth, as Position.Valid does.
+func (p Point) Valid() bool {
+	return Position{North: p.North, East: p.East, Has: HasNorth | HasEast}.Valid()
 }
 
 // GuidanceGroup is guidance patterns that belong together.
@@ -311,7 +331,7 @@ type GuidancePattern struct {
 	ID, Designator string
 	// Type: 1 AB, 2 A+, 3 curve, 4 pivot, 5 spiral.
 	Type int
-	// Heading is in degrees; Radius in millimeters.
+	// Heading is in degrees; Radius in millimeters; 0 if not given.
 	Heading    float64
 	Radius     int64
 	Lines      []LineString

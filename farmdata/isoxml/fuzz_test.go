@@ -156,7 +156,10 @@ func FuzzRecords(f *testing.F) {
 func encode(d *decoder, layout positionLayout, index map[*farmdata.Column]byte, original []byte) []byte {
 	b := make([]byte, layout.length)
 	// A time of day beyond the day goes into the next days.
-	days, milliseconds := binary.LittleEndian.Uint16(original[4:]), uint32(d.record.Stamp.Wall.UnixMilli()-epoch-int64(binary.LittleEndian.Uint16(original[4:]))*millisecondsOfDay)
+	days, milliseconds := binary.LittleEndian.Uint16(original[4:]), binary.LittleEndian.Uint32(original)
+	if !d.record.Stamp.Wall.IsZero() { // a date that is not set is not kept
+		milliseconds = uint32(d.record.Stamp.Wall.UnixMilli() - epoch - int64(days)*millisecondsOfDay)
+	}
 	binary.LittleEndian.PutUint32(b, milliseconds)
 	binary.LittleEndian.PutUint16(b[4:], days)
 	p := d.record.Position

@@ -36,18 +36,14 @@ func (r *setReader) openGrid(task *farmdata.Task, grid *farmdata.Grid) {
 		r.find(farmdata.KindValue, name, "size of the grid")
 		return
 	}
+	if !grid.Valid() {
+		r.find(farmdata.KindPosition, name, "grid has no place on Earth, because of its corner or the size of its cells")
+	}
 	switch grid.Type {
 	case 1:
-		zones := map[int][]farmdata.Value{}
-		for _, zone := range task.Zones {
-			columns := r.zoneColumns(zone)
-			for i, value := range zone.Values {
-				zones[zone.Code] = append(zones[zone.Code], farmdata.Value{Column: &columns[i], Raw: value.Raw})
-			}
-		}
-		grid.Cells = cells(f, grid, zones, r.cfg.MaxStream)
+		grid.Cells = cells(f, grid, r.zoneValues(task, grid), r.cfg.MaxStream)
 	case 2:
-		i := slices.IndexFunc(task.Zones, func(z farmdata.TreatmentZone) bool { return z.Code == grid.Zone })
+		i := slices.IndexFunc(task.Zones, func(z farmdata.TreatmentZone) bool { return z.Code == grid.Zone && z.Code >= 0 })
 		if i < 0 || len(task.Zones[i].Values) == 0 {
 			r.find(farmdata.KindReference, name, "no treatment zone says what the values of the grid are")
 			return
@@ -63,6 +59,42 @@ func (r *setReader) openGrid(task *farmdata.Task, grid *farmdata.Grid) {
 	}
 }
 
+// zoneValues returns the values of the treatment zones by their codes. Zones share the columns, which become those of the grid.
+func (r *setReader) zoneValues(task *farmdata.Task, grid *farmdata.Grid) map[int][]farmdata.Value {
+	type kind struct {
+		ddi                   farmdata.DDI
+		element, presentation string
+		again                 int // of those in one zone
+	}
+	columns := map[kind]int{}
+	type amount struct {
+		zone, column int
+		raw          int64
+	}
+	var amounts []amount
+	for _, zone := range task.Zones {
+		seen := map[kind]int{}
+		for i, column := range r.zoneColumns(zone) {
+			value := zone.Values[i]
+			k := kind{ddi: value.DDI, element: value.ElementID, presentation: value.Presentation}
+			seen[k]++
+			k.again = seen[k]
+			if _, ok := columns[k]; !ok {
+				columns[k] = len(grid.Columns)
+				grid.Columns = append(grid.Columns, column)
+			}
+			if !value.Missing {
+				amounts = append(amounts, amount{zone.Code, columns[k], value.Raw})
+			}
+		}
+	}
+	zones := map[int][]farmdata.Value{}
+	for _, a := range amounts {
+		zones[a.zone] = append(zones[a.zone], farmdata.Value{Column: &grid.Columns[a.column], Raw: a.raw})
+	}
+	return zones
+}
+
 // zoneColumns describes the values of a treatment zone.
 func (r *setReader) zoneColumns(zone farmdata.TreatmentZone) []farmdata.Column {
 	columns := make([]farmdata.Column, len(zone.Values))
@@ -70,7 +102,9 @@ func (r *setReader) zoneColumns(zone farmdata.TreatmentZone) []farmdata.Column {
 		c := &columns[i]
 		c.DDI, c.ElementID = value.DDI, value.ElementID
 		r.describe("", c)
-		if j := slices.IndexFunc(r.set.ValuePresentations, func(p farmdata.ValuePresentation) bool { return p.ID == value.Presentation }); j >= 0 {
+		if j := slices.IndexFunc(r.set.ValuePresentations, func(p farmdata.ValuePresentation) bool {
+			return p.ID == value.Presentation && p.ID != "" && p.Scale != 0
+		}); j >= 0 {
 			p := r.set.ValuePresentations[j]
 			c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
 		}

@@ -1,6 +1,7 @@
 package isoxml
 
 import (
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -111,7 +112,9 @@ func (r *setReader) begin(parent any, e *element) any {
 	case "CVT":
 		return &farmdata.CropVariety{ID: e.str("A"), Designator: e.str("B")}
 	case "VPN":
-		return &farmdata.ValuePresentation{ID: e.str("A"), Offset: e.int64("B"), Scale: e.float("C"), Decimals: e.int("D"), Unit: e.str("E")}
+		v := &farmdata.ValuePresentation{ID: e.str("A"), Unit: e.str("E")}
+		v.Offset, v.Scale, v.Decimals = e.presentation()
+		return v
 	case "LGP":
 		return &farmdata.LinkGroup{ID: e.str("A"), Type: e.int("B"), Manufacturer: e.str("C"), Namespace: e.str("D"), Designator: e.str("E")}
 	case "LNK":
@@ -152,21 +155,33 @@ func beginDevice(e *element) any {
 		id := e.int("A")
 		return &id
 	case "DPD":
-		return &farmdata.ProcessData{ObjectID: e.int("A"), DDI: e.ddi("B"), Property: e.int("C"), Triggers: e.int("D"), Designator: e.str("E"), PresentationID: e.int("F")}
+		return &farmdata.ProcessData{ObjectID: e.int("A"), DDI: e.measure("B"), Property: e.int("C"), Triggers: e.int("D"), Designator: e.str("E"), PresentationID: e.int("F")}
 	case "DPT":
-		return &farmdata.Property{ObjectID: e.int("A"), DDI: e.ddi("B"), Value: e.int64("C"), Designator: e.str("D"), PresentationID: e.int("E")}
+		return beginProperty(e)
 	default: // DVP
-		return &farmdata.Presentation{ObjectID: e.int("A"), Offset: e.int64("B"), Scale: e.float("C"), Decimals: e.int("D"), Unit: e.str("E")}
+		p := &farmdata.Presentation{ObjectID: e.int("A"), Unit: e.str("E")}
+		p.Offset, p.Scale, p.Decimals = e.presentation()
+		return p
 	}
+}
+
+// beginProperty leaves a property out that has no value.
+func beginProperty(e *element) any {
+	e.needs("C")
+	value, ok := e.whole("C", math.MinInt64, math.MaxInt64)
+	if !ok {
+		return nil
+	}
+	return &farmdata.Property{ObjectID: e.int("A"), DDI: e.measure("B"), Value: value, Designator: e.str("D"), PresentationID: e.int("E")}
 }
 
 func (r *setReader) beginGeometry(e *element) any {
 	switch e.tag {
 	case "PFD":
-		return &farmdata.Field{ID: e.str("A"), Code: e.str("B"), Designator: e.str("C"), Area: e.int64("D"), CustomerID: e.str("E"), FarmID: e.str("F"),
+		return &farmdata.Field{ID: e.str("A"), Code: e.str("B"), Designator: e.str("C"), Area: e.amount("D"), CustomerID: e.str("E"), FarmID: e.str("F"),
 			CropTypeID: e.str("G"), VarietyID: e.str("H"), ParentID: e.str("I")}
 	case "PLN":
-		return &farmdata.Polygon{Type: e.int("A"), Designator: e.str("B"), Area: e.int64("C"), ID: e.str("E")}
+		return &farmdata.Polygon{Type: e.int("A"), Designator: e.str("B"), Area: e.amount("C"), ID: e.str("E")}
 	case "LSG":
 		return &farmdata.LineString{Type: e.int("A"), Designator: e.str("B"), ID: e.str("F")}
 	case "PNT":
@@ -174,11 +189,14 @@ func (r *setReader) beginGeometry(e *element) any {
 			r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: e.file, Offset: e.offset, Record: -1, Detail: "points in a binary file"})
 			return nil
 		}
-		return &farmdata.Point{Type: e.int("A"), Designator: e.str("B"), North: e.float("C"), East: e.float("D"), Up: e.int64("E"), ID: e.str("G")}
+		p := &farmdata.Point{Type: e.int("A"), Designator: e.str("B"), Up: e.int64("E"), ID: e.str("G")}
+		p.North, p.East = e.place("C", "D")
+		return p
 	case "GGP":
 		return &farmdata.GuidanceGroup{ID: e.str("A"), Designator: e.str("B")}
 	default: // GPN
-		return &farmdata.GuidancePattern{ID: e.str("A"), Designator: e.str("B"), Type: e.int("C"), Heading: e.float("G"), Radius: e.int64("H")}
+		heading, _ := e.float("G")
+		return &farmdata.GuidancePattern{ID: e.str("A"), Designator: e.str("B"), Type: e.int("C"), Heading: heading, Radius: e.amount("H")}
 	}
 }
 
@@ -191,28 +209,24 @@ func beginTask(e *element) any {
 		return &farmdata.Task{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("C"), FarmID: e.str("D"), FieldID: e.str("E"), WorkerID: e.str("F"),
 			Status: e.int("G"), DefaultZone: e.optional("H"), LostZone: e.optional("I"), OutsideZone: e.optional("J")}
 	case "TIM":
-		duration := e.int64("C")
-		if duration < 0 || duration > int64(1<<63-1)/int64(time.Second) {
-			e.wrong("C", "out of range")
-			duration = 0
-		}
+		duration, _ := e.whole("C", 0, int64(math.MaxInt64/time.Second))
 		return &farmdata.TaskTime{Start: e.stamp("A"), Stop: e.stamp("B"), Duration: time.Duration(duration) * time.Second, Type: e.int("D")}
 	case "DLV":
-		return &farmdata.Total{DDI: e.ddi("A"), Raw: e.int64("B"), ElementID: e.str("C")}
+		return beginTotal(e)
 	case "PTN":
 		h := positionHeader(e)
 		return &h.fixed
-	case "TZN":
-		return &farmdata.TreatmentZone{Code: e.int("A"), Designator: e.str("B")}
-	case "PDV":
-		return &farmdata.ZoneValue{DDI: e.ddi("A"), Raw: e.int64("B"), ProductID: e.str("C"), ElementID: e.str("D"), Presentation: e.str("E")}
-	case "GRD":
-		return &farmdata.Grid{North: e.float("A"), East: e.float("B"), CellNorth: e.float("C"), CellEast: e.float("D"), Cols: e.int64("E"), Rows: e.int64("F"),
-			Name: trimEnding(e.str("G")), Type: e.int("I"), Zone: e.optional("J")}
+	case "TZN", "PDV", "GRD":
+		return beginPrescription(e)
 	case "DAN":
 		return &farmdata.DeviceAllocation{Name: strings.ToUpper(e.str("A")), Mask: strings.ToUpper(e.str("B")), DeviceID: e.str("C")}
 	case "PAN":
-		return &farmdata.ProductAllocation{ProductID: e.str("A"), DDI: e.ddi("B"), Raw: e.int64("C"), Mode: e.int("D"), ElementID: e.str("E"), Presentation: e.str("F")}
+		p := &farmdata.ProductAllocation{ProductID: e.str("A"), DDI: e.ddi("B"), Mode: e.int("D"), ElementID: e.str("E"), Presentation: e.str("F")}
+		var ok bool
+		if p.Raw, ok = e.whole("C", math.MinInt64, math.MaxInt64); !ok {
+			p.DDI = 0 // no amount
+		}
+		return p
 	case "GAN":
 		return &farmdata.GuidanceAllocation{GroupID: e.str("A")}
 	case "ASP":
@@ -221,6 +235,35 @@ func beginTask(e *element) any {
 		return &logRef{trimEnding(e.str("A"))}
 	}
 	return nil
+}
+
+// beginTotal leaves a total out that has no value.
+func beginTotal(e *element) any {
+	e.needs("B")
+	raw, ok := e.whole("B", math.MinInt64, math.MaxInt64)
+	if !ok {
+		return nil
+	}
+	return &farmdata.Total{DDI: e.measure("A"), Raw: raw, ElementID: e.str("C")}
+}
+
+func beginPrescription(e *element) any {
+	switch e.tag {
+	case "TZN":
+		e.needs("A")
+		return &farmdata.TreatmentZone{Code: e.optional("A"), Designator: e.str("B")}
+	case "PDV":
+		e.needs("B")
+		raw, ok := e.whole("B", math.MinInt64, math.MaxInt64)
+		return &farmdata.ZoneValue{DDI: e.measure("A"), Raw: raw, Missing: !ok, ProductID: e.str("C"), ElementID: e.str("D"), Presentation: e.str("E")}
+	default: // GRD
+		e.needs("C", "D")
+		grid := &farmdata.Grid{Cols: e.int64("E"), Rows: e.int64("F"), Name: trimEnding(e.str("G")), Type: e.int("I"), Zone: e.optional("J")}
+		grid.North, grid.East = e.place("A", "B")
+		grid.CellNorth, _ = e.float("C")
+		grid.CellEast, _ = e.float("D")
+		return grid
+	}
 }
 
 type allocationStamp struct{ start, stop farmdata.Stamp }

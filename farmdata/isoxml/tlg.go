@@ -3,6 +3,7 @@ package isoxml
 import (
 	"encoding/binary"
 	"iter"
+	"math"
 	"path"
 	"strings"
 	"time"
@@ -31,44 +32,49 @@ func positionHeader(e *element) positionLayout {
 	if e == nil {
 		return h
 	}
-	part := func(name string, size int, has farmdata.PositionField) (offset int, constant bool) {
+	part := func(name string, size int, has farmdata.PositionField, constant func() bool) (offset int) {
 		value, there := e.lookup(name)
 		switch {
 		case !there:
-			return 0, false
-		case value != "":
+			return 0
+		case value == "":
 			h.fixed.Has |= has
-			return 0, true
+			h.length += size
+			return h.length - size
+		case constant():
+			h.fixed.Has |= has
 		}
-		h.fixed.Has |= has
-		offset = h.length
-		h.length += size
-		return offset, false
+		return 0
 	}
-	var constant bool
-	if h.north, constant = part("A", 4, farmdata.HasNorth); constant {
-		h.fixed.North = e.float("A")
+	float := func(name string, to *float64) func() bool {
+		return func() (ok bool) {
+			*to, ok = e.float(name)
+			return ok
+		}
 	}
-	if h.east, constant = part("B", 4, farmdata.HasEast); constant {
-		h.fixed.East = e.float("B")
+	whole := func(name string, low, high int64, set func(int64)) func() bool {
+		return func() bool {
+			n, ok := e.whole(name, low, high)
+			set(n)
+			return ok
+		}
 	}
-	if h.up, constant = part("C", 4, farmdata.HasUp); constant {
-		h.fixed.Up = e.int64("C")
+	h.north = part("A", 4, farmdata.HasNorth, float("A", &h.fixed.North))
+	h.east = part("B", 4, farmdata.HasEast, float("B", &h.fixed.East))
+	h.up = part("C", 4, farmdata.HasUp, whole("C", math.MinInt64, math.MaxInt64, func(n int64) { h.fixed.Up = n }))
+	h.status = part("D", 1, farmdata.HasStatus, whole("D", 0, math.MaxUint8, func(n int64) { h.fixed.Status = uint8(n) }))
+	h.pdop = part("E", 2, farmdata.HasPDOP, float("E", &h.fixed.PDOP))
+	h.hdop = part("F", 2, farmdata.HasHDOP, float("F", &h.fixed.HDOP))
+	h.satellites = part("G", 1, farmdata.HasSatellites, whole("G", 0, math.MaxUint8, func(n int64) { h.fixed.Satellites = int(n) }))
+	unused := func() bool { return false }
+	h.milliseconds = part("H", 4, 0, unused)
+	h.days = part("I", 2, 0, unused)
+	for _, pair := range [][2]string{{"A", "B"}, {"B", "A"}, {"H", "I"}, {"I", "H"}} {
+		_, has := e.lookup(pair[0])
+		if _, other := e.lookup(pair[1]); has && !other {
+			e.wrong(pair[1], "missing, although there is "+pair[0])
+		}
 	}
-	if h.status, constant = part("D", 1, farmdata.HasStatus); constant {
-		h.fixed.Status = uint8(e.int("D"))
-	}
-	if h.pdop, constant = part("E", 2, farmdata.HasPDOP); constant {
-		h.fixed.PDOP = e.float("E")
-	}
-	if h.hdop, constant = part("F", 2, farmdata.HasHDOP); constant {
-		h.fixed.HDOP = e.float("F")
-	}
-	if h.satellites, constant = part("G", 1, farmdata.HasSatellites); constant {
-		h.fixed.Satellites = e.int("G")
-	}
-	h.milliseconds, _ = part("H", 4, 0)
-	h.days, _ = part("I", 2, 0)
 	return h
 }
 
@@ -128,11 +134,12 @@ func (r *setReader) readHeader(f file) (header, bool) {
 		case parent != nil && e.tag == "PTN":
 			h.position = positionHeader(e)
 		case parent != nil && e.tag == "DLV" && len(h.columns) < maxColumns:
-			if raw := e.str("B"); raw != "" {
-				h.constants[len(h.columns)] = e.int64("B")
+			if raw, ok := e.whole("B", math.MinInt64, math.MaxInt64); ok {
+				h.constants[len(h.columns)] = raw
 			}
+			pgn, _ := e.whole("D", 0, math.MaxUint32)
 			h.columns = append(h.columns, farmdata.Column{
-				DDI: e.ddi("A"), ElementID: e.str("C"), PGN: uint32(e.int("D")), StartBit: uint8(e.int("E")), StopBit: uint8(e.int("F")),
+				DDI: e.measure("A"), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
 			})
 		case parent != nil && e.tag == "DLV" && !surplus:
 			surplus = true
@@ -152,7 +159,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 // what the data dictionary says.
 func (r *setReader) describe(file string, c *farmdata.Column) {
 	at, known := r.elements[c.ElementID]
-	if !known {
+	if !known || c.ElementID == "" {
 		if c.ElementID != "" {
 			r.find(farmdata.KindReference, file, "no device has the device element of a value")
 		}
@@ -211,6 +218,8 @@ type decoder struct {
 	columns  [maxColumns]*farmdata.Column // nil: not in the header
 	values   [maxColumns]farmdata.Value
 	record   farmdata.Record
+	// Whether a finding about the date of the machine, or of the receiver, was given: usually all records have it.
+	toldWall, toldUTC bool
 }
 
 func newDecoder(h header) *decoder {
@@ -225,7 +234,9 @@ func newDecoder(h header) *decoder {
 const (
 	millisecondsOfDay = 24 * 60 * 60 * 1000
 	epoch             = 315532800000 // farmdata.Epoch in milliseconds
-	degree            = 1e7
+	// farthest is how far UTC may be from a local time, in milliseconds. Time zones are within 14 h.
+	farthest = millisecondsOfDay / 24 * 15
+	degree   = 1e7
 )
 
 // decode decodes the record that data begins with. length is 0 if that is not all
@@ -255,18 +266,7 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	}
 	d.record.Values = d.values[:count:count]
 
-	milliseconds, days := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint16(data[4:])
-	if milliseconds >= millisecondsOfDay {
-		finding = &farmdata.Finding{Kind: farmdata.KindTime, Detail: "time of day beyond the end of the day"}
-	}
-	d.record.Stamp = farmdata.Stamp{Wall: dayTime(days, milliseconds), Local: true}
-	if at := &d.position; at.milliseconds != 0 && at.days != 0 {
-		milliseconds, days := binary.LittleEndian.Uint32(data[at.milliseconds:]), binary.LittleEndian.Uint16(data[at.days:])
-		// Zero, and all bits, is what receivers write that know no time.
-		if days != 0 && days != 0xFFFF && milliseconds < millisecondsOfDay {
-			d.record.Stamp.UTC = dayTime(days, milliseconds)
-		}
-	}
+	finding = d.decodeTime(data)
 	d.decodePosition(data)
 	if finding == nil && d.record.Position.OffEarth() {
 		finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: int64(max(d.position.north, d.position.east, 0)), Detail: "position is not on Earth"}
@@ -274,8 +274,44 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	return head + 1 + 5*count, finding
 }
 
+// decodeTime decodes the time of the machine and of its receiver.
+func (d *decoder) decodeTime(data []byte) (finding *farmdata.Finding) {
+	milliseconds, days := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint16(data[4:])
+	if milliseconds >= millisecondsOfDay {
+		finding = &farmdata.Finding{Kind: farmdata.KindTime, Detail: "time of day beyond the end of the day"}
+	}
+	wall := millisecond(days, milliseconds)
+	d.record.Stamp = farmdata.Stamp{Local: true}
+	dated := isDate(days)
+	if dated {
+		d.record.Stamp.Wall = time.UnixMilli(wall).UTC()
+	} else if finding == nil && !d.toldWall {
+		d.toldWall = true
+		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: 4, Detail: "date of the machine's clock is not set, here and maybe in later records"}
+	}
+	at := &d.position
+	if at.milliseconds == 0 || at.days == 0 {
+		return finding
+	}
+	milliseconds, days = binary.LittleEndian.Uint32(data[at.milliseconds:]), binary.LittleEndian.Uint16(data[at.days:])
+	if !isDate(days) {
+		return finding
+	}
+	utc := millisecond(days, milliseconds)
+	away := max(utc-wall, wall-utc)
+	if milliseconds < millisecondsOfDay && (away <= farthest || !dated) {
+		d.record.Stamp.UTC = time.UnixMilli(utc).UTC()
+	} else if finding == nil && !d.toldUTC {
+		d.toldUTC = true
+		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: int64(at.milliseconds),
+			Detail: "time of the GPS receiver cannot be UTC, because no time zone is that far from local time; it is left out, here and in later records"}
+	}
+	return finding
+}
+
 func (d *decoder) decodePosition(data []byte) {
 	at, p := &d.position, &d.record.Position
+	p.Has = at.fixed.Has
 	if at.north != 0 {
 		p.North = float64(int32(binary.LittleEndian.Uint32(data[at.north:]))) / degree
 	}
@@ -288,18 +324,30 @@ func (d *decoder) decodePosition(data []byte) {
 	if at.status != 0 {
 		p.Status = data[at.status]
 	}
+	// All bits is what receivers write that do not know.
 	if at.pdop != 0 {
-		p.PDOP = float64(binary.LittleEndian.Uint16(data[at.pdop:])) / 10
+		n := binary.LittleEndian.Uint16(data[at.pdop:])
+		if p.PDOP = float64(n) / 10; n == math.MaxUint16 {
+			p.Has &^= farmdata.HasPDOP
+		}
 	}
 	if at.hdop != 0 {
-		p.HDOP = float64(binary.LittleEndian.Uint16(data[at.hdop:])) / 10
+		n := binary.LittleEndian.Uint16(data[at.hdop:])
+		if p.HDOP = float64(n) / 10; n == math.MaxUint16 {
+			p.Has &^= farmdata.HasHDOP
+		}
 	}
 	if at.satellites != 0 {
-		p.Satellites = int(data[at.satellites])
+		if p.Satellites = int(data[at.satellites]); p.Satellites == math.MaxUint8 {
+			p.Has &^= farmdata.HasSatellites
+		}
 	}
 }
 
-// dayTime is a time of day of a day since farmdata.Epoch.
-func dayTime(days uint16, milliseconds uint32) time.Time {
-	return time.UnixMilli(epoch + int64(days)*millisecondsOfDay + int64(milliseconds)).UTC()
+// isDate reports whether days are a date: zero, and all bits, is what clocks have that were not set.
+func isDate(days uint16) bool { return days != 0 && days != math.MaxUint16 }
+
+// millisecond is a time of day of a day since farmdata.Epoch, in milliseconds since 1970.
+func millisecond(days uint16, milliseconds uint32) int64 {
+	return epoch + int64(days)*millisecondsOfDay + int64(milliseconds)
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
-	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -16,7 +14,7 @@ import (
 )
 
 // element is an element of XML with its attributes. The methods that read those
-// return the zero value for what is absent, and report what cannot be read.
+// report what cannot be read.
 type element struct {
 	tag    string
 	attrs  []xml.Attr
@@ -40,56 +38,11 @@ func (e *element) str(name string) string {
 }
 
 func (e *element) wrong(name, detail string) {
-	e.report(&farmdata.Finding{Kind: farmdata.KindValue, File: e.file, Offset: e.offset, Record: -1,
-		Detail: "attribute " + name + " of " + e.tag + ": " + detail})
+	e.find(farmdata.KindValue, "attribute "+name+" of "+e.tag+": "+detail)
 }
 
-func (e *element) int64(name string) int64 {
-	value := e.str(name)
-	if value == "" {
-		return 0
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err == nil {
-		return n
-	}
-	// Some programs write whole numbers with decimals.
-	if f, err := strconv.ParseFloat(value, 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-		return int64(f)
-	}
-	e.wrong(name, "no whole number")
-	return 0
-}
-
-// int reads a number that has no reason to be large.
-func (e *element) int(name string) int {
-	n := e.int64(name)
-	if n < math.MinInt32 || n > math.MaxUint32 {
-		e.wrong(name, "out of range")
-		return 0
-	}
-	return int(n)
-}
-
-// optional returns -1 for what is absent.
-func (e *element) optional(name string) int {
-	if e.str(name) == "" {
-		return -1
-	}
-	return e.int(name)
-}
-
-func (e *element) float(name string) float64 {
-	value := e.str(name)
-	if value == "" {
-		return 0
-	}
-	f, err := strconv.ParseFloat(value, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		e.wrong(name, "no number")
-		return 0
-	}
-	return f
+func (e *element) find(kind farmdata.Kind, detail string) {
+	e.report(&farmdata.Finding{Kind: kind, File: e.file, Offset: e.offset, Record: -1, Detail: detail})
 }
 
 func (e *element) stamp(name string) farmdata.Stamp {
@@ -98,18 +51,6 @@ func (e *element) stamp(name string) farmdata.Stamp {
 		e.wrong(name, err.Error())
 	}
 	return stamp
-}
-
-func (e *element) ddi(name string) farmdata.DDI {
-	value := e.str(name)
-	if value == "" {
-		return 0
-	}
-	ddi, err := farmdata.ParseDDI(value)
-	if err != nil {
-		e.wrong(name, err.Error())
-	}
-	return ddi
 }
 
 // walker goes through the elements of XML files.

@@ -305,9 +305,9 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 		for _, c := range grid.Columns {
 			f.seen(w, c.DDI)
 		}
-		w.box = w.box && !f.box.meets(content.Box{
+		w.box = w.box && !(grid.Valid() && f.box.meets(content.Box{
 			South: grid.North, West: grid.East, North: grid.North + float64(grid.Rows)*grid.CellNorth, East: grid.East + float64(grid.Cols)*grid.CellEast,
-		})
+		}))
 	}
 	for _, p := range t.Products {
 		f.seen(w, p.DDI)

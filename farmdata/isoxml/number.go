@@ -1,0 +1,141 @@
+package isoxml
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// needs reports each attribute that is absent or empty although the object says nothing without it.
+func (e *element) needs(names ...string) {
+	for _, name := range names {
+		if e.str(name) == "" {
+			e.wrong(name, "missing")
+		}
+	}
+}
+
+// whole reads a whole number from low to high. ok is false if the number is absent or cannot be read; the
+// latter is reported.
+func (e *element) whole(name string, low, high int64) (n int64, ok bool) {
+	value := e.str(name)
+	if value == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		// Some programs write whole numbers with decimals.
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
+			e.wrong(name, "no whole number")
+			return 0, false
+		}
+		n = int64(f)
+	}
+	if n < low || n > high {
+		e.wrong(name, "out of range")
+		return 0, false
+	}
+	return n, true
+}
+
+// int64 and the methods below return 0 for a number that is absent or cannot be read.
+func (e *element) int64(name string) int64 {
+	n, _ := e.whole(name, math.MinInt64, math.MaxInt64)
+	return n
+}
+
+// int reads a number that has no reason to be large.
+func (e *element) int(name string) int {
+	n, _ := e.whole(name, math.MinInt32, math.MaxUint32)
+	return int(n)
+}
+
+func (e *element) uint8(name string) uint8 {
+	n, _ := e.whole(name, 0, math.MaxUint8)
+	return uint8(n)
+}
+
+// amount reads a number of which 0 means unknown, such as an area.
+func (e *element) amount(name string) int64 {
+	n, _ := e.whole(name, 0, math.MaxInt64)
+	return n
+}
+
+// optional returns -1 for a number that is absent or cannot be read.
+func (e *element) optional(name string) int {
+	n, ok := e.whole(name, 0, math.MaxInt32)
+	if !ok {
+		return -1
+	}
+	return int(n)
+}
+
+// float reads a number. ok is false if it is absent or cannot be read; the latter is reported.
+func (e *element) float(name string) (f float64, ok bool) {
+	value := e.str(name)
+	if value == "" {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		e.wrong(name, "no number")
+		return 0, false
+	}
+	return f, true
+}
+
+// place reads a latitude and a longitude. Half of a place is none: both are 0 then.
+func (e *element) place(latitude, longitude string) (north, east float64) {
+	e.needs(latitude, longitude)
+	north, hasNorth := e.float(latitude)
+	east, hasEast := e.float(longitude)
+	if !hasNorth || !hasEast {
+		return 0, 0
+	}
+	if (farmdata.Position{North: north, East: east, Has: farmdata.HasNorth | farmdata.HasEast}).OffEarth() {
+		e.find(farmdata.KindPosition, e.tag+" is not on Earth")
+	}
+	return north, east
+}
+
+// presentation reads how values are shown. Without an offset and a scale nothing is known: the scale is 0 then.
+func (e *element) presentation() (offset int64, scale float64, decimals int) {
+	e.needs("B", "C")
+	offset, hasOffset := e.whole("B", math.MinInt64, math.MaxInt64)
+	scale, hasScale := e.float("C")
+	if hasScale && scale == 0 {
+		e.wrong("C", "a scale of zero")
+	}
+	if !hasOffset {
+		scale = 0
+	}
+	return offset, scale, e.optional("D")
+}
+
+// ddi returns 0 for a DDI that is absent or cannot be read.
+func (e *element) ddi(name string) farmdata.DDI {
+	value := e.str(name)
+	if value == "" {
+		return 0
+	}
+	ddi, err := farmdata.ParseDDI(value)
+	if err != nil {
+		e.wrong(name, err.Error())
+	}
+	return ddi
+}
+
+// measure reads the DDI of an object that means nothing without one.
+func (e *element) measure(name string) farmdata.DDI {
+	e.needs(name)
+	ddi, err := farmdata.ParseDDI(e.str(name))
+	if err != nil {
+		if e.str(name) != "" {
+			e.wrong(name, err.Error())
+		}
+		return farmdata.DDIUnknown
+	}
+	return ddi
+}

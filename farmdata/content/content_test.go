@@ -294,3 +294,56 @@ func FuzzOpen(f *testing.F) {
 		picture(t, s)
 	})
 }
+
+// TestGridsAreRead: cells are counted, and what is wrong with a grid is found, listed, and counted in the line.
+func TestGridsAreRead(t *testing.T) {
+	t.Parallel()
+	const grid = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD A="52" B="8" C="0.1" D="0.1" E="2" F="2" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	for name, tt := range map[string]struct {
+		xml, cells string
+		count      int64
+		found      farmdata.Kind
+	}{
+		"whole":     {grid, "\x01\x01\x01\x01", 4, ""},
+		"too short": {grid, "\x01\x01\x01", 3, farmdata.KindCut},
+		"too long":  {grid, "\x01\x01\x01\x01\x01", 4, farmdata.KindSurplus},
+		"empty":     {grid, "", 0, farmdata.KindEmpty},
+	} {
+		s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", tt.xml, "GRD00001.BIN", tt.cells), content.Config{}))
+		g := s.Sets[0].Grids[0]
+		found := farmdata.Kind("")
+		if len(g.Findings) == 1 {
+			found = g.Findings[0].Kind
+		}
+		if g.Cells != tt.count || found != tt.found || g.Box == nil || strings.Contains(s.Line(), "1 finding") != (tt.found != "") {
+			t.Errorf("%s: got %d cells, findings %v, box %v, %s; want %d and %q", name, g.Cells, g.Findings, g.Box, s.Line(), tt.count, tt.found)
+		}
+	}
+	for name, corner := range map[string]string{"no corner": ``, "half a corner": `A="52"`, "beyond the pole": `A="91" B="8"`} {
+		s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", strings.Replace(grid, `A="52" B="8"`, corner, 1), "GRD00001.BIN", "\x01\x01\x01\x01"), content.Config{}))
+		if g := s.Sets[0].Grids[0]; g.Box != nil || g.Cells != 4 || len(s.Sets[0].Findings) == 0 || !strings.Contains(picture(t, s), "No positions") {
+			t.Errorf("%s: got %+v and findings %v, want no place, and 4 cells", name, g, s.Sets[0].Findings)
+		}
+	}
+}
+
+// TestConstantsAreSummarized: what a log has once counts for each record that has nothing else.
+func TestConstantsAreSummarized(t *testing.T) {
+	t.Parallel()
+	header := strings.Replace(farmdatatest.LogHeader, `</TIM>`, `<DLV A="0086" B="-250" C="DET-1"/></TIM>`, 1)
+	s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", string(farmdatatest.Log(7))), content.Config{}))
+	if c := s.Sets[0].Logs[0].Columns[2]; c.DDI != "0086" || c.Count != 7 || c.Min != -250 || c.Max != -250 || s.Sets[0].Logs[0].Values != 14 {
+		t.Errorf("got %+v of %d values, want -250 seven times, beside 14", c, s.Sets[0].Logs[0].Values)
+	}
+}
+
+// TestBitsOfCANMessagesDiffer: the names of their columns say which.
+func TestBitsOfCANMessagesDiffer(t *testing.T) {
+	t.Parallel()
+	const header = `<TIM A="" D="4"><DLV A="DFFE" B="" C="DET-1" D="65267" E="0" F="31"/><DLV A="DFFE" B="" C="DET-1" D="65267" E="32" F="63"/></TIM>`
+	s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", "\x00\x00\x00\x00\x98\x3a\x00"), content.Config{}))
+	columns := s.Sets[0].Logs[0].Columns
+	if first, second := columns[0].Name, columns[1].Name; first != "CAN message 65267, bits 0 to 31" || second != "CAN message 65267, bits 32 to 63" {
+		t.Errorf("got %q and %q", first, second)
+	}
+}

@@ -88,7 +88,11 @@ type Grid struct {
 	Type int   `json:"type"`
 	Rows int64 `json:"rows"`
 	Cols int64 `json:"columns"`
-	Box  *Box  `json:"box,omitempty"`
+	// Cells is how many could be read.
+	Cells int64 `json:"cells"`
+	// Box is nil if the grid has no place on Earth.
+	Box      *Box      `json:"box,omitempty"`
+	Findings []Finding `json:"findings"`
 }
 
 // Log is the summary of a log.
@@ -118,7 +122,8 @@ type Column struct {
 	Element string `json:"element,omitempty"`
 	Device  string `json:"device,omitempty"`
 	Unit    string `json:"unit,omitempty"`
-	// Count is how many values there are, Min and Max their range in Unit; zero without any.
+	// Count is how many values there are, Min and Max their range in Unit; zero without any. A value that
+	// the log has once for all of its records counts for each of them.
 	Count int64   `json:"count"`
 	Min   float64 `json:"min"`
 	Max   float64 `json:"max"`
@@ -171,7 +176,7 @@ func findings(list []*farmdata.Finding) []Finding {
 	return out
 }
 
-// Summarize reads all logs of the data once. The error is that of ctx, with what was read until
+// Summarize reads all logs and grids of the data once. The error is that of ctx, with what was read until
 // then; what cannot be read is a finding.
 func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	s := &Summary{Form: data.Form, Sets: make([]Set, 0, len(data.Sets)), More: findings(data.Findings)}
@@ -186,9 +191,38 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 				return s, err
 			}
 		}
+		err := summary.readGrids(ctx, set)
 		s.Sets = append(s.Sets, summary)
+		if err != nil {
+			return s, err
+		}
 	}
 	return s, nil
+}
+
+// readGrids reads the grids, which are in the summary in the same order. The error is that of ctx.
+func (s *Set) readGrids(ctx context.Context, set *farmdata.Set) error {
+	at := 0
+	for _, task := range set.Tasks {
+		for _, grid := range task.Grids {
+			g := &s.Grids[at]
+			at++
+			for _, err := range grid.Cells {
+				var found *farmdata.Finding
+				switch {
+				case errors.As(err, &found):
+					g.Findings = append(g.Findings, finding(found))
+					continue
+				case err != nil: // does not happen: streams yield findings
+					return err
+				}
+				if g.Cells++; g.Cells%256 == 0 && ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+		}
+	}
+	return ctx.Err()
 }
 
 func summarizeSet(set *farmdata.Set) Set {
@@ -207,9 +241,9 @@ func summarizeSet(set *farmdata.Set) Set {
 		}
 		s.Tasks = append(s.Tasks, t)
 		for _, grid := range task.Grids {
-			g := Grid{Name: grid.Name, Task: task.ID, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols}
-			south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
-			if south.valid() && north.valid() {
+			g := Grid{Name: grid.Name, Task: task.ID, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
+			if grid.Valid() {
+				south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
 				g.Box = g.Box.add(south).add(north)
 				s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
 			}
@@ -234,7 +268,7 @@ func summarizeSet(set *farmdata.Set) Set {
 			for _, ring := range polygon.Rings {
 				var outline []latLon
 				for _, point := range ring.Points {
-					if at := (latLon{point.North, point.East}); at.valid() {
+					if at := (latLon{point.North, point.East}); point.Valid() {
 						outline = append(outline, at)
 						f.Box = f.Box.add(at)
 					}
@@ -287,6 +321,9 @@ func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
 			stats.add(i, v)
 		}
 	}
+	for _, v := range log.Constants {
+		stats.constant(v, l.Records)
+	}
 	l.Columns = stats.summary()
 	return l, t, ctx.Err()
 }
@@ -337,6 +374,14 @@ func (s *statistics) add(place int, v farmdata.Value) {
 	}
 }
 
+// constant counts a value that all records have in common, unless they have values of their own.
+func (s *statistics) constant(v farmdata.Value, records int64) {
+	at := &s.list[s.find(v.Column)]
+	if scaled := v.Scaled(); at.count == 0 && records > 0 {
+		at.count, at.min, at.max = records, scaled, scaled
+	}
+}
+
 func (s *statistics) summary() []Column {
 	out := make([]Column, 0, len(s.list))
 	for _, at := range s.list {
@@ -365,6 +410,9 @@ func (s *Summary) Line() string {
 		for _, log := range set.Logs {
 			records, values, found = records+log.Records, values+log.Values, found+len(log.Findings)
 			first, last = earlier(first, log.Start), later(last, log.End)
+		}
+		for _, grid := range set.Grids {
+			found += len(grid.Findings)
 		}
 	}
 	parts := []string{}

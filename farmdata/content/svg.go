@@ -15,10 +15,6 @@ import (
 // latLon is a place in degrees.
 type latLon struct{ north, east float64 }
 
-func (p latLon) valid() bool {
-	return farmdata.Position{North: p.north, East: p.east, Has: farmdata.HasNorth | farmdata.HasEast}.Valid()
-}
-
 // track is the way of a log, with at most maxPlaces places.
 type track struct {
 	name   string

@@ -224,7 +224,7 @@ func TestWriteErrorsEndTheWork(t *testing.T) {
 			}
 		}
 	}
-	log := &farmdata.Log{Records: endless(func(i int) *farmdata.Record { return at(i, 52, 7) })}
+	log := &farmdata.Log{Records: endless(func(i int) *farmdata.Record { return at(i, 52, 7+float64(i)/1e6) })}
 	for name, write := range map[string]func(*Writer) error{
 		"track": func(w *Writer) error { return w.Track(log) }, "points": func(w *Writer) error { return w.Points(log) },
 	} {

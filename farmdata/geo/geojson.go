@@ -83,7 +83,7 @@ func (w *Writer) Close() error {
 }
 
 // Track writes the way of a log: a LineString for each part of it without a gap, or a
-// Point where a part has one place only. Parts also end at the 180th meridian.
+// Point where the machine stood still. Parts also end at the 180th meridian.
 func (w *Writer) Track(log *farmdata.Log) error {
 	var t track
 	for record, err := range log.Records {
@@ -104,15 +104,17 @@ func (w *Writer) Track(log *farmdata.Log) error {
 		if t.count > 0 && (now.Sub(t.last) > w.cfg.Gap || math.Abs(at[0]-t.at[0]) > 180) {
 			w.endTrack(log, &t)
 		}
-		switch t.count {
-		case 0:
+		switch {
+		case t.count == 0:
 			t.first = record.Stamp
-		case 1:
-			w.begin()
-			w.raw(`"geometry":{"type":"LineString","coordinates":[`)
-			w.coordinates(t.at)
-			fallthrough
+		case !t.moved && at == t.at:
 		default:
+			if !t.moved {
+				t.moved = true
+				w.begin()
+				w.raw(`"geometry":{"type":"LineString","coordinates":[`)
+				w.coordinates(t.at)
+			}
 			w.raw(",")
 			w.coordinates(at)
 		}
@@ -129,16 +131,17 @@ func (w *Writer) Track(log *farmdata.Log) error {
 // track is a part of a track that is being written.
 type track struct {
 	count, part  int
+	moved        bool // a LineString has begun
 	at           Coordinates
 	last         time.Time
 	first, stamp farmdata.Stamp
 }
 
 func (w *Writer) endTrack(log *farmdata.Log, t *track) {
-	switch t.count {
-	case 0:
+	switch {
+	case t.count == 0:
 		return
-	case 1:
+	case !t.moved:
 		w.begin()
 		w.raw(`"geometry":{"type":"Point","coordinates":`)
 		w.coordinates(t.at)
@@ -156,12 +159,13 @@ func (w *Writer) endTrack(log *farmdata.Log, t *track) {
 	w.raw(`,"end":`)
 	w.string(t.stamp.String())
 	w.raw("}}")
-	t.count = 0
+	t.count, t.moved = 0, false
 }
 
 // Points writes a Point for each record of a log that has a valid position, with its
-// time, without an offset if that is local, and its scaled values.
+// time, without an offset if that is local, its scaled values, and those that the log has for all records.
 func (w *Writer) Points(log *farmdata.Log) error {
+	w.keys.Begin()
 	seen := map[*farmdata.Column]int64{} // the record, from 1, that a column was written in
 	for record, err := range log.Records {
 		if err != nil {
@@ -195,6 +199,11 @@ func (w *Writer) Points(log *farmdata.Log) error {
 			seen[v.Column] = record.Number + 1
 			w.value(v)
 		}
+		for _, v := range log.Constants {
+			if seen[v.Column] != record.Number+1 {
+				w.value(v)
+			}
+		}
 		w.raw("}}")
 		if record.Number%1000 == 0 && w.failed() != nil {
 			return w.failed()
@@ -224,13 +233,23 @@ func (w *Writer) Field(field *farmdata.Field) error {
 	w.string(field.ID)
 	w.raw(`,"name":`)
 	w.string(field.Designator)
-	w.raw(`,"area":` + strconv.FormatInt(field.Area, 10) + "}}")
+	w.raw(`,"area":`)
+	if field.Area > 0 {
+		w.raw(strconv.FormatInt(field.Area, 10))
+	} else {
+		w.raw("null")
+	}
+	w.raw("}}")
 	return w.failed()
 }
 
 // Grid writes a Polygon for each cell of a grid, with its treatment zone and its
-// scaled values.
+// scaled values; nothing but a finding if the grid is not valid.
 func (w *Writer) Grid(grid *farmdata.Grid) error {
+	if !grid.Valid() {
+		w.cfg.Finding(Nowhere(grid))
+		return w.failed()
+	}
 	for cell, err := range grid.Cells {
 		if err != nil {
 			if err := w.found(err); err != nil {
@@ -244,6 +263,7 @@ func (w *Writer) Grid(grid *farmdata.Grid) error {
 		w.raw(`]},"properties":{"kind":"cell","grid":`)
 		w.string(grid.Name)
 		w.raw(`,"row":` + strconv.FormatInt(cell.Row, 10) + `,"column":` + strconv.FormatInt(cell.Col, 10) + `,"zone":` + strconv.Itoa(cell.Zone))
+		w.keys.Begin() // zones may have columns of their own
 		for _, v := range cell.Values {
 			w.value(v)
 		}
@@ -253,6 +273,11 @@ func (w *Writer) Grid(grid *farmdata.Grid) error {
 		}
 	}
 	return w.failed()
+}
+
+// Nowhere is the finding that a grid has no place on a map.
+func Nowhere(grid *farmdata.Grid) *farmdata.Finding {
+	return &farmdata.Finding{Kind: farmdata.KindPosition, File: grid.Name, Offset: -1, Record: -1, Detail: "grid has no place on Earth: no map shows it"}
 }
 
 // found takes what a stream yields instead of a record.

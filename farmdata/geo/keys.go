@@ -1,6 +1,7 @@
 package geo
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -8,14 +9,30 @@ import (
 )
 
 // Keys names columns for a table: the DDI and the device element, e.g. "0043_DET-1",
-// with "_" for what is neither a letter or digit of ASCII nor "-". Names differ in
-// more than letter case: of several columns that would have the same one, the second
-// gets it with "_2", and so on. The zero value is ready for use, by one goroutine.
+// and PGN and bits of a CAN message between them, with "_" for what is neither a letter
+// or digit of ASCII nor "-". Names differ in more than letter case: of several columns
+// that would have the same one, the second gets it with "_2", and so on. The zero
+// value is ready for use, by one goroutine.
 type Keys struct {
 	names   map[*farmdata.Column]string
+	kinds   map[kind]string
+	seen    map[kind]int // since Begin
 	taken   map[string]bool
 	columns []*farmdata.Column
 }
+
+// kind is what columns of several logs or grids have in common if they are one column of a table.
+type kind struct {
+	ddi                       farmdata.DDI
+	element, id, device, unit string
+	pgn                       uint32
+	start, stop               uint8
+	again                     int // of those of one log
+}
+
+// Begin says that the columns that follow are of another log or grid: those that mean the same as earlier
+// ones get the same names.
+func (k *Keys) Begin() { clear(k.seen) }
 
 // Name returns the name of a column, always the same.
 func (k *Keys) Name(column *farmdata.Column) string {
@@ -23,18 +40,38 @@ func (k *Keys) Name(column *farmdata.Column) string {
 		return name
 	}
 	if k.names == nil {
-		k.names, k.taken = map[*farmdata.Column]string{}, map[string]bool{}
+		k.names, k.kinds, k.seen, k.taken = map[*farmdata.Column]string{}, map[kind]string{}, map[kind]int{}, map[string]bool{}
 	}
-	base := column.DDI.String()
+	of := kind{ddi: column.DDI, element: column.ElementID, id: column.DeviceID, device: column.Device, unit: column.Unit,
+		pgn: column.PGN, start: column.StartBit, stop: column.StopBit}
+	k.seen[of]++
+	of.again = k.seen[of]
+	name, ok := k.kinds[of]
+	if !ok {
+		name = k.free(base(column))
+		k.kinds[of], k.taken[strings.ToLower(name)] = name, true
+		k.columns = append(k.columns, column)
+	}
+	k.names[column] = name
+	return name
+}
+
+func base(column *farmdata.Column) string {
+	name := column.DDI.String()
+	if column.CAN() {
+		name += fmt.Sprintf("_%d_%d-%d", column.PGN, column.StartBit, column.StopBit)
+	}
 	if column.ElementID != "" {
-		base += "_" + strings.Map(plain, column.ElementID)
+		name += "_" + strings.Map(plain, column.ElementID)
 	}
+	return name
+}
+
+func (k *Keys) free(base string) string {
 	name := base
 	for n := 2; k.taken[strings.ToLower(name)]; n++ {
 		name = base + "_" + strconv.Itoa(n)
 	}
-	k.names[column], k.taken[strings.ToLower(name)] = name, true
-	k.columns = append(k.columns, column)
 	return name
 }
 
@@ -66,5 +103,5 @@ func (k *Keys) Descriptions() map[string]Description {
 	return list
 }
 
-// Columns are those that were named, in that order.
+// Columns are those that were named, in that order; of those with the same name the first one.
 func (k *Keys) Columns() []*farmdata.Column { return k.columns }

@@ -45,7 +45,7 @@ func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates) {
 // they are too few.
 func closed(line farmdata.LineString) (ring []Coordinates) {
 	for _, point := range line.Points {
-		if at, ok := place(point); ok && (len(ring) == 0 || ring[len(ring)-1] != at) {
+		if at := (Coordinates{point.East, point.North}); point.Valid() && (len(ring) == 0 || ring[len(ring)-1] != at) {
 			ring = append(ring, at)
 		}
 	}
@@ -56,11 +56,6 @@ func closed(line farmdata.LineString) (ring []Coordinates) {
 		return nil
 	}
 	return append(ring, ring[0])
-}
-
-func place(p farmdata.Point) (Coordinates, bool) {
-	valid := farmdata.Position{North: p.North, East: p.East, Has: farmdata.HasNorth | farmdata.HasEast}.Valid()
-	return Coordinates{p.East, p.North}, valid
 }
 
 // area is twice the area inside of a ring, positive if it goes counterclockwise.
@@ -90,7 +85,7 @@ func contains(ring []Coordinates, at Coordinates) (inside bool) {
 	return inside
 }
 
-// Rectangle returns a cell of a grid as a closed ring, counterclockwise.
+// Rectangle returns a cell of a grid as a closed ring, counterclockwise. The grid has to be valid.
 func Rectangle(grid *farmdata.Grid, cell *farmdata.Cell) []Coordinates {
 	west, south := grid.East+float64(cell.Col)*grid.CellEast, grid.North+float64(cell.Row)*grid.CellNorth
 	east, north := grid.East+float64(cell.Col+1)*grid.CellEast, grid.North+float64(cell.Row+1)*grid.CellNorth

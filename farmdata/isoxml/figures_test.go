@@ -206,3 +206,46 @@ func TestReceiversThatDoNotKnow(t *testing.T) {
 		t.Errorf("got %+v, want no figures in the first record, and those of the second", records)
 	}
 }
+
+// TestZonesOfAGridShareItsColumns: a rate is one column in all zones; one that a zone has twice is two.
+func TestZonesOfAGridShareItsColumns(t *testing.T) {
+	t.Parallel()
+	const xml = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5"/></TZN><TZN A="1"><PDV A="0007" B="6"/><PDV A="0006" B="7"/></TZN>
+<TZN A="2"><PDV A="0006" B="8"/><PDV A="0006" B="9"/></TZN><GRD A="52" B="8" C="0.1" D="0.1" E="3" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	grid := openSet(t, entry{"TASKDATA.XML", xml}, entry{"GRD00001.BIN", "\x00\x01\x02"}).Tasks[0].Grids[0]
+	index := map[*farmdata.Column]int{}
+	for i := range grid.Columns {
+		index[&grid.Columns[i]] = i
+	}
+	var got []string
+	for cell, err := range grid.Cells {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range cell.Values {
+			got = append(got, fmt.Sprintf("%d:%d=%d", cell.Zone, index[v.Column], v.Raw))
+		}
+	}
+	if want := "0:0=5 1:1=6 1:0=7 2:0=8 2:2=9"; strings.Join(got, " ") != want || len(grid.Columns) != 3 {
+		t.Errorf("got %v of %d columns, want %s of 3", got, len(grid.Columns), want)
+	}
+}
+
+// TestZonesAsPolygonsAreFound: they are read, and it is said that no map has them.
+func TestZonesAsPolygonsAreFound(t *testing.T) {
+	t.Parallel()
+	const polygon = `<PLN A="2"><LSG A="1"><PNT A="2" C="52" D="8"/></LSG></PLN>`
+	for name, tt := range map[string]struct{ zones, found string }{
+		"none":      {`<TZN A="1"/>`, ""},
+		"empty":     {`<TZN A="1"><PLN A="2"/></TZN>`, ""},
+		"two zones": {`<TZN A="1">` + polygon + `</TZN><TZN A="2">` + polygon + polygon + `</TZN>`, "unsupported"},
+	} {
+		set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1">` + tt.zones + `</TSK></ISO11783_TaskData>`})
+		if got := farmdatatest.Kinds(set.Findings); got != tt.found {
+			t.Errorf("%s: got findings %q, want %q", name, got, tt.found)
+		}
+		if tt.found != "" && !strings.HasSuffix(set.Findings[0].Detail, ": 2") {
+			t.Errorf("%s: got %q, want the number of zones", name, set.Findings[0].Detail)
+		}
+	}
+}

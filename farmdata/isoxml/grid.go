@@ -2,6 +2,7 @@ package isoxml
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"path"
 	"slices"
@@ -13,14 +14,23 @@ import (
 // addGrids opens the grids of the tasks. A grid that cannot be read is given
 // without cells.
 func (r *setReader) addGrids() {
+	drawn := 0
 	for i := range r.set.Tasks {
 		task := &r.set.Tasks[i]
+		for _, zone := range task.Zones {
+			if slices.ContainsFunc(zone.Polygons, func(p farmdata.Polygon) bool { return len(p.Rings) > 0 }) {
+				drawn++
+			}
+		}
 		for _, grid := range task.Grids {
 			if r.ctx.Err() != nil {
 				return
 			}
 			r.openGrid(task, grid)
 		}
+	}
+	if drawn > 0 {
+		r.find(farmdata.KindUnsupported, path.Join(r.set.Path, "TASKDATA.XML"), fmt.Sprintf("treatment zones as polygons, which no map shows: %d", drawn))
 	}
 }
 

@@ -185,9 +185,9 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 			row(n.ID, n.Name)
 		}
 	}
-	heading(len(set.Grids), "GRID", "TASK", "TYPE", "ROWS", "COLUMNS")
+	heading(len(set.Grids), "GRID", "TASK", "TYPE", "ROWS", "COLUMNS", "CELLS", "FINDINGS")
 	for _, g := range set.Grids {
-		row(g.Name, g.Task, g.Type, g.Rows, g.Cols)
+		row(g.Name, g.Task, g.Type, g.Rows, g.Cols, g.Cells, len(g.Findings))
 	}
 	heading(len(set.Logs), "LOG", "TASK", "RECORDS", "VALUES", "POSITIONS", "START", "END", "FINDINGS")
 	for _, l := range set.Logs {
@@ -201,6 +201,9 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 	list := set.Findings
 	for _, l := range set.Logs {
 		list = append(list[:len(list):len(list)], l.Findings...)
+	}
+	for _, g := range set.Grids {
+		list = append(list[:len(list):len(list)], g.Findings...)
 	}
 	writeFindings(table, row, list)
 }

@@ -36,7 +36,8 @@ const ColumnsKey = "farmdata:columns"
 
 // WritePoints writes a row for each record of a log that has a valid position: columns
 // log, task, record, time (a timestamp without zone where the log has local time),
-// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys.
+// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys; values that
+// the log has for all records are in each row.
 // It holds a row group in memory at a time.
 func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
 	local, names, err := survey(log)
@@ -79,8 +80,10 @@ func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
 		if p.Has&farmdata.HasStatus != 0 {
 			t.set("status", parquet.Int32Value(int32(p.Status)))
 		}
-		for _, v := range record.Values {
-			t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
+		for _, values := range [][]farmdata.Value{log.Constants, record.Values} {
+			for _, v := range values {
+				t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
+			}
 		}
 		if err := t.end("Point", point(geo.Coordinates{p.East, p.North}), []geo.Coordinates{{p.East, p.North}}); err != nil {
 			return err
@@ -125,8 +128,8 @@ func survey(log *farmdata.Log) (local bool, names []string, err error) {
 const longestPart = 100_000
 
 // WriteTracks writes the ways of logs: a row for each part without a gap, columns log, task, part (from 1), records, start
-// and end (texts, without an offset where a log has local time). The geometries are LineStrings, Points where a part has
-// one place only. Parts also end at the 180th meridian, and after 100,000 places, where the next one goes on.
+// and end (texts, without an offset where a log has local time). The geometries are LineStrings, Points where the
+// machine stood still. Parts also end at the 180th meridian, and after 100,000 places, where the next one goes on.
 func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	if cfg.Gap < 0 {
 		return errors.New("geoparquet: Gap is negative")
@@ -160,8 +163,8 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 		t.set("records", parquet.Int64Value(int64(len(places)-shared)))
 		t.set("start", parquet.ByteArrayValue([]byte(start.String())))
 		t.set("end", parquet.ByteArrayValue([]byte(end.String())))
-		if len(places) == 1 {
-			return t.end("Point", point(places[0]), places)
+		if !slices.ContainsFunc(places, func(at geo.Coordinates) bool { return at != places[0] }) {
+			return t.end("Point", point(places[0]), places[:1])
 		}
 		wkb := header(nil, wkbLineString, len(places))
 		for _, at := range places {
@@ -206,9 +209,9 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 }
 
 // WriteFields writes a row for each field that has boundaries: columns id, name, area
-// in square meters, farm and customer. The geometries are MultiPolygons.
+// in square meters (null if unknown), farm and customer. The geometries are MultiPolygons.
 func WriteFields(w io.Writer, fields []farmdata.Field) error {
-	t := newTable(w, parquet.Group{"id": text(), "name": text(), "area": parquet.Int(64), "farm": text(), "customer": text()})
+	t := newTable(w, parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()})
 	for _, field := range fields {
 		multi := geo.MultiPolygon(field.Polygons)
 		if len(multi) == 0 {
@@ -217,7 +220,9 @@ func WriteFields(w io.Writer, fields []farmdata.Field) error {
 		t.begin()
 		t.set("id", parquet.ByteArrayValue([]byte(field.ID)))
 		t.set("name", parquet.ByteArrayValue([]byte(field.Designator)))
-		t.set("area", parquet.Int64Value(field.Area))
+		if field.Area > 0 {
+			t.set("area", parquet.Int64Value(field.Area))
+		}
 		t.set("farm", parquet.ByteArrayValue([]byte(field.FarmID)))
 		t.set("customer", parquet.ByteArrayValue([]byte(field.CustomerID)))
 		wkb := header(nil, wkbMultiPolygon, len(multi))
@@ -234,15 +239,40 @@ func WriteFields(w io.Writer, fields []farmdata.Field) error {
 }
 
 // WriteGrid writes a row for each cell of a grid: columns row, column, zone, and one for
-// each kind of value, scaled, named by geo.Keys. The geometries are Polygons.
+// each kind of value, scaled, named by geo.Keys. The geometries are Polygons. A grid that is not valid has a finding
+// and no rows. One without Columns is read twice.
 func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
 	fields := parquet.Group{"row": parquet.Int(64), "column": parquet.Int(64), "zone": parquet.Int(64)}
+	valid := grid.Valid()
+	if !valid {
+		if err := found(cfg, geo.Nowhere(grid)); err != nil {
+			return err
+		}
+	}
 	var keys geo.Keys
 	for i := range grid.Columns {
-		fields[keys.Name(&grid.Columns[i])] = optionalDouble()
+		keys.Name(&grid.Columns[i])
+	}
+	for cell, err := range grid.Cells {
+		if len(grid.Columns) > 0 || !valid {
+			break
+		}
+		if err != nil {
+			continue // told below
+		}
+		keys.Begin()
+		for _, v := range cell.Values {
+			keys.Name(v.Column)
+		}
+	}
+	for _, column := range keys.Columns() {
+		fields[keys.Name(column)] = optionalDouble()
 	}
 	t := newTable(w, fields)
 	for cell, err := range grid.Cells {
+		if !valid {
+			break
+		}
 		if err != nil {
 			if err := found(cfg, err); err != nil {
 				return err
@@ -253,10 +283,9 @@ func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
 		t.set("row", parquet.Int64Value(cell.Row))
 		t.set("column", parquet.Int64Value(cell.Col))
 		t.set("zone", parquet.Int64Value(int64(cell.Zone)))
-		if grid.Type == 2 {
-			for _, v := range cell.Values {
-				t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
-			}
+		keys.Begin()
+		for _, v := range cell.Values {
+			t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
 		}
 		ring := geo.Rectangle(grid, cell)
 		if err := t.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
@@ -294,6 +323,18 @@ func nowhere() box { return box{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf
 // corners are the names of a box's sides in the order of box.
 var corners = [4]string{"xmin", "ymin", "xmax", "ymax"}
 
+// boxNode has its sides in the order that the format asks for; those of a Group are in the order of their names.
+type boxNode struct{ parquet.Group }
+
+// Fields implements parquet.Node.
+func (n boxNode) Fields() []parquet.Field {
+	fields := n.Group.Fields()
+	slices.SortFunc(fields, func(a, b parquet.Field) int {
+		return slices.Index(corners[:], a.Name()) - slices.Index(corners[:], b.Name())
+	})
+	return fields
+}
+
 // table writes rows with a geometry.
 type table struct {
 	w       *parquet.GenericWriter[any]
@@ -311,7 +352,7 @@ func newTable(w io.Writer, fields parquet.Group) *table {
 	for _, name := range corners {
 		sides[name] = parquet.Leaf(parquet.DoubleType)
 	}
-	fields["bbox"] = sides
+	fields["bbox"] = boxNode{sides}
 	schema := parquet.NewSchema("farmdata", fields)
 	t := &table{columns: map[string]parquet.LeafColumn{}, bounds: nowhere()}
 	for _, path := range schema.Columns() {

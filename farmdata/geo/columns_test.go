@@ -1,0 +1,145 @@
+package geo
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// TestOneColumnForOneMeaning: what means the same in other zones, grids and logs has one name; what is there twice in one
+// log, or means something else, has names that differ.
+func TestOneColumnForOneMeaning(t *testing.T) {
+	t.Parallel()
+	rate := func() *farmdata.Column { return &farmdata.Column{DDI: 6, ElementID: "DET-1", Unit: "kg/ha", Scale: 1} }
+	can := func(pgn uint32, start, stop uint8) *farmdata.Column {
+		return &farmdata.Column{DDI: farmdata.DDIPGN, ElementID: "DET-1", PGN: pgn, StartBit: start, StopBit: stop}
+	}
+	for name, tt := range map[string]struct {
+		logs [][]*farmdata.Column
+		want []string
+	}{
+		"zones":           {[][]*farmdata.Column{{rate()}, {rate()}, {rate()}}, []string{"0006_DET-1", "0006_DET-1", "0006_DET-1"}},
+		"twice in a log":  {[][]*farmdata.Column{{rate(), rate()}, {rate(), rate()}}, []string{"0006_DET-1", "0006_DET-1_2", "0006_DET-1", "0006_DET-1_2"}},
+		"another unit":    {[][]*farmdata.Column{{rate()}, {{DDI: 6, ElementID: "DET-1", Unit: "L/ha"}}}, []string{"0006_DET-1", "0006_DET-1_2"}},
+		"another element": {[][]*farmdata.Column{{rate()}, {{DDI: 6, ElementID: "DET-2", Unit: "kg/ha"}}}, []string{"0006_DET-1", "0006_DET-2"}},
+		"another device":  {[][]*farmdata.Column{{rate()}, {{DDI: 6, ElementID: "DET-1", Unit: "kg/ha", Device: "sprayer"}}}, []string{"0006_DET-1", "0006_DET-1_2"}},
+		"CAN messages":    {[][]*farmdata.Column{{can(65267, 0, 31), can(65267, 32, 63), can(65256, 0, 31)}}, []string{"DFFE_65267_0-31_DET-1", "DFFE_65267_32-63_DET-1", "DFFE_65256_0-31_DET-1"}},
+		"CAN of two logs": {[][]*farmdata.Column{{can(65267, 0, 31)}, {can(65267, 0, 31)}}, []string{"DFFE_65267_0-31_DET-1", "DFFE_65267_0-31_DET-1"}},
+	} {
+		var keys Keys
+		var got []string
+		for _, log := range tt.logs {
+			keys.Begin()
+			for _, column := range log {
+				got = append(got, keys.Name(column))
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		if names := slices.Compact(slices.Sorted(slices.Values(got))); len(keys.Columns()) != len(names) || len(keys.Descriptions()) != len(names) {
+			t.Errorf("%s: got %d columns and %d descriptions of %q", name, len(keys.Columns()), len(keys.Descriptions()), names)
+		}
+	}
+}
+
+// TestZonesShareAColumn: the cells of a grid have their rates in one property, whichever zone they are in.
+func TestZonesShareAColumn(t *testing.T) {
+	t.Parallel()
+	grid := &farmdata.Grid{Type: 1, North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 3}
+	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
+		for i := range int64(3) {
+			if !yield(&farmdata.Cell{Col: i, Zone: int(i), Values: []farmdata.Value{{Column: &farmdata.Column{DDI: 6, Scale: 1}, Raw: i}}}, nil) {
+				return
+			}
+		}
+	}
+	c := written(t, Config{}, func(w *Writer) error { return w.Grid(grid) })
+	for i, f := range c.Features {
+		if f.Properties["0006"] != float64(i) {
+			t.Errorf("cell %d: got %v, want its rate in 0006", i, f.Properties)
+		}
+	}
+	if len(c.Features) != 3 || len(c.Columns) != 1 {
+		t.Errorf("got %d cells and columns %v, want 3 and one", len(c.Features), c.Columns)
+	}
+}
+
+// TestMachinesThatStandStill are points, and those that stop on their way lines.
+func TestMachinesThatStandStill(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		log  *farmdata.Log
+		want []string
+	}{
+		"one record":          {logOf(at(0, 52, 7)), []string{"Point[7,52]"}},
+		"two":                 {logOf(at(0, 52, 7), at(1, 52, 7)), []string{"Point[7,52]"}},
+		"starts later":        {logOf(at(0, 52, 7), at(1, 52, 7), at(2, 52, 8)), []string{"LineString[[7,52],[8,52]]"}},
+		"stops":               {logOf(at(0, 52, 7), at(1, 52, 8), at(2, 52, 8)), []string{"LineString[[7,52],[8,52],[8,52]]"}},
+		"still behind a gap":  {logOf(at(0, 52, 7), at(1, 52, 8), at(900, 52, 8), at(901, 52, 8)), []string{"LineString[[7,52],[8,52]]", "Point[8,52]"}},
+		"still before a line": {logOf(at(0, 52, 7), at(1, 52, 7), at(900, 52, 7), at(901, 52, 8)), []string{"Point[7,52]", "LineString[[7,52],[8,52]]"}},
+	} {
+		c := written(t, Config{}, func(w *Writer) error { return w.Track(tt.log) })
+		var got []string
+		for _, f := range c.Features {
+			got = append(got, f.Geometry.Type+string(f.Geometry.Coordinates))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+	}
+	c := written(t, Config{}, func(w *Writer) error { return w.Track(logOf(at(0, 52, 7), at(1, 52, 7), at(2, 52, 7))) })
+	if got := c.Features[0].Properties["records"]; got != 3.0 {
+		t.Errorf("got %v records, want 3", got)
+	}
+}
+
+// TestConstantsAreOnTheMap: a value that a log has once is one of each record, unless that has its own.
+func TestConstantsAreOnTheMap(t *testing.T) {
+	t.Parallel()
+	columns := []farmdata.Column{{DDI: 1, Scale: 1}, {DDI: 2, Scale: 0.5}}
+	log := logOf(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 3}), at(1, 52, 8, farmdata.Value{Column: &columns[1], Raw: 2}))
+	log.Columns, log.Constants = columns, []farmdata.Value{{Column: &columns[1], Raw: 9}}
+	c := written(t, Config{}, func(w *Writer) error { return w.Points(log) })
+	first, second := c.Features[0].Properties, c.Features[1].Properties
+	if first["0001"] != 3.0 || first["0002"] != 4.5 || second["0002"] != 1.0 {
+		t.Errorf("got %v and %v, want 0002 to be 4.5 and 1", first, second)
+	}
+}
+
+var nan = math.NaN()
+
+// TestPlacesThatAreNone says of each part of a map what becomes of coordinates that are none: nothing of them is written, the
+// rest is.
+func TestPlacesThatAreNone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		grid  farmdata.Grid
+		cells int
+	}{
+		"a grid":           {farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 1},
+		"to the pole":      {farmdata.Grid{North: 89, East: 179, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 1},
+		"no corner":        {farmdata.Grid{CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 0},
+		"no size of cells": {farmdata.Grid{North: 52, East: 7, CellNorth: 1, Rows: 1, Cols: 1}, 0},
+		"NaN":              {farmdata.Grid{North: nan, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 0},
+		"cells of NaN":     {farmdata.Grid{North: 52, East: 7, CellNorth: nan, CellEast: 1, Rows: 1, Cols: 1}, 0},
+		"over 180°":        {farmdata.Grid{North: 52, East: 179.5, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 0},
+	} {
+		tt.grid.Cells = func(yield func(*farmdata.Cell, error) bool) { yield(&farmdata.Cell{}, nil) }
+		var found []*farmdata.Finding
+		c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Grid(&tt.grid) })
+		if len(c.Features) != tt.cells || len(found) != 1-tt.cells {
+			t.Errorf("%s: got %d cells and findings %v, want %d, and a finding without", name, len(c.Features), found, tt.cells)
+		}
+	}
+	good := []float64{7, 52, 8, 52, 8, 53}
+	for name, bad := range map[string][2]float64{"nowhere": {0, 0}, "NaN": {nan, 52}, "beyond the pole": {7, 90.5}, "beyond 180°": {-181, 52}} {
+		field := &farmdata.Field{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring(1, append([]float64{bad[0], bad[1]}, good...)...)}}}}
+		c := written(t, Config{}, func(w *Writer) error { return w.Field(field) })
+		if got := string(c.Features[0].Geometry.Coordinates); got != "[[[[7,52],[8,52],[8,53],[7,52]]]]" || c.Features[0].Properties["area"] != nil {
+			t.Errorf("%s: got %s and area %v, want the other corners, and no area", name, got, c.Features[0].Properties["area"])
+		}
+	}
+}

@@ -15,7 +15,8 @@ import (
 // Contents is what is in the payload of a message, for expressions. Lists have each text once, in the order of
 // the data, and none that is empty.
 type Contents struct {
-	// Readable is false for a payload that is no farm data, or that could not be read; Reason says why then.
+	// Readable is false for a payload that is no farm data, or that could not be read; Reason says why then, and of a
+	// readable one what part could not be read.
 	Readable bool   `cel:"readable"`
 	Reason   string `cel:"reason"`
 	// Form is TaskData, EFDI TaskData, EFDI time log or EFDI positions.
@@ -90,7 +91,7 @@ func (i *Inspector) Contents(msg *message.Message) (*Contents, error) {
 }
 
 func contents(s *content.Summary) *Contents {
-	c := &Contents{Readable: true, Form: string(s.Form)}
+	c := &Contents{Readable: true, Reason: clean(unread(s)), Form: string(s.Form)}
 	add := func(list *[]string, texts ...string) {
 		for _, text := range texts {
 			if text != "" && !slices.Contains(*list, text) {
@@ -144,4 +145,21 @@ func contents(s *content.Summary) *Contents {
 		}
 	}
 	return c
+}
+
+// unread returns the first finding of a summary by which a part could not be read; empty without one.
+func unread(s *content.Summary) string {
+	lists := [][]content.Finding{s.More}
+	for _, set := range s.Sets {
+		lists = append(lists, set.Findings)
+		for _, log := range set.Logs {
+			lists = append(lists, log.Findings)
+		}
+	}
+	for _, finding := range slices.Concat(lists...) {
+		if finding.Kind.Unread() {
+			return finding.Text
+		}
+	}
+	return ""
 }

@@ -145,9 +145,12 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 		names = append(names, e.maker.received.Metadata[gateway.KeyTeamsetContextID])
 	}
 	limited := *log
-	limited.Records = e.sized(log, bounded(ctx, log.Records))
+	limited.Records = e.sized(log, bounded(ctx, &e.maker.read, log.Records))
 	findings, n := 0, 0
-	counted := efdi.EncodeConfig{Location: e.location, Finding: func(*farmdata.Finding) { findings++ }}
+	counted := efdi.EncodeConfig{Location: e.location, Finding: func(f *farmdata.Finding) {
+		findings++
+		e.maker.lose(f)
+	}}
 	for part, err := range efdi.TimeLogs(&limited, e.config.PartBytes, counted) {
 		if err != nil {
 			return err

@@ -184,7 +184,7 @@ func (f *Filter) Middleware(next message.HandlerFunc) message.HandlerFunc {
 			return nil, err
 		}
 		if d.reason != "" {
-			mark(out, d.reason)
+			mark(out, ReadableNo, d.reason)
 		}
 		return out, nil
 	}
@@ -210,7 +210,7 @@ func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error)
 	}
 	var lost *farmdata.Finding // what might have been found
 	lose := func(finding *farmdata.Finding) {
-		if lost == nil && losing[finding.Kind] && (!w.header() || !strings.HasSuffix(strings.ToLower(finding.File), ".bin")) {
+		if lost == nil && (finding.Kind.Unread() || finding.Kind == farmdata.KindUnsupported) && (!w.header() || !strings.HasSuffix(strings.ToLower(finding.File), ".bin")) {
 			lost = finding
 		}
 	}
@@ -242,12 +242,6 @@ func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error)
 		return decision{reason: lost.Error()}, nil
 	}
 	return decision{}, ctx.Err()
-}
-
-// losing are the kinds of findings after which something is missing.
-var losing = map[farmdata.Kind]bool{
-	farmdata.KindMissing: true, farmdata.KindCut: true, farmdata.KindOutOfStep: true, farmdata.KindSyntax: true,
-	farmdata.KindUnreadable: true, farmdata.KindUnsupported: true, farmdata.KindLimit: true,
 }
 
 func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {

@@ -92,7 +92,8 @@ func (c MapConfig) Validate() error {
 // layers points and grids for each log and grid, of the type [TypeGeoParquet], with [KeyLayer]; their columns
 // differ. Both have a file name of their own and [KeySourceType], and the same
 // payload for the same endpoint makes the same messages with the same UUIDs. What there is nothing to show of makes no message. A payload that
-// cannot be read passes as it is, with [KeyReadable]. The error of NewMap matches [ErrConfig]; the transform only
+// cannot be read, or of which nothing can be read that the map shows, passes as it is, with [KeyReadable]; maps of one that can be
+// read in part have it, too. The error of NewMap matches [ErrConfig]; the transform only
 // fails if it cannot get a payload that is elsewhere.
 func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
@@ -103,10 +104,14 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		for i, set := range data.Sets {
 			m := &cartographer{ctx: ctx, config: config, maker: to, set: set, index: strconv.Itoa(i)}
+			if m.shows(LayerFields) {
+				to.read += len(set.Fields)
+			}
 			if err := m.run(); err != nil {
 				return err
 			}
 		}
+		to.dropEmpty()
 		return nil
 	}), nil
 }
@@ -122,7 +127,10 @@ type cartographer struct {
 }
 
 // finding counts.
-func (m *cartographer) finding(*farmdata.Finding) { m.found++ }
+func (m *cartographer) finding(f *farmdata.Finding) {
+	m.found++
+	m.maker.lose(f)
+}
 
 func (m *cartographer) shows(layer string) bool { return slices.Contains(m.config.Layers, layer) }
 
@@ -227,7 +235,7 @@ func (m *cartographer) grids() (grids []*farmdata.Grid) {
 	for _, task := range m.set.Tasks {
 		for _, grid := range task.Grids {
 			limited := *grid
-			limited.Cells = bounded(m.ctx, grid.Cells)
+			limited.Cells = bounded(m.ctx, &m.maker.read, grid.Cells)
 			grids = append(grids, &limited)
 		}
 	}
@@ -237,18 +245,21 @@ func (m *cartographer) grids() (grids []*farmdata.Grid) {
 // bounded returns the log, whose reading ends with the context.
 func (m *cartographer) bounded(log *farmdata.Log) *farmdata.Log {
 	limited := *log
-	limited.Records = bounded(m.ctx, log.Records)
+	limited.Records = bounded(m.ctx, &m.maker.read, log.Records)
 	return &limited
 }
 
-// bounded yields what seq does, and the error of ctx once it has ended.
-func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error]) iter.Seq2[*T, error] {
+// bounded yields what seq does, and the error of ctx once it has ended. It counts in read what is no error.
+func bounded[T any](ctx context.Context, read *int, seq iter.Seq2[*T, error]) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		n := 0
 		for value, err := range seq {
 			if n++; n%256 == 0 && ctx.Err() != nil {
 				yield(nil, ctx.Err())
 				return
+			}
+			if err == nil {
+				*read++
 			}
 			if !yield(value, err) {
 				return

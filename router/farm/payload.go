@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/efdi"
 	"github.com/agrimill/agrimill/gateway"
@@ -28,10 +31,16 @@ var ErrConfig = final.New("farm: invalid configuration")
 // Metadata of messages that went through a filter or a transform.
 const (
 	// KeyReadable is "no" on a message whose payload could not be read, or not far
-	// enough to decide.
+	// enough to decide, and "partly" on what was made of a payload of which a part could not be read.
 	KeyReadable = "x-farm-readable"
 	// KeyReason says why not. It has no content of the payload.
 	KeyReason = "x-farm-reason"
+)
+
+// Values of [KeyReadable].
+const (
+	ReadableNo     = "no"
+	ReadablePartly = "partly"
 )
 
 // Defaults of [ReadConfig].
@@ -158,6 +167,8 @@ func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx 
 	defer cancel()
 	data, err := open(ctx, payload, msg.Metadata[gateway.KeyMessageType], config)
 	switch {
+	case err == nil && nothingRead(data):
+		return &unreadable{data.Unread().Error()}
 	case err == nil:
 		err = f(ctx, opened{payload: payload, data: data})
 	case ctx.Err() == nil: // it is in memory, so nothing but the data can be wrong
@@ -167,6 +178,15 @@ func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx 
 		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s", r.config.MaxTime)}
 	}
 	return err
+}
+
+// nothingRead reports whether data have nothing because it could not be read, as an encrypted archive has.
+func nothingRead(data *content.Data) bool {
+	return data.Unread() != nil && !slices.ContainsFunc(data.Sets, func(s *farmdata.Set) bool {
+		rest := *s
+		rest.Path, rest.Findings = "", nil
+		return !reflect.ValueOf(rest).IsZero()
+	})
 }
 
 // payload returns the payload of a message, wherever it is.
@@ -232,8 +252,8 @@ func open(ctx context.Context, payload []byte, messageType string, config conten
 	return content.Open(ctx, bytes.NewReader(payload), int64(len(payload)), config)
 }
 
-// mark notes on messages that the payload that they were made of could not be read.
-func mark(messages []*message.Message, reason string) {
+// mark notes on messages that the payload that they were made of could not be read, or only partly.
+func mark(messages []*message.Message, readable, reason string) {
 	for _, m := range messages {
 		if m == nil {
 			continue
@@ -241,7 +261,7 @@ func mark(messages []*message.Message, reason string) {
 		if m.Metadata == nil {
 			m.Metadata = message.Metadata{}
 		}
-		m.Metadata[KeyReadable], m.Metadata[KeyReason] = "no", clean(reason)
+		m.Metadata[KeyReadable], m.Metadata[KeyReason] = readable, clean(reason)
 	}
 }
 

@@ -96,7 +96,8 @@ func (c RecordsConfig) Validate() error {
 // The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
 // message received, with the type [TypeRecords] and a file name of its own, and with [KeySourceType], [KeyLog], [KeyTask],
 // [KeyPart] and [KeyRecords]. Without an event type it has no context ID, which is that of a payload then. What has no logs
-// makes no message. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewRecords matches [ErrConfig]; the transform
+// makes no message. A payload that cannot be read, or of which no record can be read, passes as it is, with [KeyReadable]; what is
+// made of one that can be read in part has it, too. The error of NewRecords matches [ErrConfig]; the transform
 // only fails if it cannot get a payload that is elsewhere.
 func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
@@ -113,6 +114,7 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 				}
 			}
 		}
+		to.dropEmpty()
 		return nil
 	}), nil
 }
@@ -135,6 +137,7 @@ func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 		if err != nil { // every number in it is finite
 			return &unreadable{"it has no summary: " + err.Error()}
 		}
+		to.lost = unread(summary)
 		to.add(b, TypeSummary, "-summary.json", nil)
 		return nil
 	}), nil
@@ -146,13 +149,20 @@ func transform(r *reader, produce func(ctx context.Context, to *maker, data *con
 		to := &maker{received: msg}
 		err := r.use(msg, func(ctx context.Context, o opened) error {
 			to.digest, to.devices = sha256.Sum256(o.payload), o.devices
+			to.lose(o.data.Unread())
 			return produce(ctx, to, o.data)
 		})
+		if err == nil && len(to.made) == 0 && to.lost != "" {
+			err = &unreadable{to.lost} // nobody knows that there is nothing to be made of it
+		}
 		var not *unreadable
-		if errors.As(err, &not) {
-			out := []*message.Message{msg}
-			mark(out, not.reason)
-			return out, nil
+		switch {
+		case errors.As(err, &not):
+			to.made = []*message.Message{msg}
+			mark(to.made, ReadableNo, not.reason)
+			err = nil
+		case err == nil && to.lost != "":
+			mark(to.made, ReadablePartly, to.lost)
 		}
 		return to.made, err
 	}
@@ -165,6 +175,22 @@ type maker struct {
 	devices  string // a value of KeyDevices, or empty
 	made     []*message.Message
 	bytes    int64
+	lost     string // the first finding by which a part could not be read
+	read     int    // records, cells and fields that could be read
+}
+
+// lose notes a finding, if a part could not be read because of it.
+func (m *maker) lose(finding *farmdata.Finding) {
+	if m.lost == "" && finding != nil && finding.Kind.Unread() {
+		m.lost = finding.Error()
+	}
+}
+
+// dropEmpty drops what was made if nothing is in it because nothing could be read, so that the payload passes as it is.
+func (m *maker) dropEmpty() {
+	if m.read == 0 && m.lost != "" {
+		m.made = nil
+	}
 }
 
 // namespace keeps the UUIDs of decoded messages apart from those of others.
@@ -263,6 +289,10 @@ func (b *batches) run(ctx context.Context) error {
 		}
 		if err != nil {
 			b.header.Findings = append(b.header.Findings, err.Error())
+			var finding *farmdata.Finding
+			if errors.As(err, &finding) {
+				b.maker.lose(finding)
+			}
 			continue
 		}
 		b.record(record)
@@ -314,6 +344,7 @@ func (b *batches) record(r *farmdata.Record) {
 	}
 	b.lines = append(line, "}}\n"...)
 	b.header.Records++
+	b.maker.read++
 }
 
 // appendFloat writes null for what JSON has no number for.

@@ -1,0 +1,152 @@
+package farm_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"hash/crc32"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+// packed is an archive of TASKDATA.XML alone, as it stands there, with a header that change changes.
+func packed(t *testing.T, change func(*zip.FileHeader)) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	body := []byte(farmdatatest.TaskDataXML)
+	header := &zip.FileHeader{Name: "TASKDATA.XML", CRC32: crc32.ChecksumIEEE(body), CompressedSize64: uint64(len(body)), UncompressedSize64: uint64(len(body))}
+	change(header)
+	f, err := w.CreateRaw(header)
+	if err == nil {
+		_, err = f.Write(body)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Of every payload something goes on, unless there is really nothing in it: what was made, marked if a part could not be read, or
+// else the payload as it is, with the reason.
+func TestNothingUnreadableVanishes(t *testing.T) {
+	const nothing = `<ISO11783_TaskData VersionMajor="4"/>`
+	header, bin := farmdatatest.LogHeader, string(farmdatatest.Log(3))
+	taskData := func(xml string, more ...string) []byte {
+		return farmdatatest.Zip(t, append([]string{"TASKDATA.XML", xml}, more...)...)
+	}
+	log := []string{"TLG00001.XML", header, "TLG00001.BIN", bin}
+	// What becomes of it: "made", "partly" (made and marked), "as is" (and marked), "none".
+	type outcomes struct{ records, geoJSON, parquet, efdi, summary string }
+	for name, test := range map[string]struct {
+		payload []byte
+		want    outcomes
+		reason  string
+	}{
+		"all of it":           {taskData(farmdatatest.TaskDataXML, log...), outcomes{"made", "made", "made", "made", "made"}, ""},
+		"nothing in it":       {taskData(nothing), outcomes{"none", "none", "none", "none", "made"}, ""},
+		"one value":           {taskData(strings.Replace(farmdatatest.TaskDataXML, `="20000"`, `="two"`, 1), log...), outcomes{"made", "made", "made", "made", "made"}, ""},
+		"encrypted":           {packed(t, func(h *zip.FileHeader) { h.Flags |= 1 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "encrypted"},
+		"Deflate64":           {packed(t, func(h *zip.FileHeader) { h.Method = 9 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 9"},
+		"another method":      {packed(t, func(h *zip.FileHeader) { h.Method = 12 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 12"},
+		"another document":    {taskData("<html><body>error</body></html>"), outcomes{"as is", "as is", "as is", "as is", "as is"}, "not the XML of TaskData"},
+		"zeros":               {taskData(strings.Repeat("\x00", 100)), outcomes{"as is", "as is", "as is", "as is", "as is"}, "TASKDATA.XML"},
+		"empty XML":           {taskData(""), outcomes{"as is", "as is", "as is", "as is", "as is"}, "no XML"},
+		"XML cut at once":     {taskData(`<ISO11783_TaskData VersionMajor="4">`), outcomes{"as is", "as is", "as is", "as is", "partly"}, "TASKDATA.XML"},
+		"XML of logs missing": {farmdatatest.Zip(t, log...), outcomes{"partly", "partly", "partly", "partly", "partly"}, "TASKDATA.XML: missing"},
+		"records missing":     {taskData(farmdatatest.TaskDataXML, log[:2]...), outcomes{"as is", "partly", "partly", "partly", "partly"}, "TLG00001.BIN"},
+		"records cut":         {taskData(farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", bin[:len(bin)-5]), outcomes{"partly", "partly", "partly", "partly", "partly"}, "TLG00001.BIN: cut"},
+		"first record cut":    {taskData(farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", bin[:10]), outcomes{"as is", "partly", "partly", "partly", "partly"}, "TLG00001.BIN: cut"},
+		"another header":      {taskData(farmdatatest.TaskDataXML, "TLG00001.XML", "<x/>", "TLG00001.BIN", bin), outcomes{"as is", "partly", "partly", "partly", "partly"}, "not the header"},
+		"a log without XML":   {farmdatatest.Zip(t, "TLG00001.XML", "<x/>", "TLG00001.BIN", bin), outcomes{"as is", "as is", "as is", "as is", "partly"}, "TASKDATA.XML: missing"},
+		"cut description":     {farmdatatest.Description(t)[:60], outcomes{"as is", "as is", "as is", "partly", "partly"}, "cut"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records, err1 := farm.NewRecords(farm.RecordsConfig{})
+			geoJSON, err2 := farm.NewMap(farm.MapConfig{})
+			parquet, err3 := farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet})
+			efdi, err4 := farm.NewEFDI(farm.EFDIConfig{})
+			summary, err5 := farm.NewSummary(farm.ReadConfig{})
+			if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+				t.Fatal(err)
+			}
+			for kind, c := range map[string]struct {
+				transform message.HandlerFunc
+				want      string
+			}{
+				"records": {records, test.want.records}, "geojson": {geoJSON, test.want.geoJSON}, "geoparquet": {parquet, test.want.parquet},
+				"efdi": {efdi, test.want.efdi}, "summary": {summary, test.want.summary},
+			} {
+				msg := received(test.payload)
+				out, err := c.transform(msg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := "none"
+				for _, m := range out {
+					readable, reason := m.Metadata[farm.KeyReadable], m.Metadata[farm.KeyReason]
+					switch {
+					case readable == farm.ReadableNo && len(out) == 1 && bytes.Equal(m.Payload, test.payload):
+						got = "as is"
+					case readable == farm.ReadablePartly:
+						got = "partly"
+					case readable == "":
+						got = "made"
+					default:
+						got = readable
+					}
+					if (readable != "") != (reason != "") || !strings.Contains(reason, test.reason) && readable != "" {
+						t.Errorf("%s: readable %q with the reason %q, want one with %q", kind, readable, reason, test.reason)
+					}
+				}
+				if got != c.want {
+					t.Errorf("%s: got %s (%d messages), want %s", kind, got, len(out), c.want)
+				}
+			}
+		})
+	}
+}
+
+// A filter does not decide by what it could not read, and an expression knows it.
+func TestFilterOfUnreadable(t *testing.T) {
+	encrypted := packed(t, func(h *zip.FileHeader) { h.Flags |= 1 })
+	for name, config := range map[string]farm.FilterConfig{
+		"nothing": {}, "machine": {Machine: []string{"*"}}, "task": {Task: []string{"*"}}, "DDI": {DDI: []string{"0043"}},
+		"box": {Box: &farm.Box{South: -90, West: -180, North: 90, East: 180}}, "span": {From: "2000-01-01T00:00:00Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for unreadable, want := range map[string]bool{"": false, farm.UnreadableNoMatch: false, farm.UnreadableMatch: true} {
+				config.Unreadable = unreadable
+				if got := selects(t, config, received(encrypted)); got != want {
+					t.Errorf("unreadable: %q: got %v, want %v", unreadable, got, want)
+				}
+			}
+		})
+	}
+	inspector, err := farm.NewInspector(farm.ReadConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		payload  []byte
+		readable bool
+		reason   string
+	}{
+		"encrypted": {encrypted, false, "encrypted"},
+		"partly":    {farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML), true, "TLG00001"},
+		"all":       {farmdatatest.Archive(t, 3), true, ""},
+	} {
+		contents, err := inspector.Contents(received(test.payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if contents.Readable != test.readable || !strings.Contains(contents.Reason, test.reason) || (contents.Reason == "") != (test.reason == "") {
+			t.Errorf("%s: got readable %v with the reason %q, want %v with %q", name, contents.Readable, contents.Reason, test.readable, test.reason)
+		}
+	}
+}

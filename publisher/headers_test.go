@@ -447,3 +447,58 @@ func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 		})
 	}
 }
+
+// What another program may have written into the metadata: what is sent for it, or the key that the error names. Nothing is
+// dropped without a word: what is refused goes to the poison queue of a route as it is.
+func TestMetadataOfOthers(t *testing.T) {
+	now := "now"
+	for name, test := range map[string]struct {
+		key, value string
+		sent       string // empty: no header
+		refused    bool
+	}{
+		"time without seconds":    {gateway.KeySentTimestamp, "2026-03-01T10:15Z", "2026-03-01T10:15:00Z", false},
+		"basic form":              {gateway.KeySentTimestamp, "20260301T101500Z", "2026-03-01T10:15:00Z", false},
+		"leap second":             {gateway.KeySentTimestamp, "2026-06-30T23:59:60Z", "2026-07-01T00:00:00Z", false},
+		"end of the day":          {gateway.KeySentTimestamp, "2026-03-01T24:00:00Z", "2026-03-02T00:00:00Z", false},
+		"lower case":              {gateway.KeySentTimestamp, "2026-03-01t10:15:00z", "2026-03-01T10:15:00Z", false},
+		"space":                   {gateway.KeySentTimestamp, "2026-03-01 10:15:00+01:00", "2026-03-01T09:15:00Z", false},
+		"comma":                   {gateway.KeySentTimestamp, "2026-03-01T10:15:00,5Z", "2026-03-01T10:15:00.5Z", false},
+		"no offset":               {gateway.KeySentTimestamp, "2026-03-01T10:15:00", "2026-03-01T10:15:00Z", false},
+		"zero":                    {gateway.KeySentTimestamp, "0001-01-01T00:00:00Z", now, false},
+		"empty time":              {gateway.KeySentTimestamp, "", now, false},
+		"date":                    {gateway.KeySentTimestamp, "2026-03-01", "", true},
+		"milliseconds":            {gateway.KeySentTimestamp, "1772360100000", "", true},
+		"empty file name":         {gateway.KeyFilename, "", "", false},
+		"file name with control":  {gateway.KeyFilename, "a\tb.pdf", "", true},
+		"empty teamset":           {gateway.KeyTeamsetContextID, "", "", false},
+		"empty type":              {gateway.KeyMessageType, "", typeJSON, false},
+		"empty is publish":        {gateway.KeyIsPublish, "", "true", false},
+		"is publish in capitals":  {gateway.KeyIsPublish, "TRUE", "true", false},
+		"is publish of its own":   {gateway.KeyIsPublish, "yes", "", true},
+		"unknown key":             {"x-router-color", "red", "", false},
+		"empty list of receivers": {gateway.KeyDirectRecipients, "", "", true}, // nobody is not everybody
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			err := f.publisher(f.config()).Publish(typeJSON, newMessage("payload", test.key, test.value))
+			var named *publisher.MetadataError
+			switch {
+			case test.refused && (!errors.As(err, &named) || named.Key != test.key || f.entries() != 0):
+				t.Fatalf("got %v, want an error that names %s", err, test.key)
+			case test.refused:
+				return
+			case err != nil:
+				t.Fatal(err)
+			}
+			got := f.sent()[test.key]
+			if test.sent == now {
+				if at, err := time.Parse(time.RFC3339Nano, got); err != nil || time.Since(at) > time.Hour {
+					t.Errorf("sent %q, want now", got)
+				}
+			} else if got != test.sent {
+				t.Errorf("sent %q, want %q", got, test.sent)
+			}
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
@@ -114,14 +115,14 @@ func sentAt(msg *message.Message) (time.Time, error) {
 	if v == "" {
 		return first, nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, v)
-	if err != nil {
-		return at, invalid(gateway.KeySentTimestamp, "must be an ISO 8601 date-time such as 2006-01-02T15:04:05Z")
+	at, ok := isotime.Parse([]byte(v))
+	if !ok {
+		return at, invalid(gateway.KeySentTimestamp, "must be an ISO 8601 date-time such as 2006-01-02T15:04:05Z, in the years 0 to 9999 of UTC")
 	}
 	if at.IsZero() {
 		return first, nil
 	}
-	return at.UTC(), nil
+	return at, nil
 }
 
 // splitList splits at commas, ignoring white space around items and empty items, as in

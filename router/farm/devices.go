@@ -21,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata/efdi"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/fairlru"
+	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -194,8 +195,8 @@ func teamset(m message.Metadata) string {
 // sent returns when a message was sent, or else when the broker stored it that it comes from; zero if
 // nobody knows.
 func sent(msg *message.Message) time.Time {
-	at, err := time.Parse(time.RFC3339, msg.Metadata[gateway.KeySentTimestamp])
-	if err != nil {
+	at, ok := isotime.Parse([]byte(msg.Metadata[gateway.KeySentTimestamp]))
+	if !ok {
 		return msgctx.Stored(msg.Context())
 	}
 	return at

@@ -86,7 +86,8 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Data, er
 		return openArchive(ctx, r, size, cfg)
 	}
 	data, err := OpenEFDI(ctx, r, size, efdi.Unknown, cfg)
-	if errors.Is(err, ErrNotFarmData) {
+	var finding *farmdata.Finding
+	if errors.Is(err, ErrNotFarmData) && !(errors.As(err, &finding) && finding.Kind == farmdata.KindLimit) {
 		return openArchive(ctx, r, size, cfg) // which something may stand before
 	}
 	return data, err

@@ -18,7 +18,7 @@ type Config struct {
 	// MaxMessage is how many bytes of a message are held in memory, logs not counted.
 	// Default 8 MiB.
 	MaxMessage int64
-	// MaxElements is how many messages may be in a message, logs not counted. Default 200,000.
+	// MaxElements is how many messages may be in a message, each log counted as one. Default 100,000.
 	MaxElements int
 	// MaxEntry is how many bytes an entry of a log may have. Default 256 KiB.
 	MaxEntry int64
@@ -44,7 +44,7 @@ func (c Config) Validate() error {
 
 func (c *Config) setDefaults() {
 	c.MaxMessage = or(c.MaxMessage, 8<<20)
-	c.MaxElements = or(c.MaxElements, 200_000)
+	c.MaxElements = or(c.MaxElements, 100_000)
 	c.MaxEntry = or(c.MaxEntry, 256<<10)
 	c.MaxColumns = or(c.MaxColumns, 10_000)
 	c.MaxFindings = or(c.MaxFindings, 1000)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -63,6 +64,7 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, message Message, cfg C
 	}
 	cfg.setDefaults()
 	opened := &reader{ctx: ctx, source: r, cfg: cfg, set: &farmdata.Set{}}
+	opened.descriptions = sync.OnceValue(func() *farmdata.Descriptions { return farmdata.NewDescriptions(opened.devices()) })
 	s, message, err := find(section{obedient{ctx, r}, 0, size}, message)
 	if err == nil {
 		err = opened.readMessage(s, message)
@@ -254,6 +256,8 @@ type reader struct {
 	cfg      Config
 	set      *farmdata.Set
 	findings []*farmdata.Finding
+
+	descriptions func() *farmdata.Descriptions // of the devices, for all logs
 }
 
 func (r *reader) add(finding *farmdata.Finding) {

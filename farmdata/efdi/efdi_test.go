@@ -579,10 +579,10 @@ func TestEntriesDoNotDependOnOthers(t *testing.T) {
 			}
 			return b[:len(b)-random.IntN(2)*random.IntN(3)]
 		}
-		d := newDecoder(nil, 1000)
+		d := newDecoder(farmdata.NewDescriptions(nil), 1000)
 		for range 4 {
 			body := entry()
-			if got, want := decoded(d, body), decoded(newDecoder(nil, 1000), body); got != want {
+			if got, want := decoded(d, body), decoded(newDecoder(farmdata.NewDescriptions(nil), 1000), body); got != want {
 				t.Fatalf("seed %d, %x:\n%s\nwant\n%s", seed, body, got, want)
 			}
 		}
@@ -599,9 +599,9 @@ func FuzzEntry(f *testing.F) {
 		var want efdipb.Time
 		err := unmarshal.Unmarshal(body, &want)
 		var got farmdata.Record
-		d := newDecoder(nil, 1000)
+		d := newDecoder(farmdata.NewDescriptions(nil), 1000)
 		finding, whole := d.decode(body, &got)
-		if again, fresh := decoded(d, body), decoded(newDecoder(nil, 1000), body); again != fresh {
+		if again, fresh := decoded(d, body), decoded(newDecoder(farmdata.NewDescriptions(nil), 1000), body); again != fresh {
 			t.Fatalf("decoded again: %s, want %s", again, fresh)
 		}
 		if whole != (err == nil) {

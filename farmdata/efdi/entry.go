@@ -190,30 +190,18 @@ type column struct {
 	column *farmdata.Column
 }
 
-// location says where a device element is.
-type location struct{ device, element int }
-
 // decoder decodes the entries of one log, each into the same memory.
 type decoder struct {
-	devices  []farmdata.Device
-	elements map[string]location
-	columns  map[columnKey]*farmdata.Column
-	max      int
+	descriptions *farmdata.Descriptions
+	columns      map[columnKey]*farmdata.Column
+	max          int
 	// previous are the columns of the last record in their order: usually those of
 	// the next one, too.
 	previous []column
 }
 
-func newDecoder(devices []farmdata.Device, maxColumns int) *decoder {
-	d := &decoder{devices: devices, elements: map[string]location{}, columns: map[columnKey]*farmdata.Column{}, max: maxColumns}
-	for i, device := range devices {
-		for j, element := range device.Elements {
-			if _, twice := d.elements[element.ID]; !twice { // the first one counts
-				d.elements[element.ID] = location{i, j}
-			}
-		}
-	}
-	return d
+func newDecoder(descriptions *farmdata.Descriptions, maxColumns int) *decoder {
+	return &decoder{descriptions: descriptions, columns: map[columnKey]*farmdata.Column{}, max: maxColumns}
 }
 
 // decode decodes an entry. A record that is not whole is not to be used.
@@ -403,12 +391,7 @@ func (d *decoder) column(key columnKey) (*farmdata.Column, *farmdata.Finding) {
 		return nil, damaged(farmdata.KindLimit, -1, "more kinds of values than allowed", nil)
 	}
 	column := &farmdata.Column{DDI: farmdata.DDI(key.ddi), ElementID: key.id(), PGN: key.pgn, StartBit: key.start, StopBit: key.stop}
-	if at, ok := d.elements[column.ElementID]; ok {
-		device := &d.devices[at.device]
-		column.Describe(device, &device.Elements[at.element])
-	} else {
-		column.Describe(nil, nil)
-	}
+	d.descriptions.Describe(column)
 	d.columns[key] = column
 	return column, nil
 }

@@ -72,7 +72,7 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 // records decodes the entries of a log.
 func (r *reader) records(s section) iter.Seq2[*farmdata.Record, error] {
 	return func(yield func(*farmdata.Record, error) bool) {
-		r.entries(s, 4, newDecoder(r.devices(), r.cfg.MaxColumns).decode)(yield)
+		r.entries(s, 4, newDecoder(r.descriptions(), r.cfg.MaxColumns).decode)(yield)
 	}
 }
 

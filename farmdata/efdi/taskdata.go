@@ -37,8 +37,8 @@ func (r *reader) readTaskData(s section) error {
 	rest, err := r.gather(s, taskField, &left, func(task section) error {
 		var logs []section
 		body, err := r.gather(task, logField, &left, func(log section) error {
-			if len(logs) == r.cfg.MaxElements {
-				return damaged(farmdata.KindLimit, log.offset, "more logs than allowed", nil)
+			if elements--; elements < 0 {
+				return damaged(farmdata.KindLimit, log.offset, tooManyElements, nil)
 			}
 			logs = append(logs, log)
 			return nil
@@ -47,8 +47,11 @@ func (r *reader) readTaskData(s section) error {
 			return err
 		}
 		var message efdipb.Task
-		if !r.fitting(body, message.ProtoReflect().Descriptor(), &elements, task.offset) {
-			return nil
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if !count(body, message.ProtoReflect().Descriptor(), &elements, 0) {
+			return damaged(farmdata.KindLimit, task.offset, tooManyElements, nil)
 		}
 		if err := unmarshal.Unmarshal(body, &message); err != nil {
 			r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
@@ -68,12 +71,13 @@ func (r *reader) readTaskData(s section) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	if r.fitting(rest, data.ProtoReflect().Descriptor(), &elements, s.offset) {
-		if err := unmarshal.Unmarshal(rest, &data); err != nil {
-			r.add(damaged(farmdata.KindSyntax, s.offset, "message is malformed", nil))
-		} else if r.ctx.Err() == nil {
-			convertTaskData(r.set, &data)
-		}
+	switch {
+	case !count(rest, data.ProtoReflect().Descriptor(), &elements, 0):
+		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
+	case unmarshal.Unmarshal(rest, &data) != nil:
+		r.add(damaged(farmdata.KindSyntax, s.offset, "message is malformed", nil))
+	case r.ctx.Err() == nil:
+		convertTaskData(r.set, &data)
 	}
 	return r.ctx.Err()
 }
@@ -94,7 +98,7 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 				err = w.skip(f)
 			}
 		case f.end()-f.start > *left:
-			err = damaged(farmdata.KindLimit, f.start, "message larger than allowed", nil)
+			err = damaged(farmdata.KindLimit, f.start, "message larger than MaxMessage allows", nil)
 		case f.wire == protowire.BytesType:
 			*left -= f.end() - f.start
 			rest = protowire.AppendTag(rest, f.number, f.wire)
@@ -120,16 +124,10 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 	}
 }
 
-// fitting reports whether a message has no more elements than are left. A message of
-// two bytes takes a hundred in memory, so its length says little.
-func (r *reader) fitting(b []byte, message protoreflect.MessageDescriptor, left *int, offset int64) bool {
-	if count(b, message, left, 0) {
-		return true
-	}
-	r.add(damaged(farmdata.KindLimit, offset, "more elements than allowed", nil))
-	return false
-}
+const tooManyElements = "more elements than MaxElements allows"
 
+// count reports whether a message has no more elements than are left. A message of
+// two bytes takes a hundred in memory, so its length says little.
 func count(b []byte, message protoreflect.MessageDescriptor, left *int, depth int) bool {
 	const deepest = 64
 	if *left--; *left < 0 || depth > deepest {

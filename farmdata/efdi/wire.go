@@ -37,7 +37,7 @@ type walker struct {
 
 func walk(s section) *walker {
 	const buffer = 64 << 10
-	return &walker{in: bufio.NewReaderSize(io.NewSectionReader(s.r, s.offset, s.size), buffer), at: s.offset, end: s.offset + s.size}
+	return &walker{in: bufio.NewReaderSize(io.NewSectionReader(s.r, s.offset, s.size), int(min(s.size, buffer))), at: s.offset, end: s.offset + s.size}
 }
 
 // next returns the next field, positioned at its body; io.EOF at the end of the

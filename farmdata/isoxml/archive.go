@@ -17,9 +17,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -44,6 +46,7 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Archive,
 	if err != nil {
 		return nil, err
 	}
+	o.unpacked = max(o.cfg.MaxUnpacked, leastRatio*size)
 	if err := o.addArchive(r, size, "", 0); err != nil {
 		return nil, o.failed(err)
 	}
@@ -103,12 +106,14 @@ type opener struct {
 	budget    budget
 	nested    int64 // bytes of archives in memory
 	directory int64 // bytes of archives' directories that may still be read
+	unpacked  int64 // bytes that files may still claim to be, unpacked
 }
 
-// budget is what may still be read of XML.
+// budget is what may still be read of XML, and the memory that what was read may take.
 type budget struct {
 	bytes    int64
 	elements int
+	memory   int64
 }
 
 func newOpener(ctx context.Context, cfg Config) (*opener, error) {
@@ -116,8 +121,10 @@ func newOpener(ctx context.Context, cfg Config) (*opener, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &opener{ctx: ctx, cfg: cfg, folders: map[string]folder{}, findings: &findings{max: cfg.MaxFindings},
-		budget: budget{cfg.MaxXML, cfg.MaxElements}, directory: int64(cfg.MaxFiles) * directoryEntry}, nil
+	o := &opener{ctx: ctx, cfg: cfg, folders: map[string]folder{}, findings: &findings{max: cfg.MaxFindings},
+		budget: budget{cfg.MaxXML, cfg.MaxElements, cfg.MaxMemory}, directory: int64(cfg.MaxFiles) * directoryEntry, unpacked: math.MaxInt64}
+	o.findings.memory = &o.budget.memory
+	return o, nil
 }
 
 // room counts a file, or an archive inside of the archive; it returns false when
@@ -125,7 +132,7 @@ func newOpener(ctx context.Context, cfg Config) (*opener, error) {
 func (o *opener) room() bool {
 	o.files++
 	if o.files == o.cfg.MaxFiles+1 {
-		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "too many files"})
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more files than MaxFiles allows"})
 	}
 	return o.files <= o.cfg.MaxFiles
 }
@@ -147,6 +154,11 @@ func (o *opener) add(f file) bool {
 		o.findings.add(&farmdata.Finding{Kind: farmdata.KindDuplicate, File: f.path, Offset: -1, Record: -1, Detail: "file is there twice"})
 		return true
 	}
+	if f.size > o.unpacked {
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: -1, Detail: "the archive would have more bytes, unpacked, than MaxUnpacked allows"})
+		return true
+	}
+	o.unpacked -= f.size
 	o.folders[dir][name] = f
 	return true
 }
@@ -166,6 +178,10 @@ const (
 	directoryEntry = 128
 )
 
+// leastRatio is how many times the size of the archive its files may always be: what is in proportion to the
+// archive harms nobody.
+const leastRatio = 64
+
 func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int) error {
 	bounded := &boundedReader{ctx: o.ctx, r: r, left: directoryEnd + o.directory}
 	archive, err := zip.NewReader(bounded, size)
@@ -173,12 +189,19 @@ func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int)
 	if err != nil {
 		return err
 	}
-	bounded.unbounded = true
+	overlapping, err := o.overlapping(archive.File, bounded)
+	if err != nil {
+		return err
+	}
 	for _, entry := range archive.File {
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}
 		name := path.Join(prefix, path.Clean("/" + strings.ReplaceAll(entry.Name, `\`, "/"))[1:])
+		if overlapping[entry] {
+			o.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: name, Offset: -1, Record: -1, Detail: "it overlaps another file of the archive; have the archive made again"})
+			continue
+		}
 		if strings.HasSuffix(entry.Name, "/") || entry.FileInfo().IsDir() {
 			continue
 		}
@@ -217,13 +240,42 @@ func openEntry(entry *zip.File) (io.ReadCloser, error) {
 	return content, err
 }
 
+// overlapping returns the entries that begin before one that stands before them ends, and lets the archive be read
+// without a bound from then on. No program writes such: a few bytes would stand for any number of them.
+func (o *opener) overlapping(entries []*zip.File, bounded *boundedReader) (map[*zip.File]bool, error) {
+	bounded.left = math.MaxInt64
+	type place struct {
+		entry      *zip.File
+		start, end int64
+	}
+	var places []place
+	for _, entry := range entries {
+		if err := o.ctx.Err(); err != nil {
+			return nil, err
+		}
+		start, err := entry.DataOffset()
+		if err != nil || entry.CompressedSize64 == 0 {
+			continue // opening it says why
+		}
+		places = append(places, place{entry, start, start + int64(min(entry.CompressedSize64, 1<<62))})
+	}
+	bounded.unbounded = true
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.start, b.start) })
+	overlapping, end := map[*zip.File]bool{}, int64(0)
+	for _, p := range places {
+		overlapping[p.entry] = p.start < end
+		end = max(end, p.end)
+	}
+	return overlapping, nil
+}
+
 var errLimit = errors.New("beyond the limit")
 
 // addNested reads an archive in place if it is stored unpacked, and from memory
 // otherwise.
 func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, depth int) error {
 	if depth > o.cfg.MaxNesting {
-		return fmt.Errorf("%w of nested archives", errLimit)
+		return fmt.Errorf("%w MaxNesting", errLimit)
 	}
 	if entry.Method == zip.Store && entry.Flags&encrypted == 0 {
 		offset, err := entry.DataOffset()
@@ -239,6 +291,9 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 	}
 	defer content.Close()
 	data, err := readAll(obedient{o.ctx, content}, o.cfg.MaxNested-o.nested)
+	if errors.Is(err, errLimit) {
+		return fmt.Errorf("%w MaxNested", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -320,15 +375,19 @@ func (o *opener) archive() (*Archive, error) {
 
 // findings is a list with a limit. The last one says that there were more.
 type findings struct {
-	max  int
-	list []*farmdata.Finding
+	max    int
+	memory *int64 // that is left
+	list   []*farmdata.Finding
 }
 
 func (f *findings) add(finding *farmdata.Finding) {
+	if *f.memory -= int64(unsafe.Sizeof(*finding)) + int64(len(finding.File)+len(finding.Detail)); *f.memory < 0 {
+		f.max = min(f.max, len(f.list)) // what else there is has no room
+	}
 	switch {
 	case len(f.list) < f.max:
 		f.list = append(f.list, finding)
 	case len(f.list) == f.max:
-		f.list = append(f.list, &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more findings than are reported"})
+		f.list = append(f.list, &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more findings than MaxFindings or MaxMemory allows"})
 	}
 }

@@ -15,6 +15,12 @@ type Config struct {
 	MaxXML int64
 	// MaxElements is how many elements are read, all files together. Default 500,000.
 	MaxElements int
+	// MaxMemory is how many bytes what is read of XML takes in memory, with the findings, all files together. While it is
+	// read, and summarized, it takes up to three times as much. Default 48 MiB.
+	MaxMemory int64
+	// MaxUnpacked is how many bytes the files of an archive may claim to have, unpacked, all together; 64 times the size of the archive
+	// is always allowed. Files that would be beyond it are not read. Default 256 MiB.
+	MaxUnpacked int64
 	// MaxDepth is how deep elements may be nested. Default 64.
 	MaxDepth int
 	// MaxNesting is how deep archives may be nested in the outer one. Default 2.
@@ -35,7 +41,7 @@ func (c Config) Validate() error {
 	var errs []error
 	for name, limit := range map[string]int64{
 		"MaxFiles": int64(c.MaxFiles), "MaxXML": c.MaxXML, "MaxElements": int64(c.MaxElements), "MaxDepth": int64(c.MaxDepth),
-		"MaxNesting": int64(c.MaxNesting), "MaxNested": c.MaxNested, "MaxStream": c.MaxStream, "MaxFindings": int64(c.MaxFindings),
+		"MaxMemory": c.MaxMemory, "MaxUnpacked": c.MaxUnpacked, "MaxNesting": int64(c.MaxNesting), "MaxNested": c.MaxNested, "MaxStream": c.MaxStream, "MaxFindings": int64(c.MaxFindings),
 	} {
 		if limit < 0 {
 			errs = append(errs, fmt.Errorf("isoxml: %s is negative", name))
@@ -48,6 +54,8 @@ func (c *Config) setDefaults() {
 	c.MaxFiles = or(c.MaxFiles, 10_000)
 	c.MaxXML = or(c.MaxXML, 32<<20)
 	c.MaxElements = or(c.MaxElements, 500_000)
+	c.MaxMemory = or(c.MaxMemory, 48<<20)
+	c.MaxUnpacked = or(c.MaxUnpacked, 256<<20)
 	c.MaxDepth = or(c.MaxDepth, 64)
 	c.MaxNesting = or(c.MaxNesting, 2)
 	c.MaxNested = or(c.MaxNested, 16<<20)

@@ -22,11 +22,12 @@ func (r *setReader) addGrids() {
 				drawn++
 			}
 		}
+		zones := &zones{reader: r, of: task}
 		for _, grid := range task.Grids {
 			if r.ctx.Err() != nil {
 				return
 			}
-			r.openGrid(task, grid)
+			r.openGrid(zones, grid)
 		}
 	}
 	if drawn > 0 {
@@ -34,7 +35,7 @@ func (r *setReader) addGrids() {
 	}
 }
 
-func (r *setReader) openGrid(task *farmdata.Task, grid *farmdata.Grid) {
+func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	grid.Cells = func(func(*farmdata.Cell, error) bool) {}
 	name := path.Join(r.set.Path, grid.Name+".BIN")
 	f, ok := r.files[strings.ToLower(grid.Name)+".bin"]
@@ -51,26 +52,57 @@ func (r *setReader) openGrid(task *farmdata.Task, grid *farmdata.Grid) {
 	}
 	switch grid.Type {
 	case 1:
-		grid.Cells = cells(f, grid, r.zoneValues(task, grid), r.cfg.MaxStream)
+		var values map[int][]farmdata.Value
+		grid.Columns, values = zones.values()
+		grid.Cells = cells(f, grid, values, r.cfg.MaxStream)
 	case 2:
-		i := slices.IndexFunc(task.Zones, func(z farmdata.TreatmentZone) bool { return z.Code == grid.Zone && z.Code >= 0 })
-		if i < 0 || len(task.Zones[i].Values) == 0 {
+		columns := zones.columnsOf(grid.Zone)
+		if len(columns) == 0 {
 			r.find(farmdata.KindReference, name, "no treatment zone says what the values of the grid are")
 			return
 		}
-		if len(task.Zones[i].Values) > maxColumns {
+		if len(columns) > maxColumns {
 			r.find(farmdata.KindLimit, name, "more values in a cell than allowed")
 			return
 		}
-		grid.Columns = r.zoneColumns(task.Zones[i])
+		grid.Columns = columns
 		grid.Cells = cells(f, grid, nil, r.cfg.MaxStream)
 	default:
 		r.find(farmdata.KindUnsupported, name, "type of the grid")
 	}
 }
 
-// zoneValues returns the values of the treatment zones by their codes. Zones share the columns, which become those of the grid.
-func (r *setReader) zoneValues(task *farmdata.Task, grid *farmdata.Grid) map[int][]farmdata.Value {
+// zones are the treatment zones of a task, worked out once for all of its grids.
+type zones struct {
+	reader  *setReader
+	of      *farmdata.Task
+	columns map[int][]farmdata.Column // of zones of grids of type 2, by code
+	places  map[int]int               // of the first zone with a code
+	all     []farmdata.Column         // of grids of type 1
+	byCode  map[int][]farmdata.Value  // of all zones; nil: not worked out
+}
+
+// columnsOf returns the columns of the zone with a code.
+func (z *zones) columnsOf(code int) []farmdata.Column {
+	if z.columns == nil {
+		z.columns, z.places = map[int][]farmdata.Column{}, map[int]int{}
+		for i, zone := range slices.Backward(z.of.Zones) {
+			z.places[zone.Code] = i
+		}
+	}
+	columns, known := z.columns[code]
+	if i, there := z.places[code]; there && !known && code >= 0 {
+		columns = z.reader.zoneColumns(z.of.Zones[i])
+		z.columns[code] = columns
+	}
+	return columns
+}
+
+// values returns the values of the zones by their codes. Zones share the columns, which are those of each grid.
+func (z *zones) values() ([]farmdata.Column, map[int][]farmdata.Value) {
+	if z.byCode != nil {
+		return z.all, z.byCode
+	}
 	type kind struct {
 		ddi                   farmdata.DDI
 		element, presentation string
@@ -82,27 +114,27 @@ func (r *setReader) zoneValues(task *farmdata.Task, grid *farmdata.Grid) map[int
 		raw          int64
 	}
 	var amounts []amount
-	for _, zone := range task.Zones {
+	for _, zone := range z.of.Zones {
 		seen := map[kind]int{}
-		for i, column := range r.zoneColumns(zone) {
+		for i, column := range z.reader.zoneColumns(zone) {
 			value := zone.Values[i]
 			k := kind{ddi: value.DDI, element: value.ElementID, presentation: value.Presentation}
 			seen[k]++
 			k.again = seen[k]
 			if _, ok := columns[k]; !ok {
-				columns[k] = len(grid.Columns)
-				grid.Columns = append(grid.Columns, column)
+				columns[k] = len(z.all)
+				z.all = append(z.all, column)
 			}
 			if !value.Missing {
 				amounts = append(amounts, amount{zone.Code, columns[k], value.Raw})
 			}
 		}
 	}
-	zones := map[int][]farmdata.Value{}
+	z.byCode = map[int][]farmdata.Value{}
 	for _, a := range amounts {
-		zones[a.zone] = append(zones[a.zone], farmdata.Value{Column: &grid.Columns[a.column], Raw: a.raw})
+		z.byCode[a.zone] = append(z.byCode[a.zone], farmdata.Value{Column: &z.all[a.column], Raw: a.raw})
 	}
-	return zones
+	return z.all, z.byCode
 }
 
 // zoneColumns describes the values of a treatment zone.
@@ -112,10 +144,7 @@ func (r *setReader) zoneColumns(zone farmdata.TreatmentZone) []farmdata.Column {
 		c := &columns[i]
 		c.DDI, c.ElementID = value.DDI, value.ElementID
 		r.describe("", c)
-		if j := slices.IndexFunc(r.set.ValuePresentations, func(p farmdata.ValuePresentation) bool {
-			return p.ID == value.Presentation && p.ID != "" && p.Scale != 0
-		}); j >= 0 {
-			p := r.set.ValuePresentations[j]
+		if p, ok := r.presentations[value.Presentation]; ok {
 			c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
 		}
 	}

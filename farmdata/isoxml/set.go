@@ -19,8 +19,8 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 		return nil
 	}
 	r := &setReader{
-		opener: o, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings},
-		elements: map[string]location{}, externals: map[string]bool{"taskdata": true, "linklist": true},
+		opener: o, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings, memory: &o.budget.memory},
+		externals: map[string]bool{"taskdata": true, "linklist": true},
 	}
 	r.walker = walker{o, r.findings.add}
 	if isSet {
@@ -41,19 +41,17 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 	return r.set
 }
 
-// location says where a device element is.
-type location struct{ device, element int }
-
 type setReader struct {
 	*opener
 	walker
-	files     folder
-	set       *farmdata.Set
-	findings  *findings
-	elements  map[string]location // of devices, by ID
-	externals map[string]bool     // external files that were named
-	queue     []string            // external files to read
-	rooted    bool                // the current file has its root
+	files         folder
+	set           *farmdata.Set
+	findings      *findings
+	descriptions  *farmdata.Descriptions
+	presentations map[string]farmdata.ValuePresentation // by ID, the first one
+	externals     map[string]bool                       // external files that were named
+	queue         []string                              // external files to read
+	rooted        bool                                  // the current file has its root
 }
 
 func (r *setReader) find(kind farmdata.Kind, file, detail string) {
@@ -363,15 +361,22 @@ func addToDevice(d *farmdata.Device, object any) {
 	appendTo(&d.Presentations, object)
 }
 
-// locate remembers where the device elements are.
+// locate finds the device elements.
 func (r *setReader) locate() {
-	for i, device := range r.set.Devices {
-		for j, element := range device.Elements {
-			if _, twice := r.elements[element.ID]; twice {
+	seen := map[string]bool{}
+	for _, device := range r.set.Devices {
+		for _, element := range device.Elements {
+			if seen[element.ID] {
 				r.find(farmdata.KindDuplicate, "", "ID of a device element is there twice")
-				continue
 			}
-			r.elements[element.ID] = location{i, j}
+			seen[element.ID] = true
+		}
+	}
+	r.descriptions = farmdata.NewDescriptions(r.set.Devices)
+	r.presentations = map[string]farmdata.ValuePresentation{}
+	for _, p := range r.set.ValuePresentations {
+		if _, twice := r.presentations[p.ID]; !twice && p.ID != "" && p.Scale != 0 {
+			r.presentations[p.ID] = p
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -113,6 +114,7 @@ func (r *setReader) openLog(name, taskID string) *farmdata.Log {
 			log.Constants = append(log.Constants, farmdata.Value{Column: &log.Columns[i], Raw: raw})
 		}
 	}
+	h.constants = nil // records outlive it
 	if hasBin {
 		log.Size = bin.size
 		log.Records = records(bin, h, r.cfg.MaxStream, r.cfg.MaxFindings)
@@ -138,6 +140,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 				h.constants[len(h.columns)] = raw
 			}
 			pgn, _ := e.whole("D", 0, math.MaxUint32)
+			r.budget.memory -= int64(unsafe.Sizeof(farmdata.Column{}))
 			h.columns = append(h.columns, farmdata.Column{
 				DDI: e.measure("A"), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
 			})
@@ -158,15 +161,9 @@ func (r *setReader) readHeader(f file) (header, bool) {
 // describe completes a column with what its device says about it, otherwise with
 // what the data dictionary says.
 func (r *setReader) describe(file string, c *farmdata.Column) {
-	at, known := r.elements[c.ElementID]
-	if !known || c.ElementID == "" {
-		if c.ElementID != "" {
-			r.find(farmdata.KindReference, file, "no device has the device element of a value")
-		}
-		c.Describe(nil, nil)
-		return
+	if !r.descriptions.Describe(c) && c.ElementID != "" {
+		r.find(farmdata.KindReference, file, "no device has the device element of a value")
 	}
-	c.Describe(&r.set.Devices[at.device], &r.set.Devices[at.device].Elements[at.element])
 }
 
 // records decodes the binary file of a log.

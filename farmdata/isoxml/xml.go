@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -90,8 +91,8 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 		offset := decoder.InputOffset()
 		token, err := decoder.RawToken()
 		switch {
-		case errors.Is(err, errLimit):
-			finding(farmdata.KindLimit, offset, "more XML than allowed, in all or without a break", nil)
+		case errors.Is(err, errLimit) || errors.Is(source.err, errLimit):
+			finding(farmdata.KindLimit, offset, "more XML than MaxXML allows, or a megabyte without a break", nil)
 			return any
 		case source.err != nil && !errors.Is(source.err, io.EOF):
 			finding(farmdata.KindUnreadable, offset, "", source.err)
@@ -108,15 +109,20 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 		switch token := token.(type) {
 		case xml.StartElement:
 			if w.of.budget.elements--; w.of.budget.elements < 0 {
-				finding(farmdata.KindLimit, offset, "more elements than allowed", nil)
+				finding(farmdata.KindLimit, offset, "more elements than MaxElements allows", nil)
 				return any
 			}
 			if len(stack) > w.of.cfg.MaxDepth {
-				finding(farmdata.KindLimit, offset, "elements nested deeper than allowed", nil)
+				finding(farmdata.KindLimit, offset, "elements nested deeper than MaxDepth allows", nil)
 				return any
 			}
 			any = true
-			stack = append(stack, begin(stack[len(stack)-1], &element{token.Name.Local, token.Attr, f.path, offset, w.report}))
+			object := begin(stack[len(stack)-1], &element{token.Name.Local, token.Attr, f.path, offset, w.report})
+			if w.of.budget.memory -= weight(token.Attr, object); w.of.budget.memory < 0 {
+				finding(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
+				return any
+			}
+			stack = append(stack, object)
 		case xml.EndElement:
 			if len(stack) == 1 {
 				finding(farmdata.KindSyntax, offset, "an end without a beginning", nil)
@@ -126,6 +132,21 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 			stack = stack[:len(stack)-1]
 		}
 	}
+}
+
+// weight is about what an element takes in memory.
+func weight(attrs []xml.Attr, object any) (bytes int64) {
+	for _, attr := range attrs {
+		bytes += int64(len(attr.Value))
+	}
+	switch object.(type) {
+	case nil:
+	case *logRef, *farmdata.Grid:
+		bytes += 1 << 10 // for what is read of the log or grid, and its summary
+	default:
+		bytes += int64(reflect.TypeOf(object).Elem().Size())
+	}
+	return bytes
 }
 
 // maxPiece is how many bytes one tag, text or comment may have: what is in memory at a

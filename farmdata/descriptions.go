@@ -1,0 +1,126 @@
+package farmdata
+
+import "sync"
+
+// Descriptions is what devices say about the values of their elements. It finds that in little time, however
+// many elements and values the devices have, and however they refer to each other. It is safe for concurrent use.
+type Descriptions struct {
+	devices []Device
+
+	mu       sync.Mutex
+	indexes  []*deviceIndex // made when they are needed
+	elements map[string]*elementIndex
+}
+
+type deviceIndex struct {
+	values        map[DDI][]int       // places in Device.ProcessData
+	byObject      map[objectValue]int // the first one
+	presentations map[int]int         // places in Device.Presentations, by object ID
+}
+
+type objectValue struct {
+	object int
+	ddi    DDI
+}
+
+type elementIndex struct {
+	device, element int
+	objects         map[int]bool // made when they are needed
+	found           map[DDI]int  // places in Device.ProcessData; -1: none
+}
+
+// NewDescriptions returns those of devices, which must not change afterwards. Of elements with the same ID the
+// first one counts.
+func NewDescriptions(devices []Device) *Descriptions {
+	d := &Descriptions{devices: devices, indexes: make([]*deviceIndex, len(devices)), elements: map[string]*elementIndex{}}
+	for i := range devices {
+		for j, element := range devices[i].Elements {
+			if element.ID != "" && d.elements[element.ID] == nil {
+				d.elements[element.ID] = &elementIndex{device: i, element: j}
+			}
+		}
+	}
+	return d
+}
+
+// Describe completes a column as Column.Describe does, with the device that has its element; it returns false if
+// none has.
+func (d *Descriptions) Describe(c *Column) bool {
+	at, known := d.elements[c.ElementID]
+	if !known {
+		c.Describe(nil, nil)
+		return false
+	}
+	device, element := &d.devices[at.device], &d.devices[at.device].Elements[at.element]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Of the device only what concerns the column.
+	one := Device{ID: device.ID, Designator: device.Designator}
+	part := Element{Designator: element.Designator}
+	if i := d.find(at, c.DDI); i >= 0 {
+		one.ProcessData = device.ProcessData[i : i+1]
+		part.Objects = []int{one.ProcessData[0].ObjectID}
+		if j, ok := d.indexes[at.device].presentations[one.ProcessData[0].PresentationID]; ok {
+			one.Presentations = device.Presentations[j : j+1]
+		}
+	}
+	c.Describe(&one, &part)
+	return true
+}
+
+// find returns where the first value of a DDI is that an element refers to; -1 if it refers to none.
+func (d *Descriptions) find(at *elementIndex, ddi DDI) int {
+	if i, ok := at.found[ddi]; ok {
+		return i
+	}
+	device, objects := &d.devices[at.device], d.devices[at.device].Elements[at.element].Objects
+	if d.indexes[at.device] == nil {
+		d.indexes[at.device] = newDeviceIndex(device)
+	}
+	index := d.indexes[at.device]
+	if at.found == nil {
+		at.found, at.objects = map[DDI]int{}, map[int]bool{}
+		for _, object := range objects {
+			at.objects[object] = true
+		}
+	}
+	first := -1
+	// Through the shorter list: with the other one, time would be their product.
+	if candidates := index.values[ddi]; len(candidates) <= len(at.objects) {
+		for _, i := range candidates {
+			if at.objects[device.ProcessData[i].ObjectID] {
+				first = i
+				break
+			}
+		}
+	} else {
+		for object := range at.objects {
+			if i, ok := index.byObject[objectValue{object, ddi}]; ok && (first < 0 || i < first) {
+				first = i
+			}
+		}
+	}
+	at.found[ddi] = first
+	return first
+}
+
+func newDeviceIndex(device *Device) *deviceIndex {
+	index := &deviceIndex{values: map[DDI][]int{}, byObject: map[objectValue]int{}, presentations: map[int]int{}}
+	for i, p := range device.ProcessData {
+		index.values[p.DDI] = append(index.values[p.DDI], i)
+		if key := (objectValue{p.ObjectID, p.DDI}); !has(index.byObject, key) {
+			index.byObject[key] = i
+		}
+	}
+	for i, p := range device.Presentations {
+		if !has(index.presentations, p.ObjectID) {
+			index.presentations[p.ObjectID] = i
+		}
+	}
+	return index
+}
+
+func has[K comparable, V any](m map[K]V, key K) bool {
+	_, ok := m[key]
+	return ok
+}

@@ -256,6 +256,8 @@ type reader struct {
 	cfg      Config
 	set      *farmdata.Set
 	findings []*farmdata.Finding
+	// undescribed counts fields of TaskData that this library does not know, mended texts that were not UTF-8.
+	undescribed, mended int
 
 	descriptions func() *farmdata.Descriptions // of the devices, for all logs
 }

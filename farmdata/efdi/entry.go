@@ -1,6 +1,7 @@
 package efdi
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"time"
@@ -100,22 +101,53 @@ func (t *timestamp) decode(b []byte) bool {
 }
 
 // instant returns the zero time for what is absent or out of range: beyond the years 1
-// to 9999, as the definition of the type says.
+// to 9999, as the definition of the type says. A timestamp without fields is what encoders write that know no time.
 func (t timestamp) instant() time.Time {
-	const first, last = -62135596800, 253402300799
-	if !t.there || t.seconds < first || t.seconds > last || t.nanos < 0 || t.nanos >= 1e9 {
+	if !t.there || t.seconds == 0 && t.nanos == 0 || t.outOfRange() {
 		return time.Time{}
 	}
 	return time.Unix(t.seconds, int64(t.nanos)).UTC()
 }
 
-// decodePosition decodes a Position or a GPSEntry.
-func decodePosition(b []byte, p *farmdata.Position, gps *timestamp) bool {
+func (t timestamp) outOfRange() bool {
+	const first, last = -62135596800, 253402300799
+	return t.seconds < first || t.seconds > last || t.nanos < 0 || t.nanos >= 1e9
+}
+
+// stamp is that of a moment with the time of a machine and of its receiver. UTC of the receiver that is farther from the
+// time of the machine than any time zone explains is left out: one of them is wrong.
+func stamp(start, gps timestamp) (s farmdata.Stamp, finding *farmdata.Finding) {
+	const farthest = 15 * time.Hour
+	s = farmdata.Stamp{Wall: start.instant(), UTC: gps.instant()}
+	if start.outOfRange() || gps.outOfRange() {
+		finding = damaged(farmdata.KindTime, -1, "time out of range; it counts as unknown, here and in later entries", nil)
+	}
+	if !s.Wall.IsZero() && !s.UTC.IsZero() && s.Wall.Sub(s.UTC).Abs() > farthest {
+		s.UTC = time.Time{}
+		finding = damaged(farmdata.KindTime, -1, "time of the GPS receiver is too far from that of the machine; it is left out, here and in later entries", nil)
+	}
+	return s, finding
+}
+
+// undescribed is the finding for a field that this library does not know, or of another type than it knows.
+func undescribed() *farmdata.Finding {
+	return damaged(farmdata.KindUnsupported, -1, "field that is not described, here and maybe in later entries", nil)
+}
+
+// statusUnknown is the status of a position that does not say.
+const statusUnknown = 15
+
+// decodePosition decodes a Position or a GPSEntry. It returns false for what is malformed, and a finding for what
+// cannot be taken.
+func decodePosition(b []byte, p *farmdata.Position, gps *timestamp) (finding *farmdata.Finding, ok bool) {
+	status := uint32(p.Status)
 	f := fields{rest: b}
 	for f.next() {
-		switch f.wire {
-		case protowire.Fixed64Type:
-			switch v := math.Float64frombits(f.value); f.number {
+		known := f.number == extension
+		switch v := math.Float64frombits(f.value); {
+		case f.wire == protowire.Fixed64Type:
+			known = true
+			switch f.number {
 			case 1:
 				p.North = v
 			case 2:
@@ -124,43 +156,64 @@ func decodePosition(b []byte, p *farmdata.Position, gps *timestamp) bool {
 				p.PDOP = v
 			case 6:
 				p.HDOP = v
+			default:
+				known = false
 			}
-		case protowire.VarintType:
+		case f.wire == protowire.VarintType:
+			known = true
 			switch f.number {
 			case 3:
 				p.Up = protowire.DecodeZigZag(f.value)
 			case 4:
-				p.Status = uint8(f.value)
+				status = uint32(f.value)
 			case 7:
 				p.Satellites = int(uint32(f.value))
 			case 9:
-				p.FieldStatus = uint8(f.value)
+				p.FieldStatus = uint8(min(f.value, math.MaxUint8))
+			default:
+				known = false
 			}
-		case protowire.BytesType:
-			if f.number == 8 && !gps.decode(f.body) {
-				return false
+		case f.wire == protowire.BytesType && f.number == 8:
+			known = true
+			if !gps.decode(f.body) {
+				return nil, false
 			}
 		}
+		if !known && finding == nil {
+			finding = undescribed()
+		}
 	}
-	return !f.bad
+	if p.Status = uint8(status); status > math.MaxUint8 {
+		p.Status, finding = statusUnknown, damaged(farmdata.KindValue, -1, "status of a position is out of range", nil)
+	}
+	return finding, !f.bad
 }
 
-// has sets which parts a position has. In protobuf, zero and absent are the same. A
-// latitude, a longitude and a status are there with every position.
-func has(p *farmdata.Position) {
-	p.Has = farmdata.HasNorth | farmdata.HasEast | farmdata.HasStatus
-	if p.Up != 0 {
-		p.Has |= farmdata.HasUp
+// has sets which parts a position has, and returns a finding for a place that is none. In protobuf, zero and absent are
+// the same, so a latitude without a longitude is half a place; with neither, the place is 0, 0, which is not valid. A
+// status is there with every position.
+func has(p *farmdata.Position) *farmdata.Finding {
+	p.Has = farmdata.HasStatus
+	half := (p.North == 0) != (p.East == 0)
+	for _, part := range []struct {
+		has   bool
+		field farmdata.PositionField
+	}{
+		{p.North != 0 || !half, farmdata.HasNorth}, {p.East != 0 || !half, farmdata.HasEast}, {p.Up != 0, farmdata.HasUp},
+		{p.PDOP > 0 && p.PDOP <= math.MaxFloat64, farmdata.HasPDOP}, {p.HDOP > 0 && p.HDOP <= math.MaxFloat64, farmdata.HasHDOP},
+		{p.Satellites != 0, farmdata.HasSatellites},
+	} {
+		if part.has {
+			p.Has |= part.field
+		}
 	}
-	if p.PDOP != 0 {
-		p.Has |= farmdata.HasPDOP
+	switch {
+	case half:
+		return damaged(farmdata.KindPosition, -1, "half a place: a latitude without a longitude, or a longitude without a latitude", nil)
+	case p.OffEarth():
+		return damaged(farmdata.KindPosition, -1, "position is not on Earth", nil)
 	}
-	if p.HDOP != 0 {
-		p.Has |= farmdata.HasHDOP
-	}
-	if p.Satellites != 0 {
-		p.Has |= farmdata.HasSatellites
-	}
+	return nil
 }
 
 // columnKey is what tells columns of a log apart.
@@ -209,6 +262,11 @@ func (d *decoder) decode(body []byte, record *farmdata.Record) (finding *farmdat
 	*record = farmdata.Record{Values: record.Values[:0]}
 	var start, gps timestamp
 	var positioned bool
+	note := func(found *farmdata.Finding) {
+		if finding == nil {
+			finding = found
+		}
+	}
 	f := fields{rest: body}
 	for {
 		f.rest = d.decodePlain(f.rest, record)
@@ -216,24 +274,26 @@ func (d *decoder) decode(body []byte, record *farmdata.Record) (finding *farmdat
 			break
 		}
 		ok := true
-		if f.wire == protowire.BytesType {
-			switch f.number {
-			case 1:
-				ok = start.decode(f.body)
-			case 2: // nothing is known about the end of a moment, but it has to be well formed
-				ok = new(timestamp).decode(f.body)
-			case 5:
-				positioned = true
-				ok = decodePosition(f.body, &record.Position, &gps)
-			case 6:
-				ok = decodePosition(f.body, new(farmdata.Position), new(timestamp))
-			case 7:
-				var problem *farmdata.Finding
-				if ok, problem = d.decodeValue(f.body, record); problem != nil {
-					finding = problem
-				}
-			}
+		var found *farmdata.Finding
+		switch {
+		case f.wire == protowire.VarintType && (f.number == 3 || f.number == 4): // duration and type of a moment
+		case f.wire != protowire.BytesType:
+			found = undescribed()
+		case f.number == 1:
+			ok = start.decode(f.body)
+		case f.number == 2: // nothing is known about the end of a moment, but it has to be well formed
+			ok = new(timestamp).decode(f.body)
+		case f.number == 5:
+			positioned = true
+			found, ok = decodePosition(f.body, &record.Position, &gps)
+		case f.number == 6:
+			_, ok = decodePosition(f.body, new(farmdata.Position), new(timestamp))
+		case f.number == 7:
+			ok, found = d.decodeValue(f.body, record)
+		case f.number != extension:
+			found = undescribed()
 		}
+		note(found)
 		if !ok {
 			f.bad = true
 		}
@@ -241,14 +301,13 @@ func (d *decoder) decode(body []byte, record *farmdata.Record) (finding *farmdat
 	if f.bad {
 		return damaged(farmdata.KindSyntax, -1, "entry is malformed", nil), false
 	}
-	record.Stamp = farmdata.Stamp{Wall: start.instant(), UTC: gps.instant()}
+	var found *farmdata.Finding
 	if positioned {
 		record.Position.FieldStatus = 0 // is no field of this position
-		has(&record.Position)
-		if finding == nil && record.Position.OffEarth() {
-			finding = damaged(farmdata.KindPosition, -1, "position is not on Earth", nil)
-		}
+		note(has(&record.Position))
 	}
+	record.Stamp, found = stamp(start, gps)
+	note(found)
 	return finding, true
 }
 
@@ -322,6 +381,9 @@ func (d *decoder) decodeValue(b []byte, record *farmdata.Record) (bool, *farmdat
 	var key columnKey
 	var raw int64
 	var uri []byte
+	var unknown *farmdata.Finding
+	var pgn uint64
+	var start, stop uint32
 	f := fields{rest: b}
 	for f.next() {
 		switch {
@@ -346,21 +408,28 @@ func (d *decoder) decodeValue(b []byte, record *farmdata.Record) (bool, *farmdat
 				}
 			}
 		case f.wire != protowire.VarintType:
+			unknown = undescribed()
 		case f.number == 1:
 			key.ddi = uint32(f.value)
 		case f.number == 2:
 			raw = protowire.DecodeZigZag(f.value)
 		case f.number == 4:
-			key.pgn = uint32(f.value)
+			pgn = f.value
 		case f.number == 5:
-			key.start = uint8(f.value)
+			start = uint32(f.value)
 		case f.number == 6:
-			key.stop = uint8(f.value)
+			stop = uint32(f.value)
+		default:
+			unknown = undescribed()
 		}
 	}
 	if f.bad {
 		return false, nil
 	}
+	if pgn > math.MaxUint32 || start > math.MaxUint8 || stop > math.MaxUint8 {
+		return true, damaged(farmdata.KindValue, -1, "PGN or bits of a CAN message are out of range", nil)
+	}
+	key.pgn, key.start, key.stop = uint32(pgn), uint8(start), uint8(stop)
 	if key.element == 0 && len(uri) > 0 {
 		key.uri = string(uri)
 	}
@@ -376,7 +445,7 @@ func (d *decoder) decodeValue(b []byte, record *farmdata.Record) (bool, *farmdat
 		d.previous[n] = column{key, key.plain(), found}
 	}
 	record.Values = append(record.Values, farmdata.Value{Column: d.previous[n].column, Raw: raw})
-	return true, nil
+	return true, unknown
 }
 
 // column returns what describes the values of a key.
@@ -400,14 +469,13 @@ func (d *decoder) column(key columnKey) (*farmdata.Column, *farmdata.Finding) {
 func decodeEntry(body []byte, record *farmdata.Record) (*farmdata.Finding, bool) {
 	*record = farmdata.Record{}
 	var gps timestamp
-	if !decodePosition(body, &record.Position, &gps) {
+	finding, ok := decodePosition(body, &record.Position, &gps)
+	if !ok {
 		return damaged(farmdata.KindSyntax, -1, "entry is malformed", nil), false
 	}
-	has(&record.Position)
+	misplaced := has(&record.Position)
 	record.Position.Has |= farmdata.HasFieldStatus
-	record.Stamp.UTC = gps.instant()
-	if record.Position.OffEarth() {
-		return damaged(farmdata.KindPosition, -1, "position is not on Earth", nil), true
-	}
-	return nil, true
+	var mistimed *farmdata.Finding
+	record.Stamp, mistimed = stamp(timestamp{}, gps)
+	return cmp.Or(finding, misplaced, mistimed), true
 }

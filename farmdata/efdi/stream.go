@@ -17,7 +17,14 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 		var record farmdata.Record
 		var body []byte
 		told := 0
+		once := map[farmdata.Kind]bool{farmdata.KindTime: false, farmdata.KindUnsupported: false} // usually all entries have it
 		tell := func(finding *farmdata.Finding, offset int64) bool {
+			if before, is := once[finding.Kind]; is {
+				if before {
+					return true
+				}
+				once[finding.Kind] = true
+			}
 			if told++; told > r.cfg.MaxFindings+1 {
 				return true
 			} else if told > r.cfg.MaxFindings {

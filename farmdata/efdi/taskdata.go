@@ -3,12 +3,14 @@ package efdi
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -50,17 +52,21 @@ func (r *reader) readTaskData(s section) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		if !count(body, message.ProtoReflect().Descriptor(), &elements, 0) {
+		if !r.count(body, message.ProtoReflect().Descriptor(), &elements, 0) {
 			return damaged(farmdata.KindLimit, task.offset, tooManyElements, nil)
 		}
 		if err := unmarshal.Unmarshal(body, &message); err != nil {
 			r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
 			return nil
 		}
+		r.check(message.ProtoReflect(), task.offset)
 		converted := convertTask(&message)
 		for _, log := range logs {
 			r.addLog(log, converted.ID)
 			converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
+		}
+		if slices.ContainsFunc(converted.Zones, func(z farmdata.TreatmentZone) bool { return len(z.Polygons) > 0 }) {
+			r.add(damaged(farmdata.KindUnsupported, task.offset, "treatment zones as polygons, which no map shows", nil))
 		}
 		r.set.Tasks = append(r.set.Tasks, converted)
 		return nil
@@ -71,15 +77,35 @@ func (r *reader) readTaskData(s section) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
-	switch {
-	case !count(rest, data.ProtoReflect().Descriptor(), &elements, 0):
+	if !r.count(rest, data.ProtoReflect().Descriptor(), &elements, 0) {
 		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
-	case unmarshal.Unmarshal(rest, &data) != nil:
-		r.add(damaged(farmdata.KindSyntax, s.offset, "message is malformed", nil))
-	case r.ctx.Err() == nil:
+	} else if r.merge(rest, &data, s.offset); r.ctx.Err() == nil {
+		r.check(data.ProtoReflect(), s.offset)
 		convertTaskData(r.set, &data)
 	}
+	if r.undescribed > 0 {
+		r.add(damaged(farmdata.KindUnsupported, -1, fmt.Sprintf("fields that are not described: %d", r.undescribed), nil))
+	}
+	if r.mended > 0 {
+		r.add(damaged(farmdata.KindValue, -1, fmt.Sprintf("texts with bytes that are not UTF-8: %d", r.mended), nil))
+	}
 	return r.ctx.Err()
+}
+
+// merge unmarshals field by field, so that one that is malformed costs no other one.
+func (r *reader) merge(b []byte, data *efdipb.TaskData, offset int64) {
+	options := unmarshal
+	options.Merge = true
+	for len(b) > 0 && r.ctx.Err() == nil {
+		_, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			n = len(b)
+		}
+		if options.Unmarshal(b[:n], data) != nil {
+			r.add(damaged(farmdata.KindSyntax, offset, "message is malformed", nil))
+		}
+		b = b[n:]
+	}
 }
 
 // gather returns the fields of a message, but gives those that may be large to big,
@@ -127,8 +153,8 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 const tooManyElements = "more elements than MaxElements allows"
 
 // count reports whether a message has no more elements than are left. A message of
-// two bytes takes a hundred in memory, so its length says little.
-func count(b []byte, message protoreflect.MessageDescriptor, left *int, depth int) bool {
+// two bytes takes a hundred in memory, so its length says little. It also counts fields that are not described.
+func (r *reader) count(b []byte, message protoreflect.MessageDescriptor, left *int, depth int) bool {
 	const deepest = 64
 	if *left--; *left < 0 || depth > deepest {
 		return false
@@ -142,10 +168,13 @@ func count(b []byte, message protoreflect.MessageDescriptor, left *int, depth in
 		if length < 0 {
 			return true
 		}
-		if field := message.Fields().ByNumber(number); field != nil && wire == protowire.BytesType {
+		field := message.Fields().ByNumber(number)
+		if number != extension && (field == nil || !wired(field, wire)) {
+			r.undescribed++
+		} else if field != nil && wire == protowire.BytesType {
 			if field.Message() != nil {
 				body, _ := protowire.ConsumeBytes(b[n:])
-				if !count(body, field.Message(), left, depth+1) {
+				if !r.count(body, field.Message(), left, depth+1) {
 					return false
 				}
 			} else if field.IsList() {
@@ -153,10 +182,41 @@ func count(b []byte, message protoreflect.MessageDescriptor, left *int, depth in
 					return false
 				}
 			}
+			if field.Kind() == protoreflect.StringKind {
+				text, _ := protowire.ConsumeBytes(b[n:])
+				r.mend(text)
+			}
 		}
 		b = b[n+length:]
 	}
 	return true
+}
+
+// mend makes a text one that protobuf takes, at its place: with a question mark for each byte that is not UTF-8.
+func (r *reader) mend(text []byte) {
+	if utf8.Valid(text) {
+		return
+	}
+	r.mended++
+	for len(text) > 0 {
+		c, size := utf8.DecodeRune(text)
+		if c == utf8.RuneError && size == 1 {
+			text[0] = '?'
+		}
+		text = text[size:]
+	}
+}
+
+// wired reports whether a field may have a wire type.
+func wired(field protoreflect.FieldDescriptor, wire protowire.Type) bool {
+	switch field.Kind() {
+	case protoreflect.DoubleKind:
+		return wire == protowire.Fixed64Type
+	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind:
+		return wire == protowire.BytesType
+	default:
+		return wire == protowire.VarintType
+	}
 }
 
 func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
@@ -198,13 +258,8 @@ func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
 	}
 }
 
-// ddi: what is none becomes 0.
-func ddi(n uint32) farmdata.DDI {
-	if n > math.MaxUint16 {
-		return 0
-	}
-	return farmdata.DDI(n)
-}
+// ddi is called for what was checked.
+func ddi(n uint32) farmdata.DDI { return farmdata.DDI(min(n, math.MaxUint16)) }
 
 func convertDevice(v *efdipb.Device) farmdata.Device {
 	device := farmdata.Device{ID: id("DVC", v.GetId()), Designator: v.GetDesignator(), SoftwareVersion: v.GetSoftwareVersion(), Name: hexadecimal(v.GetClientName()),
@@ -236,7 +291,7 @@ func convertDevice(v *efdipb.Device) farmdata.Device {
 func hexadecimal(b []byte) string { return strings.ToUpper(hex.EncodeToString(b)) }
 
 func convertField(v *efdipb.Partfield) farmdata.Field {
-	field := farmdata.Field{ID: id("PFD", v.GetId()), Code: v.GetCode(), Designator: v.GetDesignator(), Area: int64(min(v.GetArea(), math.MaxInt64)),
+	field := farmdata.Field{ID: id("PFD", v.GetId()), Code: v.GetCode(), Designator: v.GetDesignator(), Area: int64(v.GetArea()),
 		CustomerID: id("CTR", v.GetCustomer()), FarmID: id("FRM", v.GetFarm()), CropTypeID: id("CTP", v.GetCropType()),
 		VarietyID: id("CVT", v.GetCropVariety()), ParentID: id("PFD", v.GetField()),
 		Polygons: convertPolygons(v.GetPolygon()), Lines: convertLines(v.GetLineString()), Points: convertPoints(v.GetPoint())}
@@ -244,7 +299,7 @@ func convertField(v *efdipb.Partfield) farmdata.Field {
 		group := farmdata.GuidanceGroup{ID: id("GGP", v.GetId()), Designator: v.GetDesignator(), Boundaries: convertPolygons(v.GetBoundary())}
 		for _, v := range v.GetPattern() {
 			pattern := farmdata.GuidancePattern{ID: id("GPN", v.GetId()), Designator: v.GetDesignator(), Type: int(v.GetType()), Heading: v.GetHeading(),
-				Radius: int64(min(v.GetRadius(), math.MaxInt64)), Boundaries: convertPolygons(v.GetBoundary())}
+				Radius: int64(v.GetRadius()), Boundaries: convertPolygons(v.GetBoundary())}
 			if line := v.GetLineString(); line != nil {
 				pattern.Lines = convertLines([]*efdipb.LineString{line})
 			}
@@ -258,7 +313,7 @@ func convertField(v *efdipb.Partfield) farmdata.Field {
 func convertPolygons(list []*efdipb.Polygon) (polygons []farmdata.Polygon) {
 	for _, v := range list {
 		polygons = append(polygons, farmdata.Polygon{ID: id("PLN", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
-			Area: int64(min(v.GetArea(), math.MaxInt64)), Rings: convertLines(v.GetLineString())})
+			Area: int64(v.GetArea()), Rings: convertLines(v.GetLineString())})
 	}
 	return polygons
 }
@@ -309,7 +364,7 @@ func convertTask(v *efdipb.Task) farmdata.Task {
 	}
 	if g := v.GetGrid(); g != nil {
 		task.Grids = []*farmdata.Grid{{Type: int(g.GetType()), North: g.GetNorth(), East: g.GetEast(), CellNorth: g.GetCellNorth(), CellEast: g.GetCellEast(),
-			Rows: int64(min(g.GetRows(), math.MaxInt64)), Cols: int64(min(g.GetColumns(), math.MaxInt64)), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),
+			Rows: int64(g.GetRows()), Cols: int64(g.GetColumns()), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),
 			Cells: func(func(*farmdata.Cell, error) bool) {}}}
 	}
 	return task
@@ -320,15 +375,13 @@ func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp) {
 }
 
 func convertTime(v *efdipb.Time) farmdata.TaskTime {
-	t := farmdata.TaskTime{Start: farmdata.Stamp{Wall: instant(v.GetStart())}, Stop: farmdata.Stamp{Wall: instant(v.GetStop())}, Type: int(v.GetType())}
-	if seconds := v.GetDuration(); seconds <= math.MaxInt64/uint64(time.Second) {
-		t.Duration = time.Duration(seconds) * time.Second
-	}
+	t := farmdata.TaskTime{Start: farmdata.Stamp{Wall: instant(v.GetStart())}, Stop: farmdata.Stamp{Wall: instant(v.GetStop())}, Type: int(v.GetType()),
+		Duration: time.Duration(v.GetDuration()) * time.Second}
 	for _, p := range []*efdipb.Position{v.GetPositionStart(), v.GetPositionStop()} {
 		if p != nil {
 			position := farmdata.Position{North: p.GetNorth(), East: p.GetEast(), Up: p.GetUp(), Status: uint8(p.GetStatus()),
 				PDOP: p.GetPdop(), HDOP: p.GetHdop(), Satellites: int(p.GetSatellites())}
-			has(&position)
+			_ = has(&position) // was checked
 			t.Positions = append(t.Positions, position)
 		}
 	}
@@ -338,9 +391,9 @@ func convertTime(v *efdipb.Time) farmdata.TaskTime {
 	return t
 }
 
-// instant returns the zero time for a timestamp that is absent or out of range.
+// instant returns the zero time for a timestamp that is absent, out of range, or without fields.
 func instant(t *timestamppb.Timestamp) time.Time {
-	if !t.IsValid() {
+	if !t.IsValid() || t.GetSeconds() == 0 && t.GetNanos() == 0 {
 		return time.Time{}
 	}
 	return t.AsTime()

@@ -1,0 +1,236 @@
+package efdi
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+)
+
+// with returns a message with fields behind its own that are not in its definition, or of another type than there.
+func with(t *testing.T, m proto.Message, fields ...byte) []byte {
+	t.Helper()
+	return append(marshal(t, m), fields...)
+}
+
+// logOf is a log of encoded entries.
+func logOf(entries ...[]byte) (b []byte) {
+	for _, entry := range entries {
+		b = protowire.AppendBytes(protowire.AppendTag(b, timeLogEntry, protowire.BytesType), entry)
+	}
+	return b
+}
+
+var nan, inf = math.NaN(), math.Inf(1)
+
+// TestFiguresOfEntries says for one entry of a log of three what becomes of figures that are missing, bad or of an unknown
+// kind: what is kept of it, and what is found. The others are whole.
+func TestFiguresOfEntries(t *testing.T) {
+	t.Parallel()
+	with15 := func(t *efdipb.Time) { t.PositionStart = nil }
+	for name, tt := range map[string]struct {
+		change      func(*efdipb.Time)
+		more        []byte // behind the fields of the entry
+		kept, found string
+	}{
+		"whole":                   {func(*efdipb.Time) {}, nil, "true 52.5 7.5, status 4, 1 values", ""},
+		"no position":             {with15, nil, "false 0 0, status 0, 1 values", ""},
+		"no longitude":            {func(t *efdipb.Time) { t.PositionStart.East = 0 }, nil, "false 52.5 0, status 4, 1 values", "position"},
+		"no latitude":             {func(t *efdipb.Time) { t.PositionStart.North = 0 }, nil, "false 0 7.5, status 4, 1 values", "position"},
+		"neither":                 {func(t *efdipb.Time) { t.PositionStart.North, t.PositionStart.East = 0, 0 }, nil, "false 0 0, status 4, 1 values", ""},
+		"latitude of NaN":         {func(t *efdipb.Time) { t.PositionStart.North = nan }, nil, "false NaN 7.5, status 4, 1 values", "position"},
+		"infinite longitude":      {func(t *efdipb.Time) { t.PositionStart.East = inf }, nil, "false 52.5 +Inf, status 4, 1 values", "position"},
+		"beyond the pole":         {func(t *efdipb.Time) { t.PositionStart.North = -90.5 }, nil, "false -90.5 7.5, status 4, 1 values", "position"},
+		"status beyond a byte":    {func(t *efdipb.Time) { t.PositionStart.Status = 260 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
+		"negative status":         {func(t *efdipb.Time) { t.PositionStart.Status = -1 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
+		"precision of NaN":        {func(t *efdipb.Time) { t.PositionStart.Pdop = nan }, nil, "true 52.5 7.5, status 4, 1 values, no precision", ""},
+		"no time":                 {func(t *efdipb.Time) { t.Start = nil }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
+		"time without fields":     {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{} }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
+		"time beyond the years":   {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{Seconds: 1e15} }, nil, "true 52.5 7.5, status 4, 1 values, no time", "time"},
+		"receiver a day off":      {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_086_401} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"receiver in 2149":        {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"receiver without a time": {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{} }, nil, "true 52.5 7.5, status 4, 1 values", ""},
+		"receiver in local time":  {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_007_200} }, nil, "true 52.5 7.5, status 4, 1 values, UTC", ""},
+		"DDI of 17 bits":          {func(t *efdipb.Time) { t.DataLogValue[0].Ddi = 1<<16 + 0x43 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},
+		"bit 300 of a message":    {func(t *efdipb.Time) { t.DataLogValue[0].PgnStopBit = 300 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},
+		"PGN of 33 bits":          {func(t *efdipb.Time) { t.DataLogValue[0].Pgn = 1 << 32 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},
+		"unknown field":           {func(*efdipb.Time) {}, []byte{12 << 3, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
+		"field of another type":   {func(*efdipb.Time) {}, []byte{1<<3 | 0, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
+		"unknown part of a place": {func(*efdipb.Time) {}, []byte{5<<3 | 2, 2, 12 << 3, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
+	} {
+		bad := entry(1, 9001)
+		tt.change(bad)
+		set := open(t, logOf(marshal(t, entry(0, 9000)), with(t, bad, tt.more...), marshal(t, entry(2, 9002))), TimeLog, Config{})
+		records, found := farmdatatest.Read(t, set.Logs[0])
+		if got := farmdatatest.Kinds(found); len(records) != 3 || got != tt.found || len(found) > 0 && found[0].Record != 1 {
+			t.Errorf("%s: got %d records and findings %q, want 3 and %q: %v", name, len(records), got, tt.found, found)
+			continue
+		}
+		r := records[1]
+		got := fmt.Sprintf("%v %g %g, status %d, %d values", r.Position.Valid(), r.Position.North, r.Position.East, r.Position.Status, len(r.Values))
+		if r.Position.Has&farmdata.HasPDOP == 0 && r.Position.Has != 0 {
+			got += ", no precision"
+		}
+		if r.Stamp.IsZero() {
+			got += ", no time"
+		}
+		if !r.Stamp.UTC.IsZero() {
+			got += ", UTC"
+		}
+		if got != tt.kept {
+			t.Errorf("%s: got %s, want %s", name, got, tt.kept)
+		}
+		if !records[0].Position.Valid() || !records[2].Position.Valid() || len(records[2].Values) != 1 {
+			t.Errorf("%s: got %+v and %+v, want the entries around it whole", name, records[0], records[2])
+		}
+	}
+}
+
+// TestAllEntriesHaveIt: what usually all entries have is found once, and all are given.
+func TestAllEntriesHaveIt(t *testing.T) {
+	t.Parallel()
+	late, unknown := entry(0, 1), []byte{12 << 3, 1}
+	late.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000}
+	for name, tt := range map[string]struct {
+		entry []byte
+		found string
+	}{
+		"receivers in 2149": {marshal(t, late), "time"},
+		"unknown fields":    {with(t, entry(0, 1), unknown...), "unsupported"},
+		"both":              {with(t, late, unknown...), "unsupported"},
+	} {
+		set := open(t, logOf(tt.entry, tt.entry, tt.entry), TimeLog, Config{})
+		if records, found := farmdatatest.Read(t, set.Logs[0]); len(records) != 3 || farmdatatest.Kinds(found) != tt.found {
+			t.Errorf("%s: got %d records and findings %v, want 3 and %q", name, len(records), found, tt.found)
+		}
+	}
+}
+
+// TestFiguresOfPositions does so for lists of positions.
+func TestFiguresOfPositions(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		entry       *efdipb.GPSEntry
+		kept, found string
+	}{
+		"whole":        {&efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}, "true, time", ""},
+		"no longitude": {&efdipb.GPSEntry{North: 52, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}, "false, time", "position"},
+		"NaN":          {&efdipb.GPSEntry{North: 52, East: nan, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}, "false, time", "position"},
+		"no time":      {&efdipb.GPSEntry{North: 52, East: 7}, "true", ""},
+		"bad time":     {&efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "true", "time"},
+		"status":       {&efdipb.GPSEntry{North: 52, East: 7, Status: 999}, "true", "value"},
+	} {
+		whole := &efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}
+		set := open(t, marshal(t, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{whole, tt.entry, whole}}), GPSList, Config{})
+		records, found := farmdatatest.Read(t, set.Logs[0])
+		if got := farmdatatest.Kinds(found); len(records) != 3 || got != tt.found {
+			t.Errorf("%s: got %d records and findings %q, want 3 and %q", name, len(records), got, tt.found)
+			continue
+		}
+		got := fmt.Sprint(records[1].Position.Valid())
+		if !records[1].Stamp.IsZero() {
+			got += ", time"
+		}
+		if got != tt.kept {
+			t.Errorf("%s: got %s, want %s", name, got, tt.kept)
+		}
+	}
+}
+
+// TestFiguresOfTaskData does so for what is in memory.
+func TestFiguresOfTaskData(t *testing.T) {
+	t.Parallel()
+	point := func(p *efdipb.Point) *efdipb.TaskData {
+		return &efdipb.TaskData{Partfield: []*efdipb.Partfield{{Point: []*efdipb.Point{p}}}}
+	}
+	valid := func(s *farmdata.Set) string { return fmt.Sprint(s.Fields[0].Points[0].Valid()) }
+	presented := func(p *efdipb.DeviceValuePresentation) *efdipb.TaskData {
+		d := description()
+		p.ObjectId, p.Unit = 20, "m"
+		d.Device[0].ValuePresentation[0] = p
+		return d
+	}
+	unit := func(s *farmdata.Set) string {
+		c := farmdata.Column{DDI: 0x43}
+		c.Describe(&s.Devices[0], &s.Devices[0].Elements[0])
+		return fmt.Sprintf("%g %s", c.Scale, c.Unit)
+	}
+	task := func(change func(*efdipb.Task)) *efdipb.TaskData {
+		t := &efdipb.Task{Id: &efdipb.UID{Number: 1}}
+		change(t)
+		return &efdipb.TaskData{Task: []*efdipb.Task{t}}
+	}
+	times := func(s *farmdata.Set) string {
+		at := s.Tasks[0].Times[0]
+		return fmt.Sprint(at.Start.IsZero(), " ", at.Duration)
+	}
+	for name, tt := range map[string]struct {
+		data        *efdipb.TaskData
+		got         func(*farmdata.Set) string
+		kept, found string
+	}{
+		"point":                   {point(&efdipb.Point{North: 52, East: 7}), valid, "true", ""},
+		"point without longitude": {point(&efdipb.Point{North: 52}), valid, "false", "position"},
+		"point of NaN":            {point(&efdipb.Point{North: 52, East: nan}), valid, "false", "value, position"},
+		"point beyond the pole":   {point(&efdipb.Point{North: 91, East: 7}), valid, "false", "position"},
+		"presentation":            {presented(&efdipb.DeviceValuePresentation{Scale: 0.01}), unit, "0.01 m", ""},
+		"presentation, no scale":  {presented(&efdipb.DeviceValuePresentation{}), unit, "1 mm", "value"},
+		"presentation of NaN":     {presented(&efdipb.DeviceValuePresentation{Scale: nan}), unit, "1 mm", "value, value"},
+		"huge area": {&efdipb.TaskData{Partfield: []*efdipb.Partfield{{Area: 1 << 63}}},
+			func(s *farmdata.Set) string { return fmt.Sprint(s.Fields[0].Area) }, "0", "value"},
+		"DDI of 17 bits": {&efdipb.TaskData{Product: []*efdipb.Product{{Ddi: 1 << 16}}},
+			func(s *farmdata.Set) string { return s.Products[0].DDI.String() }, "FFFF", "value"},
+		"huge duration": {task(func(t *efdipb.Task) { t.Time = []*efdipb.Time{{Duration: 1 << 62}} }), times, "true 0s", "value"},
+		"time beyond the years": {task(func(t *efdipb.Task) {
+			t.Time = []*efdipb.Time{{Start: &timestamppb.Timestamp{Seconds: 1e15}, Duration: 1}}
+		}), times, "true 1s", "time"},
+		"status of 260": {task(func(t *efdipb.Task) {
+			t.Time = []*efdipb.Time{{PositionStart: &efdipb.Position{North: 52, East: 7, Status: 260}}}
+		}), func(s *farmdata.Set) string { return fmt.Sprint(s.Tasks[0].Times[0].Positions[0].Status) }, "15", "value"},
+		"half a grid": {task(func(t *efdipb.Task) { t.Grid = &efdipb.Grid{North: 52, CellNorth: 1, CellEast: 1, Rows: 1, Columns: 1} }),
+			func(s *farmdata.Set) string { return fmt.Sprint(s.Tasks[0].Grids[0].Valid()) }, "false", "position"},
+		"zone as a polygon": {task(func(t *efdipb.Task) { t.TreatmentZone = []*efdipb.TreatmentZone{{Polygon: []*efdipb.Polygon{{}}}} }),
+			func(s *farmdata.Set) string { return fmt.Sprint(len(s.Tasks[0].Zones[0].Polygons)) }, "1", "unsupported"},
+	} {
+		set := open(t, marshal(t, tt.data), TaskData, Config{})
+		if got := tt.got(set); got != tt.kept {
+			t.Errorf("%s: got %s, want %s", name, got, tt.kept)
+		}
+		if got := farmdatatest.Kinds(set.Findings); got != tt.found {
+			t.Errorf("%s: got findings %q, want %q: %v", name, got, tt.found, set.Findings)
+		}
+	}
+}
+
+// TestOneBadPartOfATaskData costs that part: a text with a byte that is not UTF-8, a field that is not described, an object
+// that is malformed.
+func TestOneBadPartOfATaskData(t *testing.T) {
+	t.Parallel()
+	customer := func(body string) string { return "\x82\x01" + string(rune(len(body))) + body }
+	whole := customer("\x0a\x02\x08\x02\x12\x03Ada") // CTR1
+	for name, tt := range map[string]struct{ bad, kept, found string }{
+		"no UTF-8":           {customer("\x0a\x02\x08\x04\x12\x03B\xfcb"), "Ada B?b Ada", "value"},
+		"field that is new":  {customer("\x0a\x02\x08\x04\x12\x03Bob\x78\x01"), "Ada Bob Ada", "unsupported"},
+		"another type":       {customer("\x0a\x02\x08\x04\x10\x01"), "Ada  Ada", "unsupported"},
+		"malformed object":   {customer("\x0a\x02\x08\x04\x12\x09Bob"), "Ada Ada", "syntax"},
+		"all of it no UTF-8": {customer("\x12\x03\xff\xfe\xfd"), "Ada ??? Ada", "value"},
+	} {
+		payload := "\x08\x04" + whole + tt.bad + whole
+		set := open(t, []byte(payload), TaskData, Config{})
+		var names []string
+		for _, c := range set.Customers {
+			names = append(names, c.LastName)
+		}
+		if got := strings.Join(names, " "); got != tt.kept || farmdatatest.Kinds(set.Findings) != tt.found {
+			t.Errorf("%s: got %q and findings %v, want %q and %q", name, got, set.Findings, tt.kept, tt.found)
+		}
+	}
+}

@@ -14,8 +14,8 @@ type Open struct {
 	// InFlight counts the events that are not acked by all, parked and stalled ones included; Held the messages that
 	// wait for their file; Pending the confirmations that the service has not accepted yet.
 	InFlight, Held, Pending int
-	// Oldest is when the oldest event in flight arrived, or the oldest pending confirmation was added, with those that it
-	// is sent with; zero without any.
+	// Oldest is when the oldest event in flight or held arrived, or the oldest pending confirmation was added, with those
+	// that it is sent with; zero without any.
 	Oldest time.Time
 	// Routes are those that have not acked events in flight, by name.
 	Routes []OpenRoute
@@ -56,12 +56,15 @@ func (s *Subscriber) openEvents(all openSet) {
 	s.apart.each(s.first, func(d *delivery) {
 		all.add(d)
 	})
+	now := time.Now()
 	for _, c := range s.hold.chunks {
 		tenant, endpoint := "", c.family.endpoint
 		if c.event != nil {
 			tenant, endpoint = c.event.TenantID, c.event.ReceivingEndpointID
 		}
-		all.of(tenant, endpoint).Held++
+		o := all.of(tenant, endpoint)
+		o.Held++
+		o.Oldest = earlier(o.Oldest, s.heldSince(now, c))
 	}
 }
 

@@ -111,6 +111,10 @@ type Stats struct {
 	// Config.MaxHeld were held back.
 	ReleasedConfirmations int64
 
+	// OldestUnconfirmed is since when the oldest message waits that is not confirmed, whatever it waits for: in
+	// flight or held for a file since it arrived, or to be confirmed since it was acked; zero if there is none.
+	OldestUnconfirmed time.Time
+
 	// Waits is what waits, what for, and for how long, by kind. A key, subscription or payload host
 	// that has waited for ten seconds is logged, and again when it gets on; so is a tenant. Messages
 	// that are nacked are logged as those of their route or subscription.
@@ -177,7 +181,8 @@ func (s *Subscriber) Stats() Stats {
 	stats.Unmatched, stats.Left, stats.Parted = s.ledger.count, s.left, len(s.ledger.parted)
 	stats.Kept, stats.MaxKept, stats.OldestKept = s.ledger.keptNow()
 	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
-	stats.Waits = s.waits(time.Now())
+	now := time.Now()
+	stats.Waits = s.waits(now)
 	if failing {
 		stats.Waits = append(stats.Waits, tenants)
 	}
@@ -195,5 +200,19 @@ func (s *Subscriber) Stats() Stats {
 	for e := range s.parked.All() {
 		older(e.Item.job.d)
 	}
+	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
+	for _, c := range s.hold.chunks {
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.heldSince(now, c))
+	}
+	for _, w := range stats.Waits {
+		if w.Kind == WaitFileConfirmation {
+			stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, w.Longest[0].Since)
+		}
+	}
 	return stats
+}
+
+// heldSince returns when c arrived: the clock of what is held stands still at times. s.mu is held.
+func (s *Subscriber) heldSince(now time.Time, c *chunk) time.Time {
+	return c.start.Add(now.Sub(s.holdClock.now(now)))
 }

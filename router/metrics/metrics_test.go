@@ -59,7 +59,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Unmatched: 129, Kept: 130, OldestKept: time.Now().Add(-70 * time.Second),
 			Malformed: 107, Unreadable: 132, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
-			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second),
+			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second), OldestUnconfirmed: time.Now().Add(-95 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
@@ -196,9 +196,9 @@ agrimill_subscriber_oldest_in_flight_age_seconds 80
 # HELP agrimill_subscriber_oldest_pending_confirmation_age_seconds How long the oldest pending confirmation has been waiting since its ack; 0 if none is.
 # TYPE agrimill_subscriber_oldest_pending_confirmation_age_seconds gauge
 agrimill_subscriber_oldest_pending_confirmation_age_seconds 90
-# HELP agrimill_subscriber_oldest_unconfirmed_age_seconds Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.
+# HELP agrimill_subscriber_oldest_unconfirmed_age_seconds Age of the oldest unconfirmed event: since its arrival while in flight or held for its file, or since its ack while its confirmation is pending or held; 0 if there is none.
 # TYPE agrimill_subscriber_oldest_unconfirmed_age_seconds gauge
-agrimill_subscriber_oldest_unconfirmed_age_seconds 90
+agrimill_subscriber_oldest_unconfirmed_age_seconds 95
 # HELP agrimill_subscriber_overtaken_total Messages that failed while later ones of their key were on their way, which may be stored before them.
 # TYPE agrimill_subscriber_overtaken_total counter
 agrimill_subscriber_overtaken_total 4

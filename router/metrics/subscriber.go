@@ -164,8 +164,8 @@ var subscriberSeries = []series[subscriber.Stats]{
 		"How long ago the oldest event in flight arrived; 0 if none is in flight.",
 		func(s subscriber.Stats) float64 { return age(s.OldestInFlight) }),
 	gauge("agrimill_subscriber_oldest_unconfirmed_age_seconds",
-		"Age of the oldest unconfirmed event: since its arrival while in flight, or since its ack while its confirmation is pending; 0 if there is none.",
-		func(s subscriber.Stats) float64 { return max(age(s.OldestInFlight), age(s.OldestPending)) }),
+		"Age of the oldest unconfirmed event: since its arrival while in flight or held for its file, or since its ack while its confirmation is pending or held; 0 if there is none.",
+		func(s subscriber.Stats) float64 { return age(s.OldestUnconfirmed) }),
 
 	gauge("agrimill_subscriber_stream_connected",
 		"1 while the event stream is open, else 0.",

@@ -2,7 +2,9 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/history"
@@ -275,19 +277,48 @@ type Subscriber struct {
 	ConfirmFailures int64 `json:"confirm_failures"`
 
 	// What is open now: received but not yet acked, and acked but not yet accepted by the
-	// service. Max… are the limits, 0 if unknown.
+	// service, those included that wait for a file. Max… are the limits, 0 if unknown.
 	InFlight             int   `json:"in_flight"`
 	InFlightBytes        int64 `json:"in_flight_bytes"`
 	Held                 int   `json:"held"`
 	PendingConfirmations int   `json:"pending_confirmations"`
 	MaxInFlight          int   `json:"max_in_flight,omitempty"`
 	MaxInFlightBytes     int64 `json:"max_in_flight_bytes,omitempty"`
-	// OldestUnconfirmed is when the oldest unconfirmed message arrived, zero if there is
-	// none.
+	// OldestUnconfirmed is since when the oldest unconfirmed message waits, held ones included; zero
+	// if there is none.
 	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
+
+	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
+	// wait; empty if there is none.
+	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
 
 	// Waits is what waits, by kind, with those that have waited longest.
 	Waits []Waits `json:"waits,omitempty"`
+}
+
+// failingAfter is how long confirmations have to fail before that is said: one request may fail at any time.
+const failingAfter = 10 * time.Second
+
+// confirmationsFail describes the tenants whose confirmations fail.
+func confirmationsFail(all []subscriber.Waits, now time.Time) string {
+	i := slices.IndexFunc(all, func(w subscriber.Waits) bool { return w.Kind == subscriber.WaitTenant })
+	if i < 0 || now.Sub(all[i].Longest[0].Since) < failingAfter {
+		return ""
+	}
+	messages := 0
+	for _, tenant := range all[i].Longest {
+		messages += tenant.Count
+	}
+	first := all[i].Longest[0]
+	of := "tenant " + first.What
+	switch {
+	case all[i].Count > 1:
+		of = fmt.Sprintf("%d tenants", all[i].Count)
+	case first.What == "":
+		of = "tenants that are not known"
+	}
+	return fmt.Sprintf("confirmations for %s have failed for %s: %d messages are stored and waiting; nothing is lost",
+		of, now.Sub(first.Since).Round(time.Second), messages)
 }
 
 // Waits is [subscriber.Waits] as JSON.
@@ -318,10 +349,6 @@ func waitsFrom(all []subscriber.Waits) (waits []Waits) {
 
 // SubscriberFrom fills a Subscriber, except for the limits.
 func SubscriberFrom(stats subscriber.Stats) Subscriber {
-	oldest := stats.OldestInFlight
-	if !stats.OldestPending.IsZero() && (oldest.IsZero() || stats.OldestPending.Before(oldest)) {
-		oldest = stats.OldestPending
-	}
 	return Subscriber{
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
@@ -331,7 +358,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
 		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
-		PendingConfirmations: stats.PendingConfirmations, OldestUnconfirmed: oldest, Waits: waitsFrom(stats.Waits),
+		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, OldestUnconfirmed: stats.OldestUnconfirmed, ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
 	}
 }
 

@@ -48,6 +48,7 @@ func deriveState(snapshot Snapshot) State {
 		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded
 	}),
 		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
+		snapshot.Subscriber.ConfirmationsFail != "",
 		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up, snapshot.Lease.Error != "",
 		snapshot.Gateway.State == GatewayDisconnected, len(snapshot.Gateway.Intermediaries) > 0,
 		snapshot.Config.Error != "":

@@ -130,6 +130,10 @@ type Pipeline struct {
 	generation *generation // the current or last one
 	totals     map[string]router.RouteHealth
 	loaded     configState
+
+	// How many confirmations the gateway had accepted when a check last saw more, and when that was.
+	confirmed   int64
+	confirmedAt time.Time
 }
 
 // phase is a pipeline's stage of life.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // dedupCheck is the name of the check of the dedup store.
@@ -114,6 +115,9 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
 	}
 	open.Wait()
 	var findings []finding
+	if g.receives() && !p.standsBy() {
+		findings = append(findings, p.checkConfirmations(p.subscriber.Stats()))
+	}
 	for i, h := range g.router.Health() {
 		findings = append(findings, checkRoute(g.routes[i].Direction, p.waiting(g, h)))
 	}
@@ -136,6 +140,23 @@ func (p *Pipeline) checkIntermediaries() finding {
 		f.Message += fmt.Sprintf("%s: status %d", answer.Operation, answer.StatusCode)
 		if answer.ContentType != "" {
 			f.Message += " (" + answer.ContentType + ")"
+		}
+	}
+	return f
+}
+
+// checkConfirmations reports whether the gateway accepts confirmations. While it accepts those of some tenants, the failure
+// of others is theirs: it is said, and does not count.
+func (p *Pipeline) checkConfirmations(stats subscriber.Stats) finding {
+	f := finding{Check: admin.Check{Name: "confirmations", OK: true, Message: admin.SubscriberFrom(stats).ConfirmationsFail}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); stats.Confirmed > p.confirmed || p.confirmedAt.IsZero() {
+		p.confirmed, p.confirmedAt = stats.Confirmed, now
+	}
+	for _, w := range stats.Waits {
+		if since := w.Longest[0].Since; w.Kind == subscriber.WaitTenant && f.Message != "" && !p.confirmedAt.After(since.Add(p.options.CheckInterval)) {
+			f.OK, f.Since = false, since
 		}
 	}
 	return f

@@ -79,6 +79,11 @@ func (p *Pipeline) conditions() map[part]condition {
 	if g := snapshot.Gateway; g.State != admin.GatewayUnused {
 		now[part{"gateway", g.Host}] = condition{string(g.State), g.State == admin.GatewayDisconnected, g.LastError}
 	}
+	if fail := snapshot.Subscriber.ConfirmationsFail; fail != "" {
+		now[part{"confirmations", snapshot.Gateway.Host}] = condition{"failing", true, fail}
+	} else {
+		now[part{"confirmations", snapshot.Gateway.Host}] = condition{state: "accepted"}
+	}
 	if l := snapshot.Lease; l.Role != "" {
 		now[part{"lease", l.Target}] = condition{state: l.Role}
 	}

@@ -248,7 +248,7 @@ function showChosen(chosen, now) {
   tile("t-delivered", bothWays(f, "delivered"), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
   tile("t-confirmed", f.confirmed, perSecond("confirmed"));
   const oldest = time(chosen.oldest_unconfirmed);
-  setTile("t-open", count(chosen.in_flight + chosen.pending_confirmations), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
+  setTile("t-open", count(chosen.in_flight + chosen.held + chosen.pending_confirmations), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
   tile("t-poisoned", bothWays(f, "poisoned"), "since startup; what is in the queue now is below", bothWays(f, "poisoned") > 0 ? "bad" : "");
   drawChart();
 }
@@ -266,7 +266,7 @@ function showTiles(status) {
   setTile("t-delivered", count(total(status, "delivered")), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
   setTile("t-confirmed", count(sub.confirmed), perSecond("confirmed"));
   const oldest = time(sub.oldest_unconfirmed);
-  const open = sub.in_flight + sub.pending_confirmations;
+  const open = sub.in_flight + sub.held + sub.pending_confirmations;
   setTile("t-open", count(open), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
   // What the queue holds outlives the process; what was poisoned since startup does not.
   const poisoned = total(status, "poisoned");
@@ -1621,7 +1621,7 @@ function showStatus(status) {
   const up = time(status.started);
   setText(byId("subtitle"), [`agrimill ${status.version ?? ""}`.trim(), up && `up for ${short(time(status.time) - up)}`].filter(Boolean).join(" · "));
   setState(byId("state"), status.state, status.state);
-  const trouble = [status.error && `The pipeline stopped: ${status.error}`, status.config?.error && `The configuration was not reloaded: ${status.config.error}`,
+  const trouble = [status.error && `The pipeline stopped: ${status.error}`, status.subscriber.confirmations_fail, status.config?.error && `The configuration was not reloaded: ${status.config.error}`,
     status.lease?.error && `The lease (${status.lease.target}) cannot be renewed or looked at: ${status.lease.error}`,
     status.dedup && !status.dedup.up && `The dedup store (${status.dedup.store}) has been failing for ${short(time(status.time) - time(status.dedup.since))}: ${status.dedup.error}`].filter(Boolean).join(" — ");
   setText(byId("trouble").querySelector("p"), trouble);

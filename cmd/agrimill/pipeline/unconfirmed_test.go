@@ -1,0 +1,59 @@
+package pipeline_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// What waits for its file is unconfirmed, and has an age like everything else.
+func TestHeldMessagesAreUnconfirmed(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(strings.Replace(w.head()+w.natsSink()+allRoute, "subscriber:\n", "subscriber:\n  files: ["+pictures+"]\n  file_hold: 10m\n  whole_file_hold: 10m\n", 1))
+	b.waitReady()
+	if s := b.Snapshot().Subscriber; !s.OldestUnconfirmed.IsZero() {
+		t.Errorf("nothing has come, and the oldest waits since %v", s.OldestUnconfirmed)
+	}
+	w.send(pictures, 2)
+	testkit.Eventually(w, "they are held", func() bool { return b.Snapshot().Subscriber.Held == 2 })
+	if s := b.Snapshot().Subscriber; s.OldestUnconfirmed.IsZero() || s.InFlight != 0 {
+		t.Errorf("%d are in flight, and the oldest waits since %v", s.InFlight, s.OldestUnconfirmed)
+	}
+	if open := b.Open(); len(open) != 1 || open[0].Held != 2 || open[0].Oldest.IsZero() {
+		t.Errorf("open: %+v", open)
+	}
+	_ = b.stop() // they are left
+}
+
+// Confirmations that fail are seen on the page, in the readiness and in the log, where their end is, too.
+func TestConfirmationsFail(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	b.waitReady()
+	w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
+	w.send(taskData, 4)
+	b.logs.contains("level=WARN", "what=confirmations", "state=failing", "4 messages are stored and waiting")
+	check := func() admin.Check {
+		checks := b.Ready(t.Context())
+		return checks[slices.IndexFunc(checks, func(c admin.Check) bool { return c.Name == "confirmations" })]
+	}
+	if c := check(); c.OK || c.Since.IsZero() || !strings.Contains(c.Message, w.gate.Tenant()) {
+		t.Errorf("check: %+v", c)
+	}
+	if text := b.Snapshot().Subscriber.ConfirmationsFail; !strings.Contains(text, "nothing is lost") {
+		t.Errorf("status: %q", text)
+	}
+	w.gate.LiftAll()
+	w.waitConfirmed()
+	b.logs.contains("level=INFO", "what=confirmations", "state=accepted", "was=failing")
+	if c := check(); !c.OK {
+		t.Errorf("check: %+v", c)
+	}
+	b.mustStop()
+}

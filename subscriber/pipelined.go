@@ -115,6 +115,7 @@ func (w *laneWork) write() {
 	f := &flight{lane: w.lane, d: w.next, msg: msg, ctx: w.next.newContext(w.sub.drained, w.opener(w.next)), resumed: before, before: before.overtaken}
 	f.ctx.nack.Leased, f.ctx.nack.Since = w.sub.fence != nil, w.sub.since
 	f.ctx.nack.Pipeline, f.ctx.nack.Behind, f.ctx.nack.Overtaken = f, len(w.lane.flights) > 0, before.overtaken
+	f.ctx.follow(w.Subscriber, w.sub, w.next)
 	if before.kept != nil {
 		f.ctx.nack.Keep(before.kept)
 	}

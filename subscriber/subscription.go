@@ -261,6 +261,7 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 		}
 		ctx := d.newContext(sub.drained, s.opener(d))
 		ctx.nack.Leased = sub.fence != nil
+		ctx.follow(s, sub, d)
 		if j.kept != nil {
 			ctx.nack.Keep(j.kept)
 		}

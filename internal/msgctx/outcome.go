@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 // Outcome is the result of delivering a message to one subscription.
@@ -55,12 +57,21 @@ type Nack struct {
 	// Overtaken is how many messages of its key had their places behind it when it failed, and may
 	// be stored before it. It is set before the delivery.
 	Overtaken int
+	// Follows tells what comes behind the message; nil if its subscriber does not. It is set before the delivery.
+	Follows Follows
 	// Since is when the subscription began, in this term of a lease if there is one. It is set
 	// before the delivery.
 	Since   time.Time
 	after   atomic.Pointer[Wait]
 	kept    atomic.Pointer[any]
 	refused atomic.Bool
+}
+
+// Follows tells what comes behind a message in its key, so that what the message waits for need not be delivered first.
+type Follows interface {
+	// Following returns messages of a type behind the one that is being handled, in their order, that have their payload.
+	// They are copies to look at: each is delivered in its turn. It does not block.
+	Following(messageType string) []*message.Message
 }
 
 // A Pipeline is that of a message behind which the next ones of its key may be delivered before

@@ -130,7 +130,7 @@ func (c DevicesConfig) Validate() error {
 // same ID or none, [KeyDevices] says so, and a warning is logged.
 //
 // While a time log waits, it occupies nothing if agrimill's subscriber delivered it; others of
-// its key wait with it. Methods are safe for concurrent use.
+// its key wait with it, and a description among them is read ahead. Methods are safe for concurrent use.
 type Devices struct {
 	config   DevicesConfig
 	readOnly bool // neither learns nor waits
@@ -259,6 +259,12 @@ func (d *Devices) same(tenant string, a, b []byte) bool {
 // of returns what Lookup does, and waits for a description that is missing.
 func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
 	devices, state, err := d.Lookup(msg)
+	if err == nil && state == DevicesMissing && !d.readOnly {
+		var learned bool
+		if learned, err = d.learnBehind(msg); learned {
+			devices, state, err = d.Lookup(msg)
+		}
+	}
 	switch {
 	case d.readOnly && err != nil:
 		return nil, DevicesMissing, nil
@@ -269,6 +275,27 @@ func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
 		d.arrived(teamset(msg.Metadata))
 	}
 	return devices, state, err
+}
+
+// learnBehind stores the descriptions of the teamset of a time log that are behind it in its key, where each would wait
+// until the log has waited long enough. They are delivered in their turn all the same. It reports whether there was one.
+func (d *Devices) learnBehind(log *message.Message) (learned bool, err error) {
+	nack := msgctx.NackOf(log.Context())
+	if nack == nil || nack.Follows == nil {
+		return false, nil
+	}
+	team := teamset(log.Metadata)
+	for _, msg := range nack.Follows.Following(TypeDeviceDescription) {
+		if teamset(msg.Metadata) != team || len(d.read(msg.Metadata[gateway.KeyTenantID], msg.Payload)) == 0 {
+			continue
+		}
+		msg.SetContext(log.Context())
+		if err := d.learn(msg, msg.Payload); err != nil {
+			return false, err
+		}
+		learned = true
+	}
+	return learned, nil
 }
 
 // Lookup returns the devices of the teamset that sent a time log, which its metadata names, as they were when it was sent, and a

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -605,4 +606,73 @@ func TestReadOnlyDevices(t *testing.T) {
 			t.Errorf("got %v, want an outage", err)
 		}
 	})
+}
+
+// A description that comes after its time log for the same endpoint is known to the log that waits, in front of it, for it; and
+// what comes is stored in the order in which it came.
+func TestDescriptionBehindItsLog(t *testing.T) {
+	for name, filler := range map[string]string{"small": "", "larger than an event": strings.Repeat("x", 40<<10)} {
+		t.Run(name, func(t *testing.T) {
+			server := gatewaytest.New(t, gatewaytest.Config{})
+			types := []string{descriptionType, timeLogType}
+			sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
+			server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
+			sub, err := subscriber.New(subscriber.Config{Client: server.Client()}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
+			records := newRecords(t, devices)
+			var to testkit.Publisher
+			r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to)}, nil)
+			if err == nil {
+				err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to), ToTopic: "records",
+					Transform: func(msg *message.Message) ([]*message.Message, error) {
+						out, err := records(msg)
+						if err == nil && len(out) == 0 { // a description
+							out = []*message.Message{msg}
+						}
+						return out, err
+					}})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			result := make(chan error, 1)
+			go func() { result <- r.Run(ctx) }()
+			send := func(teamset, messageType string, payload []byte) {
+				t.Helper()
+				if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			payload := farmdatatest.Description(t)
+			if filler != "" {
+				var large efdipb.TaskData
+				if err := proto.Unmarshal(payload, &large); err != nil {
+					t.Fatal(err)
+				}
+				large.Device[0].SoftwareVersion = filler
+				payload = farmdatatest.Marshal(t, &large)
+			}
+			send("one", timeLogType, farmdatatest.TimeLog(t, 1))
+			send("two", timeLogType, farmdatatest.TimeLog(t, 2))
+			testkit.Eventually(t, "a log waits", func() bool { return devices.Waiting() == 1 })
+			send("two", descriptionType, payload)
+			send("one", descriptionType, payload)
+			testkit.Eventually(t, "everything is stored", func() bool { return len(to.Messages("records")) == 4 })
+			var got []string
+			for _, msg := range to.Messages("records") {
+				got = append(got, msg.Metadata[gateway.KeyTeamsetContextID]+" "+msg.Metadata[farm.KeyDevices])
+			}
+			if want := []string{"one described", "two described", "two ", "one "}; !slices.Equal(got, want) {
+				t.Errorf("stored %q, want %q", got, want)
+			}
+			stop()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

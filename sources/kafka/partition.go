@@ -155,8 +155,8 @@ func (p *partition) waitForRoom(intake context.Context, lost <-chan struct{}) bo
 
 func (p *partition) key(record *sarama.ConsumerMessage) string {
 	if p.config.KeyHeader != "" {
-		for _, header := range record.Headers {
-			if string(header.Key) == p.config.KeyHeader && len(header.Value) > 0 {
+		for _, header := range slices.Backward(record.Headers) { // of several the last one counts, as in the metadata
+			if header != nil && string(header.Key) == p.config.KeyHeader && len(header.Value) > 0 {
 				return string(header.Value)
 			}
 		}

@@ -197,6 +197,9 @@ var errStopped = errors.New("the subscriber is being closed")
 // Unmarshal implements wmnats.Unmarshaler. A message without a UUID gets the one that every
 // delivery of it has.
 func (g *gate) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
+	if err := headerError(raw); err != nil {
+		return nil, err
+	}
 	msg, err := g.Unmarshaler.Unmarshal(raw)
 	if err != nil {
 		return nil, err

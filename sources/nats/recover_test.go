@@ -26,6 +26,7 @@ func (m scriptedMsg) Metadata() (*jetstream.MsgMetadata, error) {
 }
 func (m scriptedMsg) Subject() string                  { return m.key }
 func (m scriptedMsg) Headers() natsgo.Header           { return nil }
+func (m scriptedMsg) HeaderError() error               { return nil }
 func (m scriptedMsg) Data() []byte                     { return fmt.Appendf(nil, "%s%d", m.key, m.stream) }
 func (m scriptedMsg) Ack() error                       { return nil }
 func (m scriptedMsg) Nak() error                       { return nil }

@@ -24,6 +24,7 @@ type received interface {
 	Metadata() (*jetstream.MsgMetadata, error)
 	Subject() string
 	Headers() natsgo.Header
+	HeaderError() error
 	Data() []byte
 	Ack() error
 	Nak() error
@@ -134,10 +135,19 @@ type delivered struct {
 
 func (d delivered) Subject() string        { return d.msg.Subject }
 func (d delivered) Headers() natsgo.Header { return d.msg.Header }
+func (d delivered) HeaderError() error     { return headerError(d.msg) }
 func (d delivered) Data() []byte           { return d.msg.Data }
 func (d delivered) Ack() error             { return d.conn.Publish(d.msg.Reply, []byte("+ACK")) }
 func (d delivered) Nak() error             { return d.conn.Publish(d.msg.Reply, []byte("-NAK")) }
 func (d delivered) InProgress() error      { return d.conn.Publish(d.msg.Reply, []byte("+WPI")) }
+
+// headerError tells of a header that nats.go could not read: it passes such a message on without any.
+func headerError(msg *natsgo.Msg) error {
+	if msg.Header == nil && msg.Size() > len(msg.Subject)+len(msg.Reply)+len(msg.Data) {
+		return natsgo.ErrBadHeaderMsg
+	}
+	return nil
+}
 
 func (d delivered) NakWithDelay(delay time.Duration) error {
 	return d.conn.Publish(d.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))

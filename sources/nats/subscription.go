@@ -687,9 +687,14 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 	s.mu.Lock()
 	raw := d.raw
 	s.mu.Unlock()
-	msg, err := s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject(), Header: raw.Headers(), Data: raw.Data()})
+	err := raw.HeaderError()
+	var msg *message.Message
+	if err == nil {
+		msg, err = s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject(), Header: raw.Headers(), Data: raw.Data()})
+	}
 	if err != nil {
-		s.logger.Error("Message cannot be read; it will be tried again", err, nil)
+		s.logger.Error("Message cannot be read; it will be tried again", err,
+			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject()})
 		return nil, err
 	}
 	if msg.UUID != "" {

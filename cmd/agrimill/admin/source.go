@@ -442,6 +442,8 @@ type Poison struct {
 	// unknown, where that is not obvious.
 	Depth     *int64 `json:"depth,omitempty"`
 	DepthNote string `json:"depth_note,omitempty"`
+	// Unreadable says that Depth is unknown although the broker could tell it.
+	Unreadable bool `json:"unreadable,omitempty"`
 	// Oldest is when the message that has been in the queue for longest was put there, by the clock that the broker
 	// keeps it with; zero if the queue is empty or if that is unknown.
 	Oldest time.Time `json:"oldest,omitzero"`

@@ -200,6 +200,9 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	w.send(taskData, 5)
 	b := w.start(w.head() + w.natsSink() + allRoute)
 	b.logs.contains("what=route", "state=outage")
+	if q := b.Snapshot().Poison; q.Depth != nil || !q.Unreadable {
+		t.Errorf("a poison queue that cannot be read: %s", w.asJSON(q))
+	}
 	w.gate.Stop()
 	began := time.Now()
 	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})

@@ -42,6 +42,9 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 			Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
 		},
 	}
+	if s.Poison.Depth == nil && s.Poison.DepthNote == "" {
+		s.Poison.Unreadable, s.Poison.DepthNote = true, "the queue cannot be read"
+	}
 	if oldest := g.oldest.Load(); oldest != nil && s.Poison.Depth != nil && *s.Poison.Depth > 0 {
 		s.Poison.Oldest = *oldest
 	}

@@ -273,7 +273,8 @@ function showTiles(status) {
   const depth = status.poison.depth;
   const since = `${count(poisoned)} since startup${rateOf("poisoned") ? `, ${perSecond("poisoned")}` : ""}`;
   const first = time(status.poison.oldest);
-  if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
+  if (status.poison.unreadable) setTile("t-poisoned", "?", `${status.poison.depth_note}; ${since}`, "warn");
+  else if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
   else setTile("t-poisoned", count(depth), ["in the queue", first && depth > 0 ? `oldest ${short(Math.max(0, now - first))}` : "", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");
   drawChart();
 }

@@ -58,7 +58,7 @@ func TestUnread(t *testing.T) {
 		"wrong checksum":          {raw(func(h *zip.FileHeader) { h.CRC32++ }), farmdata.KindUnreadable, "checksum"},
 		"damaged compression":     {raw(func(h *zip.FileHeader) { h.Method = zip.Deflate }), farmdata.KindUnreadable, "TASKDATA.XML"},
 		"empty":                   {taskData(""), farmdata.KindUnreadable, "no XML"},
-		"zeros":                   {taskData(strings.Repeat("\x00", 2000)), farmdata.KindSyntax, "byte"},
+		"zeros":                   {taskData(strings.Repeat("\x00", 2000)), farmdata.KindUnreadable, "no XML"},
 		"another root":            {taskData("<html><body>error</body></html>"), farmdata.KindUnreadable, "not the XML of TaskData"},
 		"cut":                     {taskData(strings.Split(farmdatatest.TaskDataXML, "<TSK")[0]), farmdata.KindCut, "ends inside"},
 		"logs only":               {farmdatatest.Zip(t, log...), farmdata.KindMissing, "TASKDATA.XML"},

@@ -170,7 +170,7 @@ func TestProvisionOverlap(t *testing.T) {
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}); err != nil {
 			t.Fatal(err)
 		}
-		for _, config := range []nats.Config{{}, {Provision: nats.ProvisionUpdate}, {Provision: nats.ProvisionNone}, {ReadOnly: true}} {
+		for _, config := range []nats.Config{{}, {Provision: nats.ProvisionUpdate}, {ReadOnly: true}} {
 			config.URL = server.URL()
 			if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "OTHER") {
 				t.Errorf("%s, provision %v: got %v, want ErrStream that names OTHER", subject, config.Provision, err)

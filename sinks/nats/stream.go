@@ -60,7 +60,7 @@ func provisionStream(
 			ErrStream, batchesSince[0], batchesSince[1], js.Conn().ConnectedServerVersion())
 	}
 	stream, err := js.Stream(ctx, cfg.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
 		if other, taken := js.StreamNameBySubject(ctx, want.Subjects[0]); taken == nil {
 			return jetstream.StreamConfig{}, nil, fmt.Errorf("%w: %s does not exist, and cannot have the subject %s: stream %s has it, or a part of it",
 				ErrStream, cfg.Stream, want.Subjects[0], other)

@@ -23,12 +23,12 @@ import (
 
 	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/final"
-	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
 // Defaults of [Config].

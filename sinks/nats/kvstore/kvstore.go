@@ -16,13 +16,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/enum"
-	"github.com/agrimill/agrimill/internal/kvbucket"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
 // Defaults of [Config].

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/internal/kvbucket"
+	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
 func TestWeaker(t *testing.T) {

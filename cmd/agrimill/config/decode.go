@@ -123,7 +123,11 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 		return
 	}
 	if node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" {
-		d.wrong(node, path, "has no value", d.emptySuggestion(v))
+		if path == "" {
+			d.wrong(node, path, "is empty", "")
+		} else {
+			d.wrong(node, path, "has no value", d.emptySuggestion(v))
+		}
 		return
 	}
 	if isScalar(v.Type()) {
@@ -381,7 +385,7 @@ func readSecret(name string) (string, error) {
 
 func singleLine(data []byte) (string, error) {
 	text := strings.TrimRight(string(data), "\r\n")
-	if text == "" || strings.ContainsAny(text, "\x00\r\n") {
+	if strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\x00\r\n") {
 		return "", errNotOneLine
 	}
 	return text, nil
@@ -397,7 +401,7 @@ func (d *decoder) table(node *yaml.Node, v reflect.Value, path string) {
 		if element.Kind() == reflect.Struct {
 			d.fill(element)
 		}
-		d.value(value, element, at, "")
+		d.value(value, element, at, `empty:"true"`)
 		v.SetMapIndex(reflect.ValueOf(key.Value), element)
 	})
 }
@@ -454,8 +458,8 @@ func isScalar(t reflect.Type) bool {
 	return parsers[t] != nil || reflect.PointerTo(t).Implements(textUnmarshaler)
 }
 
-// scalar decodes one value. An empty value, and 0 for a count, a size or a duration, keeps
-// the default: where 0 means something else, it is the default.
+// scalar decodes one value. 0 for a count, a size or a duration keeps the default: where 0 means
+// something else, it is the default. An empty value is a mistake, unless it is that of ${NAME:-}.
 func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag reflect.StructTag) {
 	if node.Kind != yaml.ScalarNode {
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", typeName(v.Type(), tag), kindName(node)), "")
@@ -476,8 +480,14 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 		}
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", typeName(v.Type(), tag), shown), suggestion)
 	}
-	if text == "" {
-		return // the default
+	switch {
+	case text != "" || tag.Get("empty") == "true":
+	case d.environment[path] && tag.Get("required") != "true": // ${NAME:-}: as without the key
+		delete(d.places, path)
+		return
+	default:
+		d.wrong(node, path, "is empty", "write a value, or remove it")
+		return
 	}
 	if allowed := tag.Get("enum"); allowed != "" && !slices.Contains(strings.Split(allowed, ","), text) {
 		near := nearest(text, strings.Split(allowed, ","))
@@ -563,9 +573,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 			n, err = size, nil
 		}
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, strconv.ErrRange):
 			bad("")
-		case v.OverflowInt(n):
+		case err != nil || v.OverflowInt(n):
 			bad(fmt.Sprintf("at most %d", uint64(1)<<(v.Type().Bits()-1)-1))
 		case n != 0: // which is the default
 			v.SetInt(n)
@@ -612,8 +622,11 @@ const maxDays = 100_000
 func parseDuration(text string) (d time.Duration, suggestion string, ok bool) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		n, err := strconv.ParseUint(days, 10, 32)
-		if err != nil || n > maxDays {
+		switch {
+		case err != nil && !errors.Is(err, strconv.ErrRange):
 			return 0, "write whole days, e.g. 7d", false
+		case err != nil || n > maxDays:
+			return 0, fmt.Sprintf("at most %dd", maxDays), false
 		}
 		return time.Duration(n) * 24 * time.Hour, "", true
 	}
@@ -667,7 +680,7 @@ func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text st
 			if secret {
 				suggestion = "set it"
 			}
-			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is not set", suggestion)
+			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is not set or empty", suggestion)
 			ok = false
 		}
 	}

@@ -476,7 +476,8 @@ How to write values:
 - File names are relative to the directory of the configuration.
 - Unknown and duplicate keys are mistakes. Top-level keys that begin with ` + "`x-`" + ` are ignored: use them for anchors, and merge those with
   ` + "`<<: *name`" + `.
-- 0 and the empty string mean the default unless stated otherwise.
+- 0 means the default unless stated otherwise. An empty value is a mistake, except that of ` + "`${NAME:-}`" + `, which is as if the key
+  was not there.
 
 This page is generated: ` + "`go generate ./cmd/agrimill/config`" + `.
 

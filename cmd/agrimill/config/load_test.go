@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +155,7 @@ func TestOneMistake(t *testing.T) {
 		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now retry.initial_backoff"},
 		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
 		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
-		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set; set it, or write ${NOPE:-default}"},
+		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
 		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
 		"bad variable":    {"${ID}", "${1D}", "agrimill.yaml:4:14: gateway.client_id: has ${1D}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
 		"no secret":       {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
@@ -218,6 +219,102 @@ func TestOneMistake(t *testing.T) {
 				t.Fatalf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// What one bad, missing or empty value says, with its place and the remedy. Nothing is taken for a default that somebody
+// wrote otherwise.
+func TestBadValues(t *testing.T) {
+	dir := t.TempDir()
+	files := strings.NewReplacer("FILE(", dir+string(filepath.Separator), ")", "")
+	for name, text := range map[string]string{"empty": "", "blank": " \n", "two": "first\nsecond\n", "bytes": "a\x00b\n", "newline": "hidden-secret-2\n", "crlf": "hidden-secret-2\r\n\r\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nats := func(settings string) [2]string { return [2]string{farmSink, "  farm: {nats: {" + settings + "}}\n"} }
+	more := func(section string) [2]string {
+		return [2]string{"poison: {sink: farm}", "poison: {sink: farm}\n" + section}
+	}
+	for _, c := range []struct {
+		replace [2]string // from and to; nothing replaces all
+		want    string    // nothing: it is read
+	}{
+		{[2]string{"", ""}, "is empty"},
+		{[2]string{"", "# nothing\n"}, "is empty"},
+		{[2]string{"", "---\n"}, "is empty"},
+		{[2]string{"", "null"}, "is empty"},
+		{[2]string{"", "[]"}, "must be a section with keys, not a list"},
+		{[2]string{"", "\xff\xfe"}, "is not UTF-8; save the file as UTF-8"},
+		{[2]string{"", "\ufeff" + small}, ""},
+		{[2]string{"", strings.ReplaceAll(small, "\n", "\r\n")}, ""},
+
+		{[2]string{"from: {gateway: all}", "from:"}, "routes[0].from: has no value; remove the key for the default"},
+		{[2]string{"{gateway: all}", "{gateway: \"\"}"}, "routes[0].from.gateway: is empty; write a value, or remove it"},
+		{[2]string{"{sink: farm}", "{sink: farm, topic: }"}, "routes[0].to.topic: has no value; remove the key for the default"},
+		{[2]string{"{sink: farm}", "{sink: farm, topic: \"\"}"}, "routes[0].to.topic: is empty; write a value, or remove it"},
+		{[2]string{"{sink: farm}", "{sink: farm, topic: \"${NO:-}\"}"}, ""},
+		{[2]string{"name: farm-data", "name: \"${NO:-}\""}, "routes[0].name: is empty; write a value, or remove it"},
+		{nats(`url: ""`), "sinks.farm.nats.url: is empty; write a value, or remove it"},
+		{nats(`max_age: ""`), "sinks.farm.nats.max_age: is empty; write a value, or remove it"},
+		{nats(`storage: ""`), "sinks.farm.nats.storage: is empty; write a value, or remove it"},
+		{nats(`nope: 1`), "sinks.farm.nats.nope: is not a known key"},
+		{nats(`url: a, url: b`), "sinks.farm.nats.url: is a duplicate of line 7; remove one"},
+
+		{nats(`replicas: 1.5`), `sinks.farm.nats.replicas: must be a whole number, not "1.5"`},
+		{nats(`replicas: -1`), "sinks.farm.nats.replicas: must be 1 to 5"},
+		{nats(`replicas: 99999999999999999999`), "sinks.farm.nats.replicas: must be a whole number, not \"99999999999999999999\"; at most 9223372036854775807"},
+		{nats(`max_message_size: 3GiB`), "sinks.farm.nats.max_message_size: must be a size, not \"3GiB\"; at most 2147483647"},
+		{nats(`max_bytes: 5 apples`), "sinks.farm.nats.max_bytes: must be a size, not \"5 apples\"; write a number of bytes, or one with KiB, MiB or GiB"},
+		{nats(`max_bytes: -1`), "sinks.farm.nats.max_bytes: must be a size, not \"-1\""},
+		{nats(`max_age: 10`), "sinks.farm.nats.max_age: must be a duration, not \"10\"; add a unit: 10s"},
+		{nats(`max_age: 10 fortnights`), "sinks.farm.nats.max_age: must be a duration, not \"10 fortnights\"; write a number with ms, s, m, h or d"},
+		{nats(`max_age: 1000000d`), "sinks.farm.nats.max_age: must be a duration, not \"1000000d\"; at most 100000d"},
+		{nats(`max_age: 1.5d`), "sinks.farm.nats.max_age: must be a duration, not \"1.5d\"; write whole days, e.g. 7d"},
+		{nats(`max_age: -1h`), "sinks.farm.nats.max_age: must be a duration, not \"-1h\""},
+		{nats(`max_age: 0, replicas: 0`), ""},
+		{nats(`discard_old: yes`), "sinks.farm.nats.discard_old: must be true or false, not \"yes\"; write true"},
+		{nats(`storage: tape`), "sinks.farm.nats.storage: must be file or memory, not \"tape\""},
+
+		{[2]string{"${ID}", "${NOPE}"}, "gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
+		{[2]string{"${ID}", "${EMPTY}"}, "gateway.client_id: needs the environment variable EMPTY, which is not set or empty"},
+		{[2]string{"${ID}", "${}"}, "gateway.client_id: has ${}, which is not the name of an environment variable"},
+		{[2]string{"${SECRET}", "${NO:-}"}, "gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
+		{[2]string{"client_secret: ${SECRET}", `client_secret_file: ""`}, "gateway.client_secret_file: is empty; write a value, or remove it"},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(empty)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(blank)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(two)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(gone)"}, "gateway.client_secret_file: cannot be read: no such file or directory"},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(newline)"}, ""},
+		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(crlf)"}, ""},
+		{nats(`user: u, password_file: ""`), "sinks.farm.nats.password_file: is empty; write a value, or remove it"},
+		{nats(`user: u, password: ""`), "sinks.farm.nats.password: is empty; write a value, or remove it"},
+		{more(`admin: {token_file: FILE(bytes)}`), "admin.token_file: must be a file with a single line, the token"},
+		{more(`admin: {token: ""}`), "admin.token: is empty; write a value, or remove it"},
+		{more(`claim_check: {url: ""}`), "claim_check.url: is empty; write a value, or remove it"},
+		{more(`claim_check: {url: "${NO:-}"}`), "claim_check.url: is "},
+		{more(`dedup: {bbolt: {path: ""}}`), "dedup.bbolt.path: is empty; write a value, or remove it"},
+		{more(`dedup: {bbolt: {path: "${NO:-}"}}`), "dedup.bbolt.path: is "},
+		{more(`journal: {path: ""}`), "journal.path: is empty; write a value, or remove it"},
+		{more(`tracing: {otlp_endpoint: ""}`), "tracing.otlp_endpoint: is empty; write a value, or remove it"},
+		{more(`ha: {}`), "ha.nats_kv: is required"},
+		{more(`endpoints: [{}]`), "endpoints[0].external_id: is required"},
+		{more(`subscriber: {files: [""]}`), "subscriber.files[0]: is empty; write a value, or remove it"},
+	} {
+		text := files.Replace(c.replace[1])
+		if c.replace[0] != "" {
+			text = strings.Replace(small, c.replace[0], text, 1)
+		}
+		got := ""
+		if _, err := Parse("agrimill.yaml", []byte(text), smallEnv); err != nil {
+			got, _, _ = strings.Cut(err.Error(), "\n")
+		}
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%.80q: got %q, want %q", c.replace[1], got, c.want)
+		}
+		if c.want != "" && c.want != "is empty" && !regexp.MustCompile(`^agrimill\.yaml:\d+:\d+: `).MatchString(got) && !strings.Contains(got, "UTF-8") {
+			t.Errorf("%.80q: got %q, want a place in it", c.replace[1], got)
+		}
 	}
 }
 
@@ -503,7 +600,7 @@ func TestSubstitution(t *testing.T) {
 
 // 0 and nothing are the default, and a default of 0 has a meaning.
 func TestZeroIsDefault(t *testing.T) {
-	c := parse(t, strings.Replace(small, "4222\"}", "4222\", replicas: 0, stream: \"\", max_age: 0s, dedup_window: 0s}", 1)+
+	c := parse(t, strings.Replace(small, "4222\"}", "4222\", replicas: 0, stream: \"${NO:-}\", max_age: 0s, dedup_window: 0s}", 1)+
 		"shutdown: {timeout: 0s}\nsubscriber: {max_in_flight: 0, max_inline: 0}\ntracing: {sample_ratio: 0}\nadmin: {token: \"${NO:-}\"}\n", smallEnv)
 	if len(c.Warnings) != 0 {
 		t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
@@ -590,10 +687,10 @@ func TestAllowMissing(t *testing.T) {
 	if len(c.Warnings) != 5 {
 		t.Fatalf("c.Warnings has %d elements, want 5: %v", len(c.Warnings), c.Warnings)
 	}
-	if got, want := c.Warnings[0].String(), "agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set; set it, or write ${ID:-default}"; got != want {
+	if got, want := c.Warnings[0].String(), "agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set or empty; set it, or write ${ID:-default}"; got != want {
 		t.Fatalf("c.Warnings[0].String() = %q, want %q", got, want)
 	}
-	if got, want := c.Warnings[4].String(), "agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set; set it"; got != want {
+	if got, want := c.Warnings[4].String(), "agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set or empty; set it"; got != want {
 		t.Fatalf("c.Warnings[4].String() = %q, want %q", got, want)
 	}
 	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)

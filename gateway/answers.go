@@ -178,9 +178,9 @@ func answerOf(err error) (status int, contentType string) {
 }
 
 // mediaType returns the media type of a response; empty if it has no valid
-// one.
+// one. What its parameters look like does not matter.
 func mediaType(h http.Header) string {
-	value := h.Get("Content-Type")
+	value, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	if value == "" {
 		return ""
 	}

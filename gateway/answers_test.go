@@ -215,3 +215,24 @@ func TestIntermediaries(t *testing.T) {
 		}
 	})
 }
+
+// A media type is read whatever its parameters look like; one that cannot be read is unknown.
+func TestMediaType(t *testing.T) {
+	for value, want := range map[string]string{
+		"text/event-stream":                          "text/event-stream",
+		"text/event-stream; q":                       "text/event-stream",
+		"Text/Event-Stream ;charset=utf-8":           "text/event-stream",
+		"text/event-stream; charset=utf-8; charset=": "text/event-stream",
+		"text/event-stream;":                         "text/event-stream",
+		"text/event-stream; =;;\"":                   "text/event-stream",
+		"application/json; a=b; a=c":                 "application/json",
+		"":                                           "",
+		"; charset=utf-8":                            "",
+		"text /event-stream":                         "",
+		"text/event-stream text/html":                "",
+	} {
+		if got := mediaType(http.Header{"Content-Type": {value}}); got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}

@@ -81,7 +81,8 @@ type exchange struct {
 	// context belong to the exchange, which need not make others for it.
 	own *ownAttempt
 
-	refreshed bool // the single retry after a 401 has been made
+	refreshed bool   // the single retry after a 401 has been made
+	token     string // of the latest attempt, which an answer may echo
 	bodies    sync.WaitGroup
 	callerErr atomic.Pointer[error] // an error of the caller's body or editor
 	// lost means that a 401 was not retried because the body had been read.
@@ -403,7 +404,7 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 		}
 		if err != nil {
 			_ = resp.Body.Close()
-			return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: x.media, Err: err}
+			return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token)), Err: err}
 		}
 		x.stream = stream
 		return nil
@@ -453,7 +454,7 @@ func (x *exchange) webPage() *Error {
 
 // statusError reads an error response, up to a limit.
 func (x *exchange) statusError(resp *http.Response) *Error {
-	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: x.media}
+	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token))}
 	if x.req.op == opPayload && isExpired(resp.StatusCode) {
 		e.Err = ErrPayloadExpired
 	}
@@ -467,7 +468,7 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 		// host may quote the URL that grants access.
 		return e
 	}
-	e.Message, e.ErrorResponse = errorMessage(body)
+	e.Message, e.ErrorResponse = errorMessage(body, x.token)
 	if resp.StatusCode == http.StatusForbidden && e.ErrorResponse && x.req.op != opEvents {
 		e.unproven = !x.c.answers.proven(x.req.op, x.sentAt, time.Now())
 	}
@@ -477,16 +478,16 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 	return e
 }
 
-// errorMessage extracts the message of an ErrorResponse, truncated. ok reports
+// errorMessage extracts the message of an ErrorResponse, truncated and without credentials. ok reports
 // whether the body is one; a web page, for example, is not.
-func errorMessage(body []byte) (message string, ok bool) {
+func errorMessage(body []byte, token string) (message string, ok bool) {
 	var r struct {
 		Message *string `json:"message"`
 	}
 	if json.Unmarshal(body, &r) != nil || r.Message == nil {
 		return "", false
 	}
-	m := *r.Message
+	m := withoutEcho(*r.Message, token)
 	if len(m) > maxErrorMessage {
 		m = m[:maxErrorMessage]
 		for len(m) > 0 && !utf8.ValidString(m[max(0, len(m)-utf8.UTFMax):]) {
@@ -649,6 +650,7 @@ func (x *exchange) attempt(req *http.Request) (_ *http.Response, used string, er
 	if x.req.streaming {
 		next = x.c.streamTransport
 	}
+	x.token = token.value
 	if x.own != nil {
 		x.own.token[0] = token.header
 		out.Header["Authorization"] = x.own.token[:]

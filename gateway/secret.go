@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
+	"regexp"
+	"strings"
 )
 
 // Secret is a text that is never printed, logged or marshaled: formatting it yields
@@ -34,4 +37,18 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
 	return nil
+}
+
+// echoedCredentials matches what a service may echo of a request's Authorization header.
+var echoedCredentials = regexp.MustCompile(`(?i)\b(bearer|basic|authorization["']?\s*[:=])(\s|%20|\+)*["']?[a-z0-9._~+/=%-]{12,}`)
+
+// withoutEcho removes the token, and whatever looks like credentials, from a text of the service.
+func withoutEcho(text, token string) string {
+	if text == "" {
+		return ""
+	}
+	if token != "" {
+		text = strings.NewReplacer(token, "…", url.QueryEscape(token), "…").Replace(text)
+	}
+	return echoedCredentials.ReplaceAllString(text, "$1 …")
 }

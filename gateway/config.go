@@ -125,6 +125,9 @@ type Config struct {
 	// ServiceName is the service's name in header names (x-NAME-tenant-id). Default
 	// [DefaultServiceName].
 	ServiceName string `yaml:"service_name"`
+	// AnyContextID allows context IDs of up to 50 characters of any form. Default false: they are
+	// UUIDs, as specified.
+	AnyContextID bool `yaml:"any_context_id"`
 	// EventTypesEncoding is how the types of GET /events are encoded: types=A&types=B, or
 	// types=A,B. Default [EventTypesRepeated].
 	EventTypesEncoding EventTypesEncoding `yaml:"event_types_encoding" enum:"repeated,comma"`

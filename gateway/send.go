@@ -34,7 +34,7 @@ type SendMessageRequest struct {
 	IsPublish bool
 	// DirectRecipients are endpoint IDs (UUIDs); they need no subscription.
 	DirectRecipients []string
-	// ContextID is the application's ID of the payload (UUID). Use a fresh one
+	// ContextID is the application's ID of the payload, a UUID unless [Config.AnyContextID] is set. Use a fresh one
 	// for each payload, and reuse it only to repeat the same payload
 	// after a failure, so that receivers recognize the duplicate. If it is empty, a
 	// fresh one is generated but not returned; the attempts of one call
@@ -118,7 +118,7 @@ func (r *SendMessageRequest) size() int64 {
 // response, the service may nevertheless have the message; the repeated context
 // ID lets receivers recognize it.
 func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error {
-	if err := c.invalidCall(ctx, opSend, req.validate(c.cfg.MaxPayloadSize)); err != nil {
+	if err := c.invalidCall(ctx, opSend, req.validate(&c.cfg)); err != nil {
 		return err
 	}
 	req.fill()

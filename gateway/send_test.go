@@ -241,7 +241,7 @@ func FuzzMessageHeaders(f *testing.F) {
 		if recipient != "" {
 			req.DirectRecipients = []string{recipient, testRecipient}
 		}
-		if req.validate(c.cfg.MaxPayloadSize) != nil {
+		if req.validate(&c.cfg) != nil {
 			return
 		}
 		req.fill()

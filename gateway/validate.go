@@ -19,6 +19,7 @@ import (
 const (
 	maxMessageType   = 100
 	maxTeamsetID     = 100
+	maxContextID     = 50 // of a service that accepts other strings than UUIDs
 	maxFilename      = 100
 	maxEndpointName  = 200
 	minConfirmations = 1
@@ -165,7 +166,7 @@ func validateURI(field, value string) error {
 }
 
 // validate checks a message before it is sent.
-func (r *SendMessageRequest) validate(maxPayload int64) error {
+func (r *SendMessageRequest) validate(cfg *Config) error {
 	if err := validateUUID("TenantID", r.TenantID); err != nil {
 		return err
 	}
@@ -183,7 +184,11 @@ func (r *SendMessageRequest) validate(maxPayload int64) error {
 			return err
 		}
 	}
-	if r.ContextID != "" {
+	if cfg.AnyContextID {
+		if err := validateText("ContextID", r.ContextID, maxContextID); err != nil {
+			return err
+		}
+	} else if r.ContextID != "" {
 		if err := validateUUID("ContextID", r.ContextID); err != nil {
 			return err
 		}
@@ -197,7 +202,7 @@ func (r *SendMessageRequest) validate(maxPayload int64) error {
 	if err := validateText("Filename", r.Filename, maxFilename); err != nil {
 		return err
 	}
-	return r.validatePayload(maxPayload)
+	return r.validatePayload(cfg.MaxPayloadSize)
 }
 
 func (r *SendMessageRequest) validatePayload(limit int64) error {

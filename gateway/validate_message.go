@@ -6,5 +6,5 @@ import "context"
 // req before sending it: an [*Error] that wraps a [*ValidationError]. It does
 // not block and sends nothing.
 func (c *Client) ValidateMessage(req SendMessageRequest) error {
-	return c.invalidCall(context.Background(), opSend, req.validate(c.cfg.MaxPayloadSize))
+	return c.invalidCall(context.Background(), opSend, req.validate(&c.cfg))
 }

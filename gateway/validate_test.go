@@ -61,7 +61,7 @@ func TestSendMessageRequestRules(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := testMessageRequest()
 			tt.change(&r)
-			err := r.validate(limit)
+			err := r.validate(&Config{MaxPayloadSize: limit})
 			checkValidation(t, err, tt.field)
 			if got, want := errors.Is(err, ErrTooLarge), tt.field == "Payload"; got != want {
 				t.Errorf("matches ErrTooLarge: %v, want %v", got, want)

@@ -82,7 +82,7 @@ const (
 	HeadWithFirstEvent
 )
 
-// FileOrder is the position of FILE_RECEIVED among the events of its chunks.
+// FileOrder is the position of FILE_RECEIVED among the events of its chunks, if those are sent.
 type FileOrder int
 
 // The values of [Config.FileOrder]. The specification promises [FileLast]; the
@@ -94,6 +94,8 @@ const (
 	FileFirst
 	// FileBetween sends FILE_RECEIVED after the first chunk.
 	FileBetween
+	// FileAlone sends FILE_RECEIVED without its chunks, as services do that hide them.
+	FileAlone
 )
 
 // Config contains every decision that the specification leaves open, and the
@@ -170,6 +172,9 @@ type Config struct {
 	// does not require and that carry no data from the sender: received_at and
 	// tenant_id.
 	OmitOptionalFields bool
+
+	// AnyContextID accepts context IDs of up to 50 characters of any form. Default: UUIDs only.
+	AnyContextID bool
 
 	// RateLimit is the number of requests per second that one application may
 	// make across all its endpoints; beyond it the answer is 429 with the message
@@ -266,7 +271,7 @@ func (c Config) Validate() error {
 	e.Check(c.Streams >= EveryStream && c.Streams <= OneStream, "Streams", "must be one of the named constants")
 	e.Check(!c.HTTP2 || c.TLS, "HTTP2", "requires TLS")
 	e.Check(c.StreamHead >= HeadAtOnce && c.StreamHead <= HeadWithFirstEvent, "StreamHead", "must be one of the named constants")
-	e.Check(c.FileOrder >= FileLast && c.FileOrder <= FileBetween, "FileOrder", "must be one of the named constants")
+	e.Check(c.FileOrder >= FileLast && c.FileOrder <= FileAlone, "FileOrder", "must be one of the named constants")
 	e.Check(c.TokenLifetime >= 0 || c.TokenLifetime == TokenExpiryOmitted, "TokenLifetime", "must not be negative")
 	e.Check(c.KeepAlive >= 0 || c.KeepAlive == NoKeepAlive, "KeepAlive", "must not be negative")
 	validate.NotNegative(&e, "ConfirmationLag", c.ConfirmationLag)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,7 +49,16 @@ func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
 
 // typesFilter returns nil if `types` is omitted, for all events.
 func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
-	values, given := r.URL.Query()["types"]
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("query is malformed")
+	}
+	for name := range query {
+		if name != "types" { // a filter under another name would let everything through
+			return nil, badRequest("unknown parameter %q", name)
+		}
+	}
+	values, given := query["types"]
 	if !given {
 		return nil, nil
 	}

@@ -301,6 +301,9 @@ func (s *Server) serveFault(i *Injection, a *answer, r *http.Request, work func(
 
 func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
 	if f.Body == nil {
+		if f.Status == http.StatusTooManyRequests {
+			def(&f.Message, messageRateLimited)
+		}
 		def(&f.Message, http.StatusText(f.Status))
 		s.writeError(a, r, statusError(f.Status, "%s", f.Message))
 		return

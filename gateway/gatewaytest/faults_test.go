@@ -17,7 +17,11 @@ func TestFaultStatus(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 502, 503, 504} {
 		injection := s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: status, Times: 1})
 		r := want(t, c.do("GET", "/tenants", nil, nil), status)
-		if r.message() != http.StatusText(status) || r.header.Get("Retry-After") != "" {
+		text := http.StatusText(status)
+		if status == http.StatusTooManyRequests {
+			text = "rate limit exceeded"
+		}
+		if r.message() != text || r.header.Get("Retry-After") != "" {
 			t.Errorf("%d: %s %v", status, r.body, r.header)
 		}
 		want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)

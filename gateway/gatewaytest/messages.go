@@ -68,7 +68,7 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 	if err != nil || mediaType != "application/octet-stream" {
 		return m, badRequest("header Content-Type must be application/octet-stream")
 	}
-	if r.ContentLength < 0 {
+	if r.Header.Get("Content-Length") == "" {
 		return m, badRequest("header Content-Length is missing")
 	}
 	publish, err := s.header(r, gateway.KeyIsPublish, true)
@@ -92,14 +92,22 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 		key   string
 		value *string
 	}{
-		{gateway.KeyEndpointID, &m.senderID}, {gateway.KeyTenantID, &m.tenantID}, {gateway.KeyContextID, &m.contextID},
+		{gateway.KeyEndpointID, &m.senderID}, {gateway.KeyTenantID, &m.tenantID},
 	} {
 		if *h.value, err = s.uuidHeader(r, h.key); err != nil {
 			return m, err
 		}
 	}
 	// The context ID reaches the receivers as spelled by the sender.
-	m.contextID = r.Header.Get(gateway.HeaderName(s.cfg.ServiceName, gateway.KeyContextID))
+	if m.contextID, err = s.header(r, gateway.KeyContextID, true); err != nil {
+		return m, err
+	}
+	switch name := gateway.HeaderName(s.cfg.ServiceName, gateway.KeyContextID); {
+	case s.cfg.AnyContextID && !withinCharacters(m.contextID, 1, 50):
+		return m, badRequest("header %s is longer than 50 characters or not UTF-8", name)
+	case !s.cfg.AnyContextID && !isUUID(m.contextID):
+		return m, badRequest("header %s is not a UUID", name)
+	}
 	for _, h := range []struct {
 		key      string
 		required bool
@@ -178,7 +186,7 @@ func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 	p := &payload{
 		id: newID(), tenantID: m.tenantID, senderID: m.senderID, messageType: m.messageType, contextID: m.contextID,
 		sentAt: m.sentAt, filename: m.filename, teamsetContextID: m.teamsetContextID, chunks: m.chunks,
-		fileAlone: len(m.chunks) == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
+		fileAlone: len(m.chunks) > 1 && s.cfg.FileOrder == FileAlone || len(m.chunks) == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
 	}
 	whole := sha256.New()
 	for _, chunk := range m.chunks {

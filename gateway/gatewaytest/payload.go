@@ -33,7 +33,7 @@ type payload struct {
 	received         time.Time
 	filename         string
 	teamsetContextID string
-	// fileAlone means delivery as FILE_RECEIVED alone (Config.FileTypes).
+	// fileAlone means delivery as FILE_RECEIVED alone (Config.FileTypes, FileAlone).
 	fileAlone bool
 
 	chunks     [][]byte

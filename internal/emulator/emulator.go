@@ -36,6 +36,10 @@ type Options struct {
 	// InlineLimit is the largest payload, in bytes, that is embedded in its event;
 	// 0 embeds none.
 	InlineLimit int64
+	// HideChunks delivers a large payload as FILE_RECEIVED alone, without its chunks.
+	HideChunks bool
+	// AnyContextID accepts context IDs of up to 50 characters of any form.
+	AnyContextID bool
 	// Application contains the IDs and credentials of the application. Empty ones
 	// are generated.
 	Application gatewaytest.ApplicationConfig
@@ -63,7 +67,10 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
-		Application: o.Application,
+		AnyContextID: o.AnyContextID, Application: o.Application,
+	}
+	if o.HideChunks {
+		cfg.FileOrder = gatewaytest.FileAlone
 	}
 	switch {
 	case o.ChunkSize < 1:

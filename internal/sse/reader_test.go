@@ -435,3 +435,36 @@ func FuzzReader(f *testing.F) {
 		check(t, input, int(limit)+1)
 	})
 }
+
+// What one bad part of a stream costs, between two good events: the parts of it that are kept are
+// in want, and the events around it always are.
+func TestReaderWhatIsLost(t *testing.T) {
+	const limit = 64
+	for _, tt := range []struct {
+		what, part string
+		want       []record
+	}{
+		{"nothing", "", nil},
+		{"a comment", ": alive\n\n", nil},
+		{"an unknown field", "evnt: x\ndata: 1\n\n", []record{{data: "1"}}},
+		{"a field without a colon", "data\n\n", []record{{}}},
+		{"a name in another case", "Data: 1\n\n", nil},
+		{"an event without data", "event: x\n\n", nil},
+		{"data without an event", "data: 1\n\n", []record{{data: "1"}}},
+		{"a time to retry that is none", "retry: soon\ndata: 1\n\n", []record{{data: "1"}}},
+		{"an ID with a null character", "id: a\x00b\ndata: 1\n\n", []record{{data: "1"}}},
+		{"invalid UTF-8, which is left to the decoder", "data: \xff\n\n", []record{{data: "\xff"}}},
+		{"an event that is too large", "event: x\ndata: " + strings.Repeat("1", 2*limit) + "\n\n", []record{{name: "x", tooLarge: true}}},
+		{"a comment that is too large", ":" + strings.Repeat("1", 2*limit) + "\n\n", nil},
+	} {
+		input := "event: first\ndata: a\n\n" + tt.part + "event: last\ndata: b\n\n"
+		want := append(append([]record{{name: "first", data: "a"}}, tt.want...), record{name: "last", data: "b"})
+		if got := readAll(t, strings.NewReader(input), limit).events; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", tt.what, got, want)
+		}
+	}
+	// An unfinished event at the end is dropped, and nothing before it.
+	if got := readAll(t, strings.NewReader("data: a\n\ndata: b\n"), limit).events; !reflect.DeepEqual(got, []record{{data: "a"}}) {
+		t.Errorf("got %+v, want the event that is whole", got)
+	}
+}

@@ -42,5 +42,7 @@ docs/emulator.md.`,
 	flags.StringVar(&options.Service, "service", emulator.DefaultService, "`NAME` of the service, as it appears in header names")
 	flags.Int64Var(&options.ChunkSize, "chunk-size", emulator.DefaultChunkSize, "largest payload in `BYTES` that is delivered as one message")
 	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
+	flags.BoolVar(&options.HideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
+	flags.BoolVar(&options.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
 	return cmd
 }

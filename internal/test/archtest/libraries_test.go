@@ -20,7 +20,7 @@ var (
 	required = regexp.MustCompile(`(?m)^\t(\S+) v\S+$`) // of go.mod, without indirect ones
 	// namedTest is a test that a page names, with its package.
 	namedTest = regexp.MustCompile("`([Tt]est\\w+)` in `([a-z/]+)`")
-	symbols   = regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
+	symbols   = regexp.MustCompile("`([a-z0-9]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
 )
 
 // TestLibraryTable checks the table of docs/design.md that says what of each library is used:

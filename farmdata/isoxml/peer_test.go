@@ -149,7 +149,7 @@ func comparePeer(t *testing.T, log string, record *farmdata.Record, peer peerRec
 // compareSpeed decodes the logs of tasks of a file from memory, the best of seven runs.
 func compareSpeed(t *testing.T, file string, peer float64) {
 	t.Helper()
-	o, err := newOpener(Config{})
+	o, err := newOpener(t.Context(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -814,16 +814,16 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	nats := c.Sinks["farm"].NATS
-	for _, printed := range []string{
+	for _, out := range []string{
 		log.String(), string(text), fmt.Sprint(c, *nats), fmt.Sprintf("%+v %#v %q %x %s %d", c.Gateway, c.Gateway, c.Gateway.ClientSecret, c.Gateway.ClientSecret, *nats, c.Gateway.ClientSecret),
-		fmt.Sprintf("%v %#v %+v", nats, nats, nats), fmt.Sprintf("%v %+v %#v %s %q", c, c, c, c, c), fmt.Sprintf("%v %+v %#v %s %q", *c, *c, *c, *c, *c),
+		fmt.Sprintf("%v %#v %+v", nats, nats, nats), printed(c), printed(*c),
 		fmt.Sprint(c.Tracing, c.Admin), fmt.Errorf("x: %v", c.Admin.Token).Error(),
 	} {
-		if strings.Contains(printed, "hidden-secret") {
-			t.Fatalf("printed = %q, want no %q in it", printed, "hidden-secret")
+		if strings.Contains(out, "hidden-secret") {
+			t.Fatalf("out = %q, want no %q in it", out, "hidden-secret")
 		}
-		if strings.Contains(printed, fmt.Sprintf("%x", "hidden-secret")) {
-			t.Fatalf("printed = %q, want no secret in hexadecimal", printed)
+		if strings.Contains(out, fmt.Sprintf("%x", "hidden-secret")) {
+			t.Fatalf("out = %q, want no secret in hexadecimal", out)
 		}
 	}
 	if got := fmt.Sprint(c.Gateway); !strings.Contains(got, "[redacted]") {
@@ -849,6 +849,14 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	if got := Secret("").String(); got != "" {
 		t.Fatalf("String = %q, want none", got)
 	}
+}
+
+// printed returns v as each verb of package fmt prints it.
+func printed(v any) (all string) {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		all += fmt.Sprintf(verb, v)
+	}
+	return all
 }
 
 func TestMatch(t *testing.T) {

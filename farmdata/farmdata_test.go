@@ -112,3 +112,22 @@ func TestDictionary(t *testing.T) {
 		t.Error("proprietary DDIs are E000 to FFFE")
 	}
 }
+
+// TestTimesAsTheyAreWritten: what programs write for times is read, with its offset or as local time; anything else is an error.
+func TestTimesAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"2026-03-01T10:15:30Z": "2026-03-01T10:15:30Z", "2026-03-01T10:15:30.25+01:00": "2026-03-01T10:15:30.25+01:00", "2026-03-01T10:15:30": "2026-03-01T10:15:30",
+		"2026-03-01T10:15Z": "2026-03-01T10:15:00Z", "2026-03-01T10:15": "2026-03-01T10:15:00", "2026-03-01t10:15:30z": "2026-03-01T10:15:30Z",
+		"2026-03-01 10:15:30": "2026-03-01T10:15:30", "2026-03-01T10:15:30+0100": "2026-03-01T10:15:30+01:00", "2026-02-28T24:00:00": "2026-03-01T00:00:00", "": "",
+	} {
+		if got, err := ParseStamp(text); err != nil || got.String() != want {
+			t.Errorf("%q: got %s and %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"yesterday", "2026-03-01", "2026-02-30T10:15:30", "2026-03-01T24:30:00", "2026-03-01T24:00:01", "2026-03-01T10:15:30 CET", "T24"} {
+		if got, err := ParseStamp(text); err == nil || !got.IsZero() {
+			t.Errorf("%q: got %s, want an error", text, got)
+		}
+	}
+}

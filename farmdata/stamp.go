@@ -2,6 +2,7 @@ package farmdata
 
 import (
 	"errors"
+	"strings"
 	"time"
 )
 
@@ -57,17 +58,25 @@ func (s *Stamp) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ParseStamp reads an xs:dateTime. A time without an offset is local; the empty
-// string is the zero Stamp.
+// ParseStamp reads an xs:dateTime, also one without seconds, with a space or lower-case letters, or with an
+// offset without a colon. A time without an offset is local; the empty string is the zero Stamp.
 func ParseStamp(text string) (Stamp, error) {
 	if text == "" {
 		return Stamp{}, nil
 	}
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return Stamp{Wall: t}, nil
+	plain, days := strings.ToUpper(text), 0
+	if len(plain) > 10 && plain[10] == ' ' {
+		plain = plain[:10] + "T" + plain[11:]
 	}
-	if t, err := time.Parse(localLayout, text); err == nil {
-		return Stamp{Wall: t, Local: true}, nil
+	if len(plain) > 13 && plain[10:13] == "T24" && strings.Trim(plain[13:min(len(plain), 19)], ":0") == "" { // the end of the day
+		plain, days = plain[:11]+"00"+plain[13:], 1
+	}
+	for _, seconds := range []string{":05", ""} { // fractions are read without being asked for
+		for _, offset := range []string{"Z07:00", "Z0700", ""} {
+			if t, err := time.Parse("2006-01-02T15:04"+seconds+offset, plain); err == nil {
+				return Stamp{Wall: t.AddDate(0, 0, days), Local: offset == ""}, nil
+			}
+		}
 	}
 	return Stamp{}, errors.New("not a time of the form 2006-01-02T15:04:05, with or without an offset")
 }

@@ -106,6 +106,17 @@ type Config struct {
 	// fast, must not block and must not retain the event.
 	OrderKey func(gateway.Event) string `yaml:"-"`
 
+	// Ready opens the event stream when it is closed, and not before. An event is delivered only to
+	// the subscriptions that exist when it arrives, so all of them have to be made first. Watermill's
+	// Router.Running fits; Router of package router needs neither Ready nor StartAfter. Nil means
+	// that StartAfter decides.
+	Ready <-chan struct{} `yaml:"-"`
+	// StartAfter is how long nothing must have subscribed before the event stream is opened, while
+	// there is no Ready. A subscription that is made later gets what is not acked yet, after a
+	// reconnect, and what it has missed is logged. Default 1 second; negative opens the stream with
+	// the first subscription.
+	StartAfter time.Duration `yaml:"-"`
+
 	// Nack is the backoff before a nacked message is redelivered.
 	// Default 100 ms, doubling up to 30 s.
 	Nack Backoff `yaml:"nack"`
@@ -331,6 +342,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.MaxHeld, 10_000)
 	setDefault(&c.MaxInFlight, 1000)
 	setDefault(&c.MaxInFlightBytes, 64<<20)
+	setDefault(&c.StartAfter, time.Second)
 	setDefault(&c.Nack.Initial, 100*time.Millisecond)
 	setDefault(&c.Nack.Max, 30*time.Second)
 	setDefault(&c.Reconnect.Initial, 250*time.Millisecond)

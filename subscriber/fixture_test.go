@@ -68,7 +68,7 @@ func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 func (f *fixture) config() subscriber.Config {
 	short := subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 50 * time.Millisecond}
 	return subscriber.Config{
-		Client: f.client, Nack: short, Reconnect: short,
+		Client: f.client, StartAfter: -1, Nack: short, Reconnect: short,
 		Confirm:      subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 		Payload:      subscriber.PayloadConfig{Retry: short},
 		CloseTimeout: 2 * time.Second,
@@ -83,6 +83,14 @@ func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
 	}
 	f.Cleanup(func() { _ = sub.Close() })
 	return sub
+}
+
+// held returns a subscriber that opens no stream before release is called.
+func (f *fixture) held(cfg subscriber.Config) (sub *subscriber.Subscriber, release func()) {
+	f.Helper()
+	ready := make(chan struct{})
+	cfg.Ready = ready
+	return f.subscriber(cfg), func() { close(ready) }
 }
 
 func testLogger(t *testing.T) watermill.LoggerAdapter {

@@ -510,9 +510,13 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	if d.file != (fileKey{}) {
 		s.stats.inFiles.Add(int64(len(d.confirm)))
 	}
-	if v != verdictAcked {
+	event, messageType := d.event.Type(), messageTypeOf(d.event)
+	switch {
+	case v == verdictAcked && len(d.acked) == 0 && s.cfg.Unmatched == UnmatchedKeep: // a new subscription gets it
+	case v == verdictAcked:
+		s.ackedKinds.count(event, messageType)
+	default:
 		s.stats.abandoned.Add(1)
-		event, messageType := d.event.Type(), messageTypeOf(d.event)
 		s.leftKinds.count(event, messageType)
 		if d.parted && !d.left && !s.closed && s.takers(event, messageType) > 0 {
 			s.requestLeft(now, false) // a subscription that was made in the meantime takes it
@@ -649,15 +653,29 @@ func (c kindCounts) count(event gateway.EventType, messageType string) int {
 	return c[kind]
 }
 
-// take forgets the kinds for topic and reports whether there were any.
-func (c kindCounts) take(topic string) (some bool) {
-	for kind := range c {
-		if Takes(topic, kind.event, kind.messageType) || kind.messageType == "" {
+// take forgets the kinds for topic and reports whether there were any, and how many events do not come again.
+func (c kindCounts) take(topic string) (some bool, gone int) {
+	for kind, n := range c {
+		data := Takes(AllData, kind.event, "")
+		if Takes(topic, kind.event, kind.messageType) || data && kind.messageType == "" {
 			delete(c, kind)
 			some = true
+			if !data {
+				gone += n
+			}
 		}
 	}
-	return some
+	return some, gone
+}
+
+// of counts the events for topic.
+func (c kindCounts) of(topic string) (n int) {
+	for kind, count := range c {
+		if Takes(topic, kind.event, kind.messageType) {
+			n += count
+		}
+	}
+	return n
 }
 
 func messageTypeOf(event gateway.Event) string {

@@ -229,7 +229,7 @@ func newLeaseWorld(t *testing.T, cfg Config) *leaseWorld {
 	t.Helper()
 	w := &leaseWorld{T: t, lease: &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}, client: &silentClient{}, jump: &atomic.Int64{}}
 	cfg.Client, cfg.Lease, cfg.StreamDownFor = w.client, w.lease, KeepLease // its stream is never open
-	cfg.DrainTimeout, cfg.CloseTimeout = 2*time.Second, 4*time.Second
+	cfg.StartAfter, cfg.DrainTimeout, cfg.CloseTimeout = -1, 2*time.Second, 4*time.Second
 	var err error
 	if w.Subscriber, err = New(cfg, nil); err != nil {
 		t.Fatal(err)
@@ -742,21 +742,21 @@ func TestSubscriptionsWithALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
 		client := &silentClient{}
-		sub, err := New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease, CloseTimeout: 3 * time.Second}, nil)
+		ready := make(chan struct{})
+		sub, err := New(Config{Client: client, Lease: lease, Ready: ready, StreamDownFor: KeepLease, CloseTimeout: 3 * time.Second}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = sub.Close() }()
 		w := &leaseWorld{T: t, Subscriber: sub, lease: lease, client: client}
 		w.state(LeaseNone, 0, 0, 0)
-		release := sub.Hold()
 		ctx, cancel := context.WithCancel(t.Context())
 		first, err := sub.Subscribe(ctx, AllData)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.state(LeaseNone, 0, 0, 0)
-		release()
+		close(ready)
 		w.state(LeaseStandby, 0, 1, 0)
 		w.grant(1)
 		second, err := sub.Subscribe(t.Context(), AllData)

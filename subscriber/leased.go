@@ -71,8 +71,8 @@ type leasedSubscription struct {
 
 func newLeased(outer *Subscriber, cfg Config, logger watermill.LoggerAdapter) *leased {
 	l := &leased{outer: outer, cfg: cfg, lease: cfg.Lease, logger: logger, wall: wallClock}
-	l.cfg.Lease = nil
-	l.cfg.CloseTimeout -= l.releaseTimeout() // the rest of it is for the lease
+	l.cfg.Lease, l.cfg.Ready, l.cfg.StartAfter = nil, nil, -1 // begin has all subscriptions
+	l.cfg.CloseTimeout -= l.releaseTimeout()                  // the rest of it is for the lease
 	l.cfg.DrainTimeout = min(l.cfg.DrainTimeout, l.cfg.CloseTimeout)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -310,7 +310,7 @@ func (l *leased) begin(worker *Subscriber, f *fence, epoch uint64) {
 	defer l.outer.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	release := worker.Hold()
+	release := worker.holdStream()
 	l.worker, l.fence = worker, f
 	for _, sub := range l.subs {
 		l.join(worker, sub)

@@ -71,7 +71,7 @@ func testManyWaiting(t *testing.T, order Order) {
 	n := many()
 	client := &silentClient{}
 	s, err := New(Config{
-		Client: client, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
+		Client: client, StartAfter: -1, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
 		Unmatched: UnmatchedKeep, MaxKept: kept,
 		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}, MaxWaiting: held},
 	}, nil)

@@ -46,16 +46,7 @@ func (s *Subscriber) Open() []Open {
 func (s *Subscriber) openEvents(all openSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	parked := map[*delivery]bool{}
-	for e := range s.parked.All() {
-		if d := e.Item.job.d; !d.linked && !d.apart && !parked[d] {
-			parked[d] = true
-			all.add(d)
-		}
-	}
-	s.apart.each(s.first, func(d *delivery) {
-		all.add(d)
-	})
+	s.eachOpen(all.add)
 	now := time.Now()
 	for _, c := range s.hold.chunks {
 		tenant, endpoint := "", c.family.endpoint
@@ -66,6 +57,18 @@ func (s *Subscriber) openEvents(all openSet) {
 		o.Held++
 		o.Oldest = earlier(o.Oldest, s.heldSince(now, c))
 	}
+}
+
+// eachOpen calls f with each open delivery, parked and stalled ones included. s.mu is held.
+func (s *Subscriber) eachOpen(f func(*delivery)) {
+	parked := map[*delivery]bool{}
+	for e := range s.parked.All() {
+		if d := e.Item.job.d; !d.linked && !d.apart && !parked[d] {
+			parked[d] = true
+			f(d)
+		}
+	}
+	s.apart.each(s.first, f)
 }
 
 // open is [Subscriber.Open].

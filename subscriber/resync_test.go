@@ -26,7 +26,7 @@ type resyncWorld struct {
 
 func newResyncWorld(t *testing.T, cfg Config) *resyncWorld {
 	w := &resyncWorld{T: t, client: &silentClient{}, log: testkit.NewLog()}
-	cfg.Client = w.client
+	cfg.Client, cfg.StartAfter = w.client, -1
 	cfg.DrainTimeout, cfg.CloseTimeout = time.Second, 3*time.Second
 	s, err := New(cfg, w.log)
 	if err != nil {

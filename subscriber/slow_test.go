@@ -24,8 +24,7 @@ func TestSlowSubscriptionLeavesTheOthersAlone(t *testing.T) {
 				f := newFixture(t, gatewaytest.Config{})
 				cfg := f.config()
 				cfg.MaxInFlight, cfg.Order = 20, order
-				sub := f.subscriber(cfg)
-				release := sub.Hold()
+				sub, release := f.held(cfg)
 				slow, quick := f.subscribe(sub, topics[0]), f.subscribe(sub, topics[1])
 				release()
 				healed := make(chan struct{})

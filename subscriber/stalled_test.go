@@ -192,8 +192,7 @@ func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
 			cfg := f.config()
 			cfg.MaxInFlight, cfg.Order = 10, order
-			sub := f.subscriber(cfg)
-			release := sub.Hold()
+			sub, release := f.held(cfg)
 			bad, good := f.subscribe(sub, typeJSON), f.subscribe(sub, subscriber.AllData)
 			release()
 			var h hung

@@ -231,6 +231,8 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	}
 	s.left = 0
 	s.leftKeys.clear()
+	clear(s.ackedKinds)
+	clear(s.ackedBefore)
 	now := time.Now()
 	s.connection.opened(now, awaitingHead)
 	s.ledger.resume(now, true)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,9 @@ type Subscriber struct {
 	subscriptions   []*subscription
 	running         bool               // the stream loop is running
 	stopRun         context.CancelFunc // stops the stream loop
-	holds           int                // calls to Hold that have not been released
+	holds           int                // reasons not to open the stream yet
+	startAt         time.Time          // when it may be opened; see Config.StartAfter
+	startTimer      *time.Timer        // of startAt
 	reconnect       func()             // ends the current connection; nil if there is none
 	connection      connection
 	connectionTimer *time.Timer   // of what it wants next
@@ -66,10 +69,12 @@ type Subscriber struct {
 	first, last   *delivery // open deliveries in order of arrival
 	inFlight      int
 	bytes         int64
-	freed         chan struct{} // closed when room may have become available; nil if nothing is waiting
-	taking        taking        // what is taken from the connection
-	untakenKinds  kindCounts    // that nobody has accepted
-	leftKinds     kindCounts    // that were given up unacked
+	freed         chan struct{}  // closed when room may have become available; nil if nothing is waiting
+	taking        taking         // what is taken from the connection
+	untakenKinds  kindCounts     // that nobody has accepted
+	ackedKinds    kindCounts     // that were acked by all on this connection
+	ackedBefore   map[string]int // ackedKinds for a topic when its latest subscription ended
+	leftKinds     kindCounts     // that were given up unacked
 	downloads     *downloadQueue
 	downloadTimer *time.Timer              // pumps the downloads when one becomes due
 	payloads      map[messageKey]*delivery // open deliveries whose payload URI may be used
@@ -86,8 +91,8 @@ type Subscriber struct {
 	leftTimer     *time.Timer           // of one while the fault goes on; nil if none is due
 }
 
-// New returns a Subscriber. It does not connect: the first subscription opens
-// the stream. A nil logger discards all output. The error lists every mistake in
+// New returns a Subscriber. It does not connect: the stream is opened once the
+// subscriptions are made, see [Config.StartAfter]. A nil logger discards all output. The error lists every mistake in
 // the configuration.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	cfg.setDefaults()
@@ -115,11 +120,12 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 		ledger:       newLedger(cfg),
 		hold:         newFileHold(),
 		apart:        newApart(cfg),
-		untakenKinds: make(kindCounts), leftKinds: make(kindCounts),
-		downloads:  newDownloadQueue(cfg.Payload),
-		payloads:   make(map[messageKey]*delivery),
-		partly:     make(map[messageKey]partly),
-		connection: newConnection(cfg),
+		untakenKinds: make(kindCounts), leftKinds: make(kindCounts), ackedKinds: make(kindCounts),
+		ackedBefore: make(map[string]int),
+		downloads:   newDownloadQueue(cfg.Payload),
+		payloads:    make(map[messageKey]*delivery),
+		partly:      make(map[messageKey]partly),
+		connection:  newConnection(cfg),
 	}
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
@@ -134,8 +140,8 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 
 // Subscribe delivers the events selected by topic (see [AllData] and
 // [Everything]) on the returned channel, which is unbuffered. Every message
-// must be acked or nacked. The first subscription opens the event stream;
-// Subscribe does not wait for that.
+// must be acked or nacked. The event stream is opened after the last of several
+// subscriptions, see [Config.StartAfter]; Subscribe does not wait for that.
 //
 // When ctx ends, delivery stops. Messages already received from the channel can
 // still be acked for up to Config.DrainTimeout; then the channel is closed. The
@@ -168,7 +174,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	if s.leased != nil {
 		out := s.leased.subscribe(ctx, topic)
-		s.holdUntil(msgctx.Start(ctx))
+		s.awaitOthers(ctx)
 		s.startRun()
 		return out, nil
 	}
@@ -192,30 +198,25 @@ func (s *Subscriber) subscribe(ctx context.Context, topic string, out chan *mess
 func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan *message.Message, ended func()) {
 	sub := s.newSubscription(ctx, topic, out, ended)
 	s.subscriptions = append(s.subscriptions, sub)
-	s.holdUntil(msgctx.Start(ctx))
+	s.awaitOthers(ctx)
+	s.catchUp(sub)
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
-	s.reclaim(topic)
-	s.recallUntaken(topic)
 	s.recallKept()
 }
 
-// Hold keeps the event stream from being opened until release is called, so
-// that several subscriptions can be made before the first event arrives: an
-// event is delivered only to subscriptions that exist when it arrives.
-// Calling release more than once has no further effect. A stream that is already
-// open stays open.
-func (s *Subscriber) Hold() (release func()) {
+// holdStream keeps the event stream from being opened until release is called, once.
+func (s *Subscriber) holdStream() (release func()) {
 	s.mu.Lock()
 	s.holds++
 	s.mu.Unlock()
-	return sync.OnceFunc(func() {
+	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.holds--
 		s.startRun()
-	})
+	}
 }
 
 // wantsStream reports whether the event stream is to be open.
@@ -225,16 +226,21 @@ func (s *Subscriber) wantsStream() bool {
 	return s.running && !s.closed
 }
 
-// holdUntil keeps the event stream from being opened until start is closed. A nil
-// start has no effect. s.mu is held.
-func (s *Subscriber) holdUntil(start <-chan struct{}) {
+// awaitOthers keeps the event stream from being opened before the other subscriptions are made: until
+// the Router of the one with ctx or Config.Ready says so, or else for Config.StartAfter. s.mu is held.
+func (s *Subscriber) awaitOthers(ctx context.Context) {
+	start := msgctx.Start(ctx)
+	if start == nil {
+		start = s.cfg.Ready
+	}
+	if start == nil {
+		s.startAt = time.Now().Add(s.cfg.StartAfter)
+		return
+	}
 	select {
 	case <-start:
 		return
 	default:
-	}
-	if start == nil {
-		return
 	}
 	s.holds++
 	// Ends when start is closed, or on Close.
@@ -252,6 +258,10 @@ func (s *Subscriber) holdUntil(start <-chan struct{}) {
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
+	if wait := time.Until(s.startAt); wait > 0 && !s.running && !s.closed {
+		s.startLater(wait)
+		return
+	}
 	if s.leased != nil && !s.closed && s.holds == 0 {
 		s.leased.start()
 		return
@@ -283,6 +293,19 @@ func (s *Subscriber) startRun() {
 	}
 }
 
+// startLater calls startRun after wait. s.mu is held.
+func (s *Subscriber) startLater(wait time.Duration) {
+	if s.startTimer != nil {
+		s.startTimer.Reset(wait)
+		return
+	}
+	s.startTimer = time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.startRun()
+	})
+}
+
 // hasTakers reports whether any subscription still accepts events. s.mu is held.
 func (s *Subscriber) hasTakers() bool {
 	for _, sub := range s.subscriptions {
@@ -293,18 +316,46 @@ func (s *Subscriber) hasTakers() bool {
 	return false
 }
 
-// recallUntaken makes the service resend the events for topic that arrived before any subscription
-// accepted them, and what others have left unacked. The latter not each time: one that is made again
-// and again, and leaves it again, would have everybody reconnect all the time. s.mu is held.
-func (s *Subscriber) recallUntaken(topic string) {
-	untaken, left := s.untakenKinds.take(topic), s.leftKinds.take(topic)
+// catchUp makes the service send again what sub, which is new, has missed and is not confirmed: what
+// nobody took, what others have left, and what is open. The rest is counted in sub.missed. Only what
+// nobody took is asked for at once: a subscription that is made again and again would have everybody
+// reconnect all the time. s.mu is held.
+func (s *Subscriber) catchUp(sub *subscription) {
+	s.reclaim(sub.topic)
+	untaken, gone := s.untakenKinds.take(sub.topic)
+	left, _ := s.leftKinds.take(sub.topic)
+	acked := s.ackedKinds.of(sub.topic)
+	sub.missed = gone + acked - s.ackedBefore[sub.topic]
+	again := left || sub.missed > 0
+	s.eachOpen(func(d *delivery) {
+		switch {
+		case !Takes(sub.topic, d.event.Type(), messageTypeOf(d.event)) || d.ackedOn(sub.topic):
+		case len(d.keys) == 0:
+			sub.missed++
+		default:
+			again = true
+			d.left = true
+			s.leftBy(d, sub)
+			if s.cfg.Order == OrderByKey {
+				sub.shares.left.add(d.order) // nothing comes before it
+			}
+		}
+	})
 	switch {
 	case untaken:
 		s.recallLocked()
-	case left:
+	case again:
 		s.requestLeft(time.Now(), false)
 	}
 }
+
+// ackedOn reports whether a subscription to topic that has ended has acked d: the next one needs no copy.
+func (d *delivery) ackedOn(topic string) bool {
+	return slices.ContainsFunc(d.acked, func(sub *subscription) bool { return sub.stopped && sub.topic == topic })
+}
+
+// errMissed is what is logged for a subscription that came late.
+var errMissed = errors.New("subscriber: events that were acked without this subscription do not come again; make all subscriptions before Config.Ready is closed, or within Config.StartAfter of each other")
 
 func (s *Subscriber) removeSubscription(sub *subscription) {
 	s.mu.Lock()

@@ -65,8 +65,7 @@ func TestAckLeadsToConfirmation(t *testing.T) {
 func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	release := sub.Hold()
+	sub, release := f.held(f.config())
 	all, byType, byEvent := f.subscribe(sub, subscriber.Everything), f.subscribe(sub, typeJSON), f.subscribe(sub, "MESSAGE_RECEIVED")
 	other := f.subscribe(sub, typeOther)
 	release()
@@ -418,8 +417,7 @@ func TestContextValuesReachMessages(t *testing.T) {
 func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	release := sub.Hold()
+	sub, release := f.held(f.config())
 	everything := f.subscribe(sub, subscriber.Everything)
 	data := f.subscribe(sub, subscriber.AllData)
 	release()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -48,6 +49,7 @@ type subscription struct {
 	since      time.Time // when it was made
 	pipelines  bool      // whoever reads out tells when the next one of a key may come
 	strict     bool      // nothing is stored behind what fails
+	missed     int       // events that it takes and that it can no longer get
 	ahead      int       // how many are open behind the first of their keys
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
@@ -348,6 +350,9 @@ func (sub *subscription) ending() bool {
 // waits for the open messages, at most for the drain timeout, and lets go of the
 // channel after the last goroutine that could send on it has ended.
 func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
+	if sub.missed > 0 {
+		s.logger.Error("A subscription was made too late for some events", errMissed, watermill.LogFields{"subscription": sub.name, "topic": sub.topic, "count": sub.missed})
+	}
 	select {
 	case <-ctx.Done():
 	case <-sub.stop:
@@ -367,6 +372,7 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 	sub.stopOnce.Do(func() {
 		s.mu.Lock()
 		sub.stopped = true
+		s.ackedBefore[sub.topic] = s.ackedKinds.of(sub.topic)
 		if !s.hasTakers() && s.stopRun != nil {
 			s.stopRun()
 		}

@@ -42,8 +42,7 @@ func ackAll(messages <-chan *message.Message, n *atomic.Int64) {
 func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	release := sub.Hold()
+	sub, release := f.held(f.config())
 	_, end := f.subscribeUntil(sub, typeJSON)
 	other := f.subscribe(sub, typeJSON)
 	release()
@@ -66,8 +65,7 @@ func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
 func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	release := sub.Hold()
+	sub, release := f.held(f.config())
 	_, end := f.subscribeUntil(sub, typeJSON)
 	other := f.subscribe(sub, typeJSON)
 	release()
@@ -97,8 +95,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, gatewaytest.Config{})
-			sub := f.subscriber(f.config())
-			release := sub.Hold()
+			sub, release := f.held(f.config())
 			_, end := f.subscribeUntil(sub, typeJSON)
 			other, endOther := f.subscribeUntil(sub, typeJSON)
 			release()
@@ -124,8 +121,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
-	sub := f.subscriber(f.config())
-	release := sub.Hold()
+	sub, release := f.held(f.config())
 	chunks, end := f.subscribeUntil(sub, string(gateway.EventMessageReceived))
 	files := f.subscribe(sub, string(gateway.EventFileReceived))
 	release()

@@ -163,8 +163,7 @@ func TestNackingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlight = 5
-	sub := f.subscriber(cfg)
-	release := sub.Hold()
+	sub, release := f.held(cfg)
 	bad, end := f.subscribeUntil(sub, typeJSON)
 	good := f.subscribe(sub, subscriber.AllData)
 	release()

@@ -564,18 +564,18 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.Client = client
+		ready := make(chan struct{})
+		config.Client, config.Ready = client, ready
 		if sub, err = subscriber.New(config, nil); err != nil {
 			t.Fatal(err)
 		}
-		release := sub.Hold()
 		first := random.IntN(len(topics))
 		for i, topic := range topics {
 			if i == first || random.IntN(3) > 0 {
 				o.begin(sub, i, topic, mode())
 			}
 		}
-		release()
+		close(ready)
 		synctest.Wait()
 	}
 	stop := func() {

@@ -19,8 +19,8 @@ const (
 	// StateOutage: an outage is on: nothing succeeds. Messages wait, none is lost.
 	StateOutage RouteState = "outage"
 	// StateFailing: messages are taken and handled, and the last ones were all
-	// poisoned, as many as [Config.FailingAfter] says. It ends with the next message
-	// that is delivered.
+	// poisoned, as many as [Config.FailingAfter] says. It ends when one is delivered and
+	// none has been poisoned for a minute.
 	StateFailing RouteState = "failing"
 	// StateEnded: the subscription has ended while the Router runs.
 	StateEnded RouteState = "ended"
@@ -112,7 +112,8 @@ type health struct {
 
 	failingAfter uint64
 	poisonedRow  atomic.Uint64
-	failingSince atomic.Int64 // Unix nanoseconds, 0 = it is not failing
+	failingSince atomic.Int64 // Unix nanoseconds, 0 = it never failed; it may be over
+	poisonedAt   atomic.Int64 // Unix nanoseconds, of the last one
 
 	mu          sync.Mutex
 	state       RouteState
@@ -136,18 +137,30 @@ func (h *health) Observe(e Event) {
 		h.lastSuccess.Store(time.Now().UnixNano())
 		if h.poisonedRow.Load() != 0 {
 			h.poisonedRow.Store(0)
-			h.failingSince.Store(0)
 		}
 	case EventPoisoned:
-		if h.poisonedRow.Load()+1 >= h.failingAfter {
-			h.failingSince.CompareAndSwap(0, time.Now().UnixNano())
+		now := time.Now()
+		if !h.fails(now) {
+			h.failingSince.Store(0)
 		}
-		h.poisonedRow.Add(1)
+		h.poisonedAt.Store(now.UnixNano())
+		if h.poisonedRow.Add(1) >= h.failingAfter {
+			h.failingSince.CompareAndSwap(0, now.UnixNano())
+		}
 	}
 	if e.Text != "" && e.Class != ClassShutdown {
 		h.fail(e.Text)
 	}
 	observe(h.next, e)
+}
+
+// failingQuiet is how long no message may have been poisoned for [StateFailing] to end. Without it the state would
+// change with each of the few messages that pass while nearly all are poisoned.
+const failingQuiet = time.Minute
+
+// fails reports whether the route has begun to fail and still does.
+func (h *health) fails(now time.Time) bool {
+	return h.failingSince.Load() != 0 && (h.poisonedRow.Load() != 0 || now.Sub(time.Unix(0, h.poisonedAt.Load())) < failingQuiet)
 }
 
 func (h *health) fail(text string) {
@@ -181,8 +194,8 @@ func (h *health) report() RouteHealth {
 	}
 	h.mu.Unlock()
 	report.PoisonedInARow = h.poisonedRow.Load()
-	if since := h.failingSince.Load(); since != 0 && report.State == StateRunning {
-		report.State, report.Since = StateFailing, time.Unix(0, since)
+	if report.State == StateRunning && h.fails(time.Now()) {
+		report.State, report.Since = StateFailing, time.Unix(0, h.failingSince.Load())
 	}
 	report.InFlight = int(h.inFlight.Load())
 	report.Delivered = h.counts[EventDelivered].Load()

@@ -155,8 +155,14 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) finding {
 		p.confirmed, p.confirmedAt = stats.Confirmed, now
 	}
 	for _, w := range stats.Waits {
-		if since := w.Longest[0].Since; w.Kind == subscriber.WaitTenant && f.Message != "" && !p.confirmedAt.After(since.Add(p.options.CheckInterval)) {
-			f.OK, f.Since = false, since
+		if w.Kind != subscriber.WaitTenant || f.Message == "" {
+			continue
+		}
+		// What was accepted after the first tenant began to fail says nothing if others began later.
+		for _, tenant := range w.Longest {
+			if f.OK && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {
+				f.OK, f.Since = false, tenant.Since
+			}
 		}
 	}
 	return f

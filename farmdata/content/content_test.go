@@ -152,9 +152,13 @@ func TestNoFarmData(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"nothing": nil, "text": []byte("no farm data"), "archive without TaskData": farmdatatest.Zip(t, "readme", "text"),
 		"archive that is cut": farmdatatest.Archive(t, 1)[:100], "EFDI by chance": []byte("BMm"),
+		"a RAR archive": []byte("Rar!\x1a\x07\x00" + strings.Repeat("\x00", 600)), "packed with bzip2": []byte("BZh91AY&SY" + strings.Repeat("x", 600)),
+		"XML without an archive": []byte("\n<html/>"),
 	} {
 		if data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{}); !errors.Is(err, content.ErrNotFarmData) {
 			t.Errorf("%s: got %+v, %v, want ErrNotFarmData", name, data, err)
+		} else if len(b) > 500 && !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want %q", err, name)
 		}
 	}
 	if _, err := content.OpenEFDI(t.Context(), strings.NewReader("no"), 2, efdi.TimeLog, content.Config{}); !errors.Is(err, content.ErrNotFarmData) {

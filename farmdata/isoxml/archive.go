@@ -37,7 +37,7 @@ type Archive struct {
 	Findings []*farmdata.Finding
 }
 
-// Open reads a zip archive, until ctx ends. The error is ErrNoTaskData, or that of ctx, of
+// Open reads a zip archive, or a TASKDATA.XML without one, until ctx ends. The error is ErrNoTaskData, or that of ctx, of
 // the Config, of r, or of an archive that cannot be opened at all; anything less is a
 // finding. Logs and grids read r later, without ctx, so it must stay open; Open and every
 // loop over one of them may use it at the same time.
@@ -47,10 +47,37 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, cfg Config) (*Archive,
 		return nil, err
 	}
 	o.unpacked = max(o.cfg.MaxUnpacked, leastRatio*size)
+	if bare := (file{"TASKDATA.XML", size, func() (io.ReadCloser, error) { return io.NopCloser(io.NewSectionReader(r, 0, size)), nil }}); isXML(bare) {
+		return o.bare(bare)
+	}
 	if err := o.addArchive(r, size, "", 0); err != nil {
 		return nil, o.failed(err)
 	}
 	return o.archive()
+}
+
+// isXML reports whether a file begins as XML does, in any encoding.
+func isXML(f file) bool {
+	content, err := f.open()
+	if err != nil {
+		return false
+	}
+	defer content.Close()
+	first, _ := newText(io.LimitReader(content, headSize), func(int64, string) {}).in.Peek(1)
+	return string(first) == "<"
+}
+
+// bare reads XML that came without an archive.
+func (o *opener) bare(f file) (*Archive, error) {
+	o.add(f)
+	a, err := o.archive()
+	if err != nil {
+		return nil, err
+	}
+	if finding := a.Sets[0].Unread(); finding != nil && finding.Kind == farmdata.KindUnreadable && finding.File == f.path {
+		return nil, fmt.Errorf("%w: it is XML without an archive, and not a TASKDATA.XML; have all files of TASKDATA sent in one zip archive", ErrNoTaskData)
+	}
+	return a, nil
 }
 
 // OpenFS reads a folder, as Open reads an archive. Archives in the folder are not
@@ -145,6 +172,9 @@ func (o *opener) add(f file) bool {
 	if !o.room() {
 		return false
 	}
+	if kind := packedAs(f.path); kind != "" {
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: f.path, Offset: -1, Record: -1, Detail: "it is " + kind + ", which is not looked into; have it packed as a zip archive"})
+	}
 	dir, name := path.Split(f.path)
 	dir, name = strings.TrimSuffix(dir, "/"), strings.ToLower(name)
 	if o.folders[dir] == nil {
@@ -186,6 +216,9 @@ func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int)
 	bounded := &boundedReader{ctx: o.ctx, r: r, left: directoryEnd + o.directory}
 	archive, err := zip.NewReader(bounded, size)
 	o.directory = min(o.directory, max(bounded.left, 0))
+	if errors.Is(err, zip.ErrFormat) {
+		return fmt.Errorf("%s: %w", notZip(r, size), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -223,6 +256,46 @@ func (o *opener) addArchive(r io.ReaderAt, size int64, prefix string, depth int)
 		}
 	}
 	return nil
+}
+
+// packed are the beginnings of archives and packed files of other kinds, and their usual names.
+var packed = []struct {
+	begin, kind string
+	offset      int
+	endings     []string
+}{
+	{"7z\xbc\xaf\x27\x1c", "a 7z archive", 0, []string{".7z"}}, {"Rar!\x1a\x07", "a RAR archive", 0, []string{".rar"}},
+	{"\x1f\x8b", "packed with gzip", 0, []string{".gz", ".tgz"}}, {"BZh", "packed with bzip2", 0, []string{".bz2", ".tbz2", ".tbz"}},
+	{"\xfd7zXZ\x00", "packed with xz", 0, []string{".xz", ".txz"}}, {"\x28\xb5\x2f\xfd", "packed with zstd", 0, []string{".zst"}},
+	{"ustar", "a tar archive", 257, []string{".tar"}},
+}
+
+// notZip says what it is that is no zip archive, and what to do.
+func notZip(r io.ReaderAt, size int64) string {
+	head := make([]byte, 512)
+	n, _ := r.ReadAt(head, 0)
+	for _, p := range packed {
+		if n > p.offset && bytes.HasPrefix(head[p.offset:n], []byte(p.begin)) {
+			return "it is " + p.kind + "; have it sent as a zip archive"
+		}
+	}
+	switch {
+	case size == 0:
+		return "it is empty; have it sent again"
+	case bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return "it is a zip archive that is cut off or damaged; have it sent again"
+	}
+	return "it is no archive"
+}
+
+// packedAs returns what a file is by the ending of its name, if it is packed in a way that is not read; otherwise nothing.
+func packedAs(name string) string {
+	for _, p := range packed {
+		if slices.Contains(p.endings, strings.ToLower(path.Ext(name))) {
+			return p.kind
+		}
+	}
+	return ""
 }
 
 // encrypted is the bit of an entry's flags that says so.

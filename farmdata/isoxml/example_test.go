@@ -64,7 +64,7 @@ func ExampleOpen() {
 	broken := []byte("no archive")
 	_, err := isoxml.Open(context.Background(), bytes.NewReader(broken), int64(len(broken)), isoxml.Config{MaxStream: 100 << 20})
 	fmt.Println(err)
-	// Output: isoxml: zip: not a valid zip file
+	// Output: isoxml: it is no archive: zip: not a valid zip file
 }
 
 func ExampleOpenFS() {

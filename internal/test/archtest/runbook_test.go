@@ -9,8 +9,31 @@ import (
 	"testing"
 )
 
-// TestRunbookQuotesTheProgram checks that each log line and each check of
-// /readyz that the runbook explains is one that the code writes.
+// quotedLines returns what a page says that the log has: what sentences about the log quote, if it is three words or
+// more, and the messages of lines in blocks. The value is whether the sentence speaks of level debug.
+func quotedLines(page string) map[string]bool {
+	lines := map[string]bool{}
+	about, quote := regexp.MustCompile(`(?i)\blogs?\b`), regexp.MustCompile("`([A-Za-z][a-z]*(?: [A-Za-z0-9',;-]+){2,})`")
+	program := regexp.MustCompile(`^(agrimill|make|kubectl|systemctl|journalctl|helm|nats) `)
+	for _, sentence := range regexp.MustCompile(`\. |\.\n|\n\n|\|`).Split(page, -1) {
+		if !about.MatchString(sentence) {
+			continue
+		}
+		for _, match := range quote.FindAllStringSubmatch(strings.ReplaceAll(sentence, "\n", " "), -1) {
+			if !program.MatchString(match[1]) {
+				lines[match[1]] = strings.Contains(sentence, "debug")
+			}
+		}
+	}
+	for _, match := range regexp.MustCompile(`\bmsg"?[=:] ?"([^"\n]+)"`).FindAllStringSubmatch(page, -1) {
+		lines[match[1]] = false
+	}
+	return lines
+}
+
+// TestRunbookQuotesTheProgram checks that each log line that the documentation
+// quotes, and each check of /readyz that the runbook explains, is one that the
+// code writes.
 func TestRunbookQuotesTheProgram(t *testing.T) {
 	t.Parallel()
 	page := readFile(t, "docs/runbook.md")
@@ -47,6 +70,21 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 		if !strings.Contains(logged.String(), match[1]) {
 			t.Errorf("docs/runbook.md: nothing logs %q, or only at level debug", match[1])
 		}
+	}
+	found := 0
+	for _, file := range markdownFiles(t) {
+		if !strings.HasPrefix(file, "docs/") {
+			continue
+		}
+		for line, debug := range quotedLines(readFile(t, file)) {
+			found++
+			if !strings.Contains(logged.String(), line) && !(debug && strings.Contains(source.String(), line)) {
+				t.Errorf("%s: nothing logs %q, or only at level debug", file, line)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d lines are quoted in docs", found)
 	}
 	for _, match := range checks {
 		for _, name := range match[1:] {

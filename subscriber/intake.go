@@ -515,6 +515,11 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	case v == verdictAcked && len(d.acked) == 0 && s.cfg.Unmatched == UnmatchedKeep: // a new subscription gets it
 	case v == verdictAcked:
 		s.ackedKinds.count(event, messageType)
+		for _, sub := range d.acked {
+			if sub.stopped {
+				s.ackedBefore[sub.topic]++
+			}
+		}
 	default:
 		s.stats.abandoned.Add(1)
 		s.leftKinds.count(event, messageType)

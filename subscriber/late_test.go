@@ -180,3 +180,27 @@ func TestWhatALateSubscriptionMisses(t *testing.T) {
 		})
 	}
 }
+
+// What a subscription had when it ended, and acked before it was made again, is not missed.
+func TestWhatEndsWithItsSubscriptionIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{})
+		former, end := context.WithCancel(t.Context())
+		first := w.late(former, AllData)
+		w.late(t.Context(), "another") // keeps the stream open
+		w.connect()
+		w.arrive(1)
+		msg := w.next(first)
+		end()
+		synctest.Wait()
+		msg.Ack()
+		synctest.Wait()
+		w.late(t.Context(), AllData)
+		if got := w.missed(); len(got) > 0 {
+			t.Errorf("it has missed %v, want nothing", got)
+		}
+		if got := w.reconnects(); len(got) > 0 {
+			t.Errorf("reconnects are asked for after %v, want none", got)
+		}
+	})
+}

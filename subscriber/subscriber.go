@@ -73,7 +73,7 @@ type Subscriber struct {
 	taking        taking         // what is taken from the connection
 	untakenKinds  kindCounts     // that nobody has accepted
 	ackedKinds    kindCounts     // that were acked by all on this connection
-	ackedBefore   map[string]int // ackedKinds for a topic when its latest subscription ended
+	ackedBefore   map[string]int // what of ackedKinds came before the end of a topic's latest subscription, or was acked by one that ended
 	leftKinds     kindCounts     // that were given up unacked
 	downloads     *downloadQueue
 	downloadTimer *time.Timer              // pumps the downloads when one becomes due

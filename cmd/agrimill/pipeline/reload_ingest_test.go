@@ -30,12 +30,10 @@ func TestReloadChangesIngest(t *testing.T) {
 	b := w.start(configured("pipelined"))
 	b.waitReady()
 
-	stop := w.repeat(5*time.Millisecond, func() {
-		w.send(taskData, 8)
-	})
+	stop := w.keepBusy(8, taskData)
 	for _, ingest := range []string{"plain", "pipelined", "plain", "pipelined"} {
-		n := len(w.stored())
-		testkit.Eventually(w, "messages are stored", func() bool { return len(w.stored()) > n+100 })
+		n := len(w.confirmed())
+		testkit.Eventually(w, "messages are confirmed", func() bool { return len(w.confirmed()) > n+100 })
 		if report := b.reload(configured(ingest)); !slices.ContainsFunc(report.Changed, func(s string) bool { return strings.Contains(s, "farm") }) ||
 			report.Unfinished != "" {
 			t.Errorf("%s: %+v", ingest, report)

@@ -50,6 +50,9 @@ func TestReloadsUnderLoad(t *testing.T) {
 
 	var ids []string
 	stop := w.repeat(20*time.Millisecond, func() {
+		if w.behind() {
+			return
+		}
 		w.send([]string{taskData, shapes, pictures}[len(ids)%3], 3)
 		ids = append(ids, w.put("out.data", taskData))
 	})

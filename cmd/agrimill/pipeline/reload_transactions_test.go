@@ -28,9 +28,7 @@ routes:
 	}
 	b := w.start(configured(5 * time.Second))
 	b.waitReady()
-	stop := w.repeat(5*time.Millisecond, func() {
-		w.send([]string{taskData, shapes}[w.sent%2], 2)
-	})
+	stop := w.keepBusy(2, taskData, shapes)
 	for n := range 6 {
 		before := len(w.confirmed())
 		testkit.Eventually(w, "messages are confirmed", func() bool { return len(w.confirmed()) > before+50 })

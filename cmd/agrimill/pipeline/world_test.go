@@ -222,6 +222,29 @@ func (w *world) send(messageType string, n int) {
 	}
 }
 
+// keepBusy sends n messages of one of types every few milliseconds until stop is called, but none
+// while the pipeline is behind: how much a test sends does not depend on how slow the machine is.
+func (w *world) keepBusy(n int, types ...string) (stop func()) {
+	turn := 0
+	return w.repeat(5*time.Millisecond, func() {
+		if !w.behind() {
+			w.send(types[turn%len(types)], n)
+			turn++
+		}
+	})
+}
+
+// behind reports whether many messages are not confirmed yet.
+func (w *world) behind() bool {
+	waiting := 0
+	for _, e := range w.gate.Ledger() {
+		if !e.Confirmed() {
+			waiting++
+		}
+	}
+	return waiting > 100
+}
+
 // repeat does something again and again until stop is called, which waits for its end; at the latest at the end of the test.
 func (w *world) repeat(every time.Duration, do func()) (stop func()) {
 	var running sync.WaitGroup

@@ -57,5 +57,7 @@ func TestNoHandlerOfWatermillsRouterMissesTheBacklog(t *testing.T) {
 		t.Errorf("%d confirmed: archive got %d, billing %d", n, archived.Load(), billed.Load())
 	}
 	_ = r.Close()
-	<-done
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

@@ -65,7 +65,7 @@ func TestOpenEndsWithContext(t *testing.T) {
 					checkLogs(t, data, c.withLogs)
 					break
 				}
-				if err != context.Canceled || errors.Is(err, content.ErrNotFarmData) || data != nil { //nolint:errorlint // as it is
+				if err != context.Canceled || errors.Is(err, content.ErrNotFarmData) || data != nil {
 					t.Fatalf("after %d questions: got %v and %v, want %v", questions, data, err, context.Canceled)
 				}
 			}

@@ -63,7 +63,7 @@ func TestFiguresOfEntries(t *testing.T) {
 		"bit 300 of a message":    {func(t *efdipb.Time) { t.DataLogValue[0].PgnStopBit = 300 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},
 		"PGN of 33 bits":          {func(t *efdipb.Time) { t.DataLogValue[0].Pgn = 1 << 32 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},
 		"unknown field":           {func(*efdipb.Time) {}, []byte{12 << 3, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
-		"field of another type":   {func(*efdipb.Time) {}, []byte{1<<3 | 0, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
+		"field of another type":   {func(*efdipb.Time) {}, []byte{1 << 3, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
 		"unknown part of a place": {func(*efdipb.Time) {}, []byte{5<<3 | 2, 2, 12 << 3, 1}, "true 52.5 7.5, status 4, 1 values", "unsupported"},
 	} {
 		bad := entry(1, 9001)

@@ -181,7 +181,7 @@ func (c Config) selected(topic string) ([]string, error) {
 // reading is which topics are read by subscriptions, and until when.
 type reading struct {
 	mu      sync.Mutex
-	byTopic map[string]context.Context
+	byTopic map[string]<-chan struct{} // is closed when the subscription has ended
 }
 
 // add notes that topics are read until ctx ends, or refuses: each of two subscriptions would get a part of the records.
@@ -189,15 +189,20 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, topic := range topics {
-		if other := r.byTopic[topic]; other != nil && other.Err() == nil {
+		select {
+		case <-r.byTopic[topic]:
+			continue
+		default:
+		}
+		if r.byTopic[topic] != nil {
 			return fmt.Errorf("%w: another subscription reads the topic %s and would get some of its records; use a Subscriber with another group, or with the same one to share the partitions", ErrConfig, topic)
 		}
 	}
 	if r.byTopic == nil {
-		r.byTopic = map[string]context.Context{}
+		r.byTopic = map[string]<-chan struct{}{}
 	}
 	for _, topic := range topics {
-		r.byTopic[topic] = ctx
+		r.byTopic[topic] = ctx.Done()
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ type bucket struct {
 }
 
 // Format writes what it is, for every verb, and nothing of its configuration.
-func (s *Lease) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvlease.Lease") }
+func (l *Lease) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvlease.Lease") }
 
 // New opens the bucket. The error matches [ErrConfig], or is that of the server. The lease has to
 // be closed.

@@ -88,7 +88,7 @@ type Queue struct {
 var _ router.PoisonStore = (*Queue)(nil)
 
 // Format writes what it is, for every verb, and nothing of its configuration.
-func (s *Queue) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "poisonqueue.Queue") }
+func (q *Queue) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "poisonqueue.Queue") }
 
 // New returns a Queue. It does not ask the server; the error matches [ErrConfig].
 func New(config Config) (*Queue, error) {

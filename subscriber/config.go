@@ -67,8 +67,8 @@ type Config struct {
 	// delivered on its own. Default 1 minute; [NoFileHold] (or any negative value) disables
 	// the hold.
 	FileHold time.Duration `yaml:"file_hold" off:"true"`
-	// WholeFileHold is the shorter wait for a message that is probably no chunk. Its payload
-	// is embedded and smaller than ChunkSize, and no other held message has its context ID.
+	// WholeFileHold is the shorter wait for a message that is probably no chunk: no other held
+	// message has its context ID, and its payload is smaller than ChunkSize, or not embedded.
 	// Default 2 seconds; it never exceeds FileHold.
 	WholeFileHold time.Duration `yaml:"whole_file_hold"`
 	// ChunkSize is the size, in bytes, from which a payload may be a chunk. The confirmation
@@ -318,11 +318,13 @@ const (
 	ProgressFetched
 	// ProgressUntaken: no subscription takes it. It stays unconfirmed.
 	ProgressUntaken
+	// ProgressUnclaimed: no file has come for a message that was held. It is delivered on its own.
+	ProgressUnclaimed
 )
 
 // String returns the kind in lower case, e.g. "held".
 func (k ProgressKind) String() string {
-	names := [...]string{"unknown", "held", "joined", "fetched", "untaken"}
+	names := [...]string{"unknown", "held", "joined", "fetched", "untaken", "unclaimed"}
 	if k < 0 || int(k) >= len(names) {
 		return names[0]
 	}

@@ -162,7 +162,8 @@ func (s *Subscriber) holdChunk(key messageKey, e *gateway.MessageReceived) (done
 	}
 	now := s.holdClock.now(time.Now())
 	c := &chunk{key: key, family: familyKey{lower(e.ReceivingEndpointID), familyContext(e.AppMessageID)}, start: now, until: now.Add(s.cfg.FileHold)}
-	if e.Payload != nil && len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
+	if len(e.Payload) < s.cfg.ChunkSize && h.families[c.family] == 0 {
+		// Of a payload elsewhere nobody knows the size yet: most are no chunks, and chunks come together.
 		c.whole = true
 		c.until = now.Add(min(s.cfg.WholeFileHold, s.cfg.FileHold))
 	}
@@ -284,6 +285,7 @@ func (s *Subscriber) deliverUnclaimed(ctx context.Context, over []*chunk) {
 	for _, c := range over {
 		opened := false
 		if c.event != nil && !s.comesAgain(c) {
+			s.progress(ProgressUnclaimed, c.event, 0) // before anybody gets it
 			d := s.newMessageDelivery(c.key, c.event)
 			d.held = c
 			opened = s.admit(ctx, time.Now(), d)

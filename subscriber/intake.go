@@ -533,7 +533,7 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 // others have its context ID. s.mu is held.
 func (s *Subscriber) maybeChunk(d *delivery) bool {
 	e, ok := d.event.(*gateway.MessageReceived)
-	if !ok || d.held != nil { // it has waited for its file already
+	if !ok || d.held != nil && !d.held.whole { // it has waited for its file already
 		return false
 	}
 	if !d.large && !s.isLarge(d) && !s.ledger.families.several(d.family) {

@@ -43,7 +43,9 @@ const (
 	// StepEndToEnd: from the arrival of the event until the route was done with the message, retries and waits included; of a
 	// message from a broker, from when the route began with it.
 	StepEndToEnd Step = iota
-	// StepFetch: from the arrival until the payload was downloaded, if it was.
+	// StepHold: from the arrival until the message no longer waited for a file that it may be a part of, if it did.
+	StepHold
+	// StepFetch: from then, or from the arrival, until the payload was downloaded, if it was.
 	StepFetch
 	// StepWait: from then, or from the arrival, until the route began with it.
 	StepWait
@@ -58,7 +60,7 @@ const (
 
 // String returns the name of a step in the API, e.g. "end_to_end".
 func (s Step) String() string {
-	names := [...]string{"end_to_end", "fetch", "wait", "handle", "store", "confirm"}
+	names := [...]string{"end_to_end", "hold", "fetch", "wait", "handle", "store", "confirm"}
 	if s < 0 || s >= numSteps {
 		return "unknown"
 	}
@@ -148,9 +150,9 @@ type History struct {
 
 // arrival is what is known of an unfinished message from the gateway. Times are Unix nanoseconds.
 type arrival struct {
-	received, fetched, done int64
-	routes                  [MaxRoutes / 64]uint64 // that were done with it, by their slots
-	owner                   ownerRef
+	received, released, fetched, done int64
+	routes                            [MaxRoutes / 64]uint64 // that were done with it, by their slots
+	owner                             ownerRef
 }
 
 // attempt is what is known of a message on a route.
@@ -288,6 +290,10 @@ func (h *History) entry(p *journal.Passed) {
 		if a == nil {
 			*h.arrived.add(key) = arrival{received: p.At, owner: o.ownerRef}
 		}
+	case journal.StepUnclaimed:
+		if a != nil && a.released == 0 {
+			a.released = p.At
+		}
 	case journal.StepFetched:
 		if a != nil && a.fetched == 0 {
 			a.fetched = p.At
@@ -366,8 +372,12 @@ func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
 			if a != nil && s.inward {
 				from = a.received
 				ready := a.received
-				if a.fetched != 0 && a.fetched <= run.first {
-					t.add(StepFetch, a.fetched-a.received)
+				if a.released != 0 && a.released <= run.first {
+					t.add(StepHold, a.released-ready)
+					ready = a.released
+				}
+				if a.fetched >= ready && a.fetched <= run.first {
+					t.add(StepFetch, a.fetched-ready)
 					ready = a.fetched
 				}
 				t.add(StepWait, run.first-ready)

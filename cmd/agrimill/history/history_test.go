@@ -96,6 +96,38 @@ func latency(t *testing.T, p history.Period, step string, count uint64, want tim
 	}
 }
 
+// What waited for a file that did not come, and then for its payload, took its time for each.
+func TestHoldIsNoFetch(t *testing.T) {
+	for name, fetch := range map[string]time.Duration{"embedded": 0, "downloaded": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFarm(t, journal.Config{})
+				f.counts["farm"] = &history.Counts{}
+				f.update()
+				f.receive("m")
+				time.Sleep(2 * time.Second)
+				f.journal.Progress(subscriber.Progress{Kind: subscriber.ProgressUnclaimed, Event: &gateway.MessageReceived{ID: "m"}})
+				if time.Sleep(fetch); fetch > 0 {
+					f.fetch("m")
+				}
+				time.Sleep(20 * time.Millisecond)
+				f.on("farm", router.EventStarted, named("m"), 0)
+				f.on("farm", router.EventDelivered, named("m"), 0)
+				f.update()
+				total := f.route(history.RangeHour, "farm").Total
+				latency(t, total, "hold", 1, 2*time.Second)
+				latency(t, total, "wait", 1, 20*time.Millisecond)
+				latency(t, total, "end_to_end", 1, 2020*time.Millisecond+fetch)
+				if _, fetched := total.Latency["fetch"]; fetched != (fetch > 0) {
+					t.Errorf("its download is timed: %v", fetched)
+				} else if fetched {
+					latency(t, total, "fetch", 1, fetch)
+				}
+			})
+		})
+	}
+}
+
 // A message from the gateway: each step takes the time that it took, on each of its routes.
 func TestSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

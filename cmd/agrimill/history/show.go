@@ -51,7 +51,7 @@ type Period struct {
 	InFlight   int64    `json:"in_flight"`
 	Backlog    *int64   `json:"backlog,omitempty"`
 	AgeSeconds *float64 `json:"age_seconds,omitempty"`
-	// Latency is by step: end_to_end, fetch, wait, handle, store, confirm. Steps that nothing took are left out. Of a tenant or
+	// Latency is by step: end_to_end, hold, fetch, wait, handle, store, confirm. Steps that nothing took are left out. Of a tenant or
 	// endpoint, the periods have end_to_end alone, and the other ones in the total are of up to five minutes, or two hours, more.
 	Latency map[string]Latency `json:"latency,omitempty"`
 }

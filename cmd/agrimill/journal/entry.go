@@ -23,6 +23,8 @@ const (
 	StepUndeliverable Step = "undeliverable"
 	// StepHeld: it is held back, because it may be a part of a file.
 	StepHeld Step = "held"
+	// StepUnclaimed: no file came that it is a part of; it goes on alone.
+	StepUnclaimed Step = "no file came"
 	// StepJoined: its file has come, and takes its place.
 	StepJoined Step = "joined to a file"
 	// StepFetched: its payload was downloaded.
@@ -74,12 +76,14 @@ const (
 	codeJoined
 	codeFetched
 	codeUntaken
+	codeUnclaimed
 )
 
 // steps are in the order of the codes, which stays: a journal in a file has them.
 var steps = [...]Step{
 	"", StepReceived, StepUndeliverable, StepStarted, StepRetry, StepStored, StepDelivered, StepFiltered, StepDuplicate,
 	StepPoisoned, StepPoisonFailed, StepReturned, StepConfirmed, StepRejected, StepHeld, StepJoined, StepFetched, StepUntaken,
+	StepUnclaimed,
 }
 
 // codeOf returns what the event of a route is; 0 if it is not recorded.

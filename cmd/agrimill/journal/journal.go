@@ -199,6 +199,8 @@ func (j *Journal) Progress(p subscriber.Progress) {
 		what = codeFetched
 	case subscriber.ProgressUntaken:
 		what = codeUntaken
+	case subscriber.ProgressUnclaimed:
+		what = codeUnclaimed
 	}
 	var r record
 	if what == 0 || !r.received(p.Event, what, "") {

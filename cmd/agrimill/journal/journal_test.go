@@ -273,6 +273,7 @@ func TestInsideOfTheSubscriber(t *testing.T) {
 	}{
 		{func() { d.Event(chunk) }, "received; no route has begun with it; not confirmed yet"},
 		{func() { tell(subscriber.ProgressHeld, chunk, 0) }, "held until its file comes; not confirmed yet"},
+		{func() { tell(subscriber.ProgressUnclaimed, chunk, 0) }, "no file came for it; no route has begun with it; not confirmed yet"},
 		{func() { tell(subscriber.ProgressFetched, chunk, 12) }, "fetched; no route has begun with it; not confirmed yet"},
 		{func() { tell(subscriber.ProgressUntaken, chunk, 0) }, "received; no route takes it; not confirmed yet"},
 	} {
@@ -281,8 +282,8 @@ func TestInsideOfTheSubscriber(t *testing.T) {
 			t.Errorf("got %q, want %q", got, step.want)
 		}
 	}
-	if m := d.one("chunk-one-1"); m.Bytes != 12 || m.Events[2].Detail() != "12 bytes" {
-		t.Errorf("%d bytes, %q", m.Bytes, m.Events[2].Detail())
+	if m := d.one("chunk-one-1"); m.Bytes != 12 || m.Events[3].Detail() != "12 bytes" {
+		t.Errorf("%d bytes, %q", m.Bytes, m.Events[3].Detail())
 	}
 	file := &gateway.FileReceived{ReceivingEndpointID: endpoint, MessageIDs: []string{"chunk-one-1", "chunk-two-2"}, Filename: "whole.bin", Size: 24}
 	d.Event(file)
@@ -292,7 +293,7 @@ func TestInsideOfTheSubscriber(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	testkit.Equal(t, steps(m), []journal.Step{
-		journal.StepReceived, journal.StepHeld, journal.StepFetched, journal.StepUntaken, journal.StepReceived, journal.StepJoined,
+		journal.StepReceived, journal.StepHeld, journal.StepUnclaimed, journal.StepFetched, journal.StepUntaken, journal.StepReceived, journal.StepJoined,
 	})
 }
 

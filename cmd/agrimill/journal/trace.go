@@ -385,7 +385,7 @@ func (g *group) state(ids int) string {
 			waits = ""
 		}
 		switch e.step {
-		case StepHeld, StepJoined, StepFetched, StepUntaken:
+		case StepHeld, StepUnclaimed, StepJoined, StepFetched, StepUntaken:
 			inside = e.step
 		}
 		if e.route == "" || e.step == StepStored {
@@ -417,6 +417,7 @@ func (g *group) state(ids int) string {
 		parts = append(parts, map[Step]string{
 			"": "received; no route has begun with it", StepHeld: "held until its file comes", StepJoined: "joined to a file; no route has begun with it",
 			StepFetched: "fetched; no route has begun with it", StepUntaken: "received; no route takes it",
+			StepUnclaimed: "no file came for it; no route has begun with it",
 		}[inside])
 	}
 	if waits != "" {

@@ -1475,7 +1475,7 @@ function showPast(node, route, record) {
   });
 }
 
-const STEPS = [["fetch", "Fetch the payload"], ["wait", "Wait for the route"], ["handle", "Filter and transform"], ["store", "Store in the sink"],
+const STEPS = [["hold", "Wait for a file"], ["fetch", "Fetch the payload"], ["wait", "Wait for the route"], ["handle", "Filter and transform"], ["store", "Store in the sink"],
   ["end_to_end", "End to end, until delivered"], ["confirm", "Then confirm"]];
 
 // drawGraph draws what {lines: [[[time, value]]], text, area, bars, tone, title} says, and tells it in words.

@@ -155,10 +155,27 @@ func TestProvisionOtherSubjects(t *testing.T) {
 			t.Errorf("Provision %d: got %v, want ErrStream", provision, err)
 		}
 	}
-	url, _ = withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
-	sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
-	if err := sink.Publish("topic", newMessage("x")); err != nil {
-		t.Errorf("after the update of the subjects: %v", err)
+	for _, subjects := range [][]string{{"other.>"}, {"agrimill.*.*", "agrimill.poison"}} {
+		url, _ = withStream(t, jetstream.StreamConfig{Subjects: subjects})
+		sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
+		if err := sink.Publish("topic", newMessage("x")); err != nil {
+			t.Errorf("after the update of the subjects %v: %v", subjects, err)
+		}
+	}
+}
+
+// A mirror is said to be one: it takes no messages and can have no subjects.
+func TestProvisionMirror(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
+	mirror := jetstream.StreamConfig{Name: "COPY", Mirror: &jetstream.StreamSource{Name: nats.DefaultStream}}
+	if _, err := js.CreateStream(t.Context(), mirror); err != nil {
+		t.Fatal(err)
+	}
+	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionUpdate, nats.ProvisionNone} {
+		_, err := nats.New(nats.Config{URL: url, Stream: "COPY", Provision: provision}, nil)
+		if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "mirrors the stream "+nats.DefaultStream) {
+			t.Errorf("Provision %d: got %v", provision, err)
+		}
 	}
 }
 
@@ -177,6 +194,12 @@ func TestProvisionOverlap(t *testing.T) {
 			}
 		}
 		newSink(t, nats.Config{URL: server.URL(), Stream: "MORE", SubjectPrefix: "else.where"}, nil)
+		for _, readOnly := range []bool{true, false} { // MORE would have to get the subjects of OTHER
+			_, err := nats.New(nats.Config{URL: server.URL(), Stream: "MORE", Provision: nats.ProvisionUpdate, ReadOnly: readOnly}, nil)
+			if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "OTHER") {
+				t.Errorf("%s, an update: got %v, want ErrStream that names OTHER", subject, err)
+			}
+		}
 	}
 }
 

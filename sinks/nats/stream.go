@@ -61,9 +61,8 @@ func provisionStream(
 	}
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
-		if other, taken := js.StreamNameBySubject(ctx, want.Subjects[0]); taken == nil {
-			return jetstream.StreamConfig{}, nil, fmt.Errorf("%w: %s does not exist, and cannot have the subject %s: stream %s has it, or a part of it",
-				ErrStream, cfg.Stream, want.Subjects[0], other)
+		if err := checkSubjectIsFree(ctx, js, cfg.Stream, want.Subjects[0]); err != nil {
+			return jetstream.StreamConfig{}, nil, err
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone && !cfg.ReadOnly {
@@ -81,10 +80,14 @@ func provisionStream(
 	have := stream.CachedInfo().Config
 	differences := diffStream(have, want)
 
-	if cfg.Provision == ProvisionUpdate && (len(differences) > 0 || !coversAny(have.Subjects, cfg.SubjectPrefix)) {
+	if cfg.Provision == ProvisionUpdate && have.Mirror == nil && (len(differences) > 0 || !coversAny(have.Subjects, cfg.SubjectPrefix)) {
 		updated := have
 		if !coversAny(have.Subjects, cfg.SubjectPrefix) {
-			updated.Subjects = append(slices.Clone(have.Subjects), want.Subjects...)
+			if err := checkSubjectIsFree(ctx, js, cfg.Stream, want.Subjects[0]); err != nil {
+				return jetstream.StreamConfig{}, nil, err
+			}
+			narrower := func(subject string) bool { return strings.HasPrefix(subject, cfg.SubjectPrefix+".") }
+			updated.Subjects = append(slices.DeleteFunc(slices.Clone(have.Subjects), narrower), want.Subjects...)
 		}
 		updated.Retention, updated.Discard, updated.Storage = want.Retention, want.Discard, want.Storage
 		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
@@ -101,6 +104,8 @@ func provisionStream(
 	}
 
 	switch {
+	case have.Mirror != nil:
+		return have, nil, fmt.Errorf("%w: %s mirrors the stream %s and takes nothing else", ErrStream, cfg.Stream, have.Mirror.Name)
 	case !coversAny(have.Subjects, cfg.SubjectPrefix):
 		return have, nil, fmt.Errorf("%w: %s has the subjects %s, which do not cover %s",
 			ErrStream, cfg.Stream, strings.Join(have.Subjects, " "), want.Subjects[0])
@@ -113,6 +118,18 @@ func provisionStream(
 			ErrStream, cfg.Stream)
 	}
 	return have, differences, nil
+}
+
+// checkSubjectIsFree reports whether a stream other than the named one has the subject, or a part of it, and
+// would get the messages instead. Where the account may not ask, the server's answer to the change tells.
+func checkSubjectIsFree(ctx context.Context, js jetstream.JetStream, stream, subject string) error {
+	for other := range js.StreamNames(ctx, jetstream.WithStreamListSubject(subject)).Name() {
+		if other != stream {
+			return fmt.Errorf("%w: %s does not have the subject %s and cannot get it: stream %s has it, or a part of it",
+				ErrStream, stream, subject, other)
+		}
+	}
+	return nil
 }
 
 // batchesSince is the first version of the server that has batches.

@@ -74,7 +74,7 @@ type Config struct {
 	// nats://127.0.0.1:4222.
 	URL string `yaml:"url" address:"true"`
 	// Conn is a connection to use instead of an own one. It is not closed by
-	// Close. URL, Name, credentials, TLS and Options must be empty then. The
+	// Close. URL, Name, credentials, TLS, Options and InboxPrefix must be empty then. The
 	// connection's own options decide about reconnecting; for endless
 	// reconnecting give it MaxReconnects(-1), IgnoreAuthErrorAbort() and
 	// ReconnectBufSize(-1).
@@ -96,13 +96,18 @@ type Config struct {
 	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
 	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
 	TLS *tls.Config `yaml:"-"`
-	// Options are further options of the connection, e.g. an inbox prefix or a
-	// proxy. They are applied last and may replace the sink's own, handlers
-	// included.
+	// Options are further options of the connection, e.g. a proxy. They are applied last and
+	// may replace the sink's own, handlers included.
 	Options []natsgo.Option `yaml:"-"`
 	// ConnectTimeout bounds connecting and creating the stream, each, in New. Default
 	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// Domain is the JetStream domain of the stream, for a server that is joined to it, e.g. by a
+	// leaf node; also with Conn. Default: that of the server.
+	Domain string `yaml:"domain"`
+	// InboxPrefix begins the subjects on which answers come, for an account that may subscribe
+	// to no other: _INBOX_mill for the permission _INBOX_mill.>. Default _INBOX.
+	InboxPrefix string `yaml:"inbox_prefix"`
 
 	// Stream is the stream's name. Default [DefaultStream].
 	Stream string `yaml:"stream"`
@@ -240,11 +245,11 @@ func (c Config) CheckTopic(topic string) error {
 	return nil
 }
 
-// connection returns the part that says how to connect.
-func (c *Config) connection() Connection {
+// Connection returns the part that says how to connect.
+func (c Config) Connection() Connection {
 	return Connection{
 		URL: c.URL, User: c.User, Password: c.Password, Token: c.Token, CredentialsFile: c.CredentialsFile, NKeySeedFile: c.NKeySeedFile,
-		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout,
+		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout, Domain: c.Domain, InboxPrefix: c.InboxPrefix,
 	}
 }
 
@@ -260,9 +265,9 @@ func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 
-	e.Check(c.Conn == nil || c.URL == "" && c.connection().credentials() == 0 && c.TLS == nil && len(c.Options) == 0,
-		"Conn", "excludes URL, credentials, TLS and Options")
-	e.Join("", c.connection().Validate())
+	e.Check(c.Conn == nil || c.URL == "" && c.Connection().credentials() == 0 && c.TLS == nil && len(c.Options) == 0 && c.InboxPrefix == "",
+		"Conn", "excludes URL, credentials, TLS, Options and InboxPrefix")
+	e.Join("", c.Connection().Validate())
 	e.Check(ValidName(c.Stream), "Stream", NameRule)
 	if checkSubject(c.SubjectPrefix) != nil {
 		e.Add("SubjectPrefix", "must be a NATS subject without wildcards")

@@ -36,6 +36,12 @@ type Connection struct {
 	Options []natsgo.Option `yaml:"-"`
 	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// Domain is the JetStream domain that streams, consumers and buckets are in, for a server
+	// that is joined to it, e.g. by a leaf node. Default: that of the server.
+	Domain string `yaml:"domain"`
+	// InboxPrefix begins the subjects on which answers come, for an account that may subscribe
+	// to no other: _INBOX_mill for the permission _INBOX_mill.>. Default _INBOX.
+	InboxPrefix string `yaml:"inbox_prefix"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -74,6 +80,8 @@ func (c Connection) Validate() error {
 		e.Check(rule == "", "URL", "%s", rule)
 	}
 	validate.NotNegative(&e, "ConnectTimeout", c.ConnectTimeout)
+	e.Check(ValidName(c.Domain), "Domain", NameRule)
+	e.Check(c.InboxPrefix == "" || checkSubject(c.InboxPrefix) == nil, "InboxPrefix", "must be a NATS subject without wildcards, as _INBOX_mill for the permission _INBOX_mill.>")
 	return e.Err(ErrConfig)
 }
 
@@ -109,7 +117,8 @@ func checkAddress(address string) string {
 // Connect connects under a name, by which the server lists the connection; Options and
 // then options are applied last. The connection reconnects without end, also when the
 // server refuses its credentials meanwhile, and publishes nothing while it is down. An
-// error of the configuration matches [ErrConfig].
+// error of the configuration matches [ErrConfig], that of an account that may not subscribe to the
+// inbox [ErrInbox].
 func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -143,5 +152,26 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 	if c.TLS != nil {
 		all = append(all, natsgo.Secure(c.TLS))
 	}
-	return natsgo.Connect(c.URL, append(append(all, options...), c.Options...)...)
+	if c.InboxPrefix != "" {
+		all = append(all, natsgo.CustomInboxPrefix(c.InboxPrefix))
+	}
+	conn, err := natsgo.Connect(c.URL, append(append(all, options...), c.Options...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkInbox(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// checkInbox returns an error if no answer could ever come, which a server says on the side only.
+func (c Connection) checkInbox(conn *natsgo.Conn) error {
+	inbox, err := conn.SubscribeSync(conn.NewInbox())
+	if err != nil || conn.FlushTimeout(c.ConnectTimeout) != nil {
+		return nil // it is being connected
+	}
+	_ = inbox.Unsubscribe()
+	return inboxViolation(conn)
 }

@@ -140,7 +140,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 			name = DefaultName
 		}
 		var err error
-		s.conn, err = config.connection().Connect(name, natsgo.ErrorHandler(s.onAsyncError),
+		s.conn, err = config.Connection().Connect(name, natsgo.ErrorHandler(s.onAsyncError),
 			// A server that reads nothing more must not block writers for ever.
 			natsgo.FlusherTimeout(config.PublishTimeout))
 		switch {
@@ -162,7 +162,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 
 // start provisions the stream and starts the goroutines.
 func (s *Sink) start() error {
-	js, err := jetstream.New(s.conn)
+	js, err := JetStream(s.conn, s.config.Domain)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -395,6 +395,8 @@ func (s *Sink) onAnswer(answer *natsgo.Msg) {
 		s.resolve(f, sinks.Receipt{}, err)
 	case ack.Stream != s.config.Stream:
 		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s instead of %s", ack.Stream, s.config.Stream))
+	case s.config.Domain != "" && ack.Domain != s.config.Domain:
+		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s of the domain %q instead of %s", ack.Stream, ack.Domain, s.config.Domain))
 	default:
 		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}

@@ -255,7 +255,7 @@ func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
 		}
 	})
 	if err != nil {
-		return err
+		return Explain(s.conn, s.config.Domain, err)
 	}
 	s.stream.Store(&have)
 	warn(s.logger, have, differences, s.config.SyncAlways)

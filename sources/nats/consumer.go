@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 // madeBy is the key of the consumer's metadata that says who made it.
@@ -31,14 +32,14 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	defer cancel()
 	unwatch := context.AfterFunc(s.stopped, cancel)
 	defer unwatch()
-	js, err := jetstream.New(conn)
+	js, err := nats.JetStream(conn, s.config.Domain)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
 	name := s.config.Stream
 	if name == "" {
 		if name, err = js.StreamNameBySubject(ctx, subject); err != nil {
-			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, err))
+			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, nats.Explain(conn, s.config.Domain, err)))
 		}
 	}
 	consumer, err := s.findOrCreate(ctx, js, name, subject)
@@ -46,7 +47,7 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	case errors.Is(err, ErrConfig):
 		return nil, err
 	case err != nil:
-		return nil, s.unavailable(err)
+		return nil, s.unavailable(nats.Explain(conn, s.config.Domain, err))
 	}
 	s.found.Store(&consumer)
 	return consumer, nil

@@ -262,7 +262,11 @@ func (s *stock) open(ctx context.Context, subject string) (*natsgo.Conn, *stockS
 }
 
 func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*stockSubscriber, error) {
-	js, err := conn.JetStream()
+	var options []natsgo.JSOpt
+	if s.config.Domain != "" {
+		options = append(options, natsgo.Domain(s.config.Domain))
+	}
+	js, err := conn.JetStream(options...)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
@@ -271,12 +275,12 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 	stream := s.config.Stream
 	if stream == "" {
 		if stream, err = js.StreamNameBySubject(subject, natsgo.Context(ctx)); err != nil {
-			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, err))
+			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, nats.Explain(conn, s.config.Domain, err)))
 		}
 	}
 	// One that the subscriber makes by itself is deleted when it is closed, and with it who
 	// acked what.
-	if err := s.ensure(ctx, js, stream, subject); err != nil {
+	if err := s.ensure(ctx, conn, js, stream, subject); err != nil {
 		return nil, err
 	}
 	s.latest.Store(&stockConsumer{js, stream})
@@ -286,7 +290,7 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 		AckWaitTimeout: s.config.AckWait, CloseTimeout: s.config.CloseTimeout, SubscribeTimeout: s.config.ConnectTimeout,
 		NakDelay: growing{backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay}},
 		JetStream: wmnats.JetStreamConfig{
-			DurablePrefix: s.config.Durable, SubscribeOptions: []natsgo.SubOpt{natsgo.Bind(stream, s.config.Durable), natsgo.ManualAck()},
+			DurablePrefix: s.config.Durable, ConnectOptions: options, SubscribeOptions: []natsgo.SubOpt{natsgo.Bind(stream, s.config.Durable), natsgo.ManualAck()},
 		},
 	}, s.logger)
 	if err != nil {
@@ -296,16 +300,16 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 }
 
 // ensure creates the consumer if it is missing, and refuses one that cannot be read.
-func (s *stock) ensure(ctx context.Context, js natsgo.JetStreamContext, stream, subject string) error {
+func (s *stock) ensure(ctx context.Context, conn *natsgo.Conn, js natsgo.JetStreamContext, stream, subject string) error {
 	info, err := js.ConsumerInfo(stream, s.config.Durable, natsgo.Context(ctx))
 	if errors.Is(err, natsgo.ErrConsumerNotFound) {
-		info, err = s.create(ctx, js, stream, subject)
+		info, err = s.create(ctx, js, conn.NewInbox(), stream, subject)
 	}
 	switch {
 	case errors.Is(err, ErrConfig):
 		return err
 	case err != nil:
-		return s.unavailable(err)
+		return s.unavailable(nats.Explain(conn, s.config.Domain, err))
 	}
 	have := info.Config
 	reason := ""
@@ -329,7 +333,7 @@ func (s *stock) ensure(ctx context.Context, js natsgo.JetStreamContext, stream, 
 	return nil
 }
 
-func (s *stock) create(ctx context.Context, js natsgo.JetStreamContext, stream, subject string) (*natsgo.ConsumerInfo, error) {
+func (s *stock) create(ctx context.Context, js natsgo.JetStreamContext, inbox, stream, subject string) (*natsgo.ConsumerInfo, error) {
 	info, err := js.StreamInfo(stream, natsgo.Context(ctx))
 	if err != nil {
 		return nil, err
@@ -345,7 +349,7 @@ func (s *stock) create(ctx context.Context, js natsgo.JetStreamContext, stream, 
 	}
 	return js.AddConsumer(stream, &natsgo.ConsumerConfig{
 		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, AckPolicy: natsgo.AckExplicitPolicy,
-		AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: natsgo.NewInbox(), DeliverGroup: s.config.Durable,
+		AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: inbox, DeliverGroup: s.config.Durable,
 		MaxAckPending: 1, // what is pushed ahead would have to wait, and be pushed again
 		Metadata:      map[string]string{madeBy: madeHere},
 	}, natsgo.Context(ctx))

@@ -8,6 +8,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 const (
@@ -45,7 +47,7 @@ type request struct {
 
 // newRequest asks for up to n messages: for those that are there, or with wait for some to
 // come.
-func newRequest(conn *natsgo.Conn, consumer *jetstream.ConsumerInfo, n int, wait bool) (*request, error) {
+func newRequest(conn *natsgo.Conn, domain string, consumer *jetstream.ConsumerInfo, n int, wait bool) (*request, error) {
 	ask := struct {
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
@@ -60,7 +62,7 @@ func newRequest(conn *natsgo.Conn, consumer *jetstream.ConsumerInfo, n int, wait
 		return nil, err
 	}
 	r := &request{
-		conn: conn, subject: "$JS.API.CONSUMER.MSG.NEXT." + consumer.Stream + "." + consumer.Name,
+		conn: conn, subject: nats.APIPrefix(domain) + "CONSUMER.MSG.NEXT." + consumer.Stream + "." + consumer.Name,
 		messages: make(chan *natsgo.Msg, 2*n), left: n,
 	}
 	inbox := conn.NewInbox()

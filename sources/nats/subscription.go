@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/keyqueue"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 // consumerPolicy is how often to look up a consumer that is gone, and to ask a server that
@@ -337,7 +338,7 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 	if most := info.Config.MaxRequestBatch; most > 0 {
 		n = min(n, most)
 	}
-	r, err := newRequest(s.conn, info, n, wait)
+	r, err := newRequest(s.conn, s.config.Domain, info, n, wait)
 	if err != nil {
 		return 0, false, err
 	}
@@ -521,7 +522,7 @@ func (s *subscription) readsAll(stream string) bool {
 	if s.subject == ">" {
 		return true
 	}
-	js, err := jetstream.New(s.conn)
+	js, err := nats.JetStream(s.conn, s.config.Domain)
 	if err != nil {
 		return false
 	}

@@ -116,12 +116,20 @@ func durable(d sinks.Description, detail string) finding {
 // natsAdvice adds advice to an error of a NATS server.
 func natsAdvice(err error) error {
 	switch {
-	case errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired), errors.Is(err, natsgo.ErrPermissionViolation):
-		return advise(err, "the server rejects the credentials: check user and password, token, credentials_file or nkey_seed_file, and their permissions")
+	case errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired):
+		return advise(err, "the server rejects the credentials: check user and password, token, credentials_file or nkey_seed_file")
+	case errors.Is(err, nats.ErrInbox):
+		return advise(err, "set inbox_prefix to what the account may subscribe to: _INBOX_mill for the permission _INBOX_mill.>")
+	case errors.Is(err, natsgo.ErrPermissionViolation):
+		return advise(err, "the account must be allowed to do that: check the permissions of the user")
+	case errors.Is(err, nats.ErrNoJetStreamInAccount):
+		return advise(err, "the account has no JetStream: enable it for the account in the configuration of the server")
+	case errors.Is(err, nats.ErrNoDomain):
+		return advise(err, "check domain, and the leaf nodes or gateways of the server")
+	case errors.Is(err, nats.ErrNoJetStream):
+		return advise(err, "the server has no JetStream of its own: start it with --jetstream, or set domain to that of a JetStream that it is joined to")
 	case errors.Is(err, natsgo.ErrNoServers), errors.Is(err, natsgo.ErrTimeout), unreachable(err):
 		return advise(err, "is the server running, and is it reachable from here?")
-	case errors.Is(err, natsgo.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return advise(err, "the server runs without JetStream: start it with --jetstream")
 	case errors.Is(err, nats.ErrStream):
 		return advise(err, "correct stream or subject_prefix, or the stream")
 	}
@@ -433,7 +441,7 @@ func (c *checker) leaseBucket(ctx context.Context) (finding, error) {
 func (c *checker) devicesInNATS(ctx context.Context) (finding, error) {
 	d := c.cfg.Devices.NATSKV
 	return c.keyValue(ctx, d.Connect, d.Bucket, true, func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
-		settings := d.Config
+		settings := d.StoreConfig()
 		settings.Conn, settings.Logger, settings.ReadOnly = conn, logger, true
 		_, err := devicestore.New(ctx, settings)
 		return io.NopCloser(nil), err

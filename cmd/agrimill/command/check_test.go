@@ -276,6 +276,8 @@ func TestCheckSinkFailures(t *testing.T) {
 		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAST", Subjects: []string{"last.>"}, MaxMsgsPerSubject: 1})
 		return err
 	})
+	_, leaf := natstest.StartLeaf(t)
+	joined := fmt.Sprintf(`nats: {url: %q, user: %s, password: %s`, leaf.URL(), natstest.LeafUser, natstest.LeafPassword)
 	cluster := kafkatest.Start(t)
 	closed := kafkatest.Start(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", user, password))
 	dir := filepath.ToSlash(t.TempDir())
@@ -285,6 +287,10 @@ func TestCheckSinkFailures(t *testing.T) {
 		"password":       {fmt.Sprintf(`nats: {url: %q, user: %s, password: "${WRONG}"}`, locked.URL(), user), checkFailed, "", "rejects the credentials"},
 		"right password": {fmt.Sprintf(`nats: {url: %q, user: %s, password: "${RIGHT}"}`, locked.URL(), user), checkOK, "will be created", ""},
 		"no JetStream":   {fmt.Sprintf(`nats: {url: %q}`, plain.URL()), checkFailed, "", "--jetstream"},
+		"leaf node":      {joined + `, domain: hub, inbox_prefix: _INBOX_mill}`, checkOK, "will be created", ""},
+		"no domain":      {joined + `, inbox_prefix: _INBOX_mill}`, checkFailed, "set domain", "set domain"},
+		"other domain":   {joined + `, inbox_prefix: _INBOX_mill, domain: other}`, checkFailed, "of the domain", "check domain"},
+		"no inbox":       {joined + `, domain: hub}`, checkFailed, "_INBOX.", "set inbox_prefix"},
 		"missing stream": {fmt.Sprintf(`nats: {url: %q, stream: GONE, subject_prefix: gone, provision: none}`, server.URL()), checkFailed, "", "create stream GONE"},
 		"other subjects": {fmt.Sprintf(`nats: {url: %q, stream: MINE}`, server.URL()), checkFailed, "", "stream or subject_prefix"},
 		"overlap":        {fmt.Sprintf(`nats: {url: %q}`, server.URL()), checkFailed, "AGRIMILL does not exist, and cannot have the subject agrimill.>: stream OTHER has it", "stream or subject_prefix"},

@@ -35,6 +35,7 @@ authority.`
 type connection struct {
 	configPath            string
 	url, creds, nkey      string
+	domain, inboxPrefix   string
 	stream, prefix, topic string
 	claimCheck            claimCheck
 
@@ -49,10 +50,12 @@ func (c *connection) define(cmd *cobra.Command) {
 	flags.StringVar(&c.url, "nats", "", "`URL` of the NATS server, without credentials (default NATS_URL, or nats://127.0.0.1:4222)")
 	flags.StringVar(&c.creds, "creds", "", "`FILE` with NATS credentials (JWT and seed)")
 	flags.StringVar(&c.nkey, "nkey", "", "`FILE` with an NKey seed")
+	flags.StringVar(&c.domain, "domain", "", "`DOMAIN` of JetStream, if it is not the server's own")
+	flags.StringVar(&c.inboxPrefix, "inbox-prefix", "", "`PREFIX` of the inboxes to which the account may subscribe (default _INBOX)")
 	flags.StringVar(&c.stream, "stream", nats.DefaultStream, "`NAME` of the stream with the poison queue")
 	flags.StringVar(&c.prefix, "subject-prefix", nats.DefaultSubjectPrefix, "`PREFIX` of each topic in the stream's subjects")
 	flags.StringVar(&c.topic, "poison-topic", router.DefaultPoisonTopic, "`TOPIC` of the poison queue")
-	configFlag(cmd, &c.configPath, "nats", "creds", "nkey", "stream", "subject-prefix", "poison-topic")
+	configFlag(cmd, &c.configPath, "nats", "creds", "nkey", "domain", "inbox-prefix", "stream", "subject-prefix", "poison-topic")
 }
 
 // prepare works out the settings without connecting. The stream is never created or
@@ -63,7 +66,7 @@ func (c *connection) prepare(p *program) error {
 	}
 	c.sink = nats.Config{
 		URL: c.url, Name: "agrimill", Stream: c.stream, SubjectPrefix: c.prefix, Provision: nats.ProvisionNone,
-		CredentialsFile: c.creds, NKeySeedFile: c.nkey,
+		CredentialsFile: c.creds, NKeySeedFile: c.nkey, Domain: c.domain, InboxPrefix: c.inboxPrefix,
 	}
 	if strings.Contains(c.url, "@") {
 		return usagef("--nats must not contain credentials, which other users of the machine could see: use --creds, --nkey or the environment")
@@ -160,7 +163,7 @@ func (c *connection) open() (opened, error) {
 		return opened{}, c.explain(err)
 	}
 	queue, err := poisonqueue.New(poisonqueue.Config{
-		Conn: sink.Conn(), Stream: c.stream, SubjectPrefix: c.prefix, Topic: c.topic,
+		Conn: sink.Conn(), Domain: c.sink.Domain, Stream: c.stream, SubjectPrefix: c.prefix, Topic: c.topic,
 	})
 	if err != nil {
 		return opened{}, errors.Join(err, sink.Close())

@@ -167,7 +167,7 @@ func (c *poisonReplay) elsewhere(
 // target returns the sink for the messages, over the connection of the poison queue.
 func (c *poisonReplay) target(poison *nats.Sink) (*nats.Sink, error) {
 	config := nats.Config{
-		Conn: poison.Conn(), Provision: nats.ProvisionNone, Stream: c.toStream, SubjectPrefix: c.toPrefix,
+		Conn: poison.Conn(), Domain: c.connection.sink.Domain, Provision: nats.ProvisionNone, Stream: c.toStream, SubjectPrefix: c.toPrefix,
 	}
 	if config.Stream == "" {
 		config.Stream = c.connection.stream

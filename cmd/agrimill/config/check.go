@@ -434,13 +434,13 @@ func (k *checker) shared() {
 			}
 		}
 	}
-	streams := map[[2]string]string{}
+	streams := map[[3]string]string{}
 	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
 		s := k.c.Sinks[name].NATS
 		if s == nil {
 			continue
 		}
-		key := [2]string{s.URL, s.Stream}
+		key := [3]string{s.URL, s.Domain, s.Stream}
 		if first, twice := streams[key]; !twice {
 			streams[key] = name
 		} else if s.SubjectPrefix != k.c.Sinks[first].NATS.SubjectPrefix {
@@ -1017,7 +1017,7 @@ func (k *checker) devices() {
 		k.report("devices.kafka", *c, config.Validate())
 	}
 	if n := d.NATSKV; n != nil {
-		config := n.Config
+		config := n.StoreConfig()
 		config.Conn = new(natsgo.Conn) // only its presence is checked
 		k.report("devices.nats_kv", *n, config.Validate())
 		_, err := n.TLS.Config()

@@ -19,7 +19,9 @@ import (
 	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	natsqueue "github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
 	"github.com/agrimill/agrimill/subscriber"
@@ -165,7 +167,7 @@ func (c *Config) KeysConfig() router.KeysConfig {
 // caller.
 func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
 	config := d.Config
-	config.TTL = dedup.TTL
+	config.Domain, config.TTL = d.Connection.Domain, dedup.TTL
 	return config
 }
 
@@ -180,6 +182,14 @@ func (d DevicesInKafka) StoreConfig() (kafkadevices.Config, error) {
 	var err error
 	config.Connection.TLS, err = d.TLS.Config()
 	return config, err
+}
+
+// StoreConfig returns the configuration of the store in a bucket. Conn and Logger are left to the
+// caller.
+func (d DevicesInNATS) StoreConfig() devicestore.Config {
+	config := d.Config
+	config.Domain = d.Connection.Domain
+	return config
 }
 
 // Connect connects under a client name. It reads the files of TLS.
@@ -214,10 +224,13 @@ func (n NATS) SinkConfig(name string) (nats.Config, error) {
 // Connect opens a connection of its own, beside the sink's, under a client name. It reads the files of
 // TLS.
 func (n NATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(nats.Connection{
-		URL: n.URL, User: n.User, Password: n.Password, Token: n.Token, CredentialsFile: n.CredentialsFile, NKeySeedFile: n.NKeySeedFile,
-		Options: n.Options, ConnectTimeout: n.ConnectTimeout,
-	}, n.TLS, name, options...)
+	return connect(n.Config.Connection(), n.TLS, name, options...)
+}
+
+// PoisonQueueConfig returns where the poison queue is that the sink writes to a topic. Conn is left to the
+// caller.
+func (n NATS) PoisonQueueConfig(topic string) natsqueue.Config {
+	return natsqueue.Config{Domain: n.Domain, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Topic: topic}
 }
 
 // SinkConfig returns the configuration of the sink, whose name is the one it has in

@@ -59,7 +59,7 @@ type LeaseInNATS struct {
 // LeaseConfig returns the configuration of the lease. Conn and Logger are left to the caller.
 func (h HA) LeaseConfig() kvlease.Config {
 	config := h.NATSKV.Config
-	config.TTL = h.TTL
+	config.Domain, config.TTL = h.NATSKV.Connection.Domain, h.TTL
 	return config
 }
 

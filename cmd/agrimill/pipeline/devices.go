@@ -80,7 +80,7 @@ func openDevices(ctx context.Context, cfg *config.DevicesInNATS, logger watermil
 	if err != nil {
 		return nil, err
 	}
-	storeConfig := cfg.Config
+	storeConfig := cfg.StoreConfig()
 	storeConfig.Conn, storeConfig.Logger = conn, logger
 	store, err := natsdevices.New(ctx, storeConfig)
 	if err != nil {

@@ -214,10 +214,9 @@ func (s *sink) poisonStore(topic string) poisonStore {
 	}
 	switch opened := opened.(type) {
 	case *nats.Sink:
-		queue, err := natsqueue.New(natsqueue.Config{
-			Conn: opened.Conn(), Stream: s.config.NATS.Stream, SubjectPrefix: s.config.NATS.SubjectPrefix, Topic: topic,
-		})
-		if err == nil {
+		config := s.config.NATS.PoisonQueueConfig(topic)
+		config.Conn = opened.Conn()
+		if queue, err := natsqueue.New(config); err == nil {
 			return queue
 		}
 	case *kafka.Sink:

@@ -66,7 +66,7 @@ func (r *Reader) openDevices(ctx context.Context) (_ *deviceReader, err error) {
 	var store routerfarm.DeviceStore
 	switch cfg := r.cfg.Devices; {
 	case cfg.NATSKV != nil:
-		storeConfig := cfg.NATSKV.Config.WithDefaults()
+		storeConfig := cfg.NATSKV.StoreConfig().WithDefaults()
 		storeConfig.ReadOnly = true
 		opened.place = fmt.Sprintf("bucket %s (devices.nats_kv)", printable(storeConfig.Bucket))
 		if storeConfig.Conn, err = r.connectDevices(); err != nil {

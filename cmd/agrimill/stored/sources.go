@@ -39,7 +39,7 @@ func newNATSCopies(cfg config.NATS, wait time.Duration) (copySource, error) {
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(conn)
+	js, err := nats.JetStream(conn, cfg.Domain)
 	if err != nil {
 		conn.Close()
 		return nil, err

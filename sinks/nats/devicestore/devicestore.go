@@ -28,6 +28,7 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
@@ -64,6 +65,8 @@ type Config struct {
 	// Conn is the connection. Required. It should reconnect without end. It is not closed by
 	// the store.
 	Conn *natsgo.Conn `yaml:"-"`
+	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
+	Domain string `yaml:"-"`
 	// Bucket is the name of the bucket. One that exists is left as it is; a missing one is
 	// created, also later. Empty means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
@@ -154,7 +157,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if config.Logger == nil {
 		config.Logger = watermill.NopLogger{}
 	}
-	js, err := jetstream.New(config.Conn)
+	js, err := nats.JetStream(config.Conn, config.Domain)
 	if err != nil {
 		return nil, fmt.Errorf("devicestore: %w", err)
 	}
@@ -225,7 +228,7 @@ func (s *Store) do(ctx context.Context, request func(context.Context, jetstream.
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	if err != nil {
-		return fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, err)
+		return fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, nats.Explain(s.config.Conn, s.config.Domain, err))
 	}
 	return nil
 }

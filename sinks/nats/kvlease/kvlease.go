@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -80,6 +81,8 @@ func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text
 type Config struct {
 	// Conn is the connection. It should reconnect without end. It is not closed by the lease.
 	Conn *natsgo.Conn `yaml:"-"`
+	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
+	Domain string `yaml:"-"`
 	// Bucket is the name of the bucket. One that exists is left as it is; it may have other keys.
 	// Empty means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
@@ -206,7 +209,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	js, err := jetstream.New(config.Conn)
+	js, err := nats.JetStream(config.Conn, config.Domain)
 	if err != nil {
 		return nil, fmt.Errorf("kvlease: %w", err)
 	}
@@ -255,7 +258,7 @@ func (l *Lease) open(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, nats.Explain(l.config.Conn, l.config.Domain, err))
 	}
 	status, err := kvbucket.Compare(ctx, kv, want, l.logger)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
@@ -68,6 +69,8 @@ type Config struct {
 	// Conn is the connection. Required. It should reconnect without end. It is
 	// not closed by the store.
 	Conn *natsgo.Conn `yaml:"-"`
+	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
+	Domain string `yaml:"-"`
 	// Bucket is the name of the bucket. One that exists is left as it is. Empty
 	// means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
@@ -205,7 +208,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	js, err := jetstream.New(config.Conn)
+	js, err := nats.JetStream(config.Conn, config.Domain)
 	if err != nil {
 		return nil, fmt.Errorf("kvstore: %w", err)
 	}
@@ -245,7 +248,7 @@ func (s *Store) open(ctx context.Context) (created bool, err error) {
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
+		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, nats.Explain(s.config.Conn, s.config.Domain, err))
 	}
 	status, err := kvbucket.Compare(ctx, kv, want, s.logger)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 const (
@@ -441,8 +442,12 @@ func (s *Store) write(ctx context.Context, b *bucket, key string, value []byte, 
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(ttl))
 	}
-	// KeyValue.Update takes no TTL.
-	msg := natsgo.NewMsg("$KV." + b.Bucket() + "." + key)
+	// KeyValue.Update takes no TTL, and as it does, another domain is reached through its API.
+	subject := "$KV." + b.Bucket() + "." + key
+	if s.config.Domain != "" {
+		subject = nats.APIPrefix(s.config.Domain) + subject
+	}
+	msg := natsgo.NewMsg(subject)
 	msg.Data = value
 	ack, err := s.js.PublishMsg(ctx, msg, options...)
 	if err != nil {

@@ -33,6 +33,8 @@ var ErrConfig = errors.New("poisonqueue: invalid configuration")
 type Config struct {
 	// Conn is the connection, e.g. [nats.Sink.Conn]. Required. It is not closed.
 	Conn *natsgo.Conn
+	// Domain is the JetStream domain of the stream, as [nats.Connection.Domain].
+	Domain string
 	// Stream and SubjectPrefix are those of the sink's Config. Empty means
 	// [nats.DefaultStream] and [nats.DefaultSubjectPrefix].
 	Stream        string
@@ -96,7 +98,7 @@ func New(config Config) (*Queue, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	js, err := jetstream.New(config.Conn)
+	js, err := nats.JetStream(config.Conn, config.Domain)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -109,11 +111,11 @@ func (q *Queue) Depth(ctx context.Context) (int64, error) {
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.config.Stream)
 	if err != nil {
-		return 0, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+		return 0, q.failed(err)
 	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.subject))
 	if err != nil {
-		return 0, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+		return 0, q.failed(err)
 	}
 	return int64(info.State.Subjects[q.subject]), nil
 }
@@ -194,7 +196,7 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+		return q.failed(err)
 	}
 	return nil
 }
@@ -207,7 +209,7 @@ func (q *Queue) stream(ctx context.Context) (jetstream.Stream, error) {
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.config.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+		return nil, q.failed(err)
 	}
 	return stream, nil
 }
@@ -237,9 +239,14 @@ func (q *Queue) get(ctx context.Context, stream jetstream.Stream, seq uint64, op
 		return nil, router.ErrNotInQueue
 	}
 	if err != nil {
-		return nil, fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, err)
+		return nil, q.failed(err)
 	}
 	return raw, nil
+}
+
+// failed says where a request failed.
+func (q *Queue) failed(err error) error {
+	return fmt.Errorf("poisonqueue: stream %s: %w", q.config.Stream, nats.Explain(q.config.Conn, q.config.Domain, err))
 }
 
 func (q *Queue) poisoned(raw *jetstream.RawStreamMsg) (router.Poisoned, error) {

@@ -46,28 +46,47 @@ BENCH     ?= .
 COUNT     ?= 5
 BENCHTIME ?= 500ms
 
+# $(call build,WHAT,HOW LONG,COMMAND) runs a command that builds WHAT, and says so, also every ten
+# seconds while it takes. It ends the recipe when the command fails. The ticker holds no output
+# open, so that nobody who reads that waits for it.
+define build
+echo 'building $(1), $(2) the first time' >&2; \
+while sleep 10 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do echo "still building, $$SECONDS s" >&2; done & \
+ticker=$$!; trap 'kill $$ticker 2>/dev/null || true' EXIT; \
+$(3); \
+kill $$ticker 2>/dev/null || true; trap - EXIT
+endef
+
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "; print "make TARGET [VARIABLE=value]\n"} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
-	@$(GO) run ./internal/quickstart $(if $(strip $(DIR)),-dir '$(DIR)')
+	@dir="$$(mktemp -d)"; \
+	$(call build,the program,a minute,$(GO) build -o "$$dir/quickstart" ./internal/quickstart || { rm -r "$$dir"; exit 1; }); \
+	trap 'rm -r "$$dir"' EXIT; \
+	"$$dir/quickstart" $(if $(strip $(DIR)),-dir '$(DIR)')
 
 # Tests wait more than they compute, so five packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
-# them in this order: in alphabetical order, the last of them would run alone. The race detector
-# is left to make long where a test only reads files, computes, or measures memory. secretcheck
-# prints what go test would, and fails when a line tells a secret.
+# them in this order: in alphabetical order, the last of them would run alone. Everything is
+# compiled before, so that no test runs beside a compiler. The race detector is left to make long
+# where a test only reads files, computes, or measures memory. secretcheck prints what go test
+# would, with the command that repeats a failure, and fails when a line tells a secret.
 LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sources/nats ./sinks/nats ./gateway ./internal/test/endtoend
 ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/...
+CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
 
 .PHONY: test
 test: ## Run every test, with the race detector where goroutines share anything; no output may tell a secret
-	status=0; { \
-	$(GO) test -race -vet=off -p 5 -parallel 4 -timeout 10m -json $(LONGEST) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ALONE))") || status=$$?; \
-	$(GO) test -vet=off -p 5 -parallel 4 -timeout 10m -json $(ALONE) || status=$$?; \
-	exit $$status; } | $(GO) run ./internal/tool/secretcheck
+	@raced="$(LONGEST) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ALONE))" | tr '\n' ' ')"; \
+	compile() { $(GO) list -e -export -test -deps -f '' "$$@" 2>/dev/null; }; \
+	$(call build,the tests,four minutes,{ compile -race $$raced; compile $(ALONE); } || true); \
+	status=0; \
+	$(GO) test -race $(CHECKED) $$raced | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race' || status=1; \
+	$(GO) test $(CHECKED) $(ALONE) | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test' || status=1; \
+	exit $$status
 
 # A program promises its last line in its first comment.
 .PHONY: examples
@@ -194,7 +213,8 @@ long: ## Run whole what make test runs in a short form or without the race detec
 stress: ## Run the stress variant of Watermill's Pub/Sub suite (several minutes)
 	$(GO) test -race -tags stress -timeout 30m -run Stress ./subscriber
 
-FAULTS := $(GO) test -race -tags faults -count 1 -timeout 40m -json
+FAULTS       := $(GO) test -race -tags faults -count 1 -timeout 40m -json
+FAULTS_CHECK := $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race -tags faults'
 
 .PHONY: faults
 faults: fault-rows partial-faults ## Run the whole fault matrix, with the race detector
@@ -202,13 +222,13 @@ faults: fault-rows partial-faults ## Run the whole fault matrix, with the race d
 .PHONY: fault-rows
 fault-rows: ## Run every row of the fault matrix but the partial faults, MESSAGES (2000) each
 	$(GO) vet -tags faults,chaos,soak ./internal/test/faulttest
-	$(FAULTS) -run '^TestPauseOfTheServer$$' ./sinks/nats/kvstore | $(GO) run ./internal/tool/secretcheck
-	MESSAGES=$(MESSAGES) $(FAULTS) -skip '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
+	$(FAULTS) -run '^TestPauseOfTheServer$$' ./sinks/nats/kvstore | $(FAULTS_CHECK)
+	MESSAGES=$(MESSAGES) $(FAULTS) -skip '^TestPartialFaults$$' ./internal/test/faulttest | $(FAULTS_CHECK)
 
 .PHONY: partial-faults
 partial-faults: ## Break one thing at a time and measure what the others keep; wants a quiet machine (9 minutes)
-	$(FAULTS) -run '^TestPartialFaults$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
-	$(GO) test -tags faults -count 1 -timeout 10m -json -run '^TestTenThousandTenants$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck
+	$(FAULTS) -run '^TestPartialFaults$$' ./internal/test/faulttest | $(FAULTS_CHECK)
+	$(GO) test -tags faults -count 1 -timeout 10m -json -run '^TestTenThousandTenants$$' ./internal/test/faulttest | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -tags faults'
 
 # `make chaos SEED=7` repeats the faults of seed 7.
 .PHONY: chaos

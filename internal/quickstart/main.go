@@ -7,7 +7,7 @@
 // message type, and an independent consumer reads them back and compares their SHA-256 with
 // what was sent.
 //
-//	go run ./internal/quickstart [-dir FOLDER] [-timeout 15s]
+//	go run ./internal/quickstart [-dir FOLDER] [-timeout 1m]
 //
 // Without -dir it sends generated samples. With -dir it sends the files directly in the
 // folder, up to 31 MiB each; subfolders and files whose name begins with a dot are skipped.
@@ -48,7 +48,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("dir", "", "folder with the files to send; empty: generated samples")
-	timeout := flags.Duration("timeout", 15*time.Second, "time limit for the whole run")
+	timeout := flags.Duration("timeout", time.Minute, "time limit for the whole run")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0

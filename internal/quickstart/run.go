@@ -34,7 +34,7 @@ const (
 	// closeTimeout bounds stopping the route, and assessTimeout the check of what arrived
 	// after that. Both come on top of -timeout.
 	closeTimeout  = 2 * time.Second
-	assessTimeout = 2 * time.Second
+	assessTimeout = 15 * time.Second
 )
 
 // flow is one run: what is sent, and what has been observed of it.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
 )
 
@@ -83,7 +84,7 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 			succeed := func(what string) {
 				t.Helper()
 				for name, use := range uses {
-					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 					defer cancel()
 					for err := use(); err != nil; err = use() {
 						if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrIdle) {

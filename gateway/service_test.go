@@ -144,7 +144,7 @@ func TestTokenEndpointOutage(t *testing.T) {
 		down := w.Inject(gatewaytest.OpToken, fault)
 		done := make(chan error, 1)
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
 			for { // as a caller does that holds on to its message
 				err := w.client.SendMessage(ctx, w.request([]byte("held")))
@@ -238,7 +238,7 @@ func TestRetryAfterOfEveryKindIsCapped(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
 	for _, value := range []string{"1", "86400", "99999999999999999999", "Fri, 31 Dec 2199 23:59:59 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "soon", ""} {
 		w.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 429, Message: "rate limit exceeded", Header: http.Header{"Retry-After": {value}}, Times: 1})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		if err := w.client.SendMessage(ctx, w.request([]byte("x"))); err != nil {
 			t.Errorf("%q: %v", value, err)
 		}

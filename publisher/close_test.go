@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 
@@ -132,7 +133,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		msg.SetContext(ctx)
 		return errors.Is(pub.Publish(typeJSON, msg), publisher.ErrClosed)
 	}
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testkit.Patience)
 	for !refused() {
 		if time.Now().After(deadline) {
 			t.Fatal("Publish works after Close")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 
@@ -23,7 +24,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	typeJSON = "app:test:json"
-	patience = time.Minute // how long a test waits for what has to happen
 )
 
 // fixture is a gateway with a sender, a receiver that subscribes and one that
@@ -126,7 +126,7 @@ func (f *fixture) waitRequests(n int) {
 // waitFor waits for something that the service sees happen.
 func (f *fixture) waitFor(what string, cond func() bool) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
 	if err := f.server.Wait(ctx, func([]gatewaytest.LedgerEntry) bool { return cond() }); err != nil {
 		f.Fatalf("%s did not come: %v", what, err)
@@ -156,7 +156,7 @@ func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-ch:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatalf("%s did not come", what)
 	}
 	return v

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -153,7 +154,7 @@ func TestGivenMetadataAreTakenBack(t *testing.T) {
 	from.messages <- msg
 	select {
 	case <-msg.Acked():
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		t.Fatal("not acked")
 	}
 	unchanged("the received message", msg.Metadata)

@@ -232,7 +232,7 @@ func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, c
 
 	failing.Store(false)
 	r, stop = run()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := server.WaitConfirmed(ctx, n); err != nil {
 		t.Fatalf("%v: %+v", err, r.Health())

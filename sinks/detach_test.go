@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -44,16 +45,12 @@ func TestDetachContextsInWatermillsRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stored []*message.Message
-	for limit := time.After(20 * time.Second); len(stored) == 0; {
-		select {
-		case <-limit:
-			t.Fatalf("not stored after %d calls of the handler", calls.Load())
-		case <-time.After(time.Millisecond):
-		}
+	testkit.Eventually(t, "the message is stored", func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		stored = s.topics["out"]
-		s.mu.Unlock()
-	}
+		return len(stored) > 0
+	})
 	if !stored[0].Equals(sent) {
 		t.Errorf("stored %v, want %v", stored[0], sent)
 	}

@@ -24,7 +24,6 @@ const (
 	typeJSON  = "app:test:json"
 	typeOther = "app:test:other"
 	typeFile  = "iso:11783:-10:taskdata:zip"
-	patience  = time.Minute // how long a test waits for what has to happen
 	quiet     = 150 * time.Millisecond
 )
 
@@ -142,7 +141,7 @@ func (f *fixture) next(messages <-chan *message.Message) *message.Message {
 			f.Fatal("the channel was closed, want a message")
 		}
 		return msg
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		f.Fatal("no message came")
 	}
 	return nil
@@ -174,7 +173,7 @@ func (f *fixture) nothing(messages <-chan *message.Message) {
 
 func (f *fixture) waitConfirmed(n int) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
 	if err := f.server.WaitConfirmed(ctx, n); err != nil {
 		f.Fatalf("confirmed %d of %d messages: %v", f.confirmed(), n, err)
@@ -183,7 +182,7 @@ func (f *fixture) waitConfirmed(n int) {
 
 func (f *fixture) waitDelivered(n int) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
 	if err := f.server.WaitDelivered(ctx, n); err != nil {
 		f.Fatal(err)

@@ -111,7 +111,7 @@ func TestTheHolderIsCutOff(t *testing.T) {
 	for _, msg := range open {
 		select {
 		case <-msg.Context().Done():
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatal("the context of an open message does not end")
 		}
 		msg.Ack()
@@ -262,7 +262,7 @@ func TestTheStreamOfTheHolderIsDown(t *testing.T) {
 	f.server.CutStreams()
 	select {
 	case <-open.Context().Done():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the context of an open message does not end")
 	}
 	open.Ack()

@@ -256,7 +256,7 @@ func TestPipelinedLeaseIsLost(t *testing.T) {
 	for i, msg := range open {
 		select {
 		case <-msg.Context().Done():
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("the context of message %d does not end", i+1)
 		}
 	}

@@ -53,7 +53,7 @@ func (w *resyncWorld) next(messages <-chan *message.Message) *message.Message {
 	select {
 	case msg := <-messages:
 		return msg
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		w.Fatal("no message came")
 		return nil
 	}

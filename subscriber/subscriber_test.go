@@ -617,7 +617,7 @@ func TestStalledKeyGivesWayToOthers(t *testing.T) {
 	var got []int
 	healed := make(chan struct{})
 	others := 0
-	deadline := time.After(2 * patience)
+	deadline := time.After(testkit.Patience)
 	for len(got) < 100 || others < 100 {
 		select {
 		case msg := <-messages:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -187,7 +188,7 @@ func TestRestartedGateway(t *testing.T) {
 		case msg := <-messages:
 			got[msg.UUID] = true
 			msg.Ack()
-		case <-time.After(4 * patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("received %d of %d", len(got), count)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -184,13 +184,13 @@ func start(t *testing.T) (*gatewaytest.Server, string) {
 	return gatewaytest.New(t, gatewaytest.Config{ChunkSize: chunkSize}), url
 }
 
-func newTestFlow(t *testing.T, server *gatewaytest.Server, url string) (*flow, *bytes.Buffer) {
+func newTestFlow(t *testing.T, server *gatewaytest.Server, url string) (*flow, *testkit.Output) {
 	t.Helper()
 	files, err := samples()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr bytes.Buffer
+	var stderr testkit.Output
 	return newFlow(files, newProgress(&stderr), server, url), &stderr
 }
 
@@ -199,10 +199,20 @@ func TestConfirmationsRefused(t *testing.T) {
 	server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 	f, stderr := newTestFlow(t, server, url)
 	late := errors.New("time is up")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, late)
-	defer cancel()
-
-	result, err := f.run(ctx)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var result report
+	var err error
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		result, err = f.run(ctx)
+	}()
+	testkit.Eventually(t, "all are sent and stored", func() bool {
+		text := stderr.String()
+		return strings.Count(text, " sent ") == len(f.files) && strings.Count(text, " stored ") == len(f.files)
+	})
+	cancel(late)
+	<-ended
 	if !errors.Is(err, late) {
 		t.Errorf("error %v, want %v", err, late)
 	}

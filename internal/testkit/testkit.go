@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// Patience is how long [Eventually] and [EventuallyNil] wait. It is generous, because a
-// passing test waits only as long as necessary, and the machine may be busy.
-const Patience = time.Minute
+// Patience is how long a test waits for what has to happen: here, and wherever a test waits by
+// itself. It tells a hang from what goes on, and promises nothing about time: a passing test waits
+// only as long as necessary, and on a busy machine that may be minutes. What promises a time is
+// tested in a bubble of testing/synctest.
+const Patience = 5 * time.Minute
 
 // A condition is checked every interval, or less often when that would take more than a fifth
 // of the time: it must not slow down what it waits for.
@@ -33,6 +35,22 @@ func EventuallyNil(t testing.TB, f func() error) {
 	var err error
 	if !poll(func() bool { err = f(); return err == nil }) {
 		t.Fatalf("not within %v: %v", Patience, err)
+	}
+}
+
+// Ends runs f, and fails the test if it does not return within [Patience]. f must not end the test.
+// what names f.
+func Ends(t testing.TB, what string, f func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { // ends with f
+		defer close(ended)
+		f()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(Patience):
+		t.Fatalf("%s: not done after %v", what, Patience)
 	}
 }
 

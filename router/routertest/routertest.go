@@ -17,6 +17,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -24,7 +25,7 @@ import (
 const KeyMetadata = "routertest-key"
 
 // DefaultPatience is that of Config.Patience.
-const DefaultPatience = time.Minute
+const DefaultPatience = testkit.Patience
 
 // Config says how to test a set-up, and what it promises. Of every set-up the suite expects
 // that each message that is sent is handled, that one is handled again whose handler failed

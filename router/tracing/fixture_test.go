@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/subscriber"
@@ -25,7 +26,6 @@ const (
 	typeIn   = "app:test:json"
 	typeBack = "app:test:report"
 	typeFile = "iso:11783:-10:taskdata:zip"
-	patience = time.Minute
 )
 
 // world is a gateway, and a tracing whose spans are recorded.
@@ -133,7 +133,7 @@ func (w *world) send(messageType, payload, filename string) []string {
 // wait waits for the gateway's ledger.
 func (w *world) wait(what string, cond func([]gatewaytest.LedgerEntry) bool) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	if err := w.server.Wait(ctx, cond); err != nil {
 		w.Fatalf("%s: %v", what, err)
@@ -142,7 +142,7 @@ func (w *world) wait(what string, cond func([]gatewaytest.LedgerEntry) bool) {
 
 func (w *world) waitConfirmed(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	if err := w.server.WaitConfirmed(ctx, n); err != nil {
 		w.Fatalf("%d confirmations: %v", n, err)

@@ -116,7 +116,7 @@ func deleteTopics(t *testing.T, addr, prefix string) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	topics, err := kadm.NewClient(client).ListTopics(ctx)
 	if err != nil {

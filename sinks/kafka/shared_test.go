@@ -66,9 +66,6 @@ var transactionTests = []struct {
 	{"PlainTopics", testPlainTopics},
 }
 
-// patience is far above what anything here takes.
-const patience = time.Minute
-
 // inTransactions is the name of a test that runs a second time with sinks that store in transactions.
 const inTransactions = "InTransactions"
 
@@ -511,7 +508,7 @@ func testWatermillSubscriber(t *testing.T, addr, prefix string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			messages, err := subscriber.Subscribe(ctx, prefix+"."+c.topic)
 			if err != nil {

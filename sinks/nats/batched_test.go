@@ -122,7 +122,7 @@ func startBatched(t *testing.T, config nats.Config) (*natstest.Server, *nats.Sin
 
 func wantStored(t *testing.T, p *sinks.Publication) sinks.Receipt {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	receipt, err := p.Wait(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func wantStored(t *testing.T, p *sinks.Publication) sinks.Receipt {
 
 func wantFailed(t *testing.T, p *sinks.Publication, kind error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if _, err := p.Wait(ctx); !errors.Is(err, kind) {
 		t.Fatalf("got %v, want %v", err, kind)

@@ -29,8 +29,6 @@ import (
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
-const patience = time.Minute
-
 func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
 	t.Helper()
 	sink, err := nats.New(config, logger)
@@ -547,7 +545,7 @@ func TestRecovered(t *testing.T) {
 	for _, told := range []<-chan struct{}{back, away} {
 		select {
 		case <-told:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatal("not told")
 		}
 	}

@@ -70,7 +70,7 @@ func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 // the way most readers take.
 func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	conn, err := natsgo.Connect(url)
 	if err != nil {

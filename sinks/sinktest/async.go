@@ -11,17 +11,18 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
 // result waits for a publication, from the goroutine of the test.
 func result(t *testing.T, p *sinks.Publication) (sinks.Receipt, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	receipt, err := p.Wait(ctx)
 	if ctx.Err() != nil {
-		t.Fatalf("a publication is not resolved after %v", patience)
+		t.Fatalf("a publication is not resolved after %v", testkit.Patience)
 	}
 	return receipt, err
 }

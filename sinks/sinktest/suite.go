@@ -16,12 +16,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-// patience is how long the suite waits for what has to happen. It is far above
-// what a working sink needs, so that a busy machine does not fail.
-const patience = 60 * time.Second
 
 // Run runs the suite as subtests of t.
 func Run(t *testing.T, h Harness) {
@@ -127,8 +124,8 @@ func within(t *testing.T, what string, f func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("%s: not done after %v", what, patience)
+	case <-time.After(testkit.Patience):
+		t.Fatalf("%s: not done after %v", what, testkit.Patience)
 	}
 }
 
@@ -740,7 +737,7 @@ func testRejected(t *testing.T, h Harness) {
 // recovered publishes until it succeeds.
 func recovered(t *testing.T, sink sinks.Sink, topic, payload string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testkit.Patience)
 	pause := time.NewTicker(20 * time.Millisecond)
 	defer pause.Stop()
 	for {
@@ -750,7 +747,7 @@ func recovered(t *testing.T, sink sinks.Sink, topic, payload string) {
 		}
 		wantKind(t, "Publish after the outage", err, sinks.ErrUnavailable)
 		if time.Now().After(deadline) {
-			t.Fatalf("no recovery within %v: %v", patience, err)
+			t.Fatalf("no recovery within %v: %v", testkit.Patience, err)
 		}
 		<-pause.C
 	}
@@ -883,7 +880,7 @@ func testContextEndsWhileHanging(t *testing.T, h Harness) {
 			if !errors.Is(err, ctx.Err()) {
 				t.Errorf("%s: Publish: got %v, want %v", what, err, ctx.Err())
 			}
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("%s: Publish does not heed the context", what)
 		}
 		// They are the caller's again, whatever the sink still sends; the race
@@ -939,7 +936,7 @@ func testCloseWhileHanging(t *testing.T, h Harness) {
 		if !errors.Is(err, sinks.ErrUnavailable) && !errors.Is(err, sinks.ErrClosed) {
 			t.Errorf("Publish: %v", err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("Publish outlives Close")
 	}
 	b.Resume(t)

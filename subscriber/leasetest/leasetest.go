@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
-
-// patience is how long a test waits for what has to happen.
-const patience = time.Minute
 
 // Suite says how to test a lease.
 type Suite struct {
@@ -61,7 +59,7 @@ func Run(t *testing.T, s Suite) {
 // acquire acquires a lease, which has to succeed.
 func acquire(t *testing.T, lease subscriber.Lease) subscriber.LeaseTerm {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	before := time.Now()
 	term, err := lease.Acquire(ctx)
@@ -102,7 +100,7 @@ func arrives(t *testing.T, terms <-chan subscriber.LeaseTerm) subscriber.LeaseTe
 	select {
 	case term := <-terms:
 		return term
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the lease is not acquired")
 		return nil
 	}
@@ -156,7 +154,7 @@ func tryAgain(t *testing.T, name string, request func(context.Context) error) {
 		switch {
 		case err == nil:
 			return
-		case errors.Is(err, subscriber.ErrLeaseLost), time.Since(began) > patience:
+		case errors.Is(err, subscriber.ErrLeaseLost), time.Since(began) > testkit.Patience:
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -304,7 +302,7 @@ func (s Suite) lateHolder(t *testing.T) {
 	}
 	select {
 	case <-first.Lost():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("Lost is not closed although Renew said so")
 	}
 	release(t, first)
@@ -361,7 +359,7 @@ func (s Suite) oneOfMany(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var spans []span
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range processes {
@@ -420,7 +418,7 @@ func (s Suite) cutOff(t *testing.T) {
 	heal()
 	select {
 	case <-c.first.Lost():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("Lost is not closed although the store can be reached, and somebody else has the lease")
 	}
 	c.stop()

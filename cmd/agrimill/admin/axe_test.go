@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
@@ -33,7 +34,7 @@ func axe(t *testing.T) string {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "axe"))); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	install := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
 	install.Dir = dir

@@ -23,6 +23,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/spool"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -39,7 +40,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	taskData = "iso:11783:-10:taskdata:zip"
 	shapes   = "shp:shape:zip"
-	patience = time.Minute
 
 	// Names that would be HTML, were they taken for it. The filename also turns
 	// the direction of the text.
@@ -142,7 +142,7 @@ func (b *agrimill) run() {
 		cancel()
 		running.Wait()
 	})
-	wait, stop := context.WithTimeout(b.Context(), patience)
+	wait, stop := context.WithTimeout(b.Context(), testkit.Patience)
 	defer stop()
 	select {
 	case <-b.router.Running():
@@ -191,7 +191,7 @@ func (b *agrimill) sendPayload(messageType, filename string, payload []byte) {
 
 func (b *agrimill) waitConfirmed(n int) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), testkit.Patience)
 	defer cancel()
 	b.must(b.gate.WaitConfirmed(ctx, n))
 }

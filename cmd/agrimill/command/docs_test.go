@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -124,7 +123,7 @@ func runDocumented(t *testing.T, line string) {
 		defer func() { _ = file.Close() }()
 		w.stdin = file
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	output := &endless{}
 	switch args[0] {

@@ -21,6 +21,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 )
 
@@ -42,7 +43,7 @@ func (w *endToEnd) write(name string, size int) (path, digest string) {
 // until each of the digests has come, and returns how often each did.
 func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), e2ePatience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	conn, err := natsgo.Connect("nats://" + address)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/emulator"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const emulatorPage = "../../../docs/emulator.md"
@@ -146,7 +147,7 @@ func (e *emulatorProcess) terminate(t *testing.T) {
 // runScript stops at the first command that fails.
 func runScript(t *testing.T, dir, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-s")
 	cmd.Dir = dir

@@ -141,7 +141,7 @@ func (s *steps) command(ctx context.Context, script string) *exec.Cmd {
 // run runs a block, whose output has to contain texts.
 func (s *steps) run(script string, texts ...string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	out, err := s.command(ctx, script).CombinedOutput()
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *steps) run(script string, texts ...string) {
 // the texts.
 func (s *steps) until(script string, texts ...string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -215,7 +215,7 @@ func (s *steps) start(script string) *terminal {
 // wait waits until the program has written all texts, in any order.
 func (p *terminal) wait(texts ...string) {
 	p.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(testkit.Patience)
 	defer deadline.Stop()
 	for len(texts) > 0 {
 		select {
@@ -239,7 +239,7 @@ func (p *terminal) stop() {
 // gone waits until the program has ended.
 func (p *terminal) gone() {
 	p.Helper()
-	deadline := time.AfterFunc(time.Minute, func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
+	deadline := time.AfterFunc(testkit.Patience, func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
 	defer deadline.Stop()
 	for line := range p.lines {
 		p.seen = append(p.seen, line)

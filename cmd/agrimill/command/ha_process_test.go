@@ -764,7 +764,7 @@ func (r *haRun) finish(result *haResult) {
 	// A long outage at a high rate leaves so many that only progress can be asked for.
 	const some = 10_000
 	for n := min(some, result.messages); ; n = min(n+some, result.messages) {
-		ctx, cancel := context.WithTimeout(r.Context(), e2ePatience)
+		ctx, cancel := context.WithTimeout(r.Context(), testkit.Patience)
 		err := r.gate.WaitConfirmed(ctx, n)
 		cancel()
 		if err != nil {

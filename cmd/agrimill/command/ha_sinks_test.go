@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -139,7 +140,7 @@ func (s *haStream) repeated(after time.Time) (n int) {
 
 func (s *haStream) check(confirmed map[string]time.Time) int {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), e2ePatience)
+	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	js, err := jetstream.New(s.connect())
 	if err != nil {
@@ -288,7 +289,7 @@ func haHeaders(record *kgo.Record) map[string]string {
 // read reads a topic as a consumer does that takes the dedup ID for the name of a message.
 func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), e2ePatience)
+	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	source, err := kafkasource.New(kafkasource.Config{
 		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",

@@ -18,9 +18,9 @@ import (
 	"sync"
 	"testing"
 	"time"
-)
 
-const e2ePatience = 60 * time.Second
+	"github.com/agrimill/agrimill/internal/testkit"
+)
 
 // process is a program that runs, and what it wrote.
 type process struct {
@@ -95,7 +95,7 @@ func (p *process) output() []string {
 func (p *process) line(pattern string) string {
 	p.Helper()
 	expression := regexp.MustCompile(pattern)
-	timeout := time.After(e2ePatience)
+	timeout := time.After(testkit.Patience)
 	for {
 		p.mu.Lock()
 		lines, over, more := slices.Clone(p.lines), p.closed == 2, p.more
@@ -124,7 +124,7 @@ func (p *process) stop(signal os.Signal) int {
 	}
 	select {
 	case <-p.ended:
-	case <-time.After(e2ePatience):
+	case <-time.After(testkit.Patience):
 		p.Fatalf("%s does not end", p.name)
 	}
 	return p.cmd.ProcessState.ExitCode()

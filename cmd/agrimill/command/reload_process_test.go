@@ -413,7 +413,7 @@ func (w *reloadWorld) js() jetstream.JetStream {
 // inNATS reads the stream, with nothing but the client of NATS.
 func (w *reloadWorld) inNATS() map[string]int {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), e2ePatience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	js := w.js()
 	stream, err := js.Stream(ctx, "AGRIMILL")

@@ -103,7 +103,7 @@ func (c *child) status() int {
 	c.Helper()
 	select {
 	case <-c.ended:
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		c.Fatal("the program does not end")
 	}
 	return c.cmd.ProcessState.ExitCode()
@@ -239,7 +239,7 @@ func (w *runWorld) stored() map[string]int {
 		w.Fatal(err)
 	}
 	defer messages.Stop()
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	payloads := map[string]int{}
 	for range stream.CachedInfo().State.Msgs {
@@ -276,7 +276,7 @@ func (w *runWorld) check() {
 
 func (w *runWorld) waitConfirmed() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	if err := w.gate.WaitConfirmed(ctx, w.sent); err != nil {
 		w.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -131,7 +132,7 @@ func (w *world) poison(messageTypes ...string) {
 			w.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)

@@ -50,7 +50,7 @@ func TestFarmData(t *testing.T) {
 	send(description, farmdatatest.Description(t))
 	confirmed := func(n int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		if err := w.gate.WaitConfirmed(ctx, n); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestDevicesInKafka(t *testing.T) {
 		if _, err := w.gate.Send(message); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		if err := w.gate.WaitConfirmed(ctx, i+1); err != nil {
 			t.Fatal(err)
 		}

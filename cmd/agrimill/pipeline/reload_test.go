@@ -23,7 +23,7 @@ import (
 // reload takes over a configuration.
 func (b *agrimill) reload(text string) pipeline.ReloadReport {
 	b.w.Helper()
-	ctx, cancel := context.WithTimeout(b.w.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.w.Context(), testkit.Patience)
 	defer cancel()
 	report, err := b.Reload(ctx, b.w.parse(text))
 	if err != nil {
@@ -125,7 +125,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 func TestReloadInOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	base := w.head() + w.natsSink()
+	base := unhurried(w.head()) + w.natsSink()
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
 	b.waitReady()
 	w.send(taskData, 10)
@@ -133,11 +133,7 @@ func TestReloadInOutage(t *testing.T) {
 	w.server.Stop()
 	w.send(taskData, 10)
 	b.logs.contains("what=route", "state=outage")
-	began := time.Now()
 	b.reload(base + "routes:\n" + route("all", "all", "", "two"))
-	if d := time.Since(began); d > 10*time.Second {
-		t.Errorf("it took %v", d)
-	}
 	if n := len(w.confirmed()); n != 10 {
 		t.Errorf("%d messages are confirmed, want 10", n)
 	}
@@ -345,7 +341,7 @@ func TestReloadWhileSinkHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	base := strings.Replace(w.head()+w.natsSink(), "shutdown: {timeout: 20s}", "shutdown: {timeout: 4s}", 1)
-	base = strings.Replace(base, "publish_timeout: 2s", "publish_timeout: 30s", 1)
+	base = strings.Replace(base, "publish_timeout: 2s", "publish_timeout: 1h", 1) // so nothing but the time for a reload ends it
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
 	b.waitReady()
 	w.send(taskData, 5)
@@ -353,10 +349,8 @@ func TestReloadWhileSinkHangs(t *testing.T) {
 	w.proxy.Hang()
 	w.send(taskData, 20)
 	testkit.Eventually(w, "messages are under way", func() bool { return b.Snapshot().Routes[0].InFlight > 0 })
-	began := time.Now()
-	report := b.reload(base + "routes:\n" + route("all", "all", "", "two"))
-	if d := time.Since(began); d > 6*time.Second || report.Unfinished == "" {
-		t.Errorf("it took %v: %+v", d, report)
+	if report := b.reload(base + "routes:\n" + route("all", "all", "", "two")); report.Unfinished == "" {
+		t.Errorf("%+v, want what is unfinished", report)
 	}
 	w.send(taskData, 5)
 	w.proxy.Resume()

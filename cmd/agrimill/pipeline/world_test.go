@@ -40,7 +40,6 @@ const (
 	// mark begins every payload: it must not be seen in any log.
 	mark     = "PAYLOAD-OF-THE-FARM-"
 	password = "not-for-everybody"
-	patience = time.Minute
 )
 
 // world is a gateway with a sender and a receiver, and a NATS server, with a way to
@@ -101,6 +100,12 @@ retry: {initial_backoff: 20ms, max_backoff: 200ms}
 shutdown: {timeout: 20s}
 admin: {address: off}
 `, c.BaseURL, c.TokenURL, c.ClientID)
+}
+
+// unhurried is a configuration that leaves so much time to end that a test does not pass when all
+// of it is taken.
+func unhurried(text string) string {
+	return strings.Replace(text, "shutdown: {timeout: 20s}", fmt.Sprintf("shutdown: {timeout: %v}", 10*testkit.Patience), 1)
 }
 
 // natsSink is the section sinks with one sink in NATS.
@@ -175,7 +180,7 @@ func (b *agrimill) wait() error {
 	b.stopOnce.Do(func() {
 		select {
 		case b.err = <-b.result:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			b.w.Error("the pipeline does not end")
 		}
 	})
@@ -269,7 +274,7 @@ func (w *world) repeat(every time.Duration, do func()) (stop func()) {
 // waitConfirmed waits until everything that was sent is confirmed.
 func (w *world) waitConfirmed() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	n := len(w.gate.Ledger())
 	if err := w.gate.WaitConfirmed(ctx, n); err != nil {
@@ -316,7 +321,7 @@ func keyOf(raw *natsgo.Msg) key {
 // all of it: what is missing would look like a loss.
 func (w *world) read(subject string) []*natsgo.Msg {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	var stream jetstream.Stream
 	var info *jetstream.StreamInfo

@@ -13,6 +13,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
@@ -194,7 +195,7 @@ func barePublish(b *testing.B, url, via string, window int) {
 	}
 	select {
 	case <-js.PublishAsyncComplete():
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		b.Fatal("acknowledgements are missing")
 	}
 	end()

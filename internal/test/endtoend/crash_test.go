@@ -142,7 +142,7 @@ func startChild(w *world, config childConfig) *child {
 	if err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	w.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestCrashChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(encoded))
@@ -176,7 +176,7 @@ func startChild(w *world, config childConfig) *child {
 // waitLine waits until the child says what is wanted.
 func (c *child) waitLine(want string) string {
 	c.w.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(testkit.Patience)
 	for {
 		select {
 		case line, ok := <-c.lines:

@@ -113,7 +113,7 @@ func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []place
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	subject := nats.DefaultSubjectPrefix + "." + topic
 	var info *jetstream.StreamInfo
@@ -147,7 +147,7 @@ func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
 	}
 	limit := func(full bool) {
 		testkit.EventuallyNil(t, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			stream, err := js.Stream(ctx, nats.DefaultStream)
 			if err != nil {
@@ -316,7 +316,7 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 			}
 		}
 		if i%100 == 50 {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			if err := server.WaitConfirmed(ctx, (i-40)*keys); err != nil {
 				t.Fatal(err)
 			}
@@ -333,7 +333,7 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 			t.Logf("of %d: %+v; the sink: %+v, %v", keys*n, sub.Stats(), sink.Describe(), sink.Health(context.WithoutCancel(t.Context())))
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := server.WaitConfirmed(ctx, keys*n); err != nil { // what came again may be confirmed twice
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -31,7 +32,6 @@ func TestMain(m *testing.M) {
 const (
 	messageType = "app:test:json"
 	fileType    = "iso:11783:-10:taskdata:zip"
-	patience    = time.Minute
 )
 
 // world is a gateway, a NATS server, and the oracle between them.
@@ -155,7 +155,7 @@ func (p *pipeline) stop() error {
 
 func (w *world) waitConfirmed(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	if err := w.gateway.WaitConfirmed(ctx, n); err != nil {
 		w.Fatalf("%d of %d messages were confirmed: %v", w.confirmed(), n, err)
@@ -216,7 +216,7 @@ func newOracle(w *world) *oracle {
 // was stored just before is confirmed by right. When the test has ended it does not:
 // stopping the service waits for it.
 func (o *oracle) onConfirm(e gatewaytest.LedgerEntry) {
-	ctx, cancel := context.WithTimeout(o.w.Context(), patience)
+	ctx, cancel := context.WithTimeout(o.w.Context(), testkit.Patience)
 	defer cancel()
 	err := o.lookUp(ctx, subject(e))
 	for err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) && ctx.Err() == nil {
@@ -254,7 +254,7 @@ func (o *oracle) lookUp(ctx context.Context, subject string) error {
 func (o *oracle) stored() (count map[string]int, sums map[string][sha256.Size]byte) {
 	o.w.Helper()
 	count, sums = map[string]int{}, map[string][sha256.Size]byte{}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	stream, err := o.js.Stream(ctx, "AGRIMILL")
 	if err != nil {

@@ -53,7 +53,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := w.gateway.WaitStreams(ctx, 1); err != nil {
 		t.Fatal(err)

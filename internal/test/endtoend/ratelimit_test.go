@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -93,7 +94,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	run := make(chan error, 1)
 	go func() { run <- r.Run(ctx) }() // ends with ctx
-	waiting, stop := context.WithTimeout(t.Context(), patience)
+	waiting, stop := context.WithTimeout(t.Context(), testkit.Patience)
 	defer stop()
 	err = service.Wait(waiting, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) >= all })
 	cancel()
@@ -207,7 +208,7 @@ func TestA429OfOneTenantDoesNotStopAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = pub.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	send := func(tenant int, payload string) error {
 		msg := message.NewMessage(watermill.NewUUID(), []byte(payload))

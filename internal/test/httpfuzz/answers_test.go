@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // answers are hostile in their own way each.
@@ -50,7 +51,7 @@ func FuzzHTTPAnswer(f *testing.F) {
 	id := uuid.NewString()
 	f.Fuzz(func(t *testing.T, op byte, answer []byte) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		h.service.say(answer)
 		err := call(ctx, client, op, id)
@@ -115,7 +116,7 @@ func FuzzHTTPToken(f *testing.F) {
 	h.service.say([]byte(goodTenants))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		h.token.say(answer)
 		_, err := client.ListAuthorizedTenants(ctx)
@@ -159,7 +160,7 @@ func FuzzHTTPPayload(f *testing.F) {
 	h.service.say([]byte(goodTenants))
 	f.Fuzz(func(t *testing.T, answer []byte, size int64) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		h.payload.say(answer)
 		size = max(size, -1)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -66,7 +67,7 @@ func FuzzHTTPEvents(f *testing.F) {
 		if bytes.Contains(raw, []byte("payload_uri")) || bytes.Contains(raw, []byte(`\u`)) {
 			return // nothing is to be fetched from anywhere
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		if err := server.WaitStreams(ctx, 1); err != nil {
 			t.Fatal(err)

@@ -15,14 +15,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 10 * time.Second
-	secret   = "client-secret-of-the-fuzz-test"
-	token    = "access-token-of-the-fuzz-test"
+	secret = "client-secret-of-the-fuzz-test"
+	token  = "access-token-of-the-fuzz-test"
 )
 
 // script is a host that answers each connection with the same bytes.
@@ -64,7 +64,7 @@ func (s *script) say(answer []byte) { s.answer.Store(&answer) }
 // serve reads one request, answers, and closes.
 func (s *script) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	r, err := http.ReadRequest(bufio.NewReader(conn))
 	if err != nil {
 		return
@@ -117,7 +117,7 @@ func newElsewhere(tb testing.TB) *elsewhere {
 			}
 			open.Go(func() { // ends with the connection
 				defer func() { _ = conn.Close() }()
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 				part := make([]byte, 64<<10)
 				n, _ := conn.Read(part)
 				e.mu.Lock()
@@ -185,7 +185,7 @@ func (h *hosts) client(t *testing.T) *gateway.Client {
 		Transport: h.transport, MaxPayloadSize: 1 << 20, MaxResponseSize: 1 << 20, MaxEventSize: 1 << 16,
 		Retry:        gateway.RetryConfig{MaxAttempts: 2, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond, MaxRetryAfter: time.Millisecond},
 		RateLimit:    gateway.RateLimitConfig{Pause: time.Millisecond},
-		TokenTimeout: patience, RequestTimeout: patience,
+		TokenTimeout: testkit.Patience, RequestTimeout: testkit.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)

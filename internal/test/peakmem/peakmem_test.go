@@ -17,6 +17,7 @@ import (
 	_ "gocloud.dev/blob/fileblob"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
@@ -82,7 +83,7 @@ func (r *receiving) handle(want answer) {
 	var msg *message.Message
 	select {
 	case msg = <-r.messages:
-	case <-time.After(time.Minute):
+	case <-time.After(testkit.Patience):
 		r.Fatal("no message came")
 	}
 	payload, size, err := subscriber.OpenPayload(msg)

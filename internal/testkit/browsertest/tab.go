@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -18,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Environment variables.
@@ -27,8 +28,6 @@ const (
 	// FolderVariable contains the folder for screenshots. Default: a temporary one of the test.
 	FolderVariable = "SCREENSHOTS"
 )
-
-const patience = time.Minute
 
 // find returns an installed browser. Without one, a test of a page
 // would prove nothing, so it fails.
@@ -77,7 +76,7 @@ func Open(tb testing.TB, url string) *Tab {
 		t.folder = tb.TempDir()
 	}
 	tb.Cleanup(func() {
-		timed, expire := context.WithTimeout(ctx, patience)
+		timed, expire := context.WithTimeout(ctx, testkit.Patience)
 		_ = chromedp.Cancel(timed) // waits for the browser
 		expire()
 		cancel()
@@ -126,7 +125,7 @@ func exceptionText(details *runtime.ExceptionDetails) string {
 // Do executes a command of the DevTools protocol.
 func Do[P, R any](t *Tab, command cdp.Command[P, R], params P) R {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.context, patience)
+	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
 	result, err := chromedp.Call(ctx, command, params)
 	if err != nil {
@@ -137,7 +136,7 @@ func Do[P, R any](t *Tab, command cdp.Command[P, R], params P) R {
 
 func (t *Tab) run(steps ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.context, patience)
+	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		t.Picture("failed")
@@ -185,7 +184,7 @@ func (t *Tab) Clean(origin string, expected ...string) {
 // Eval returns the value of a JavaScript expression as text.
 func (t *Tab) Eval(expression string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.context, patience)
+	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+expression+")"))
 	if err != nil {
@@ -197,7 +196,7 @@ func (t *Tab) Eval(expression string) string {
 // Wait waits until a JavaScript expression is true.
 func (t *Tab) Wait(expression string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.context, patience)
+	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
 	// chromedp.Poll would compile code from text in the page, which a strict content
 	// security policy forbids.
@@ -264,7 +263,7 @@ func (t *Tab) Resize(width, height int64, phone bool) {
 // FolderVariable.
 func (t *Tab) Picture(name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.context, patience)
+	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err == nil {

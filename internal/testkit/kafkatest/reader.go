@@ -9,21 +9,20 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // settleTimeout is how long Read waits for the end of transactions. A broker says that one is committed before its partitions
 // know; others may be left open.
 const settleTimeout = 5 * time.Second
 
-// readTimeout is how long Read waits for the records that the broker says it has.
-const readTimeout = time.Minute
-
 // Read returns all records of a topic, partition by partition, in the
 // order of each. A topic that does not exist has no records, and neither has a transaction
 // that is not committed. It uses franz-go, which shares no code with sarama.
 func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	options = append([]kgo.Opt{kgo.SeedBrokers(addr)}, options...)
 	client, err := kgo.NewClient(options...)

@@ -1,7 +1,6 @@
 package devicestore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -207,9 +206,8 @@ func TestEndIsNeverReached(t *testing.T) {
 		cluster.Fake().KeepControl()
 		return request.ResponseKind(), nil, true // without records, for ever
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second) // before Timeout, at half of which it gives up
-	defer cancel()
-	store, err := devicestore.New(ctx, devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second})
+	// It gives up at half of Timeout, and fails at all of it.
+	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func (c *Column) Describe(device *Device, element *Element) {
 	c.DeviceID, c.Device, c.Element = device.ID, device.Designator, element.Designator
 	presentation := 0
 	if i := slices.IndexFunc(device.ProcessData, func(p ProcessData) bool {
-		return p.DDI == c.DDI && c.DDI != DDIUnknown && slices.Contains(element.Objects, p.ObjectID)
+		return p.DDI == c.DDI && c.DDI != DDIUnknown && p.ObjectID != 0 && slices.Contains(element.Objects, p.ObjectID)
 	}); i >= 0 {
 		if name := device.ProcessData[i].Designator; name != "" && !c.CAN() {
 			c.Name = name

@@ -81,7 +81,9 @@ func (d *Descriptions) find(at *elementIndex, ddi DDI) int {
 	if at.found == nil {
 		at.found, at.objects = map[DDI]int{}, map[int]bool{}
 		for _, object := range objects {
-			at.objects[object] = true
+			if object != 0 { // which is none
+				at.objects[object] = true
+			}
 		}
 	}
 	first := -1

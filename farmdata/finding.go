@@ -14,7 +14,7 @@ const (
 	KindMissing Kind = "missing"
 	// KindDuplicate: a file, a log or an ID is there twice. The first one counts.
 	KindDuplicate Kind = "duplicate"
-	// KindOrphan: no task names this log. It is read like any other.
+	// KindOrphan: no task names this log, or an object is in another one than it should be. It is read like any other.
 	KindOrphan Kind = "orphan"
 	// KindEmpty: a file is too short to have anything in it.
 	KindEmpty Kind = "empty"

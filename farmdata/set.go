@@ -187,7 +187,7 @@ type Element struct {
 	Designator     string
 	Number         int
 	ParentObjectID int
-	// Objects are the object IDs of its process data and properties.
+	// Objects are the object IDs of its process data and properties; 0 is none.
 	Objects []int
 }
 

@@ -221,6 +221,15 @@ var bombs = []bomb{
 	{"points", filled(`<PNT/>`, 490_000), ""},
 	{"fields of a point", filled(`<PFD><PLN><LSG><PNT C="1" D="1"/></LSG></PLN></PFD>`, 120_000), "MaxMemory"},
 	{"elements", filled("<X/>", 700_000), "MaxElements"},
+	{"elements of many names", func(t *testing.T) []byte {
+		return farmdatatest.Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(450_000, "<X%d/>")+"</ISO11783_TaskData>")
+	}, "of other names"},
+	{"IDs", func(t *testing.T) []byte {
+		return farmdatatest.Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><PFD>"+numbered(480_000, `<PNT C="1" D="1" G="PNT%d"/>`)+"</PFD></ISO11783_TaskData>")
+	}, ""},
+	{"references to nothing", func(t *testing.T) []byte {
+		return farmdatatest.Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(480_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
+	}, "is not there"},
 	{"text", filled("x", 1<<25), "MaxXML"},
 	{"attributes", filled("<CTR "+strings.Repeat(`a="" `, 200_000)+"/>", 30), ""},
 	{"long names", filled(`<CTR A="`+strings.Repeat("x", 1000_000)+`"/>`, 33), ""},

@@ -63,7 +63,7 @@ func Open(ctx context.Context, r io.ReaderAt, size int64, message Message, cfg C
 		return nil, err
 	}
 	cfg.setDefaults()
-	opened := &reader{ctx: ctx, source: r, cfg: cfg, set: &farmdata.Set{}}
+	opened := &reader{ctx: ctx, source: r, cfg: cfg, set: &farmdata.Set{}, undescribed: map[string]int{}}
 	opened.descriptions = sync.OnceValue(func() *farmdata.Descriptions { return farmdata.NewDescriptions(opened.devices()) })
 	s, message, err := find(section{obedient{ctx, r}, 0, size}, message)
 	if err == nil {
@@ -256,8 +256,9 @@ type reader struct {
 	cfg      Config
 	set      *farmdata.Set
 	findings []*farmdata.Finding
-	// undescribed counts fields of TaskData that this library does not know, mended texts that were not UTF-8.
-	undescribed, mended int
+	// undescribed counts fields of TaskData that this library does not know, by message and number.
+	undescribed map[string]int
+	mended      int // texts that were not UTF-8
 
 	descriptions func() *farmdata.Descriptions // of the devices, for all logs
 }

@@ -196,7 +196,7 @@ func TestFiguresOfTaskData(t *testing.T) {
 			t.Time = []*efdipb.Time{{PositionStart: &efdipb.Position{North: 52, East: 7, Status: 260}}}
 		}), func(s *farmdata.Set) string { return fmt.Sprint(s.Tasks[0].Times[0].Positions[0].Status) }, "15", "value"},
 		"half a grid": {task(func(t *efdipb.Task) { t.Grid = &efdipb.Grid{North: 52, CellNorth: 1, CellEast: 1, Rows: 1, Columns: 1} }),
-			func(s *farmdata.Set) string { return fmt.Sprint(s.Tasks[0].Grids[0].Valid()) }, "false", "position"},
+			func(s *farmdata.Set) string { return fmt.Sprint(s.Tasks[0].Grids[0].Valid()) }, "false", "position, missing"},
 		"zone as a polygon": {task(func(t *efdipb.Task) { t.TreatmentZone = []*efdipb.TreatmentZone{{Polygon: []*efdipb.Polygon{{}}}} }),
 			func(s *farmdata.Set) string { return fmt.Sprint(len(s.Tasks[0].Zones[0].Polygons)) }, "1", "unsupported"},
 	} {
@@ -223,7 +223,7 @@ func TestOneBadPartOfATaskData(t *testing.T) {
 		"malformed object":   {customer("\x0a\x02\x08\x04\x12\x09Bob"), "Ada Ada", "syntax"},
 		"all of it no UTF-8": {customer("\x12\x03\xff\xfe\xfd"), "Ada ??? Ada", "value"},
 	} {
-		payload := "\x08\x04" + whole + tt.bad + whole
+		payload := "\x08\x04" + whole + tt.bad + customer("\x0a\x02\x08\x06\x12\x03Ada")
 		set := open(t, []byte(payload), TaskData, Config{})
 		var names []string
 		for _, c := range set.Customers {
@@ -232,5 +232,66 @@ func TestOneBadPartOfATaskData(t *testing.T) {
 		if got := strings.Join(names, " "); got != tt.kept || farmdatatest.Kinds(set.Findings) != tt.found {
 			t.Errorf("%s: got %q and findings %v, want %q and %q", name, got, set.Findings, tt.kept, tt.found)
 		}
+	}
+}
+
+// TestIDsOfATaskData: IDs that are there twice, and references to nothing, are counted; devices that were described before are there.
+func TestIDsOfATaskData(t *testing.T) {
+	t.Parallel()
+	id := func(n int64) *efdipb.UID { return &efdipb.UID{Number: n} }
+	known := []farmdata.Device{{ID: "DVC1", Elements: []farmdata.Element{{ID: "DET1"}}}}
+	task := &efdipb.Task{Id: id(1), DeviceAllocation: []*efdipb.DeviceAllocation{{Device: id(1)}},
+		ProductAllocation: []*efdipb.ProductAllocation{{DeviceElement: id(1)}}}
+	for name, tt := range map[string]struct {
+		data  *efdipb.TaskData
+		known []farmdata.Device
+		found string
+	}{
+		"all there":       {&efdipb.TaskData{Customer: []*efdipb.Customer{{Id: id(1)}}, Farm: []*efdipb.Farm{{Id: id(1), Customer: id(1)}}}, nil, ""},
+		"no IDs":          {&efdipb.TaskData{Customer: []*efdipb.Customer{{}, {}}, Farm: []*efdipb.Farm{{}}}, nil, ""},
+		"twice":           {&efdipb.TaskData{Customer: []*efdipb.Customer{{Id: id(1)}, {Id: id(1)}, {Id: id(1)}}}, nil, "duplicate: CTR with the ID of an earlier one: 2, the first at CTR 2"},
+		"nothing":         {&efdipb.TaskData{Farm: []*efdipb.Farm{{Id: id(1), Customer: id(2)}}}, nil, "reference: customer of FRM is a CTR that is not there: 1, the first at FRM 1"},
+		"a known device":  {&efdipb.TaskData{Task: []*efdipb.Task{task}}, known, ""},
+		"unknown devices": {&efdipb.TaskData{Task: []*efdipb.Task{task}}, nil, "reference: device of DAN is a DVC that is not there: 1, the first at DAN 1, reference: device element of PAN is a DET that is not there: 1, the first at PAN 1"},
+		"zone":            {&efdipb.TaskData{Task: []*efdipb.Task{{Id: id(1), DefaultZone: 3}}}, nil, "reference: default zone of TSK is a TZN that is not there: 1, the first at TSK 1"},
+		"zone 0":          {&efdipb.TaskData{Task: []*efdipb.Task{{Id: id(1), TreatmentZone: []*efdipb.TreatmentZone{{Code: 0}}}}}, nil, ""},
+	} {
+		set := open(t, marshal(t, tt.data), TaskData, Config{Devices: tt.known})
+		var texts []string
+		for _, f := range set.Findings {
+			texts = append(texts, string(f.Kind)+": "+f.Detail)
+		}
+		if got := strings.Join(texts, ", "); got != tt.found {
+			t.Errorf("%s: got %q, want %q", name, got, tt.found)
+		}
+	}
+}
+
+// TestZonesThatAreAbsent: zero is absent, unless there is a zone 0.
+func TestZonesThatAreAbsent(t *testing.T) {
+	t.Parallel()
+	for zone, want := range map[uint32]int{0: 0, 1: -1} {
+		task := &efdipb.Task{TreatmentZone: []*efdipb.TreatmentZone{{Code: zone}}, Grid: &efdipb.Grid{Type: 2}}
+		got := open(t, marshal(t, &efdipb.TaskData{Task: []*efdipb.Task{task}}), TaskData, Config{}).Tasks[0]
+		if got.DefaultZone != want || got.LostZone != want || got.OutsideZone != want || got.Grids[0].Zone != want {
+			t.Errorf("with a zone %d: got %d, %d, %d and %d, want %d", zone, got.DefaultZone, got.LostZone, got.OutsideZone, got.Grids[0].Zone, want)
+		}
+	}
+}
+
+// TestFieldsThatAreNotDescribed are counted by message and number, of which few are told apart.
+func TestFieldsThatAreNotDescribed(t *testing.T) {
+	t.Parallel()
+	many := []byte{8, 4}
+	for range 5000 {
+		many = append(many, 0x4A, 0) // field 9
+	}
+	for i := range protowire.Number(5000) {
+		many = protowire.AppendVarint(protowire.AppendTag(many, 3000+i, protowire.VarintType), 1)
+	}
+	found := open(t, many, TaskData, Config{}).Findings
+	if len(found) != mostFields+1 || found[len(found)-2].Detail != "fields that are not described, 9 of TaskData: 5000" ||
+		found[len(found)-1].Detail != fmt.Sprintf("fields that are not described, of other numbers: %d", 5000-mostFields+1) {
+		t.Errorf("got %d findings: %v", len(found), found)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/internal/ids"
 )
 
 // unmarshal forgets what is not described: it would only take memory.
@@ -65,6 +67,9 @@ func (r *reader) readTaskData(s section) error {
 			r.addLog(log, converted.ID)
 			converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
 		}
+		if len(converted.Grids) > 0 {
+			r.add(damaged(farmdata.KindMissing, task.offset, "cells of the grid, which are in a file of their own", nil))
+		}
 		if slices.ContainsFunc(converted.Zones, func(z farmdata.TreatmentZone) bool { return len(z.Polygons) > 0 }) {
 			r.add(damaged(farmdata.KindUnsupported, task.offset, "treatment zones as polygons, which no map shows", nil))
 		}
@@ -83,8 +88,11 @@ func (r *reader) readTaskData(s section) error {
 		r.check(data.ProtoReflect(), s.offset)
 		convertTaskData(r.set, &data)
 	}
-	if r.undescribed > 0 {
-		r.add(damaged(farmdata.KindUnsupported, -1, fmt.Sprintf("fields that are not described: %d", r.undescribed), nil))
+	for _, finding := range ids.Check(r.ctx, r.set, r.cfg.Devices) {
+		r.add(finding)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.undescribed)) {
+		r.add(damaged(farmdata.KindUnsupported, -1, fmt.Sprintf("fields that are not described, %s: %d", name, r.undescribed[name]), nil))
 	}
 	if r.mended > 0 {
 		r.add(damaged(farmdata.KindValue, -1, fmt.Sprintf("texts with bytes that are not UTF-8: %d", r.mended), nil))
@@ -170,7 +178,7 @@ func (r *reader) count(b []byte, message protoreflect.MessageDescriptor, left *i
 		}
 		field := message.Fields().ByNumber(number)
 		if number != extension && (field == nil || !wired(field, wire)) {
-			r.undescribed++
+			r.notDescribed(message, number)
 		} else if field != nil && wire == protowire.BytesType {
 			if field.Message() != nil {
 				body, _ := protowire.ConsumeBytes(b[n:])
@@ -190,6 +198,18 @@ func (r *reader) count(b []byte, message protoreflect.MessageDescriptor, left *i
 		b = b[n+length:]
 	}
 	return true
+}
+
+// mostFields is how many fields that are not described are told apart.
+const mostFields = 50
+
+// notDescribed counts a field.
+func (r *reader) notDescribed(message protoreflect.MessageDescriptor, number protowire.Number) {
+	name := fmt.Sprintf("%d of %s", number, message.Name())
+	if len(r.undescribed) >= mostFields && r.undescribed[name] == 0 {
+		name = "of other numbers"
+	}
+	r.undescribed[name]++
 }
 
 // mend makes a text one that protobuf takes, at its place: with a question mark for each byte that is not UTF-8.
@@ -367,7 +387,24 @@ func convertTask(v *efdipb.Task) farmdata.Task {
 			Rows: int64(g.GetRows()), Cols: int64(g.GetColumns()), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),
 			Cells: func(func(*farmdata.Cell, error) bool) {}}}
 	}
+	absentZones(&task)
 	return task
+}
+
+// absentZones makes codes of zones absent that are 0, unless there is such a zone: zero and absent are the same.
+func absentZones(task *farmdata.Task) {
+	if slices.ContainsFunc(task.Zones, func(z farmdata.TreatmentZone) bool { return z.Code == 0 }) {
+		return
+	}
+	codes := []*int{&task.DefaultZone, &task.LostZone, &task.OutsideZone}
+	for _, grid := range task.Grids {
+		codes = append(codes, &grid.Zone)
+	}
+	for _, code := range codes {
+		if *code == 0 {
+			*code = -1
+		}
+	}
 }
 
 func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp) {

@@ -21,7 +21,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -454,7 +453,8 @@ type findings struct {
 }
 
 func (f *findings) add(finding *farmdata.Finding) {
-	if *f.memory -= int64(unsafe.Sizeof(*finding)) + int64(len(finding.File)+len(finding.Detail)); *f.memory < 0 {
+	const summarized = 512 // with its summary
+	if *f.memory -= summarized + int64(len(finding.File)+len(finding.Detail)); *f.memory < 0 {
 		f.max = min(f.max, len(f.list)) // what else there is has no room
 	}
 	switch {

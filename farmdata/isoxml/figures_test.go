@@ -66,7 +66,7 @@ func TestNumbersOfTaskData(t *testing.T) {
 		{"presentation with a comma", device, `<DVP A="20" B="5" C="0,01" D="2" E="m"/>`, column, `(0)*1 "mm" -1`, "value"},
 		{"presentation with an unreadable offset", device, `<DVP A="20" B="five" C="0.01" D="2" E="m"/>`, column, `(0)*1 "mm" -1`, "value"},
 		{"presentation without decimals", device, `<DVP A="20" B="5" C="0.01" E="m"/>`, column, `(5)*0.01 "m" -1`, ""},
-		{"property without a value", device, `<DPT A="11" B="0086"/>`, func(s *farmdata.Set) string { return fmt.Sprint(len(s.Devices[0].Properties)) }, "0", "value"},
+		{"property without a value", device, `<DPT A="11" B="0086"/><DVP A="20" B="5" C="0.01"/>`, func(s *farmdata.Set) string { return fmt.Sprint(len(s.Devices[0].Properties)) }, "0", "value"},
 		{"process data without a DDI", `<DVC A="DVC-1">%s</DVC>`, `<DPD A="10"/>`, func(s *farmdata.Set) string { return s.Devices[0].ProcessData[0].DDI.String() }, "FFFF", "value"},
 		{"grid", grid, `<GRD A="52" B="8" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="1"/>`, place, "52 8 true", ""},
 		{"grid with a comma", grid, `<GRD A="52" B="8,1" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="1"/>`, place, "0 0 false", "value, position"},
@@ -82,11 +82,11 @@ func TestNumbersOfTaskData(t *testing.T) {
 		{"zone without an amount", zone, `<TZN A="0"><PDV A="0006"/><PDV A="0007" B="7"/></TZN>`, cell, "0: 0007=7", "value"},
 		{"zone with an unreadable amount", zone, `<TZN A="0"><PDV A="0006" B="1,5"/></TZN>`, cell, "0:", "value"},
 		{"zone without a DDI", zone, `<TZN A="0"><PDV B="5"/></TZN>`, cell, "0: FFFF=5", "value"},
-		{"task", "%s", `<TSK A="TSK1" G="4" H="3"/>`, task, "4 3 0 0", ""},
+		{"task", "%s", `<TSK A="TSK1" G="4" H="3"><TZN A="3"/></TSK>`, task, "4 3 0 0", ""},
 		{"task with unreadable numbers", "%s", `<TSK A="TSK1" G="four" H="three"/>`, task, "0 -1 0 0", "value, value"},
 		{"total without a value", "%s", `<TSK A="TSK1"><TIM A="2021-03-23T21:00:00"><DLV A="0074" B=""/></TIM></TSK>`,
 			func(s *farmdata.Set) string { return fmt.Sprint(len(s.Tasks[0].Times[0].Totals)) }, "0", "value"},
-		{"amount of a product without a number", "%s", `<TSK A="TSK1"><PAN A="PDT1" B="0006" C="?"/></TSK>`,
+		{"amount of a product without a number", "%s", `<PDT A="PDT1"/><TSK A="TSK1"><PAN A="PDT1" B="0006" C="?"/></TSK>`,
 			func(s *farmdata.Set) string {
 				return fmt.Sprint(s.Tasks[0].Products[0].DDI, s.Tasks[0].Products[0].Raw)
 			}, "0000 0", "value"},

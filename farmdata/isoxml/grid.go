@@ -68,7 +68,7 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 		grid.Columns = columns
 		grid.Cells = cells(f, grid, nil, r.cfg.MaxStream)
 	default:
-		r.find(farmdata.KindUnsupported, name, "type of the grid")
+		r.find(farmdata.KindUnreadable, name, "cells of a grid whose type is neither 1 nor 2")
 	}
 }
 
@@ -131,6 +131,9 @@ func (z *zones) values() ([]farmdata.Column, map[int][]farmdata.Value) {
 		}
 	}
 	z.byCode = map[int][]farmdata.Value{}
+	for _, zone := range z.of.Zones {
+		z.byCode[zone.Code] = nil // it is there, also without values
+	}
 	for _, a := range amounts {
 		z.byCode[a.zone] = append(z.byCode[a.zone], farmdata.Value{Column: &z.all[a.column], Raw: a.raw})
 	}
@@ -143,7 +146,7 @@ func (r *setReader) zoneColumns(zone farmdata.TreatmentZone) []farmdata.Column {
 	for i, value := range zone.Values {
 		c := &columns[i]
 		c.DDI, c.ElementID = value.DDI, value.ElementID
-		r.describe("", c)
+		r.descriptions.Describe(c) // that no device has the element was found already
 		if p, ok := r.presentations[value.Presentation]; ok {
 			c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
 		}
@@ -160,7 +163,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 			return
 		}
 		defer s.close()
-		size := 1
+		size, told := 1, false
 		cell := farmdata.Cell{Zone: grid.Zone}
 		if grid.Type == 2 {
 			size = 4 * len(grid.Columns)
@@ -185,8 +188,17 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 					cell.Values[i] = farmdata.Value{Column: &grid.Columns[i], Raw: int64(int32(binary.LittleEndian.Uint32(data[4*i:])))}
 				}
 			} else {
+				var there bool
 				cell.Zone = int(data[0])
-				cell.Values = zones[cell.Zone]
+				cell.Values, there = zones[cell.Zone]
+				if !there && !told {
+					told = true
+					finding := &farmdata.Finding{Kind: farmdata.KindReference, File: f.path, Offset: s.offset() - int64(size), Record: number,
+						Detail: "zone of a cell that its task does not have, here and maybe in later cells"}
+					if !yield(nil, finding) {
+						return
+					}
+				}
 			}
 			if !yield(&cell, nil) {
 				return

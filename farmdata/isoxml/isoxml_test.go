@@ -180,7 +180,7 @@ func TestDamage(t *testing.T) {
 		{name: "malformed XML behind the log", xml: sample[:260] + "<<<", bin: good, records: 1, set: "value, cut, reference, reference"},
 		{name: "task that ends in a tag", xml: sample[:260], bin: good, records: 1, set: "cut, reference, reference"},
 		{name: "log named twice", xml: strings.Replace(sample, "</TSK>", `<TLG A="tlg00001"/></TSK>`, 1), bin: good, records: 1, set: "duplicate"},
-		{name: "log that no task names", xml: strings.Replace(sample, "TLG A", "XXX A", 1), bin: good, records: 1, set: "orphan"},
+		{name: "log that no task names", xml: strings.Replace(sample, "TLG A", "XXX A", 1), bin: good, records: 1, set: "orphan, unsupported"},
 		{name: "unknown device element", header: strings.ReplaceAll(sampleHeader, "DET-1", "DET-9"), bin: good, records: 1, set: "reference, reference"},
 		{name: "device element twice", xml: strings.Replace(sample, `<DPD`, `<DET A="DET-1" B="2"/><DPD`, 1), bin: good, records: 1, set: "duplicate"},
 		{name: "numbers that are none", xml: strings.Replace(sample, `G="4"`, `G="four"`, 1), bin: good, records: 1, set: "value"},
@@ -387,10 +387,10 @@ func TestEverythingElseOfATaskData(t *testing.T) {
  <PLN A="1" B="Border" C="90" E="PLN1"><LSG A="1"><PNT A="2" C="52.1" D="7.1" E="30"/><PNT A="2" C="52.2" D="7.1"/></LSG><LSG A="2"/></PLN>
  <LSG A="4" B="Route"/><PNT A="3" B="Gate" C="52.1" D="7.2"/>
  <GGP A="GGP1" B="Lines"><GPN A="GPN1" B="AB" C="1" G="30.5"><LSG A="5"><PNT A="6" C="52.1" D="7.1"/></LSG></GPN><PLN A="8"/></GGP>
-</PFD>
+</PFD><PFD A="PFD0"/><DVC A="DVC-1"><DET A="DET-1" B="1"/></DVC>
 <TSK A="TSK1" B="Spread" C="CTR1" D="FRM1" E="PFD1" F="WKR1" G="1" H="0" J="2">
  <TIM A="2021-03-23T21:00:00.000Z" B="2021-03-23T22:00:00" C="3600" D="4"><PTN A="52" B="7" D="1"/><DLV A="0074" B="500" C="DET-1"/></TIM>
- <TZN A="0"><PDV A="0006" B="0" E="VPN1"/></TZN><TZN A="1" B="much"><PDV A="0006" B="1200" C="PDT1" E="VPN1"/><PLN A="2"/></TZN>
+ <TZN A="0"><PDV A="0006" B="0" E="VPN1"/></TZN><TZN A="1" B="much"><PDV A="0006" B="1200" C="PDT1" E="VPN1"/><PLN A="2"/></TZN><TZN A="2"/><TZN A="5"/>
  <GRD A="52" B="7" C="0.5" D="0.25" E="3" F="2" G="GRD00001" I="1"/>
  <GRD A="52" B="7" C="0.5" D="0.25" E="2" F="2" G="GRD00002" I="2" J="1"/>
  <DAN A="a000" C="DVC-1"><ASP A="2021-03-23T21:00:00+01:00" D="4"/></DAN>

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/ids"
 )
 
 // readSet reads the set in a folder; nil if there is none.
@@ -19,7 +20,7 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 		return nil
 	}
 	r := &setReader{
-		opener: o, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings, memory: &o.budget.memory},
+		opener: o, skipped: &skipped{}, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings, memory: &o.budget.memory},
 		externals: map[string]bool{"taskdata": true, "linklist": true},
 	}
 	r.walker = walker{o, r.findings.add}
@@ -35,8 +36,15 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 		r.walkFile(list)
 	}
 	r.locate()
+	for _, finding := range ids.Check(r.ctx, r.set, nil) {
+		finding.File = main.path
+		r.findings.add(finding)
+	}
 	r.addLogs(logs)
 	r.addGrids()
+	for _, finding := range r.skipped.findings() {
+		r.findings.add(finding)
+	}
 	r.set.Findings = r.findings.list
 	return r.set
 }
@@ -51,7 +59,9 @@ type setReader struct {
 	presentations map[string]farmdata.ValuePresentation // by ID, the first one
 	externals     map[string]bool                       // external files that were named
 	queue         []string                              // external files to read
-	rooted        bool                                  // the current file has its root
+	skipped       *skipped
+	rooted        bool // the current file has its root
+	foreign       bool // which is not one of TaskData
 }
 
 func (r *setReader) find(kind farmdata.Kind, file, detail string) {
@@ -59,7 +69,7 @@ func (r *setReader) find(kind farmdata.Kind, file, detail string) {
 }
 
 func (r *setReader) walkFile(f file) {
-	r.rooted = false
+	r.rooted, r.foreign = false, false
 	if !r.walk(f, r.begin, r.end) {
 		r.find(farmdata.KindUnreadable, f.path, "no XML in it")
 	}
@@ -81,48 +91,86 @@ func (r *setReader) begin(parent any, e *element) any {
 		r.rooted = true
 		return r.root(e)
 	}
-	if parent == nil {
-		return nil
+	if parent != nil {
+		object, known := r.object(e)
+		if !known {
+			r.skipped.unread(e.spot)
+		}
+		return object
 	}
+	if r.foreign {
+		return nil // which is said
+	}
+	// In an element that is not read nothing is, but what needs no other one.
+	nameless, known := r.object(&element{spot: e.spot, report: func(*farmdata.Finding) {}})
+	switch {
+	case !known:
+		r.skipped.unread(e.spot)
+	case nameless != nil && addToSet(&farmdata.Set{}, nameless):
+		object, _ := r.object(e)
+		return object
+	default:
+		r.skipped.misplaced(e.spot)
+	}
+	return nil
+}
+
+// identifiers are the attributes by which objects are known to each other, or to what they name.
+var identifiers = map[string][]string{
+	"CTR": {"A"}, "FRM": {"A"}, "WKR": {"A"}, "PDT": {"A"}, "PGP": {"A"}, "CTP": {"A"}, "CVT": {"A"}, "VPN": {"A"}, "LNK": {"A"}, "XFR": {"A"},
+	"DVC": {"A"}, "DET": {"A", "B"}, "DOR": {"A"}, "DPD": {"A"}, "DPT": {"A"}, "DVP": {"A"},
+	"PFD": {"A"}, "GGP": {"A"}, "GPN": {"A"}, "TSK": {"A"}, "TZN": {"A"}, "TLG": {"A"},
+}
+
+// object makes the object that an element stands for; nil if it says nothing. known is false for elements that
+// are not read.
+func (r *setReader) object(e *element) (object any, known bool) {
+	e.needs(identifiers[e.tag]...)
 	switch e.tag {
 	case "XFR":
-		if name := trimEnding(e.str("A")); name != "" {
-			if key := strings.ToLower(name); r.externals[key] {
-				r.findings.add(&farmdata.Finding{Kind: farmdata.KindDuplicate, File: e.file, Offset: e.offset, Record: -1, Detail: "external file is named twice"})
-			} else {
-				r.externals[key] = true
-				r.queue = append(r.queue, name)
-			}
-		}
-		return nil
+		r.external(e)
+		return nil, true
 	case "CTR":
-		return &farmdata.Customer{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}
+		return &farmdata.Customer{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}, true
 	case "FRM":
-		return &farmdata.Farm{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("I")}
+		return &farmdata.Farm{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("I")}, true
 	case "WKR":
-		return &farmdata.Worker{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}
+		return &farmdata.Worker{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}, true
 	case "PDT":
-		return &farmdata.Product{ID: e.str("A"), Designator: e.str("B"), GroupID: e.str("C"), Presentation: e.str("D"), DDI: e.ddi("E")}
+		return &farmdata.Product{ID: e.str("A"), Designator: e.str("B"), GroupID: e.str("C"), Presentation: e.str("D"), DDI: e.ddi("E")}, true
 	case "PGP":
-		return &farmdata.ProductGroup{ID: e.str("A"), Designator: e.str("B")}
+		return &farmdata.ProductGroup{ID: e.str("A"), Designator: e.str("B")}, true
 	case "CTP":
-		return &farmdata.CropType{ID: e.str("A"), Designator: e.str("B")}
+		return &farmdata.CropType{ID: e.str("A"), Designator: e.str("B")}, true
 	case "CVT":
-		return &farmdata.CropVariety{ID: e.str("A"), Designator: e.str("B")}
+		return &farmdata.CropVariety{ID: e.str("A"), Designator: e.str("B")}, true
 	case "VPN":
 		v := &farmdata.ValuePresentation{ID: e.str("A"), Unit: e.str("E")}
 		v.Offset, v.Scale, v.Decimals = e.presentation()
-		return v
+		return v, true
 	case "LGP":
-		return &farmdata.LinkGroup{ID: e.str("A"), Type: e.int("B"), Manufacturer: e.str("C"), Namespace: e.str("D"), Designator: e.str("E")}
+		return &farmdata.LinkGroup{ID: e.str("A"), Type: e.int("B"), Manufacturer: e.str("C"), Namespace: e.str("D"), Designator: e.str("E")}, true
 	case "LNK":
-		return &farmdata.Link{ID: e.str("A"), Value: e.str("B"), Designator: e.str("C")}
+		return &farmdata.Link{ID: e.str("A"), Value: e.str("B"), Designator: e.str("C")}, true
 	case "DVC", "DET", "DOR", "DPD", "DPT", "DVP":
-		return beginDevice(e)
+		return beginDevice(e), true
 	case "PFD", "PLN", "LSG", "PNT", "GGP", "GPN":
-		return r.beginGeometry(e)
+		return r.beginGeometry(e), true
 	default:
 		return beginTask(e)
+	}
+}
+
+// external notes the file that an XFR element names.
+func (r *setReader) external(e *element) {
+	name := trimEnding(e.str("A"))
+	switch key := strings.ToLower(name); {
+	case name == "":
+	case r.externals[key]:
+		e.find(farmdata.KindDuplicate, "external file is named twice")
+	default:
+		r.externals[key] = true
+		r.queue = append(r.queue, name)
 	}
 }
 
@@ -137,6 +185,7 @@ func (r *setReader) root(e *element) any {
 	case "XFC", "ISO11783LinkList":
 	default:
 		r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: e.file, Offset: e.offset, Record: -1, Detail: "not the XML of TaskData"})
+		r.foreign = true
 		return nil
 	}
 	return r.set
@@ -150,8 +199,10 @@ func beginDevice(e *element) any {
 	case "DET":
 		return &farmdata.Element{ID: e.str("A"), ObjectID: e.int("B"), Type: e.int("C"), Designator: e.str("D"), Number: e.int("E"), ParentObjectID: e.int("F")}
 	case "DOR":
-		id := e.int("A")
-		return &id
+		if id := e.int("A"); id != 0 {
+			return &id
+		}
+		return nil
 	case "DPD":
 		return &farmdata.ProcessData{ObjectID: e.int("A"), DDI: e.measure("B"), Property: e.int("C"), Triggers: e.int("D"), Designator: e.str("E"), PresentationID: e.int("F")}
 	case "DPT":
@@ -184,7 +235,7 @@ func (r *setReader) beginGeometry(e *element) any {
 		return &farmdata.LineString{Type: e.int("A"), Designator: e.str("B"), ID: e.str("F")}
 	case "PNT":
 		if e.str("J") != "" {
-			r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: e.file, Offset: e.offset, Record: -1, Detail: "points in a binary file"})
+			e.find(farmdata.KindUnreadable, "points in a binary file, which is not read; have them sent as XML")
 			return nil
 		}
 		p := &farmdata.Point{Type: e.int("A"), Designator: e.str("B"), Up: e.int64("E"), ID: e.str("G")}
@@ -201,38 +252,38 @@ func (r *setReader) beginGeometry(e *element) any {
 // logRef is a TLG element.
 type logRef struct{ name string }
 
-func beginTask(e *element) any {
+func beginTask(e *element) (object any, known bool) {
 	switch e.tag {
 	case "TSK":
 		return &farmdata.Task{ID: e.str("A"), Designator: e.str("B"), CustomerID: e.str("C"), FarmID: e.str("D"), FieldID: e.str("E"), WorkerID: e.str("F"),
-			Status: e.int("G"), DefaultZone: e.optional("H"), LostZone: e.optional("I"), OutsideZone: e.optional("J")}
+			Status: e.int("G"), DefaultZone: e.optional("H"), LostZone: e.optional("I"), OutsideZone: e.optional("J")}, true
 	case "TIM":
 		duration, _ := e.whole("C", 0, int64(math.MaxInt64/time.Second))
-		return &farmdata.TaskTime{Start: e.stamp("A"), Stop: e.stamp("B"), Duration: time.Duration(duration) * time.Second, Type: e.int("D")}
+		return &farmdata.TaskTime{Start: e.stamp("A"), Stop: e.stamp("B"), Duration: time.Duration(duration) * time.Second, Type: e.int("D")}, true
 	case "DLV":
-		return beginTotal(e)
+		return beginTotal(e), true
 	case "PTN":
 		h := positionHeader(e)
-		return &h.fixed
+		return &h.fixed, true
 	case "TZN", "PDV", "GRD":
-		return beginPrescription(e)
+		return beginPrescription(e), true
 	case "DAN":
-		return &farmdata.DeviceAllocation{Name: strings.ToUpper(e.str("A")), Mask: strings.ToUpper(e.str("B")), DeviceID: e.str("C")}
+		return &farmdata.DeviceAllocation{Name: strings.ToUpper(e.str("A")), Mask: strings.ToUpper(e.str("B")), DeviceID: e.str("C")}, true
 	case "PAN":
 		p := &farmdata.ProductAllocation{ProductID: e.str("A"), DDI: e.ddi("B"), Mode: e.int("D"), ElementID: e.str("E"), Presentation: e.str("F")}
 		var ok bool
 		if p.Raw, ok = e.whole("C", math.MinInt64, math.MaxInt64); !ok {
 			p.DDI = 0 // no amount
 		}
-		return p
+		return p, true
 	case "GAN":
-		return &farmdata.GuidanceAllocation{GroupID: e.str("A")}
+		return &farmdata.GuidanceAllocation{GroupID: e.str("A")}, true
 	case "ASP":
-		return &allocationStamp{e.stamp("A"), e.stamp("B")}
+		return &allocationStamp{e.stamp("A"), e.stamp("B")}, true
 	case "TLG":
-		return &logRef{trimEnding(e.str("A"))}
+		return &logRef{trimEnding(e.str("A"))}, true
 	}
-	return nil
+	return nil, false
 }
 
 // beginTotal leaves a total out that has no value.
@@ -248,7 +299,6 @@ func beginTotal(e *element) any {
 func beginPrescription(e *element) any {
 	switch e.tag {
 	case "TZN":
-		e.needs("A")
 		return &farmdata.TreatmentZone{Code: e.optional("A"), Designator: e.str("B")}
 	case "PDV":
 		e.needs("B")
@@ -266,112 +316,102 @@ func beginPrescription(e *element) any {
 
 type allocationStamp struct{ start, stop farmdata.Stamp }
 
-// end puts an object where it belongs. One that is where it does not belong is left out.
-func (r *setReader) end(parent, object any) {
+// end puts an object where it belongs, wherever it is. One that belongs to what is not around it is left out.
+func (r *setReader) end(parent, object any, at spot) {
+	switch {
+	case object == nil || object == any(r.set) || parent != nil && put(parent, object):
+	case addToSet(r.set, object):
+		r.skipped.orphan(at)
+	default:
+		r.skipped.misplaced(at)
+	}
+}
+
+// put puts an object into what is around it, and reports whether it belongs there.
+func put(parent, object any) bool {
 	switch p := parent.(type) {
 	case *farmdata.Set:
-		addToSet(p, object)
+		return addToSet(p, object)
 	case *farmdata.Task:
-		addToTask(p, object)
+		return addToTask(p, object)
 	case *farmdata.Device:
-		addToDevice(p, object)
+		return addToDevice(p, object)
 	case *farmdata.CropType:
-		appendTo(&p.Varieties, object)
+		return appendTo(&p.Varieties, object)
 	case *farmdata.LinkGroup:
-		appendTo(&p.Links, object)
+		return appendTo(&p.Links, object)
 	case *farmdata.Element:
-		appendTo(&p.Objects, object)
+		return appendTo(&p.Objects, object)
 	case *farmdata.TaskTime:
-		appendTo(&p.Totals, object)
-		appendTo(&p.Positions, object)
+		return appendTo(&p.Totals, object) || appendTo(&p.Positions, object)
 	case *farmdata.TreatmentZone:
-		appendTo(&p.Values, object)
-		appendTo(&p.Polygons, object)
+		return appendTo(&p.Values, object) || appendTo(&p.Polygons, object)
 	case *farmdata.DeviceAllocation:
-		setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, object)
 	case *farmdata.ProductAllocation:
-		setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, object)
 	case *farmdata.GuidanceAllocation:
-		setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, object)
 	case *farmdata.Field:
-		appendTo(&p.Polygons, object)
-		appendTo(&p.Lines, object)
-		appendTo(&p.Points, object)
-		appendTo(&p.Guidance, object)
+		return appendTo(&p.Polygons, object) || appendTo(&p.Lines, object) || appendTo(&p.Points, object) || appendTo(&p.Guidance, object)
 	case *farmdata.Polygon:
-		appendTo(&p.Rings, object)
+		return appendTo(&p.Rings, object)
 	case *farmdata.LineString:
-		appendTo(&p.Points, object)
+		return appendTo(&p.Points, object)
 	case *farmdata.GuidanceGroup:
-		appendTo(&p.Patterns, object)
-		appendTo(&p.Boundaries, object)
+		return appendTo(&p.Patterns, object) || appendTo(&p.Boundaries, object)
 	case *farmdata.GuidancePattern:
-		appendTo(&p.Lines, object)
-		appendTo(&p.Boundaries, object)
+		return appendTo(&p.Lines, object) || appendTo(&p.Boundaries, object)
 	}
+	return false
 }
 
-// appendTo appends an object if it is of the type of the list.
-func appendTo[T any](list *[]T, object any) {
-	if o, ok := object.(*T); ok {
+// appendTo appends an object, and returns true, if it is of the type of the list.
+func appendTo[T any](list *[]T, object any) bool {
+	o, ok := object.(*T)
+	if ok {
 		*list = append(*list, *o)
 	}
+	return ok
 }
 
-func setStamps(start, stop *farmdata.Stamp, object any) {
-	if stamps, ok := object.(*allocationStamp); ok {
-		*start, *stop = stamps.start, stamps.stop
+// setStamps takes the first stamp of an allocation, which has one.
+func setStamps(start, stop *farmdata.Stamp, object any) bool {
+	stamps, ok := object.(*allocationStamp)
+	if !ok || !start.IsZero() || !stop.IsZero() {
+		return false
 	}
+	*start, *stop = stamps.start, stamps.stop
+	return true
 }
 
-func addToSet(s *farmdata.Set, object any) {
-	appendTo(&s.Tasks, object)
-	appendTo(&s.Devices, object)
-	appendTo(&s.Customers, object)
-	appendTo(&s.Farms, object)
-	appendTo(&s.Fields, object)
-	appendTo(&s.Products, object)
-	appendTo(&s.ProductGroups, object)
-	appendTo(&s.CropTypes, object)
-	appendTo(&s.Workers, object)
-	appendTo(&s.ValuePresentations, object)
-	appendTo(&s.Links, object)
+func addToSet(s *farmdata.Set, object any) bool {
+	return appendTo(&s.Tasks, object) || appendTo(&s.Devices, object) || appendTo(&s.Customers, object) ||
+		appendTo(&s.Farms, object) || appendTo(&s.Fields, object) || appendTo(&s.Products, object) || appendTo(&s.ProductGroups, object) ||
+		appendTo(&s.CropTypes, object) || appendTo(&s.Workers, object) || appendTo(&s.ValuePresentations, object) || appendTo(&s.Links, object)
 }
 
-func addToTask(t *farmdata.Task, object any) {
-	appendTo(&t.Times, object)
-	appendTo(&t.Zones, object)
-	appendTo(&t.Devices, object)
-	appendTo(&t.Products, object)
-	appendTo(&t.Guidance, object)
+func addToTask(t *farmdata.Task, object any) bool {
 	switch o := object.(type) {
 	case *farmdata.Grid:
 		t.Grids = append(t.Grids, o)
+		return true
 	case *logRef:
 		if o.name != "" {
 			t.LogNames = append(t.LogNames, o.name)
 		}
+		return true
 	}
+	return appendTo(&t.Times, object) || appendTo(&t.Zones, object) || appendTo(&t.Devices, object) || appendTo(&t.Products, object) ||
+		appendTo(&t.Guidance, object)
 }
 
-func addToDevice(d *farmdata.Device, object any) {
-	appendTo(&d.Elements, object)
-	appendTo(&d.ProcessData, object)
-	appendTo(&d.Properties, object)
-	appendTo(&d.Presentations, object)
+func addToDevice(d *farmdata.Device, object any) bool {
+	return appendTo(&d.Elements, object) || appendTo(&d.ProcessData, object) || appendTo(&d.Properties, object) || appendTo(&d.Presentations, object)
 }
 
 // locate finds the device elements.
 func (r *setReader) locate() {
-	seen := map[string]bool{}
-	for _, device := range r.set.Devices {
-		for _, element := range device.Elements {
-			if seen[element.ID] {
-				r.find(farmdata.KindDuplicate, "", "ID of a device element is there twice")
-			}
-			seen[element.ID] = true
-		}
-	}
 	r.descriptions = farmdata.NewDescriptions(r.set.Devices)
 	r.presentations = map[string]farmdata.ValuePresentation{}
 	for _, p := range r.set.ValuePresentations {

@@ -137,7 +137,7 @@ func TestOneBadByte(t *testing.T) {
 		"two <":                    {"<CTR", "<<CTR", "%", "syntax"},
 		"< alone":                  {"<CTR", "< <CTR", "%", "syntax"},
 		"end without a beginning":  {"<CTR", "</X><CTR", "%", "syntax"},
-		"beginning without an end": {"<FRM", "<X><FRM", "%", "syntax"},
+		"beginning without an end": {"<FRM", "<X><FRM", "%", "syntax, unsupported, orphan"},
 		"comment":                  {"<CTR", "<!-- don't < '> --><CTR", "%", ""},
 		"doctype":                  {"<ISO11783", `<!DOCTYPE ISO11783_TaskData SYSTEM "x.dtd"><ISO11783`, "%", ""},
 		"single quotes":            {`"%"`, `'%'`, "%", ""},

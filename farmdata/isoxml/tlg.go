@@ -2,6 +2,7 @@ package isoxml
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"math"
 	"path"
@@ -84,6 +85,7 @@ type header struct {
 	position  positionLayout
 	columns   []farmdata.Column
 	constants map[int]int64 // by column
+	values    int           // that the file has, with those that are not columns
 }
 
 // openLog reads the header of a log. A log that cannot be read is given without
@@ -125,37 +127,52 @@ func (r *setReader) openLog(name, taskID string) *farmdata.Log {
 // readHeader reads the XML file of a log; false if it is not one.
 func (r *setReader) readHeader(f file) (header, bool) {
 	h := header{position: positionHeader(nil), constants: map[int]int64{}}
-	var root, surplus bool
+	var root, isHeader, positioned bool
 	begin := func(parent any, e *element) any {
 		switch {
 		case !root:
 			root = true
 			if e.tag == "TIM" {
+				isHeader = true
 				return &h
 			}
-		case parent != nil && e.tag == "PTN":
-			h.position = positionHeader(e)
-		case parent != nil && e.tag == "DLV" && len(h.columns) < maxColumns:
-			if raw, ok := e.whole("B", math.MinInt64, math.MaxInt64); ok {
-				h.constants[len(h.columns)] = raw
-			}
-			pgn, _ := e.whole("D", 0, math.MaxUint32)
-			r.budget.memory -= int64(unsafe.Sizeof(farmdata.Column{}))
-			h.columns = append(h.columns, farmdata.Column{
-				DDI: e.measure("A"), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
-			})
-		case parent != nil && e.tag == "DLV" && !surplus:
-			surplus = true
-			r.find(farmdata.KindSurplus, f.path, "more values than an index can tell apart")
+		case !isHeader: // which is said
+		case parent == nil && (e.tag == "PTN" || e.tag == "DLV"):
+			r.skipped.misplaced(e.spot)
+		case e.tag == "PTN" && positioned:
+			e.find(farmdata.KindDuplicate, "position that the header has already; the first one counts")
+		case e.tag == "PTN":
+			h.position, positioned = positionHeader(e), true
+		case e.tag == "DLV":
+			r.addColumn(&h, e)
+		default:
+			r.skipped.unread(e.spot)
 		}
 		return nil
 	}
-	var isHeader bool
-	r.walk(f, begin, func(_, object any) { isHeader = isHeader || object != nil })
+	r.walk(f, begin, func(any, any, spot) {})
 	if !isHeader {
 		r.find(farmdata.KindUnreadable, f.path, "not the header of a log")
 	}
+	if surplus := h.values - maxColumns; surplus > 0 {
+		r.find(farmdata.KindSurplus, f.path, fmt.Sprintf("more values than an index can tell apart: %d", surplus))
+	}
 	return h, isHeader
+}
+
+// addColumn adds a value of the header, if an index can tell it apart.
+func (r *setReader) addColumn(h *header, e *element) {
+	if h.values++; h.values > maxColumns {
+		return
+	}
+	if raw, ok := e.whole("B", math.MinInt64, math.MaxInt64); ok {
+		h.constants[len(h.columns)] = raw
+	}
+	pgn, _ := e.whole("D", 0, math.MaxUint32)
+	r.budget.memory -= int64(unsafe.Sizeof(farmdata.Column{}))
+	h.columns = append(h.columns, farmdata.Column{
+		DDI: e.measure("A"), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
+	})
 }
 
 // describe completes a column with what its device says about it, otherwise with

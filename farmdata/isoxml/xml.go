@@ -13,11 +13,16 @@ import (
 // element is an element of XML with its attributes. The methods that read those
 // report what cannot be read.
 type element struct {
-	tag    string
+	spot
 	attrs  []xml.Attr
-	file   string
-	offset int64
 	report func(*farmdata.Finding)
+}
+
+// spot is where an element is: in which other one, and where in which file.
+type spot struct {
+	tag, in string // in is empty for the outermost one
+	file    string
+	offset  int64
 }
 
 func (e *element) lookup(name string) (value string, ok bool) {
@@ -57,10 +62,10 @@ type walker struct {
 }
 
 // walk calls begin and end for every element of a file. What begin returns stands
-// for the element: its children get it as parent, end gets both. What is
+// for the element: its children get it as parent, end gets both, and where the element is. What is
 // malformed is left out, and what is beyond a limit ends the file early; elements
 // that are open then are ended. It returns false if there was no element at all.
-func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(parent, object any)) bool {
+func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(parent, object any, at spot)) bool {
 	finding := func(kind farmdata.Kind, offset int64, detail string, err error) {
 		w.report(&farmdata.Finding{Kind: kind, File: f.path, Offset: offset, Record: -1, Detail: detail, Err: err})
 	}
@@ -77,7 +82,7 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 	stack := []begun{{}}
 	closeTo := func(depth int) {
 		for ; len(stack) > depth; stack = stack[:len(stack)-1] {
-			end(stack[len(stack)-2].object, stack[len(stack)-1].object)
+			end(stack[len(stack)-2].object, stack[len(stack)-1].object, stack[len(stack)-1].spot)
 		}
 	}
 	defer func() { closeTo(1) }()
@@ -121,12 +126,13 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 				return any
 			}
 			any = true
-			object := begin(stack[len(stack)-1].object, &element{token.Name.Local, token.Attr, f.path, offset, w.report})
+			at := spot{token.Name.Local, stack[len(stack)-1].tag, f.path, offset}
+			object := begin(stack[len(stack)-1].object, &element{at, token.Attr, w.report})
 			if w.of.budget.memory -= weight(token.Attr, object); w.of.budget.memory < 0 {
 				finding(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
 				return any
 			}
-			stack = append(stack, begun{token.Name.Local, object})
+			stack = append(stack, begun{at, object})
 		case xml.EndElement:
 			depth := len(stack) - 1
 			for depth > 0 && stack[depth].tag != token.Name.Local {
@@ -146,7 +152,7 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 
 // begun is an element that has begun, and what it stands for.
 type begun struct {
-	tag    string
+	spot
 	object any
 }
 

@@ -235,7 +235,9 @@ func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error)
 	}
 	for _, set := range data.Sets {
 		for _, finding := range set.Findings {
-			lose(finding)
+			if finding.Kind != farmdata.KindUnsupported { // what is beside the model has nothing that a filter looks for
+				lose(finding)
+			}
 		}
 	}
 	if lost != nil {
@@ -254,21 +256,25 @@ func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
 	}
 	for _, field := range set.Fields {
 		w.field = w.field && !matches(f.field, field.ID, field.Designator)
-		for _, polygon := range field.Polygons {
-			var box *content.Box
-			for _, ring := range polygon.Rings {
-				for _, p := range ring.Points {
-					box = grow(box, p.North, p.East)
-				}
-			}
-			w.box = w.box && !(box != nil && f.box.meets(*box))
-		}
+		f.lookAtPolygons(w, field.Polygons)
 	}
 	for _, farm := range set.Farms {
 		w.farm = w.farm && !matches(f.farm, farm.ID, farm.Designator)
 	}
 	for _, c := range set.Customers {
 		w.customer = w.customer && !matches(f.customer, c.ID, c.LastName, strings.TrimSpace(c.FirstName+" "+c.LastName))
+	}
+}
+
+func (f *Filter) lookAtPolygons(w *wanted, polygons []farmdata.Polygon) {
+	for _, polygon := range polygons {
+		var box *content.Box
+		for _, ring := range polygon.Rings {
+			for _, p := range ring.Points {
+				box = grow(box, p.North, p.East)
+			}
+		}
+		w.box = w.box && !(box != nil && f.box.meets(*box))
 	}
 }
 
@@ -294,6 +300,7 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 		for _, v := range zone.Values {
 			f.seen(w, v.DDI)
 		}
+		f.lookAtPolygons(w, zone.Polygons)
 	}
 	for _, grid := range t.Grids {
 		for _, c := range grid.Columns {

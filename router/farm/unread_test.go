@@ -128,6 +128,25 @@ func TestFilterOfUnreadable(t *testing.T) {
 			}
 		})
 	}
+	for name, test := range map[string]struct {
+		xml    string
+		config farm.FilterConfig
+		want   bool // with unreadable: match
+	}{
+		"operations and comments":  {`<OTQ A="OTQ1"/><CCT A="CCT1"/>`, farm.FilterConfig{Machine: []string{"other"}}, false},
+		"reference to nothing":     {`<FRM A="FRM1" I="CTR1"/>`, farm.FilterConfig{Customer: []string{"other"}}, false},
+		"element out of place":     {`<CTR A="CTR1"><TLG A="TLG00001"/></CTR>`, farm.FilterConfig{Machine: []string{"other"}}, true},
+		"device in something else": {`<X><DVC A="DVC1" D="other"/></X>`, farm.FilterConfig{Machine: []string{"other"}}, true},
+		"points in another file":   {`<PFD A="PFD1"><PLN A="1"><LSG A="1"><PNT A="1" J="PNT00001"/></LSG></PLN></PFD>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true},
+		"zone as a polygon here":   {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="52.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true},
+		"zone as a polygon there":  {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="62.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, false},
+	} {
+		test.config.Unreadable = farm.UnreadableMatch
+		payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">`+test.xml+`</ISO11783_TaskData>`)
+		if got := selects(t, test.config, received(payload)); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
 	inspector, err := farm.NewInspector(farm.ReadConfig{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,9 @@ const (
 	// what is left right after one has come again within five seconds.
 	resyncEvery = 4 * time.Second
 	resyncCost  = 500 * time.Microsecond
+	// firstFreshShare is how many reconnects for first fresh URIs there may be in the time of one for
+	// further ones.
+	firstFreshShare = 5
 )
 
 // connection decides when the event stream is opened, when it is reconnected so that something is
@@ -30,9 +33,9 @@ type connection struct {
 	stream   StreamState
 	failures int // that the next wait depends on
 
-	left, fresh resync    // for what was left, and for fresh payload URIs
-	leftOn      int64     // the connection on which the former was asked for
-	faultEnded  time.Time // the latest reconnect because a fault had ended
+	left, fresh resync        // for what was left, and for fresh payload URIs
+	leftOn      int64         // the connection on which the former was asked for
+	freshEvery  time.Duration // see wantFreshSoon
 }
 
 type connectionState int
@@ -173,20 +176,23 @@ func (c *connection) wantLeft(now time.Time, n int, canWait bool) {
 	}
 }
 
-// wantFresh asks for a reconnect because payloads wait for fresh URIs.
-func (c *connection) wantFresh(now time.Time) {
-	c.fresh.at = later(now, c.fresh.last.Add(c.limit))
+// wantFresh asks for a reconnect because payloads wait for further fresh URIs.
+func (c *connection) wantFresh(now time.Time) { c.freshAt(later(now, c.fresh.last.Add(c.limit))) }
+
+// wantFreshSoon asks for a reconnect because payloads wait for their first fresh URIs: at once, and then the less
+// often the more reconnects there are in a row. With helps, fresh URIs are known to help: a fault of their host has
+// ended, or they expire before all of them can be used.
+func (c *connection) wantFreshSoon(now time.Time, helps bool) {
+	if helps || now.Sub(c.fresh.last) >= c.limit {
+		c.freshEvery = resyncEvery
+	}
+	c.freshAt(later(now, c.fresh.last.Add(min(c.freshEvery, c.limit/firstFreshShare))))
 }
 
-// faultOver reports whether the stream is to be reconnected because a fault of a payload host has
-// ended: URIs that expired during it do not have to wait for their turn.
-func (c *connection) faultOver(now time.Time) (reconnect bool) {
-	soon := c.limit / 10
-	if now.Sub(c.faultEnded) < soon || now.Sub(c.fresh.last) < soon {
-		return false
+func (c *connection) freshAt(at time.Time) {
+	if c.fresh.at.IsZero() || at.Before(c.fresh.at) {
+		c.fresh.at = at
 	}
-	c.faultEnded = now
-	return c.state == streamConnected
 }
 
 // tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
@@ -198,6 +204,7 @@ func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
 	}
 	if c.fresh.due(now) && waiting {
 		c.fresh.last = now
+		c.freshEvery = min(2*c.freshEvery, c.limit)
 		reconnect = true
 	}
 	return reconnect && c.state == streamConnected

@@ -322,17 +322,39 @@ func TestReconnectsForFreshURIs(t *testing.T) {
 	}
 }
 
-// The end of a fault reconnects once, soon.
-func TestReconnectWhenAFaultEnds(t *testing.T) {
+// For first fresh URIs the stream is reconnected soon, whatever was asked for before, the less often the more
+// reconnects there were in a row, and soon again when they help. Not while nothing waits.
+func TestReconnectsForFirstFreshURIs(t *testing.T) {
 	w := newConnectionWorld(t)
-	w.open(0)
-	if !w.faultOver(w.now) || w.faultOver(w.now) {
-		t.Error("not once")
+	again := func(want time.Duration, helps bool) {
+		t.Helper()
+		w.open(0)
+		w.wantFresh(w.now)
+		w.wantFreshSoon(w.now, helps)
+		w.wantFresh(w.now)
+		if got := max(0, w.wake().Sub(w.now)); got != want {
+			t.Errorf("after %v, want %v", got, want)
+		}
+		w.pass(want)
+		if !w.tick(w.now, true) || !w.wake().IsZero() {
+			t.Error("not reconnected once")
+		}
 	}
-	w.pass(w.limit / 10)
-	w.wantFresh(w.now)
-	if !w.tick(w.now, true) || w.faultOver(w.now) {
-		t.Error("reconnected again, although URIs have just been asked for")
+	again(0, false)
+	for every := 2 * resyncEvery; every < w.limit/firstFreshShare; every *= 2 {
+		again(every, false)
+	}
+	again(w.limit/firstFreshShare, false)
+	again(w.limit/firstFreshShare, false)
+	again(resyncEvery, true)
+	again(2*resyncEvery, false)
+	w.pass(w.limit)
+	again(0, false)
+	again(2*resyncEvery, false)
+	w.wantFreshSoon(w.now, true)
+	w.pass(resyncEvery)
+	if w.tick(w.now, false) || !w.wake().IsZero() {
+		t.Error("nothing waits any longer, and it is reconnected")
 	}
 }
 

@@ -22,9 +22,10 @@ const (
 	// maxBadDownloads is how often a payload host may return the wrong bytes before the URI
 	// counts as expired.
 	maxBadDownloads = 8
-	// maxFreshURIs is how many fresh URIs of a payload may turn out to be expired before its
-	// message is set aside.
+	// A payload is gone, and its message is set aside, when maxFreshURIs fresh URIs are refused, or
+	// when a fresh one is refused and nothing has helped for goneAfter: the messages behind it wait.
 	maxFreshURIs = 3
+	goneAfter    = 30 * time.Second
 	// probeDownloads is how often one of those that failed is tried while others of them do not
 	// end.
 	probeDownloads = 2 * time.Second
@@ -43,7 +44,8 @@ const (
 //
 // A download holds a slot only while it makes progress. One that failed is due again after
 // its backoff; those that fail or are slow share half as many slots of their own; one whose
-// URI has expired needs none until there is a fresh URI, and is only tried from time to time.
+// URI has expired needs none until there is a fresh URI. Until then the downloads of a host take
+// turns, to find out whether it serves them again.
 type downloadQueue struct {
 	slots          int
 	retry          backoff.Policy
@@ -62,9 +64,11 @@ type download struct {
 	host  *downloadHost
 	place duequeue.Entry[*download] // ranked by arrival
 
-	failures   int // in a row, with whichever URI
-	bad        int // of them with this URI: wrong bytes
-	fresh      int // fresh URIs that were expired
+	failures   int       // in a row, with whichever URI
+	bad        int       // of them with this URI: wrong bytes
+	fresh      int       // fresh URIs that were expired
+	uriAt      time.Time // when the URI came
+	goneAt     time.Time // when the payload counts as gone; zero before a fresh URI is refused
 	staleSince time.Time
 	tried      *string // the URI of the latest attempt
 	expired    *string // the latest URI that was found expired
@@ -83,6 +87,9 @@ type downloadHost struct {
 	downloads int           // of this host that are not finished
 	failures  int           // in a row
 	retried   time.Time     // when those that failed were last tried at once
+	served    time.Time     // the latest success
+	helped    time.Time     // the latest success with a fresh URI
+	probe     time.Time     // when one whose URI has expired is tried last, of those that wait
 }
 
 // downloadResult is the outcome of one attempt.
@@ -103,7 +110,7 @@ const (
 	stepDone     downloadStep = iota // finished, whether it succeeded or not
 	stepRetry                        // queued again
 	stepRefresh                      // queued again, and needs a fresh URI as of now
-	stepGone                         // every fresh URI was expired: set it aside
+	stepGone                         // fresh URIs do not help: set it aside
 	stepUnserved                     // no fresh URI came: give it up
 )
 
@@ -125,7 +132,7 @@ func (q *downloadQueue) add(now time.Time, d *delivery, host string, known bool)
 	}
 	h.downloads++
 	q.arrivals++
-	j := &download{d: d, host: h, known: known}
+	j := &download{d: d, host: h, known: known, uriAt: now}
 	j.place.Item, j.place.Rank = j, q.arrivals
 	q.put(j, now)
 	return j
@@ -239,28 +246,15 @@ func (j *download) below(now time.Time, rate float64) bool {
 	return float64(j.bytes.Load()) < rate*now.Sub(j.started).Seconds()
 }
 
-// finished takes in the outcome of an attempt.
-func (q *downloadQueue) finished(now time.Time, j *download, result downloadResult) (step downloadStep, recovered bool) {
+// finished takes in the outcome of an attempt. helps reports that fresh URIs are worth asking for soon:
+// a fault has ended, or they expire before all of them can be used.
+func (q *downloadQueue) finished(now time.Time, j *download, result downloadResult) (step downloadStep, helps bool) {
 	q.running = slices.DeleteFunc(q.running, func(other *download) bool { return other == j })
 	switch result {
 	case downloadOK:
-		// A URI that failed works again, or a host does: so may others. While others of the host succeed
-		// all the time, that says nothing, and those that fail keep to their backoff.
-		beside := j.host.failures >= hostDownAfter && (j.host.retried.IsZero() || now.Sub(j.host.retried) >= q.retry.Max)
-		if j.failures > 0 || beside {
-			j.host.retried = now
-			q.retryHost(now, j.host)
-		}
-		j.host.failures = 0
-		took := max(now.Sub(j.started), stalledAfter/stallFactor)
-		j.host.took = took
-		for _, other := range q.running {
-			if other.host == j.host && other.bytes.Load() == 0 && !other.blocked.Load() && now.Sub(other.started) > stallFactor*took {
-				other.abandon()
-			}
-		}
+		q.succeeded(now, j)
 		q.forget(j)
-		return stepDone, j.failures > 0 && q.stale > 0
+		return stepDone, q.stale > 0 && (j.failures > 0 || j.expired != nil)
 	case downloadOver:
 		q.forget(j)
 		return stepDone, false
@@ -272,52 +266,98 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 			result = downloadExpired
 		}
 	}
-	at := now.Add(q.retry.Delay(j.failures - 1))
-	step = stepRetry
 	if result == downloadExpired && j.tried != j.expired {
-		if j.expired != nil {
+		helps = j.host.helped.After(j.uriAt)
+		if j.expired != nil && !helps { // else it has only come too late to its turn
 			j.fresh++
+			if j.goneAt.IsZero() && j.bytes.Load() == 0 { // else the link is slow
+				j.goneAt = now.Add(goneAfter)
+			}
 		}
 		j.expired = j.tried
 		switch {
 		case j.d.payload.uri.Load() != j.tried:
-			at = now // a fresh one came in the meantime, and no other comes on this connection
+			q.put(j, now) // a fresh one came in the meantime, and no other comes on this connection
+			return stepRetry, false
 		case j.known || j.fresh >= maxFreshURIs:
 			q.forget(j)
 			return stepGone, false
-		default:
-			if j.staleSince.IsZero() {
-				j.staleSince = now
-				q.stale++
-			}
-			step = stepRefresh
+		case j.staleSince.IsZero():
+			j.staleSince = now
+			q.stale++
 		}
+		step = stepRefresh
+	} else {
+		step = stepRetry
 	}
-	if !j.staleSince.IsZero() && now.Sub(j.staleSince) >= q.giveUpAfter {
+	switch {
+	case j.staleSince.IsZero():
+		q.put(j, now.Add(q.retry.Delay(j.failures-1)))
+	case result == downloadExpired && !j.goneAt.IsZero() && !now.Before(j.goneAt):
+		q.forget(j)
+		return stepGone, false
+	case now.Sub(j.staleSince) >= q.giveUpAfter:
 		q.forget(j)
 		return stepUnserved, false
+	default:
+		q.put(j, q.turn(now, j))
 	}
-	q.put(j, at)
-	return step, false
+	return step, helps
+}
+
+// succeeded takes in that the payload of j was downloaded.
+func (q *downloadQueue) succeeded(now time.Time, j *download) {
+	h := j.host
+	// A URI that failed works again, or a host does: so may others. While others of the host succeed
+	// all the time, that says nothing, and those that fail keep to their backoff.
+	beside := h.failures >= hostDownAfter && (h.retried.IsZero() || now.Sub(h.retried) >= q.retry.Max)
+	if j.failures > 0 || beside {
+		h.retried = now
+		q.retryHost(now, h, j.tried == j.expired)
+	}
+	h.failures, h.served, h.probe = 0, now, time.Time{}
+	if j.expired != nil && j.tried != j.expired {
+		h.helped = now
+	}
+	h.took = max(now.Sub(j.started), stalledAfter/stallFactor)
+	for _, other := range q.running {
+		if other.host == h && other.bytes.Load() == 0 && !other.blocked.Load() && now.Sub(other.started) > stallFactor*h.took {
+			other.abandon()
+		}
+	}
+}
+
+// turn returns when j, whose URI has expired, is tried again with it: after the others of its host, and in
+// time to be found gone, or to be given up.
+func (q *downloadQueue) turn(now time.Time, j *download) time.Time {
+	at := later(now, j.host.probe).Add(q.retry.Max)
+	j.host.probe = at
+	for _, end := range []time.Time{j.goneAt, j.staleSince.Add(q.giveUpAfter)} {
+		if end.After(now) && end.Before(at) {
+			at = end
+		}
+	}
+	return at
 }
 
 // refreshed makes a download due that has got a fresh URI.
 func (q *downloadQueue) refreshed(now time.Time, j *download) {
-	j.bad = 0
+	j.bad, j.uriAt, j.host.probe = 0, now, time.Time{}
 	if !j.staleSince.IsZero() {
 		j.staleSince = time.Time{}
 		q.stale--
+		j.failures = 0 // it did not fail with this one
 	}
 	if j.place.Queued() {
 		q.put(j, now)
 	}
 }
 
-// retryHost makes the downloads of a host due that wait for their backoff.
-func (q *downloadQueue) retryHost(now time.Time, h *downloadHost) {
+// retryHost makes the downloads of a host due that wait for their backoff, and, if stale, for fresh URIs.
+func (q *downloadQueue) retryHost(now time.Time, h *downloadHost, stale bool) {
 	var waiting []*download
 	for place := range q.failing.All() {
-		if place.Item.host == h {
+		if place.Item.host == h && (stale || place.Item.staleSince.IsZero()) {
 			waiting = append(waiting, place.Item)
 		}
 	}

@@ -52,6 +52,13 @@ func (w *downloadWorld) addOf(tenant, host string) *download {
 	return j
 }
 
+// refresh gives j a fresh URI.
+func (w *downloadWorld) refresh(j *download) {
+	uri := *j.d.payload.uri.Load() + "1"
+	j.d.payload.uri.Store(&uri)
+	w.q.refreshed(w.now, j)
+}
+
 func (w *downloadWorld) run(end time.Duration) {
 	w.timeline.run(end, func() time.Time {
 		for j := w.q.next(w.now); j != nil; j = w.q.next(w.now) {
@@ -207,21 +214,33 @@ func TestHostThatIsDown(t *testing.T) {
 	}
 }
 
-// Each fresh URI gets its attempts, and after the third the payload is gone.
+// Each fresh URI gets its attempts. The payload is gone after the third, or when a fresh one has not helped for long.
 func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
 	w := newDownloadWorld(t, 8)
 	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
 	j := w.add("host")
 	for i := range maxFreshURIs {
-		w.run(time.Duration(i+1) * time.Minute)
+		w.run(time.Duration(i+1) * goneAfter / 4)
 		if w.gone != 0 || w.q.stale != 1 {
 			t.Fatalf("gone %d, stale %d after %d fresh URIs", w.gone, w.q.stale, i)
 		}
-		uri := fmt.Sprint("https://host/", i+2)
-		j.d.payload.uri.Store(&uri)
-		w.q.refreshed(w.now, j)
+		w.refresh(j)
 	}
-	w.run(4 * time.Minute)
+	w.run(goneAfter - 1)
+	if w.gone != 1 || len(w.added) != 0 || w.q.stale != 0 {
+		t.Errorf("gone %d, %d open, %d stale", w.gone, len(w.added), w.q.stale)
+	}
+
+	w = newDownloadWorld(t, 8)
+	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
+	j = w.add("host")
+	w.run(2 * goneAfter)
+	w.refresh(j)
+	w.run(3*goneAfter - 1)
+	if w.gone != 0 {
+		t.Error("gone before a fresh URI was refused for long")
+	}
+	w.run(3*goneAfter + time.Second)
 	if w.gone != 1 || len(w.added) != 0 || w.q.stale != 0 {
 		t.Errorf("gone %d, %d open, %d stale", w.gone, len(w.added), w.q.stale)
 	}

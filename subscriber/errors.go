@@ -20,8 +20,8 @@ var (
 	// [*StreamRefusedError].
 	ErrStreamRefused = errors.New("subscriber: event stream refused")
 	// ErrPayloadGone: the payload of a message could not be downloaded from any of the URIs
-	// that the service gave out for it. The message is set aside, unconfirmed.
-	ErrPayloadGone = errors.New("subscriber: the payload is gone: its URI and three fresh ones have expired")
+	// that the service gave out for it (PayloadConfig.RefreshEvery). The message is set aside, unconfirmed.
+	ErrPayloadGone = errors.New("subscriber: the payload is gone: its host refuses fresh URIs of it, too")
 	// ErrPayloadTooLarge: a payload exceeds PayloadConfig.MaxInline. Raise it,
 	// or configure a claim check.
 	ErrPayloadTooLarge = errors.New("subscriber: payload larger than Payload.MaxInline; raise it or configure a claim check")

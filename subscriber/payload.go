@@ -71,9 +71,10 @@ type PayloadConfig struct {
 	// Retry is the backoff between attempts to download a payload. Default
 	// 250 ms, doubling up to 4 s.
 	Retry Backoff `yaml:"download_retry"`
-	// RefreshEvery is how often at most the stream is reconnected for fresh URIs of expired
-	// payloads. The first time is at once, and a message whose third fresh URI has expired as
-	// well is set aside. Default 5 minutes.
+	// RefreshEvery is how often at most the stream is reconnected for further fresh URIs of
+	// expired payloads. For the first one of a payload that is at once, and up to five times as
+	// often, and every 4 seconds while fresh URIs help. A message is set aside when its third
+	// fresh URI is refused, or the first one for 30 seconds. Default 5 minutes.
 	RefreshEvery time.Duration `yaml:"refresh_every"`
 }
 
@@ -237,12 +238,16 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 		s.apart.downloaded(now, d)
 	}
 	first := j.failures == 0
-	step, recovered := s.downloads.finished(now, j, result)
+	step, helps := s.downloads.finished(now, j, result)
 	switch {
+	case helps, step == stepRefresh && j.fresh == 0:
+		s.connection.wantFreshSoon(now, helps)
+		s.pumpConnection(now)
 	case step == stepRefresh:
 		s.requestFresh(now)
-	case recovered:
-		s.afterFault(now)
+	}
+	if result == downloadOK && s.goneMessages.served(j.host.name) {
+		s.requestLeft(now, false)
 	}
 	if step != stepRetry && step != stepRefresh {
 		p.download = nil
@@ -267,7 +272,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 		s.expired(d)
 		return
 	case stepGone:
-		s.gone(d)
+		s.gone(d, j)
 	case stepUnserved:
 		s.unserved(d)
 	default:

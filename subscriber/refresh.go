@@ -35,15 +35,6 @@ func (s *Subscriber) requestFresh(now time.Time) {
 	s.pumpConnection(now)
 }
 
-// afterFault asks for fresh payload URIs once a fault of a payload host has ended: those
-// that expired during the fault do not have to wait for their turn. If others have just
-// been asked for, the same redelivery brings them. s.mu is held.
-func (s *Subscriber) afterFault(now time.Time) {
-	if s.connection.faultOver(now) {
-		s.recallLocked()
-	}
-}
-
 // refresh waits until d has been redelivered with a fresh payload URI and reports
 // whether it was. d stays open meanwhile, so that it keeps its place in its
 // order. refresh returns early if the delivery ends or stop is closed.
@@ -135,6 +126,25 @@ type goneMessages struct {
 	known  map[messageKey]struct{}
 	recent []messageKey
 	head   int
+	hosts  map[string]struct{} // that served nothing meanwhile: perhaps it is they that fail
+}
+
+// fails records a host of which nothing came while a payload was found gone.
+func (g *goneMessages) fails(host string) {
+	if g.hosts == nil {
+		g.hosts = make(map[string]struct{})
+	}
+	if len(g.hosts) < maxGone {
+		g.hosts[host] = struct{}{}
+	}
+}
+
+// served is called when a host has served a payload. It reports whether some of its payloads were found gone
+// while it served nothing: they are worth another attempt.
+func (g *goneMessages) served(host string) (again bool) {
+	_, again = g.hosts[host]
+	delete(g.hosts, host)
+	return again
 }
 
 func (g *goneMessages) add(id messageKey) (isNew bool) {
@@ -160,11 +170,14 @@ func (g *goneMessages) has(id messageKey) bool {
 	return known
 }
 
-// gone sets d aside: its payload is gone, however often its message is redelivered.
-func (s *Subscriber) gone(d *delivery) {
+// gone sets d aside: its payload is gone, however often its message is redelivered. j was its download.
+func (s *Subscriber) gone(d *delivery, j *download) {
 	s.stats.setAside.Add(1)
 	s.mu.Lock()
 	isNew := s.goneMessages.add(d.identity())
+	if isNew && !j.host.served.After(j.uriAt) {
+		s.goneMessages.fails(j.host.name)
+	}
 	s.mu.Unlock()
 	if isNew {
 		s.undeliverable(d.event, ErrPayloadGone)

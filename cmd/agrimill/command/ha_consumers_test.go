@@ -3,6 +3,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -127,6 +128,12 @@ func TestKilledConsumer(t *testing.T) {
 				t.Errorf("%d messages arrived twice", copies)
 			}
 			t.Logf("%d messages, %d twice", len(stored), copies)
+			// The confirmation of a copy waits for a file that it may be a part of.
+			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+			defer cancel()
+			if err := r.gate.WaitConfirmed(ctx, len(stored)+copies); err != nil {
+				t.Error(err)
+			}
 			if status := left.stop(syscall.SIGTERM); status != statusOK {
 				t.Errorf("%s ended with status %d", left.name, status)
 			}

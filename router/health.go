@@ -16,7 +16,8 @@ const (
 	StateStarting RouteState = "starting"
 	// StateRunning: messages are taken and handled.
 	StateRunning RouteState = "running"
-	// StateOutage: an outage is on: nothing succeeds. Messages wait, none is lost.
+	// StateOutage: an outage is on: nothing succeeds, or the source cannot be read, see [Route.From]. Messages wait, none
+	// is lost.
 	StateOutage RouteState = "outage"
 	// StateFailing: messages are taken and handled, and the last ones were all
 	// poisoned, as many as [Config.FailingAfter] says. It ends when one is delivered and

@@ -233,15 +233,40 @@ func (in *intake) ended() {
 // subscriptionError asks a subscriber, or the one that it wraps, why its
 // subscriptions have ended; nil when it does not say.
 func subscriptionError(sub message.Subscriber) error {
+	if s, ok := unwrapTo[interface{ Err() error }](sub); ok {
+		return s.Err()
+	}
+	return nil
+}
+
+// reader is a subscriber that knows why it cannot read although its subscription lasts, and since when.
+type reader interface {
+	ReadError() (since time.Time, err error)
+}
+
+// unread makes a route that runs one in an outage if its source cannot be read.
+func (h *RouteHealth) unread(from message.Subscriber) {
+	source, ok := unwrapTo[reader](from)
+	if !ok || h.State != StateRunning && h.State != StateFailing {
+		return
+	}
+	if since, err := source.ReadError(); err != nil {
+		h.State, h.Since, h.LastError, h.LastErrorAt = StateOutage, since, RedactError(err, nil), since
+	}
+}
+
+// unwrapTo returns a subscriber, or the first one that it wraps, that is a T.
+func unwrapTo[T any](sub message.Subscriber) (T, bool) {
 	for sub != nil {
-		if s, ok := sub.(interface{ Err() error }); ok {
-			return s.Err()
+		if s, ok := sub.(T); ok {
+			return s, true
 		}
 		wrapper, ok := sub.(interface{ Unwrap() message.Subscriber })
 		if !ok {
-			return nil
+			break
 		}
 		sub = wrapper.Unwrap()
 	}
-	return nil
+	var none T
+	return none, false
 }

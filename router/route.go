@@ -29,7 +29,10 @@ type Route struct {
 	// From delivers the messages: the gateway's Subscriber or any other Watermill
 	// subscriber. Required; several routes may share one. The Router closes it. If
 	// it closes its channel on its own and has a method Err() error, Router.Run returns
-	// that error as the reason.
+	// that error as the reason. While a method ReadError() (since time.Time, err error)
+	// returns an error, a running route is in an outage, for that reason. Either method
+	// may be that of a subscriber behind it, which its method Unwrap() message.Subscriber
+	// returns.
 	//
 	// The subscriber bounds how many messages are in flight, and keeps them in
 	// order: the Router handles every message as soon as it receives it.

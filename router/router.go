@@ -526,6 +526,7 @@ func (r *Router) Health() []RouteHealth {
 		if since, until := rt.retry.outage(); !since.IsZero() && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since, report.Until = StateOutage, since, until
 		}
+		report.unread(rt.From)
 		reports[i] = report
 	}
 	return reports

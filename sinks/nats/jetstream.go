@@ -43,9 +43,14 @@ func APIPrefix(domain string) string {
 // Explain adds to the error of a request to JetStream what the connection knows of its cause: it
 // then also matches [ErrNoJetStream], [ErrNoDomain], [ErrNoJetStreamInAccount], [ErrInbox], or
 // [natsgo.ErrPermissionViolation], which a server tells on the side while the request waits for its
-// answer. Any other error, and nil, stays as it is.
+// answer, or [natsgo.ErrDisconnected] and why a server has refused the latest attempt to connect, which a request does not
+// wait for either. Any other error, that of a canceled request, and nil stay as they are.
 func Explain(conn *natsgo.Conn, domain string, err error) error {
 	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return err
+	case !conn.IsConnected():
+		return withRefusal(conn, err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, natsgo.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w; %w", err, ErrNoJetStreamInAccount)
 	case errors.Is(err, natsgo.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, natsgo.ErrJetStreamNotEnabled):
@@ -53,8 +58,19 @@ func Explain(conn *natsgo.Conn, domain string, err error) error {
 			return fmt.Errorf("%w; %w: %s", err, ErrNoDomain, domain)
 		}
 		return fmt.Errorf("%w; %w", err, ErrNoJetStream)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, natsgo.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, natsgo.ErrTimeout), errors.Is(err, jetstream.ErrNoHeartbeat):
 		return withViolation(conn, err)
+	}
+	return err
+}
+
+// withRefusal adds that there is no connection, and why a server has refused the latest attempt.
+func withRefusal(conn *natsgo.Conn, err error) error {
+	if !errors.Is(err, natsgo.ErrDisconnected) {
+		err = fmt.Errorf("%w: %w", natsgo.ErrDisconnected, err)
+	}
+	if reason := conn.LastError(); reason != nil && !errors.Is(err, reason) {
+		return fmt.Errorf("%w; %w", err, reason)
 	}
 	return err
 }

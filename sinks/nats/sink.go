@@ -674,14 +674,11 @@ func (s *Sink) Health(ctx context.Context) error {
 
 func (s *Sink) lookAtStream(ctx context.Context) error {
 	if !s.conn.IsConnected() {
-		if reason := s.conn.LastError(); reason != nil { // e.g. the server refuses the credentials
-			return fmt.Errorf("%w: %w", natsgo.ErrDisconnected, reason)
-		}
-		return natsgo.ErrDisconnected
+		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
 	}
 	stream, err := s.js.Stream(ctx, s.config.Stream)
 	if err != nil {
-		return err
+		return Explain(s.conn, s.config.Domain, err)
 	}
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)

@@ -35,6 +35,7 @@ const (
 	//   - When a partition is lost, its open message stays open, while another member has it, too.
 	//   - A record that cannot be read ends the session, again and again.
 	//   - Shutdown abandons what is open: it comes again.
+	//   - What cannot be read is in the log alone: there is no ReadError.
 	//   - Nobody notices that a topic was created again, and the log does not say how many records
 	//     were deleted unread.
 	DriverWatermill

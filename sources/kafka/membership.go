@@ -34,6 +34,7 @@ func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	if err := h.begin(session); err != nil {
 		return err
 	}
+	h.alive()
 	go func() { // ends with the session
 		defer close(h.ended)
 		h.watch(session)
@@ -99,9 +100,12 @@ func (h *handler) watch(session sarama.ConsumerGroupSession) {
 			switch {
 			case err == nil, errors.Is(err, sarama.ErrRebalanceInProgress):
 				alive = asked
+				h.alive()
 			case errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrFencedInstancedId):
 				h.lose("the group has gone on without this member")
 				return
+			default:
+				h.state.Fails(h.unavailable(err))
 			}
 		case <-ticker.C:
 			if time.Since(alive) > limit {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -57,6 +59,7 @@ type Subscriber struct {
 	maxSpan int64 // how many offsets one record may hold back
 
 	reading reading
+	state   readstate.State // of the latest subscription
 }
 
 // Format writes what it is, for every verb, and nothing of its configuration.
@@ -94,6 +97,8 @@ type subscription struct {
 	out    chan *message.Message
 	values context.Context // of the messages; does not end
 	intake context.Context // ends when no more messages are to be taken
+	// errorAt is when the group last reported an error, in Unix nanoseconds.
+	errorAt atomic.Int64
 }
 
 // Subscribe delivers the records of a topic, by its full name; of several, separated by commas; or of all of Config.Topics
@@ -118,6 +123,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		s.life.Leave()
 		return nil, err
 	}
+	s.state.Reads()
 	// Ends when ctx does, or on Close, within CloseTimeout and the time that leaving takes.
 	go func() {
 		defer s.life.Leave()
@@ -219,6 +225,8 @@ func (s *subscription) run() {
 		defer close(told)
 		for err := range s.group.Errors() {
 			s.logger.Info("Kafka consumer group reports an error", watermill.LogFields{"error": err.Error()})
+			s.errorAt.Store(time.Now().UnixNano())
+			s.state.Fails(s.unavailable(err))
 		}
 	}()
 	for n := 0; s.intake.Err() == nil; {
@@ -238,6 +246,7 @@ func (s *subscription) run() {
 		if err == nil {
 			continue
 		}
+		s.state.Fails(s.unavailable(err))
 		if n == 0 {
 			s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
 		}
@@ -249,6 +258,22 @@ func (s *subscription) run() {
 	}
 	<-told
 }
+
+// quietAfter is for how long the group has to report no error until it reads again. One of a partition that cannot be read
+// comes every two seconds, and nothing says when it is over.
+const quietAfter = 10 * time.Second
+
+// alive takes note that the coordinator knows this member.
+func (s *subscription) alive() {
+	if time.Since(time.Unix(0, s.errorAt.Load())) >= quietAfter {
+		s.state.Reads()
+	}
+}
+
+// ReadError returns why nothing can be read, or a partition cannot be, although there is a subscription, and since when: the
+// brokers are away or refuse this client, or a topic does not exist. The subscription retries. It is nil as long as the group
+// works, and for a subscription that has just begun. It does not wait for the brokers.
+func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
 func fieldReason(reason string) watermill.LogFields { return watermill.LogFields{"reason": reason} }
 

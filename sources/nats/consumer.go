@@ -47,7 +47,7 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	case errors.Is(err, ErrConfig):
 		return nil, err
 	case err != nil:
-		return nil, s.unavailable(nats.Explain(conn, s.config.Domain, err))
+		return nil, s.unavailable(fmt.Errorf("stream %s: %w", name, nats.Explain(conn, s.config.Domain, err)))
 	}
 	s.found.Store(&consumer)
 	return consumer, nil

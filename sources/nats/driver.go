@@ -18,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -36,7 +37,8 @@ const (
 	//     consumer made by others whose MaxAckPending is above 1, it comes again after them.
 	//   - A message that is open for longer than Config.AckWait is delivered again, and what is
 	//     done with the first copy then has no ack.
-	//   - Nobody notices that the consumer was deleted, nor that messages were deleted unread.
+	//   - Only Backlog notices that the consumer was deleted, which is not made again before the next Subscribe; nobody
+	//     notices that messages were deleted unread.
 	DriverWatermill
 )
 
@@ -53,6 +55,8 @@ type Source interface {
 	message.Subscriber
 	// Backlog is as [Subscriber.Backlog].
 	Backlog(ctx context.Context) (int64, error)
+	// ReadError is as [Subscriber.ReadError]. With [DriverWatermill] it is what the latest Backlog has found.
+	ReadError() (since time.Time, err error)
 }
 
 var (
@@ -96,10 +100,12 @@ type stock struct {
 	life    *lifecycle.Life // counts the subscriptions
 	latest  atomic.Pointer[stockConsumer]
 	choice  choice
+	state   readstate.State // as of the latest Backlog
 }
 
 // stockConsumer is a consumer and a connection to ask about it.
 type stockConsumer struct {
+	conn   *natsgo.Conn
 	js     natsgo.JetStreamContext
 	stream string
 }
@@ -283,7 +289,8 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 	if err := s.ensure(ctx, conn, js, stream, subject); err != nil {
 		return nil, err
 	}
-	s.latest.Store(&stockConsumer{js, stream})
+	s.latest.Store(&stockConsumer{conn, js, stream})
+	s.state.Reads()
 	g := &gate{Unmarshaler: s.config.Unmarshaler}
 	subscriber, err := wmnats.NewSubscriberWithNatsConn(conn, wmnats.SubscriberSubscriptionConfig{
 		Unmarshaler: g, QueueGroupPrefix: s.config.Durable,
@@ -367,10 +374,16 @@ func (s *stock) Backlog(ctx context.Context) (int64, error) {
 	}
 	info, err := latest.js.ConsumerInfo(latest.stream, s.config.Durable, natsgo.Context(ctx))
 	if err != nil {
-		return 0, s.unavailable(err)
+		err = s.unavailable(nats.Explain(latest.conn, s.config.Domain, err))
+		s.state.Fails(err)
+		return 0, err
 	}
+	s.state.Reads()
 	return unacked(info.NumAckPending, info.NumPending), nil
 }
+
+// ReadError implements Source.
+func (s *stock) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
 // Close implements message.Subscriber. It returns within twice Config.CloseTimeout, and it
 // returns nil.

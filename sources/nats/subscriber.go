@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -71,6 +72,7 @@ type Subscriber struct {
 	life *lifecycle.Life // counts the subscriptions
 
 	choice choice
+	state  readstate.State // of the latest subscription
 }
 
 // Format writes what it is, for every verb, and nothing of its configuration.
@@ -129,6 +131,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *mes
 		s.life.Leave()
 		return nil, err
 	}
+	s.state.Reads()
 	// Ends when ctx does, or on Close, within CloseTimeout.
 	go func() {
 		defer s.life.Leave()
@@ -189,6 +192,11 @@ func (s *Subscriber) connect(ctx context.Context) (*natsgo.Conn, error) {
 func (s *Subscriber) unavailable(err error) error {
 	return sinks.NewError("nats consumer "+s.config.Durable, "", sinks.ErrUnavailable, err)
 }
+
+// ReadError returns why nothing can be read although there is a subscription, and since when: the server is away or refuses
+// this client, or the stream or the consumer is gone and cannot be made again. The subscription retries. It is nil as long as
+// the server answers, and what has happened is noticed after 10 seconds at the latest. It does not wait for the server.
+func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
 // Backlog asks the server how many messages are not yet acknowledged, whether delivered or
 // not. The error matches sinks.ErrUnavailable, also before the first call of Subscribe has

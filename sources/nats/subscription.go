@@ -163,8 +163,12 @@ func (s *subscription) again() jetstream.Consumer {
 		consumer, err := s.consumer(s.intake, s.subject)
 		if err == nil {
 			s.logger.Info("NATS consumer is available again", nil)
+			s.state.Reads()
 			s.forget()
 			return consumer
+		}
+		if s.intake.Err() == nil {
+			s.state.Fails(err)
 		}
 		if n == 0 && s.intake.Err() == nil {
 			s.logger.Error("NATS consumer unavailable; retrying", err, nil)
@@ -208,6 +212,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 		}
 		if n > 0 || err == nil {
 			failures = 0
+			s.state.Reads()
 		}
 		switch {
 		case s.intake.Err() != nil:
@@ -225,6 +230,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 			s.report() // acks that could not be sent
 			continue
 		}
+		s.state.Fails(s.unavailable(nats.Explain(conn, s.config.Domain, err)))
 		timer := time.NewTimer(consumerPolicy.Delay(failures))
 		select {
 		case <-timer.C:
@@ -361,6 +367,7 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 			if err != nil {
 				return got, anew, err
 			}
+			s.state.Reads() // the server knows the request
 			if raw != nil {
 				got++
 				anew = s.receive(raw) || anew

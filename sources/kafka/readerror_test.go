@@ -1,0 +1,104 @@
+package kafka_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sources/kafka"
+)
+
+// refuse has every fetch answered with an error for each partition until end is called.
+func refuse(cluster *kafkatest.Cluster, because *kerr.Error) (end func()) {
+	over := make(chan struct{})
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		select {
+		case <-over:
+			return nil, nil, false
+		default:
+		}
+		cluster.Fake().KeepControl()
+		fetch := request.(*kmsg.FetchRequest)
+		answer := fetch.ResponseKind().(*kmsg.FetchResponse)
+		for _, topic := range fetch.Topics {
+			refused := kmsg.FetchResponseTopic{Topic: topic.Topic, TopicID: topic.TopicID}
+			for _, partition := range topic.Partitions {
+				p := kmsg.NewFetchResponseTopicPartition()
+				p.Partition, p.ErrorCode = partition.Partition, because.Code
+				refused.Partitions = append(refused.Partitions, p)
+			}
+			answer.Topics = append(answer.Topics, refused)
+		}
+		return answer, nil, true
+	})
+	return func() { close(over) }
+}
+
+// A subscription that can read nothing says why, and since when, and reads on when that is over.
+func TestReadError(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail func(f *topic, cluster *kafkatest.Cluster) (end func())
+		says string
+	}{
+		"the brokers are away": {func(_ *topic, cluster *kafkatest.Cluster) func() {
+			cluster.Stop()
+			return cluster.Restart
+		}, "unavailable"},
+		"the topic may not be read": {func(_ *topic, cluster *kafkatest.Cluster) func() {
+			return refuse(cluster, kerr.TopicAuthorizationFailed)
+		}, "not authorized to access this topic"},
+		"the topic is deleted": {func(f *topic, _ *kafkatest.Cluster) func() {
+			admin := kadm.NewClient(f.client)
+			if _, err := admin.DeleteTopics(f.Context(), f.name); err != nil {
+				f.Fatal(err)
+			}
+			return func() {
+				if _, err := admin.CreateTopic(f.Context(), 1, 1, nil, f.name); err != nil {
+					f.Fatal(err)
+				}
+				f.client.PurgeTopicsFromClient(f.name) // it is another one of the same name
+			}
+		}, "does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
+			cluster := kafkatest.Start(t)
+			f := newTopic(t, cluster.Addr(), 1)
+			s := f.subscriber(nil)
+			f.put(1, 1)
+			messages := f.subscribe(s)
+			f.next(messages).Ack()
+			testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+			began := time.Now()
+			end := test.fail(f, cluster)
+			testkit.Eventually(t, "it says "+test.says, func() bool {
+				_, err := s.ReadError()
+				return err != nil && strings.Contains(err.Error(), test.says)
+			})
+			if since, err := s.ReadError(); since.Before(began) {
+				t.Errorf("since %v, want after %v: %v", since, began, err)
+			}
+			end()
+			testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+			f.put(1, 1)
+			f.next(messages).Ack()
+		})
+	}
+}
+
+// A topic that does not exist is waited for, and said to be missing.
+func TestReadErrorOfAMissingTopic(t *testing.T) {
+	f := newTopic(t, kafkatest.Start(t).Addr(), 1)
+	s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{"missing"} })
+	f.subscribe(s)
+	testkit.Eventually(t, "it says so", func() bool {
+		_, err := s.ReadError()
+		return err != nil && strings.Contains(err.Error(), "does not exist")
+	})
+}

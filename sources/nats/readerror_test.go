@@ -1,0 +1,97 @@
+package nats_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// A subscription that can read nothing says why, and since when, and reads on when that is over.
+func TestReadError(t *testing.T) {
+	forbid := func(subjects ...string) func(*server.Options) {
+		return func(o *server.Options) {
+			o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: subjects}}}}
+			o.NoAuthUser = "u"
+		}
+	}
+	allow := func(o *server.Options) { o.Users, o.NoAuthUser, o.Authorization = nil, "", "" }
+	for name, test := range map[string]struct {
+		fail, end func(f *field)
+		says      string
+	}{
+		"the stream is deleted": {
+			func(f *field) {
+				testkit.EventuallyNil(f, func() error { return f.js.DeleteStream(f.Context(), "FIELD") })
+			},
+			(*field).createStream, "stream not found",
+		},
+		"the server is away": {
+			func(f *field) { f.server.Stop() }, func(f *field) { f.server.Restart() }, "disconnected",
+		},
+		"the server refuses the credentials": {
+			func(f *field) { f.server.Restart(func(o *server.Options) { o.Authorization = "another" }) },
+			func(f *field) { f.server.Restart(allow) }, "Authorization Violation",
+		},
+		"the server does not permit it any longer": {
+			func(f *field) { f.server.Restart(forbid("$JS.API.CONSUMER.>")) },
+			func(f *field) { f.server.Restart(allow) }, "Permissions Violation",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for the server's silence
+			f := newField(t)
+			s := f.subscriber()
+			if since, err := s.ReadError(); err != nil || !since.IsZero() {
+				t.Errorf("before Subscribe: since %v: %v", since, err)
+			}
+			messages := f.subscribe(s)
+			f.put(0, 1)
+			f.next(messages).Ack()
+			if _, err := s.ReadError(); err != nil {
+				t.Errorf("while it reads: %v", err)
+			}
+			began := time.Now()
+			test.fail(f)
+			testkit.Eventually(t, "it says "+test.says, func() bool {
+				_, err := s.ReadError()
+				return err != nil && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(test.says))
+			})
+			if since, err := s.ReadError(); since.Before(began) || time.Since(since) < 0 {
+				t.Errorf("since %v, want after %v: %v", since, began, err)
+			}
+			test.end(f)
+			testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+		})
+	}
+}
+
+// With the driver of Watermill, it is what the latest Backlog has found.
+func TestWatermillDriverReadError(t *testing.T) {
+	f := newField(t)
+	s := f.stock()
+	f.subscribeStock(t.Context(), s)
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = s.Backlog(ctx) // it is told below
+		_, err := s.ReadError()
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	f.deleteConsumer()
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "consumer not found") {
+		t.Errorf("got %v, want that the consumer is not found", err)
+	}
+	f.server.Restart(func(o *server.Options) { o.Authorization = "another" })
+	testkit.Eventually(t, "it says that it is refused", func() bool {
+		err := ask()
+		return err != nil && strings.Contains(err.Error(), "Authorization Violation")
+	})
+}

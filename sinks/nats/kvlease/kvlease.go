@@ -89,6 +89,9 @@ type Config struct {
 	// Name is the key of the lease in the bucket: processes with the same one compete. It may
 	// have letters, digits and - _ = . in it. Empty means [DefaultName].
 	Name string `yaml:"name"`
+	// Instance is the name of this process for people, which the record has while it holds the lease; see [Lease.Holder].
+	// Empty: none.
+	Instance string `yaml:"-"`
 	// TTL is how long the lease is held without renewal. Processes should have the same one; while it
 	// is being changed in one after the other, who waits goes by the longer of its own and the holder's.
 	// 0 means [DefaultTTL]; less than a second is an error.
@@ -187,6 +190,7 @@ type Lease struct {
 	epoch  uint64 // the highest one that was seen
 	seen   sight
 	theirs time.Duration // the TTL of the holder that was seen last; 0 if it did not say
+	holder string        // see Holder
 	last   *Term         // of Acquire
 	away   bool          // the latest request of Acquire failed
 }
@@ -289,7 +293,7 @@ func (l *Lease) do(ctx context.Context, request func(context.Context, *bucket) e
 	b := l.bucket.Load()
 	err := request(ctx, b)
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
-		return err
+		return nats.Explain(l.config.Conn, l.config.Domain, err)
 	}
 	if failure := l.reopen(ctx, b); failure != nil {
 		return fmt.Errorf("%w: %w", failure, err)
@@ -314,6 +318,14 @@ func (l *Lease) reopen(ctx context.Context, b *bucket) error {
 
 // TTL implements [subscriber.Lease].
 func (l *Lease) TTL() time.Duration { return l.config.TTL }
+
+// Holder returns the Config.Instance of the process that has the lease, as Acquire saw it last; empty if nobody has it, if
+// its holder says none, or if the record cannot be looked at.
+func (l *Lease) Holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
+}
 
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or after
 // Config.Timeout.

@@ -23,6 +23,8 @@ type record struct {
 	// Holder is who wrote it; Released says that nobody has the lease.
 	Holder   string `json:"holder"`
 	Released bool   `json:"released,omitempty"`
+	// Instance is the name of the holder for people; empty: it does not say.
+	Instance string `json:"instance,omitempty"`
 	// Writes counts what was written in the term, so that no two records are the same.
 	Writes uint64 `json:"writes"`
 	// TTL is how long the holder has the lease from a renewal on. It may be another one than that of
@@ -93,7 +95,9 @@ func (l *Lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 func (l *Lease) tellAway(err error) {
 	l.mu.Lock()
 	before := l.away
-	l.away = err != nil
+	if l.away = err != nil; l.away {
+		l.holder = ""
+	}
 	l.mu.Unlock()
 	switch {
 	case err != nil && !before:
@@ -163,7 +167,10 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 	now := time.Now() // after the answer has come
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.epoch = max(l.epoch, r.Epoch)
+	l.epoch, l.holder = max(l.epoch, r.Epoch), ""
+	if !r.Released {
+		l.holder = r.Instance
+	}
 	// A record that is missing may be that of the holder that was seen last.
 	if r.TTL > 0 || seen.revision > 0 {
 		l.theirs = r.TTL
@@ -183,7 +190,7 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, error) {
 	l.mu.Lock()
 	l.epoch++
-	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Writes: 1, TTL: l.config.TTL}, lost: make(chan struct{})}
+	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Instance: l.config.Instance, Writes: 1, TTL: l.config.TTL}, lost: make(chan struct{})}
 	l.mu.Unlock()
 	sent := time.Now()
 	written, err := write(ctx, b, l.config.Name, t.record, revision)
@@ -193,7 +200,7 @@ func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, er
 	t.revision, t.renewed = written, sent
 	l.mu.Lock()
 	last := l.last
-	l.last = t
+	l.last, l.holder = t, l.config.Instance
 	l.mu.Unlock()
 	if last != nil {
 		last.end()
@@ -321,6 +328,11 @@ func (t *Term) update(ctx context.Context, release bool) error {
 
 // end ends the term for good.
 func (t *Term) end() {
+	t.lease.mu.Lock()
+	if t.lease.last == t {
+		t.lease.holder = ""
+	}
+	t.lease.mu.Unlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.over {

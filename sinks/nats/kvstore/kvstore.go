@@ -268,7 +268,7 @@ func (s *Store) do(ctx context.Context, timeout time.Duration, request func(cont
 	b := s.bucket.Load()
 	err := request(ctx, b)
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
-		return err
+		return nats.Explain(s.config.Conn, s.config.Domain, err)
 	}
 	if failure := s.reopen(ctx, b); failure != nil {
 		return fmt.Errorf("%w: %w", failure, err)

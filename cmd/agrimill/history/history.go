@@ -142,6 +142,7 @@ type History struct {
 	running  recent[attempt]
 	shares   int // but those of others
 	others   owner
+	crowded  bool     // something is with others because there were too many endpoints
 	owners   []*owner // by their slots; nil: free
 	issued   uint32
 	endpoint map[string]*owner

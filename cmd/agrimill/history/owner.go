@@ -66,27 +66,31 @@ func (h *History) ownerOn(p *journal.Passed, run *attempt) *owner {
 }
 
 // ownerOf returns whose message an entry is about, if need be as a new owner. The caller holds mu.
-func (h *History) ownerOf(p *journal.Passed) *owner {
-	of, name := h.endpoint, p.Endpoint
+func (h *History) ownerOf(p *journal.Passed) *owner { return ownerNamed(h, p.Tenant, p.Endpoint) }
+
+// ownerNamed is ownerOf for names; the endpoint may be empty. The caller holds mu.
+func ownerNamed[T []byte | string](h *History, tenant, endpoint T) *owner {
+	of, name := h.endpoint, endpoint
 	if len(name) == 0 {
-		of, name = h.tenant, p.Tenant
+		of, name = h.tenant, tenant
 	}
 	if o := of[string(name)]; o != nil {
 		return o
 	}
-	if len(p.Tenant) == 0 {
-		return &h.others // the entry does not say
+	if len(tenant) == 0 {
+		return &h.others // nobody says
 	}
 	slot := slices.Index(h.owners, nil)
 	if slot < 0 {
 		if len(h.owners) == MaxEndpoints {
+			h.crowded = true
 			return &h.others
 		}
 		slot = len(h.owners)
 		h.owners = append(h.owners, nil)
 	}
 	h.issued++
-	o := &owner{ownerRef: ownerRef{uint32(slot), h.issued}, Tenant: string(p.Tenant), Endpoint: string(p.Endpoint)}
+	o := &owner{ownerRef: ownerRef{uint32(slot), h.issued}, Tenant: string(tenant), Endpoint: string(endpoint)}
 	h.owners[slot], of[string(name)] = o, o
 	return o
 }
@@ -124,6 +128,7 @@ func (h *History) share(o *owner, route *series) *series {
 	}
 	if o != &h.others {
 		if h.shares >= MaxShares {
+			h.crowded = true
 			return h.share(&h.others, route)
 		}
 		h.shares++
@@ -149,10 +154,8 @@ func (h *History) open(sample *Sample, now int64) {
 		}
 	}
 	for _, open := range sample.Open {
-		o := h.endpoint[open.Endpoint]
-		if o == nil {
-			o = &h.others
-		}
+		o := ownerNamed(h, open.Tenant, open.Endpoint)
+		o.seen = now
 		h.share(o, route).sample(now, &Sample{InFlight: open.Count, Backlog: -1, Age: open.Age})
 	}
 }
@@ -195,8 +198,10 @@ type Selected struct {
 	Timed bool `json:"timed"`
 	// Incomplete says that entries of the journal were dropped before they were counted.
 	Incomplete bool `json:"incomplete,omitempty"`
-	// Others says that not all endpoints are told apart, so that some of this may count with the tenant [Others].
-	Others bool `json:"others,omitempty"`
+	// Others says that the tenant [Others] has something, Crowded that there have been more endpoints than have figures of
+	// their own, so that some of this may be with it.
+	Others  bool `json:"others,omitempty"`
+	Crowded bool `json:"crowded,omitempty"`
 	// Figures are since the start.
 	Figures Figures `json:"figures"`
 	// Routes are the same for each route, by name, as far as they are told apart by route.
@@ -211,7 +216,7 @@ func (h *History) Selected(s Selection) Selected {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	answer.Timed, answer.Incomplete, answer.Others = h.timed, !h.lost.IsZero(), h.hasOthers()
+	answer.Timed, answer.Incomplete, answer.Others, answer.Crowded = h.timed, !h.lost.IsZero(), h.hasOthers(), h.crowded
 	for _, o := range h.selected(s) {
 		answer.Figures.add(o.figures)
 		for _, share := range o.shares {

@@ -150,6 +150,51 @@ func TestLagByTenant(t *testing.T) {
 	})
 }
 
+// Few endpoints are never said to be too many, whatever of their messages names no tenant or was not heard of before.
+func TestFewEndpointsAreNotTooMany(t *testing.T) {
+	open := func(tenant, endpoint string) func(f *farm) {
+		return func(f *farm) {
+			f.Update([]history.Sample{{Route: "farm", FromGateway: true, Backlog: -1, Open: []history.Open{{Tenant: tenant, Endpoint: endpoint, Count: 1}}}}, f.journal)
+		}
+	}
+	for name, test := range map[string]struct {
+		happens func(f *farm)
+		others  bool
+	}{
+		"nothing": {func(*farm) {}, false},
+		"a message to the gateway without a tenant": {func(f *farm) {
+			f.on("back", router.EventStarted, message.Metadata{}, 0)
+			f.on("back", router.EventDelivered, message.Metadata{}, 0)
+		}, true},
+		"a message waits that the journal does not know": {open("T9", "E9"), false},
+		"an event of a tenant waits":                     {open("T9", ""), false},
+		"an event without a tenant waits":                {open("", ""), true},
+		"an endpoint is silent for two days while a message of it waits": {func(f *farm) {
+			for range 4 {
+				time.Sleep(12 * time.Hour)
+				open("T1", "E1")(f)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFarm(t, journal.Config{})
+				f.counts["farm"], f.counts["back"] = &history.Counts{}, &history.Counts{}
+				f.update()
+				for i := range 5 {
+					f.handle(fmt.Sprint("m", i), "T1", fmt.Sprint("E", i), "farm", router.EventDelivered)
+				}
+				test.happens(f)
+				f.update()
+				selected, record := f.Selected(history.Selection{Tenant: "T1"}), f.Record(history.RangeDay, history.Selection{Tenant: "T1"})
+				if selected.Crowded || record.Crowded || selected.Others != test.others || record.Others != test.others {
+					t.Errorf("too many: %v and %v, others: %v and %v, want %v", selected.Crowded, record.Crowded, selected.Others, record.Others, test.others)
+				}
+			})
+		})
+	}
+}
+
 // Of endpoints beyond what is told apart, nothing is lost: they are summed. An endpoint that is gone for a day makes room.
 func TestOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -162,14 +207,14 @@ func TestOthers(t *testing.T) {
 		}
 		f.update()
 		others := f.Selected(history.Selection{Tenant: history.Others})
-		if others.Figures.Received != 50 || others.Figures.Routes.Delivered != 50 || others.Figures.Confirmed != 50 || !others.Others {
+		if others.Figures.Received != 50 || others.Figures.Routes.Delivered != 50 || others.Figures.Confirmed != 50 || !others.Others || !others.Crowded {
 			t.Errorf("others: %+v", others)
 		}
 		if got := others.Routes["farm"].Delivered; got != all-history.MaxShares {
 			t.Errorf("%d of others on the route, want %d", got, all-history.MaxShares)
 		}
 		first, late := f.Selected(history.Selection{Tenant: "T0"}), f.Selected(history.Selection{Tenant: fmt.Sprint("T", history.MaxShares)})
-		if first.Figures.Routes.Delivered != 1 || first.Routes["farm"].Delivered != 1 || late.Figures.Routes.Delivered != 1 || len(late.Routes) != 0 || !late.Others {
+		if first.Figures.Routes.Delivered != 1 || first.Routes["farm"].Delivered != 1 || late.Figures.Routes.Delivered != 1 || len(late.Routes) != 0 || !late.Others || !late.Crowded {
 			t.Errorf("the first is %+v, one with figures alone %+v", first, late)
 		}
 		var shown uint64

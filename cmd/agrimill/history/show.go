@@ -24,8 +24,10 @@ type Record struct {
 	// Tenant and Endpoint are what was selected; empty: all.
 	Tenant   string `json:"tenant,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"`
-	// Others says that not all endpoints are told apart: the rest is summed, and selected as the tenant [Others].
-	Others bool `json:"others,omitempty"`
+	// Others says that the tenant [Others] has something, Crowded that there have been more endpoints than have a history of
+	// their own, so that some of what is selected may be with it.
+	Others  bool `json:"others,omitempty"`
+	Crowded bool `json:"crowded,omitempty"`
 	// Routes are the routes, by name.
 	Routes []RouteRecord `json:"routes"`
 }
@@ -79,7 +81,7 @@ func (h *History) Record(r Range, selection Selection) Record {
 	now := h.now()
 	from := start(r, r.number(now.UnixNano())-int64(r.Periods())+1)
 	record.From, record.To = from, now.UTC()
-	record.Since, record.Timed, record.Others = h.began.UTC(), h.timed, h.hasOthers()
+	record.Since, record.Timed, record.Others, record.Crowded = h.began.UTC(), h.timed, h.hasOthers(), h.crowded
 	if !h.lost.IsZero() {
 		record.TimedIncompletelyUntil = h.lost.UTC()
 	}

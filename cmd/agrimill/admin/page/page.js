@@ -314,7 +314,7 @@ function showChosenAccount(chosen) {
   else parts.push(`Received ${count(f.received)}, delivered ${count(f.routes.delivered)}.${where.length ? ` Besides, since startup or now: ${where.join(", ")}.` : ""}`
     + " What came again counts again. Bytes, what every filter refused, and the quarantine are not told by tenant.");
   if (chosen.incomplete) parts.push("The journal was too small at times, so some of it is missing.");
-  if (chosen.others && chosen.tenant !== OTHERS) parts.push("There are more endpoints than are told apart, so some of it may be with the tenant “others”.");
+  if (chosen.crowded && chosen.tenant !== OTHERS) parts.push("There are more endpoints than are told apart, so some of it may be with the tenant “others”.");
   setHidden(byId("account"), false);
   setText(byId("account"), parts.join(" "));
 }
@@ -418,6 +418,7 @@ function leaseFacts(lease, now) {
   const since = time(lease.since), until = time(lease.until);
   return [
     ["lease", lease.role + (since ? ` for ${short(now - since)}` : "")],
+    lease.role === "standby" && ["held by", lease.holder || "unknown"],
     until && ["lease ends in", until > now ? short(until - now) : "a moment", lease.error ? "bad" : ""],
     ["epoch", lease.epoch ? String(lease.epoch) : "none yet"],
     ["role changes", count(lease.changes)],
@@ -1399,7 +1400,7 @@ function showHistory(record) {
   if (!record.timed) notes.push(chosen ? "only lag is told by tenant without the journal, which is off" : "latencies need the journal, which is off");
   const lost = time(record.timed_incompletely_until);
   if (lost) notes.push(`the journal was too small for all ${chosen ? "of it" : "latencies"} until ${stamp(lost)}`);
-  if (chosen && record.others && record.tenant !== OTHERS) notes.push("there are more endpoints than are told apart: what is not here is with the tenant “others”");
+  if (chosen && record.crowded && record.tenant !== OTHERS) notes.push("there are more endpoints than are told apart: what is not here is with the tenant “others”");
   setText(byId("history-since"), `${notes.join("; ")}.`);
   keyed(byId("history-routes"), record.routes, (r) => r.name, newPast, (node, route) => showPast(node, route, record));
 }

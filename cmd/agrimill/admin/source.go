@@ -128,6 +128,9 @@ type Snapshot struct {
 type Lease struct {
 	// Role is holder, standby, or none while the lease is not wanted: at the start and the end.
 	Role string `json:"role"`
+	// Holder is the name of the instance that has the lease: the owner's of dedup, or its host's. Empty if nobody has it, or
+	// if that is not known.
+	Holder string `json:"holder,omitempty"`
 	// Epoch is that of the present or latest time as the holder, 0 before the first.
 	Epoch uint64 `json:"epoch"`
 	// Since is when Role changed last, Until when the lease ends unless it is renewed; zero if
@@ -145,7 +148,7 @@ type Lease struct {
 	Error string `json:"error,omitempty"`
 }
 
-// LeaseFrom fills a Lease, except for Target.
+// LeaseFrom fills a Lease, except for Holder and Target.
 func LeaseFrom(state subscriber.LeaseState) Lease {
 	return Lease{
 		Role: state.Role.String(), Epoch: state.Epoch, Since: state.Since, Until: state.Until,

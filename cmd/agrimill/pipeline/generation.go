@@ -27,7 +27,6 @@ type generation struct {
 	gateway   message.Subscriber // shared by all routes from the gateway
 	poison    *sink
 	backlogs  map[string]*backlog // by route name
-	waiting   map[string]*inTurn  // the sources that wait for the lease, by route name
 	depth     backlog             // of the poison queue
 	oldest    atomic.Pointer[time.Time]
 	endpoints []*endpoint
@@ -42,7 +41,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 			err = configError{err}
 		}
 	}()
-	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}, waiting: map[string]*inTurn{}}
+	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
 	for name, is := range sinksOf(cfg) {
 		if g.sinks[name] = reusable(kept[name], is); g.sinks[name] != nil {
@@ -144,8 +143,7 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 	}
 	info.From.Detail = route.Topic
 	if err == nil && cfg.From.Gateway == "" && g.config.OnHolder(cfg) {
-		source := &inTurn{Subscriber: route.From, logger: p.logger.With("route", cfg.Name), turns: p.turns}
-		g.waiting[cfg.Name], route.From = source, source
+		route.From = &inTurn{Subscriber: route.From, logger: p.logger.With("route", cfg.Name), turns: p.turns}
 	}
 	if err == nil && cfg.From.Gateway == "" {
 		route.From = p.tracing.Subscriber(info.From.Kind, route.From)

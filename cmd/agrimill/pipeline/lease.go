@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
@@ -62,7 +64,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 	}
 	logger := p.logger.With("part", "lease")
 	settings := cfg.LeaseConfig()
-	settings.Logger = p.libraryLogger(logger)
+	settings.Logger, settings.Instance = p.libraryLogger(logger), cmp.Or(p.owner.Instance, p.options.Name)
 	attempt := func(ctx context.Context) (natsLease, error) {
 		conn, err := cfg.NATSKV.Connect("agrimill lease")
 		if err != nil {
@@ -131,10 +133,21 @@ func (l *lease) health(ctx context.Context) error {
 // checkLease says who this instance is, and whether it can find out who the holder is.
 func (p *Pipeline) checkLease(ctx context.Context) finding {
 	f := found(leaseCheck, p.lease.health(ctx))
-	if f.OK {
-		f.Message = p.subscriber.Stats().Lease.Role.String()
+	if state := p.leaseState(p.subscriber.Stats().Lease); f.OK {
+		f.Message = state.Role
+		if state.Holder != "" && p.standsBy() {
+			f.Message += ": " + state.Holder + " holds the lease"
+		}
 	}
 	return f
+}
+
+// holder returns the name of the instance that has the lease; empty if that is not known.
+func (l *lease) holder() string {
+	if opened, err := l.get(); err == nil {
+		return opened.Holder()
+	}
+	return ""
 }
 
 // leaseState is the lease as the status shows it.
@@ -143,7 +156,7 @@ func (p *Pipeline) leaseState(state subscriber.LeaseState) admin.Lease {
 		return admin.Lease{}
 	}
 	l := admin.LeaseFrom(state)
-	l.Target = p.lease.target
+	l.Target, l.Holder = p.lease.target, p.lease.holder()
 	if c, looked := p.readiness.last(leaseCheck); looked && !c.OK && l.Error == "" {
 		l.Error = c.Message
 	}
@@ -153,19 +166,6 @@ func (p *Pipeline) leaseState(state subscriber.LeaseState) admin.Lease {
 // standsBy reports whether this instance waits for the lease.
 func (p *Pipeline) standsBy() bool {
 	return p.lease != nil && p.subscriber.Stats().Lease.Role != subscriber.LeaseHolder
-}
-
-// waiting returns the health of a route, with that of its source: one that waits for the lease is
-// starting without having failed, and so is one that cannot be subscribed to.
-func (p *Pipeline) waiting(g *generation, h router.RouteHealth) router.RouteHealth {
-	source := g.waiting[h.Name]
-	if source == nil || h.State != router.StateRunning {
-		return h
-	}
-	if failure := source.failure.Load(); failure != nil {
-		h.State, h.LastError = router.StateStarting, router.RedactError(*failure, nil)
-	}
-	return h
 }
 
 // turns are the times in which this instance has the lease, for work beside that of the
@@ -269,8 +269,9 @@ type inTurn struct {
 	logger  *slog.Logger
 	turns   *turns
 	running sync.WaitGroup
-	// failure is why the source could not be subscribed to; nil if it is, or need not be.
-	failure atomic.Pointer[error]
+	// state is why the source is not subscribed to although it should be.
+	state      readstate.State
+	subscribed atomic.Bool
 }
 
 // Subscribe implements [message.Subscriber]. It does not wait for the lease.
@@ -284,9 +285,20 @@ func (s *inTurn) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	return out, nil
 }
 
+// ReadError is why the source cannot be subscribed to, or read; see [router.Route]. Waiting for the lease is no error.
+func (s *inTurn) ReadError() (since time.Time, err error) {
+	if since, err = s.state.ReadError(); err != nil || !s.subscribed.Load() {
+		return since, err
+	}
+	if source, ok := s.Subscriber.(interface{ ReadError() (time.Time, error) }); ok {
+		return source.ReadError()
+	}
+	return time.Time{}, nil
+}
+
 // carry hands out messages until ctx ends.
 func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- *message.Message) {
-	defer s.failure.Store(nil)
+	defer s.state.Reads()
 	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
 	for n := 0; ctx.Err() == nil; n++ {
 		messages, err := s.Subscriber.Subscribe(ctx, topic)
@@ -294,11 +306,12 @@ func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- 
 			if n == 0 && ctx.Err() == nil {
 				s.logger.Warn("source unavailable; retrying", "error", router.RedactError(err, nil))
 			}
-			s.failure.Store(&err)
+			s.state.Fails(err)
 			_ = policy.Wait(ctx, n) // the loop looks at ctx
 			continue
 		}
-		s.failure.Store(nil)
+		s.state.Reads()
+		s.subscribed.Store(true)
 		for msg := range messages { // until the source has let go
 			if now.Err() != nil {
 				msg.Nack()
@@ -311,6 +324,13 @@ func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- 
 			case <-ctx.Done():
 				msg.Nack()
 			}
+		}
+		s.subscribed.Store(false)
+		if ctx.Err() == nil {
+			if n == 0 {
+				s.logger.Warn("the subscription has ended; subscribing again")
+			}
+			s.state.Fails(router.ErrSubscriptionEnded)
 		}
 		_ = policy.Wait(ctx, n)
 	}

@@ -224,7 +224,7 @@ func TestStandbyWithoutItsSink(t *testing.T) {
 	testkit.Eventually(t, "the standby is not ready", func() bool {
 		lease, sink := false, false
 		for _, c := range b.Ready(t.Context()) {
-			lease = lease || c.Name == "lease" && c.OK && c.Message == "standby"
+			lease = lease || c.Name == "lease" && c.OK && c.Message == "standby: test holds the lease"
 			sink = sink || c.Name == "sink farm" && !c.OK
 		}
 		return lease && sink

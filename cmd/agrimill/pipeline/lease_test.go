@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -82,7 +83,7 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	w.free()
 	text := func(name, topic string) string {
-		return w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m") + w.endpoint(name) +
+		return w.head() + w.natsSink() + strings.Replace(w.ha(w.server.URL(), "ttl: 5m"), "dedup: {", "dedup: {instance: mill "+name+", ", 1) + w.endpoint(name) +
 			"routes:\n" + route("farm-data", "all", "", topic) + w.outRoute()
 	}
 	a := w.start(text("a", "{type|none}"))
@@ -94,7 +95,11 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 	if s := b.Snapshot(); s.Gateway.State != admin.GatewayStandby || s.Lease.Epoch != 0 || s.Lease.Target == "" || s.Lease.Error != "" {
 		t.Errorf("the standby: %s", w.asJSON(s))
 	}
-	if c := b.check("lease"); !c.OK || c.Message != "standby" {
+	testkit.Eventually(t, "the standby names the holder", func() bool { return b.Snapshot().Lease.Holder == "mill a" })
+	if c := b.check("lease"); !c.OK || c.Message != "standby: mill a holds the lease" {
+		t.Errorf("the standby: %+v", c)
+	}
+	if c := b.check("gateway"); !c.OK || c.Message != "mill a has the event stream" {
 		t.Errorf("the standby: %+v", c)
 	}
 	if s := a.Snapshot(); s.Gateway.State != admin.GatewayConnected || s.Lease.Epoch != 8 || s.Lease.Until.IsZero() {

@@ -86,6 +86,9 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.build, prometheus.GaugeValue, 1, options.Version, options.Revision, runtime.Version())
 	snapshot := c.pipeline.Snapshot()
 	for _, s := range snapshot.Sinks {
+		if s.CheckedAt.IsZero() {
+			continue // nobody knows yet
+		}
 		out <- prometheus.MustNewConstMetric(c.sinkUp, prometheus.GaugeValue, number(s.Up), s.Name, s.Kind)
 	}
 	if d := snapshot.Dedup; d.Store != "" {

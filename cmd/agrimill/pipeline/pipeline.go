@@ -190,6 +190,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if p.devices, err = p.newDevices(cfg.Devices); err != nil {
 		return err
 	}
+	p.owner = newOwner(cfg)
 	if p.lease, err = p.newLease(cfg.HA); err != nil {
 		return err
 	}
@@ -197,7 +198,6 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		p.turns = newTurns()
 		p.endpoints.turns = p.turns
 	}
-	p.owner = newOwner(cfg)
 	// It remembers what differs under a context ID, which a reload does not change.
 	if p.inward, err = router.NewKeyFunc(cfg.KeysConfig()); err != nil {
 		return err

@@ -119,7 +119,7 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
 		findings = append(findings, p.checkConfirmations(p.subscriber.Stats()))
 	}
 	for i, h := range g.router.Health() {
-		findings = append(findings, checkRoute(g.routes[i].Direction, p.waiting(g, h)))
+		findings = append(findings, checkRoute(g.routes[i].Direction, h))
 	}
 	return append(findings, slices.DeleteFunc(asked, func(f finding) bool { return f.Name == "" })...)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sources/kafka"
 	"github.com/agrimill/agrimill/sources/nats"
 )
@@ -39,14 +40,19 @@ func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.Lo
 type backlog struct {
 	ask  func(context.Context) (int64, error)
 	last atomic.Pointer[int64] // nil: unknown
+	// failure is why it is unknown, redacted; nil if it is known or was not asked for yet.
+	failure atomic.Pointer[string]
 }
 
 // look queries it. It returns at the latest when ctx ends.
 func (b *backlog) look(ctx context.Context) {
 	n, err := b.ask(ctx)
 	if err != nil {
+		text := router.RedactError(err, nil)
 		b.last.Store(nil)
+		b.failure.Store(&text)
 		return
 	}
+	b.failure.Store(nil)
 	b.last.Store(&n)
 }

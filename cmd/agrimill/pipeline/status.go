@@ -43,7 +43,10 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		},
 	}
 	if s.Poison.Depth == nil && s.Poison.DepthNote == "" {
-		s.Poison.Unreadable, s.Poison.DepthNote = true, "the queue cannot be read"
+		s.Poison.Unreadable, s.Poison.DepthNote = true, "the queue has not been read yet"
+		if failure := g.depth.failure.Load(); failure != nil {
+			s.Poison.DepthNote = "the queue cannot be read: " + *failure
+		}
 	}
 	if oldest := g.oldest.Load(); oldest != nil && s.Poison.Depth != nil && *s.Poison.Depth > 0 {
 		s.Poison.Oldest = *oldest
@@ -79,7 +82,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 			break // a reload happened in between; the next snapshot is consistent
 		}
 		route := g.routes[i]
-		route.RouteHealth = p.waiting(g, h)
+		route.RouteHealth = h
 		if waiting := g.backlogs[h.Name]; waiting != nil {
 			route.Backlog = waiting.last.Load()
 		}
@@ -131,7 +134,7 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 			c.Message = "has not responded yet"
 		}
 	case p.standsBy():
-		c.OK, c.Message = p.isAuthorized(), "the instance that holds the lease has the event stream"
+		c.OK, c.Message = p.isAuthorized(), cmp.Or(p.lease.holder(), "the instance that holds the lease")+" has the event stream"
 		if !c.OK {
 			c.Message = "has not responded yet"
 		}
@@ -221,7 +224,7 @@ func (p *Pipeline) PoisonStore() router.PoisonStore {
 func (g *generation) poisonStore() poisonStore { return g.poison.poisonStore(g.config.Poison.Topic) }
 
 // errNoDepth: the depth of the poison queue is unknown.
-var errNoDepth = errors.New("the sink does not report how many messages it holds")
+var errNoDepth = errors.New("its sink is not open, or does not report how many messages it holds")
 
 // poisonDepth asks the broker how many messages are in the poison queue, and since when.
 func (g *generation) poisonDepth(ctx context.Context) (int64, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // checkTimeout bounds one round of checks.
@@ -24,26 +25,44 @@ type condition struct {
 	reason string // why, when it is bad
 }
 
-// watch logs every change of state once, and ends the pipeline if the gateway refuses the
+// told is what the log says of a part.
+type told struct {
+	condition
+	at    time.Time // when its state was logged
+	final bool      // no other reason of the same state is logged
+}
+
+// next returns what the log says once it has been told, and what of that is new: nothing, or a line with the state that
+// was before, if that was another one. A state that lasts gets a second line if its reason has become another one by then:
+// a server that is away refuses the credentials only when it is back.
+func (was told) next(is condition, now time.Time, grace time.Duration) (next told, before condition, line bool) {
+	switch {
+	case was.state != is.state && is.bad && is.reason == "": // it is not recorded yet
+		return was, was.condition, false
+	case was.state != is.state:
+		return told{condition: is, at: now, final: !is.bad}, was.condition, true
+	case !was.final && is.reason != was.reason && is.reason != "" && now.Sub(was.at) >= grace:
+		return told{condition: is, at: was.at, final: true}, condition{}, true
+	}
+	return was, was.condition, false
+}
+
+// watch logs every change of state, and ends the pipeline if the gateway refuses the
 // event stream for good. It returns when ctx ends.
 func (p *Pipeline) watch(ctx context.Context) {
 	tick := time.NewTicker(p.options.WatchInterval)
 	defer tick.Stop()
-	known := map[part]condition{}
+	known := map[part]told{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		now := p.conditions()
-		for part, is := range now {
-			was := known[part]
-			switch {
-			case was.state == is.state:
-			case is.bad && is.reason == "":
-				now[part] = was // the reason is not recorded yet
-			default:
+		now := map[part]told{}
+		for part, is := range p.conditions() {
+			next, was, line := known[part].next(is, time.Now(), p.options.ReadyGrace)
+			if now[part] = next; line {
 				p.logChange(part, was, is)
 			}
 		}
@@ -85,7 +104,11 @@ func (p *Pipeline) conditions() map[part]condition {
 		now[part{"confirmations", snapshot.Gateway.Host}] = condition{state: "accepted"}
 	}
 	if l := snapshot.Lease; l.Role != "" {
-		now[part{"lease", l.Target}] = condition{state: l.Role}
+		is := condition{state: l.Role}
+		if l.Holder != "" && l.Role != subscriber.LeaseHolder.String() {
+			is.reason = l.Holder + " holds the lease"
+		}
+		now[part{"lease", l.Target}] = is
 	}
 	for _, s := range snapshot.Sinks {
 		if s.CheckedAt.IsZero() {

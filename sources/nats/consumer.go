@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -21,6 +23,212 @@ const madeBy, madeHere = "made_by", "agrimill sources/nats"
 // maxAckPending is how many messages may be delivered and not acked: what is held, and what
 // was sent back for a while.
 const maxAckPending = 100_000
+
+// Found is what a subscription reads.
+type Found struct {
+	// Stream is the name of the stream.
+	Stream string
+	// Exists says that the stream has the durable consumer; Subscribe makes one that is missing.
+	Exists bool
+	// Waiting is how many messages the consumer has that are not yet acknowledged; 0 if it is missing.
+	Waiting int64
+}
+
+// Look says what Subscribe of a subscriber with the configuration would read. It makes and changes
+// nothing. The warnings and the errors are those of Subscribe. A nil logger is silent.
+func Look(ctx context.Context, config Config, subject string, logger watermill.LoggerAdapter) (Found, error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return Found{}, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	conn, err := connect(config)
+	if err != nil {
+		return Found{}, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout)
+	defer cancel()
+	d := durable{config: config, logger: logger, conn: conn}
+	p, err := d.plan(ctx, subject)
+	if err != nil {
+		return Found{}, d.failed(err)
+	}
+	found := Found{Stream: p.stream, Exists: p.consumer != nil}
+	if found.Exists {
+		info := p.consumer.CachedInfo()
+		found.Waiting = unacked(info.NumAckPending, info.NumPending)
+	}
+	return found, nil
+}
+
+// connect connects as a configuration says.
+func connect(config Config) (*natsgo.Conn, error) {
+	conn, err := config.Connect(config.Name)
+	switch {
+	case errors.Is(err, nats.ErrConfig):
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	case err != nil:
+		return nil, unavailable(config, err)
+	}
+	return conn, nil
+}
+
+func unavailable(config Config, err error) error {
+	return sinks.NewError("nats consumer "+config.Durable, "", sinks.ErrUnavailable, err)
+}
+
+// durable is the consumer of a configuration, which may be missing.
+type durable struct {
+	config Config
+	logger watermill.LoggerAdapter
+	conn   *natsgo.Conn
+	before *jetstream.ConsumerInfo // as it was; nil: nobody has looked yet
+}
+
+// consumer is one of either kind.
+type consumer interface {
+	Info(ctx context.Context) (*jetstream.ConsumerInfo, error)
+	CachedInfo() *jetstream.ConsumerInfo
+}
+
+// plan is a consumer that was found, and what has to be made of it.
+type plan struct {
+	js       jetstream.JetStream
+	stream   string
+	consumer consumer                  // nil: it is missing
+	want     *jetstream.ConsumerConfig // nil: it stays as it is
+}
+
+// ready finds the consumer, and makes it if it is missing.
+func (d durable) ready(ctx context.Context, subject string) (plan, error) {
+	p, err := d.plan(ctx, subject)
+	if err == nil {
+		p.consumer, err = d.make(ctx, p)
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else was faster
+		if p, err = d.plan(ctx, subject); err == nil {
+			p.consumer, err = d.make(ctx, p)
+		}
+	}
+	if err != nil {
+		return plan{}, d.failed(err)
+	}
+	return p, nil
+}
+
+// failed gives an error its class.
+func (d durable) failed(err error) error {
+	if errors.Is(err, ErrConfig) {
+		return err
+	}
+	return unavailable(d.config, nats.Explain(d.conn, d.config.Domain, err))
+}
+
+// push reports whether the server sends what it has by itself.
+func (d durable) push() bool { return d.config.Driver == DriverWatermill }
+
+// plan finds the consumer and decides what becomes of it. It changes nothing.
+func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
+	if p.js, err = nats.JetStream(d.conn, d.config.Domain); err != nil {
+		return p, err
+	}
+	if p.stream = d.config.Stream; p.stream == "" {
+		if p.stream, err = p.js.StreamNameBySubject(ctx, subject); err != nil {
+			return p, fmt.Errorf("stream with the subject %s: %w", subject, err)
+		}
+	}
+	found, err := d.find(ctx, p)
+	switch {
+	case err == nil:
+		p.consumer = found
+		p.want, err = d.adopt(p.stream, subject, found.CachedInfo().Config)
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		p.want, err = d.missing(ctx, p, subject)
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		err = d.refused(p.stream, "is a push consumer")
+	case errors.Is(err, jetstream.ErrNotPushConsumer):
+		err = d.refused(p.stream, "is a pull consumer, not one for the driver watermill")
+	}
+	if err != nil && !errors.Is(err, ErrConfig) {
+		err = fmt.Errorf("stream %s: %w", p.stream, err)
+	}
+	return p, err
+}
+
+func (d durable) find(ctx context.Context, p plan) (consumer, error) {
+	if d.push() {
+		return p.js.PushConsumer(ctx, p.stream, d.config.Durable)
+	}
+	return p.js.Consumer(ctx, p.stream, d.config.Durable)
+}
+
+// make does what is planned.
+func (d durable) make(ctx context.Context, p plan) (made consumer, err error) {
+	switch {
+	case p.want == nil:
+		return p.consumer, nil
+	case p.consumer == nil && d.push():
+		return p.js.CreatePushConsumer(ctx, p.stream, *p.want)
+	case p.consumer == nil:
+		return p.js.CreateConsumer(ctx, p.stream, *p.want)
+	case d.push():
+		made, err = p.js.UpdatePushConsumer(ctx, p.stream, *p.want)
+	default:
+		made, err = p.js.UpdateConsumer(ctx, p.stream, *p.want)
+	}
+	if err == nil {
+		d.logger.Info("NATS consumer gets the configured AckWait", watermill.LogFields{"stream": p.stream, "configured": d.config.AckWait.String()})
+	}
+	return made, err
+}
+
+// missing returns the consumer that is to be made.
+func (d durable) missing(ctx context.Context, p plan, subject string) (*jetstream.ConsumerConfig, error) {
+	stream, err := p.js.Stream(ctx, p.stream)
+	if err != nil {
+		return nil, err
+	}
+	have := stream.CachedInfo().Config
+	if len(have.Sources) == 0 {
+		if err := inCommon(p.stream, have.Subjects, subject); err != nil {
+			return nil, err
+		}
+	}
+	policy, since := d.deliver(stream.CachedInfo())
+	want := &jetstream.ConsumerConfig{
+		Durable: d.config.Durable, FilterSubject: subject, DeliverPolicy: policy, OptStartTime: since,
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.config.AckWait, MaxAckPending: maxAckPending, MaxDeliver: -1,
+		Metadata: map[string]string{madeBy: madeHere},
+	}
+	if d.push() {
+		want.DeliverSubject, want.DeliverGroup = d.conn.NewInbox(), d.config.Durable
+		want.MaxAckPending = 1 // what is pushed ahead would have to wait, and be pushed again
+	} else if limit := have.ConsumerLimits.MaxAckPending; limit > 0 {
+		want.MaxAckPending = min(want.MaxAckPending, limit)
+	}
+	return want, nil
+}
+
+// deliver returns where a consumer starts that is to be made: one that is made again begins no later than the one before.
+func (d durable) deliver(stream *jetstream.StreamInfo) (policy jetstream.DeliverPolicy, since *time.Time) {
+	fields := watermill.LogFields{"stream": stream.Config.Name, "messages": stream.State.Msgs}
+	switch {
+	case d.before != nil && d.config.NewOnly:
+		since = &d.before.Created
+		fields["since"] = since.UTC().Format(time.RFC3339)
+		warnlog.Warn(d.logger, "NATS consumer was deleted; it is made again and delivers again what was stored since it existed", fields)
+		return jetstream.DeliverByStartTimePolicy, since
+	case d.before != nil:
+		warnlog.Warn(d.logger, "NATS consumer was deleted; it is made again and delivers the whole stream again", fields)
+	case d.config.NewOnly:
+		d.logger.Info("NATS consumer is new; it starts with the next message of the stream", fields)
+		return jetstream.DeliverNewPolicy, nil
+	}
+	return jetstream.DeliverAllPolicy, nil
+}
 
 // consumer connects and finds or creates the durable consumer.
 func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Consumer, error) {
@@ -32,82 +240,17 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	defer cancel()
 	unwatch := context.AfterFunc(s.stopped, cancel)
 	defer unwatch()
-	js, err := nats.JetStream(conn, s.config.Domain)
+	d := durable{config: s.config, logger: s.logger, conn: conn}
+	if before := s.found.Load(); before != nil {
+		d.before = (*before).CachedInfo()
+	}
+	p, err := d.ready(ctx, subject)
 	if err != nil {
-		return nil, s.unavailable(err)
-	}
-	name := s.config.Stream
-	if name == "" {
-		if name, err = js.StreamNameBySubject(ctx, subject); err != nil {
-			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, nats.Explain(conn, s.config.Domain, err)))
-		}
-	}
-	consumer, err := s.findOrCreate(ctx, js, name, subject)
-	switch {
-	case errors.Is(err, ErrConfig):
 		return nil, err
-	case err != nil:
-		return nil, s.unavailable(fmt.Errorf("stream %s: %w", name, nats.Explain(conn, s.config.Domain, err)))
 	}
+	consumer := p.consumer.(jetstream.Consumer)
 	s.found.Store(&consumer)
 	return consumer, nil
-}
-
-func (s *Subscriber) findOrCreate(ctx context.Context, js jetstream.JetStream, streamName, subject string) (jetstream.Consumer, error) {
-	consumer, err := js.Consumer(ctx, streamName, s.config.Durable)
-	if err == nil {
-		return s.adopt(ctx, js, streamName, subject, consumer)
-	}
-	switch {
-	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		return nil, s.refused(streamName, "is a push consumer")
-	case !errors.Is(err, jetstream.ErrConsumerNotFound):
-		return nil, err
-	}
-	stream, err := js.Stream(ctx, streamName)
-	if err != nil {
-		return nil, err
-	}
-	if have := stream.CachedInfo().Config; len(have.Sources) == 0 {
-		if err := inCommon(streamName, have.Subjects, subject); err != nil {
-			return nil, err
-		}
-	}
-	deliver, since := s.deliver(stream.CachedInfo())
-	pending := maxAckPending
-	if limit := stream.CachedInfo().Config.ConsumerLimits.MaxAckPending; limit > 0 {
-		pending = min(pending, limit)
-	}
-	consumer, err = js.CreateConsumer(ctx, streamName, jetstream.ConsumerConfig{
-		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, OptStartTime: since,
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.config.AckWait, MaxAckPending: pending, MaxDeliver: -1,
-		Metadata: map[string]string{madeBy: madeHere},
-	})
-	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else was faster
-		if consumer, err = js.Consumer(ctx, streamName, s.config.Durable); err == nil {
-			return s.adopt(ctx, js, streamName, subject, consumer)
-		}
-	}
-	return consumer, err
-}
-
-// deliver returns where a consumer starts that is to be made: one that is made again begins no later than the one before.
-func (s *Subscriber) deliver(stream *jetstream.StreamInfo) (policy jetstream.DeliverPolicy, since *time.Time) {
-	fields := watermill.LogFields{"stream": stream.Config.Name, "messages": stream.State.Msgs}
-	before := s.found.Load()
-	switch {
-	case before != nil && s.config.NewOnly:
-		since = &(*before).CachedInfo().Created
-		fields["since"] = since.UTC().Format(time.RFC3339)
-		warnlog.Warn(s.logger, "NATS consumer was deleted; it is made again and delivers again what was stored since it existed", fields)
-		return jetstream.DeliverByStartTimePolicy, since
-	case before != nil:
-		warnlog.Warn(s.logger, "NATS consumer was deleted; it is made again and delivers the whole stream again", fields)
-	case s.config.NewOnly:
-		s.logger.Info("NATS consumer is new; it starts with the next message of the stream", fields)
-		return jetstream.DeliverNewPolicy, nil
-	}
-	return jetstream.DeliverAllPolicy, nil
 }
 
 // inCommon refuses a subject that no message of a stream can have. A mirror has no subjects of its own.
@@ -148,44 +291,67 @@ func covers(wide, narrow string) bool {
 	return len(ws) == len(ns)
 }
 
-// adopt takes a consumer that exists, or refuses it.
-func (s *Subscriber) adopt(ctx context.Context, js jetstream.JetStream, stream, subject string, consumer jetstream.Consumer) (jetstream.Consumer, error) {
-	have := consumer.CachedInfo().Config
-	if reason := unfit(have, subject); reason != "" {
-		return nil, s.refused(stream, reason)
+// adopt takes a consumer that exists, or refuses it. It returns what it is to become, or nil if it stays as it is, and
+// warns of what is not as configured then.
+func (d durable) adopt(stream, subject string, have jetstream.ConsumerConfig) (*jetstream.ConsumerConfig, error) {
+	if reason := d.unfit(have, subject); reason != "" {
+		return nil, d.refused(stream, reason)
 	}
-	if len(have.BackOff) > 0 || have.AckWait == s.config.AckWait {
-		return consumer, nil
+	list := d.differences(have)
+	wait := len(have.BackOff) == 0 && have.AckWait != d.config.AckWait
+	own := have.Metadata[madeBy] == madeHere
+	if wait && !own {
+		list = append(list, fmt.Sprintf("ack wait %v (configured: %v)", have.AckWait, d.config.AckWait))
 	}
-	fields := watermill.LogFields{"stream": stream, "ack_wait": have.AckWait.String(), "configured": s.config.AckWait.String()}
-	if have.Metadata[madeBy] != madeHere {
-		s.logger.Info("NATS consumer exists with another AckWait, which stays", fields)
-		return consumer, nil
+	if len(list) > 0 {
+		warnlog.Warn(d.logger, fmt.Sprintf("NATS consumer %s of the stream %s exists with other settings, which stay: %s", d.config.Durable, stream, strings.Join(list, ", ")), nil)
 	}
-	have.AckWait = s.config.AckWait
-	consumer, err := js.UpdateConsumer(ctx, stream, have)
-	if err == nil {
-		s.logger.Info("NATS consumer gets the configured AckWait", fields)
+	if wait && own {
+		have.AckWait = d.config.AckWait
+		return &have, nil
 	}
-	return consumer, err
+	return nil, nil
 }
 
-func (s *Subscriber) refused(stream, reason string) error {
-	return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
+// differences lists what makes a consumer slower than configured, or forget what was acknowledged.
+func (d durable) differences(have jetstream.ConsumerConfig) (list []string) {
+	add := func(is bool, format string, args ...any) {
+		if is {
+			list = append(list, fmt.Sprintf(format, args...))
+		}
+	}
+	if d.push() {
+		add(have.MaxAckPending != 1, "max ack pending %d, not 1, so what is nacked comes behind others", have.MaxAckPending)
+	} else {
+		add(have.MaxAckPending > 0 && have.MaxAckPending < d.config.MaxInFlight,
+			"max ack pending %d, so no more are handled at a time (configured: %d)", have.MaxAckPending, d.config.MaxInFlight)
+	}
+	add(have.InactiveThreshold > 0, "inactive threshold %v, after which the server deletes it, and everything comes again", have.InactiveThreshold)
+	add(have.MemoryStorage, "memory storage, so everything comes again after a restart of the server")
+	add(have.ReplayPolicy == jetstream.ReplayOriginalPolicy, "replay policy original, so messages come as slowly as they were stored")
+	add(have.RateLimit > 0, "rate limit %d bit/s", have.RateLimit)
+	add(have.PauseUntil != nil && have.PauseUntil.After(time.Now()), "paused until %v", have.PauseUntil)
+	return list
 }
 
-// unfit returns why a consumer cannot be read with the promises of a Subscriber; empty if it
+func (d durable) refused(stream, reason string) error {
+	return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, d.config.Durable, stream, reason)
+}
+
+// unfit returns why a consumer cannot be read with the promises of a subscriber; empty if it
 // can.
-func unfit(have jetstream.ConsumerConfig, subject string) string {
+func (d durable) unfit(have jetstream.ConsumerConfig, subject string) string {
 	subjects := have.FilterSubjects
 	if have.FilterSubject != "" {
 		subjects = []string{have.FilterSubject}
 	}
 	switch {
+	case d.push() && have.DeliverGroup != d.config.Durable:
+		return "has not its own name as deliver group"
 	case len(subjects) == 0 && subject != ">":
 		return "reads every subject, not " + subject
 	case len(subjects) > 0 && !slices.Equal(subjects, []string{subject}):
-		return fmt.Sprintf("reads %s, not %s", subjects, subject)
+		return fmt.Sprintf("reads %s, not %s", strings.Join(subjects, ", "), subject)
 	case have.AckPolicy != jetstream.AckExplicitPolicy:
 		return fmt.Sprintf("has the ack policy %s: messages would count as handled that are not", have.AckPolicy)
 	case have.MaxDeliver > 0:

@@ -19,8 +19,6 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/readstate"
-	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 // Driver is who reads the stream.
@@ -103,11 +101,10 @@ type stock struct {
 	state   readstate.State // as of the latest Backlog
 }
 
-// stockConsumer is a consumer and a connection to ask about it.
+// stockConsumer is a consumer, and what is needed to ask about it.
 type stockConsumer struct {
-	conn   *natsgo.Conn
-	js     natsgo.JetStreamContext
-	stream string
+	durable
+	consumer
 }
 
 // Subscribe implements message.Subscriber. If the server is unreachable or has no such stream,
@@ -252,12 +249,9 @@ type stockSubscriber struct {
 
 // open connects, and finds or creates the consumer.
 func (s *stock) open(ctx context.Context, subject string) (*natsgo.Conn, *stockSubscriber, error) {
-	conn, err := s.config.Connect(s.config.Name)
-	switch {
-	case errors.Is(err, nats.ErrConfig):
-		return nil, nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	case err != nil:
-		return nil, nil, s.unavailable(err)
+	conn, err := connect(s.config)
+	if err != nil {
+		return nil, nil, err
 	}
 	subscriber, err := s.bind(ctx, conn, subject)
 	if err != nil {
@@ -268,36 +262,29 @@ func (s *stock) open(ctx context.Context, subject string) (*natsgo.Conn, *stockS
 }
 
 func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*stockSubscriber, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
+	defer cancel()
+	// One that the subscriber makes by itself is deleted when it is closed, and with it who
+	// acked what.
+	d := durable{config: s.config, logger: s.logger, conn: conn}
+	p, err := d.ready(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	s.latest.Store(&stockConsumer{d, p.consumer})
+	s.state.Reads()
 	var options []natsgo.JSOpt
 	if s.config.Domain != "" {
 		options = append(options, natsgo.Domain(s.config.Domain))
 	}
-	js, err := conn.JetStream(options...)
-	if err != nil {
-		return nil, s.unavailable(err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
-	defer cancel()
-	stream := s.config.Stream
-	if stream == "" {
-		if stream, err = js.StreamNameBySubject(subject, natsgo.Context(ctx)); err != nil {
-			return nil, s.unavailable(fmt.Errorf("stream with the subject %s: %w", subject, nats.Explain(conn, s.config.Domain, err)))
-		}
-	}
-	// One that the subscriber makes by itself is deleted when it is closed, and with it who
-	// acked what.
-	if err := s.ensure(ctx, conn, js, stream, subject); err != nil {
-		return nil, err
-	}
-	s.latest.Store(&stockConsumer{conn, js, stream})
-	s.state.Reads()
 	g := &gate{Unmarshaler: s.config.Unmarshaler}
 	subscriber, err := wmnats.NewSubscriberWithNatsConn(conn, wmnats.SubscriberSubscriptionConfig{
 		Unmarshaler: g, QueueGroupPrefix: s.config.Durable,
 		AckWaitTimeout: s.config.AckWait, CloseTimeout: s.config.CloseTimeout, SubscribeTimeout: s.config.ConnectTimeout,
 		NakDelay: growing{backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay}},
 		JetStream: wmnats.JetStreamConfig{
-			DurablePrefix: s.config.Durable, ConnectOptions: options, SubscribeOptions: []natsgo.SubOpt{natsgo.Bind(stream, s.config.Durable), natsgo.ManualAck()},
+			DurablePrefix: s.config.Durable, ConnectOptions: options,
+			SubscribeOptions: []natsgo.SubOpt{natsgo.Bind(p.stream, s.config.Durable), natsgo.ManualAck()},
 		},
 	}, s.logger)
 	if err != nil {
@@ -306,65 +293,7 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 	return &stockSubscriber{subscriber, g}, nil
 }
 
-// ensure creates the consumer if it is missing, and refuses one that cannot be read.
-func (s *stock) ensure(ctx context.Context, conn *natsgo.Conn, js natsgo.JetStreamContext, stream, subject string) error {
-	info, err := js.ConsumerInfo(stream, s.config.Durable, natsgo.Context(ctx))
-	if errors.Is(err, natsgo.ErrConsumerNotFound) {
-		info, err = s.create(ctx, js, conn.NewInbox(), stream, subject)
-	}
-	switch {
-	case errors.Is(err, ErrConfig):
-		return err
-	case err != nil:
-		return s.unavailable(nats.Explain(conn, s.config.Domain, err))
-	}
-	have := info.Config
-	reason := ""
-	switch {
-	case have.DeliverSubject == "":
-		reason = "is a pull consumer, not one for the driver watermill"
-	case have.DeliverGroup != s.config.Durable:
-		reason = "has not its own name as deliver group"
-	case have.FilterSubject != subject:
-		reason = fmt.Sprintf("reads %q, not %s", have.FilterSubject, subject)
-	case have.AckPolicy != natsgo.AckExplicitPolicy:
-		reason = fmt.Sprintf("has the ack policy %s: messages would count as handled that are not", have.AckPolicy)
-	case have.MaxDeliver > 0:
-		reason = fmt.Sprintf("has max_deliver %d: a message is lost after so many deliveries", have.MaxDeliver)
-	case have.HeadersOnly:
-		reason = "delivers headers only: payloads would be lost"
-	}
-	if reason != "" {
-		return fmt.Errorf("%w: consumer %s of the stream %s exists and %s; change it, or use another durable", ErrConfig, s.config.Durable, stream, reason)
-	}
-	return nil
-}
-
-func (s *stock) create(ctx context.Context, js natsgo.JetStreamContext, inbox, stream, subject string) (*natsgo.ConsumerInfo, error) {
-	info, err := js.StreamInfo(stream, natsgo.Context(ctx))
-	if err != nil {
-		return nil, err
-	}
-	if len(info.Config.Sources) == 0 {
-		if err := inCommon(stream, info.Config.Subjects, subject); err != nil {
-			return nil, err
-		}
-	}
-	deliver := natsgo.DeliverAllPolicy
-	if s.config.NewOnly {
-		deliver = natsgo.DeliverNewPolicy
-	}
-	return js.AddConsumer(stream, &natsgo.ConsumerConfig{
-		Durable: s.config.Durable, FilterSubject: subject, DeliverPolicy: deliver, AckPolicy: natsgo.AckExplicitPolicy,
-		AckWait: s.config.AckWait, MaxDeliver: -1, DeliverSubject: inbox, DeliverGroup: s.config.Durable,
-		MaxAckPending: 1, // what is pushed ahead would have to wait, and be pushed again
-		Metadata:      map[string]string{madeBy: madeHere},
-	}, natsgo.Context(ctx))
-}
-
-func (s *stock) unavailable(err error) error {
-	return sinks.NewError("nats consumer "+s.config.Durable, "", sinks.ErrUnavailable, err)
-}
+func (s *stock) unavailable(err error) error { return unavailable(s.config, err) }
 
 // Backlog implements Source.
 func (s *stock) Backlog(ctx context.Context) (int64, error) {
@@ -372,9 +301,9 @@ func (s *stock) Backlog(ctx context.Context) (int64, error) {
 	if latest == nil {
 		return 0, s.unavailable(errors.New("not subscribed yet"))
 	}
-	info, err := latest.js.ConsumerInfo(latest.stream, s.config.Durable, natsgo.Context(ctx))
+	info, err := latest.Info(ctx)
 	if err != nil {
-		err = s.unavailable(nats.Explain(latest.conn, s.config.Domain, err))
+		err = latest.failed(err)
 		s.state.Fails(err)
 		return 0, err
 	}

@@ -57,6 +57,9 @@ func newRequest(conn *natsgo.Conn, domain string, consumer *jetstream.ConsumerIn
 	if !wait {
 		ask.Expires, ask.Heartbeat, ask.NoWait = 0, 0, true
 	}
+	if most := consumer.Config.MaxRequestExpires; wait && most > 0 && most < ask.Expires {
+		ask.Expires, ask.Heartbeat = most, min(idleHeartbeat, most/3)
+	}
 	body, err := json.Marshal(ask)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,6 @@ import (
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
-	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -178,20 +176,15 @@ func (s *Subscriber) connect(ctx context.Context) (*natsgo.Conn, error) {
 	if s.stopped.Err() != nil {
 		return nil, ErrClosed
 	}
-	conn, err := s.config.Connect(s.config.Name)
-	switch {
-	case errors.Is(err, nats.ErrConfig):
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	case err != nil:
-		return nil, s.unavailable(err)
+	conn, err := connect(s.config)
+	if err != nil {
+		return nil, err
 	}
 	s.conn = conn
 	return conn, nil
 }
 
-func (s *Subscriber) unavailable(err error) error {
-	return sinks.NewError("nats consumer "+s.config.Durable, "", sinks.ErrUnavailable, err)
-}
+func (s *Subscriber) unavailable(err error) error { return unavailable(s.config, err) }
 
 // ReadError returns why nothing can be read although there is a subscription, and since when: the server is away or refuses
 // this client, or the stream or the consumer is gone and cannot be made again. The subscription retries. It is nil as long as

@@ -33,6 +33,7 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
 )
 
 // sinkProbes returns the checks of the sinks.
@@ -293,42 +294,31 @@ func (c *checker) routeProbes(gate *gatewayChecks) []probe {
 	return list
 }
 
-// connect connects to NATS without retrying.
-func (c *checker) connect(connect func(name string, options ...natsgo.Option) (*natsgo.Conn, error)) (*natsgo.Conn, jetstream.JetStream, error) {
-	conn, err := connect("agrimill check", natsgo.NoReconnect(), natsgo.Timeout(c.timeout))
-	if err != nil {
-		return nil, nil, natsAdvice(err)
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		conn.Close()
-		return nil, nil, err
-	}
-	return conn, js, nil
-}
-
-// natsSource looks up the stream that a route consumes.
+// natsSource looks up the stream and the consumer of a route as run does, without making either.
 func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (finding, error) {
-	conn, js, err := c.connect(source.Connect)
+	settings, err := source.SourceConfig()
 	if err != nil {
 		return finding{}, err
 	}
-	defer conn.Close()
-	name := source.Stream
-	if name == "" {
-		name, err = js.StreamNameBySubject(ctx, source.Subject)
-	} else {
-		_, err = js.Stream(ctx, name)
-	}
+	settings.ConnectTimeout = min(settings.WithDefaults().ConnectTimeout, c.timeout)
+	settings.Options = append(settings.Options, natsgo.NoReconnect())
+	var notes notes
+	found, err := sourcenats.Look(ctx, settings, source.Subject, &notes)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound) && source.Stream == "":
 		return finding{}, advise(err, "no stream has the subject %s: create one, or correct the subject", source.Subject)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return finding{}, advise(err, "create stream %s, or correct its name", source.Stream)
+	case errors.Is(err, sourcenats.ErrConfig):
+		return finding{}, advise(err, "correct durable, subject or driver, or the consumer")
 	case err != nil:
 		return finding{}, natsAdvice(err)
 	}
-	return finding{detail: "stream " + name + " exists"}, nil
+	detail := "stream " + found.Stream + " exists; consumer " + settings.Durable + " will be created"
+	if found.Exists {
+		detail = fmt.Sprintf("stream %s exists; consumer %s exists, %s not acknowledged", found.Stream, settings.Durable, plural(int(found.Waiting), "message"))
+	}
+	return finding{detail, notes.text()}, nil
 }
 
 // storeProbes returns the remaining checks: dedup store, claim check, addresses.
@@ -398,9 +388,9 @@ func (c *checker) keyValue(
 	ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string, create bool,
 	open func(context.Context, *natsgo.Conn, watermill.LoggerAdapter) (io.Closer, error),
 ) (finding, error) {
-	conn, _, err := c.connect(connect)
+	conn, err := connect("agrimill check", natsgo.NoReconnect(), natsgo.Timeout(c.timeout))
 	if err != nil {
-		return finding{}, err
+		return finding{}, natsAdvice(err)
 	}
 	defer conn.Close()
 	var notes notes

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -293,7 +294,7 @@ func TestCheckSinkFailures(t *testing.T) {
 		"no inbox":       {joined + `, domain: hub}`, checkFailed, "_INBOX.", "set inbox_prefix"},
 		"missing stream": {fmt.Sprintf(`nats: {url: %q, stream: GONE, subject_prefix: gone, provision: none}`, server.URL()), checkFailed, "", "create stream GONE"},
 		"other subjects": {fmt.Sprintf(`nats: {url: %q, stream: MINE}`, server.URL()), checkFailed, "", "stream or subject_prefix"},
-		"overlap":        {fmt.Sprintf(`nats: {url: %q}`, server.URL()), checkFailed, "AGRIMILL does not exist, and cannot have the subject agrimill.>: stream OTHER has it", "stream or subject_prefix"},
+		"overlap":        {fmt.Sprintf(`nats: {url: %q}`, server.URL()), checkFailed, "AGRIMILL does not have the subject agrimill.> and cannot get it: stream OTHER has it", "stream or subject_prefix"},
 		"part overlaps":  {fmt.Sprintf(`nats: {url: %q, subject_prefix: elsewhere.deep}`, server.URL()), checkFailed, "stream MINE has it", ""},
 		"to be changed":  {fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: more, provision: update}`, server.URL()), checkWarning, "stream LAST exists", "last message"},
 		"in memory":      {fmt.Sprintf(`nats: {url: %q, stream: OTHER}`, server.URL()), checkWarning, "stream OTHER exists", "the stream exists with other settings, which stay: discard DiscardOld (configured: DiscardNew), storage Memory (configured: File), dedup window 2m0s (configured: 10m0s)"},
@@ -324,6 +325,57 @@ func TestCheckSinkFailures(t *testing.T) {
 			expect(t, results, "gateway token", checkOK, "", "")
 		})
 	}
+}
+
+// The consumer of a source is looked at as run does, and not made.
+func TestCheckNATSSources(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	server := natstest.Start(t)
+	stream(t, server, "TASKS", "tasks.>")
+	js(t, server, func(js jetstream.JetStream) error {
+		for name, change := range map[string]func(*jetstream.ConsumerConfig){
+			"good":    func(*jetstream.ConsumerConfig) {},
+			"subject": func(c *jetstream.ConsumerConfig) { c.FilterSubject = "tasks.other" },
+			"acks":    func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy },
+			"slow":    func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 3 },
+		} {
+			config := jetstream.ConsumerConfig{Durable: name, FilterSubject: "tasks.>", AckPolicy: jetstream.AckExplicitPolicy}
+			change(&config)
+			if _, err := js.CreateConsumer(t.Context(), "TASKS", config); err != nil {
+				return err
+			}
+		}
+		_, err := js.CreatePushConsumer(t.Context(), "TASKS", jetstream.ConsumerConfig{
+			Durable: "push", FilterSubject: "tasks.>", AckPolicy: jetstream.AckExplicitPolicy, DeliverSubject: "to.push", DeliverGroup: "push",
+		})
+		return err
+	})
+	for name, test := range map[string]struct{ source, state, detail, advice string }{
+		"to come": {`durable: new`, checkOK, "stream TASKS exists; consumer new will be created", ""},
+		"good":    {`durable: good`, checkOK, "consumer good exists, 0 messages not acknowledged", ""},
+		"subject": {`durable: subject`, checkFailed, "reads tasks.other, not tasks.>", "correct durable, subject or driver"},
+		"acks":    {`durable: acks`, checkFailed, "has the ack policy", "correct durable"},
+		"push":    {`durable: push`, checkFailed, "is a push consumer", "driver"},
+		"pull":    {`durable: good, driver: watermill`, checkFailed, "is a pull consumer", "driver"},
+		"slow":    {`durable: slow`, checkWarning, "consumer slow exists", "max ack pending 3, so no more are handled at a time (configured: 256)"},
+		"stream":  {`durable: new, stream: GONE`, checkFailed, "stream not found", "create stream GONE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := statusOK
+			if test.state == checkFailed {
+				status = statusFailed
+			}
+			w := &world{T: t, env: f.env}
+			results := w.check(status, w.configure(fmt.Sprintf("  - {name: back, from: {nats: {url: %q, subject: \"tasks.>\", %s}}, to: {gateway: {type: \"{type}\"}}}\n", server.URL(), test.source)+fmt.Sprintf(oneSink, server.URL())))
+			expect(t, results, "routes back from", test.state, test.detail, test.advice)
+		})
+	}
+	js(t, server, func(js jetstream.JetStream) error {
+		if _, err := js.Consumer(t.Context(), "TASKS", "new"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			t.Errorf("check made the consumer: %v", err)
+		}
+		return nil
+	})
 }
 
 func TestCheckStoreFailures(t *testing.T) {

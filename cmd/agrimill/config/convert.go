@@ -197,12 +197,6 @@ func (d DevicesInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.C
 	return connect(d.Connection, d.TLS, name, options...)
 }
 
-// Connect opens a connection of its own, beside the source's, under a client name. It reads
-// the files of TLS.
-func (s NATSSource) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(s.Connection, s.TLS, name, options...)
-}
-
 func connect(connection nats.Connection, files *TLS, name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	var err error
 	if connection.TLS, err = files.Config(); err != nil {

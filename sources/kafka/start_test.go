@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -28,9 +29,13 @@ func (f *topic) add(partition int32, from, n int) {
 	defer client.Close()
 	for i := range n {
 		record := &kgo.Record{Topic: f.name, Partition: partition, Value: fmt.Appendf(nil, "%d %d", partition, from+i)}
-		if err := client.ProduceSync(f.Context(), record).FirstErr(); err != nil {
-			f.Fatal(err)
-		}
+		testkit.EventuallyNil(f, func() error {
+			err := client.ProduceSync(f.Context(), record).FirstErr()
+			if err != nil && !errors.Is(err, kerr.UnknownTopicID) { // a broker may not know yet that it was created again
+				f.Fatal(err)
+			}
+			return err
+		})
 	}
 }
 

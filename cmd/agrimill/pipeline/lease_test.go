@@ -275,7 +275,7 @@ func TestSinkElsewhereWithoutNATS(t *testing.T) {
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "agrimill.lake"))
 	way := natstest.NewProxy(t, w.server.URL())
 	b := w.start(w.head() + fmt.Sprintf("sinks:\n  lake: {kafka: {brokers: %q}}\npoison: {sink: lake}\n", cluster.Addr()) +
-		w.ha(way.URL(), "ttl: 2s, stop_without_nats: true") + "routes:\n  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n")
+		w.ha(way.URL(), brief+", stop_without_nats: true") + "routes:\n  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n")
 	b.waitRole("holder")
 	b.waitReady()
 	w.send(taskData, 5)
@@ -339,7 +339,7 @@ func TestSourcesWithoutTheLease(t *testing.T) {
     from: {kafka: {brokers: %q, topics: [reports]}}
     to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
 `, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
-	b := w.start(w.head() + w.natsSink() + w.ha(way.URL(), "ttl: 2s") + allRoute + routes)
+	b := w.start(w.head() + w.natsSink() + w.ha(way.URL(), brief) + allRoute + routes)
 	b.waitRole("holder")
 	var ids []string
 	put := func() {

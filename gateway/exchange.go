@@ -414,6 +414,8 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	case !good:
 		x.retryAfter = x.c.cfg.Retry.retryAfter(resp.Header, time.Now())
 		return x.statusError(resp)
+	case x.req.op == opConfirm && x.status == http.StatusMultiStatus:
+		return &Error{Op: x.req.op, StatusCode: x.status, Err: &ResponseError{Reason: "it does not accept all confirmations"}}
 	case x.req.ignoreBody:
 		// Only the status counts, unless an intermediary sent it; whatever the body
 		// does cannot change that.

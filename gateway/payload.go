@@ -311,8 +311,10 @@ func (r *PayloadReader) accept(resp *http.Response) error {
 	}
 	length := resp.ContentLength
 	switch {
-	case resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusNoContent || r.size > 0):
+	case resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusNoContent || r.size != 0): // none is not an empty one
 		return &ResponseError{Reason: "not a payload of status 200"}
+	case r.size < 0 && isWebPage(mediaType(resp.Header)): // nothing else would tell it from the payload
+		return errWebPage()
 	case r.size >= 0 && length >= 0 && length != r.size:
 		return &payloadError{kind: ErrPayloadSize, detail: fmt.Sprintf("%d bytes announced, %d offered", r.size, length)}
 	case length > r.c.cfg.MaxPayloadSize:

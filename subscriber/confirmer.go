@@ -208,6 +208,8 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 			c.hooks.Confirmed(f.tenant, wire)
 		}
 		c.finish(confirmed)
+	case len(rejected) > 0 && errors.Is(err, gateway.ErrInvalid) && c.tenantOf(rejected[0].endpoint) != f.tenant:
+		c.assign(rejected) // no request can name the tenant of the event, which may be any text
 	case len(rejected) > 0:
 		c.reject(f.tenant, rejected, err)
 	}

@@ -28,6 +28,7 @@ type offlineGateway struct {
 	client   *gateway.Client
 	log      *testkit.Log
 	payload  func(w http.ResponseWriter, r *http.Request, p offlinePayload)
+	answer   func(w http.ResponseWriter) (taken bool) // to confirmations, in place of 202
 	mu       sync.Mutex
 	events   []offlineEvent
 	streams  int
@@ -90,6 +91,7 @@ func newOfflineGateway(t *testing.T, payload func(w http.ResponseWriter, r *http
 	})
 	mux.HandleFunc("GET /events", g.stream)
 	mux.HandleFunc("POST /confirmations", g.confirm)
+	mux.HandleFunc("GET /tenants", g.tenants)
 	mux.HandleFunc("GET /payloads/{of}/{stream}/{sent}", g.download)
 	listener := &pipes{accept: make(chan net.Conn)}
 	listener.closed, listener.close = context.WithCancel(context.Background())
@@ -158,6 +160,9 @@ func (g *offlineGateway) confirm(w http.ResponseWriter, r *http.Request) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.answer != nil && !g.answer(w) {
+		return
+	}
 	for _, c := range list.Confirmations {
 		for i := range g.events {
 			for _, id := range g.events[i].messages {
@@ -167,7 +172,34 @@ func (g *offlineGateway) confirm(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	w.WriteHeader(http.StatusAccepted)
+	if g.answer == nil {
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
+// tenants lists the tenant, with the first endpoints.
+func (g *offlineGateway) tenants(w http.ResponseWriter, _ *http.Request) {
+	var endpoints []map[string]any
+	for i := range 3 {
+		endpoints = append(endpoints, map[string]any{
+			"id": offlineID(offlineEndpointID, i), "name": "endpoint", "endpoint_type": "cloud_software", "application_id": offlineID(offlineTenantID, 1),
+			"tenant_id": offlineID(offlineTenantID, 0), "owned_by_your_application": true, "capabilities": map[string]any{"can_send": []string{}, "can_receive": []string{}},
+		})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"tenants": []any{map[string]any{"tenant_id": offlineID(offlineTenantID, 0), "endpoints": endpoints}}})
+}
+
+// raw sends an event as it is, which some messages confirm, once.
+func (g *offlineGateway) raw(text string, messages ...string) {
+	sent := false
+	g.add(offlineEvent{messages: append([]string{"never"}, messages...), confirmed: map[string]bool{}, write: func(int) string {
+		if sent {
+			return ""
+		}
+		sent = true
+		return text
+	}})
 }
 
 // statusRecorder remembers the status of an answer.
@@ -266,13 +298,18 @@ func (g *offlineGateway) unconfirmed() (n int) {
 // subscribe subscribes with the defaults, but for what cfg says.
 func (g *offlineGateway) subscribe(cfg subscriber.Config) (*subscriber.Subscriber, <-chan *message.Message) {
 	g.Helper()
+	return g.subscribeTo(cfg, subscriber.AllData)
+}
+
+func (g *offlineGateway) subscribeTo(cfg subscriber.Config, topic string) (*subscriber.Subscriber, <-chan *message.Message) {
+	g.Helper()
 	cfg.Client = g.client
 	sub, err := subscriber.New(cfg, g.log)
 	if err != nil {
 		g.Fatal(err)
 	}
 	g.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(g.Context(), subscriber.AllData)
+	messages, err := sub.Subscribe(g.Context(), topic)
 	if err != nil {
 		g.Fatal(err)
 	}

@@ -106,6 +106,9 @@ func (s *stock) prepare(topics []string) error {
 	}
 	id, _, err := identify(client, topics)
 	if err == nil {
+		err = checkGroup(client, s.config, topics, s.logger)
+	}
+	if err == nil {
 		s.cluster.Store(&id)
 		if s.config.Start == StartNewest {
 			err = s.startNewest(client, topics)
@@ -179,7 +182,7 @@ func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, 
 		return nil, running, err
 	}
 	if err := s.prepare(topics); err != nil {
-		return nil, running, s.unavailable(err)
+		return nil, running, classified(s.config, err)
 	}
 	out := make(chan *message.Message)
 	for _, topic := range topics {

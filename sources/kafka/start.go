@@ -143,28 +143,52 @@ func (h *handler) beginPartition(session sarama.ConsumerGroupSession, topic stri
 	if err != nil {
 		return err
 	}
-	note := h.notes[topic]
-	fields := watermill.LogFields{"topic": topic, "partition": number, "committed": committed.Offset, "oldest": oldest, "newest": newest}
-	switch end, isNew := h.ends[topic][number]; {
-	case committed.Offset < 0 && isNew && oldest <= end && end <= newest:
-		session.MarkOffset(topic, number, end, note)
-		h.logger.Info("Kafka group is new; its partition starts with the newest record", fields)
-	case committed.Offset < 0:
-		session.MarkOffset(topic, number, oldest, note)
-		if h.config.Start == StartNewest {
-			h.logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)
-		}
-	case note != "" && strings.HasPrefix(committed.Metadata, topicNotePrefix) && committed.Metadata != note:
-		session.ResetOffset(topic, number, oldest, note)
-		session.MarkOffset(topic, number, oldest, note)
-		warnlog.Warn(h.logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
-	case committed.Offset > newest:
-		session.ResetOffset(topic, number, oldest, note)
-		warnlog.Warn(h.logger, "Kafka offset is beyond the end of its partition; the partition is read from the beginning", fields)
-	case committed.Offset < oldest:
-		session.MarkOffset(topic, number, oldest, note)
-		fields["deleted"] = oldest - committed.Offset
-		warnlog.Warn(h.logger, "Kafka records were deleted before they were acknowledged", fields)
+	p := bounds{topic: topic, number: number, note: h.notes[topic], oldest: oldest, newest: newest}
+	if end, isNew := h.ends[topic][number]; isNew {
+		p.end = &end
+	}
+	at, reset := p.start(h.config.Start, committed, h.logger)
+	if reset {
+		session.ResetOffset(topic, number, at, p.note)
+	}
+	if at != committed.Offset {
+		session.MarkOffset(topic, number, at, p.note)
 	}
 	return nil
+}
+
+// bounds is what there is of a partition.
+type bounds struct {
+	topic          string
+	number         int32
+	note           string // of the topic
+	oldest, newest int64
+	end            *int64 // as a new group found it with StartNewest; nil otherwise
+}
+
+// start returns where a group reads a partition from, and whether that is before what it has committed. It logs what that
+// skips or repeats.
+func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) (at int64, reset bool) {
+	fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "committed": committed.Offset, "oldest": p.oldest, "newest": p.newest}
+	switch {
+	case committed.Offset < 0 && p.end != nil && p.oldest <= *p.end && *p.end <= p.newest:
+		logger.Info("Kafka group is new; its partition starts with the newest record", fields)
+		return *p.end, false
+	case committed.Offset < 0:
+		if start == StartNewest {
+			logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)
+		}
+		return p.oldest, false
+	case p.note != "" && strings.HasPrefix(committed.Metadata, topicNotePrefix) && committed.Metadata != p.note:
+		warnlog.Warn(logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
+		return p.oldest, true
+	case committed.Offset > p.newest:
+		warnlog.Warn(logger, "Kafka offset is beyond the end of its partition; the partition is read from the beginning", fields)
+		return p.oldest, true
+	case committed.Offset < p.oldest:
+		fields["deleted"] = p.oldest - committed.Offset
+		warnlog.Warn(logger, "Kafka records were deleted before they were acknowledged", fields)
+		return p.oldest, false
+	}
+	return committed.Offset, false
 }

@@ -119,10 +119,22 @@ func testStart(t *testing.T, addr string) {
 					if c.deleted > 0 {
 						f.deleteBefore(0, c.deleted)
 					}
-					log := testkit.NewLog()
-					s, err := kafka.Open(kafka.Config{
+					from := c.from
+					if start == kafka.StartNewest {
+						from = c.newFrom
+					}
+					config := kafka.Config{
 						Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: driver, Start: start, Client: quick,
-					}, log)
+					}
+					log := testkit.NewLog()
+					found, err := kafka.Look(config, f.name, log)
+					if err != nil {
+						t.Fatal(err)
+					}
+					testkit.Equal(t, found, kafka.Found{Partitions: 2, New: c.committed[0] < 0 && c.committed[1] < 0, Waiting: int64(7 - from[0] - from[1])})
+					hasLine(t, log, c.log)
+					log = testkit.NewLog()
+					s, err := kafka.Open(config, log)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -133,10 +145,6 @@ func testStart(t *testing.T, addr string) {
 					}
 					f.add(0, 5, 1)
 					f.add(1, 2, 1)
-					from := c.from
-					if start == kafka.StartNewest {
-						from = c.newFrom
-					}
 					f.expect(messages, from)
 					if driver == kafka.DriverAgrimill {
 						hasLine(t, log, c.log)

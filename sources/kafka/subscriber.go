@@ -21,7 +21,6 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -147,6 +146,9 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
+	if err := checkGroup(client, s.config, topics, s.logger); err != nil {
+		return nil, classified(s.config, errors.Join(err, client.Close()))
+	}
 	sub := &subscription{
 		Subscriber: s, client: client, topics: topics,
 		out: make(chan *message.Message), values: context.WithoutCancel(intake), intake: intake,
@@ -213,9 +215,7 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 	return nil
 }
 
-func (s *Subscriber) unavailable(err error) error {
-	return sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
-}
+func (s *Subscriber) unavailable(err error) error { return unavailable(s.config, err) }
 
 // run is a member of the group until intake ends.
 func (s *subscription) run() {

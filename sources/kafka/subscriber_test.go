@@ -139,7 +139,7 @@ func (f *topic) eventuallyCommitted(want int64) {
 var shared = map[string]func(t *testing.T, addr string){
 	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
 	"WatermillDriver": testWatermillDriver, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
-	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions,
+	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook,
 }
 
 func TestShared(t *testing.T) {

@@ -33,6 +33,7 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
 )
 
@@ -90,7 +91,10 @@ type notes struct {
 }
 
 // Warn implements [warnlog.Warner].
-func (n *notes) Warn(msg string, _ watermill.LogFields) {
+func (n *notes) Warn(msg string, fields watermill.LogFields) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		msg += fmt.Sprintf(", %s %v", name, fields[name])
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.list = append(n.list, msg)
@@ -274,16 +278,7 @@ func (c *checker) routeProbes(gate *gatewayChecks) []probe {
 		case route.From.NATS != nil:
 			list = append(list, probe{"routes", route.Name + " from", func(ctx context.Context) (finding, error) { return c.natsSource(ctx, *route.From.NATS) }})
 		case route.From.Kafka != nil:
-			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) {
-				source, err := route.From.Kafka.SourceConfig()
-				if err != nil {
-					return finding{}, err
-				}
-				if err := topicsExist(source.Connection, source.Topics, min(source.ConnectTimeout, c.timeout)); err != nil {
-					return finding{}, err
-				}
-				return finding{detail: plural(len(source.Topics), "topic") + " found"}, nil
-			}})
+			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) { return c.kafkaSource(*route.From.Kafka) }})
 		}
 		if route.To.Gateway != nil {
 			list = append(list, probe{"routes", route.Name + " to", func(context.Context) (finding, error) {
@@ -319,6 +314,33 @@ func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (fin
 		detail = fmt.Sprintf("stream %s exists; consumer %s exists, %s not acknowledged", found.Stream, settings.Durable, plural(int(found.Waiting), "message"))
 	}
 	return finding{detail, notes.text()}, nil
+}
+
+// kafkaSource looks up the topics and the group of a route as run does, without joining the group.
+func (c *checker) kafkaSource(source config.KafkaSource) (finding, error) {
+	settings, err := source.SourceConfig()
+	if err != nil {
+		return finding{}, err
+	}
+	timeout := min(settings.WithDefaults().ConnectTimeout, c.timeout)
+	settings.Client = func(client *sarama.Config) {
+		client.Net.DialTimeout, client.Net.ReadTimeout, client.Net.WriteTimeout = timeout, timeout, timeout
+	}
+	var notes notes
+	found, err := sourcekafka.Look(settings, "", &notes)
+	switch {
+	case errors.Is(err, sourcekafka.ErrNoTopic):
+		return finding{}, advise(err, "create it")
+	case errors.Is(err, sourcekafka.ErrConfig):
+		return finding{}, advise(err, "name another group, or end what uses this one")
+	case err != nil:
+		return finding{}, kafkaAdvice(err)
+	}
+	detail := fmt.Sprintf("%s found with %s; ", plural(len(settings.Topics), "topic"), plural(found.Partitions, "partition"))
+	if found.New {
+		return finding{detail + fmt.Sprintf("group %s is new and starts with the %s records", settings.Group, settings.Start), notes.text()}, nil
+	}
+	return finding{detail + fmt.Sprintf("group %s is %s behind", settings.Group, plural(int(found.Waiting), "offset")), notes.text()}, nil
 }
 
 // storeProbes returns the remaining checks: dedup store, claim check, addresses.

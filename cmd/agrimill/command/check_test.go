@@ -21,7 +21,9 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -376,6 +378,44 @@ func TestCheckNATSSources(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// The topics and the group of a source are looked at as run does.
+func TestCheckKafkaSources(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "positions"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Value: []byte("a")}, &kgo.Record{Topic: "positions", Value: []byte("b")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for group, at := range map[string]int64{"behind": 1, "beyond": 7} {
+		offsets := kadm.Offsets{}
+		offsets.AddOffset("positions", 0, at, -1)
+		if err := kadm.NewClient(client).CommitAllOffsets(t.Context(), group, offsets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct{ source, state, detail, advice string }{
+		"new":     {`topics: positions`, checkOK, "1 topic found with 1 partition; group agrimill-positions is new and starts with the oldest records", ""},
+		"newest":  {`topics: positions, start: newest`, checkOK, "starts with the newest records", ""},
+		"behind":  {`topics: positions, group: behind`, checkOK, "group behind is 1 offset behind", ""},
+		"beyond":  {`topics: positions, group: beyond`, checkWarning, "2 offsets behind", "Kafka offset is beyond the end of its partition; the partition is read from the beginning, committed 7"},
+		"missing": {`topics: [positions, gone]`, checkFailed, "no such topic: gone", "create it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := statusOK
+			if test.state == checkFailed {
+				status = statusFailed
+			}
+			w := &world{T: t, env: f.env}
+			sections := fmt.Sprintf("  - {name: positions, from: {kafka: {brokers: [%q], %s}}, to: {gateway: {type: \"{type}\"}}}\nsinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: off}\n", cluster.Addr(), test.source)
+			expect(t, w.check(status, w.configure(sections)), "routes positions from", test.state, test.detail, test.advice)
+		})
+	}
 }
 
 func TestCheckStoreFailures(t *testing.T) {

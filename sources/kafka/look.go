@@ -1,0 +1,180 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// ErrNoTopic is matched by the error of [Look] for topics that the cluster does not have.
+var ErrNoTopic = errors.New("sources/kafka: no such topic")
+
+// Found is what a subscription reads.
+type Found struct {
+	// Partitions is how many partitions the topics have together.
+	Partitions int
+	// New says that the group has no offsets in any of them.
+	New bool
+	// Waiting is how many offsets lie before the ends of the partitions that the group has not committed.
+	Waiting int64
+}
+
+// Look says what Subscribe of a subscriber with the configuration would read for a topic. It joins no group and changes
+// nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic]: a
+// subscription waits for topics that are missing. It blocks for as long as Subscribe. A nil logger is silent.
+func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Found, err error) {
+	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return Found{}, err
+	}
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	topics, err := config.selected(topic)
+	if err != nil {
+		return Found{}, err
+	}
+	settings := config.client()
+	settings.Metadata.Full, settings.Metadata.AllowAutoTopicCreation, settings.Metadata.Retry.Max = false, false, 0
+	client, err := sarama.NewClient(config.Brokers, settings)
+	if err != nil {
+		return Found{}, unavailable(config, err)
+	}
+	defer func() { _ = client.Close() }() // nothing is under way
+	partitions, err := partitionsOf(client, topics)
+	if err == nil {
+		err = checkGroup(client, config, topics, logger)
+	}
+	if err == nil {
+		found, err = look(client, config, partitions, logger)
+	}
+	return found, classified(config, err)
+}
+
+// classified makes an outage of an error that is none of the configuration.
+func classified(config Config, err error) error {
+	if err == nil || errors.Is(err, ErrNoTopic) || errors.Is(err, ErrConfig) {
+		return err
+	}
+	return unavailable(config, err)
+}
+
+func unavailable(config Config, err error) error {
+	return sinks.NewError("kafka group "+config.Group, "", sinks.ErrUnavailable, err)
+}
+
+// partitionsOf returns the partitions of topics, all of which have to be there.
+func partitionsOf(client sarama.Client, topics []string) (map[string][]int32, error) {
+	partitions, missing := map[string][]int32{}, []string{}
+	for _, topic := range topics {
+		numbers, err := client.Partitions(topic)
+		switch {
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+			missing = append(missing, topic)
+		case err != nil:
+			return nil, fmt.Errorf("topic %s: %w", topic, err)
+		}
+		partitions[topic] = numbers
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrNoTopic, strings.Join(missing, ", "))
+	}
+	return partitions, nil
+}
+
+// look compares what a group has committed with what there is, as a session does when it begins.
+func look(client sarama.Client, config Config, partitions map[string][]int32, logger watermill.LoggerAdapter) (Found, error) {
+	topics := slices.Sorted(maps.Keys(partitions))
+	_, notes, err := identify(client, topics)
+	if err != nil {
+		return Found{}, err
+	}
+	committed, err := committedOffsets(client, config.Group, partitions)
+	if err != nil {
+		return Found{}, err
+	}
+	found := Found{New: true}
+	var ends map[string]map[int32]int64
+	if config.Start == StartNewest {
+		if ends, err = newestOffsets(client, config.Group, topics); err != nil {
+			return Found{}, err
+		}
+	}
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			p := bounds{topic: topic, number: number, note: notes[topic]}
+			if p.oldest, err = client.GetOffset(topic, number, sarama.OffsetOldest); err != nil {
+				return Found{}, err
+			}
+			if p.newest, err = client.GetOffset(topic, number, sarama.OffsetNewest); err != nil {
+				return Found{}, err
+			}
+			if end, isNew := ends[topic][number]; isNew {
+				p.end = &end
+			}
+			block := committed.GetBlock(topic, number)
+			at, _ := p.start(config.Start, block, logger)
+			found.Partitions++
+			found.New = found.New && block.Offset < 0
+			found.Waiting += p.newest - at
+		}
+	}
+	return found, nil
+}
+
+// checkGroup refuses a group that others use in another way, and warns of those who take a part of the records.
+func checkGroup(client sarama.Client, config Config, topics []string, logger watermill.LoggerAdapter) error {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return err
+	}
+	groups, err := admin.DescribeConsumerGroups([]string{config.Group})
+	if err != nil {
+		return fmt.Errorf("group %s: %w", config.Group, err)
+	}
+	for _, group := range groups {
+		if group.Err != sarama.ErrNoError && group.Err != sarama.ErrGroupIDNotFound {
+			return fmt.Errorf("group %s: %w", config.Group, group.Err)
+		}
+		if len(group.Members) == 0 {
+			continue // whoever comes first decides
+		}
+		if group.ProtocolType != "" && group.ProtocolType != "consumer" {
+			return fmt.Errorf("%w: group %s is in use with the protocol %s, not to consume; use another group", ErrConfig, config.Group, group.ProtocolType)
+		}
+		strategies := client.Config().Consumer.Group.Rebalance.GroupStrategies
+		ours := func(s sarama.BalanceStrategy) bool { return s.Name() == group.Protocol }
+		if group.Protocol != "" && len(strategies) > 0 && !slices.ContainsFunc(strategies, ours) {
+			warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members that share partitions by %s; nothing can be read unless they know %s, too: use another group",
+				config.Group, group.Protocol, strategies[0].Name()), nil)
+		}
+		if others := strangers(group, config.ClientID, topics); len(others) > 0 {
+			warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members with another client ID, which get a part of the records: %s", config.Group, strings.Join(others, ", ")), nil)
+		}
+	}
+	return nil
+}
+
+// strangers returns the client IDs of members that read one of the topics and do not have ours.
+func strangers(group *sarama.GroupDescription, ours string, topics []string) (ids []string) {
+	for _, member := range group.Members {
+		about, err := member.GetMemberMetadata()
+		reads := err != nil || about == nil // who does not say may read them
+		if !reads {
+			reads = slices.ContainsFunc(about.Topics, func(topic string) bool { return slices.Contains(topics, topic) })
+		}
+		if reads && member.ClientId != ours && !slices.Contains(ids, member.ClientId) {
+			ids = append(ids, member.ClientId)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

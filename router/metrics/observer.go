@@ -84,6 +84,13 @@ func eventName(kind router.EventKind) string {
 	}
 }
 
+// Forget removes the series of a route that no longer exists.
+func (o *Observer) Forget(route string) {
+	labels := prometheus.Labels{"route": route}
+	o.events.DeletePartialMatch(labels)
+	o.outages.DeletePartialMatch(labels)
+}
+
 // Describe implements prometheus.Collector.
 func (o *Observer) Describe(ch chan<- *prometheus.Desc) {
 	o.events.Describe(ch)

@@ -40,7 +40,7 @@ func (r Range) number(at int64) int64 { return at / int64(r.Step()) }
 
 // ring is a series of periods, the newest of which have replaced the oldest.
 type ring struct {
-	periods  []period // nil until there is one
+	periods  []period // by their number modulo how many there are; nil until there is one
 	newest   *period
 	from, to int64 // of it, in Unix nanoseconds
 }
@@ -50,11 +50,8 @@ func (r *ring) at(of Range, at int64) *period {
 	if at >= r.from && at < r.to {
 		return r.newest // nearly always, and without a division
 	}
-	if r.periods == nil {
-		r.periods = make([]period, of.Periods())
-	}
 	number := of.number(at)
-	p := &r.periods[number%int64(len(r.periods))]
+	p := r.place(of, number)
 	switch {
 	case number > p.number:
 		*p = period{number: number, backlog: -1, age: -1}
@@ -65,6 +62,29 @@ func (r *ring) at(of Range, at int64) *period {
 		r.newest, r.from, r.to = p, number*int64(of.Step()), (number+1)*int64(of.Step())
 	}
 	return p
+}
+
+// place returns the place of a number. There is room for few periods at first: a route that is renamed with each reload leaves
+// a history of a minute each time, and should not leave the room for a day.
+func (r *ring) place(of Range, number int64) *period {
+	for {
+		if len(r.periods) > 0 {
+			p := &r.periods[number%int64(len(r.periods))]
+			if apart := max(number-p.number, p.number-number); p.number == 0 || apart == 0 || apart >= int64(of.Periods()) || len(r.periods) == of.Periods() {
+				return p
+			}
+		}
+		before := r.periods
+		r.periods = make([]period, min(max(2, 2*len(before)), of.Periods()))
+		for i := range before {
+			if p := &before[i]; p.number != 0 {
+				moved := r.place(of, p.number)
+				if *moved = *p; r.newest == p {
+					r.newest = moved
+				}
+			}
+		}
+	}
 }
 
 // each calls f with the periods from a time on, in Unix nanoseconds, to the period of another one, oldest first.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/router"
 )
@@ -150,11 +151,25 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 			p.sinkMetrics.Forget(name)
 		}
 	}
+	p.forgetRoutes(old, next)
 	if !reflect.DeepEqual(old.config.Endpoints, next.config.Endpoints) {
 		p.endpoints.start(beside, next.endpoints)
 	}
 	p.reloaded(next.config)
 	request.taken <- router.RedactError(unfinished(err), nil)
+}
+
+// forgetRoutes forgets the counts of the routes that old had and next does not have: one that comes back counts anew.
+func (p *Pipeline) forgetRoutes(old, next *generation) {
+	for _, r := range old.routes {
+		if slices.ContainsFunc(next.routes, func(other admin.Route) bool { return other.Name == r.Name }) {
+			continue
+		}
+		p.observer.Forget(r.Name)
+		p.mu.Lock()
+		delete(p.totals, r.Name)
+		p.mu.Unlock()
+	}
 }
 
 // unfinished extracts what err, that of a router's Run, says about unfinished work. A route

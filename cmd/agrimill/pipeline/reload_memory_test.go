@@ -82,3 +82,55 @@ func TestReloadsLeaveNothing(t *testing.T) {
 		})
 	}
 }
+
+// A route and a sink that are gone leave no series of metrics and no counts: names that change with each reload do not add up.
+func TestReloadsLeaveNoNames(t *testing.T) {
+	const reloads = 20
+	w := newWorld(t)
+	text := func(i int) string {
+		name := func(text, kind string) string { return strings.ReplaceAll(text, kind, fmt.Sprint(kind, i)) }
+		sinks := name(strings.Replace(w.natsSink(), "poison: {sink: farm}", "poison: {sink: farm, topic: dead}", 1), "farm")
+		// Its topic has nothing to be made of, so it poisons everything.
+		return w.head() + sinks + name("routes:\n  - {name: bad, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n", "farm") +
+			strings.ReplaceAll(name(route("good", "all", "", "t"), "farm"), "good", fmt.Sprint("good", i))
+	}
+	series := func(b *agrimill) (names map[string]int) {
+		families, err := b.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = map[string]int{}
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				for _, label := range metric.GetLabel() {
+					if label.GetName() == "route" || label.GetName() == "sink" {
+						names[label.GetName()+" "+label.GetValue()]++
+					}
+				}
+			}
+		}
+		return names
+	}
+	rename := func(i int) string { return strings.ReplaceAll(text(i), "name: bad", fmt.Sprint("name: bad", i)) }
+	b := w.start(rename(0))
+	b.waitReady()
+	for i := range reloads {
+		w.send(taskData, 1)
+		w.waitConfirmed()
+		b.reload(rename(i + 1))
+	}
+	w.send(taskData, 1)
+	w.waitConfirmed()
+	names := series(b)
+	for _, want := range []string{"route bad20", "route good20", "sink farm20"} {
+		if names[want] == 0 {
+			t.Errorf("there is no series of %s: %v", want, names)
+		}
+	}
+	if len(names) != 3 {
+		t.Errorf("there are series of %v", names)
+	}
+	if n := b.Totals(); n != 0 {
+		t.Errorf("there are counts of %d routes that are gone", n)
+	}
+}

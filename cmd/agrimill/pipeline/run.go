@@ -181,7 +181,7 @@ func (p *Pipeline) addTotals(g *generation) {
 }
 
 // Health returns the state of every route. Counts are since the start of the pipeline,
-// across reloads.
+// across reloads; those of a route that was gone are since it came back.
 func (p *Pipeline) Health() []router.RouteHealth {
 	g := p.now()
 	health := g.router.Health()

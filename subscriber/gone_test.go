@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +101,7 @@ func TestGonePayloadHoldsItsEndpointUpShortly(t *testing.T) {
 					}
 				}
 				time.Sleep(20 * time.Minute)
+				synctest.Wait()
 				if at, n := all.latest(others...); n != len(others) || at > time.Second {
 					t.Errorf("%d of %d messages of another endpoint after %v", n, len(others), at)
 				}
@@ -134,9 +136,10 @@ func TestGonePayloadHoldsItsEndpointUpShortly(t *testing.T) {
 // has served another payload.
 func TestPayloadsOfAHostThatRefusedEverythingComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refuses := true
+		var refuses atomic.Bool
+		refuses.Store(true)
 		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) {
-			if refuses {
+			if refuses.Load() {
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
@@ -147,12 +150,14 @@ func TestPayloadsOfAHostThatRefusedEverythingComeAgain(t *testing.T) {
 			g.message(i, i%3, i, typeJSON, nil)
 		}
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if got := sub.Stats().SetAside; got != 10 {
 			t.Errorf("%d are set aside", got)
 		}
-		refuses = false
+		refuses.Store(false)
 		g.message(10, 1, 10, typeJSON, nil)
 		time.Sleep(5 * time.Second)
+		synctest.Wait()
 		if _, n := all.latest(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10); n != 11 || g.unconfirmed() != 0 {
 			t.Errorf("%d came, %d are not confirmed", n, g.unconfirmed())
 		}
@@ -193,6 +198,7 @@ func TestPayloadsWhoseAddressesLiveShortly(t *testing.T) {
 					g.message(i, i%5, i, typeJSON, nil)
 				}
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				if at, n := all.latest(messages...); n != len(messages) || at > test.within || g.unconfirmed() != 0 {
 					t.Errorf("%d of %d after %v, want all within %v", n, len(messages), at, test.within)
 				}
@@ -223,6 +229,7 @@ func TestPayloadsThatAreGoneOneAfterTheOther(t *testing.T) {
 			time.Sleep(every)
 		}
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		for i, at := range sent {
 			if came, n := all.latest(i); n != 1 || came-at > 100*time.Second {
 				t.Errorf("the message behind payload %d, sent after %v, came %v later", i-1, at, came-at)

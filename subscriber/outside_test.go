@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +138,7 @@ func TestWhatAnOddAnswerToConfirmationsCosts(t *testing.T) {
 					g.message(i, 1, i, typeJSON, []byte("x"))
 				}
 				time.Sleep(20 * time.Second)
+				synctest.Wait()
 				stats, want := sub.Stats(), int64(0)
 				if test.confirmed {
 					want = 3
@@ -198,9 +200,10 @@ func TestWhatAnOddPayloadCosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				odd := true
+				var odd atomic.Bool
+				odd.Store(true)
 				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
-					if odd && p.of == "1" {
+					if odd.Load() && p.of == "1" {
 						test.answer(w)
 						return
 					}
@@ -225,7 +228,7 @@ func TestWhatAnOddPayloadCosts(t *testing.T) {
 				if n := len(got); (n == 1) != test.taken || n == 0 && g.unconfirmed() != 1 {
 					t.Errorf("got %q, %d unconfirmed, want the answer taken: %v", got, g.unconfirmed(), test.taken)
 				}
-				odd = false
+				odd.Store(false)
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				if g.unconfirmed() != 0 || len(got) != 1 || !test.taken && got[0] != payload {

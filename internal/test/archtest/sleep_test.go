@@ -2,10 +2,12 @@ package archtest
 
 import (
 	"go/ast"
+	"go/build/constraint"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +18,115 @@ import (
 // where it moves the clock of the bubble. (For other files the linter does it.)
 func TestNoSleepWithoutSynctest(t *testing.T) {
 	t.Parallel()
+	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
+		for _, spec := range file.Imports {
+			if name, _ := strconv.Unquote(spec.Path.Value); name == "testing/synctest" {
+				return
+			}
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if isNamed(node, "time", "Sleep") {
+				t.Errorf("%s: time.Sleep in a test without testing/synctest", files.Position(node.Pos()))
+			}
+			return true
+		})
+	})
+}
+
+// TestNoBoundOnTheClock checks that no test fails because the machine was busy with something else: of
+// what make test runs, nothing asks whether it took too long, as in
+//
+//	if took := time.Since(began); took > time.Second {
+//
+// but in a bubble of testing/synctest. A test says instead what must not be what ended it, and puts that
+// far beyond testkit.Patience. Bounds of an hour, and testkit.Patience itself, are not about the machine.
+func TestNoBoundOnTheClock(t *testing.T) {
+	t.Parallel()
+	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
+		if hasTag(file) {
+			return
+		}
+		for _, decl := range file.Decls {
+			if mentions(decl, func(node ast.Node) bool { return isNamed(node, "synctest", "Test") }) {
+				continue
+			}
+			ast.Inspect(decl, func(node ast.Node) bool {
+				if is, ok := node.(*ast.IfStmt); ok && isBound(is) {
+					t.Errorf("%s: a bound on how long something takes on a machine that may be busy", files.Position(is.Pos()))
+				}
+				return true
+			})
+		}
+	})
+}
+
+// isBound reports whether a condition asks if more time has passed than a limit.
+func isBound(is *ast.IfStmt) bool {
+	if is.Init == nil || !mentions(is.Init, isSince) {
+		if !mentions(is.Cond, isSince) {
+			return false
+		}
+	}
+	return mentions(is.Cond, func(node ast.Node) bool {
+		compared, ok := node.(*ast.BinaryExpr)
+		if !ok {
+			return false
+		}
+		limit := compared.Y
+		switch compared.Op {
+		case token.GTR, token.GEQ:
+		case token.LSS, token.LEQ:
+			limit = compared.X
+			if !mentions(compared.Y, isSince) {
+				return false // whether it took too little
+			}
+		default:
+			return false
+		}
+		zero, ok := limit.(*ast.BasicLit)
+		return !(ok && zero.Value == "0") && !mentions(limit, func(node ast.Node) bool {
+			return isNamed(node, "time", "Hour") || isNamed(node, "testkit", "Patience")
+		})
+	})
+}
+
+func isSince(node ast.Node) bool { return isNamed(node, "time", "Since") }
+
+// isNamed reports whether a node is a name of a package.
+func isNamed(node ast.Node, pkg, name string) bool {
+	selected, ok := node.(*ast.SelectorExpr)
+	if !ok || selected.Sel.Name != name {
+		return false
+	}
+	x, ok := selected.X.(*ast.Ident)
+	return ok && x.Name == pkg
+}
+
+func mentions(node ast.Node, is func(ast.Node) bool) (found bool) {
+	ast.Inspect(node, func(node ast.Node) bool {
+		found = found || node != nil && is(node)
+		return !found
+	})
+	return found
+}
+
+// hasTag reports whether make test leaves a file out: it has a build tag that is no system.
+func hasTag(file *ast.File) bool {
+	for _, group := range file.Comments {
+		for _, comment := range group.List {
+			if expr, err := constraint.Parse(comment.Text); err == nil && !expr.Eval(func(tag string) bool {
+				return slices.Contains([]string{"linux", "unix", "race"}, tag)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// eachTestFile parses each test file of the module.
+func eachTestFile(t *testing.T, check func(*token.FileSet, *ast.File)) {
+	t.Helper()
 	err := filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -26,24 +137,11 @@ func TestNoSleepWithoutSynctest(t *testing.T) {
 			return nil
 		}
 		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err == nil {
+			check(files, file)
 		}
-		for _, spec := range file.Imports {
-			if name, _ := strconv.Unquote(spec.Path.Value); name == "testing/synctest" {
-				return nil
-			}
-		}
-		ast.Inspect(file, func(node ast.Node) bool {
-			if sel, ok := node.(*ast.SelectorExpr); ok && sel.Sel.Name == "Sleep" {
-				if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" {
-					t.Errorf("%s: time.Sleep in a test without testing/synctest", files.Position(sel.Pos()))
-				}
-			}
-			return true
-		})
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -206,7 +206,7 @@ func ExampleQuarantineConfig() {
 	defer service.Close()
 	client := service.Client()
 	defer func() { _ = client.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	store := gochannel.NewGoChannel(gochannel.Config{}, nil) // a sink, in earnest

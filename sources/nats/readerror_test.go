@@ -75,23 +75,23 @@ func TestWatermillDriverReadError(t *testing.T) {
 	f := newField(t)
 	s := f.stock()
 	f.subscribeStock(t.Context(), s)
-	ask := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ask := func(most time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), most)
 		defer cancel()
 		_, _ = s.Backlog(ctx) // it is told below
 		_, err := s.ReadError()
 		return err
 	}
-	if err := ask(); err != nil {
+	if err := ask(testkit.Patience); err != nil {
 		t.Error(err)
 	}
 	f.deleteConsumer()
-	if err := ask(); err == nil || !strings.Contains(err.Error(), "consumer not found") {
+	if err := ask(testkit.Patience); err == nil || !strings.Contains(err.Error(), "consumer not found") {
 		t.Errorf("got %v, want that the consumer is not found", err)
 	}
 	f.server.Restart(func(o *server.Options) { o.Authorization = "another" })
 	testkit.Eventually(t, "it says that it is refused", func() bool {
-		err := ask()
+		err := ask(time.Second)
 		return err != nil && strings.Contains(err.Error(), "Authorization Violation")
 	})
 }

@@ -452,13 +452,12 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 
 	poisoned := msg.Copy()
 	meta := poisoned.Metadata
-	count := 1
-	if n, err := strconv.Atoi(meta[KeyPoisonCount]); err == nil && n > 0 {
-		count += n
-		if n, err := strconv.Atoi(meta[KeyPoisonAttempts]); err == nil && n > 0 {
-			attempts += n
-		}
-	} else {
+	before, again := ParsePoisoned(msg)
+	count := 1 + before.Count
+	if attempts += before.Attempts; again {
+		count = max(count, 2)
+	}
+	if before.First.IsZero() {
 		delete(meta, KeyPoisonFirst)
 	}
 	meta[KeyPoisonReason] = RedactError(text, msg)

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
@@ -48,22 +49,42 @@ type Poisoned struct {
 	First, Last                 time.Time
 	// Partial: it has reached some of its direct recipients, see [KeyPoisonPartial].
 	Partial bool
+	// Unreadable are the keys whose value is missing or cannot be read; Attempts, Count, First or Last
+	// is zero then. The message can be replayed all the same.
+	Unreadable []string
 }
 
-// ParsePoisoned reads the KeyPoison… metadata. It is false for a message that
-// [PoisonQueue] did not write.
+// ParsePoisoned reads the KeyPoison… metadata. It is false for a message without any, which
+// [PoisonQueue] did not write. A value that cannot be read costs itself.
 func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
 	meta := msg.Metadata
 	p := Poisoned{
 		Message: msg, Route: meta[KeyPoisonRoute], Topic: meta[KeyPoisonTopic],
 		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass], Partial: meta[KeyPoisonPartial] != "",
 	}
-	var errs [4]error
-	p.Attempts, errs[0] = strconv.Atoi(meta[KeyPoisonAttempts])
-	p.Count, errs[1] = strconv.Atoi(meta[KeyPoisonCount])
-	p.First, errs[2] = time.Parse(time.RFC3339Nano, meta[KeyPoisonFirst])
-	p.Last, errs[3] = time.Parse(time.RFC3339Nano, meta[KeyPoisonLast])
-	return p, errors.Join(errs[:]...) == nil
+	ours := p.Route != "" || p.Topic != "" || p.Reason != "" || p.Class != ""
+	number := func(key string, to *int) {
+		if n, err := strconv.Atoi(meta[key]); err == nil && n >= 0 {
+			*to, ours = n, true
+		} else {
+			p.Unreadable = append(p.Unreadable, key)
+		}
+	}
+	at := func(key string, to *time.Time) {
+		if t, ok := isotime.Parse([]byte(meta[key])); ok {
+			*to, ours = t, true
+		} else {
+			p.Unreadable = append(p.Unreadable, key)
+		}
+	}
+	number(KeyPoisonAttempts, &p.Attempts)
+	number(KeyPoisonCount, &p.Count)
+	at(KeyPoisonFirst, &p.First)
+	at(KeyPoisonLast, &p.Last)
+	if !ours {
+		p.Unreadable = nil // there is nothing to read
+	}
+	return p, ours
 }
 
 // ReplayAction is what is to be done with a poisoned message.

@@ -145,12 +145,14 @@ type record struct {
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 	// Foreign: not written by a router, so it cannot be replayed.
-	Foreign     bool   `json:"foreign,omitempty"`
-	UUID        string `json:"uuid"`
-	MessageType string `json:"message_type"`
-	Tenant      string `json:"tenant_id"`
-	Filename    string `json:"filename,omitempty"`
-	PayloadSize int64  `json:"payload_size"`
+	Foreign bool `json:"foreign,omitempty"`
+	// Unreadable are the keys of the metadata whose value is missing or cannot be read.
+	Unreadable  []string `json:"unreadable,omitempty"`
+	UUID        string   `json:"uuid"`
+	MessageType string   `json:"message_type"`
+	Tenant      string   `json:"tenant_id"`
+	Filename    string   `json:"filename,omitempty"`
+	PayloadSize int64    `json:"payload_size"`
 	// PayloadMode is empty if the payload is in the record.
 	PayloadMode string            `json:"payload_mode,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"` // show only
@@ -161,7 +163,7 @@ func newRecord(p router.Poisoned) record {
 	_, ours := router.ParsePoisoned(p.Message)
 	r := record{
 		ID: p.ID, Route: p.Route, Topic: p.Topic, Class: p.Class, Reason: p.Reason, Attempts: p.Attempts, Count: p.Count,
-		First: p.First, Last: p.Last, Foreign: !ours, UUID: p.Message.UUID, MessageType: meta[gateway.KeyMessageType],
+		First: p.First, Last: p.Last, Foreign: !ours, Unreadable: p.Unreadable, UUID: p.Message.UUID, MessageType: meta[gateway.KeyMessageType],
 		Tenant: meta[gateway.KeyTenantID], Filename: meta[gateway.KeyFilename],
 		PayloadSize: int64(len(p.Message.Payload)), PayloadMode: meta[gateway.KeyPayloadMode],
 	}

@@ -49,6 +49,9 @@ type Waits struct {
 	// Longest are those that have waited longest, at most 20; of WaitFile and
 	// WaitFileConfirmation only the one that is next.
 	Longest []Wait
+	// Total is the sum of Wait.Count, and Newest the latest Wait.Since, of all that wait.
+	Total  int
+	Newest time.Time
 }
 
 // Wait is one thing that waits.
@@ -73,7 +76,11 @@ const (
 // newWaits makes the Waits of a kind; false if nothing waits.
 func newWaits(kind WaitKind, all []Wait) (Waits, bool) {
 	slices.SortFunc(all, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What)) })
-	return Waits{Kind: kind, Count: len(all), Longest: slices.Clone(all[:min(len(all), maxWaits)])}, len(all) > 0
+	w := Waits{Kind: kind, Count: len(all), Longest: slices.Clone(all[:min(len(all), maxWaits)])}
+	for _, wait := range all {
+		w.Total, w.Newest = w.Total+wait.Count, wait.Since
+	}
+	return w, len(all) > 0
 }
 
 // waits returns what waits, without the confirmations of tenants. s.mu is held.

@@ -308,10 +308,6 @@ func confirmationsFail(all []subscriber.Waits, now time.Time) string {
 	if i < 0 || now.Sub(all[i].Longest[0].Since) < failingAfter {
 		return ""
 	}
-	messages := 0
-	for _, tenant := range all[i].Longest {
-		messages += tenant.Count
-	}
 	first := all[i].Longest[0]
 	of := "tenant " + first.What
 	switch {
@@ -320,7 +316,11 @@ func confirmationsFail(all []subscriber.Waits, now time.Time) string {
 	case first.What == "":
 		of = "tenants that are not known"
 	}
-	return fmt.Sprintf("confirmations for %s have failed for %s: %d messages are stored and waiting; nothing is lost",
+	messages := fmt.Sprintf("%d messages are", all[i].Total)
+	if all[i].Total == 1 {
+		messages = "1 message is"
+	}
+	return fmt.Sprintf("confirmations for %s have failed for %s: %s stored and waiting; nothing is lost",
 		of, now.Sub(first.Since).Round(time.Second), messages)
 }
 

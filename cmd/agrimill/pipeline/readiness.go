@@ -159,7 +159,7 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) finding {
 			continue
 		}
 		// What was accepted after the first tenant began to fail says nothing if others began later.
-		for _, tenant := range w.Longest {
+		for _, tenant := range append(w.Longest[:len(w.Longest):len(w.Longest)], subscriber.Wait{Since: w.Newest}) {
 			if f.OK && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {
 				f.OK, f.Since = false, tenant.Since
 			}

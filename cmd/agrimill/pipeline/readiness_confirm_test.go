@@ -33,6 +33,8 @@ func TestConfirmationsOfSomeTenants(t *testing.T) {
 		"first one, then another, not all":        {failing{10, 90}, []int{5, 30, 60, 110}, 120, true, never, true},
 		"an answer on its way when they began":    {failing{10}, []int{5, 11}, 60, false, 10, true},
 		"nothing was ever accepted":               {failing{10}, nil, 60, false, 10, true},
+		"many, then all, more than are told":      {failing{10, 11, 12, 13, 90}, []int{5, 30, 60}, 120, false, 90, true},
+		"many, more than are told, not all":       {failing{10, 11, 12, 13, 20}, []int{5, 30, 60}, 120, true, never, true},
 		"it was over, and fails again, all of it": {failing{100}, []int{5, 50}, 130, false, 100, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +54,9 @@ func TestConfirmationsOfSomeTenants(t *testing.T) {
 						}
 					}
 					if len(waits) > 0 {
-						stats.Waits = []subscriber.Waits{{Kind: subscriber.WaitTenant, Count: len(waits), Longest: waits}}
+						stats.Waits = []subscriber.Waits{{
+							Kind: subscriber.WaitTenant, Count: len(waits), Longest: waits[:min(len(waits), 3)], Total: len(waits), Newest: waits[len(waits)-1].Since,
+						}}
 					}
 					got := p.checkConfirmations(stats)
 					if second < test.at {

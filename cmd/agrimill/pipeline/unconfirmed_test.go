@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -54,6 +55,52 @@ func TestConfirmationsFail(t *testing.T) {
 	b.logs.contains("level=INFO", "what=confirmations", "state=accepted", "was=failing")
 	if c := check(); !c.OK {
 		t.Errorf("check: %+v", c)
+	}
+	b.mustStop()
+}
+
+// Confirmations of one tenant that fail, while those of another one are accepted, are said and keep nobody from being ready.
+func TestConfirmationsOfOneTenantFail(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	sick := w.gate.AddTenant()
+	w.gate.Authorize(w.gate.Application(), sick)
+	sender := w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: sick, Send: []string{taskData}})
+	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: sick, Receive: []string{taskData}, Subscribe: []string{taskData}})
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	b.waitReady()
+	w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Match: func(r *http.Request) bool {
+		return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), sick)
+	}})
+	if _, err := w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}); err != nil {
+		t.Fatal(err)
+	}
+	others := w.repeat(100*time.Millisecond, func() {
+		if !w.behind() {
+			w.send(taskData, 1)
+		}
+	})
+	b.logs.contains("level=WARN", "what=confirmations", "state=failing", sick, "1 message is stored and waiting")
+	testkit.Eventually(t, "it is ready, and says so", func() bool { c := b.check("confirmations"); return c.OK && strings.Contains(c.Message, sick) })
+	others()
+	w.gate.LiftAll()
+	w.waitConfirmed()
+	b.logs.contains("level=INFO", "what=confirmations", "state=accepted", "was=failing")
+	if c := b.check("confirmations"); !c.OK || c.Message != "" {
+		t.Errorf("check: %+v", c)
+	}
+	b.mustStop()
+}
+
+// Where no route receives from the gateway, there are no confirmations to check.
+func TestNoConfirmationsToCheck(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + "routes:\n" + w.outRoute())
+	b.waitReady()
+	for _, c := range b.Ready(t.Context()) {
+		if c.Name == "confirmations" {
+			t.Errorf("check: %+v", c)
+		}
 	}
 	b.mustStop()
 }

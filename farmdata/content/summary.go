@@ -168,6 +168,16 @@ func finding(f *farmdata.Finding) Finding {
 	return out
 }
 
+// note takes what a stream yields instead of a record. Any other error, which streams do not yield, is returned.
+func note(list *[]Finding, err error) error {
+	var found *farmdata.Finding
+	if !errors.As(err, &found) {
+		return err
+	}
+	*list = append(*list, finding(found))
+	return nil
+}
+
 func findings(list []*farmdata.Finding) []Finding {
 	out := make([]Finding, 0, len(list))
 	for _, f := range list {
@@ -208,13 +218,11 @@ func (s *Set) readGrids(ctx context.Context, set *farmdata.Set) error {
 			g := &s.Grids[at]
 			at++
 			for _, err := range grid.Cells {
-				var found *farmdata.Finding
-				switch {
-				case errors.As(err, &found):
-					g.Findings = append(g.Findings, finding(found))
+				if err != nil {
+					if err := note(&g.Findings, err); err != nil {
+						return err
+					}
 					continue
-				case err != nil: // does not happen: streams yield findings
-					return err
 				}
 				if g.Cells++; g.Cells%256 == 0 && ctx.Err() != nil {
 					return ctx.Err()
@@ -292,13 +300,11 @@ func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
 	t := &track{name: log.Name}
 	stats := newStatistics(log)
 	for record, err := range log.Records {
-		var found *farmdata.Finding
-		switch {
-		case errors.As(err, &found):
-			l.Findings = append(l.Findings, finding(found))
+		if err != nil {
+			if err := note(&l.Findings, err); err != nil {
+				return l, t, err
+			}
 			continue
-		case err != nil: // does not happen: streams yield findings
-			return l, t, err
 		}
 		if l.Records++; l.Records%256 == 0 && ctx.Err() != nil {
 			l.Columns = stats.summary()

@@ -28,7 +28,7 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 			if told++; told > r.cfg.MaxFindings+1 {
 				return true
 			} else if told > r.cfg.MaxFindings {
-				finding = damaged(farmdata.KindLimit, -1, "more findings than are reported", nil)
+				finding = damaged(farmdata.KindLimit, -1, "more findings than MaxFindings allows", nil)
 			}
 			if finding.Record = record.Number; offset >= 0 {
 				finding.Offset = offset

@@ -164,7 +164,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 		}
 		defer s.close()
 		size, told := 1, false
-		cell := farmdata.Cell{Zone: grid.Zone}
+		cell := farmdata.Cell{Zone: grid.Zone, Col: -1}
 		if grid.Type == 2 {
 			size = 4 * len(grid.Columns)
 			cell.Values = make([]farmdata.Value, len(grid.Columns))
@@ -182,7 +182,9 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 			}
 			data := s.buf[s.start : s.start+size]
 			s.start += size
-			cell.Row, cell.Col = number/grid.Cols, number%grid.Cols
+			if cell.Col++; cell.Col == grid.Cols {
+				cell.Row, cell.Col = cell.Row+1, 0
+			}
 			if grid.Type == 2 {
 				for i := range cell.Values {
 					cell.Values[i] = farmdata.Value{Column: &grid.Columns[i], Raw: int64(int32(binary.LittleEndian.Uint32(data[4*i:])))}

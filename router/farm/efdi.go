@@ -205,7 +205,7 @@ func (e *encoder) sized(log *farmdata.Log, records iter.Seq2[*farmdata.Record, e
 }
 
 func (e *encoder) tooLarge() error {
-	return &unreadable{fmt.Sprintf("limit: a record would take more than %d bytes", e.config.PartBytes)}
+	return &unreadable{fmt.Sprintf("limit: a record would take more than %d bytes (part_bytes)", e.config.PartBytes)}
 }
 
 func (e *encoder) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) error {
@@ -214,7 +214,7 @@ func (e *encoder) add(payload []byte, kind, ending string, metadata message.Meta
 	}
 	e.maker.add(payload, kind, ending, metadata, names...)
 	if e.maker.bytes > e.config.MaxOutput {
-		return &unreadable{fmt.Sprintf("limit: it would take more than %d bytes as EFDI", e.config.MaxOutput)}
+		return &unreadable{fmt.Sprintf("limit: it would take more than %d bytes as EFDI (max_output)", e.config.MaxOutput)}
 	}
 	return nil
 }

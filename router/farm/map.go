@@ -1,7 +1,6 @@
 package farm
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -209,6 +208,11 @@ func (m *cartographer) parquet() error {
 		}
 	}
 	for i, log := range logs {
+		if located, err := m.located(log); err != nil {
+			return err
+		} else if !located {
+			continue
+		}
 		metadata := message.Metadata{}
 		if log.Name != "" {
 			metadata[KeyLog] = clean(log.Name)
@@ -228,6 +232,26 @@ func (m *cartographer) parquet() error {
 		}
 	}
 	return nil
+}
+
+// located reports whether the layer of points shows something of a log. If not, what cannot be read of it is noted. The error is
+// that of the context.
+func (m *cartographer) located(log *farmdata.Log) (bool, error) {
+	if !m.shows(LayerPoints) {
+		return false, nil
+	}
+	var finding *farmdata.Finding
+	for record, err := range log.Records {
+		switch {
+		case errors.As(err, &finding):
+			m.maker.lose(finding)
+		case err != nil:
+			return false, err
+		case record.Position.Valid():
+			return true, nil
+		}
+	}
+	return false, m.ctx.Err()
 }
 
 // grids returns the grids of all tasks, whose reading ends with the context.
@@ -271,18 +295,36 @@ func bounded[T any](ctx context.Context, read *int, seq iter.Seq2[*T, error]) it
 // errTooMuch is the error of a limited writer.
 var errTooMuch = errors.New("too much output")
 
-// limited is a buffer that refuses what is beyond its limit.
+// limited is a buffer that refuses what is beyond its limit. It has pieces, because one that grows is in memory three times.
 type limited struct {
-	bytes.Buffer
-	left int64
+	pieces [][]byte
+	left   int64
 }
+
+// pieceSize is the size of a piece of limited.
+const pieceSize = 256 << 10
 
 // Write implements io.Writer.
 func (l *limited) Write(b []byte) (int, error) {
 	if l.left -= int64(len(b)); l.left < 0 {
 		return 0, errTooMuch
 	}
-	return l.Buffer.Write(b)
+	for rest := b; len(rest) > 0; {
+		last := len(l.pieces) - 1
+		if last < 0 || len(l.pieces[last]) == cap(l.pieces[last]) {
+			l.pieces = append(l.pieces, make([]byte, 0, pieceSize))
+			last++
+		}
+		piece := l.pieces[last]
+		n := copy(piece[len(piece):cap(piece)], rest)
+		l.pieces[last], rest = piece[:len(piece)+n], rest[n:]
+	}
+	return len(b), nil
+}
+
+// Bytes returns what was written.
+func (l *limited) Bytes() []byte {
+	return slices.Concat(l.pieces...)
 }
 
 // make makes a message of what write writes.
@@ -292,7 +334,7 @@ func (m *cartographer) make(kind, ending string, names []string, metadata messag
 	if err := write(out); err != nil {
 		switch {
 		case errors.Is(err, errTooMuch):
-			return &unreadable{fmt.Sprintf("limit: its maps would take more than %d bytes", m.config.MaxOutput)}
+			return &unreadable{fmt.Sprintf("limit: its maps would take more than %d bytes (max_output)", m.config.MaxOutput)}
 		case m.ctx.Err() != nil:
 			return m.ctx.Err()
 		}

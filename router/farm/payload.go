@@ -175,7 +175,7 @@ func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx 
 		return &unreadable{err.Error()}
 	}
 	if errors.Is(err, context.DeadlineExceeded) && msg.Context().Err() == nil {
-		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s", r.config.MaxTime)}
+		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s (max_time)", r.config.MaxTime)}
 	}
 	return err
 }
@@ -221,7 +221,7 @@ func (r *reader) payload(msg *message.Message) ([]byte, error) {
 }
 
 func (r *reader) tooLarge() error {
-	return &unreadable{fmt.Sprintf("limit: larger than %d bytes", r.config.MaxBytes)}
+	return &unreadable{fmt.Sprintf("limit: larger than %d bytes (max_bytes)", r.config.MaxBytes)}
 }
 
 // outage makes an outage of an error that says nothing about its class: where payloads are

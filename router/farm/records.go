@@ -49,7 +49,7 @@ const (
 const (
 	DefaultBatchRecords = 1000
 	DefaultBatchBytes   = 256 << 10
-	DefaultMaxOutput    = 128 << 20
+	DefaultMaxOutput    = 64 << 20
 )
 
 // RecordsConfig configures [NewRecords].
@@ -384,7 +384,7 @@ func (b *batches) flush() error {
 	ending := fmt.Sprintf("-%s-%d.jsonl", cmp.Or(b.log.Name, "log"), b.part)
 	b.maker.add(payload, TypeRecords, ending, metadata, b.index, strconv.Itoa(b.part))
 	if b.maker.bytes > b.config.MaxOutput {
-		return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes", b.config.MaxOutput)}
+		return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes (max_output)", b.config.MaxOutput)}
 	}
 	b.part++
 	b.lines, b.header = b.lines[:0], BatchHeader{}

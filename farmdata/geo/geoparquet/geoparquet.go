@@ -57,6 +57,13 @@ func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
 	for i := range log.Columns {
 		keys.Name(&log.Columns[i])
 	}
+	name, task := parquet.ByteArrayValue([]byte(log.Name)), parquet.ByteArrayValue([]byte(log.TaskID))
+	// There are many rows, so their columns are looked up once.
+	column := func(name string) *parquet.LeafColumn {
+		leaf := t.columns[name]
+		return &leaf
+	}
+	logs, tasks, numbers, times, utcs := column("log"), column("task"), column("record"), column("time"), column("utc")
 	for record, err := range log.Records {
 		if err != nil {
 			if err := found(cfg, err); err != nil {
@@ -69,11 +76,11 @@ func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
 			continue
 		}
 		t.begin()
-		t.set("log", parquet.ByteArrayValue([]byte(log.Name)))
-		t.set("task", parquet.ByteArrayValue([]byte(log.TaskID)))
-		t.set("record", parquet.Int64Value(record.Number))
-		t.setTime("time", record.Stamp.Wall)
-		t.setTime("utc", record.Stamp.UTC)
+		t.put(logs, name)
+		t.put(tasks, task)
+		t.put(numbers, parquet.Int64Value(record.Number))
+		t.putTime(times, record.Stamp.Wall)
+		t.putTime(utcs, record.Stamp.UTC)
 		if p.Has&farmdata.HasUp != 0 {
 			t.set("up", parquet.DoubleValue(float64(p.Up)/1000))
 		}
@@ -337,13 +344,15 @@ func (n boxNode) Fields() []parquet.Field {
 
 // table writes rows with a geometry.
 type table struct {
-	w       *parquet.GenericWriter[any]
-	columns map[string]parquet.LeafColumn
-	sides   [4]parquet.LeafColumn
-	row     parquet.Row
-	empty   parquet.Row // nulls
-	bounds  box
-	kinds   []string
+	w        *parquet.GenericWriter[any]
+	columns  map[string]parquet.LeafColumn
+	sides    [4]parquet.LeafColumn
+	geometry parquet.LeafColumn
+	row      parquet.Row   // the last one of rows
+	rows     []parquet.Row // to be written together, which takes half the time of each alone
+	empty    parquet.Row   // nulls
+	bounds   box
+	kinds    []string
 }
 
 func newTable(w io.Writer, fields parquet.Group) *table {
@@ -362,28 +371,59 @@ func newTable(w io.Writer, fields parquet.Group) *table {
 		}
 		t.empty = append(t.empty, parquet.NullValue().Level(0, 0, leaf.ColumnIndex))
 	}
+	t.geometry = t.columns["geometry"]
 	for i, name := range corners {
 		t.sides[i], _ = schema.Lookup("bbox", name)
 	}
 	// What is in memory at a time is values, not rows.
 	const values = 1 << 20
 	rows := max(values/len(t.empty), 1000)
-	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)))
+	// Each column has a page from the first row on, also a file of one row.
+	const pages = 4 << 20
+	page := min(max(pages/len(t.empty), 8<<10), parquet.DefaultPageBufferSize)
+	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)), parquet.PageBufferSize(page))
 	return t
 }
 
-func (t *table) begin() { t.row = append(t.row[:0], t.empty...) }
+// together is how many rows are written together, unless one has a geometry of so many bytes.
+const (
+	together      = 64
+	largeGeometry = 16 << 10
+)
+
+func (t *table) begin() {
+	if n := len(t.rows); n < cap(t.rows) {
+		t.rows = t.rows[:n+1]
+	} else {
+		t.rows = append(t.rows, nil)
+	}
+	last := &t.rows[len(t.rows)-1]
+	*last = append((*last)[:0], t.empty...)
+	t.row = *last
+}
+
+func (t *table) flush() error {
+	_, err := t.w.WriteRows(t.rows)
+	if t.rows = t.rows[:0]; err != nil {
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	return nil
+}
 
 // set sets a column of the row. One that the file does not have is left out.
 func (t *table) set(name string, value parquet.Value) {
 	if leaf, ok := t.columns[name]; ok {
-		t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+		t.put(&leaf, value)
 	}
 }
 
-func (t *table) setTime(name string, at time.Time) {
+func (t *table) put(leaf *parquet.LeafColumn, value parquet.Value) {
+	t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+}
+
+func (t *table) putTime(leaf *parquet.LeafColumn, at time.Time) {
 	if !at.IsZero() {
-		t.set(name, parquet.Int64Value(at.UnixMicro()))
+		t.put(leaf, parquet.Int64Value(at.UnixMicro()))
 	}
 }
 
@@ -397,18 +437,21 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 		bounds.extend(at[0], at[1], at[0], at[1])
 	}
 	t.bounds.extend(bounds[0], bounds[1], bounds[2], bounds[3])
-	t.set("geometry", parquet.ByteArrayValue(wkb))
-	for i, leaf := range t.sides {
-		t.row[leaf.ColumnIndex] = parquet.DoubleValue(bounds[i]).Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+	t.put(&t.geometry, parquet.ByteArrayValue(wkb))
+	for i := range t.sides {
+		t.put(&t.sides[i], parquet.DoubleValue(bounds[i]))
 	}
-	if _, err := t.w.WriteRows([]parquet.Row{t.row}); err != nil {
-		return fmt.Errorf("geoparquet: %w", err)
+	if len(t.rows) < together && len(wkb) < largeGeometry {
+		return nil
 	}
-	return nil
+	return t.flush()
 }
 
 // close writes the metadata and the end of the file. keys may be nil.
 func (t *table) close(keys *geo.Keys) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
 	geometry := map[string]any{"encoding": "WKB", "geometry_types": []string{}}
 	if len(t.kinds) > 0 {
 		geometry["geometry_types"], geometry["bbox"] = t.kinds, t.bounds

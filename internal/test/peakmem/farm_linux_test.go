@@ -1,0 +1,85 @@
+package peakmem
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+// routeCost is what a route took for one message, in a process of its own.
+type routeCost struct {
+	Time   time.Duration
+	Memory uint64
+	Reason string
+	Bytes  int
+}
+
+// allLayers are those of a map.
+var allLayers = []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids}
+
+// transforms are what a route can make. The summary is measured where it is made.
+func transforms() map[string]farm.TransformConfig {
+	return map[string]farm.TransformConfig{
+		"records":    {Records: &farm.RecordsConfig{}},
+		"GeoJSON":    {Map: &farm.MapConfig{Layers: allLayers}},
+		"GeoParquet": {Map: &farm.MapConfig{Layers: allLayers, Format: farm.FormatGeoParquet}},
+		"EFDI":       {EFDI: &farm.EFDIConfig{}},
+	}
+}
+
+// measureRoute makes of a file what a route makes.
+func measureRoute(file, name string) (c routeCost) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	transform, err := farm.NewTransform(transforms()[name])
+	if err != nil {
+		panic(err)
+	}
+	out, err := transform(message.NewMessage("received", b))
+	if err != nil {
+		panic(err)
+	}
+	c.Time = farmdatatest.Processor(syscall.RUSAGE_SELF)
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	c.Memory = memory.Sys
+	for _, m := range out {
+		c.Bytes += len(m.Payload)
+		c.Reason = m.Metadata[farm.KeyReason]
+	}
+	return c
+}
+
+// No route takes more for an input of 2 MB than it may; what would passes as it is, with the name of the limit.
+func TestFarmDataInRoutes(t *testing.T) {
+	if farmdatatest.IsApart(measureRoute) {
+		return
+	}
+	for _, bomb := range slices.Concat(farmdatatest.Bombs(), farmdatatest.RouteBombs()) {
+		content := bomb.Make(t)
+		for name := range transforms() {
+			t.Run(bomb.Name+" as "+name, func(t *testing.T) {
+				t.Parallel()
+				got := farmdatatest.Apart[routeCost](t, content, name)
+				t.Logf("%v, %d MB, made %d bytes %s", got.Time, got.Memory>>20, got.Bytes, got.Reason)
+				if got.Time > farmdatatest.MostTime || got.Memory > farmdatatest.MostMemory {
+					t.Errorf("got %v of processor time and %d MB, want at most %v and %d MB", got.Time, got.Memory>>20, farmdatatest.MostTime, farmdatatest.MostMemory>>20)
+				}
+				if strings.Contains(got.Reason, "limit: ") && !strings.Contains(got.Reason, "max_output") && !strings.Contains(got.Reason, "Max") {
+					t.Errorf("got the reason %q, want one with the name of the limit", got.Reason)
+				}
+			})
+		}
+	}
+}

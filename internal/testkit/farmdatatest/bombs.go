@@ -1,0 +1,194 @@
+package farmdatatest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Bomb is an input of at most MostInput that would cost more than that, but for a limit.
+type Bomb struct {
+	Name string
+	Make func(t testing.TB) []byte
+	// Says is what the limit, if one is exceeded, has to be told with.
+	Says string
+}
+
+// filled is TaskData of parts, many times.
+func filled(parts string, times int) func(testing.TB) []byte {
+	return func(t testing.TB) []byte {
+		return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+strings.Repeat(parts, times)+"</ISO11783_TaskData>")
+	}
+}
+
+// headers are so many logs with a header each.
+func headers(n int, xml, bin string) (files []string) {
+	for i := range n {
+		files = append(files, fmt.Sprintf("TLG%05d.XML", i), xml, fmt.Sprintf("TLG%05d.BIN", i), bin)
+	}
+	return files
+}
+
+func numbered(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// repeated makes the directory of an archive name its last file so many times more.
+func repeated(t testing.TB, archive []byte, names ...string) []byte {
+	t.Helper()
+	end := bytes.LastIndex(archive, []byte("PK\x05\x06"))
+	start := bytes.LastIndex(archive, []byte("PK\x01\x02"))
+	first := int(binary.LittleEndian.Uint32(archive[end+16:]))
+	entry, tail := archive[start:end], slices.Clone(archive[end:])
+	out := slices.Clone(archive[:end])
+	old := int(binary.LittleEndian.Uint16(entry[28:]))
+	for _, name := range names {
+		record := slices.Clone(entry[:46])
+		binary.LittleEndian.PutUint16(record[28:], uint16(len(name)))
+		out = append(append(append(out, record...), name...), entry[46+old:]...)
+	}
+	for _, at := range []int{8, 10} {
+		binary.LittleEndian.PutUint16(tail[at:], binary.LittleEndian.Uint16(tail[at:])+uint16(len(names)))
+	}
+	binary.LittleEndian.PutUint32(tail[12:], uint32(len(out)-first))
+	return append(out, tail...)
+}
+
+// wideHeader has as many columns as an index can tell apart, but one.
+var wideHeader = `<TIM A="" D="4">` + strings.Repeat(`<DLV A="0043" B="" C="DET1"/>`, 255) + `</TIM>`
+
+// Bombs returns those that are known.
+func Bombs() []Bomb {
+	return []Bomb{
+		{"a device with many values, headers with many columns", func(t testing.TB) []byte {
+			device := `<ISO11783_TaskData><DVC A="DVC1"><DET A="DET1" B="1" C="1" E="0" F="0">` + numbered(60_000, `<DOR A="%d"/>`) + `</DET>` +
+				numbered(60_000, `<DPD A="1%06d" B="0043" C="1" D="1"/>`) + `</DVC></ISO11783_TaskData>`
+			return Zip(t, append(headers(1000, wideHeader, ""), "TASKDATA.XML", device)...)
+		}, ""},
+		{"elements that share values", func(t testing.TB) []byte {
+			device := `<ISO11783_TaskData><DVC A="DVC1">` + numbered(60_000, `<DET A="DET%d" B="1" C="1" E="0" F="0"><DOR A="1"/></DET>`) +
+				numbered(60_000, `<DPD A="1" B="%04x" C="1" D="1"/>`) + `</DVC></ISO11783_TaskData>`
+			files := []string{"TASKDATA.XML", device}
+			for i := range 200 {
+				var header strings.Builder
+				for j := range 255 {
+					fmt.Fprintf(&header, `<DLV A="%04x" B="" C="DET%d"/>`, (i*255+j)%60_000, i*255+j)
+				}
+				files = append(files, fmt.Sprintf("TLG%05d.XML", i), `<TIM A="">`+header.String()+`</TIM>`)
+			}
+			return Zip(t, files...)
+		}, ""},
+		{"tasks", filled("<TSK/>", 480_000), "MaxMemory"},
+		{"tasks that name logs", filled(`<TSK><TLG A="TLG00001"/></TSK>`, 240_000), "MaxMemory"},
+		{"names of logs", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(400_000, `<TLG A="TLG%d"/>`)+"</TSK></ISO11783_TaskData>")
+		}, "MaxMemory"},
+		{"points", filled(`<PNT/>`, 490_000), ""},
+		{"fields of a point", filled(`<PFD><PLN><LSG><PNT C="1" D="1"/></LSG></PLN></PFD>`, 120_000), "MaxMemory"},
+		{"elements", filled("<X/>", 700_000), "MaxElements"},
+		{"elements of many names", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(450_000, "<X%d/>")+"</ISO11783_TaskData>")
+		}, "of other names"},
+		{"IDs", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><PFD>"+numbered(480_000, `<PNT C="1" D="1" G="PNT%d"/>`)+"</PFD></ISO11783_TaskData>")
+		}, ""},
+		{"references to nothing", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(480_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
+		}, "is not there"},
+		{"text", filled("x", 1<<25), "MaxXML"},
+		{"attributes", filled("<CTR "+strings.Repeat(`a="" `, 200_000)+"/>", 30), ""},
+		{"long names", filled(`<CTR A="`+strings.Repeat("x", 1000_000)+`"/>`, 33), ""},
+		{"bad values", filled(`<PNT A="x" C="y" D="z" E="q"/>`, 400_000), "MaxFindings"},
+		{"bad values of many sets", func(t testing.TB) (b []byte) {
+			var files []string
+			for i := range 800 {
+				files = append(files, fmt.Sprintf("%d/TASKDATA.XML", i), "<ISO11783_TaskData>"+strings.Repeat(`<PNT A="x" C="y" D="z" E="q"/>`, 500)+"</ISO11783_TaskData>")
+			}
+			return Zip(t, files...)
+		}, "MaxMemory"},
+		{"sets", func(t testing.TB) (b []byte) {
+			var files []string
+			for i := range 9000 {
+				files = append(files, fmt.Sprintf("%d/TASKDATA.XML", i), "<ISO11783_TaskData/>")
+			}
+			return Zip(t, files...)
+		}, ""},
+		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "MaxMemory"},
+		{"zeros", func(t testing.TB) []byte {
+			return Zip(t, headers(2, wideHeader, strings.Repeat("\x00", 150<<20))...)
+		}, "MaxUnpacked"},
+		{"zeros within the limit", func(t testing.TB) []byte {
+			return Zip(t, headers(1, wideHeader, strings.Repeat("\x00", 255<<20))...)
+		}, ""},
+		{"values within the limit", func(t testing.TB) []byte {
+			record := strings.Repeat("\x00", 6) + "\xff" + strings.Repeat("\x00", 255*5)
+			return Zip(t, headers(1, wideHeader, strings.Repeat(record, (255<<20)/len(record)))...)
+		}, ""},
+		{"short records", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/></TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x00", 36<<20))
+		}, ""},
+		{"a grid", func(t testing.TB) []byte {
+			const grid = `<ISO11783_TaskData><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="1"/></TZN><GRD A="1" B="1" C="0.00001" D="0.00001" E="16000" F="16000" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+			return Zip(t, "TASKDATA.XML", grid, "GRD00001.BIN", strings.Repeat("\x00", 16000*16000))
+		}, ""},
+		{"one file under many names", func(t testing.TB) []byte {
+			archive := Zip(t, "TASKDATA.XML", "<ISO11783_TaskData/>", "TLG00000.BIN", strings.Repeat("\x00", 100<<20))
+			var names []string
+			for i := range 9000 {
+				names = append(names, fmt.Sprintf("TLG%05d.BIN", i+1))
+			}
+			return repeated(t, archive, names...)
+		}, "overlaps"},
+		{"one archive under many names", func(t testing.TB) []byte {
+			archive := Zip(t, "TASKDATA.XML", "<ISO11783_TaskData/>", "a.zip", string(Zip(t, "TASKDATA.XML", strings.Repeat(" ", 15<<20))))
+			var names []string
+			for i := range 9000 {
+				names = append(names, fmt.Sprintf("a%d.zip", i))
+			}
+			return repeated(t, archive, names...)
+		}, "overlaps"},
+		{"grids of many zones, and presentations", func(t testing.TB) []byte {
+			zones := numbered(50_000, `<TZN A="%d"><PDV A="0001" B="1" E="VPN49999"/></TZN>`)
+			grids := strings.Repeat(`<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="1"/>`, 20_000) + numbered(50_000, `<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="2" J="%d"/>`)
+			return Zip(t, "GRD00001.BIN", "xxxx", "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(50_000, `<VPN A="VPN%d" C="1"/>`)+"<TSK>"+zones+grids+"</TSK></ISO11783_TaskData>")
+		}, ""},
+		{"EFDI: tasks", func(testing.TB) []byte { return bytes.Repeat([]byte{0xBA, 0x01, 0}, 690_000) }, "MaxElements"},
+		{"EFDI: logs", func(testing.TB) []byte {
+			logs := bytes.Repeat([]byte{0xA2, 0x01, 2, 8, 0}, 400_000)
+			return append(protowire.AppendVarint(protowire.AppendTag([]byte{8, 4}, 23, protowire.BytesType), uint64(len(logs))), logs...)
+		}, "Max"},
+		{"EFDI: devices", func(testing.TB) []byte { return append([]byte{8, 4}, bytes.Repeat([]byte{0x8A, 0x01, 0}, 600_000)...) }, "MaxElements"},
+		{"EFDI: entries", func(testing.TB) []byte { return bytes.Repeat([]byte{0x22, 2, 0x22, 0}, 500_000) }, ""},
+	}
+}
+
+// RouteBombs returns those that are bombs by what routes make of them.
+func RouteBombs() []Bomb {
+	log := func(header string, record []byte, times int) func(testing.TB) []byte {
+		return func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", strings.Repeat(string(record), times))
+		}
+	}
+	walk := func(t testing.TB) []byte { return Archive(t, 150_000) }
+	return []Bomb{
+		{"a long way", walk, ""},
+		{"logs of one record", func(t testing.TB) []byte {
+			header := strings.Replace(wideHeader, "<DLV", `<PTN A="52" B="8"/><DLV`, 1)
+			return Zip(t, append(headers(1100, header, "\x00\x00\x00\x00\x98\x3a\x00"), "TASKDATA.XML", "<ISO11783_TaskData/>")...)
+		}, ""},
+		{"the same record", log(LogHeader, Log(1), 8_000_000), ""},
+		{"records of many values", log(wideHeader, append(append(bytes.Repeat([]byte{1}, 6), 255), bytes.Repeat([]byte{0, 1, 2, 3, 4}, 255)...), 190_000), ""},
+		{"fields of many points", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1"><PLN A="1"><LSG A="1">`+numbered(400_000, `<PNT A="2" C="52.%06d" D="8"/>`)+`</LSG></PLN></PFD></ISO11783_TaskData>`)
+		}, ""},
+	}
+}

@@ -169,6 +169,10 @@ func (c Config) Validate() error {
 // handled, and logged if somebody took over meanwhile; its releases leave the reservations
 // of others alone.
 //
+// An entry that nobody can read counts as reserved by somebody for as long as the lease that is asked
+// for, since this Store has seen it first, and is then taken over; a session record as that of a living process. Both
+// are logged.
+//
 // All methods are safe for concurrent use.
 type Store struct {
 	config Config
@@ -184,6 +188,8 @@ type Store struct {
 	unsent  map[router.Key]pendingWrite // commits and releases to retry
 	peers   map[string]*peer            // the sessions of others, by ID
 	lost    ratelog.Line                // commits of reservations that others took over
+	odd     map[string]sight            // entries that cannot be read, by key
+	oddLine ratelog.Line
 
 	life       *lifecycle.Life
 	background context.Context // ends with Close
@@ -214,7 +220,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{
 		config: config, js: js, logger: config.Logger, opening: make(chan struct{}, 1), session: newSession(),
-		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, life: lifecycle.New(),
+		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, life: lifecycle.New(),
 	}
 	if s.logger == nil {
 		s.logger = watermill.NopLogger{}

@@ -235,16 +235,22 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		}
 		var r reservation
 		got = router.Reservation{State: router.Busy}
-		if json.Unmarshal(bytes.TrimPrefix(entry.Value(), valueReserved), &r) != nil {
+		switch err := r.decode(entry.Value()); {
+		case bytes.Equal(entry.Value(), valueReserved):
 			return nil // written before reservations named their holders
-		}
-		got.Holder = router.Owner{Instance: r.Instance, Session: r.Session}
-		got.Until = entry.Created().Add(r.Lease)
-		if !take {
-			return nil
-		}
-		if gone, err := s.gone(ctx, b, owner, r, entry.Revision()); err != nil || !gone {
-			return err
+		case err != nil:
+			if seen := s.seeOdd(key.String(), entry); !take || time.Since(seen) < lease {
+				return nil
+			}
+		default:
+			got.Holder = router.Owner{Instance: r.Instance, Session: r.Session}
+			got.Until = entry.Created().Add(r.Lease)
+			if !take {
+				return nil
+			}
+			if gone, err := s.gone(ctx, b, owner, r, entry.Revision()); err != nil || !gone {
+				return err
+			}
 		}
 		revision, err := s.write(ctx, b, key.String(), value, entry.Revision(), lease)
 		switch {
@@ -259,6 +265,51 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		return router.Reservation{}, err
 	}
 	return got, nil
+}
+
+// decode reads the value of a reserved key.
+func (r *reservation) decode(value []byte) error {
+	data, reserved := bytes.CutPrefix(value, valueReserved)
+	if !reserved {
+		return errUnreadable
+	}
+	if err := json.Unmarshal(data, r); err != nil {
+		return err
+	}
+	if *r == (reservation{}) { // null, or an object of somebody else
+		return errUnreadable
+	}
+	return nil
+}
+
+var errUnreadable = errors.New("not a reservation")
+
+// sight is an entry that cannot be read, and when it was seen first.
+type sight struct {
+	revision uint64
+	since    time.Time
+}
+
+// seeOdd logs an entry that cannot be read and returns since when it has been there at least, by this process's clock.
+func (s *Store) seeOdd(key string, entry jetstream.KeyValueEntry) time.Time {
+	s.mu.Lock()
+	seen, known := s.odd[key]
+	if !known || seen.revision != entry.Revision() {
+		if !known && len(s.odd) >= maxUnsent {
+			clear(s.odd) // whoever asks again is noted again
+		}
+		seen = sight{entry.Revision(), time.Now()}
+		s.odd[key] = seen
+	}
+	s.mu.Unlock()
+	if suppressed, ok := s.oddLine.Next(); ok {
+		fields := watermill.LogFields{"key": key, "revision": entry.Revision(), "bytes": len(entry.Value())}
+		if suppressed > 0 {
+			fields[ratelog.Field] = suppressed
+		}
+		warnlog.Warn(s.logger, "an entry of the dedup bucket cannot be read; its message waits as if somebody handled it, for one lease", fields)
+	}
+	return seen.since
 }
 
 // giveUp releases the key that Reserve has got before it could not get the other one,

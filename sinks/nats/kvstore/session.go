@@ -163,8 +163,9 @@ func (s *Store) lookAt(ctx context.Context, b *bucket, id string) (entry jetstre
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, record, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(entry.Value(), &record)
+	if err == nil && json.Unmarshal(entry.Value(), &record) != nil {
+		s.seeOdd(sessionKey(id), entry)
+		record = sessionRecord{} // it lives, until the server ends the key
 	}
 	return entry, record, err
 }

@@ -23,9 +23,11 @@ import (
 
 	"github.com/agrimill/agrimill/internal/fairlru"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/timeline"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -83,7 +85,7 @@ type Config struct {
 	// ReadOnly is for whoever only looks: nothing is created or put. A bucket that does not exist is an
 	// error that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`
-	// Logger gets a warning if the bucket keeps less than configured. Nil means nobody.
+	// Logger gets a warning if the bucket keeps less than configured, and of what in it cannot be read. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
@@ -113,11 +115,15 @@ func (c Config) Validate() error {
 // one request. Put returns when the
 // bucket's stream has stored the description.
 //
+// What cannot be read is logged with its key and costs itself: an entry of a list, or a payload that has another digest than
+// its key says. A list that is none is empty; the next Put makes it anew.
+//
 // All methods are safe for concurrent use. A Store needs no Close.
 type Store struct {
 	config Config
 	js     jetstream.JetStream
 	cache  *fairlru.Cache[cached, []byte]
+	odd    ratelog.Line
 
 	mu     sync.Mutex
 	bucket jetstream.KeyValue // nil: not found yet, or gone
@@ -161,7 +167,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devicestore: %w", err)
 	}
-	s := &Store{config: config, js: js, cache: fairlru.New[cached, []byte](maxCached)}
+	s := &Store{config: config, js: js, cache: fairlru.New[cached, []byte](maxCached), odd: ratelog.Line{Burst: warnlog.PerMessage}}
 	return s, s.Health(ctx)
 }
 
@@ -237,15 +243,68 @@ func listKey(teamset string) string   { return "teamset." + teamset }
 func payloadKey(digest string) string { return "payload." + digest }
 
 // list returns what is known of a teamset, and the revision to update.
-func list(ctx context.Context, kv jetstream.KeyValue, teamset string) (entries []entry, found jetstream.KeyValueEntry, err error) {
+func (s *Store) list(ctx context.Context, kv jetstream.KeyValue, teamset string) (entries []entry, found jetstream.KeyValueEntry, err error) {
 	found, err = kv.Get(ctx, listKey(teamset))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(found.Value(), &entries)
+	if err != nil {
+		return nil, nil, err
 	}
-	return entries, found, err
+	var all []json.RawMessage
+	if err := json.Unmarshal(found.Value(), &all); err != nil {
+		s.unreadable(listKey(teamset), err.Error())
+		return nil, found, nil
+	}
+	for i, raw := range all {
+		var e entry
+		err := json.Unmarshal(raw, &e)
+		switch digest, bad := hex.DecodeString(e.Digest); {
+		case err != nil:
+			s.unreadable(listKey(teamset), fmt.Sprintf("entry %d: %v", i, err))
+		case bad != nil || len(digest) != sha256.Size:
+			s.unreadable(listKey(teamset), fmt.Sprintf("entry %d: no digest", i))
+		case e.Sent.IsZero() && !bytes.Contains(raw, []byte(`"sent"`)):
+			s.unreadable(listKey(teamset), fmt.Sprintf("entry %d: no time", i))
+		default:
+			entries = append(entries, e)
+		}
+	}
+	return entries, found, nil
+}
+
+// unreadable logs what costs itself.
+func (s *Store) unreadable(key, reason string) {
+	suppressed, ok := s.odd.Next()
+	if !ok {
+		return
+	}
+	fields := watermill.LogFields{"bucket": s.config.Bucket, "key": key, "reason": reason}
+	if suppressed > 0 {
+		fields[ratelog.Field] = suppressed
+	}
+	warnlog.Warn(s.config.Logger, "a part of the device descriptions cannot be read; it is left out", fields)
+}
+
+// payload returns the payload of an entry, if it is there: its TTL may have ended.
+func (s *Store) payload(ctx context.Context, kv jetstream.KeyValue, e entry) (payload []byte, there bool, err error) {
+	if payload, there = s.cache.Get(cached{e.Tenant, e.Digest}); there {
+		return payload, true, nil
+	}
+	found, err := kv.Get(ctx, payloadKey(e.Digest))
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	}
+	payload = found.Value()
+	if sum := sha256.Sum256(payload); hex.EncodeToString(sum[:]) != e.Digest {
+		s.unreadable(payloadKey(e.Digest), "another digest")
+		return nil, false, nil
+	}
+	s.remember(e.Tenant, e.Digest, payload)
+	return payload, true, nil
 }
 
 // Put implements [farm.DeviceStore].
@@ -257,14 +316,19 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	digest := hex.EncodeToString(sum[:])
 	err := s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
 		for range maxConflicts {
-			entries, found, err := list(ctx, kv, teamset)
+			entries, found, err := s.list(ctx, kv, teamset)
 			if err != nil {
 				return err
 			}
 			one := entry{digest, description.Sent, description.Tenant}
-			known := slices.ContainsFunc(entries, one.same)
+			known := false
+			if slices.ContainsFunc(entries, one.same) {
+				if _, known, err = s.payload(ctx, kv, one); err != nil {
+					return err
+				}
+			}
 			list, added := timeline.Add(entries, one, entry.compare, entry.same, maxDescriptions)
-			if !added && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
+			if known && !added && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
 				return nil
 			}
 			// The list never names a payload that is not there: one that expires is put again with the list.
@@ -303,24 +367,18 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.DeviceDescription, err error) {
 	err = s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
 		descriptions = nil
-		entries, _, err := list(ctx, kv, teamset)
+		entries, _, err := s.list(ctx, kv, teamset)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			payload, ok := s.cache.Get(cached{e.Tenant, e.Digest})
-			if !ok {
-				found, err := kv.Get(ctx, payloadKey(e.Digest))
-				if errors.Is(err, jetstream.ErrKeyNotFound) {
-					continue // its TTL has ended
-				}
-				if err != nil {
-					return err
-				}
-				payload = found.Value()
-				s.remember(e.Tenant, e.Digest, payload)
+			payload, there, err := s.payload(ctx, kv, e)
+			if err != nil {
+				return err
 			}
-			descriptions = append(descriptions, farm.DeviceDescription{Sent: e.Sent, Payload: payload, Tenant: e.Tenant})
+			if there {
+				descriptions = append(descriptions, farm.DeviceDescription{Sent: e.Sent, Payload: payload, Tenant: e.Tenant})
+			}
 		}
 		return nil
 	})

@@ -220,7 +220,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{
 		config: config, js: js, logger: config.Logger, opening: make(chan struct{}, 1), session: newSession(),
-		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, life: lifecycle.New(),
+		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, oddLine: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(),
 	}
 	if s.logger == nil {
 		s.logger = watermill.NopLogger{}

@@ -6,8 +6,10 @@ import (
 	"io"
 	"log"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	_ "gocloud.dev/blob/memblob"
 
@@ -73,6 +75,35 @@ func ExampleNew() {
 	// img:png a file an image
 	// confirmed: 0
 	// confirmed: 1
+}
+
+// In Watermill's Router, the stream is opened after all handlers have subscribed.
+func ExampleConfig_watermillRouter() {
+	ctx, stop := context.WithCancel(context.Background())
+	s, send := startService(gatewaytest.Config{})
+	defer s.Close()
+	send("img:png", "an image") // waits at the service
+
+	r, err := message.NewRouter(message.RouterConfig{}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	sub, err := subscriber.New(subscriber.Config{
+		Client: s.Client(), Ready: r.Running(),
+		Hooks: subscriber.Hooks{Confirmed: func(string, []gateway.MessageConfirmation) { stop() }},
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var handled atomic.Int64
+	handle := func(*message.Message) error { handled.Add(1); return nil }
+	r.AddConsumerHandler("archive", subscriber.AllData, sub, handle)
+	r.AddConsumerHandler("pictures", "img:png", sub, handle)
+	if err := r.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("handlers that had it before it was confirmed:", handled.Load())
+	// Output: handlers that had it before it was confirmed: 2
 }
 
 // A large payload arrives in chunks, and then as a file. Who wants the file

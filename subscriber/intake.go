@@ -515,8 +515,8 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	case v == verdictAcked && len(d.acked) == 0 && s.cfg.Unmatched == UnmatchedKeep: // a new subscription gets it
 	case v == verdictAcked:
 		s.ackedKinds.count(event, messageType)
-		for _, sub := range d.acked {
-			if sub.stopped {
+		for i, sub := range d.acked {
+			if sub.stopped && !slices.ContainsFunc(d.acked[:i], func(other *subscription) bool { return other.stopped && other.topic == sub.topic }) {
 				s.ackedBefore[sub.topic]++
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The stream is opened once nothing has subscribed for StartAfter, at once if that is negative, and
@@ -201,6 +203,153 @@ func TestWhatEndsWithItsSubscriptionIsNotMissed(t *testing.T) {
 		}
 		if got := w.reconnects(); len(got) > 0 {
 			t.Errorf("reconnects are asked for after %v, want none", got)
+		}
+	})
+}
+
+// A subscription that ends before its router has made the others, or Config.Ready is closed, keeps nobody waiting.
+func TestSubscriptionThatEndsBeforeTheStartHoldsNobodyUp(t *testing.T) {
+	never := func(ctx context.Context) context.Context { return msgctx.WithStart(ctx, make(chan struct{})) }
+	for name, test := range map[string]struct {
+		first  func(context.Context) context.Context
+		second func(context.Context) context.Context // nil: none is made
+		closes bool                                  // before StartAfter is over
+		want   int64
+	}{
+		"router that failed":       {never, func(ctx context.Context) context.Context { return ctx }, false, 1},
+		"router that is run again": {never, func(ctx context.Context) context.Context { return msgctx.WithStart(ctx, closedChannel()) }, false, 1},
+		"router that starts still": {never, never, false, 0},
+		"nobody else":              {never, nil, false, 0},
+		"closed":                   {never, func(ctx context.Context) context.Context { return ctx }, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &silentClient{}
+				sub, err := New(Config{Client: client}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = sub.Close() }()
+				former, end := context.WithCancel(t.Context())
+				defer end()
+				subscribe := func(ctx context.Context) {
+					if _, err := sub.Subscribe(ctx, AllData); err != nil {
+						t.Fatal(err)
+					}
+				}
+				subscribe(test.first(former))
+				time.Sleep(time.Minute)
+				end()
+				if test.second != nil {
+					subscribe(test.second(t.Context()))
+				}
+				if test.closes {
+					_ = sub.Close()
+				}
+				time.Sleep(time.Minute)
+				if got := client.streams.Load(); got != test.want {
+					t.Errorf("%d streams are requested, want %d", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func closedChannel() <-chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}
+
+// With a lease, too, the subscriptions are made before anything is taken in.
+func TestLeaseWaitsForTheLastSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
+		client := &silentClient{}
+		sub, err := New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sub.Close() }()
+		for range 3 {
+			if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(900 * time.Millisecond)
+		}
+		select {
+		case lease.grants <- newScriptedTerm(1):
+			t.Error("the lease is asked for before the last subscription")
+		default:
+		}
+		time.Sleep(100 * time.Millisecond)
+		lease.grants <- newScriptedTerm(1)
+		synctest.Wait()
+		if got := client.streams.Load(); got != 1 {
+			t.Errorf("%d streams are requested with the lease, want 1", got)
+		}
+	})
+}
+
+// While the stream waits for Config.Ready, the log says so, once.
+func TestReadyThatIsNotClosedIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := testkit.NewLog()
+		ready := make(chan struct{})
+		sub, err := New(Config{Client: &silentClient{}, Ready: ready}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = sub.Close() }()
+		lines := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			n := 0
+			for _, line := range log.Lines(watermill.ErrorLogLevel) {
+				if strings.Contains(line.Msg, "not opened") {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("got %d lines, want %d", n, want)
+			}
+		}
+		for range 3 {
+			if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(readyReported - time.Nanosecond)
+		lines(0)
+		time.Sleep(time.Hour)
+		lines(1)
+		close(ready)
+		time.Sleep(time.Hour)
+		lines(1)
+	})
+}
+
+// What two subscriptions to one topic acked while they ended was not missed twice: what comes after them was.
+func TestWhatEndsWithTwoSubscriptionsIsNotCountedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{Order: Unordered})
+		former, end := context.WithCancel(t.Context())
+		first, second := w.late(former, AllData), w.late(former, AllData)
+		others := w.late(t.Context(), Everything)
+		w.connect()
+		w.arrive(1)
+		one, two := w.next(first), w.next(second)
+		end()
+		synctest.Wait()
+		one.Ack()
+		two.Ack()
+		w.next(others).Ack()
+		w.arrive(2)
+		w.next(others).Ack()
+		synctest.Wait()
+		w.late(t.Context(), AllData)
+		if got := w.missed(); len(got) != 1 || got[0] != 1 {
+			t.Errorf("it has missed %v, want 1", got)
 		}
 	})
 }

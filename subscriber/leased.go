@@ -124,7 +124,7 @@ func (l *leased) start() {
 		l.release()
 		l.release = nil
 	}
-	if l.running || len(l.subs) == 0 || l.ctx.Err() != nil {
+	if l.running || l.ctx.Err() != nil || !slices.ContainsFunc(l.subs, func(sub *leasedSubscription) bool { return sub.ctx.Err() == nil }) {
 		return
 	}
 	l.running, l.outer.failure = true, nil

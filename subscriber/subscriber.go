@@ -43,6 +43,7 @@ type Subscriber struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	notReady  sync.Once // it was logged
 	closeOnce sync.Once
 	closeErr  error
 
@@ -226,8 +227,12 @@ func (s *Subscriber) wantsStream() bool {
 	return s.running && !s.closed
 }
 
+// readyReported is after how long it is logged that the stream waits for Config.Ready.
+const readyReported = time.Minute
+
 // awaitOthers keeps the event stream from being opened before the other subscriptions are made: until
-// the Router of the one with ctx or Config.Ready says so, or else for Config.StartAfter. s.mu is held.
+// the Router of the one with ctx or Config.Ready says so, or else for Config.StartAfter. One that ends before keeps
+// nobody waiting. s.mu is held.
 func (s *Subscriber) awaitOthers(ctx context.Context) {
 	start := msgctx.Start(ctx)
 	if start == nil {
@@ -243,18 +248,33 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 	default:
 	}
 	s.holds++
-	// Ends when start is closed, or on Close.
+	// Ends when start is closed, with ctx, or on Close.
 	s.wg.Go(func() {
-		select {
-		case <-start:
-		case <-s.ctx.Done():
-		}
+		s.awaitStart(ctx, start)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.holds--
 		s.startRun()
 	})
 }
+
+// awaitStart waits for start, until ctx ends or Close. That it takes long is logged, once for all subscriptions.
+func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
+	late := time.AfterFunc(readyReported, func() {
+		s.notReady.Do(func() {
+			s.logger.Error("The event stream is not opened: not all subscriptions are made", errNotReady, nil)
+		})
+	})
+	defer late.Stop()
+	select {
+	case <-start:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}
+
+// errNotReady is what is logged while the stream waits for the subscriptions.
+var errNotReady = errors.New("subscriber: for 1 minute Config.Ready has not been closed, or not all routes of the Router have subscribed; close Ready once all subscriptions are made")
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
@@ -308,12 +328,7 @@ func (s *Subscriber) startLater(wait time.Duration) {
 
 // hasTakers reports whether any subscription still accepts events. s.mu is held.
 func (s *Subscriber) hasTakers() bool {
-	for _, sub := range s.subscriptions {
-		if !sub.stopped {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return !sub.ending() })
 }
 
 // catchUp makes the service send again what sub, which is new, has missed and is not confirmed: what

@@ -27,10 +27,11 @@ type text struct {
 	told    map[string]bool
 	padding bool // what comes now is behind the root
 
-	out    []byte // mended, to be read
-	offset int64  // of what was read, in UTF-8
-	last   byte   // of what was read
-	err    error  // why there is no more
+	room   [8]byte // for out
+	out    []byte  // mended, to be read
+	offset int64   // of what was read, in UTF-8
+	last   byte    // of what was read
+	err    error   // why there is no more
 
 	state    textState
 	quote    rune
@@ -145,6 +146,17 @@ func (t *text) tell(detail string) {
 // ReadByte implements io.ByteReader, so that the decoder reads no further than it has to.
 func (t *text) ReadByte() (byte, error) {
 	for len(t.out) == 0 {
+		b, err := t.in.ReadByte()
+		if err != nil {
+			t.err = err
+			return 0, err
+		}
+		if b < utf8.RuneSelf && b != '&' && allowed(rune(b)) && !t.step(rune(b)) { // nearly all are; to step twice does no harm
+			t.last = b
+			t.offset++
+			return b, nil
+		}
+		_ = t.in.UnreadByte()
 		if err := t.next(); err != nil {
 			t.err = err
 			return 0, err
@@ -211,7 +223,7 @@ func (t *text) next() error {
 			c = utf8.RuneError
 		}
 	}
-	if t.out = t.out[:0]; t.step(c) {
+	if t.out = t.room[:0]; t.step(c) {
 		t.tell("a value with <")
 		t.out = append(t.out, "&lt;"...)
 		return nil

@@ -160,28 +160,30 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.serveReadiness)
 	// The page itself tells nothing.
 	servePage(mux)
-	read := func(pattern string, handler http.HandlerFunc) { mux.Handle(pattern, s.reading(handler)) }
-	read("GET /api/status", s.serveStatus)
+	read := func(pattern string, handler http.HandlerFunc, parameters ...string) {
+		mux.Handle(pattern, s.reading(knowing(handler, parameters...)))
+	}
+	read("GET /api/status", s.serveStatus, "tenant", "endpoint")
 	read("GET /api/tenants", s.serveTenants)
-	read("GET /api/poison", s.servePoison)
-	read("GET /api/poison/groups", s.servePoisonGroups)
-	read("GET /api/poison/ids", s.servePoisonIDs)
-	read("GET /api/trace", s.serveTrace)
-	read("GET /api/why", s.serveWhy)
-	read("GET /api/history", s.serveHistory)
+	read("GET /api/poison", s.servePoison, "offset", "limit", "group", "q", "tenant", "endpoint")
+	read("GET /api/poison/groups", s.servePoisonGroups, "group", "q", "tenant", "endpoint")
+	read("GET /api/poison/ids", s.servePoisonIDs, "group", "q", "tenant", "endpoint")
+	read("GET /api/trace", s.serveTrace, "q", "limit", "tenant", "endpoint")
+	read("GET /api/why", s.serveWhy, "tenant", "type", "from")
+	read("GET /api/history", s.serveHistory, "range", "route", "tenant", "endpoint")
 	read("GET /api/config", s.serveConfig)
-	mux.HandleFunc("GET /api/poison/contents", s.servePoisonContents)
-	mux.HandleFunc("GET /api/contents", s.serveContents)
+	mux.HandleFunc("GET /api/poison/contents", knowing(s.servePoisonContents, "id"))
+	mux.HandleFunc("GET /api/contents", knowing(s.serveContents, "id", "endpoint"))
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	mux.HandleFunc("POST /api/poison/drop", s.dropPoisoned)
 	if s.config.Gatherer != nil {
-		read("GET /metrics", promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
+		mux.Handle("GET /metrics", s.reading(promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
 			// One broken collector must not break the others.
 			ErrorHandling: promhttp.ContinueOnError,
 			ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 			// Scrapes that pile up are rejected.
 			MaxRequestsInFlight: 4, Timeout: writeTimeout / 2,
-		}).ServeHTTP)
+		})))
 	}
 	if s.config.PProf {
 		for pattern, handler := range map[string]http.HandlerFunc{

@@ -312,6 +312,48 @@ func TestTraceRequests(t *testing.T) {
 	}
 }
 
+// A query that is not understood is refused, with what would be: it would select everything.
+func TestQueriesThatAreNotUnderstood(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	const readable, once = "the query cannot be read", "is there more than once; use it once"
+	long := strings.Repeat("x", 513)
+	for path, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"/api/poison?limit=5&offset=0":           {http.StatusOK, ""},
+		"/api/poison?limit=&tenant=":             {http.StatusOK, ""},
+		"/api/poison?limit=%205":                 {http.StatusBadRequest, "limit a number from 1 to"},
+		"/api/poison?limit=5.0":                  {http.StatusBadRequest, "limit a number from 1 to"},
+		"/api/poison?limit=0x5":                  {http.StatusBadRequest, "limit a number from 1 to"},
+		"/api/poison?limit=-9223372036854775809": {http.StatusBadRequest, "limit a number from 1 to"},
+		"/api/poison?limit=5&limit=6":            {http.StatusBadRequest, "limit " + once},
+		"/api/poison?Limit=5":                    {http.StatusBadRequest, `Limit\" is not a parameter; use offset, limit, group, q, tenant, endpoint`},
+		"/api/poison?tenant=a;b":                 {http.StatusBadRequest, readable},
+		"/api/poison?tenant=%zz":                 {http.StatusBadRequest, readable},
+		"/api/poison/ids?groop=1":                {http.StatusBadRequest, `groop\" is not a parameter; use group, q, tenant, endpoint`},
+		"/api/poison/ids?group=a&group=b":        {http.StatusBadRequest, "group " + once},
+		"/api/poison/groups?tenant=" + long:      {http.StatusBadRequest, "tenant must have at most 512 bytes"},
+		"/api/poison/contents?ID=1":              {http.StatusBadRequest, `ID\" is not a parameter; use id`},
+		"/api/contents?id=1&message=2":           {http.StatusBadRequest, `message\" is not a parameter; use id, endpoint`},
+		"/api/status?tennant=a":                  {http.StatusBadRequest, `tennant\" is not a parameter; use tenant, endpoint`},
+		"/api/status?tenant=" + long:             {http.StatusBadRequest, "tenant must have at most 512 bytes"},
+		"/api/status?tenant=nobody":              {http.StatusOK, `"tenant":"nobody"`},
+		"/api/history?span=day":                  {http.StatusBadRequest, `span\" is not a parameter; use range, route, tenant, endpoint`},
+		"/api/history?range=Day":                 {http.StatusBadRequest, "hour or day"},
+		"/api/history?route=nobody":              {http.StatusOK, `"routes":[]`},
+		"/api/history?route=" + long:             {http.StatusBadRequest, "route must have at most 512 bytes"},
+		"/api/trace?query=a":                     {http.StatusBadRequest, `query\" is not a parameter; use q, limit, tenant, endpoint`},
+		"/api/why?tenant=a&tenant=b":             {http.StatusBadRequest, "tenant " + once},
+		"/api/tenants?tenant=a":                  {http.StatusBadRequest, "this takes no parameters"},
+		"/api/config?key=a":                      {http.StatusBadRequest, "this takes no parameters"},
+	} {
+		get(t, server, path).want(t, want.status, want.says)
+	}
+}
+
 // The history of real routes has their counts and, from the journal, their latencies.
 func TestHistoryRequests(t *testing.T) {
 	get(t, serve(t, admin.Config{}, &plainSource{}), "/api/history").want(t, http.StatusOK, `"routes":[]`)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -42,15 +43,17 @@ func Look(path string) (io.Closer, error) {
 	if err == nil {
 		return db, nil
 	}
-	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(err))
+	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(path, err))
 }
 
-// kindOf gives errors of bbolt their type.
-func kindOf(err error) error {
+// kindOf gives errors of bbolt about a file their type.
+func kindOf(path string, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrInUse
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch), isTorn(path, err):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return err
@@ -83,15 +86,15 @@ func guarded(f func() error) (err error) {
 // openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
 // what it has is worth less than that agrimill runs.
 func (j *Journal) openFile() error {
-	err := kindOf(j.readFile())
+	err := kindOf(j.cfg.Path, j.readFile())
 	if errors.Is(err, ErrDamaged) {
 		aside := j.cfg.Path + damagedSuffix
 		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
 			return fmt.Errorf("journal: %w; %w", err, renamed)
 		}
-		j.tell(fmt.Errorf("journal: %w; it is now %s", err, aside))
+		j.tell(fmt.Errorf("journal: %w; it is now %s, and a new one begins", err, aside))
 		j.segments, j.bytes, j.entries, j.lost = nil, 0, 0, 0
-		err = kindOf(j.readFile())
+		err = kindOf(j.cfg.Path, j.readFile())
 	}
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
@@ -100,9 +103,18 @@ func (j *Journal) openFile() error {
 	return nil
 }
 
+// isTorn reports whether a file is shorter than any that bbolt makes, for which it has an error without a type.
+func isTorn(path string, err error) bool {
+	var system syscall.Errno
+	info, failed := os.Stat(path)
+	return failed == nil && info.Mode().IsRegular() && info.Size() > 0 && info.Size() < int64(4*os.Getpagesize()) &&
+		!errors.Is(err, ErrDamaged) && !errors.As(err, &system)
+}
+
 func (j *Journal) readFile() error {
 	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
 	began := j.clock.now()
+	unread, after := 0, int64(0) // chunks that cannot be read to their end, and the first entry after the latest
 	err := guarded(func() (err error) {
 		if f.db, err = bbolt.Open(j.cfg.Path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
 			return err
@@ -124,7 +136,13 @@ func (j *Journal) readFile() error {
 			return entries.ForEach(func(key, value []byte) error {
 				number := binary.BigEndian.Uint64(key)
 				f.next = number + 1
-				j.take(number, value)
+				first, whole := j.take(number, value)
+				if after == 0 {
+					after = first
+				}
+				if !whole {
+					unread, after = unread+1, 0
+				}
 				return nil
 			})
 		})
@@ -136,21 +154,31 @@ func (j *Journal) readFile() error {
 		return err
 	}
 	j.file, j.began = f, time.Unix(0, began)
+	if unread > 0 {
+		if j.lost = after; after == 0 {
+			j.lost = j.clock.now()
+		}
+		j.tell(fmt.Errorf("journal: %s: of %d of its chunks, what is damaged or of another version is left out; it is complete since %s",
+			j.cfg.Path, unread, j.since().UTC().Format(time.RFC3339)))
+	}
 	j.prune(j.clock.now(), 0)
 	return nil
 }
 
-// take appends a chunk of the file, which another version may have written.
-func (j *Journal) take(number uint64, chunk []byte) {
-	n, last := 0, int64(0)
+// take appends a chunk of the file, which another version may have written, up to what it cannot read. It returns when the
+// first entry was written, 0 if there is none, and whether it could read all.
+func (j *Journal) take(number uint64, chunk []byte) (first int64, whole bool) {
+	n, last, whole := 0, int64(0), true
 	for rest := chunk; len(rest) > 0; n++ {
 		var e entry
-		var ok bool
-		if rest, ok = e.read(rest); !ok {
-			n, chunk = 0, nil // it is deleted with the segment
+		next, ok := e.read(rest)
+		if !ok {
+			chunk, whole = chunk[:len(chunk)-len(rest)], false
 			break
 		}
-		last = e.at
+		if rest, last = next, e.at; n == 0 {
+			first = e.at
+		}
 	}
 	s := j.current(len(chunk))
 	if s == nil {
@@ -162,6 +190,7 @@ func (j *Journal) take(number uint64, chunk []byte) {
 	s.saved = len(s.data)
 	s.chunks = append(s.chunks, number)
 	j.entries += n
+	return first, whole
 }
 
 // run flushes until close.
@@ -244,7 +273,7 @@ func (f *file) flush(j *Journal) {
 	j.mu.Unlock()
 	f.broken = errors.Is(err, ErrDamaged)
 	if err != nil && !f.failed {
-		j.tell(fmt.Errorf("journal: %s: %w", j.cfg.Path, err))
+		j.tell(fmt.Errorf("journal: %s: what happens is in memory alone until it can be written: %w", j.cfg.Path, err))
 	}
 	f.failed = err != nil
 }

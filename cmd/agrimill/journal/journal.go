@@ -46,8 +46,8 @@ type Config struct {
 	// directory. It gets what happened once a second, holds the same bounds, and is always in memory as well. One process
 	// can have it. Empty means none.
 	Path string `yaml:"path"`
-	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced. It must not block. Nil means
-	// that nobody is told.
+	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced, or read in
+	// part. It must not block. Nil means that nobody is told.
 	Failed func(error) `yaml:"-"`
 	// Routes returns the routes that messages from the gateway may take, so that a trace tells which of them never
 	// saw a message. Nil means that nothing is said of them.
@@ -318,7 +318,7 @@ func (j *Journal) prune(now int64, room int) {
 		}
 		j.bytes -= cap(s.data)
 		j.entries -= s.entries
-		j.lost = s.last
+		j.lost = max(j.lost, s.last)
 		if s.dropped = true; j.file != nil {
 			j.file.gone = append(j.file.gone, s.chunks...)
 		}

@@ -206,7 +206,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	journalConfig := cfg.Journal.Config
 	journalConfig.Routes = p.fromGateway
 	journalConfig.Failed = func(err error) {
-		p.logger.Warn("the journal is in memory alone", "error", router.RedactError(err, nil))
+		p.logger.Warn("the file of the journal fails", "error", router.RedactError(err, nil))
 	}
 	if p.journal, err = journal.New(journalConfig); err != nil {
 		return err

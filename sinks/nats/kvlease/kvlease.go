@@ -94,7 +94,7 @@ type Config struct {
 	Instance string `yaml:"-"`
 	// TTL is how long the lease is held without renewal. Processes should have the same one; while it
 	// is being changed in one after the other, who waits goes by the longer of its own and the holder's.
-	// 0 means [DefaultTTL]; less than a second is an error.
+	// 0 means [DefaultTTL]; less than a second and more than a week are errors.
 	TTL time.Duration `yaml:"-"`
 	// Provision says whether a missing bucket is created, also one that vanishes
 	// later. Default [ProvisionCreate].
@@ -141,7 +141,7 @@ func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Conn != nil, "Conn", "is required")
 	e.Check(validName(c.Name), "Name", "may have letters, digits and - _ = . in it")
-	e.Check(c.TTL == 0 || c.TTL >= MinTTL, "TTL", "must be at least %v, or 0 for the default", MinTTL)
+	e.Check(c.TTL == 0 || c.TTL >= MinTTL && c.TTL <= maxTTL, "TTL", "must be %v to %v, or 0 for the default", MinTTL, maxTTL)
 	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
 	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "Timeout", c.Timeout)
@@ -193,6 +193,7 @@ type Lease struct {
 	holder string        // see Holder
 	last   *Term         // of Acquire
 	away   bool          // the latest request of Acquire failed
+	odd    uint64        // the revision of the latest record that could not be read
 }
 
 var _ subscriber.Lease = (*Lease)(nil)

@@ -39,8 +39,18 @@ func (r record) encode() []byte {
 
 func decode(value []byte) (r record, err error) {
 	err = json.Unmarshal(value, &r)
+	switch {
+	case err != nil:
+	case r.Holder == "":
+		err = errors.New("no holder")
+	case r.TTL < 0 || r.TTL > maxTTL:
+		err = fmt.Errorf("a TTL of %d ns", int64(r.TTL))
+	}
 	return r, err
 }
+
+// maxTTL is above any TTL that makes sense, and far below what cannot be added to a time.
+const maxTTL = 7 * 24 * time.Hour
 
 // sight is what Acquire has seen last of the record of another process, and when first. Since the
 // holder sent what is there before it could be seen, its time is over a TTL later at the latest.
@@ -157,9 +167,22 @@ func (l *Lease) look(ctx context.Context, b *bucket) (sight, record, error) {
 	seen.revision, seen.value = entry.Revision(), entry.Value()
 	r, err := decode(seen.value)
 	if err != nil { // whoever wrote that: it counts as a holder until it does not change
+		l.unreadable(seen.revision, err)
 		return seen, record{}, nil
 	}
 	return seen, r, nil
+}
+
+// unreadable logs a record that cannot be read, once.
+func (l *Lease) unreadable(revision uint64, err error) {
+	l.mu.Lock()
+	told := l.odd == revision
+	l.odd = revision
+	l.mu.Unlock()
+	if !told {
+		warnlog.Warn(l.logger, "the record of the lease cannot be read; it counts as that of a holder until it has not changed for the TTL",
+			watermill.LogFields{"revision": revision, "error": err.Error()})
+	}
 }
 
 // wait returns how long the lease is not free at least.

@@ -51,6 +51,7 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		if err != nil {
 			return devices{}, fmt.Errorf("devices: %w", err)
 		}
+		storeConfig.Logger = c.Logger
 		open := func(ctx context.Context) (deviceStore, error) {
 			store, err := kafkadevices.New(ctx, storeConfig)
 			if err != nil {

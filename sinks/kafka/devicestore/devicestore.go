@@ -19,10 +19,14 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/isotime"
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -66,6 +70,8 @@ type Config struct {
 	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
 	// New that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`
+	// Logger gets what in the topic cannot be read. Nil means nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -97,6 +103,9 @@ func (c Config) Validate() error {
 // Of a payload that several processes put at the same moment, the last record stays, and that may be of one that did not know the
 // times of the others yet. Whoever reads a record that lacks times that it knows writes them again, also after a restart.
 //
+// A record without a time that can be read counts as sent when it was stored. One whose value has another digest than its key
+// says, or whose key is none of a store, is left out. The log names both.
+//
 // All methods are safe for concurrent use. The store has to be closed.
 type Store struct {
 	config   Config
@@ -104,6 +113,7 @@ type Store struct {
 	producer sarama.SyncProducer
 	consumer sarama.Consumer
 	known    *farm.MemoryDevices
+	odd      ratelog.Line
 
 	stop    chan struct{}
 	reading sync.WaitGroup
@@ -165,7 +175,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 }
 
 func open(ctx context.Context, config Config) (_ *Store, err error) {
-	s := &Store{config: config, stop: make(chan struct{}), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
+	s := &Store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, stop: make(chan struct{}), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("devicestore: topic %q: %w", config.Topic, err), s.Close())
@@ -330,12 +340,34 @@ const (
 	tenantHeader = "x-router-tenant-id"
 )
 
-// take takes in a record. What is none of a store is ignored.
-func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
-	teamset, _, ok := strings.Cut(string(record.Key), "/")
-	if !ok || len(record.Value) == 0 {
+// unreadable logs what of a record cannot be read.
+func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
+	suppressed, ok := s.odd.Next()
+	if !ok || s.config.Logger == nil {
 		return
 	}
+	fields := watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason}
+	if suppressed > 0 {
+		fields[ratelog.Field] = suppressed
+	}
+	warnlog.Warn(s.config.Logger, "a part of the device descriptions cannot be read; it is left out", fields)
+}
+
+// take takes in a record.
+func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
+	key, sum := string(record.Key), sha256.Sum256(record.Value)
+	slash := strings.LastIndexByte(key, '/')
+	switch {
+	case slash < 0:
+		s.unreadable(record, "the key has no teamset")
+		return
+	case len(record.Value) == 0: // it was deleted
+		return
+	case key[slash+1:] != hex.EncodeToString(sum[:]):
+		s.unreadable(record, "another digest")
+		return
+	}
+	teamset := key[:slash]
 	d := farm.DeviceDescription{Payload: record.Value}
 	for _, h := range record.Headers {
 		if string(h.Key) == tenantHeader {
@@ -344,13 +376,17 @@ func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	}
 	times := make([]time.Time, 0, 1)
 	for _, h := range record.Headers {
-		if string(h.Key) == sentHeader {
-			at, _ := time.Parse(time.RFC3339Nano, string(h.Value)) // zero if it is no time
+		if string(h.Key) != sentHeader {
+			continue
+		}
+		if at, ok := isotime.Parse(h.Value); ok {
 			times = append(times, at)
+		} else {
+			s.unreadable(record, "a time it was sent")
 		}
 	}
 	if len(times) == 0 {
-		times = append(times, time.Time{})
+		times = append(times, record.Timestamp) // it was sent before, and after what was stored before it
 	}
 	for _, d.Sent = range times {
 		_ = s.known.Put(ctx, teamset, d) // memory does not fail
@@ -358,8 +394,8 @@ func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	if s.config.ReadOnly {
 		return
 	}
-	known, _ := s.descriptions(ctx, teamset, sha256.Sum256(record.Value))
-	s.note(recordKey{teamset, sha256.Sum256(record.Value)}, slices.ContainsFunc(known, func(d farm.DeviceDescription) bool {
+	known, _ := s.descriptions(ctx, teamset, sum)
+	s.note(recordKey{teamset, sum}, slices.ContainsFunc(known, func(d farm.DeviceDescription) bool {
 		return !slices.ContainsFunc(times, d.Sent.Equal)
 	}))
 }

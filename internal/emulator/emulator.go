@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
 
@@ -63,7 +65,7 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 }
 
 // Config returns the configuration of the server, or an error that names the flag of an
-// invalid option, prefixed with dashes.
+// invalid option, prefixed with dashes, or the environment variable.
 func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
@@ -79,6 +81,11 @@ func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 		return cfg, fmt.Errorf("%sinline-limit must not be negative", dashes)
 	case o.InlineLimit == 0:
 		cfg.InlineLimit = gatewaytest.NoInline
+	}
+	for _, id := range [][2]string{{EnvApplicationID, o.Application.ID}, {EnvSoftwareVersionID, o.Application.SoftwareVersionID}} {
+		if id[1] != "" && (uuid.Validate(id[1]) != nil || len(id[1]) != len(uuid.Nil.String())) {
+			return cfg, fmt.Errorf("the environment variable %s must be a UUID, or empty for a random one", id[0])
+		}
 	}
 	return cfg, cfg.Validate()
 }

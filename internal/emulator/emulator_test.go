@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -59,5 +60,27 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 	stop()
 	if err := <-result; err != nil {
 		t.Error(err)
+	}
+}
+
+// A variable that cannot be used is named as it was written.
+func TestBadEnvironment(t *testing.T) {
+	const id = "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01"
+	for _, c := range []struct{ name, value, want string }{
+		{emulator.EnvApplicationID, "nonsense", "EMULATOR_APPLICATION_ID must be a UUID"},
+		{emulator.EnvApplicationID, "{" + id + "}", "EMULATOR_APPLICATION_ID must be a UUID"},
+		{emulator.EnvSoftwareVersionID, " ", "EMULATOR_SOFTWARE_VERSION_ID must be a UUID"},
+		{emulator.EnvSoftwareVersionID, id + "\n", "EMULATOR_SOFTWARE_VERSION_ID must be a UUID"},
+		{emulator.EnvSoftwareVersionID, id, ""},
+		{emulator.EnvApplicationID, "", ""},
+	} {
+		options := emulator.Options{
+			Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
+			Application: emulator.ApplicationFrom(func(name string) string { return map[string]string{c.name: c.value}[name] }),
+		}
+		_, err := options.Config("--")
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s=%q: got %v, want %q", c.name, c.value, err, c.want)
+		}
 	}
 }

@@ -738,6 +738,26 @@ x-more: &more {replicas: 3, stream: NO}
 	}
 }
 
+// A file is read as editors on other systems save it.
+func TestFilesOfOtherEditors(t *testing.T) {
+	for name, text := range map[string]string{
+		"byte order mark": "\uFEFF" + small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"), "no line break at the end": strings.TrimRight(small, "\n"),
+	} {
+		c, err := Parse("agrimill.yaml", []byte(text), smallEnv)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want, err := Parse("agrimill.yaml", []byte(small), smallEnv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := c.Gateway.BaseURL, want.Gateway.BaseURL; got != want || len(c.Routes) == 0 {
+			t.Errorf("%s: got %q with %d routes, want %q", name, got, len(c.Routes), want)
+		}
+	}
+}
+
 // A file cannot make reading it expensive.
 func TestHostile(t *testing.T) {
 	var bomb strings.Builder

@@ -112,7 +112,7 @@ type Config struct {
 	// that StartAfter decides.
 	Ready <-chan struct{} `yaml:"-"`
 	// StartAfter is how long nothing must have subscribed before the event stream is opened, while
-	// there is no Ready. A subscription that is made later gets what is not acked yet, after a
+	// there is no Ready, and at most ten times as long. A subscription that is made later gets what is not acked yet, after a
 	// reconnect, and what it has missed is logged. Default 1 second; negative opens the stream with
 	// the first subscription.
 	StartAfter time.Duration `yaml:"-"`

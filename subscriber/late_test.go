@@ -353,3 +353,45 @@ func TestWhatEndsWithTwoSubscriptionsIsNotCountedTwice(t *testing.T) {
 		}
 	})
 }
+
+// A subscription that is made again and again keeps the others waiting for ten times StartAfter at most.
+func TestSubscriptionThatIsMadeAgainAndAgainDelaysTheStreamShortly(t *testing.T) {
+	for name, leased := range map[string]bool{"alone": false, "with a lease": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &silentClient{}
+				cfg := Config{Client: client, StreamDownFor: KeepLease}
+				lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
+				if leased {
+					cfg.Lease = lease
+				}
+				sub, err := New(cfg, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = sub.Close() }()
+				subscribe := func(ctx context.Context) {
+					if _, err := sub.Subscribe(ctx, AllData); err != nil {
+						t.Fatal(err)
+					}
+				}
+				began := time.Now()
+				subscribe(t.Context())
+				for client.streams.Load() == 0 && time.Since(began) < time.Minute {
+					ctx, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					subscribe(ctx)
+					time.Sleep(500 * time.Millisecond)
+					select {
+					case lease.grants <- newScriptedTerm(1):
+						synctest.Wait()
+					default:
+					}
+					end()
+				}
+				if got := time.Since(began); got < 5*time.Second || got > 11*time.Second {
+					t.Errorf("the stream is opened after %v, want up to 10 s", got)
+				}
+			})
+		})
+	}
+}

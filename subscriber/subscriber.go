@@ -55,7 +55,8 @@ type Subscriber struct {
 	running         bool               // the stream loop is running
 	stopRun         context.CancelFunc // stops the stream loop
 	holds           int                // reasons not to open the stream yet
-	startAt         time.Time          // when it may be opened; see Config.StartAfter
+	startFrom       time.Time          // when the first subscription began to wait for others
+	startAt         time.Time          // when the stream may be opened; see Config.StartAfter
 	startTimer      *time.Timer        // of startAt
 	reconnect       func()             // ends the current connection; nil if there is none
 	connection      connection
@@ -227,6 +228,10 @@ func (s *Subscriber) wantsStream() bool {
 	return s.running && !s.closed
 }
 
+// maxStartAfters is for how many times Config.StartAfter the stream waits at most, while subscriptions are made again
+// and again.
+const maxStartAfters = 10
+
 // readyReported is after how long it is logged that the stream waits for Config.Ready.
 const readyReported = time.Minute
 
@@ -239,7 +244,13 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 		start = s.cfg.Ready
 	}
 	if start == nil {
-		s.startAt = time.Now().Add(s.cfg.StartAfter)
+		now := time.Now()
+		if now.After(s.startAt) { // nobody waits yet
+			s.startFrom = now
+		}
+		if now.Sub(s.startFrom)/(maxStartAfters-1) < s.cfg.StartAfter {
+			s.startAt = now.Add(s.cfg.StartAfter)
+		}
 		return
 	}
 	select {

@@ -241,15 +241,15 @@ func newDecoder(h header) *decoder {
 	for i := range h.columns {
 		d.columns[i] = &h.columns[i]
 	}
-	d.record.Position = h.position.fixed
+	d.record.Position, d.record.Stamp.Local = h.position.fixed, true
 	return d
 }
 
 const (
 	millisecondsOfDay = 24 * 60 * 60 * 1000
 	epoch             = 315532800000 // farmdata.Epoch in milliseconds
-	// farthest is how far UTC may be from a local time, in milliseconds. Time zones are within 14 h.
-	farthest = millisecondsOfDay / 24 * 15
+	// farthest is how far UTC may be from a local time. Time zones are within 14 h.
+	farthest = 15 * time.Hour
 	degree   = 1e7
 )
 
@@ -267,20 +267,30 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	if !whole {
 		count = len(rest) / 5
 	}
-	for i := range count {
-		value := rest[5*i : 5*i+5]
+	values := d.values[:count]
+	for i := range values {
+		value := (*[5]byte)(rest)
+		rest = rest[5:]
 		column := d.columns[value[0]]
 		if column == nil {
 			return 0, &farmdata.Finding{Kind: farmdata.KindOutOfStep, Offset: int64(head + 1 + 5*i), Detail: "value that the header does not describe"}
 		}
-		d.values[i] = farmdata.Value{Column: column, Raw: int64(int32(binary.LittleEndian.Uint32(value[1:])))}
+		values[i] = farmdata.Value{Column: column, Raw: int64(int32(binary.LittleEndian.Uint32(value[1:])))}
 	}
 	if !whole {
 		return 0, nil
 	}
-	d.record.Values = d.values[:count:count]
+	d.record.Values = values[:count:count]
 
-	finding = d.decodeTime(data)
+	milliseconds, days := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint16(data[4:])
+	if milliseconds < millisecondsOfDay && isDate(days) { // nearly always
+		d.record.Stamp.Wall = time.UnixMilli(millisecond(days, milliseconds)).UTC()
+	} else {
+		finding = d.decodeOddTime(milliseconds, days)
+	}
+	if d.position.milliseconds != 0 && d.position.days != 0 {
+		finding = d.decodeReceiver(data, finding)
+	}
 	d.decodePosition(data)
 	if finding == nil && d.record.Position.OffEarth() {
 		finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: int64(max(d.position.north, d.position.east, 0)), Detail: "position is not on Earth"}
@@ -288,33 +298,31 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	return head + 1 + 5*count, finding
 }
 
-// decodeTime decodes the time of the machine and of its receiver.
-func (d *decoder) decodeTime(data []byte) (finding *farmdata.Finding) {
-	milliseconds, days := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint16(data[4:])
+// decodeOddTime decodes a time of the machine that is beyond the end of its day, or has no date.
+func (d *decoder) decodeOddTime(milliseconds uint32, days uint16) (finding *farmdata.Finding) {
 	if milliseconds >= millisecondsOfDay {
 		finding = &farmdata.Finding{Kind: farmdata.KindTime, Detail: "time of day beyond the end of the day"}
 	}
-	wall := millisecond(days, milliseconds)
-	d.record.Stamp = farmdata.Stamp{Local: true}
-	dated := isDate(days)
-	if dated {
-		d.record.Stamp.Wall = time.UnixMilli(wall).UTC()
-	} else if finding == nil && !d.toldWall {
+	if isDate(days) {
+		d.record.Stamp.Wall = time.UnixMilli(millisecond(days, milliseconds)).UTC()
+	} else if d.record.Stamp.Wall = (time.Time{}); finding == nil && !d.toldWall {
 		d.toldWall = true
 		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: 4, Detail: "date of the machine's clock is not set, here and maybe in later records"}
 	}
-	at := &d.position
-	if at.milliseconds == 0 || at.days == 0 {
+	return finding
+}
+
+// decodeReceiver decodes the time of the GPS receiver. It returns the finding of the record so far, or its own.
+func (d *decoder) decodeReceiver(data []byte, finding *farmdata.Finding) *farmdata.Finding {
+	at, stamp := &d.position, &d.record.Stamp
+	milliseconds, days := binary.LittleEndian.Uint32(data[at.milliseconds:]), binary.LittleEndian.Uint16(data[at.days:])
+	if stamp.UTC = (time.Time{}); !isDate(days) {
 		return finding
 	}
-	milliseconds, days = binary.LittleEndian.Uint32(data[at.milliseconds:]), binary.LittleEndian.Uint16(data[at.days:])
-	if !isDate(days) {
-		return finding
-	}
-	utc := millisecond(days, milliseconds)
-	away := max(utc-wall, wall-utc)
-	if milliseconds < millisecondsOfDay && (away <= farthest || !dated) {
-		d.record.Stamp.UTC = time.UnixMilli(utc).UTC()
+	utc := time.UnixMilli(millisecond(days, milliseconds)).UTC()
+	away := utc.Sub(stamp.Wall).Abs()
+	if milliseconds < millisecondsOfDay && (away <= farthest || stamp.Wall.IsZero()) {
+		stamp.UTC = utc
 	} else if finding == nil && !d.toldUTC {
 		d.toldUTC = true
 		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: int64(at.milliseconds),

@@ -4,6 +4,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,10 +18,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -56,6 +59,8 @@ type Config struct {
 	// OpenTimeout is how long New waits for another process to close the file.
 	// 0 means [DefaultOpenTimeout]; negative is an error.
 	OpenTimeout time.Duration `yaml:"open_timeout"`
+	// Logger gets how many records could not be read. Nil means nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.
@@ -152,7 +157,8 @@ type commit struct {
 	done  chan error
 }
 
-// New opens the file after reading all of it: a gigabyte takes about a second. The error
+// New opens the file after reading all of it: a gigabyte takes about a second. Records that cannot be read, in a file that is
+// sound otherwise, are logged and removed. The error
 // matches [ErrConfig], [ErrLocked] or [ErrDamaged], or is that of the file system, e.g.
 // [fs.ErrPermission].
 func New(config Config) (*Store, error) {
@@ -169,7 +175,8 @@ func New(config Config) (*Store, error) {
 		lookups: make(chan *lookup), writes: make(chan *commit),
 		closing: make(chan struct{}), damaged: make(chan struct{}),
 	}
-	if err := inspect(config); err != nil {
+	unreadable, err := inspect(config)
+	if err != nil {
 		return nil, openError(config.Path, err)
 	}
 	if s.db, s.file, err = open(config, false); err != nil {
@@ -182,11 +189,18 @@ func New(config Config) (*Store, error) {
 					return err
 				}
 			}
+			if unreadable > 0 {
+				return mend(tx)
+			}
 			return nil
 		})
 	})
 	if err != nil {
 		return nil, errors.Join(openError(config.Path, err), s.file.Close())
+	}
+	if unreadable > 0 && config.Logger != nil {
+		warnlog.Warn(config.Logger, "records of the dedup file cannot be read and were removed; a copy of their messages is not recognized",
+			watermill.LogFields{"path": config.Path, "records": unreadable})
 	}
 	// Both end with Close.
 	s.running.Go(func() { serve(s, s.lookups, s.read) })
@@ -194,25 +208,65 @@ func New(config Config) (*Store, error) {
 	return s, nil
 }
 
-// inspect checks the file for damage, if it exists. It only reads.
-func inspect(config Config) error {
-	info, err := os.Stat(config.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
-		return nil
-	case err != nil:
+// mend removes the commits that cannot be read, and makes their times anew of the others.
+func mend(tx *bbolt.Tx) error {
+	byKey := tx.Bucket(commits)
+	if err := tx.DeleteBucket(expiry); err != nil {
 		return err
-	case info.IsDir():
-		return &fs.PathError{Op: "open", Path: config.Path, Err: syscall.EISDIR}
 	}
-	db, file, err := open(config, true)
+	byTime, err := tx.CreateBucket(expiry)
 	if err != nil {
 		return err
 	}
-	if info, err = file.Stat(); err == nil {
-		err = check(file, info.Size(), db.Info().PageSize)
+	var unreadable [][]byte
+	err = byKey.ForEach(func(key, value []byte) error {
+		if !isCommit(key, value) {
+			unreadable = append(unreadable, bytes.Clone(key))
+			return nil
+		}
+		if err := byTime.SetSequence(byTime.Sequence() + 1); err != nil {
+			return err
+		}
+		return byTime.Put(timeKey(decodeTime(value), router.Key(key)), nil)
+	})
+	for _, key := range unreadable {
+		err = errors.Join(err, byKey.Delete(key))
 	}
-	return errors.Join(err, db.Close())
+	return err
+}
+
+// Look reads the file as [New] does, and returns how many records New would remove because they cannot be read. It changes
+// nothing. The errors are those of New; a file that does not exist has no records.
+func Look(config Config) (unreadable int, err error) {
+	if err := config.Validate(); err != nil {
+		return 0, err
+	}
+	config.setDefaults()
+	if unreadable, err = inspect(config); err != nil {
+		return 0, openError(config.Path, err)
+	}
+	return unreadable, nil
+}
+
+// inspect checks the file for damage, if it exists, and returns how many of its records cannot be read. It only reads.
+func inspect(config Config) (unreadable int, err error) {
+	info, err := os.Stat(config.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case info.IsDir():
+		return 0, &fs.PathError{Op: "open", Path: config.Path, Err: syscall.EISDIR}
+	}
+	db, file, err := open(config, true)
+	if err != nil {
+		return 0, err
+	}
+	if info, err = file.Stat(); err == nil {
+		unreadable, err = check(file, info.Size(), db.Info().PageSize)
+	}
+	return unreadable, errors.Join(err, db.Close())
 }
 
 // open opens the database and also returns the underlying file.

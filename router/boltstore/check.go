@@ -36,28 +36,29 @@ const (
 
 // check reads every page in use and reports the first one that bbolt would trip over. bbolt
 // itself trusts what it reads: it panics, reads outside the file, or follows a cycle until
-// the stack overflows, which kills the process.
-func check(file io.ReaderAt, fileSize int64, pageSize int) error {
+// the stack overflows, which kills the process. Records that are none of a dedup store, in pages that are
+// sound, are returned: bbolt reads them.
+func check(file io.ReaderAt, fileSize int64, pageSize int) (unreadable int, err error) {
 	c := &checker{file: file, pageSize: uint64(pageSize)}
 	newest, err := c.meta()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	c.pages = newest.pages
 	if c.pages > uint64(fileSize)/c.pageSize {
-		return damage("the file has %d bytes, which is less than %d pages", fileSize, c.pages)
+		return 0, damage("the file has %d bytes, which is less than %d pages", fileSize, c.pages)
 	}
 	c.seen = make([]bool, c.pages)
 	if err := c.tree(newest.root, place{}); err != nil {
-		return err
+		return 0, err
 	}
 	if c.commits != c.expiries || c.expiries != c.counted {
-		return damage("it has %d commits, %d times and a count of %d", c.commits, c.expiries, c.counted)
+		return 0, damage("it has %d commits, %d times and a count of %d", c.commits, c.expiries, c.counted)
 	}
 	if newest.freelist == noFreelist {
-		return nil
+		return c.unreadable, nil
 	}
-	return c.freelist(newest.freelist)
+	return c.unreadable, c.freelist(newest.freelist)
 }
 
 // damage returns the error for damaged contents; other errors are those of reading the
@@ -74,6 +75,7 @@ type checker struct {
 
 	// How many entries there are in the two buckets, and what the store has counted.
 	commits, expiries, counted uint64
+	unreadable                 int // of these, of both buckets
 }
 
 // meta is the entry point to the rest of the file.
@@ -230,7 +232,7 @@ func (c *checker) leaf(p page, i int, key, rest []byte, at place) error {
 		return damage("entry %d of page %d is outside of the page", i, p.id)
 	}
 	value := rest[:size]
-	known := false
+	ours, known := false, false
 	switch {
 	case at.bucket == nil && flags == bucketEntry && len(value) >= bucketSize:
 		if bytes.Equal(key, expiry) {
@@ -238,17 +240,23 @@ func (c *checker) leaf(p page, i int, key, rest []byte, at place) error {
 		}
 		return c.bucket(p, value, place{bucket: key, depth: at.depth + 1})
 	case bytes.Equal(at.bucket, commits):
-		known = len(key) == len(router.Key{}) && len(value) == timeSize
+		ours, known = true, isCommit(key, value)
 		c.commits++
 	case bytes.Equal(at.bucket, expiry):
-		known = len(key) == timeSize+len(router.Key{}) && len(value) == 0
+		ours, known = true, len(key) == timeSize+len(router.Key{}) && len(value) == 0
 		c.expiries++
 	}
-	if flags != 0 || !known {
+	switch {
+	case flags != 0 || !ours:
 		return damage("entry %d of page %d is none of a dedup store", i, p.id)
+	case !known:
+		c.unreadable++
 	}
 	return nil
 }
+
+// isCommit reports whether a record of the commits can be read.
+func isCommit(key, value []byte) bool { return len(key) == len(router.Key{}) && len(value) == timeSize }
 
 // bucket checks one whose value is in page p. A small one has its only page there.
 func (c *checker) bucket(p page, value []byte, at place) error {

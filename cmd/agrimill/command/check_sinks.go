@@ -379,7 +379,17 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 	case d.Store == config.DedupBBolt && d.BBolt != nil:
 		settings := *d.BBolt
 		settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
-		return storeFile(settings.Path, func() (io.Closer, error) { return boltstore.New(settings) })
+		unreadable := 0
+		found, err := storeFile(settings.Path, func() (closer io.Closer, err error) {
+			if unreadable, err = boltstore.Look(settings); err != nil || unreadable > 0 {
+				return io.NopCloser(nil), err // New would remove them
+			}
+			return boltstore.New(settings)
+		})
+		if unreadable > 0 {
+			found.warn = plural(unreadable, "record") + " cannot be read; run removes them, and a copy of their messages is not recognized"
+		}
+		return found, err
 	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
 		return c.dedupBucket(ctx)
 	case d.Store == config.DedupOff:

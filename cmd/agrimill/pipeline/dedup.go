@@ -132,7 +132,9 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	case config.DedupOff:
 	case config.DedupBBolt:
 		m.target = cfg.BBolt.Path
-		attempt = func(context.Context) (durableStore, error) { return durable(boltstore.New(*cfg.BBolt)) }
+		settings := *cfg.BBolt
+		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
+		attempt = func(context.Context) (durableStore, error) { return durable(boltstore.New(settings)) }
 	case config.DedupNATSKV:
 		m.target = hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
 		_, err = cfg.NATSKV.TLS.Config()

@@ -142,4 +142,11 @@ func TestPlacesThatAreNone(t *testing.T) {
 			t.Errorf("%s: got %s and area %v, want the other corners, and no area", name, got, c.Features[0].Properties["area"])
 		}
 	}
+	for name, bad := range map[string][]float64{"none": nil, "all of them bad": {0, 0, nan, 52, 7, 91}, "two are good": {7, 52, 8, 52, 0, 0}, "the same one": {7, 52, 7, 52, 7, 52}} {
+		field := &farmdata.Field{ID: "PFD1", Area: 100, Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring(1, bad...)}}}}
+		c := written(t, Config{}, func(w *Writer) error { return w.Field(field) })
+		if len(c.Features) != 0 {
+			t.Errorf("corners, %s: got %s, want no polygon", name, c.Features[0].Geometry.Coordinates)
+		}
+	}
 }

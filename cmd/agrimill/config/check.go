@@ -24,6 +24,7 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
@@ -408,7 +409,47 @@ func (k *checker) routes() {
 		}
 	}
 	k.shared()
+	k.collide()
 	k.unmatched()
+}
+
+// collide finds topics that differ only in . and _: a Kafka cluster makes only one of them. Those that depend on a message are
+// not known.
+func (k *checker) collide() {
+	names := map[[2]string]string{} // by brokers and the topic with _ for each dot
+	add := func(path string, brokers []string, topic string) {
+		if topic == "" || strings.ContainsAny(topic, "{}") {
+			return
+		}
+		key := [2]string{strings.Join(brokers, ","), strings.ReplaceAll(topic, ".", "_")}
+		if first, there := names[key]; !there {
+			names[key] = topic
+		} else if first != topic {
+			k.fail(path, fmt.Sprintf("means the topic %s beside %s: of names that differ only in . and _, Kafka takes one", topic, first), "use another name for one of them")
+		}
+	}
+	to := func(path string, sink, topic string) {
+		s := k.c.Sinks[sink].Kafka
+		if s == nil || topic == "" {
+			return
+		}
+		if s.TopicPrefix != kafka.NoTopicPrefix {
+			topic = s.TopicPrefix + "." + topic
+		}
+		add(path, s.Brokers, topic)
+	}
+	for i, r := range k.c.Routes {
+		to(fmt.Sprintf("routes[%d].to.topic", i), r.To.Sink, r.To.Topic)
+		if s := r.From.Kafka; s != nil {
+			for _, topic := range s.Topics {
+				add(fmt.Sprintf("routes[%d].from.kafka.topics", i), s.Brokers, topic)
+			}
+		}
+	}
+	to("poison.topic", k.c.Poison.Sink, k.c.Poison.Topic)
+	if d := k.c.Devices; d != nil && d.Kafka != nil {
+		add("devices.kafka.topic", d.Kafka.Brokers, d.Kafka.WithDefaults().Topic)
+	}
 }
 
 // shared finds routes that would take each other's messages, and sinks with conflicting
@@ -426,7 +467,7 @@ func (k *checker) shared() {
 	for i, r := range k.c.Routes {
 		path := fmt.Sprintf("routes[%d].from.", i)
 		if s := r.From.NATS; s != nil && k.has(path+"nats.durable") {
-			takes(path+"nats.durable", i, "nats", s.URL, s.Stream, s.Durable)
+			takes(path+"nats.durable", i, "nats", s.URL, s.Domain, s.Stream, s.Durable)
 		}
 		if s := r.From.Kafka; s != nil && k.has(path+"kafka.group") {
 			for _, topic := range s.Topics {

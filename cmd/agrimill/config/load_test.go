@@ -191,6 +191,8 @@ func TestOneMistake(t *testing.T) {
 		"set type":        {"to: {sink: farm}", "set: {x-router-message-type: '\"a\"'}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: replaces what set.x-router-message-type says; remove one of them, or write {type} here"},
 		"efdi type":       {"to: {sink: farm}", "transform: {efdi: {}}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: is one type for the device descriptions and the time logs of transform.efdi; write {type}"},
 		"no topics":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [], group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: must name a topic"},
+		"topics collide":  {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [a.b, a_b]}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: means the topic a_b beside a.b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
+		"topic collides":  {"poison: {", "  - {name: x, from: {gateway: all}, to: {sink: lake, topic: a_b}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: agrimill_a.b}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:15:54: routes[2].from.kafka.topics: means the topic agrimill_a.b beside agrimill.a_b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
 		"one stream":      {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},
 		"own alias":       {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
 		"two documents":   {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
@@ -203,6 +205,9 @@ func TestOneMistake(t *testing.T) {
 				t.Fatalf("small = %q, want %q in it", small, test.from)
 			}
 			text := strings.Replace(small, test.from, test.to, 1)
+			if name == "topic collides" {
+				text = strings.Replace(text, "sinks:\n", "sinks:\n  lake: {kafka: {brokers: \"b:1\"}}\n", 1)
+			}
 			if name == "one stream" {
 				text = strings.Replace(text, "sinks:\n", "sinks:\n  zoo: {nats: {subject_prefix: zoo}}\n", 1)
 				test.want = "agrimill.yaml:7:15: sinks.zoo.nats.stream: is also used by sinks.farm, which has a different subject_prefix; use different streams, or the same subject_prefix for both"

@@ -88,6 +88,16 @@ func (f *topic) member(reads string, balancer kgo.GroupBalancer) {
 	}
 	f.Cleanup(client.Close)
 	<-joined
+	f.described()
+}
+
+// described waits until the broker tells others of the members of the group.
+func (f *topic) described() {
+	f.Helper()
+	testkit.Eventually(f, "the group has a member", func() bool {
+		groups, err := kadm.NewClient(f.client).DescribeGroups(f.Context(), f.name)
+		return err == nil && len(groups[f.name].Members) > 0
+	})
 }
 
 // join makes a member of the group that uses it for something else.
@@ -110,4 +120,5 @@ func (f *topic) join(protocol string) {
 	if err != nil || answer.ErrorCode != 0 {
 		f.Fatal(err, answer)
 	}
+	f.described()
 }

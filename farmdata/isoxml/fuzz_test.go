@@ -120,8 +120,9 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte(sampleRecord(1000, 10, 20, value{0, 1}, value{1, 2})), uint16(0x1FF), byte(2))
 	f.Add([]byte(sampleRecord(1000, 10, 20, value{3, 1})), uint16(0b1011), byte(2))
 	f.Add([]byte(nil), uint16(0), byte(0))
+	f.Add([]byte("0"), uint16(0b1001100010), byte(2)) // an east without a north
 	f.Fuzz(func(t *testing.T, bin []byte, parts uint16, columns byte) {
-		ptn := &element{spot: spot{tag: "PTN"}}
+		ptn := &element{spot: spot{tag: "PTN"}, report: func(*farmdata.Finding) {}}
 		for i := range 9 {
 			if parts>>i&1 == 1 {
 				ptn.attrs = append(ptn.attrs, xml.Attr{Name: xml.Name{Local: string(rune('A' + i))}})

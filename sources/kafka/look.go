@@ -43,7 +43,7 @@ func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Fo
 		return Found{}, err
 	}
 	settings := config.client()
-	settings.Metadata.Full, settings.Metadata.AllowAutoTopicCreation, settings.Metadata.Retry.Max = false, false, 0
+	settings.Metadata.Full, settings.Metadata.AllowAutoTopicCreation = false, false
 	client, err := sarama.NewClient(config.Brokers, settings)
 	if err != nil {
 		return Found{}, unavailable(config, err)

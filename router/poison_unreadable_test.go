@@ -10,8 +10,8 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// What one field of a poison record costs that is missing, unreadable or of an unknown kind: itself. Only a
-// message without any of them is none of the poison queue.
+// What one field of a poison record costs that is missing, unreadable or of an unknown kind: itself. A
+// message with at most a reason and a class is none of the poison queue.
 func TestParsePoisonedFields(t *testing.T) {
 	sound := message.Metadata{
 		router.KeyPoisonRoute: "fields", router.KeyPoisonTopic: "all", router.KeyPoisonReason: "no", router.KeyPoisonClass: "handler",
@@ -39,6 +39,14 @@ func TestParsePoisonedFields(t *testing.T) {
 			change:     unset(router.KeyPoisonTopic, router.KeyPoisonReason, router.KeyPoisonClass, router.KeyPoisonAttempts, router.KeyPoisonCount, router.KeyPoisonFirst, router.KeyPoisonLast),
 			want:       func(p *router.Poisoned) { *p = router.Poisoned{Route: "fields"} },
 			unreadable: []string{router.KeyPoisonAttempts, router.KeyPoisonCount, router.KeyPoisonFirst, router.KeyPoisonLast},
+		},
+		"only what an event in the quarantine has": {
+			change: func(meta message.Metadata) {
+				clear(meta)
+				meta[router.KeyPoisonReason], meta[router.KeyPoisonClass] = "no", "malformed"
+			},
+			want:    func(p *router.Poisoned) { *p = router.Poisoned{Reason: "no", Class: "malformed"} },
+			foreign: true,
 		},
 		"none of it": {
 			change:  func(meta message.Metadata) { clear(meta) },

@@ -54,15 +54,15 @@ type Poisoned struct {
 	Unreadable []string
 }
 
-// ParsePoisoned reads the KeyPoison… metadata. It is false for a message without any, which
-// [PoisonQueue] did not write. A value that cannot be read costs itself.
+// ParsePoisoned reads the KeyPoison… metadata. It is false for a message that has at most a reason
+// and a class, which [PoisonQueue] did not write. A value that cannot be read costs itself.
 func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
 	meta := msg.Metadata
 	p := Poisoned{
 		Message: msg, Route: meta[KeyPoisonRoute], Topic: meta[KeyPoisonTopic],
 		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass], Partial: meta[KeyPoisonPartial] != "",
 	}
-	ours := p.Route != "" || p.Topic != "" || p.Reason != "" || p.Class != ""
+	ours := p.Route != "" || p.Topic != "" // an event in the quarantine has a reason and a class
 	number := func(key string, to *int) {
 		if n, err := strconv.Atoi(meta[key]); err == nil && n >= 0 {
 			*to, ours = n, true

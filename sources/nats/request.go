@@ -17,8 +17,9 @@ const (
 	requestExpires = 30 * time.Second
 	// idleHeartbeat is how often the server says at the least that it knows of a request.
 	idleHeartbeat = 5 * time.Second
-	// answerWait is after what silence nothing is there.
-	answerWait = time.Second
+	// answerWait is after what silence nothing is there. A server that is busy and answers later would
+	// have what is behind delivered before what comes again.
+	answerWait = idleHeartbeat
 )
 
 // received is a message as the server has delivered it, a subset of [jetstream.Msg].
@@ -110,14 +111,15 @@ func (r *request) done() bool { return r.ended || r.left == 0 }
 
 // end ends the request, and receives what is on its way. From then on the server has no
 // request of ours, and does not deliver what is sent back. With settle it has also taken back what it
-// could not deliver any more, and redelivers that before what is sent back from then on.
-func (r *request) end(receive func(received) (first bool), settle bool) (n int, anew bool) {
+// could not deliver any more, and redelivers that before what is sent back from then on. What has not come
+// within patience comes again after AckWait, behind later messages.
+func (r *request) end(receive func(received) (first bool), settle bool, patience time.Duration) (n int, anew bool) {
 	switch {
-	case r.done() || !r.conn.IsConnected() || r.sub.Drain() != nil || r.conn.FlushTimeout(flushTimeout) != nil:
+	case r.done() || !r.conn.IsConnected() || r.sub.Drain() != nil || r.conn.FlushTimeout(patience) != nil:
 		_ = r.sub.Unsubscribe()
 	case settle:
 		// A request that it has to refuse is answered after what it has delivered before.
-		_, _ = r.conn.Request(r.subject, []byte(`{"batch":1,"idle_heartbeat":1}`), flushTimeout)
+		_, _ = r.conn.Request(r.subject, []byte(`{"batch":1,"idle_heartbeat":1}`), patience)
 	}
 	for {
 		select {

@@ -1,3 +1,7 @@
+// The race detector multiplies processor time and memory; make test measures without it.
+
+//go:build !race
+
 package content_test
 
 import (

@@ -16,7 +16,7 @@ type Config struct {
 	// MaxElements is how many elements are read, all files together. Default 500,000.
 	MaxElements int
 	// MaxMemory is how many bytes what is read of XML takes in memory, with the findings, all files together. While it is
-	// read, and summarized, it takes up to three times as much. Default 48 MiB.
+	// read, and summarized, it takes up to three times as much. Default 32 MiB.
 	MaxMemory int64
 	// MaxUnpacked is how many bytes the files of an archive may claim to have, unpacked, all together; 64 times the size of the archive
 	// is always allowed. Files that would be beyond it are not read. Default 256 MiB.
@@ -54,7 +54,7 @@ func (c *Config) setDefaults() {
 	c.MaxFiles = or(c.MaxFiles, 10_000)
 	c.MaxXML = or(c.MaxXML, 32<<20)
 	c.MaxElements = or(c.MaxElements, 500_000)
-	c.MaxMemory = or(c.MaxMemory, 48<<20)
+	c.MaxMemory = or(c.MaxMemory, 32<<20)
 	c.MaxUnpacked = or(c.MaxUnpacked, 256<<20)
 	c.MaxDepth = or(c.MaxDepth, 64)
 	c.MaxNesting = or(c.MaxNesting, 2)

@@ -55,8 +55,9 @@ type MapConfig struct {
 	// record with its values), grids (prescriptions). Empty means fields, tracks and grids.
 	Layers []string `yaml:"layers"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
-	// memory until the sink has them, and a payload that would make more passes as it is. 0
-	// means [DefaultMaxOutput]; negative is an error.
+	// memory until the sink has them, and a payload that would make more passes as it is. A point
+	// of GeoParquet counts as at least 16 bytes, however well it compresses. 0 means
+	// [DefaultMaxOutput]; negative is an error.
 	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
 
 	ReadConfig `yaml:",inline"`
@@ -220,7 +221,9 @@ func (m *cartographer) parquet() error {
 		if log.TaskID != "" {
 			metadata[KeyTask] = clean(log.TaskID)
 		}
-		write := func(w io.Writer) error { return geoparquet.WritePoints(w, log, geoparquet.Config{Finding: m.finding}) }
+		write := func(w io.Writer) error {
+			return geoparquet.WritePoints(w, m.affordable(log), geoparquet.Config{Finding: m.finding})
+		}
 		if err := layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", []string{strconv.Itoa(i)}, metadata, write); err != nil {
 			return err
 		}
@@ -252,6 +255,30 @@ func (m *cartographer) located(log *farmdata.Log) (bool, error) {
 		}
 	}
 	return false, m.ctx.Err()
+}
+
+// pointBytes is what a point counts for in MaxOutput: its coordinates. Millions of equal ones take hardly anything once
+// compressed, but long to write.
+const pointBytes = 16
+
+// affordable returns the log, whose reading ends with errTooMuch where its points would exceed MaxOutput before they are compressed.
+func (m *cartographer) affordable(log *farmdata.Log) *farmdata.Log {
+	limited := *log
+	limited.Records = func(yield func(*farmdata.Record, error) bool) {
+		left := m.config.MaxOutput / pointBytes
+		for record, err := range log.Records {
+			if err == nil && record.Position.Valid() {
+				if left--; left < 0 {
+					yield(nil, errTooMuch)
+					return
+				}
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+	return &limited
 }
 
 // grids returns the grids of all tasks, whose reading ends with the context.

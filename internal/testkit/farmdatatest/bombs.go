@@ -180,6 +180,12 @@ func RouteBombs() []Bomb {
 	}
 	walk := func(t testing.TB) []byte { return Archive(t, 150_000) }
 	return []Bomb{
+		{"records of one value", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/><DLV A="0043" B="" C="DET1"/></TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x01\x00\x01\x00\x00\x00", 21<<20))
+		}, ""},
+		{"records of five values", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/>`+strings.Repeat(`<DLV A="0043" B="" C="DET1"/>`, 5)+`</TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x05\x00\x01\x00\x00\x00\x01\x01\x00\x00\x00\x02\x01\x00\x00\x00\x03\x01\x00\x00\x00\x04\x01\x00\x00\x00", 7<<20))
+		}, ""},
 		{"a long way", walk, ""},
 		{"logs of one record", func(t testing.TB) []byte {
 			header := strings.Replace(wideHeader, "<DLV", `<PTN A="52" B="8"/><DLV`, 1)

@@ -62,8 +62,7 @@ func isXML(f file) bool {
 		return false
 	}
 	defer content.Close()
-	first, _ := newText(io.LimitReader(content, headSize), func(int64, string) {}).in.Peek(1)
-	return string(first) == "<"
+	return newText(io.LimitReader(content, headSize), func(int64, string) {}).isXML
 }
 
 // bare reads XML that came without an archive.

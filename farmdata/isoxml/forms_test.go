@@ -50,7 +50,17 @@ func TestXMLWithoutArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"plain": task, "a mark": "\ufeff" + task, "lines before it": "\n  " + task, "a comment before it": "<!-- x -->" + task, "UTF-16": utf16} {
+	declared, err := unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM).NewEncoder().String(`<?xml version="1.0" encoding="UTF-16"?>` + "\r\n" + task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const declaration = `<?xml version="1.0" encoding="UTF-8"?>`
+	for name, content := range map[string]string{
+		"plain": task, "a mark": "\ufeff" + task, "lines before it": "\n  " + task, "a comment before it": "<!-- x -->" + task, "UTF-16": utf16,
+		"a declaration": declaration + task, "a line break behind it": declaration + "\n" + task, "of DOS": declaration + "\r\n" + task, "white space": declaration + " \t\n\n  " + task,
+		"much of it": declaration + strings.Repeat("\n", 5000) + task, "a comment on a line": declaration + "\n<!-- x -->\n" + task, "a mark and a line break": "\ufeff" + declaration + "\n" + task,
+		"UTF-16 with a line break": declared, "a bad byte behind it": declaration + "\n\x02" + task,
+	} {
 		a, err := Open(t.Context(), strings.NewReader(content), int64(len(content)), Config{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -61,7 +71,7 @@ func TestXMLWithoutArchive(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want a task whose log is missing", name, set.Tasks, finding)
 		}
 	}
-	for name, content := range map[string]string{"another root": "<html/>", "the header of a log": `<TIM A="" D="4"/>`, "no element": "<!-- x -->"} {
+	for name, content := range map[string]string{"another root": "<html/>", "another root on a line": declaration + "\r\n<html/>", "a declaration alone": declaration + "\n", "the header of a log": `<TIM A="" D="4"/>`, "no element": "<!-- x -->"} {
 		if _, err := Open(t.Context(), strings.NewReader(content), int64(len(content)), Config{}); !errors.Is(err, ErrNoTaskData) || !strings.Contains(err.Error(), "XML without an archive") {
 			t.Errorf("%s: got %v, want what it is", name, err)
 		}

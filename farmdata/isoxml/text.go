@@ -23,6 +23,7 @@ import (
 type text struct {
 	in      *bufio.Reader
 	decoded bool // from another encoding than UTF-8
+	isXML   bool // begins with a declaration or a tag
 	report  func(offset int64, detail string)
 	told    map[string]bool
 	padding bool // what comes now is behind the root
@@ -80,6 +81,7 @@ func newText(r io.Reader, report func(offset int64, detail string)) *text {
 	}
 	head, _ = t.in.Peek(headSize)
 	length := len(declaration.Find(head))
+	t.isXML = length > 0 || bytes.HasPrefix(head, []byte("<"))
 	_, _ = t.in.Discard(length)
 	t.offset += int64(length)
 	return t

@@ -131,9 +131,9 @@ type Config struct {
 	// it, a single replica may lose up to two minutes (the servers' default) of
 	// acknowledged messages in a power cut.
 	SyncAlways bool `yaml:"sync_always"`
-	// Retention of the stream. Default limits. Interest deletes what nobody
-	// subscribed to, at once.
-	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,interest,workqueue"`
+	// Retention of the stream. Default limits. Not interest, which deletes what no consumer
+	// waits for, the poison queue first.
+	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,workqueue"`
 	// MaxAge is how long messages are kept. Default, and 0: without limit.
 	MaxAge time.Duration `yaml:"max_age"`
 	// MaxBytes is how large the stream may become. Default, and 0: no limit.
@@ -276,6 +276,8 @@ func (c Config) Validate() error {
 	}
 	e.Check(c.Provision >= ProvisionCreate && c.Provision <= ProvisionNone, "Provision", "must be one of the named constants")
 	e.Check(c.Storage == jetstream.FileStorage || c.Storage == jetstream.MemoryStorage, "Storage", "must be file or memory")
+	e.Check(c.Retention == jetstream.LimitsPolicy || c.Retention == jetstream.WorkQueuePolicy, "Retention",
+		"must be limits or workqueue: interest deletes what no consumer waits for")
 	e.Check(c.Replicas >= 1 && c.Replicas <= 5, "Replicas", "must be 1 to 5")
 	validate.NotNegative(&e, "MaxAge", c.MaxAge)
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)

@@ -198,7 +198,7 @@ func (s *Sink) start() error {
 // Describe returns the name, the size limit (headers included) of server and
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
-	level, note := durability(*s.stream.Load(), s.config.SyncAlways)
+	level, note := durability(*s.stream.Load(), s.config)
 	batched := s.config.Ingest == sinks.IngestBatched
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
 		Pipelined: batched || s.config.Ingest == sinks.IngestPipelined, Strict: batched, Durability: level, DurabilityNote: note}
@@ -683,7 +683,7 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)
 	// Somebody has changed the stream under us.
-	if how := deletes(have); how != "" && how != deletes(*last) {
+	if how := deletes(have, s.config); how != "" && how != deletes(*last, s.config) {
 		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
 	}
 	return nil

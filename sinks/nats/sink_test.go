@@ -223,12 +223,40 @@ func TestProvisionWithoutAcks(t *testing.T) {
 	}
 }
 
-// TestProvisionLossySettings: settings that delete what was acknowledged.
-func TestProvisionLossySettings(t *testing.T) {
-	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>", "more.>"}, Retention: jetstream.InterestPolicy, MaxBytes: 1 << 20})
-	log := testkit.NewLog()
-	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionNone}, log)
-	wantLogged(t, log, "retention interest", "discard old")
+// TestProvisionWithoutMessages: a stream that acknowledges messages, and has them nowhere or under another subject,
+// where the poison queue would not find them.
+func TestProvisionWithoutMessages(t *testing.T) {
+	for name, stream := range map[string]jetstream.StreamConfig{
+		"retention interest": {Retention: jetstream.InterestPolicy},
+		"subject_transform":  {SubjectTransform: &jetstream.SubjectTransformConfig{Source: "agrimill.>", Destination: "zzz.>"}},
+	} {
+		stream.Subjects = []string{"agrimill.>", "more.>"}
+		url, _ := withStream(t, stream)
+		for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionNone} {
+			_, err := nats.New(nats.Config{URL: url, Provision: provision}, nil)
+			if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s, provision %v: got %v, want ErrStream that names it", name, provision, err)
+			}
+		}
+	}
+}
+
+// TestProvisionInterestUpdated: a stream whose retention may be changed becomes one that keeps messages.
+func TestProvisionInterestUpdated(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy})
+	sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
+	if err := sink.Publish("topic", newMessage("1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := storedCount(t, js, nats.DefaultStream); got != 1 {
+		t.Errorf("the stream keeps %d messages, want 1", got)
+	}
+}
+
+func TestConfigOfInterest(t *testing.T) {
+	if err := (nats.Config{Retention: jetstream.InterestPolicy}).Validate(); !errors.Is(err, nats.ErrConfig) || !strings.Contains(err.Error(), "Retention") {
+		t.Errorf("got %v, want ErrConfig that names Retention", err)
+	}
 }
 
 // TestStreamThatDeletesAcknowledgedMessages: whatever an existing stream deletes
@@ -279,6 +307,24 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 			wantLogged(t, log, "durability none: ", c.want)
 		})
 	}
+}
+
+func TestStreamChangedToInterest(t *testing.T) {
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
+	log := testkit.NewLog()
+	sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Health(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := sink.Describe(); got.Durability != sinks.DurabilityNone || !strings.Contains(got.DurabilityNote, "retention interest") {
+		t.Errorf("Describe: %+v, want none and the retention", got)
+	}
+	wantLogged(t, log, "retention interest")
 }
 
 func TestStreamChangedToDelete(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/nats/internal/streamrule"
 )
 
 // ErrStream is wrapped by New's error when a stream exists that the sink cannot
-// use: its subjects do not cover the sink's, or it does not acknowledge.
+// use: its subjects do not cover the sink's, it does not acknowledge, or does not have what it acknowledged.
 var ErrStream = errors.New("sinks/nats: unusable stream")
 
 // streamConfig returns what the Config asks for, as the server reports it back.
@@ -103,6 +104,7 @@ func provisionStream(
 		differences = diffStream(have, want)
 	}
 
+	loses := streamrule.Loses(have, want.Subjects[0])
 	switch {
 	case have.Mirror != nil:
 		return have, nil, fmt.Errorf("%w: %s mirrors the stream %s and takes nothing else", ErrStream, cfg.Stream, have.Mirror.Name)
@@ -111,6 +113,8 @@ func provisionStream(
 			ErrStream, cfg.Stream, strings.Join(have.Subjects, " "), want.Subjects[0])
 	case have.NoAck:
 		return have, nil, fmt.Errorf("%w: %s does not acknowledge (no_ack)", ErrStream, cfg.Stream)
+	case loses != "":
+		return have, nil, fmt.Errorf("%w: %s %s", ErrStream, cfg.Stream, loses)
 	case have.Sealed:
 		return have, nil, fmt.Errorf("%w: %s is sealed", ErrStream, cfg.Stream)
 	case want.AllowBatchPublish && !have.AllowBatchPublish:
@@ -177,9 +181,12 @@ func diffStream(have, want jetstream.StreamConfig) []string {
 const shortMaxAge = time.Hour
 
 // deletes tells how the stream deletes messages that it has acknowledged and that
-// nobody may have read yet; empty when it does not.
-func deletes(have jetstream.StreamConfig) string {
+// nobody may have read yet, or that they are where nobody reads them; empty when it does not.
+func deletes(have jetstream.StreamConfig, cfg Config) string {
+	loses := streamrule.Loses(have, cfg.SubjectPrefix+".>")
 	switch {
+	case loses != "": // changed since the start, which refuses it
+		return "the stream " + loses
 	case have.MaxMsgsPerSubject > 0 && !have.DiscardNewPerSubject:
 		messages := fmt.Sprintf("%d messages", have.MaxMsgsPerSubject)
 		if have.MaxMsgsPerSubject == 1 {
@@ -195,11 +202,11 @@ func deletes(have jetstream.StreamConfig) string {
 }
 
 // durability returns what the stream's settings promise.
-func durability(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, string) {
-	if how := deletes(have); how != "" {
+func durability(have jetstream.StreamConfig, cfg Config) (sinks.Durability, string) {
+	if how := deletes(have, cfg); how != "" {
 		return sinks.DurabilityNone, how
 	}
-	level, note := storage(have, syncAlways)
+	level, note := storage(have, cfg.SyncAlways)
 	if have.MaxAge > 0 {
 		note += fmt.Sprintf("; deleted after %v (max age)", have.MaxAge)
 	}
@@ -226,17 +233,14 @@ func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, st
 
 // warn tells the logger where the stream promises less than the router's
 // "nothing is lost" needs.
-func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string, syncAlways bool) {
+func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string, cfg Config) {
 	fields := watermill.LogFields{"stream": have.Name}
 	warning := func(text string) { warnlog.Warn(logger, text, fields) }
-	if level, note := durability(have, syncAlways); level < sinks.DurabilitySynced {
+	if level, note := durability(have, cfg); level < sinks.DurabilitySynced {
 		warning("durability " + level.String() + ": " + note)
 	}
 	if have.Duplicates < shortDedupWindow {
 		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set Config.DedupWindow to %v or more", have.Duplicates, shortDedupWindow))
-	}
-	if have.Retention == jetstream.InterestPolicy {
-		warning("retention interest: messages without a consumer are deleted at once; use limits or work queue")
 	}
 	if len(differences) > 0 {
 		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; use ProvisionUpdate to change them")
@@ -258,6 +262,6 @@ func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
 		return Explain(s.conn, s.config.Domain, err)
 	}
 	s.stream.Store(&have)
-	warn(s.logger, have, differences, s.config.SyncAlways)
+	warn(s.logger, have, differences, s.config)
 	return nil
 }

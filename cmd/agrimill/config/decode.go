@@ -445,7 +445,7 @@ var parsers = map[reflect.Type]func(text string) (any, error){
 	},
 	reflect.TypeFor[jetstream.RetentionPolicy](): func(text string) (any, error) {
 		return map[string]jetstream.RetentionPolicy{
-			"limits": jetstream.LimitsPolicy, "interest": jetstream.InterestPolicy, "workqueue": jetstream.WorkQueuePolicy,
+			"limits": jetstream.LimitsPolicy, "workqueue": jetstream.WorkQueuePolicy,
 		}[text], nil
 	},
 }

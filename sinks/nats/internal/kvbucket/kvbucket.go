@@ -10,16 +10,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/internal/streamrule"
 )
 
 // Compare logs a warning with the settings by which a bucket keeps less, or for less long, than one that
-// is created with want. It returns the state of the bucket.
+// is created with want, and refuses one that does not have what it acknowledged with an error that wraps
+// nats.ErrStream. It returns the state of the bucket.
 func Compare(ctx context.Context, kv jetstream.KeyValue, want jetstream.KeyValueConfig, logger watermill.LoggerAdapter) (jetstream.KeyValueStatus, error) {
 	status, err := kv.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if found, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		if loses := streamrule.Loses(found.StreamInfo().Config, "$KV."+want.Bucket+".>"); loses != "" {
+			return nil, fmt.Errorf("%w: KV_%s %s", nats.ErrStream, want.Bucket, loses)
+		}
 		if weaker := Weaker(found.StreamInfo().Config, want); len(weaker) > 0 {
 			warnlog.Warn(logger, fmt.Sprintf("bucket %s exists with settings that keep less than those configured, and stay: %s; change stream KV_%s, or delete it while nothing runs",
 				want.Bucket, strings.Join(weaker, ", "), want.Bucket), nil)

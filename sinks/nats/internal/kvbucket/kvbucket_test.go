@@ -1,12 +1,18 @@
 package kvbucket_test
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/internal/kvbucket"
 )
 
@@ -31,6 +37,41 @@ func TestWeaker(t *testing.T) {
 	} {
 		if got := kvbucket.Weaker(c.have, c.need); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A bucket that acknowledges keys and does not have them is of no use, whoever created it.
+func TestCompareWithoutKeys(t *testing.T) {
+	conn, err := natsgo.Connect(natstest.Start(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		stream jetstream.StreamConfig
+		want   string // empty: it is fit for use
+	}{
+		"limits":    {jetstream.StreamConfig{}, ""},
+		"interest":  {jetstream.StreamConfig{Retention: jetstream.InterestPolicy}, "retention interest"},
+		"transform": {jetstream.StreamConfig{SubjectTransform: &jetstream.SubjectTransformConfig{Source: "$KV.transform.>", Destination: "zzz.>"}}, "subject_transform"},
+	} {
+		c.stream.Name, c.stream.Subjects = "KV_"+name, []string{"$KV." + name + ".>"}
+		c.stream.MaxMsgsPerSubject, c.stream.AllowRollup, c.stream.AllowDirect = 1, true, true
+		if _, err := js.CreateStream(t.Context(), c.stream); err != nil {
+			t.Fatal(err)
+		}
+		kv, err := js.KeyValue(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = kvbucket.Compare(t.Context(), kv, jetstream.KeyValueConfig{Bucket: name}, watermill.NopLogger{})
+		if refused := errors.Is(err, nats.ErrStream) && strings.Contains(err.Error(), c.want); refused != (c.want != "") {
+			t.Errorf("%s: got %v, want a refusal that names %q", name, err, c.want)
 		}
 	}
 }

@@ -57,6 +57,12 @@ func (k Kind) Unread() bool {
 	return false
 }
 
+// Loses reports whether findings of this kind mean that something was not read: a value, a place or a time, or more, as
+// Unread says. What the other kinds are about is read.
+func (k Kind) Loses() bool {
+	return k.Unread() || k == KindValue || k == KindPosition || k == KindTime
+}
+
 // Unread returns the first finding whose kind is Unread; nil if there is none.
 func Unread(list []*Finding) *Finding {
 	for _, finding := range list {

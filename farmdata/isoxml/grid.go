@@ -58,7 +58,7 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	case 2:
 		columns := zones.columnsOf(grid.Zone)
 		if len(columns) == 0 {
-			r.find(farmdata.KindReference, name, "no treatment zone says what the values of the grid are")
+			r.find(farmdata.KindUnreadable, name, "no treatment zone says what the values of the grid are")
 			return
 		}
 		if len(columns) > maxColumns {

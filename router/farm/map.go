@@ -104,8 +104,11 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		for i, set := range data.Sets {
 			m := &cartographer{ctx: ctx, config: config, maker: to, set: set, index: strconv.Itoa(i)}
-			if m.shows(LayerFields) {
-				to.read += len(set.Fields)
+			for _, finding := range set.Findings {
+				to.lose(finding)
+			}
+			for _, field := range set.Fields {
+				m.shown(m.shows(LayerFields) && len(geo.MultiPolygon(field.Polygons)) > 0)
 			}
 			if err := m.run(); err != nil {
 				return err
@@ -130,6 +133,13 @@ type cartographer struct {
 func (m *cartographer) finding(f *farmdata.Finding) {
 	m.found++
 	m.maker.lose(f)
+}
+
+// shown counts what was read, if the map has something of it.
+func (m *cartographer) shown(has bool) {
+	if has {
+		m.maker.read++
+	}
 }
 
 func (m *cartographer) shows(layer string) bool { return slices.Contains(m.config.Layers, layer) }
@@ -254,6 +264,7 @@ func (m *cartographer) located(log *farmdata.Log) (bool, error) {
 			return true, nil
 		}
 	}
+	m.maker.there = true
 	return false, m.ctx.Err()
 }
 
@@ -286,7 +297,7 @@ func (m *cartographer) grids() (grids []*farmdata.Grid) {
 	for _, task := range m.set.Tasks {
 		for _, grid := range task.Grids {
 			limited := *grid
-			limited.Cells = bounded(m.ctx, &m.maker.read, grid.Cells)
+			limited.Cells = bounded(m.ctx, grid.Cells, func(*farmdata.Cell) { m.shown(grid.Valid()) })
 			grids = append(grids, &limited)
 		}
 	}
@@ -296,12 +307,12 @@ func (m *cartographer) grids() (grids []*farmdata.Grid) {
 // bounded returns the log, whose reading ends with the context.
 func (m *cartographer) bounded(log *farmdata.Log) *farmdata.Log {
 	limited := *log
-	limited.Records = bounded(m.ctx, &m.maker.read, log.Records)
+	limited.Records = bounded(m.ctx, log.Records, func(r *farmdata.Record) { m.shown(r.Position.Valid()) })
 	return &limited
 }
 
-// bounded yields what seq does, and the error of ctx once it has ended. It counts in read what is no error.
-func bounded[T any](ctx context.Context, read *int, seq iter.Seq2[*T, error]) iter.Seq2[*T, error] {
+// bounded yields what seq does, and the error of ctx once it has ended. It calls each with what is no error.
+func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error], each func(*T)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		n := 0
 		for value, err := range seq {
@@ -310,7 +321,7 @@ func bounded[T any](ctx context.Context, read *int, seq iter.Seq2[*T, error]) it
 				return
 			}
 			if err == nil {
-				*read++
+				each(value)
 			}
 			if !yield(value, err) {
 				return

@@ -176,19 +176,34 @@ type maker struct {
 	made     []*message.Message
 	bytes    int64
 	lost     string // the first finding by which a part could not be read
-	read     int    // records, cells and fields that could be read
+	missed   string // the first finding by which something could not be read, be it one value
+	read     int    // records, cells and fields that could be read, or of a map, that it shows
+	there    bool   // something was there that would have been made something of
 }
 
-// lose notes a finding, if a part could not be read because of it.
+// lose notes a finding, if a part or a value could not be read because of it.
 func (m *maker) lose(finding *farmdata.Finding) {
-	if m.lost == "" && finding != nil && finding.Kind.Unread() {
+	if finding == nil {
+		return
+	}
+	if m.lost == "" && finding.Kind.Unread() {
 		m.lost = finding.Error()
+	}
+	if m.missed == "" && finding.Kind.Loses() {
+		m.missed = finding.Error()
 	}
 }
 
-// dropEmpty drops what was made if nothing is in it because nothing could be read, so that the payload passes as it is.
+// dropEmpty drops what was made if nothing is in it because nothing could be read, so that the payload passes as it is. Values
+// that are lost are enough for that where something was there.
 func (m *maker) dropEmpty() {
-	if m.read == 0 && m.lost != "" {
+	if m.read > 0 {
+		return
+	}
+	if m.there || len(m.made) > 0 {
+		m.lost = cmp.Or(m.lost, m.missed)
+	}
+	if m.lost != "" {
 		m.made = nil
 	}
 }

@@ -41,6 +41,20 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 		return farmdatatest.Zip(t, append([]string{"TASKDATA.XML", xml}, more...)...)
 	}
 	log := []string{"TLG00001.XML", header, "TLG00001.BIN", bin}
+	inSet := func(xml string) string {
+		return `<ISO11783_TaskData VersionMajor="4">` + xml + `</ISO11783_TaskData>`
+	}
+	field := func(c string) string {
+		return `<PFD A="PFD1"><PLN A="1"><LSG A="1"><PNT A="2" C="` + c + `" D="8"/><PNT A="2" C="` + c + `" D="8.1"/><PNT A="2" C="52.1" D="8.1"/></LSG></PLN></PFD>`
+	}
+	gridOf := func(attributes string) []byte {
+		xml := `<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD ` + attributes + ` A="52" B="8" G="GRD00001"/></TSK>`
+		return taskData(inSet(xml), "GRD00001.BIN", strings.Repeat("\x01\x00\x00\x00", 4))
+	}
+	placed := func(ptn string) []byte { // a log with one place for all of its records
+		header := `<TIM A="" D="4">` + ptn + `<DLV A="0043" B="" C="DET1"/></TIM>`
+		return taskData(inSet(`<TSK A="TSK1" G="4"><TLG A="TLG00001"/></TSK>`), "TLG00001.XML", header, "TLG00001.BIN", strings.Repeat("\x00\x00\x00\x00\x01\x3c\x01\x00\x05\x00\x00\x00", 2))
+	}
 	// What becomes of it: "made", "partly" (made and marked), "as is" (and marked), "none".
 	type outcomes struct{ records, geoJSON, parquet, efdi, summary string }
 	for name, test := range map[string]struct {
@@ -64,6 +78,21 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 		"first record cut":    {taskData(farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", bin[:10]), outcomes{"as is", "partly", "partly", "partly", "partly"}, "TLG00001.BIN: cut"},
 		"another header":      {taskData(farmdatatest.TaskDataXML, "TLG00001.XML", "<x/>", "TLG00001.BIN", bin), outcomes{"as is", "partly", "partly", "partly", "partly"}, "not the header"},
 		"a log without XML":   {farmdatatest.Zip(t, "TLG00001.XML", "<x/>", "TLG00001.BIN", bin), outcomes{"as is", "as is", "as is", "as is", "partly"}, "TASKDATA.XML: missing"},
+		"grid of no rows":     {gridOf(`C="0.001" D="0.001" E="2" F="two" I="1"`), outcomes{"none", "as is", "as is", "none", "made"}, "F of GRD"},
+		"grid of no size":     {gridOf(`C="0.001" E="2" F="2" I="1"`), outcomes{"none", "as is", "as is", "none", "made"}, "D of GRD"},
+		"grid that shrinks":   {gridOf(`C="-0.001" D="0.001" E="2" F="2" I="1"`), outcomes{"none", "as is", "as is", "none", "made"}, "no place on Earth"},
+		"grid without zone":   {gridOf(`C="0.001" D="0.001" E="2" F="2" I="2"`), outcomes{"as is", "as is", "as is", "as is", "partly"}, "no treatment zone"},
+		"grid of no zone":     {gridOf(`C="0.001" D="0.001" E="2" F="2" I="2" J="one"`), outcomes{"as is", "as is", "as is", "as is", "partly"}, "no treatment zone"},
+		"grid":                {gridOf(`C="0.001" D="0.001" E="2" F="2" I="1"`), outcomes{"none", "made", "made", "none", "made"}, ""},
+		"field with commas":   {taskData(inSet(field("52,0"))), outcomes{"none", "as is", "as is", "none", "made"}, "C of PNT"},
+		"field off the Earth": {taskData(inSet(field("520"))), outcomes{"none", "as is", "as is", "none", "made"}, "not on Earth"},
+		"one of two fields":   {taskData(inSet(field("52,0") + field("52"))), outcomes{"none", "made", "made", "none", "made"}, ""},
+		"field of no place":   {taskData(inSet(`<PFD A="PFD1"/>`)), outcomes{"none", "made", "made", "none", "made"}, ""},
+		"no field, one value": {taskData(inSet(`<TSK A="TSK1" G="x"/>`)), outcomes{"none", "none", "none", "none", "made"}, ""},
+		"place with commas":   {placed(`<PTN A="52,1" B="8.1" D="1"/>`), outcomes{"made", "as is", "as is", "made", "made"}, "A of PTN"},
+		"half a place":        {placed(`<PTN A="52.1" D="1"/>`), outcomes{"made", "as is", "as is", "made", "made"}, "B of PTN"},
+		"place off the Earth": {placed(`<PTN A="152.1" B="8.1" D="1"/>`), outcomes{"made", "as is", "as is", "made", "made"}, "not on Earth"},
+		"no place":            {placed(``), outcomes{"made", "made", "made", "made", "made"}, ""},
 		"cut description":     {farmdatatest.Description(t)[:60], outcomes{"as is", "as is", "as is", "partly", "partly"}, "cut"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func isXML(f file) bool {
 		return false
 	}
 	defer content.Close()
-	return newText(io.LimitReader(content, headSize), func(int64, string) {}).isXML
+	return newText(io.LimitReader(content, headSize), func() bool { return false }, func(int64, string) {}).isXML
 }
 
 // bare reads XML that came without an archive.

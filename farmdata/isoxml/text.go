@@ -59,11 +59,12 @@ var (
 	reference   = regexp.MustCompile(`^#(x[0-9a-fA-F]+|[0-9]+);`)
 )
 
-func newText(r io.Reader, report func(offset int64, detail string)) *text {
+// newText reads r. all reports whether all of the file is UTF-8, with more than ASCII; it is asked if the label denies that.
+func newText(r io.Reader, all func() bool, report func(offset int64, detail string)) *text {
 	t := &text{report: report, told: map[string]bool{}}
 	raw := bufio.NewReaderSize(r, 4096)
 	head, _ := raw.Peek(headSize) // an error comes again
-	enc, mark := t.encoding(head)
+	enc, mark := t.encoding(head, all)
 	_, _ = raw.Discard(mark)
 	if t.in = raw; enc != nil {
 		t.in, t.decoded = bufio.NewReaderSize(transform.NewReader(raw, enc.NewDecoder()), 4096), true
@@ -88,8 +89,8 @@ func newText(r io.Reader, report func(offset int64, detail string)) *text {
 }
 
 // encoding returns how a file is encoded that begins with head, nil for UTF-8, and the length of its byte order mark. That
-// counts more than the label.
-func (t *text) encoding(head []byte) (enc encoding.Encoding, mark int) {
+// counts more than the label, and so does a file that is UTF-8 in all of its bytes: by chance none is.
+func (t *text) encoding(head []byte, all func() bool) (enc encoding.Encoding, mark int) {
 	little := textunicode.UTF16(textunicode.LittleEndian, textunicode.IgnoreBOM)
 	big := textunicode.UTF16(textunicode.BigEndian, textunicode.IgnoreBOM)
 	switch {
@@ -116,7 +117,37 @@ func (t *text) encoding(head []byte) (enc encoding.Encoding, mark int) {
 	if enc == textunicode.UTF8 || !label.Match(decodedBy(enc, head)) {
 		return nil, 0
 	}
+	if _, oneByte := enc.(*charmap.Charmap); oneByte && all() {
+		t.tell("the label of the encoding is wrong: all of the file is UTF-8, and read as that")
+		return nil, 0
+	}
 	return enc, 0
+}
+
+// isUTF8 reports whether r is UTF-8 as far as it can be read, and not only ASCII.
+func isUTF8(r io.Reader) (more bool) {
+	buffer, kept := make([]byte, 32<<10), 0
+	for {
+		n, err := r.Read(buffer[kept:])
+		b := buffer[:kept+n]
+		end := len(b)
+		for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+			if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
+				if !utf8.FullRune(last) {
+					end -= i
+				}
+				break
+			}
+		}
+		if !utf8.Valid(b[:end]) {
+			return false
+		}
+		more = more || utf8.RuneCount(b[:end]) < end
+		if err != nil {
+			return more
+		}
+		kept = copy(buffer, b[end:])
+	}
 }
 
 func decodedBy(enc encoding.Encoding, b []byte) []byte {

@@ -90,16 +90,46 @@ func TestEncodings(t *testing.T) {
 		{"", "", "Müller", charmap.ISO8859_1, "value"},
 		{"", "ANSI", "Müller", charmap.Windows1252, "value, value"},
 		{"", "KLINGON", "Müller", nil, "value"},
+		// All of it is UTF-8: the label is wrong.
+		{"", "ISO-8859-1", "Müller", nil, "value"},
+		{"", "latin1", "Grüße, 圃場 🌱", nil, "value"},
+		{"", "Windows-1252", "5 €", nil, "value"},
+		{"", "US-ASCII", "Müller", nil, "value"},
+		{"", "ISO-8859-15", "Müller", nil, "value"},
+		{"", "ISO-8859-2", "Żółć", nil, "value"},
+		{"", "windows-1250", "Żółć", nil, "value"},
+		{"", "windows-1251", "Поле", nil, "value"},
+		{"", "KOI8-R", "Поле", nil, "value"},
+		{"", "ibm850", "Müller", nil, "value"},
+		{"", "macintosh", "Müller", nil, "value"},
+		{"", "ISO-8859-1", strings.Repeat("x", 9000) + "ü", nil, "value"},
+		{"", "ISO-8859-1", "x" + strings.Repeat("ü", 40_000), nil, "value"},
+		// One byte that is not UTF-8, or nothing but ASCII: the label holds.
+		{"", "ISO-8859-1", "Ã¼ as ü", charmap.ISO8859_1, ""},
+		{"", "ISO-8859-1", "Ã¼" + strings.Repeat("x", 90_000) + "ü", charmap.ISO8859_1, ""},
+		{"", "windows-1252", "Mueller", nil, ""},
 	} {
-		t.Run(strings.Join([]string{c.mark, c.label, c.name}, " "), func(t *testing.T) {
+		t.Run(strings.Join([]string{c.mark, c.label, c.name[:min(len(c.name), 20)]}, " "), func(t *testing.T) {
 			set := openSet(t, entry{"TASKDATA.XML", encoded(t, c.mark, c.label, c.name, c.enc)})
 			if len(set.Customers) != 1 || set.Customers[0].LastName != c.name || len(set.Farms) != 1 {
-				t.Errorf("got %+v, want %q", set.Customers, c.name)
+				t.Errorf("got %.200v, want %.200q", set.Customers, c.name)
 			}
 			if got := farmdatatest.Kinds(set.Findings); got != c.findings || set.Unread() != nil {
 				t.Errorf("got findings %q, want %q: %v", got, c.findings, set.Findings)
 			}
 		})
+	}
+}
+
+// Of a file that ends early, what is there decides.
+func TestWrongLabelOfWhatIsCut(t *testing.T) {
+	whole := encoded(t, "", "ISO-8859-1", "Müller", nil)
+	whole = strings.Replace(whole, `"farm"`, `"Höfe"`, 1)
+	for name, content := range map[string]string{"in a name": whole[:strings.Index(whole, "fe\"")], "in a character": whole[:strings.Index(whole, "fe\"")-1]} {
+		set := openSet(t, entry{"TASKDATA.XML", content})
+		if got := farmdatatest.Kinds(set.Findings); len(set.Customers) != 1 || set.Customers[0].LastName != "Müller" || !strings.Contains(got, "value") || !strings.Contains(got, "cut") {
+			t.Errorf("%s: got %+v and %v, want Müller, and that the label is wrong", name, set.Customers, set.Findings)
+		}
 	}
 }
 

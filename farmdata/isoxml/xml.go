@@ -76,7 +76,8 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 	}
 	defer content.Close()
 	source := &countedReader{r: obedient{w.of.ctx, content}, left: &w.of.budget.bytes, piece: maxPiece}
-	chars := newText(source, func(offset int64, detail string) { finding(farmdata.KindValue, offset, detail, nil) })
+	all := func() bool { return w.of.isUTF8(f) }
+	chars := newText(source, all, func(offset int64, detail string) { finding(farmdata.KindValue, offset, detail, nil) })
 	decoder, base := newDecoderOf(chars), chars.offset
 
 	stack := []begun{{}}
@@ -148,6 +149,16 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 			closeTo(depth)
 		}
 	}
+}
+
+// isUTF8 reports whether all of a file is UTF-8, and not only ASCII, as far as it may be read.
+func (o *opener) isUTF8(f file) bool {
+	content, err := f.open()
+	if err != nil {
+		return false
+	}
+	defer content.Close()
+	return isUTF8(io.LimitReader(obedient{o.ctx, content}, o.budget.bytes))
 }
 
 // begun is an element that has begun, and what it stands for.

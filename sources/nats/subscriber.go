@@ -21,8 +21,9 @@ import (
 
 var _ message.Subscriber = (*Subscriber)(nil)
 
-// flushTimeout bounds how long Close waits for the last acknowledgments to be sent.
-const flushTimeout = 2 * time.Second
+// flushTimeout bounds how long the end of a subscription waits for what is on its way, and Close for the last
+// acknowledgments to be sent.
+func (c Config) flushTimeout() time.Duration { return max(2*time.Second, c.CloseTimeout) }
 
 // Subscriber delivers the messages of a JetStream stream through a durable consumer, at
 // least once: every message that is not acknowledged is redelivered. It is the source of
@@ -227,7 +228,7 @@ func (s *Subscriber) Close() error {
 		// Acknowledgments may still be on their way. If one does not arrive, its message is
 		// redelivered.
 		if s.conn.IsConnected() {
-			_ = s.conn.FlushTimeout(flushTimeout)
+			_ = s.conn.FlushTimeout(s.config.flushTimeout())
 		}
 		s.conn.Close()
 	})

@@ -349,7 +349,7 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 		return 0, false, err
 	}
 	defer func() {
-		rest, first := r.end(s.receive, s.intake.Err() != nil, s.config.CloseTimeout)
+		rest, first := r.end(s.receive, s.intake.Err() != nil, s.config.flushTimeout())
 		got, anew = got+rest, anew || first
 	}()
 	patience := 2 * idleHeartbeat

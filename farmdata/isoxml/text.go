@@ -210,8 +210,21 @@ func (t *text) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// resume goes to the next tag after what was malformed.
+// resume goes to the next tag after what was malformed; that of a comment is behind it.
 func (t *text) resume() {
+	if t.state == inComment {
+		t.out = nil
+		for t.state == inComment {
+			b, err := t.in.ReadByte()
+			if err != nil {
+				t.err = err
+				return
+			}
+			t.offset++
+			t.step(rune(b))
+		}
+		return
+	}
 	if t.last == '<' {
 		t.out, t.offset = append([]byte{'<'}, t.out...), t.offset-1
 		return

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"gocloud.dev/blob"
@@ -55,12 +56,22 @@ func URL(text string) string {
 	return u.String()
 }
 
-// CheckURL returns what is wrong with the URL of a bucket; nil for other drivers than that of file buckets, which
-// takes another directory than the one meant without a word.
+// CheckURL returns what is wrong with the URL of a bucket: what its driver would drop without a word and store
+// elsewhere than meant. Of a driver that is not one of gocloud.dev it knows only that none is given a fragment.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
+	if err != nil {
+		return nil
+	}
+	known := slices.Contains([]string{"file", "mem", "s3", "gs", "azblob"}, u.Scheme)
 	switch {
-	case err != nil || u.Scheme != "file":
+	case strings.Contains(text, "#"):
+		return errors.New("must not have a fragment, which nobody reads: write # in a name as %23")
+	case known && u.User != nil:
+		return errors.New("must not have a user before @, whom nobody asks: write @ in a name as %40")
+	case known && u.Scheme != "file" && strings.Trim(u.Path, "/") != "":
+		return fmt.Errorf("must not have a path, which the driver drops: use %s://%s?prefix=NAME/ for keys below NAME", u.Scheme, u.Host)
+	case u.Scheme != "file":
 		return nil
 	case u.Host != "" && u.Host != "." && u.Host != "localhost", u.Opaque != "":
 		return errors.New("must have three slashes before the directory, such as file:///var/lib/agrimill")

@@ -3,6 +3,7 @@ package filesync_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"gocloud.dev/blob"
@@ -65,6 +66,43 @@ func TestURL(t *testing.T) {
 	} {
 		if got := filesync.URL(text); got != want {
 			t.Errorf("%s became %s, want %s", text, got, want)
+		}
+	}
+}
+
+// What the driver of a bucket would drop from its URL without a word is refused, and says how it is written.
+func TestCheckURL(t *testing.T) {
+	for text, want := range map[string]string{ // part of what is wrong; empty: nothing
+		"file:///dir":                      "",
+		"file:///dir/a%23b":                "",
+		"file:///dir/a%3Fb?create_dir=yes": "",
+		"file://localhost/dir":             "",
+		"file:///dir#part":                 "%23",
+		"file:///dir#":                     "%23",
+		"file:///dir?create_dir=true#part": "%23",
+		"file:///dir?part":                 "wrong setting",
+		"file://user@/dir":                 "user",
+		"file://user:word@localhost/dir":   "user",
+		"file://dir":                       "three slashes",
+		"file:///":                         "directory",
+		"mem://":                           "",
+		"mem://#part":                      "%23",
+		"s3://bucket":                      "",
+		"s3://bucket/":                     "",
+		"s3://bucket?prefix=part/":         "",
+		"s3://bucket/part":                 "?prefix=NAME/",
+		"s3://bucket#part":                 "%23",
+		"s3://user@bucket":                 "user",
+		"gs://bucket/part/":                "?prefix=NAME/",
+		"azblob://bucket/a b":              "?prefix=NAME/",
+		"other://host/path":                "",
+	} {
+		err := filesync.CheckURL(text)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "word") {
+			t.Errorf("%s: the error has the password: %v", text, err)
 		}
 	}
 }

@@ -380,6 +380,7 @@ func TestBuckets(t *testing.T) {
 		{"url: \"file:///archive?create_dir=true&dir_file_mode=0750\"", ""},
 		{"url: \"file://archive\"", "sinks.farm.blob.url: must have three slashes before the directory, such as file:///var/lib/agrimill"},
 		{"url: \"file://var/lib/archive?create_dir=true\"", "sinks.farm.blob.url: must have three slashes"},
+		{"url: \"file:///archive#2026\"", "sinks.farm.blob.url: must not have a fragment, which nobody reads: write # in a name as %23"},
 		{"url: \"file:archive\"", "sinks.farm.blob.url: must have three slashes"},
 		{"url: \"file://\"", "sinks.farm.blob.url: must name a directory"},
 		{"url: \"file://.\"", "sinks.farm.blob.url: must name a directory"},

@@ -36,6 +36,9 @@ const (
 	// KindValue: an attribute is missing or cannot be read. It counts as absent, and what says nothing without
 	// it is left out.
 	KindValue Kind = "value"
+	// KindText: characters that are not allowed, or not in the encoding that the file has or claims. They are
+	// read as Windows-1252 or replaced; the rest is given.
+	KindText Kind = "text"
 	// KindReference: an ID that nothing has. What refers to it is given.
 	KindReference Kind = "reference"
 	// KindUnreadable: a file, or the rest of one, cannot be read, e.g. because of a

@@ -217,11 +217,11 @@ func TestOneBadPartOfATaskData(t *testing.T) {
 	customer := func(body string) string { return "\x82\x01" + string(rune(len(body))) + body }
 	whole := customer("\x0a\x02\x08\x02\x12\x03Ada") // CTR1
 	for name, tt := range map[string]struct{ bad, kept, found string }{
-		"no UTF-8":           {customer("\x0a\x02\x08\x04\x12\x03B\xfcb"), "Ada B?b Ada", "value"},
+		"no UTF-8":           {customer("\x0a\x02\x08\x04\x12\x03B\xfcb"), "Ada B?b Ada", "text"},
 		"field that is new":  {customer("\x0a\x02\x08\x04\x12\x03Bob\x78\x01"), "Ada Bob Ada", "unsupported"},
 		"another type":       {customer("\x0a\x02\x08\x04\x10\x01"), "Ada  Ada", "unsupported"},
 		"malformed object":   {customer("\x0a\x02\x08\x04\x12\x09Bob"), "Ada Ada", "syntax"},
-		"all of it no UTF-8": {customer("\x12\x03\xff\xfe\xfd"), "Ada ??? Ada", "value"},
+		"all of it no UTF-8": {customer("\x12\x03\xff\xfe\xfd"), "Ada ??? Ada", "text"},
 	} {
 		payload := "\x08\x04" + whole + tt.bad + customer("\x0a\x02\x08\x06\x12\x03Ada")
 		set := open(t, []byte(payload), TaskData, Config{})

@@ -95,7 +95,7 @@ func (r *reader) readTaskData(s section) error {
 		r.add(damaged(farmdata.KindUnsupported, -1, fmt.Sprintf("fields that are not described, %s: %d", name, r.undescribed[name]), nil))
 	}
 	if r.mended > 0 {
-		r.add(damaged(farmdata.KindValue, -1, fmt.Sprintf("texts with bytes that are not UTF-8: %d", r.mended), nil))
+		r.add(damaged(farmdata.KindText, -1, fmt.Sprintf("texts with bytes that are not UTF-8: %d", r.mended), nil))
 	}
 	return r.ctx.Err()
 }

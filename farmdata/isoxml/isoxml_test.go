@@ -177,7 +177,7 @@ func TestDamage(t *testing.T) {
 		{name: "header of something else", header: "<TSK/>", bin: good, set: "unreadable"},
 		{name: "header that ends in an element", header: strings.TrimSuffix(sampleHeader, "</TIM>"), bin: good, records: 1, set: "cut"},
 		{name: "header that ends in a tag", header: sampleHeader[:90], bin: good, records: 1, set: "cut"},
-		{name: "malformed XML behind the log", xml: sample[:260] + "<<<", bin: good, records: 1, set: "value, cut, reference, reference"},
+		{name: "malformed XML behind the log", xml: sample[:260] + "<<<", bin: good, records: 1, set: "text, cut, reference, reference"},
 		{name: "task that ends in a tag", xml: sample[:260], bin: good, records: 1, set: "cut, reference, reference"},
 		{name: "log named twice", xml: strings.Replace(sample, "</TSK>", `<TLG A="tlg00001"/></TSK>`, 1), bin: good, records: 1, set: "duplicate"},
 		{name: "log that no task names", xml: strings.Replace(sample, "TLG A", "XXX A", 1), bin: good, records: 1, set: "orphan, unsupported"},
@@ -187,7 +187,7 @@ func TestDamage(t *testing.T) {
 		{name: "external file that is not there", xml: strings.Replace(sample, `<TSK`, `<XFR A="PFD00001"/><TSK`, 1), bin: good, records: 1, set: "missing"},
 		{name: "external file that is named twice", xml: strings.Replace(sample, `<TSK`, `<XFR A="TASKDATA"/><TSK`, 1), bin: good, records: 1, set: "duplicate"},
 		{name: "another root", xml: "<html/>", bin: good, records: 1, set: "unreadable, orphan, reference, reference"},
-		{name: "unknown encoding", xml: strings.Replace(sample, "UTF-8", "KLINGON", 1), bin: good, records: 1, set: "value"},
+		{name: "unknown encoding", xml: strings.Replace(sample, "UTF-8", "KLINGON", 1), bin: good, records: 1, set: "text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -77,7 +77,7 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 	defer content.Close()
 	source := &countedReader{r: obedient{w.of.ctx, content}, left: &w.of.budget.bytes, piece: maxPiece}
 	all := func() bool { return w.of.isUTF8(f) }
-	chars := newText(source, all, func(offset int64, detail string) { finding(farmdata.KindValue, offset, detail, nil) })
+	chars := newText(source, all, func(offset int64, detail string) { finding(farmdata.KindText, offset, detail, nil) })
 	decoder, base := newDecoderOf(chars), chars.offset
 
 	stack := []begun{{}}

@@ -208,12 +208,8 @@ func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error)
 	for _, set := range data.Sets {
 		f.lookAtSet(w, set)
 	}
-	var lost *farmdata.Finding // what might have been found
-	lose := func(finding *farmdata.Finding) {
-		if lost == nil && (finding.Kind.Unread() || finding.Kind == farmdata.KindUnsupported) && (!w.header() || !strings.HasSuffix(strings.ToLower(finding.File), ".bin")) {
-			lost = finding
-		}
-	}
+	var l losses
+	lose := func(finding *farmdata.Finding) { l.add(w, finding) }
 	for _, set := range data.Sets {
 		if w.header() {
 			break // no log will help
@@ -240,10 +236,36 @@ func (f *Filter) look(ctx context.Context, data *content.Data) (decision, error)
 			}
 		}
 	}
-	if lost != nil {
-		return decision{reason: lost.Error()}, nil
+	if l.hide(w) {
+		return decision{reason: l.first.Error()}, nil
 	}
 	return decision{}, ctx.Err()
+}
+
+// losses are what could not be read.
+type losses struct {
+	first *farmdata.Finding // of those that matter
+	may   wanted            // have been found there
+}
+
+// add notes what could have been found, had it been read. A value that cannot be read is none of the texts by which machines, tasks,
+// fields, farms and customers are found, and neither is anything in the file of a log or grid.
+func (l *losses) add(w *wanted, finding *farmdata.Finding) {
+	kind := finding.Kind
+	part := kind.Unread() || kind == farmdata.KindUnsupported
+	value := part || kind == farmdata.KindValue
+	header := part && !strings.HasSuffix(strings.ToLower(finding.File), ".bin")
+	span, box := value || kind == farmdata.KindTime, value || kind == farmdata.KindPosition
+	if l.first == nil && (header && w.header() || value && w.ddi || span && w.span || box && w.box) {
+		l.first = finding
+	}
+	l.may.machine = l.may.machine || header // and each other one in what is small
+	l.may.ddi, l.may.span, l.may.box = l.may.ddi || value, l.may.span || span, l.may.box || box
+}
+
+// hide reports whether each that is still wanted may be in what could not be read. Otherwise there is one that is not in the payload.
+func (l *losses) hide(w *wanted) bool {
+	return l.first != nil && (!w.header() || l.may.machine) && (!w.ddi || l.may.ddi) && (!w.span || l.may.span) && (!w.box || l.may.box)
 }
 
 func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {

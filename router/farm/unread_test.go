@@ -157,21 +157,61 @@ func TestFilterOfUnreadable(t *testing.T) {
 			}
 		})
 	}
+	const (
+		taskWithLog = `<TSK A="TSK1" G="4"><TLG A="TLG00001"/></TSK>`
+		cell        = `C="0.001" D="0.001" E="1" F="1" G="GRD00001"`
+		ring        = `<PFD A="PFD1"><PLN A="1"><LSG A="1"><PNT A="2" C="%" D="8"/><PNT A="2" C="%" D="8.1"/><PNT A="2" C="%" D="8.2"/></LSG></PLN></PFD>`
+	)
+	north := &farm.Box{South: 60, West: 7, North: 63, East: 9}
+	records := strings.Repeat("\x00\x00\x00\x00\x01\x3c\x01\x00\x05\x00\x00\x00", 2) // of 2022, with one value
 	for name, test := range map[string]struct {
 		xml    string
 		config farm.FilterConfig
-		want   bool // with unreadable: match
+		want   bool     // with unreadable: match
+		log    []string // the header of a log, and its records
 	}{
-		"operations and comments":  {`<OTQ A="OTQ1"/><CCT A="CCT1"/>`, farm.FilterConfig{Machine: []string{"other"}}, false},
-		"reference to nothing":     {`<FRM A="FRM1" I="CTR1"/>`, farm.FilterConfig{Customer: []string{"other"}}, false},
-		"element out of place":     {`<CTR A="CTR1"><TLG A="TLG00001"/></CTR>`, farm.FilterConfig{Machine: []string{"other"}}, true},
-		"device in something else": {`<X><DVC A="DVC1" D="other"/></X>`, farm.FilterConfig{Machine: []string{"other"}}, true},
-		"points in another file":   {`<PFD A="PFD1"><PLN A="1"><LSG A="1"><PNT A="1" J="PNT00001"/></LSG></PLN></PFD>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true},
-		"zone as a polygon here":   {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="52.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true},
-		"zone as a polygon there":  {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="62.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, false},
+		"operations and comments":  {`<OTQ A="OTQ1"/><CCT A="CCT1"/>`, farm.FilterConfig{Machine: []string{"other"}}, false, nil},
+		"reference to nothing":     {`<FRM A="FRM1" I="CTR1"/>`, farm.FilterConfig{Customer: []string{"other"}}, false, nil},
+		"element out of place":     {`<CTR A="CTR1"><TLG A="TLG00001"/></CTR>`, farm.FilterConfig{Machine: []string{"other"}}, true, nil},
+		"device in something else": {`<X><DVC A="DVC1" D="other"/></X>`, farm.FilterConfig{Machine: []string{"other"}}, true, nil},
+		"points in another file":   {`<PFD A="PFD1"><PLN A="1"><LSG A="1"><PNT A="1" J="PNT00001"/></LSG></PLN></PFD>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true, nil},
+		"zone as a polygon here":   {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="52.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, true, nil},
+		"zone as a polygon there":  {`<TSK A="TSK1"><TZN A="1"><PLN A="2"><LSG A="1"><PNT A="1" C="62.5" D="7.5"/></LSG></PLN></TZN></TSK>`, farm.FilterConfig{Box: &farm.Box{South: 52, West: 7, North: 53, East: 8}}, false, nil},
+		"boundary with commas":     {strings.ReplaceAll(ring, "%", "52,1"), farm.FilterConfig{Box: north}, true, nil},
+		"boundary off the Earth":   {strings.ReplaceAll(ring, "%", "152"), farm.FilterConfig{Box: north}, true, nil},
+		"one corner with a comma":  {strings.ReplaceAll(strings.Replace(ring, "%", "52,1", 1), "%", "52.1"), farm.FilterConfig{Box: north}, true, nil},
+		"boundary elsewhere":       {strings.ReplaceAll(ring, "%", "52.1"), farm.FilterConfig{Box: north}, false, nil},
+		"grid without a corner":    {`<TSK A="TSK1" G="1"><TZN A="1"/><GRD ` + cell + ` I="1"/></TSK>`, farm.FilterConfig{Box: north}, true, nil},
+		"boundary and a machine":   {strings.ReplaceAll(ring, "%", "52,1"), farm.FilterConfig{Machine: []string{"other"}}, false, nil},
+		"boundary, and a machine":  {strings.ReplaceAll(ring, "%", "52,1"), farm.FilterConfig{Box: north, Machine: []string{"other"}}, false, nil},
+		"place and a span":         {strings.ReplaceAll(ring, "%", "152"), farm.FilterConfig{From: "2020-01-01T00:00:00"}, false, nil},
+		"log's place with commas":  {taskWithLog, farm.FilterConfig{Box: north}, true, []string{`<PTN A="62,1" B="8.1" D="1"/>`, records}},
+		"half of a log's place":    {taskWithLog, farm.FilterConfig{Box: north}, true, []string{`<PTN A="62.1" D="1"/>`, records}},
+		"log's place elsewhere":    {taskWithLog, farm.FilterConfig{Box: north}, false, []string{`<PTN A="52.1" B="8.1" D="1"/>`, records}},
+		"log without a place":      {taskWithLog, farm.FilterConfig{Box: north}, false, []string{``, records}},
+		"times of a task":          {`<TSK A="TSK1" G="4"><TIM A="yesterday" B="today" D="4"/></TSK>`, farm.FilterConfig{From: "2020-01-01T00:00:00"}, true, nil},
+		"one of two times":         {`<TSK A="TSK1" G="4"><TIM A="yesterday" D="4"/><TIM A="2019-01-01T00:00:00" D="4"/></TSK>`, farm.FilterConfig{From: "2020-01-01T00:00:00"}, true, nil},
+		"time that is another":     {`<TSK A="TSK1" G="4"><TIM A="2019-01-01T00:00:00" D="4"/></TSK>`, farm.FilterConfig{From: "2020-01-01T00:00:00"}, false, nil},
+		"clock that is not set":    {taskWithLog, farm.FilterConfig{From: "2020-01-01T00:00:00"}, true, []string{``, strings.ReplaceAll(records, "\x01\x3c", "\xff\xff")}},
+		"clock, and a place":       {taskWithLog, farm.FilterConfig{Box: north}, false, []string{``, strings.ReplaceAll(records, "\x01\x3c", "\xff\xff")}},
+		"DDI of a zone":            {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="rate" B="5"/></TZN></TSK>`, farm.FilterConfig{DDI: []string{"0006"}}, true, nil},
+		"total without a value":    {`<TSK A="TSK1" G="4"><TIM A="2019-01-01T00:00:00" D="4"><DLV A="0006"/></TIM></TSK>`, farm.FilterConfig{DDI: []string{"0006"}}, true, nil},
+		"log without a DDI":        {taskWithLog, farm.FilterConfig{DDI: []string{"0006"}}, true, []string{`<DLV B="" C="DET1"/>`, ""}},
+		"DDI that is another":      {taskWithLog, farm.FilterConfig{DDI: []string{"0006"}}, false, []string{`<PTN A="52.1" B="8.1"/>`, records}},
+		"grid of no zone":          {`<TSK A="TSK1" G="1"><TZN A="1"/><GRD A="52" B="8" ` + cell + ` I="2"/></TSK>`, farm.FilterConfig{DDI: []string{"0006"}}, true, nil},
+		"another encoding":         {"<CTR A=\"CTR1\" B=\"M\xfcller\"/>", farm.FilterConfig{Box: north}, false, nil},
+		"byte of no character":     {"<CTR A=\"CTR1\" B=\"M\x01ller\"/>", farm.FilterConfig{DDI: []string{"0006"}}, false, nil},
+		"machine of no DDI":        {`<DVC A="DVC1" D="a00c"><DPD A="1" B="wide"/></DVC>`, farm.FilterConfig{Machine: []string{"other"}}, false, nil},
 	} {
 		test.config.Unreadable = farm.UnreadableMatch
-		payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">`+test.xml+`</ISO11783_TaskData>`)
+		files := []string{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + test.xml + `</ISO11783_TaskData>`}
+		if test.log != nil {
+			files = append(files, "TLG00001.XML", `<TIM A="" D="4">`+test.log[0]+`<DLV A="0043" B="" C="DET1"/></TIM>`, "TLG00001.BIN", test.log[1])
+		}
+		if strings.Contains(test.xml, "<GRD") {
+			files = append(files, "GRD00001.BIN", "\x01\x00\x00\x00")
+		}
+		payload := farmdatatest.Zip(t, files...)
 		if got := selects(t, test.config, received(payload)); got != test.want {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}

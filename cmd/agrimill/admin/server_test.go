@@ -608,8 +608,14 @@ func TestDerivedStates(t *testing.T) {
 		"awaiting head": {admin.Snapshot{Gateway: admin.GatewayFrom(subscriber.StreamState{Connected: true, AwaitingHead: true, LastError: io.EOF}), Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
 		"intermediary":  {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected, Intermediaries: []admin.Intermediary{{Operation: "send message"}}}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},
 		"starting":      {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStarting)}}, admin.StateStarting},
-		"one way":       {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayUnused}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
-		"reloading":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStopped), route(router.StateStopped)}}, admin.StateRunning},
+		"in vain": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{{RouteHealth: router.RouteHealth{
+			State: router.StateStarting, Since: time.Now(), LastErrorAt: time.Now().Add(time.Second),
+		}}}}, admin.StateDegraded},
+		"reloaded after an error": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{{RouteHealth: router.RouteHealth{
+			State: router.StateStarting, Since: time.Now(), LastErrorAt: time.Now().Add(-time.Second),
+		}}}}, admin.StateStarting},
+		"one way":   {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayUnused}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
+		"reloading": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStopped), route(router.StateStopped)}}, admin.StateRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, admin.Config{}, &plainSource{snapshot: test.snapshot})

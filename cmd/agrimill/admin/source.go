@@ -374,6 +374,8 @@ const (
 	FromGateway Direction = "from_gateway"
 	// ToGateway: from a broker to the gateway.
 	ToGateway Direction = "to_gateway"
+	// BrokerToSink: from a broker to a sink. The gateway has no part in it.
+	BrokerToSink Direction = "broker_to_sink"
 )
 
 // Route is one route. Its JSON also has the fields of [router.RouteHealth].

@@ -45,7 +45,8 @@ func (s *Server) status() Status {
 func deriveState(snapshot Snapshot) State {
 	switch {
 	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool {
-		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded
+		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded ||
+			r.State == router.StateStarting && r.LastErrorAt.After(r.Since) // in vain so far; an older error is of before a reload
 	}),
 		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
 		snapshot.Subscriber.ConfirmationsFail != "",

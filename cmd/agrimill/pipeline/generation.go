@@ -99,7 +99,7 @@ func outwardRoutes(cfg *config.Config) map[string]bool {
 // addRoute adds a route to the router of g.
 func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	route := router.Route{Name: cfg.Name}
-	info := admin.Route{Direction: admin.FromGateway}
+	info := admin.Route{Direction: admin.BrokerToSink}
 	if err := p.setFrom(g, cfg, &route, &info); err != nil {
 		return err
 	}
@@ -138,6 +138,7 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 	case from.Gateway != "":
 		route.From = g.gateway
 		route.Topic = from.GatewayTopic()
+		info.Direction = admin.FromGateway
 	default:
 		err = errors.New("from: one of gateway, nats and kafka is required")
 	}

@@ -12,9 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/router"
 )
 
 // outRoute is a route from the stream OUT to the gateway, to be added to others.
@@ -175,5 +177,56 @@ func TestPoisonOnTheWayBack(t *testing.T) {
 	b.mustStop()
 	if h := b.Snapshot().Routes[1]; h.Poisoned != 1 || h.Name != "back" {
 		t.Errorf("route: %s", w.asJSON(h))
+	}
+}
+
+// A route from a broker to a sink, past the gateway, whose source was never there is no route from
+// the gateway: it is not ready, and everybody who asks is told why.
+func TestBrokerToSinkSourceNeverThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outRoute() // for its stream
+	gone := kafkatest.Start(t)
+	gone.Stop()
+	b := w.start(w.head() + w.natsSink() + allRoute + fmt.Sprintf(`
+  - {name: nowhere, from: {nats: {url: %[1]q, stream: NOPE, subject: "out.>", durable: nowhere}}, to: {sink: farm, topic: x}}
+  - {name: dead, from: {kafka: {brokers: [%[2]q], topics: [reports], connect_timeout: 1s}}, to: {sink: farm, topic: x}}
+  - {name: there, from: {nats: {url: %[1]q, subject: "out.>", durable: there}}, to: {sink: farm, topic: x}}
+`, w.proxy.URL(), gone.Addr()))
+	states := func() map[string]admin.Route {
+		routes := map[string]admin.Route{}
+		for _, r := range b.Snapshot().Routes {
+			routes[r.Name] = r
+		}
+		return routes
+	}
+	testkit.Eventually(w, "the routes have tried, or run", func() bool {
+		r := states()
+		return r["nowhere"].LastError != "" && r["dead"].LastError != "" && r["there"].State == router.StateRunning
+	})
+	checks := map[string]admin.Check{}
+	for _, c := range b.Ready(t.Context()) {
+		checks[c.Name] = c
+	}
+	for name, want := range map[string]bool{"nowhere": false, "dead": false, "there": true} {
+		r, c := states()[name], checks["route "+name]
+		if r.Direction != admin.BrokerToSink || c.OK != want || !want && c.Message != "starting: "+r.LastError {
+			t.Errorf("%s: %s, %s", name, w.asJSON(r), w.asJSON(c))
+		}
+		if !want {
+			b.logs.contains("level=WARN", "source unavailable", "route="+name)
+		}
+	}
+}
+
+// A pipeline without any route from the gateway does not wait for its event stream.
+func TestOnlyBrokerToSink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outRoute() // for its stream
+	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("routes: [{name: past, from: {nats: {url: %q, subject: \"out.>\"}}, to: {sink: farm, topic: x}}]", w.proxy.URL()))
+	b.waitReady()
+	if state := b.Snapshot().Gateway.State; state != admin.GatewayUnused {
+		t.Errorf("the gateway is %s", state)
 	}
 }

@@ -63,6 +63,9 @@ func TestCheckRoute(t *testing.T) {
 		if from.OK != want.from || to.OK != want.to || from.final != want.final || to.final != want.final {
 			t.Errorf("%s: %+v, %+v", state, from, to)
 		}
+		if past := checkRoute(admin.BrokerToSink, h); past.Check != to.Check || past.final != to.final {
+			t.Errorf("%s: a route past the gateway: %+v, one to it: %+v", state, past, to)
+		}
 		if !to.OK && to.Message != string(state)+": why" {
 			t.Errorf("%s: %q", state, to.Message)
 		}

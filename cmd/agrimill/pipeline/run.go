@@ -93,7 +93,7 @@ func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) d
 		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.Parted + now.InFlight + now.Stalled,
 	}
 	for i, h := range g.router.Health() {
-		if g.routes[i].Direction == admin.ToGateway {
+		if g.routes[i].Direction != admin.FromGateway {
 			d.returned += int(h.Returned) + h.InFlight
 		}
 	}
@@ -103,7 +103,7 @@ func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) d
 // returned counts the messages that routes of g have returned to brokers.
 func (g *generation) returned() (n int) {
 	for i, h := range g.router.Health() {
-		if g.routes[i].Direction == admin.ToGateway {
+		if g.routes[i].Direction != admin.FromGateway {
 			n += int(h.Returned)
 		}
 	}

@@ -288,7 +288,7 @@ function showAccount(status) {
   }
   const sub = status.subscriber;
   // What routes from a broker did was not received from the gateway.
-  const routes = status.routes.filter((r) => r.direction !== "to_gateway");
+  const routes = status.routes.filter((r) => r.direction === "from_gateway");
   const of = (field) => routes.reduce((sum, route) => sum + (route[field] ?? 0), 0);
   const where = [
     [of("filtered"), "filtered"], [sub.unmatched, "refused by every filter"], [of("duplicates"), "duplicates"],
@@ -550,7 +550,7 @@ function showRoute(route, now) {
   const open = chosen ? chosen.waiting[route.name] ?? { open: 0 } : route;
   const told = !chosen || chosen.timed;
   const oldest = time(open.oldest);
-  const lag = route.direction !== "to_gateway" && ["oldest not done", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""];
+  const lag = route.direction === "from_gateway" && ["oldest not done", oldest ? short(now - oldest) : "none", oldest && now - oldest > 60000 ? "warn" : ""];
   const failedAt = time(route.last_error_at);
   const passing = failedAt && time(route.last_success) > failedAt;
   return {
@@ -559,7 +559,7 @@ function showRoute(route, now) {
     rate: rateText(rateOf(`route ${route.name}`)), unit: "messages/s",
     facts: [
       ["delivered", told ? count(counts.delivered) : "needs the journal"],
-      chosen ? route.direction !== "to_gateway" && ["not done", count(open.open)] : null,
+      chosen ? route.direction === "from_gateway" && ["not done", count(open.open)] : null,
       lag,
       (chosen ? ofAll : (fact) => fact)(["in flight", route.waiting ? `${count(route.in_flight)}, ${count(route.waiting)} waiting` : count(route.in_flight), route.waiting ? "warn" : ""]),
       time(route.until) && ["next attempt", inText(now, time(route.until)), "warn"],
@@ -634,7 +634,7 @@ function showFlow(status) {
   for (const route of forward) {
     const rate = rateOf(`route ${route.name}`);
     const here = node("c-routes", route.name);
-    wire(subscriber ?? gateway, here, route.state === "outage" ? "running" : route.state, rate);
+    if (route.direction === "from_gateway") wire(subscriber ?? gateway, here, route.state === "outage" ? "running" : route.state, rate);
     wire(here, node("c-sinks", route.to.sink), route.state, rate);
   }
   for (const route of back) {

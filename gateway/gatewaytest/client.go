@@ -7,7 +7,7 @@ import (
 )
 
 // ClientConfig returns a client configuration for the default application:
-// URLs, credentials, service name, TLS. Set more fields before passing it
+// URLs, credentials, service name, TLS, and what else the service takes. Set more fields before passing it
 // to gateway.New.
 func (s *Server) ClientConfig() gateway.Config { return s.defaultApp.ClientConfig() }
 
@@ -16,8 +16,9 @@ func (a *Application) ClientConfig() gateway.Config {
 	cfg := gateway.Config{
 		BaseURL: a.server.BaseURL(), TokenURL: a.server.TokenURL(),
 		ClientID: a.ClientID, ClientSecret: gateway.Secret(a.ClientSecret),
-		ServiceName: a.server.cfg.ServiceName,
-		TLS:         a.server.ClientTLS(),
+		ServiceName:  a.server.cfg.ServiceName,
+		TLS:          a.server.ClientTLS(),
+		AnyContextID: a.server.cfg.AnyContextID,
 	}
 	switch a.server.cfg.TokenAuth {
 	case TokenAuthParams:

@@ -82,6 +82,9 @@ func TestAnyContextID(t *testing.T) {
 			s := gatewaytest.New(t, gatewaytest.Config{AnyContextID: anyID})
 			from := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"doc:pdf"}})
 			s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}, Subscribe: []string{"doc:pdf"}})
+			if got := s.ClientConfig().AnyContextID; got != anyID {
+				t.Errorf("ClientConfig of a service with %v: got %v", anyID, got)
+			}
 			want := tt.uuid || anyID && tt.other
 			for _, client := range []bool{false, true} {
 				cfg := s.ClientConfig()

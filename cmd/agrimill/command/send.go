@@ -80,7 +80,7 @@ resend that file with its --context-id, so that receivers recognize a copy.
 	flags.StringVar(&send.messageType, "type", "", "message `TYPE` (default: derived from the file name)")
 	flags.StringVar(&send.filename, "filename", "", "file `NAME` that receivers see, empty for none (default: the file's name)")
 	flags.StringVar(&send.teamset, "teamset", "", "teamset context `ID`")
-	flags.StringVar(&send.contextID, "context-id", "", "context `ID` (UUID), to resend one file after a failure (default: a new one)")
+	flags.StringVar(&send.contextID, "context-id", "", "context `ID`, a UUID unless the configuration has any_context_id, to resend one file after a failure (default: a new one)")
 	flags.StringVar(&send.spoolDir, "spool-dir", "", "`DIRECTORY` for the temporary file of a large stdin (default TMPDIR, or the system's)")
 	flags.DurationVar(&send.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
 	flags.BoolVar(&send.failFast, "fail-fast", false, "stop at the first failure of any kind")
@@ -138,8 +138,6 @@ func (c *send) check(files []string) error {
 		return usagef("stdin has no name to derive a message type from: add --type or --filename")
 	case len(files) > 1 && (c.contextID != "" || c.hasFilename):
 		return usagef("--context-id and --filename require a single file")
-	case c.contextID != "" && !isUUID(c.contextID):
-		return usagef("--context-id must be a UUID")
 	case c.tenant != "" && !isUUID(c.tenant):
 		return usagef("--tenant must be a UUID")
 	case c.timeout < 0:
@@ -155,6 +153,9 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 	ctx, cancel := limited(ctx, c.timeout)
 	defer cancel()
 	return c.service.use(p, func(client *gateway.Client) error {
+		if c.contextID != "" && !isUUID(c.contextID) && !client.Config().AnyContextID {
+			return usagef("--context-id must be a UUID, unless the file of --config has gateway.any_context_id")
+		}
 		request, err := c.request(ctx, client)
 		if err != nil {
 			return err

@@ -149,6 +149,40 @@ func TestSendFailures(t *testing.T) {
 	fault.Lift()
 }
 
+// Context IDs are UUIDs, unless the configuration is that of a gateway that takes any.
+func TestSendAnyContextID(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{AnyContextID: true})
+	name, uuids := f.files("a.zip", mark)[0], f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
+	text, err := os.ReadFile(uuids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anyID := f.files("any.yaml", strings.Replace(string(text), "gateway:\n", "gateway:\n  any_context_id: true\n", 1))[0]
+	for _, test := range []struct {
+		config, id string
+		status     int
+		says       string // part of what is said if it is not sent
+	}{
+		{anyID, "order-12", statusOK, ""},
+		{anyID, "Lieferschein ü/3", statusOK, ""},
+		{anyID, uuid.NewString(), statusOK, ""},
+		{anyID, strings.Repeat("x", 51), statusFailed, "50"},
+		{anyID, "a\nb", statusFailed, "ContextID"},
+		{uuids, "order-12", statusUsage, "any_context_id"},
+		{uuids, uuid.NewString(), statusOK, ""},
+	} {
+		sent := len(f.gate.Ledger())
+		status, stdout, stderr := f.agrimill("send", "--config", test.config, "--from", terminalID, "--publish", "--context-id", test.id, name)
+		if status != test.status || !strings.Contains(stdout+stderr, test.says) {
+			t.Errorf("%q: status %d, %s%s", test.id, status, stdout, stderr)
+		}
+		ledger := f.gate.Ledger()[sent:]
+		if (len(ledger) > 0) != (test.status == statusOK) || len(ledger) > 0 && ledger[0].ContextID != test.id {
+			t.Errorf("%q: ledger %+v", test.id, ledger)
+		}
+	}
+}
+
 func TestSendWrongUsage(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	name := f.files("a.zip", mark)[0]

@@ -22,7 +22,7 @@ import (
 // KeyLayer is what a GeoParquet file of [NewMap] has: a value of [MapConfig.Layers].
 const KeyLayer = "x-farm-layer"
 
-// KeyFindings is how many places of the data could not be read, on a map, or EFDI, that lacks what was there.
+// KeyFindings is how many places of the data could not be read, on records, a map, or EFDI, that lack what was there.
 const KeyFindings = "x-farm-findings"
 
 // Message types of maps.

@@ -108,7 +108,7 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		for i, set := range data.Sets {
 			for j, log := range set.Logs {
-				b := &batches{config: config, maker: to, log: log, path: set.Path, index: strconv.Itoa(i) + "/" + strconv.Itoa(j)}
+				b := &batches{config: config, maker: to, log: log, set: set, index: strconv.Itoa(i) + "/" + strconv.Itoa(j)}
 				if err := b.run(ctx); err != nil {
 					return err
 				}
@@ -276,7 +276,7 @@ type BatchHeader struct {
 	Columns map[string]geo.Description `json:"columns"`
 	// Constants are the values that the log has once for all of its records, by name, as in records.
 	Constants map[string]json.RawMessage `json:"constants,omitempty"`
-	// Findings say what could not be read around these records.
+	// Findings say what could not be read around these records, in the first part also of what the log has once for all.
 	Findings []string `json:"findings,omitempty"`
 }
 
@@ -285,7 +285,7 @@ type batches struct {
 	config  RecordsConfig
 	maker   *maker
 	log     *farmdata.Log
-	path    string
+	set     *farmdata.Set
 	index   string
 	keys    geo.Keys
 	part    int
@@ -370,9 +370,24 @@ func appendFloat(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
+// ofHeader returns what the set tells about the files of the log, such as values that its header has once for all records.
+func (b *batches) ofHeader() (texts []string) {
+	for _, finding := range b.set.Findings {
+		file := path.Base(finding.File)
+		whole := finding.File == "" && finding.Kind.Loses() // EFDI, which has no files
+		if whole || b.log.Name != "" && strings.EqualFold(strings.TrimSuffix(file, path.Ext(file)), b.log.Name) {
+			texts = append(texts, finding.Error())
+		}
+	}
+	return texts
+}
+
 // flush makes a message of what was collected.
 func (b *batches) flush() error {
-	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.path, b.part
+	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.set.Path, b.part
+	if b.part == 0 {
+		b.header.Findings = append(b.ofHeader(), b.header.Findings...)
+	}
 	for _, v := range b.log.Constants {
 		name := b.keys.Name(v.Column)
 		b.columns[name] = v.Column
@@ -391,6 +406,9 @@ func (b *batches) flush() error {
 	}
 	payload = append(append(payload, '\n'), b.lines...)
 	metadata := message.Metadata{KeyPart: strconv.Itoa(b.part), KeyRecords: strconv.Itoa(b.header.Records)}
+	if n := len(b.header.Findings); n > 0 {
+		metadata[KeyFindings] = strconv.Itoa(n)
+	}
 	for key, value := range map[string]string{KeyLog: b.log.Name, KeyTask: b.log.TaskID} {
 		if value != "" {
 			metadata[key] = clean(value)

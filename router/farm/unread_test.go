@@ -3,6 +3,7 @@ package farm_test
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"hash/crc32"
 	"strings"
@@ -138,6 +139,50 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What the header of a log has once for all records, and cannot be read, is told with its records, once.
+func TestRecordsTellOfTheirHeader(t *testing.T) {
+	const place = `<PTN A="52.1" B="8.1" D="1"/>`
+	for name, test := range map[string]struct{ header, told string }{
+		"place with a comma": {`<PTN A="52,1" B="8.1" D="1"/>`, "A of PTN: no number"},
+		"half a place":       {`<PTN A="52.1" D="1"/>`, "B of PTN: missing"},
+		"altitude":           {`<PTN A="52.1" B="8.1" C="high" D="1"/>`, "C of PTN: no whole number"},
+		"constant":           {place + `<DLV A="0006" B="x" C="DET1"/>`, "B of DLV: no whole number"},
+		"no DDI":             {place + `<DLV B="1" C="DET1"/>`, "A of DLV: missing"},
+		"unknown element":    {place + `<DLV A="0006" B="1" C="DET9"/>`, "no device has the device element"},
+		"all of it":          {place, ""},
+	} {
+		const measured = `<DLV A="0043" B="" C="DET1"/>`
+		header := `<TIM A="" D="4">` + measured + test.header + `</TIM>`
+		const record = "\x00\x00\x00\x00\x01\x3c\x01\x00\x05\x00\x00\x00"
+		payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><DVC A="DVC1"><DET A="DET1" B="1"/></DVC>`+
+			`<TSK A="TSK1" G="4"><TLG A="TLG00001"/><TLG A="TLG00002"/></TSK><TSK A="TSK2" G="four"/></ISO11783_TaskData>`,
+			"TLG00001.XML", header, "TLG00001.BIN", strings.Repeat(record, 3),
+			"TLG00002.XML", `<TIM A="" D="4">`+place+measured+`</TIM>`, "TLG00002.BIN", record)
+		transform, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := transform(received(payload))
+		if err != nil || len(out) != 3 {
+			t.Fatalf("%s: got %d messages (%v), want two of one log and one of the other", name, len(out), err)
+		}
+		for i, m := range out {
+			var header farm.BatchHeader
+			if err := json.Unmarshal(m.Payload[:bytes.IndexByte(m.Payload, '\n')], &header); err != nil {
+				t.Fatal(err)
+			}
+			want, wantCount := "", ""
+			if i == 0 && test.told != "" {
+				want, wantCount = test.told, "1"
+			}
+			got, count := strings.Join(header.Findings, "; "), m.Metadata[farm.KeyFindings]
+			if !strings.Contains(got, want) || (got == "") != (want == "") || count != wantCount {
+				t.Errorf("%s: message %d tells %q and counts %q, want %q", name, i, got, count, want)
+			}
+		}
 	}
 }
 

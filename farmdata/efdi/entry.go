@@ -248,6 +248,7 @@ type decoder struct {
 	descriptions *farmdata.Descriptions
 	columns      map[columnKey]*farmdata.Column
 	max          int
+	nameless     bool // there was a device element that no device has
 	// previous are the columns of the last record in their order: usually those of
 	// the next one, too.
 	previous []column
@@ -460,7 +461,9 @@ func (d *decoder) column(key columnKey) (*farmdata.Column, *farmdata.Finding) {
 		return nil, damaged(farmdata.KindLimit, -1, "more kinds of values than allowed", nil)
 	}
 	column := &farmdata.Column{DDI: farmdata.DDI(key.ddi), ElementID: key.id(), PGN: key.pgn, StartBit: key.start, StopBit: key.stop}
-	d.descriptions.Describe(column)
+	if !d.descriptions.Describe(column) && column.ElementID != "" {
+		d.nameless = true
+	}
 	d.columns[key] = column
 	return column, nil
 }

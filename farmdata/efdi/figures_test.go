@@ -114,6 +114,47 @@ func TestAllEntriesHaveIt(t *testing.T) {
 	}
 }
 
+// TestElementOfNoDevice: a value of a device element that no device has is told once for a log, whatever else is wrong with the
+// entry, and given. Without any device nothing can be described, and nobody expects it.
+func TestElementOfNoDevice(t *testing.T) {
+	t.Parallel()
+	devices := open(t, marshal(t, description()), TaskData, Config{}).Devices
+	of := func(element *efdipb.UID) []byte {
+		e := entry(0, 1)
+		e.DataLogValue[0].DeviceElement = element
+		return marshal(t, e)
+	}
+	known, other, uri := of(&efdipb.UID{Number: -1}), of(&efdipb.UID{Number: -9}), of(&efdipb.UID{Uri: []string{"x"}})
+	late := entry(0, 1)
+	late.PositionStart.GpsUtc, late.DataLogValue[0].DeviceElement = &timestamppb.Timestamp{Seconds: 5_662_000_000}, &efdipb.UID{Number: -9}
+	for name, tt := range map[string]struct {
+		log     []byte
+		devices []farmdata.Device
+		found   string
+	}{
+		"all known":         {logOf(known, known, known), devices, ""},
+		"one of another":    {logOf(known, other, known), devices, "reference"},
+		"all of another":    {logOf(other, other, other), devices, "reference"},
+		"two others":        {logOf(known, other, uri), devices, "reference"},
+		"element by URI":    {logOf(uri, known, uri), devices, "reference"},
+		"no element":        {logOf(of(nil), of(nil), of(nil)), devices, ""},
+		"bad time, too":     {logOf(marshal(t, late), marshal(t, late), marshal(t, late)), devices, "reference, time"},
+		"no device":         {logOf(other, other, other), nil, ""},
+		"device of nothing": {logOf(known, known, known), []farmdata.Device{{ID: "DVC-2"}}, "reference"},
+	} {
+		set := open(t, tt.log, TimeLog, Config{Devices: tt.devices})
+		records, found := farmdatatest.Read(t, set.Logs[0])
+		if len(records) != 3 || farmdatatest.Kinds(found) != tt.found {
+			t.Errorf("%s: got %d records and findings %v, want 3 and %q", name, len(records), found, tt.found)
+		}
+		for _, record := range records {
+			if len(record.Values) != 1 {
+				t.Errorf("%s: got %d values, want the one", name, len(record.Values))
+			}
+		}
+	}
+}
+
 // TestFiguresOfPositions does so for lists of positions.
 func TestFiguresOfPositions(t *testing.T) {
 	t.Parallel()

@@ -76,10 +76,25 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 	}
 }
 
-// records decodes the entries of a log.
+// records decodes the entries of a log. A device element that no device has is told once, if there are devices.
 func (r *reader) records(s section) iter.Seq2[*farmdata.Record, error] {
 	return func(yield func(*farmdata.Record, error) bool) {
-		r.entries(s, 4, newDecoder(r.descriptions(), r.cfg.MaxColumns).decode)(yield)
+		d, told := newDecoder(r.descriptions(), r.cfg.MaxColumns), len(r.devices()) == 0
+		for record, err := range r.entries(s, 4, d.decode) {
+			if d.nameless && !told {
+				told = true
+				finding := damaged(farmdata.KindReference, -1, "no device has the device element of a value, here and maybe in later entries", nil)
+				if record != nil {
+					finding.Record = record.Number
+				}
+				if !yield(nil, finding) {
+					return
+				}
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
 	}
 }
 

@@ -35,7 +35,8 @@ const KeyDevices = "x-farm-devices"
 
 // Values of [KeyDevices].
 const (
-	// DevicesDescribed: there is one description of the teamset.
+	// DevicesDescribed: there is one description of the teamset. What it says nothing about is told: see
+	// [BatchHeader.Findings] and [KeyFindings].
 	DevicesDescribed = "described"
 	// DevicesAmbiguous: the teamset was described in different ways, which is more than other bytes for the same
 	// devices. The description that was sent last before the log was used, or the first one if all were sent after it.

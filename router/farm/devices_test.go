@@ -19,6 +19,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/gateway"
@@ -414,6 +415,37 @@ func TestLogsWaitForTheirDescription(t *testing.T) {
 	stop()
 	if err := <-result; err != nil {
 		t.Error(err)
+	}
+}
+
+// Values of a device that the description does not have are told: nobody could say what they are.
+func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
+	for name, test := range map[string]struct {
+		element int64
+		want    string
+	}{"described": {-1, ""}, "another": {-9, "no device has the device element"}} {
+		devices := newDevices(t, farm.DevicesConfig{})
+		records := newRecords(t, devices)
+		toMap, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerPoints}, ReadConfig: farm.ReadConfig{Devices: devices}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := records(sentBy(descriptionType, "a", "team", farmdatatest.LogStart, farmdatatest.Description(t))); err != nil {
+			t.Fatal(err)
+		}
+		log := farmdatatest.Marshal(t, &efdipb.TimeLog{Time: []*efdipb.Time{{
+			Start: timestamppb.New(farmdatatest.LogStart), PositionStart: &efdipb.Position{North: 52.5, East: 7.5},
+			DataLogValue: []*efdipb.DataLogValue{{Ddi: 0x43, Value: 9000, DeviceElement: &efdipb.UID{Number: test.element}}},
+		}}})
+		for kind, transform := range map[string]message.HandlerFunc{"records": records, "map": toMap} {
+			out, err := transform(sentBy(timeLogType, "a", "team", farmdatatest.LogStart, log))
+			if err != nil || len(out) != 1 {
+				t.Fatalf("%s, %s: %d messages, %v", name, kind, len(out), err)
+			}
+			if told := out[0].Metadata[farm.KeyFindings] == "1"; told != (test.want != "") || kind == "records" && !bytes.Contains(out[0].Payload, []byte(test.want)) {
+				t.Errorf("%s, %s: got %v and %s, want %q told", name, kind, out[0].Metadata, out[0].Payload, test.want)
+			}
+		}
 	}
 }
 

@@ -103,6 +103,34 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// A boundary across the 180th meridian is where it is, and not around the world.
+func TestFilterAcrossTheDateLine(t *testing.T) {
+	boxOf := func(west, east float64) *farm.Box { return &farm.Box{South: -18, West: west, North: -16, East: east} }
+	for name, test := range map[string]struct {
+		box  *farm.Box
+		want map[string]bool
+	}{
+		"around Greenwich":   {boxOf(-1, 1), map[string]bool{}},
+		"west of the line":   {boxOf(179, 180), map[string]bool{"across": true, "west": true}},
+		"east of the line":   {boxOf(-180, -179), map[string]bool{"across": true, "east": true}},
+		"across the line":    {boxOf(179, -179), map[string]bool{"across": true, "west": true, "east": true}},
+		"between":            {boxOf(-178, 178), map[string]bool{}},
+		"the world":          {boxOf(-180, 180), map[string]bool{"across": true, "west": true, "east": true}},
+		"of another country": {&farm.Box{South: 50, West: 179, North: 60, East: -179}, map[string]bool{}},
+	} {
+		for field, corners := range map[string][2]string{"across": {"179.9", "-179.9"}, "west": {"179.8", "179.9"}, "east": {"-179.9", "-179.8"}} {
+			var points string
+			for _, c := range [][2]string{{"-17", corners[0]}, {"-17", corners[1]}, {"-17.1", corners[1]}, {"-17.1", corners[0]}} {
+				points += `<PNT A="2" C="` + c[0] + `" D="` + c[1] + `"/>`
+			}
+			payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><PFD A="PFD1"><PLN A="1"><LSG A="1">`+points+`</LSG></PLN></PFD></ISO11783_TaskData>`)
+			if got := selects(t, farm.FilterConfig{Box: test.box}, received(payload)); got != test.want[field] {
+				t.Errorf("box %s, field %s the line: got %v, want %v", name, field, got, test.want[field])
+			}
+		}
+	}
+}
+
 // What cannot be read, or not far enough, is no match unless that is wished; it is no error, and what
 // the route makes of it says why.
 func TestUnreadable(t *testing.T) {

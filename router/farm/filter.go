@@ -290,11 +290,21 @@ func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
 
 func (f *Filter) lookAtPolygons(w *wanted, polygons []farmdata.Polygon) {
 	for _, polygon := range polygons {
-		var box *content.Box
+		var box, east *content.Box // as it stands, and with degrees from 0 to 360
 		for _, ring := range polygon.Rings {
 			for _, p := range ring.Points {
+				if !p.Valid() {
+					continue
+				}
 				box = grow(box, p.North, p.East)
+				if p.East < 0 {
+					p.East += 360
+				}
+				east = grow(east, p.North, p.East)
 			}
+		}
+		if box != nil && box.East-box.West > 180 { // no field is that wide
+			box.West, box.East = east.West, east.East-360
 		}
 		w.box = w.box && !(box != nil && f.box.meets(*box))
 	}
@@ -391,9 +401,6 @@ func before(a, b farmdata.Stamp) bool {
 
 // grow returns the box with a place in it.
 func grow(b *content.Box, north, east float64) *content.Box {
-	if !(farmdata.Position{North: north, East: east, Has: farmdata.HasNorth | farmdata.HasEast}).Valid() {
-		return b
-	}
 	if b == nil {
 		return &content.Box{South: north, West: east, North: north, East: east}
 	}
@@ -402,8 +409,13 @@ func grow(b *content.Box, north, east float64) *content.Box {
 	return b
 }
 
-// meets reports whether two boxes have a place in common.
+// meets reports whether two boxes have a place in common. Both may go across the 180th meridian.
 func (b *Box) meets(other content.Box) bool {
+	if other.West > other.East {
+		west, east := other, other
+		west.East, east.West = 180, -180
+		return b.meets(west) || b.meets(east)
+	}
 	if other.North < b.South || other.South > b.North {
 		return false
 	}

@@ -91,7 +91,8 @@ func ExampleWriter_Grid() {
 
 func ExampleMultiPolygon() {
 	open := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 7, North: 53}, {East: 8, North: 52}}}
-	fmt.Println(geo.MultiPolygon([]farmdata.Polygon{{Rings: []farmdata.LineString{open}}}))
+	multi, _ := geo.MultiPolygon([]farmdata.Polygon{{Rings: []farmdata.LineString{open}}})
+	fmt.Println(multi)
 	// Output: [[[[7 52] [8 52] [7 53] [7 52]]]]
 }
 

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"math"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +184,74 @@ func TestFieldsFollowTheRules(t *testing.T) {
 	}
 }
 
+// TestHolesAreInTheirRings compares with what looks at each edge for each hole.
+func TestHolesAreInTheirRings(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var polygon farmdata.Polygon
+		places := func(n int) (xy []float64) {
+			for range 2 * n {
+				xy = append(xy, float64(1+random.IntN(12)))
+			}
+			return xy
+		}
+		for range 1 + random.IntN(4) {
+			polygon.Rings = append(polygon.Rings, ring(1, places(3+random.IntN(8))...))
+		}
+		for range random.IntN(6) {
+			polygon.Rings = append(polygon.Rings, ring(2, places(3)...))
+		}
+		var want [][][]Coordinates
+		for _, line := range polygon.Rings {
+			ring := closed(line)
+			if ring == nil {
+				continue
+			}
+			orient(ring, line.Type == 1)
+			if line.Type == 1 {
+				want = append(want, [][]Coordinates{ring})
+			} else if i := slices.IndexFunc(want, func(p [][]Coordinates) bool { return contains(p[0], ring[0]) }); i >= 0 {
+				want[i] = append(want[i], ring)
+			}
+		}
+		if got, surplus := MultiPolygon([]farmdata.Polygon{polygon}); !reflect.DeepEqual(got, want) || surplus != 0 {
+			t.Fatalf("%v: got %v, %d, want %v", polygon, got, surplus, want)
+		}
+	}
+}
+
+// contains reports whether a place is inside of a closed ring.
+func contains(ring []Coordinates, at Coordinates) (inside bool) {
+	for i := 1; i < len(ring); i++ {
+		a, b := ring[i-1], ring[i]
+		if (a[1] > at[1]) != (b[1] > at[1]) && at[0] < (b[0]-a[0])*(at[1]-a[1])/(b[1]-a[1])+a[0] {
+			inside = !inside
+		}
+	}
+	return inside
+}
+
+// TestHolesBeyondTheLimit: a ring whose edges all reach the latitude of every hole costs holes beyond MaxCrossings, which is said.
+func TestHolesBeyondTheLimit(t *testing.T) {
+	t.Parallel()
+	const edges, more = 10_000, 10
+	line := farmdata.LineString{Type: 1}
+	for i := range edges {
+		line.Points = append(line.Points, farmdata.Point{North: 52 + float64(i%2), East: 7 + float64(i)/edges})
+	}
+	line.Points = append(line.Points, farmdata.Point{North: 53, East: 9}) // so that it has an area
+	field := &farmdata.Field{ID: "PFD1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{line}}}}
+	for range MaxCrossings/edges + more {
+		field.Polygons[0].Rings = append(field.Polygons[0].Rings, ring(2, 7.5, 52.5, 7.6, 52.5, 7.6, 52.6))
+	}
+	var found []*farmdata.Finding
+	c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Field(field) })
+	if len(c.Features) != 1 || len(found) != 1 || found[0].Kind != farmdata.KindLimit || !strings.HasSuffix(found[0].Error(), fmt.Sprintf("MaxCrossings: %d", more)) {
+		t.Errorf("got %d features and %v, want the field, and that it lacks %d holes", len(c.Features), found, more)
+	}
+}
+
 func TestGridsAreCells(t *testing.T) {
 	t.Parallel()
 	grid := &farmdata.Grid{Name: "GRD00001", North: 52, East: 7, CellNorth: 0.5, CellEast: 0.25, Rows: 1, Cols: 2}
@@ -266,7 +337,11 @@ func FuzzMultiPolygon(f *testing.F) {
 			polygon.Rings = append(polygon.Rings, line)
 			data = data[2+2*n:]
 		}
-		for _, rings := range MultiPolygon([]farmdata.Polygon{polygon}) {
+		multi, _ := MultiPolygon([]farmdata.Polygon{polygon})
+		if Encloses([]farmdata.Polygon{polygon}) != (len(multi) > 0) {
+			t.Errorf("got %v, want what Encloses says", multi)
+		}
+		for _, rings := range multi {
 			for i, ring := range rings {
 				if len(ring) < 4 || ring[0] != ring[len(ring)-1] {
 					t.Errorf("ring %v is not closed", ring)

@@ -212,9 +212,12 @@ func (w *Writer) Points(log *farmdata.Log) error {
 	return w.failed()
 }
 
-// Field writes the boundaries of a field as one MultiPolygon; nothing if it has none.
+// Field writes the boundaries of a field as one MultiPolygon; nothing if it has none. Interior rings beyond MaxCrossings are a finding.
 func (w *Writer) Field(field *farmdata.Field) error {
-	multi := MultiPolygon(field.Polygons)
+	multi, surplus := MultiPolygon(field.Polygons)
+	if surplus > 0 {
+		w.cfg.Finding(Surplus(field, surplus))
+	}
 	if len(multi) == 0 {
 		return w.failed()
 	}

@@ -1,6 +1,8 @@
 package geo
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -9,13 +11,27 @@ import (
 // Coordinates are a longitude and a latitude, in this order.
 type Coordinates [2]float64
 
+// MaxCrossings is how many edges of exterior rings one MultiPolygon is compared with to find out which of them its interior
+// rings are in: those only that reach the latitude of an interior one.
+const MaxCrossings = 10_000_000
+
+const interior = 2 // farmdata.LineString.Type
+
+// Encloses reports whether MultiPolygon makes anything of polygons, at less cost.
+func Encloses(polygons []farmdata.Polygon) bool {
+	return slices.ContainsFunc(polygons, func(polygon farmdata.Polygon) bool {
+		return slices.ContainsFunc(polygon.Rings, func(line farmdata.LineString) bool { return line.Type != interior && closed(line) != nil })
+	})
+}
+
 // MultiPolygon makes of polygons what GeoJSON and WKB ask for: rings are closed,
 // exterior ones go counterclockwise, interior ones clockwise and come after the
 // exterior one that they are in. What encloses nothing is left out: rings of fewer
 // than three places, and interior rings outside of every exterior one. Points that
-// cannot be on Earth are left out, too.
-func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates) {
-	const interior = 2 // farmdata.LineString.Type
+// cannot be on Earth are left out, too. So are the interior rings that it would take more than MaxCrossings to place:
+// surplus is how many.
+func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus int) {
+	s := sweep{left: MaxCrossings}
 	for _, polygon := range polygons {
 		from := len(multi)
 		var holes [][]Coordinates
@@ -31,14 +47,92 @@ func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates) {
 				multi = append(multi, [][]Coordinates{ring})
 			}
 		}
-		for _, hole := range holes {
-			i := slices.IndexFunc(multi[from:], func(p [][]Coordinates) bool { return contains(p[0], hole[0]) })
-			if i >= 0 {
-				multi[from+i] = append(multi[from+i], hole)
+		for i, in := range s.enclosing(multi[from:], holes) {
+			if in >= 0 {
+				multi[from+in] = append(multi[from+in], holes[i])
 			}
 		}
 	}
-	return multi
+	return multi, s.surplus
+}
+
+// Surplus is the finding that a field has more interior rings than MultiPolygon can place.
+func Surplus(field *farmdata.Field, surplus int) *farmdata.Finding {
+	return &farmdata.Finding{Kind: farmdata.KindLimit, File: field.ID, Offset: -1, Record: -1,
+		Detail: fmt.Sprintf("interior rings of the field that are left out, because to place them takes more than MaxCrossings: %d", surplus)}
+}
+
+// sweep finds the rings that places are in, from south to north: what it compares a place with are the edges that reach its latitude.
+type sweep struct {
+	left    int // edges that may still be compared
+	surplus int // holes that were left out
+}
+
+type edge struct {
+	a, b Coordinates
+	ring int
+}
+
+func (e edge) south() float64 { return min(e.a[1], e.b[1]) }
+
+// enclosing returns the first exterior ring that the first place of each hole is in; -1 if there is none.
+func (s *sweep) enclosing(exteriors [][][]Coordinates, holes [][]Coordinates) []int {
+	if len(holes) == 0 {
+		return nil
+	}
+	in, order := make([]int, len(holes)), make([]int, len(holes))
+	for i := range holes {
+		in[i], order[i] = -1, i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(holes[i][0][1], holes[j][0][1]) })
+	edges, inside := edgesOf(exteriors), make([]bool, len(exteriors))
+	var near []edge // those that reach the latitude
+	for done, i := range order {
+		at := holes[i][0]
+		for len(edges) > 0 && edges[0].south() <= at[1] {
+			near, edges = append(near, edges[0]), edges[1:]
+		}
+		if s.left -= len(near); s.left < 0 {
+			s.surplus += len(order) - done
+			return in
+		}
+		near = slices.DeleteFunc(near, func(e edge) bool { return max(e.a[1], e.b[1]) <= at[1] })
+		in[i] = first(near, at, inside)
+	}
+	return in
+}
+
+// edgesOf returns the edges of rings, the southernmost ones first; those along a latitude enclose nothing.
+func edgesOf(exteriors [][][]Coordinates) (edges []edge) {
+	for ring, polygon := range exteriors {
+		for i, b := range polygon[0][1:] {
+			if a := polygon[0][i]; a[1] != b[1] {
+				edges = append(edges, edge{a, b, ring})
+			}
+		}
+	}
+	slices.SortFunc(edges, func(x, y edge) int { return cmp.Compare(x.south(), y.south()) })
+	return edges
+}
+
+// first returns the first ring that a place is in, of those that have edges at its latitude; -1 if there is none. inside, by
+// ring, is false, and is again.
+func first(near []edge, at Coordinates, inside []bool) int {
+	for i := range near {
+		e := &near[i]
+		if at[0] < (e.b[0]-e.a[0])*(at[1]-e.a[1])/(e.b[1]-e.a[1])+e.a[0] {
+			inside[e.ring] = !inside[e.ring]
+		}
+	}
+	ring := -1
+	for i := range near {
+		e := &near[i]
+		if inside[e.ring] && (ring < 0 || e.ring < ring) {
+			ring = e.ring
+		}
+		inside[e.ring] = false
+	}
+	return ring
 }
 
 // closed returns the places of a line with the first one again at the end; nil if
@@ -72,17 +166,6 @@ func orient(ring []Coordinates, counterclockwise bool) {
 	if area(ring) > 0 != counterclockwise {
 		slices.Reverse(ring)
 	}
-}
-
-// contains reports whether a place is inside of a closed ring.
-func contains(ring []Coordinates, at Coordinates) (inside bool) {
-	for i := 1; i < len(ring); i++ {
-		a, b := ring[i-1], ring[i]
-		if (a[1] > at[1]) != (b[1] > at[1]) && at[0] < (b[0]-a[0])*(at[1]-a[1])/(b[1]-a[1])+a[0] {
-			inside = !inside
-		}
-	}
-	return inside
 }
 
 // Rectangle returns a cell of a grid as a closed ring, counterclockwise. The grid has to be valid.

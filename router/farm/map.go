@@ -108,7 +108,7 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 				to.lose(finding)
 			}
 			for _, field := range set.Fields {
-				m.shown(m.shows(LayerFields) && len(geo.MultiPolygon(field.Polygons)) > 0)
+				m.shown(m.shows(LayerFields) && geo.Encloses(field.Polygons))
 			}
 			if err := m.run(); err != nil {
 				return err
@@ -205,7 +205,9 @@ func (m *cartographer) parquet() error {
 		return m.make(TypeGeoParquet, ending, append([]string{name}, names...), metadata, write)
 	}
 	if len(m.set.Fields) > 0 {
-		if err := layer(LayerFields, "-fields.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteFields(w, m.set.Fields) }); err != nil {
+		if err := layer(LayerFields, "-fields.parquet", nil, nil, func(w io.Writer) error {
+			return geoparquet.WriteFields(w, m.set.Fields, geoparquet.Config{Finding: m.finding})
+		}); err != nil {
 			return err
 		}
 	}

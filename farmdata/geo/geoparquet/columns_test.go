@@ -12,7 +12,7 @@ import (
 func TestBoxHasTheOrderOfTheFormat(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(io.Writer) error{
-		"fields": func(w io.Writer) error { return WriteFields(w, nil) },
+		"fields": func(w io.Writer) error { return WriteFields(w, nil, Config{}) },
 		"points": func(w io.Writer) error {
 			return WritePoints(w, &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) { yield(at(0, 52, 7), nil) }}, Config{})
 		},
@@ -77,7 +77,7 @@ func TestStillMachinesAndConstants(t *testing.T) {
 	}
 	f = written(t, func(w io.Writer) error {
 		ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
-		return WriteFields(w, []farmdata.Field{{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}})
+		return WriteFields(w, []farmdata.Field{{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
 	})
 	if f.rows[0]["area"] != nil {
 		t.Errorf("got the area %v of a field that has none", f.rows[0]["area"])

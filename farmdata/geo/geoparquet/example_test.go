@@ -43,7 +43,7 @@ func ExampleWriteFields() {
 	corners := []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}
 	field := farmdata.Field{ID: "PFD1", Designator: "Meadow", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{{Type: 1, Points: corners}}}}}
 	var file bytes.Buffer
-	if err := geoparquet.WriteFields(&file, []farmdata.Field{field}); err != nil {
+	if err := geoparquet.WriteFields(&file, []farmdata.Field{field}, geoparquet.Config{}); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -216,11 +216,17 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 }
 
 // WriteFields writes a row for each field that has boundaries: columns id, name, area
-// in square meters (null if unknown), farm and customer. The geometries are MultiPolygons.
-func WriteFields(w io.Writer, fields []farmdata.Field) error {
+// in square meters (null if unknown), farm and customer. The geometries are MultiPolygons. Interior rings beyond geo.MaxCrossings are a
+// finding.
+func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 	t := newTable(w, parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()})
 	for _, field := range fields {
-		multi := geo.MultiPolygon(field.Polygons)
+		multi, surplus := geo.MultiPolygon(field.Polygons)
+		if surplus > 0 {
+			if err := found(cfg, geo.Surplus(&field, surplus)); err != nil {
+				return err
+			}
+		}
 		if len(multi) == 0 {
 			continue
 		}

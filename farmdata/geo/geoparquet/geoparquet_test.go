@@ -161,7 +161,7 @@ func TestFieldsAndGrids(t *testing.T) {
 	t.Parallel()
 	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
 	f := written(t, func(w io.Writer) error {
-		return WriteFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}})
+		return WriteFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
 	})
 	if len(f.rows) != 1 || f.rows[0]["name"] != "Field" || f.rows[0]["area"] != int64(100) || !reflect.DeepEqual(f.rows[0]["bbox"], bbox(7, 52, 8, 53)) {
 		t.Errorf("rows %v", f.rows)
@@ -177,7 +177,7 @@ func TestFieldsAndGrids(t *testing.T) {
 	if len(f.rows) != 2 || f.rows[0]["0006"] != 12.0 || f.rows[0]["zone"] != int64(1) || !reflect.DeepEqual(f.rows[1]["bbox"], bbox(7.25, 52, 7.5, 52.5)) {
 		t.Errorf("rows %v", f.rows)
 	}
-	f = written(t, func(w io.Writer) error { return WriteFields(w, nil) })
+	f = written(t, func(w io.Writer) error { return WriteFields(w, nil, Config{}) })
 	if len(f.rows) != 0 || f.geo.Columns["geometry"].BBox != nil {
 		t.Errorf("no field: rows %v, box %v", f.rows, f.geo.Columns["geometry"].BBox)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +172,21 @@ func Bombs() []Bomb {
 	}
 }
 
+// holes are fields, each with a ring of n places and a hole for every two of them.
+func holes(place func(i, n int) (north, east float64), n, fields int) func(testing.TB) []byte {
+	const hole = `<LSG A="2"><PNT A="2" C="52.5" D="8.5"/><PNT A="2" C="52.5" D="8.6"/><PNT A="2" C="52.6" D="8.6"/></LSG>`
+	return func(t testing.TB) []byte {
+		var field strings.Builder
+		field.WriteString(`<PLN A="1"><LSG A="1">`)
+		for i := range n {
+			north, east := place(i, n)
+			fmt.Fprintf(&field, `<PNT A="2" C="%.7f" D="%.7f"/>`, north, east)
+		}
+		field.WriteString("</LSG>" + strings.Repeat(hole, n/2) + "</PLN>")
+		return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(fields, `<PFD A="PFD%d">`+field.String()+"</PFD>")+"</ISO11783_TaskData>")
+	}
+}
+
 // RouteBombs returns those that are bombs by what routes make of them.
 func RouteBombs() []Bomb {
 	log := func(header string, record []byte, times int) func(testing.TB) []byte {
@@ -193,6 +209,19 @@ func RouteBombs() []Bomb {
 		}, ""},
 		{"the same record", log(LogHeader, Log(1), 8_000_000), ""},
 		{"records of many values", log(wideHeader, append(append(bytes.Repeat([]byte{1}, 6), 255), bytes.Repeat([]byte{0, 1, 2, 3, 4}, 255)...), 190_000), ""},
+		{"holes in a circle", holes(func(i, n int) (north, east float64) {
+			return 52 + math.Sin(2*math.Pi*float64(i)/float64(n)), 8 + math.Cos(2*math.Pi*float64(i)/float64(n))
+		}, 100_000, 1), ""},
+		{"holes in a zigzag", holes(func(i, n int) (north, east float64) {
+			return 52 + float64(i%3)*0.6, 8 + float64(i)/float64(n)
+		}, 100_000, 1), ""},
+		{"holes in zigzags of many fields", holes(func(i, n int) (north, east float64) {
+			return 52 + float64(i%3)*0.6, 8 + float64(i)/float64(n)
+		}, 15_000, 9), ""},
+		{"a hole for each exterior", func(t testing.TB) []byte {
+			const rings = `<LSG A="1"><PNT A="2" C="52" D="8.%[1]d"/><PNT A="2" C="52" D="8.%[1]d1"/><PNT A="2" C="53" D="8.%[1]d1"/></LSG><LSG A="2"><PNT A="2" C="52.1" D="8"/><PNT A="2" C="52.2" D="8"/><PNT A="2" C="52.2" D="8.1"/></LSG>`
+			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1"><PLN A="1">`+numbered(60_000, rings)+`</PLN></PFD></ISO11783_TaskData>`)
+		}, ""},
 		{"fields of many points", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1"><PLN A="1"><LSG A="1">`+numbered(400_000, `<PNT A="2" C="52.%06d" D="8"/>`)+`</LSG></PLN></PFD></ISO11783_TaskData>`)
 		}, ""},

@@ -315,7 +315,11 @@ func (d *Devices) Lookup(msg *message.Message) ([]farmdata.Device, string, error
 	if slices.ContainsFunc(known, func(k DeviceDescription) bool { return !d.same(tenant, k.Payload, chosen) }) {
 		state = DevicesAmbiguous
 	}
-	return d.read(tenant, chosen), state, nil
+	devices := d.read(tenant, chosen)
+	if len(devices) == 0 {
+		state = DevicesMissing // it cannot be read here
+	}
+	return devices, state, nil
 }
 
 // choose returns the description that was sent last before the log, or else the first one; the last one

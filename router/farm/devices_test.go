@@ -449,6 +449,32 @@ func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
 	}
 }
 
+// storedDescription is a store that has the same description of every teamset.
+type storedDescription []byte
+
+func (s storedDescription) Put(context.Context, string, farm.DeviceDescription) error { return nil }
+func (s storedDescription) Get(context.Context, string) ([]farm.DeviceDescription, error) {
+	return []farm.DeviceDescription{{Payload: s}}, nil
+}
+
+// A stored description that describes nothing that can be read here is missing.
+func TestStoredDescriptionThatCannotBeRead(t *testing.T) {
+	whole := farmdatatest.Description(t)
+	for name, test := range map[string]struct {
+		payload []byte
+		want    string
+	}{
+		"whole": {whole, farm.DevicesDescribed}, "empty": {nil, farm.DevicesMissing}, "cut": {whole[:5], farm.DevicesMissing},
+		"other bytes": {[]byte("\xff\xff\xff"), farm.DevicesMissing}, "text": {[]byte("no description"), farm.DevicesMissing},
+	} {
+		devices := newDevices(t, farm.DevicesConfig{Store: storedDescription(test.payload)})
+		list, state, err := devices.Lookup(sentBy(timeLogType, "a", "team", farmdatatest.LogStart, nil))
+		if err != nil || state != test.want || (len(list) > 0) != (test.want == farm.DevicesDescribed) {
+			t.Errorf("%s: got %d devices, %q (%v), want %q", name, len(list), state, err, test.want)
+		}
+	}
+}
+
 // A teamset that is described in two ways is told; a log is decoded with what was sent before it,
 // also when it comes after what was sent later.
 func TestTeamsetDescribedInTwoWays(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 )
 
 // WriteTimeLog writes a log as a bare TimeLog, record by record, with the constants of the log in
-// each of them. The error is that of w.
+// each of them that has no such value of its own. The error is that of w.
 //
 // Zero and absent are the same in EFDI: what a position lacks is zero, except that a status it lacks is 15, unknown. A
 // latitude without a longitude, or the other way around, is left out.
@@ -99,6 +99,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var b []byte
 		encode := proto.MarshalOptions{Deterministic: true}
+		constants := constantsOf(log)
 		for record, err := range log.Records {
 			if err != nil {
 				var finding *farmdata.Finding
@@ -111,7 +112,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 				}
 				continue
 			}
-			message, err := encode.Marshal(c.entry(log, record))
+			message, err := encode.Marshal(c.entry(constants.beside(record), record))
 			if err != nil {
 				yield(nil, fmt.Errorf("efdi: %w", err))
 				return
@@ -124,7 +125,48 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	}
 }
 
-func (c EncodeConfig) entry(log *farmdata.Log, record *farmdata.Record) *efdipb.Time {
+// constants are those of a log, without what its records have themselves.
+type constants struct {
+	all, left []farmdata.Value
+	same      map[*farmdata.Column]int // which constant is of the same kind as the values of a column; -1: none
+	carried   []bool                   // by the record
+}
+
+func constantsOf(log *farmdata.Log) *constants {
+	return &constants{all: log.Constants, same: map[*farmdata.Column]int{}, carried: make([]bool, len(log.Constants))}
+}
+
+// beside returns the constants that a record does not have itself, until the next call.
+func (c *constants) beside(record *farmdata.Record) []farmdata.Value {
+	if len(c.all) == 0 {
+		return nil
+	}
+	clear(c.carried)
+	for _, v := range record.Values {
+		i, known := c.same[v.Column]
+		if !known {
+			i = slices.IndexFunc(c.all, func(constant farmdata.Value) bool { return sameKind(constant.Column, v.Column) })
+			c.same[v.Column] = i
+		}
+		if i >= 0 {
+			c.carried[i] = true
+		}
+	}
+	c.left = c.left[:0]
+	for i, v := range c.all {
+		if !c.carried[i] {
+			c.left = append(c.left, v)
+		}
+	}
+	return c.left
+}
+
+// sameKind reports whether EFDI cannot tell the values of two columns apart.
+func sameKind(a, b *farmdata.Column) bool {
+	return a.DDI == b.DDI && a.ElementID == b.ElementID && a.PGN == b.PGN && a.StartBit == b.StartBit && a.StopBit == b.StopBit
+}
+
+func (c EncodeConfig) entry(constants []farmdata.Value, record *farmdata.Record) *efdipb.Time {
 	const effective = 4
 	t := &efdipb.Time{Start: c.instant(record.Stamp), Type: effective}
 	if record.Position.Has != 0 || !record.Stamp.UTC.IsZero() {
@@ -133,7 +175,7 @@ func (c EncodeConfig) entry(log *farmdata.Log, record *farmdata.Record) *efdipb.
 			t.PositionStart.GpsUtc = timestamppb.New(record.Stamp.UTC)
 		}
 	}
-	for _, values := range [][]farmdata.Value{log.Constants, record.Values} {
+	for _, values := range [][]farmdata.Value{constants, record.Values} {
 		for _, v := range values {
 			t.DataLogValue = append(t.DataLogValue, &efdipb.DataLogValue{
 				Ddi: uint32(v.Column.DDI), Value: v.Raw, DeviceElement: uid("DET", v.Column.ElementID),

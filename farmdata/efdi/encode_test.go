@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,50 @@ func TestWriteTimeLog(t *testing.T) {
 	}
 	if err := WriteTimeLog(full{}, log, EncodeConfig{}); !errors.Is(err, errFull) {
 		t.Errorf("got %v, want %v", err, errFull)
+	}
+}
+
+// A constant that a record has too is there once, as the record has it.
+func TestWriteTimeLogConstants(t *testing.T) {
+	t.Parallel()
+	width := farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+	again, other, left, pgn := width, farmdata.Column{DDI: 0x44, ElementID: "DET-1"}, farmdata.Column{DDI: 0x43, ElementID: "DET-2"}, farmdata.Column{DDI: 0x43, ElementID: "DET-1", PGN: 7}
+	value := func(c *farmdata.Column, raw int64) farmdata.Value { return farmdata.Value{Column: c, Raw: raw} }
+	constants := []farmdata.Value{value(&width, 1), value(&other, 2)}
+	for name, tt := range map[string]struct {
+		values []farmdata.Value
+		want   string
+	}{
+		"nothing":               {nil, "[1 2]"},
+		"the same":              {[]farmdata.Value{value(&width, 1)}, "[2 1]"},
+		"another value":         {[]farmdata.Value{value(&width, 9)}, "[2 9]"},
+		"zero":                  {[]farmdata.Value{value(&width, 0)}, "[2 0]"},
+		"all of them":           {[]farmdata.Value{value(&other, 8), value(&width, 9)}, "[8 9]"},
+		"a column of its own":   {[]farmdata.Value{value(&again, 9)}, "[2 9]"},
+		"of another element":    {[]farmdata.Value{value(&left, 9)}, "[1 2 9]"},
+		"of another PGN":        {[]farmdata.Value{value(&pgn, 9)}, "[1 2 9]"},
+		"twice in damaged data": {[]farmdata.Value{value(&width, 8), value(&width, 9)}, "[2 8 9]"},
+	} {
+		log := &farmdata.Log{Constants: constants, Records: func(yield func(*farmdata.Record, error) bool) {
+			_ = yield(&farmdata.Record{Values: tt.values}, nil) && yield(&farmdata.Record{}, nil)
+		}}
+		var b bytes.Buffer
+		if err := WriteTimeLog(&b, log, EncodeConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		var message efdipb.TimeLog
+		if err := proto.Unmarshal(b.Bytes(), &message); err != nil || len(message.GetTime()) != 2 {
+			t.Fatalf("%s: got %v, %v, want two records", name, &message, err)
+		}
+		for i, want := range []string{tt.want, "[1 2]"} {
+			var got []int64
+			for _, v := range message.GetTime()[i].GetDataLogValue() {
+				got = append(got, v.GetValue())
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("%s: record %d has %v, want %s", name, i, got, want)
+			}
+		}
 	}
 }
 

@@ -29,7 +29,8 @@ const (
 	// Position.Valid is false.
 	KindPosition Kind = "position"
 	// KindTime: a time of day is beyond the end of the day, or a date is not set, or no UTC because it is
-	// more than 15 hours from the local time. Such a date counts as absent. The record is given.
+	// more than 15 hours from the local time, which counts unless it shows 1980 or after 2100. Such a date counts as absent. The
+	// record is given.
 	KindTime Kind = "time"
 	// KindSyntax: XML or protobuf that is malformed. What stands before that is given.
 	KindSyntax Kind = "syntax"

@@ -174,6 +174,14 @@ func TestClocksThatAreNotSet(t *testing.T) {
 		"machine without a date":     {gpsRecord(0, 12, day, 10), "", "2021-01-25T10:00", "time"},
 		"machine with all bits":      {gpsRecord(0xFFFF, 12, day, 10), "", "2021-01-25T10:00", "time"},
 		"neither has a date":         {gpsRecord(0, 12, 0, 10), "", "", "time"},
+		"machine at its epoch":       {gpsRecord(1, 1, day, 10), "", "2021-01-25T10:00", "time"},
+		"machine counting from it":   {gpsRecord(300, 1, day, 10), "", "2021-01-25T10:00", "time"},
+		"machine in 2157":            {gpsRecord(65000, 12, day, 10), "", "2021-01-25T10:00", "time"},
+		"machine in 2150, beside it": {gpsRecord(epochMod, 12, epochMod+300, 10), "2149-06-07T12:00", "", "time"},
+		"both at the epoch":          {gpsRecord(1, 12, 1, 10), "1980-01-02T12:00", "1980-01-02T10:00", ""},
+		"machine in 1980, GPS 2149":  {gpsRecord(1, 12, epochMod, 10), "1980-01-02T12:00", "", "time"},
+		"machine in 1980, GPS 25 h":  {gpsRecord(1, 12, day, 25), "1980-01-02T12:00", "", "time"},
+		"machine in 2000":            {gpsRecord(7306, 12, day, 10), "2000-01-02T12:00", "", "time"},
 		"machine beyond its own day": {gpsRecord(day, 25, day+1, 0), "2021-01-26T01:00", "2021-01-26T00:00", "time, time"},
 	} {
 		const header = `<TIM A="" D="4"><PTN H="" I=""/></TIM>`
@@ -189,6 +197,23 @@ func TestClocksThatAreNotSet(t *testing.T) {
 			if wall != tt.wall || utc != tt.utc || !r.Stamp.Local {
 				t.Errorf("%s: got %q and UTC %q, want %q and %q", name, wall, utc, tt.wall, tt.utc)
 			}
+		}
+	}
+}
+
+// TestClocksThatDisagree: it is said which of two times counts, and not that one is wrong which may be right.
+func TestClocksThatDisagree(t *testing.T) {
+	t.Parallel()
+	const day = 15000
+	for record, want := range map[string]string{
+		gpsRecord(day, 12, day+1, 10): "more than 15 hours apart; the machine's is used",
+		gpsRecord(1, 12, day, 10):     "more than 15 hours apart; the receiver's is used",
+		gpsRecord(65000, 12, day, 10): "more than 15 hours apart; the receiver's is used",
+		gpsRecord(day, 12, day, 25):   "beyond the end of the day; it is left out",
+	} {
+		set := openSet(t, entry{"TASKDATA.XML", sample}, entry{"TLG00001.XML", `<TIM A="" D="4"><PTN H="" I=""/></TIM>`}, entry{"TLG00001.BIN", record})
+		if _, found := farmdatatest.Read(t, set.Logs[0]); len(found) != 1 || !strings.Contains(found[0].Error(), want) {
+			t.Errorf("got %v, want %q", found, want)
 		}
 	}
 }

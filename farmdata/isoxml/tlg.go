@@ -320,16 +320,29 @@ func (d *decoder) decodeReceiver(data []byte, finding *farmdata.Finding) *farmda
 		return finding
 	}
 	utc := time.UnixMilli(millisecond(days, milliseconds)).UTC()
-	away := utc.Sub(stamp.Wall).Abs()
-	if milliseconds < millisecondsOfDay && (away <= farthest || stamp.Wall.IsZero()) {
+	detail, told := "", &d.toldUTC
+	switch {
+	case milliseconds >= millisecondsOfDay:
+		detail = "time of day of the GPS receiver beyond the end of the day; it is left out, here and in later records"
+	case stamp.Wall.IsZero() || utc.Sub(stamp.Wall).Abs() <= farthest:
 		stamp.UTC = utc
-	} else if finding == nil && !d.toldUTC {
-		d.toldUTC = true
-		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: int64(at.milliseconds),
-			Detail: "time of the GPS receiver cannot be UTC, because no time zone is that far from local time; it is left out, here and in later records"}
+		return finding
+	case !isPlausible(stamp.Wall) && isPlausible(utc):
+		stamp.Wall, stamp.UTC, told = time.Time{}, utc, &d.toldWall
+		detail = "times of the machine and of its GPS receiver are more than 15 hours apart; the receiver's is used, because the machine's date cannot be right, here and in later records"
+	default:
+		detail = "times of the machine and of its GPS receiver are more than 15 hours apart; the machine's is used, here and in later records"
+	}
+	if finding == nil && !*told {
+		*told = true
+		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: int64(at.milliseconds), Detail: detail}
 	}
 	return finding
 }
+
+// isPlausible reports whether a clock that is set may show a time: one that is not begins at the epoch of 1980 and counts on, and
+// one that is read wrongly is beyond this century.
+func isPlausible(t time.Time) bool { return t.Year() > 1980 && t.Year() <= 2100 }
 
 func (d *decoder) decodePosition(data []byte) {
 	at, p := &d.position, &d.record.Position

@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
+	"github.com/agrimill/agrimill/subscriber/leasetest"
 )
 
 // closesInTime asserts that Close returns soon.
@@ -177,6 +178,37 @@ func TestCloseTellsWhatItCouldNotConfirm(t *testing.T) {
 	f.ackN(f.subscribe(f.subscriber(f.config()), subscriber.AllData), 5)
 	f.server.LiftAll()
 	f.waitConfirmed(5)
+}
+
+// Whoever has more time left than Config.CloseTimeout gives it to the confirmations.
+func TestCloseWithinWaitsForConfirmations(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]subscriber.Lease{"alone": nil, "with a lease": leasetest.NewMemory(time.Hour).Lease()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			cfg := f.config()
+			cfg.CloseTimeout, cfg.DrainTimeout = time.Millisecond, time.Millisecond
+			cfg.Lease = lease
+			sub := f.subscriber(cfg)
+			fault := f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503})
+			messages := f.subscribe(sub, subscriber.AllData)
+			f.sendN(3)
+			f.ackN(messages, 3)
+			testkit.Eventually(f, "a confirmation was refused", func() bool { return fault.Hits() > 0 })
+			done := make(chan error, 1)
+			go func() { done <- sub.CloseWithin(time.Hour) }()
+			before := fault.Hits()
+			testkit.Eventually(f, "it tries again, or has given up", func() bool { return fault.Hits() >= before+5 || len(done) > 0 })
+			fault.Lift()
+			if err := <-done; err != nil {
+				t.Errorf("CloseWithin = %v", err)
+			}
+			if n := f.confirmed(); n != 3 {
+				t.Errorf("%d messages are confirmed", n)
+			}
+		})
+	}
 }
 
 func TestConcurrentCloseAndSubscribe(t *testing.T) {

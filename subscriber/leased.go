@@ -57,6 +57,8 @@ type leased struct {
 	last    Stats       // what the last one left open on Close
 	state   LeaseState
 	err     error // of the latest worker's Close
+	// endsWithin is how long the end of a term may take, besides its lease.
+	endsWithin time.Duration
 }
 
 // leasedSubscription is one call of Subscribe.
@@ -73,7 +75,7 @@ func newLeased(outer *Subscriber, cfg Config, logger watermill.LoggerAdapter) *l
 	l := &leased{outer: outer, cfg: cfg, lease: cfg.Lease, logger: logger, wall: wallClock}
 	l.cfg.Lease, l.cfg.Ready, l.cfg.StartAfter = nil, nil, -1 // begin has all subscriptions
 	l.cfg.CloseTimeout -= l.releaseTimeout()                  // the rest of it is for the lease
-	l.cfg.DrainTimeout = min(l.cfg.DrainTimeout, l.cfg.CloseTimeout)
+	l.cfg.DrainTimeout, l.endsWithin = min(l.cfg.DrainTimeout, l.cfg.CloseTimeout), l.cfg.CloseTimeout
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -213,8 +215,11 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 		again = false
 	}
 	stopHolding()
-	patience, cancel := context.WithTimeout(context.Background(), l.cfg.CloseTimeout)
-	err := worker.Close() // while the term lasts, it drains and confirms
+	l.mu.Lock()
+	limit := l.endsWithin
+	l.mu.Unlock()
+	patience, cancel := context.WithTimeout(context.Background(), limit)
+	err := worker.CloseWithin(limit) // while the term lasts, it drains and confirms
 	if !waitUntil(patience, ended(&hook)) {
 		l.logger.Error("The lease is given up although a hook still runs", errStillRunning, nil)
 	}
@@ -442,10 +447,13 @@ func (l *leased) stopAll() {
 	l.subs = nil
 }
 
-// close is [Subscriber.Close].
-func (l *leased) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.outer.cfg.CloseTimeout)
+// close is [Subscriber.CloseWithin].
+func (l *leased) close(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	l.mu.Lock()
+	l.endsWithin = limit - l.releaseTimeout()
+	l.mu.Unlock()
 	l.outer.mu.Lock()
 	l.outer.closed = true
 	l.outer.mu.Unlock()

@@ -434,26 +434,31 @@ func (s *Subscriber) onRoom() {
 // Close is idempotent and safe for concurrent use: all callers wait for the same
 // shutdown. It returns an [*UnconfirmedError] if acked messages could not be
 // confirmed.
-func (s *Subscriber) Close() error {
+func (s *Subscriber) Close() error { return s.CloseWithin(s.cfg.CloseTimeout) }
+
+// CloseWithin is [Subscriber.Close] within limit instead of Config.CloseTimeout, for a caller who has more or less
+// time left than was known before. With a limit of 0 or less it waits for nothing. The limit of the first call of
+// either counts.
+func (s *Subscriber) CloseWithin(limit time.Duration) error {
 	s.closeOnce.Do(func() {
 		if s.leased != nil {
-			s.closeErr = s.leased.close()
+			s.closeErr = s.leased.close(limit)
 			return
 		}
-		s.closeErr = s.close()
+		s.closeErr = s.close(limit)
 	})
 	return s.closeErr
 }
 
-func (s *Subscriber) close() error {
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.CloseTimeout)
+func (s *Subscriber) close(limit time.Duration) error {
+	began, draining := time.Now(), min(s.cfg.DrainTimeout, limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	drain, stopDrain := context.WithTimeout(ctx, s.cfg.DrainTimeout)
+	drain, stopDrain := context.WithTimeout(ctx, draining)
 	defer stopDrain()
 	// Application code, such as a hook, may never return. Wait for it only until
 	// the acked messages need the remaining time.
-	patience, stopWaiting := context.WithTimeout(ctx, s.cfg.DrainTimeout+(s.cfg.CloseTimeout-s.cfg.DrainTimeout)/2)
+	patience, stopWaiting := context.WithTimeout(ctx, draining+(limit-draining)/2)
 	defer stopWaiting()
 	s.mu.Lock()
 	s.closed = true
@@ -488,7 +493,7 @@ func (s *Subscriber) close() error {
 	}
 
 	// Aborted requests need a moment to return.
-	sending, stopSending := context.WithTimeout(ctx, s.cfg.CloseTimeout-min(time.Second, s.cfg.CloseTimeout/10)-time.Since(began))
+	sending, stopSending := context.WithTimeout(ctx, limit-min(time.Second, limit/10)-time.Since(began))
 	defer stopSending()
 	unconfirmed := s.confirmer.close(ctx, sending)
 	if !s.fence.passed() { // else only a term has ended

@@ -58,7 +58,8 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 	return err
 }
 
-// budget divides config.Shutdown.Timeout.
+// budget divides config.Shutdown.Timeout. What the router does not need of its part is the subscriber's, whose
+// confirmations may take longer.
 type budget struct{ router, subscriber, sinks, spans time.Duration }
 
 func budgetOf(cfg *config.Config) budget {

@@ -243,19 +243,20 @@ func (p *Pipeline) Close() error {
 	if g != nil {
 		err = g.router.Close()
 	}
-	return errors.Join(err, p.release(g))
+	return errors.Join(err, p.release(g, time.Now()))
 }
 
-// release closes what New created, in reverse order. The routers are already closed.
-func (p *Pipeline) release(g *generation) error {
+// release closes what New created, in reverse order. The routers are already closed. The subscriber has until then,
+// but its part of the budget at least.
+func (p *Pipeline) release(g *generation, until time.Time) error {
 	// Without one, New failed, and nothing takes any time.
-	budget := budget{sinks: time.Second, spans: time.Second}
+	budget := budget{subscriber: time.Second, sinks: time.Second, spans: time.Second}
 	if g != nil {
 		budget = budgetOf(g.config)
 	}
 	var errs []error
 	if p.subscriber != nil {
-		errs = append(errs, p.subscriber.Close())
+		errs = append(errs, p.subscriber.CloseWithin(max(budget.subscriber, time.Until(until))))
 	}
 	ending, cancel := context.WithTimeout(context.Background(), budget.sinks)
 	defer cancel()

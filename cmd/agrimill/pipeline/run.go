@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router"
@@ -48,7 +49,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	stopBeside()
 	p.background.Wait()
 	p.endpoints.wait()
-	err = errors.Join(err, p.release(p.now()))
+	err = errors.Join(err, p.release(p.now(), drained.until))
 	if drained.stopped {
 		err = p.unfinished(drained, err)
 	}
@@ -61,9 +62,10 @@ func (p *Pipeline) Run(ctx context.Context) error {
 
 // drained is how the routes ended.
 type drained struct {
-	stopped  bool // because the context ended, and for no other reason
-	open     int  // messages of the gateway that were not handled
-	returned int  // messages that routes from brokers have not finished
+	until    time.Time // when the subscriber has to be closed
+	stopped  bool      // because the context ended, and for no other reason
+	open     int       // messages of the gateway that were not handled
+	returned int       // messages that routes from brokers have not finished
 }
 
 // unfinished returns what a stopped pipeline left open; nil if nothing was and there is no
@@ -137,6 +139,8 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			p.logger.Info("agrimill is stopping; finishing messages in flight", "within", g.config.Shutdown.Timeout.String())
 		}
 		stats, returned := p.subscriber.Stats(), g.returned()
+		budget := budgetOf(g.config)
+		until := time.Now().Add(budget.router + budget.subscriber)
 		stop()
 		err := <-result
 		p.addTotals(g)
@@ -145,11 +149,11 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			p.replace(beside, g, request, err)
 		case failure != nil:
 			close(p.ended)
-			return drained{}, errors.Join(failure, err)
+			return drained{until: until}, errors.Join(failure, err)
 		default:
 			close(p.ended)
 			d := p.opened(g, stats, returned)
-			d.stopped = stopped
+			d.until, d.stopped = until, stopped
 			return d, err
 		}
 	}

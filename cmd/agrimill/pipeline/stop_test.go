@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
@@ -51,6 +52,14 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 				testkit.Eventually(w, "a payload is under way", func() bool { return hang.Hits() > 0 && received(b) == 3 })
 			},
 			left: pipeline.UnfinishedError{Open: 3},
+		},
+		"confirmations that take longer than the routes leave of the time": {
+			change: func(text string) string { return strings.Replace(text, "timeout: 20s", "timeout: 30s", 1) },
+			before: func(w *world, b *agrimill) {
+				w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 5 * time.Second})
+				w.send(taskData, 1)
+				testkit.Eventually(w, "it is stored", func() bool { return b.Snapshot().Routes[0].Delivered == 1 })
+			},
 		},
 		"payloads that cannot be downloaded": {
 			before: func(w *world, b *agrimill) {

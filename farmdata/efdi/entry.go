@@ -115,7 +115,8 @@ func (t timestamp) outOfRange() bool {
 }
 
 // stamp is that of a moment with the time of a machine and of its receiver. UTC of the receiver that is farther from the
-// time of the machine than any time zone explains is left out: one of them is wrong.
+// time of the machine than any time zone explains is left out: one of them is wrong. It is the machine's that is left out if
+// only that cannot be right.
 func stamp(start, gps timestamp) (s farmdata.Stamp, finding *farmdata.Finding) {
 	const farthest = 15 * time.Hour
 	s = farmdata.Stamp{Wall: start.instant(), UTC: gps.instant()}
@@ -123,11 +124,19 @@ func stamp(start, gps timestamp) (s farmdata.Stamp, finding *farmdata.Finding) {
 		finding = damaged(farmdata.KindTime, -1, "time out of range; it counts as unknown, here and in later entries", nil)
 	}
 	if !s.Wall.IsZero() && !s.UTC.IsZero() && s.Wall.Sub(s.UTC).Abs() > farthest {
-		s.UTC = time.Time{}
-		finding = damaged(farmdata.KindTime, -1, "time of the GPS receiver is too far from that of the machine; it is left out, here and in later entries", nil)
+		used := "machine's"
+		if !isPlausible(s.Wall) && isPlausible(s.UTC) {
+			s.Wall, used = time.Time{}, "receiver's"
+		} else {
+			s.UTC = time.Time{}
+		}
+		finding = damaged(farmdata.KindTime, -1, "times of the machine and of its GPS receiver are more than 15 hours apart; the "+used+" is used, here and in later entries", nil)
 	}
 	return s, finding
 }
+
+// isPlausible reports whether a clock that is set may show a time, as it does for TaskData.
+func isPlausible(t time.Time) bool { return t.Year() > 1980 && t.Year() <= 2100 }
 
 // undescribed is the finding for a field that this library does not know, or of another type than it knows.
 func undescribed() *farmdata.Finding {

@@ -41,22 +41,34 @@ func TestFiguresOfEntries(t *testing.T) {
 		more        []byte // behind the fields of the entry
 		kept, found string
 	}{
-		"whole":                   {func(*efdipb.Time) {}, nil, "true 52.5 7.5, status 4, 1 values", ""},
-		"no position":             {with15, nil, "false 0 0, status 0, 1 values", ""},
-		"no longitude":            {func(t *efdipb.Time) { t.PositionStart.East = 0 }, nil, "false 52.5 0, status 4, 1 values", "position"},
-		"no latitude":             {func(t *efdipb.Time) { t.PositionStart.North = 0 }, nil, "false 0 7.5, status 4, 1 values", "position"},
-		"neither":                 {func(t *efdipb.Time) { t.PositionStart.North, t.PositionStart.East = 0, 0 }, nil, "false 0 0, status 4, 1 values", ""},
-		"latitude of NaN":         {func(t *efdipb.Time) { t.PositionStart.North = nan }, nil, "false NaN 7.5, status 4, 1 values", "position"},
-		"infinite longitude":      {func(t *efdipb.Time) { t.PositionStart.East = inf }, nil, "false 52.5 +Inf, status 4, 1 values", "position"},
-		"beyond the pole":         {func(t *efdipb.Time) { t.PositionStart.North = -90.5 }, nil, "false -90.5 7.5, status 4, 1 values", "position"},
-		"status beyond a byte":    {func(t *efdipb.Time) { t.PositionStart.Status = 260 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
-		"negative status":         {func(t *efdipb.Time) { t.PositionStart.Status = -1 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
-		"precision of NaN":        {func(t *efdipb.Time) { t.PositionStart.Pdop = nan }, nil, "true 52.5 7.5, status 4, 1 values, no precision", ""},
-		"no time":                 {func(t *efdipb.Time) { t.Start = nil }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
-		"time without fields":     {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{} }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
-		"time beyond the years":   {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{Seconds: 1e15} }, nil, "true 52.5 7.5, status 4, 1 values, no time", "time"},
-		"receiver a day off":      {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_086_401} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
-		"receiver in 2149":        {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"whole":                 {func(*efdipb.Time) {}, nil, "true 52.5 7.5, status 4, 1 values", ""},
+		"no position":           {with15, nil, "false 0 0, status 0, 1 values", ""},
+		"no longitude":          {func(t *efdipb.Time) { t.PositionStart.East = 0 }, nil, "false 52.5 0, status 4, 1 values", "position"},
+		"no latitude":           {func(t *efdipb.Time) { t.PositionStart.North = 0 }, nil, "false 0 7.5, status 4, 1 values", "position"},
+		"neither":               {func(t *efdipb.Time) { t.PositionStart.North, t.PositionStart.East = 0, 0 }, nil, "false 0 0, status 4, 1 values", ""},
+		"latitude of NaN":       {func(t *efdipb.Time) { t.PositionStart.North = nan }, nil, "false NaN 7.5, status 4, 1 values", "position"},
+		"infinite longitude":    {func(t *efdipb.Time) { t.PositionStart.East = inf }, nil, "false 52.5 +Inf, status 4, 1 values", "position"},
+		"beyond the pole":       {func(t *efdipb.Time) { t.PositionStart.North = -90.5 }, nil, "false -90.5 7.5, status 4, 1 values", "position"},
+		"status beyond a byte":  {func(t *efdipb.Time) { t.PositionStart.Status = 260 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
+		"negative status":       {func(t *efdipb.Time) { t.PositionStart.Status = -1 }, nil, "true 52.5 7.5, status 15, 1 values", "value"},
+		"precision of NaN":      {func(t *efdipb.Time) { t.PositionStart.Pdop = nan }, nil, "true 52.5 7.5, status 4, 1 values, no precision", ""},
+		"no time":               {func(t *efdipb.Time) { t.Start = nil }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
+		"time without fields":   {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{} }, nil, "true 52.5 7.5, status 4, 1 values, no time", ""},
+		"time beyond the years": {func(t *efdipb.Time) { t.Start = &timestamppb.Timestamp{Seconds: 1e15} }, nil, "true 52.5 7.5, status 4, 1 values, no time", "time"},
+		"receiver a day off":    {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_086_401} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"receiver in 2149":      {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000} }, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"machine in 1980": {func(t *efdipb.Time) {
+			t.Start = &timestamppb.Timestamp{Seconds: 315_619_200}
+			t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_000_000}
+		}, nil, "true 52.5 7.5, status 4, 1 values, UTC", "time"},
+		"machine in 2157": {func(t *efdipb.Time) {
+			t.Start = &timestamppb.Timestamp{Seconds: 5_931_532_800}
+			t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_000_000}
+		}, nil, "true 52.5 7.5, status 4, 1 values, UTC", "time"},
+		"both are wrong": {func(t *efdipb.Time) {
+			t.Start = &timestamppb.Timestamp{Seconds: 315_619_200}
+			t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000}
+		}, nil, "true 52.5 7.5, status 4, 1 values", "time"},
 		"receiver without a time": {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{} }, nil, "true 52.5 7.5, status 4, 1 values", ""},
 		"receiver in local time":  {func(t *efdipb.Time) { t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_007_200} }, nil, "true 52.5 7.5, status 4, 1 values, UTC", ""},
 		"DDI of 17 bits":          {func(t *efdipb.Time) { t.DataLogValue[0].Ddi = 1<<16 + 0x43 }, nil, "true 52.5 7.5, status 4, 0 values", "value"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -216,6 +217,55 @@ func copyOf(q *queue) *queue {
 	c := newQueue()
 	c.items = append(c.items, q.items...)
 	return c
+}
+
+// Of two made messages one was sent before the other was poisoned: with UUIDs that are derived from the received
+// one, a replay sends it again as the same message, and not as another one.
+func TestReplayKeepsDerivedUUIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fixed atomic.Bool
+		derived := func(received string, i int) string {
+			return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", received, i)).String()
+		}
+		first, second := derived("0", 0), derived("0", 1)
+		q, from := newQueue(), newSource()
+		to := newSink(func(_ string, msg *message.Message) error {
+			if msg.UUID == second && !fixed.Load() {
+				return router.Permanent(errors.New("refused"))
+			}
+			return nil
+		})
+		r := build(t, router.Config{Poison: q})
+		route := farmRoute(from, to)
+		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+			return []*message.Message{
+				message.NewMessage(derived(msg.UUID, 0), msg.Payload), message.NewMessage(derived(msg.UUID, 1), msg.Payload),
+			}, nil
+		}
+		if err := r.Add(route); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }() // ends with ctx
+		<-r.Running()
+		msg := farmMessage("0", "e", "0", "payload")
+		from.messages <- msg
+		wantAck(t, msg)
+		testkit.Equal(t, to.uuids(), map[string]int{first: 1})
+		fixed.Store(true)
+		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
+		if _, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all}); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.uuids(); len(got) != 2 || got[first] == 0 || got[second] != 1 {
+			t.Errorf("to.uuids() = %v, want only %s and, once, %s", got, first, second)
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A queue that is read twice, because the broker keeps what was replayed, or the

@@ -52,8 +52,12 @@ var (
 	ErrIntermediary = errors.New("not answered by the service")
 	// ErrToken: no access token is available. It also matches [ErrUnavailable]
 	// if the token endpoint is down or its answer is invalid, and
-	// [ErrUnauthorized] if it refused the credentials.
+	// [ErrUnauthorized] if it refused the credentials or the request, and [ErrRateLimited] if it
+	// limits the rate of requests.
 	ErrToken = errors.New("no access token")
+	// ErrTokenRequest: the token endpoint refused what was asked for, the scopes or the grant type,
+	// and not the credentials. It always matches [ErrToken] and [ErrUnauthorized] too.
+	ErrTokenRequest = errors.New("token request refused")
 	// ErrBadResponse: the response violates the specification: required
 	// fields missing, not JSON, wrong content type, too long. See [*ResponseError].
 	ErrBadResponse = errors.New("bad response")

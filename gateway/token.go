@@ -392,6 +392,7 @@ type tokenError struct {
 	media        string // media type of the response
 	reason       string
 	kind         error // ErrUnavailable or ErrUnauthorized
+	detail       error // ErrRateLimited, ErrTokenRequest or nil
 	bad          bool  // the response is not a token response
 	intermediary bool  // nor does it come from the token endpoint
 	cause        error
@@ -415,20 +416,25 @@ func (e *tokenError) Error() string {
 func (e *tokenError) Unwrap() error { return e.cause }
 
 func (e *tokenError) Is(target error) bool {
-	return target == ErrToken || target == e.kind || (e.bad && target == ErrBadResponse) ||
+	return target == ErrToken || target == e.kind || (e.detail != nil && target == e.detail) || (e.bad && target == ErrBadResponse) ||
 		(e.intermediary && target == ErrIntermediary)
 }
 
 // tokenRefusal interprets an error response of the token endpoint (RFC 6749, 5.2). An
 // error code proves that it comes from the endpoint, and so do a 401 and, because not
 // every endpoint follows the specification, a 400 in JSON. Any other 4xx may come from
-// an intermediary.
+// an intermediary. With a 429 or 5xx the credentials may well be right.
 func tokenRefusal(seen answerHead, code string) error {
 	e := &tokenError{status: seen.status, media: seen.media, kind: ErrUnavailable, reason: "the token endpoint failed"}
+	if e.status == http.StatusTooManyRequests || code == "slow_down" {
+		e.detail, e.reason = ErrRateLimited, "the token endpoint limits the rate of requests"
+		return e
+	}
 	switch code {
-	case "invalid_client", "invalid_grant", "unauthorized_client", "access_denied",
-		"invalid_request", "invalid_scope", "unsupported_grant_type":
+	case "invalid_client", "invalid_grant", "unauthorized_client", "access_denied", "invalid_request":
 		e.kind, e.reason = ErrUnauthorized, "the token endpoint refused the request: "+code
+	case "invalid_scope", "unsupported_grant_type":
+		e.kind, e.detail, e.reason = ErrUnauthorized, ErrTokenRequest, "the token endpoint refused the request: "+code
 	case "temporarily_unavailable", "server_error":
 		e.reason = "the token endpoint failed: " + code
 	default:
@@ -440,8 +446,8 @@ func tokenRefusal(seen answerHead, code string) error {
 			e.reason, e.intermediary = "not answered by the token endpoint", true
 		}
 	}
-	if e.status >= 500 || e.status == http.StatusTooManyRequests {
-		e.kind, e.intermediary = ErrUnavailable, false
+	if e.status >= 500 {
+		e.kind, e.detail = ErrUnavailable, nil
 	}
 	return e
 }

@@ -249,7 +249,14 @@ func TestTokenEndpointFailures(t *testing.T) {
 	}{
 		{"500", answer(500, "text/plain", "s3cret&value"), []error{ErrToken, ErrUnavailable}, true},
 		{"503 with a refusal", answer(503, "application/json", `{"error":"invalid_client"}`), []error{ErrToken, ErrUnavailable}, true},
-		{"429", answer(429, "application/json", `{}`), []error{ErrToken, ErrUnavailable}, true},
+		{"429", answer(429, "application/json", `{}`), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
+		{"429 with an unknown code", answer(429, "application/json", `{"error":"slow_down"}`), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
+		{"429 with a refusal", answer(429, "application/json", `{"error":"invalid_client"}`), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
+		{"429 as a page", answer(429, "text/html", "<html>"), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
+		{"a scope", answer(400, "application/json", `{"error":"invalid_scope"}`), []error{ErrToken, ErrUnauthorized, ErrTokenRequest}, false},
+		{"the grant type", answer(400, "application/json", `{"error":"unsupported_grant_type"}`), []error{ErrToken, ErrUnauthorized, ErrTokenRequest}, false},
+		{"the request", answer(400, "application/json", `{"error":"invalid_request"}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"503 of a scope", answer(503, "application/json", `{"error":"invalid_scope"}`), []error{ErrToken, ErrUnavailable}, true},
 		{"404", answer(404, "text/html", "<html>"), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
 		{"404 as text", answer(404, "text/plain", "default backend - 404"), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
 		{"403 as JSON", answer(403, "application/json", `{"message":"Forbidden"}`), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
@@ -278,6 +285,9 @@ func TestTokenEndpointFailures(t *testing.T) {
 				c := offline(t, mux)
 				err := c.SendMessage(t.Context(), testMessageRequest())
 				wantOnly(t, err, tt.targets...)
+				if limited := errors.Is(err, ErrRateLimited); strings.Contains(err.Error(), "limits the rate") != limited || strings.Contains(err.Error(), "not answered") && limited {
+					t.Errorf("%q does not tell the cause", err)
+				}
 				if Retryable(err) != tt.retried {
 					t.Errorf("retryable: %v, want %v", !tt.retried, tt.retried)
 				}

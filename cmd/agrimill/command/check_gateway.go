@@ -79,6 +79,8 @@ func (g *gatewayChecks) token(ctx context.Context) (finding, error) {
 	g.ask(ctx)
 	_, err := g.tenants()
 	switch {
+	case errors.Is(err, gateway.ErrTokenRequest), errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrRateLimited):
+		return finding{}, advise(err, "%s", tokenAdvice(err))
 	case errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrUnauthorized):
 		return finding{}, advise(err, "check gateway.client_id, gateway.client_secret and gateway.auth_style; the token endpoint is gateway.token_url")
 	case errors.Is(err, gateway.ErrToken) && !errors.Is(err, gateway.ErrCertificate):

@@ -229,6 +229,15 @@ func TestCheckGatewayFailures(t *testing.T) {
 	expect(t, results, "gateway token", checkFailed, "text/html", "gateway.token_url")
 	expect(t, results, "gateway events", checkSkipped, "", "")
 	ingress.Lift()
+	for status, want := range map[int]struct{ code, says, advice string }{
+		429: {"slow_down", "limits the rate", "too many token requests"},
+		400: {"invalid_scope", "invalid_scope", "gateway.scopes"},
+	} {
+		refusal := f.gate.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: status, Body: fmt.Appendf(nil, `{"error":%q}`, want.code), ContentType: "application/json"})
+		results = f.check(statusFailed, f.configure(sections))
+		expect(t, results, "gateway token", checkFailed, want.says, want.advice)
+		refusal.Lift()
+	}
 	results = f.check(statusOK, f.configure(sections))
 	expect(t, results, "gateway events", checkOK, "can be opened", "")
 

@@ -127,6 +127,10 @@ func advice(err error) string {
 // tokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
 func tokenAdvice(err error) string {
 	switch {
+	case errors.Is(err, gateway.ErrTokenRequest):
+		return "the credentials are not at fault: check gateway.scopes, and ask the operator of the token endpoint whether this client may use client credentials"
+	case errors.Is(err, gateway.ErrRateLimited):
+		return "the token endpoint got too many token requests, perhaps from other processes with this client ID: try again later"
 	case errors.Is(err, gateway.ErrUnauthorized):
 		return "check the client ID, the client secret and the address of the token endpoint"
 	case errors.Is(err, gateway.ErrCertificate):

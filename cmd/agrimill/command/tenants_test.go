@@ -159,6 +159,8 @@ func TestAdvice(t *testing.T) {
 		want string
 	}{
 		{gateway.ErrUnauthorized, "client secret"},
+		{gateway.ErrTokenRequest, "gateway.scopes"},
+		{gateway.ErrRateLimited, "too many token requests"},
 		{gateway.ErrUnavailable, "the token endpoint is down or unreachable, not the gateway"},
 		{gateway.ErrCertificate, "the certificate of the token endpoint"},
 		{gateway.ErrBadResponse, "check that address"},

@@ -86,6 +86,7 @@ type downloadHost struct {
 	took      time.Duration // the latest download that succeeded; zero without any
 	downloads int           // of this host that are not finished
 	failures  int           // in a row
+	err       error         // of the latest that failed
 	retried   time.Time     // when those that failed were last tried at once
 	served    time.Time     // the latest success
 	helped    time.Time     // the latest success with a fresh URI

@@ -237,6 +237,9 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	case result == downloadOK:
 		s.apart.downloaded(now, d)
 	}
+	if err != nil {
+		j.host.err = err
+	}
 	first := j.failures == 0
 	step, helps := s.downloads.finished(now, j, result)
 	switch {

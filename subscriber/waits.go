@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -64,6 +65,8 @@ type Wait struct {
 	// Since is when the wait began. Until is when it ends or something is tried again; zero if
 	// that depends on others.
 	Since, Until time.Time
+	// Err is why the latest download of the host failed; nil for what is no host.
+	Err error
 }
 
 const (
@@ -225,7 +228,7 @@ func (q *downloadQueue) waits() (all []Wait) {
 		if !known {
 			i = len(all)
 			hosts[j.host] = i
-			all = append(all, Wait{What: j.host.name, Since: j.d.arrived, Until: e.At()})
+			all = append(all, Wait{What: j.host.name, Since: j.d.arrived, Until: e.At(), Err: j.host.err})
 		}
 		w := &all[i]
 		w.Count++
@@ -311,7 +314,7 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		for _, w := range begun {
 			switch w.kind {
 			case WaitPayload:
-				s.logger.Error("Payloads of a host wait: they cannot be downloaded", errWaits, w.fields(now))
+				s.logger.Error("Payloads of a host wait: they cannot be downloaded", fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded)), w.fields(now))
 			case WaitSubscription:
 				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields(now))
 			case WaitNack:
@@ -334,6 +337,9 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		}
 	}
 }
+
+// errNotDownloaded is logged with a host whose failure is not known.
+var errNotDownloaded = errors.New("no download has succeeded")
 
 // errWaits is what a long wait is logged with.
 var errWaits = errors.New("subscriber: nothing has happened for 10 s or more; others are not affected")

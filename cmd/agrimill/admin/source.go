@@ -337,13 +337,15 @@ type Wait struct {
 	Count int       `json:"count"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`
+	// Reason is why it fails, redacted; empty if that is not known.
+	Reason string `json:"reason,omitempty"`
 }
 
 func waitsFrom(all []subscriber.Waits) (waits []Waits) {
 	for _, w := range all {
 		longest := make([]Wait, len(w.Longest))
 		for i, wait := range w.Longest {
-			longest[i] = Wait(wait)
+			longest[i] = Wait{What: wait.What, Count: wait.Count, Since: wait.Since, Until: wait.Until, Reason: redact(wait.Err)}
 		}
 		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Longest: longest})
 	}

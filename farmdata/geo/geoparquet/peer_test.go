@@ -53,7 +53,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	}}
 	cmd := exec.CommandContext(t.Context(), python, "testdata/open.py",
 		create("points.parquet", func(f *os.File) error { return WritePoints(f, log, Config{}) }),
-		create("fields.parquet", func(f *os.File) error { return WriteFields(f, fields) }),
+		create("fields.parquet", func(f *os.File) error { return WriteFields(f, fields, Config{}) }),
 		create("grid.parquet", func(f *os.File) error { return WriteGrid(f, grid, Config{}) }))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

@@ -30,7 +30,7 @@ func BenchmarkShareRoutes(b *testing.B) {
 			twoCores(b)
 			url := natstest.Start(b).URL()
 			prepare(b, base, b.N, kib, window)
-			sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: window}, nil)
+			sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: window, StartAfter: -1}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -58,7 +58,7 @@ func BenchmarkSubscriber(b *testing.B) {
 // subscribe takes b.N events, acks them and has them confirmed.
 func subscribe(b *testing.B, base string, size int, order subscriber.Order) {
 	prepare(b, base, b.N, size, 16)
-	sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order}, nil)
+	sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order, StartAfter: -1}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

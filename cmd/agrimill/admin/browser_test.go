@@ -916,7 +916,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 		return admin.Route{RouteHealth: router.RouteHealth{Name: name, State: state, Poisoned: 1, Waiting: 2, LastError: "it failed", LastErrorAt: time.Now()}, To: admin.Place{Sink: "up"}}
 	}
 	waiting, now := route("waits", router.StateOutage), time.Now()
-	waiting.Until = now.Add(time.Hour)
+	waiting.Until, waiting.To.Sink = now.Add(time.Hour-30*time.Second), "down"
 	waiting.Refused = []router.RefusedTopic{{Topic: strings.Repeat("topic.", 30), Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}, {Topic: "b", Since: now}}
 	waiting.WaitingForCopies, waiting.CopyWaits = 5, []router.CopyWait{{Instance: "barn-2", Count: 5, Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}}
 	source := &plainSource{

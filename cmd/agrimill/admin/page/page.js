@@ -322,7 +322,9 @@ function showChosenAccount(chosen) {
 // showOutage says in one sentence for each thing that is down what that means, and what to do.
 function showOutage(status) {
   const down = status.sinks.filter((s) => !s.up && time(s.checked_at));
-  const waiting = status.routes.filter((r) => r.state === "outage");
+  const outage = status.routes.filter((r) => r.state === "outage");
+  const waiting = outage.filter((r) => down.some((s) => s.name === r.to?.sink));
+  const others = outage.filter((r) => !waiting.includes(r));
   const names = (list) => list.map((x) => x.name).join(", ");
   const one = (list, singular, plural) => `${list.length === 1 ? singular : plural} ${names(list)}`;
   const ended = status.routes.filter((r) => r.state === "failed" || r.state === "ended");
@@ -335,8 +337,9 @@ function showOutage(status) {
     texts.push(`${one(down, "The sink", "The sinks")} ${down.length === 1 ? "is" : "are"} down`
       + `${waiting.length ? `, so ${one(waiting, "the route", "the routes")} ${waiting.length === 1 ? "waits" : "wait"}` : ""}; nothing is lost. `
       + `Repair ${down.map((s) => (s.target ? `${s.name} (${s.target})` : s.name)).join(", ")}; agrimill continues by itself.`);
-  } else if (waiting.length > 0) {
-    texts.push(`${one(waiting, "The route", "The routes")} ${waiting.length === 1 ? "waits" : "wait"}; nothing is lost. `
+  }
+  if (others.length > 0) {
+    texts.push(`${one(others, "The route", "The routes")} ${others.length === 1 ? "waits" : "wait"}; nothing is lost. `
       + `The error at the route names what to repair; agrimill continues by itself.`);
   }
   if (status.dedup && !status.dedup.up) {

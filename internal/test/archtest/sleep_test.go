@@ -127,19 +127,29 @@ func hasTag(file *ast.File) bool {
 // eachTestFile parses each test file of the module.
 func eachTestFile(t *testing.T, check func(*token.FileSet, *ast.File)) {
 	t.Helper()
+	eachGoFile(t, func(path string, files *token.FileSet, file *ast.File) {
+		if strings.HasSuffix(path, "_test.go") {
+			check(files, file)
+		}
+	})
+}
+
+// eachGoFile parses each Go file of the module.
+func eachGoFile(t *testing.T, check func(path string, files *token.FileSet, file *ast.File)) {
+	t.Helper()
 	err := filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && strings.HasPrefix(entry.Name(), "."):
 			return fs.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
+		case entry.IsDir() || !strings.HasSuffix(path, ".go"):
 			return nil
 		}
 		files := token.NewFileSet()
 		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err == nil {
-			check(files, file)
+			check(path, files, file)
 		}
 		return err
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats/kvlease"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
@@ -287,8 +288,45 @@ func (k *checker) subscriber() {
 	publisher := k.c.Publisher
 	publisher.Client = k.rules
 	k.report("publisher", k.c.Publisher, publisher.Validate())
+	k.files()
+}
+
+// files checks the types of subscriber.files: a misspelled one would hold nothing back, and every chunk would be delivered
+// by itself.
+func (k *checker) files() {
+	receiver, known, all := "the endpoints receive", k.types(), false
+	if len(k.c.Endpoints) == 0 {
+		receiver = "a route receives"
+		known, all = k.routedTypes()
+	}
 	for i, t := range k.c.Subscriber.Files {
-		k.messageType(k.item("subscriber.files", i, len(k.c.Subscriber.Files)), t)
+		path := k.item("subscriber.files", i, len(k.c.Subscriber.Files))
+		k.messageType(path, t)
+		if !all && !slices.Contains(known, t) {
+			k.fail(path, fmt.Sprintf("is not a message type that %s: %q", receiver, t), didYouMean(t, known))
+		}
+	}
+}
+
+// routedTypes returns the message types that routes receive, and whether one of them receives all.
+func (k *checker) routedTypes() (types []string, all bool) {
+	for _, r := range k.c.Routes {
+		switch topic := r.From.Gateway; {
+		case topic == FromAll, topic == FromEverything, topic == string(gateway.EventMessageReceived), topic == string(gateway.EventFileReceived):
+			return nil, true
+		case topic != "" && !gateway.EventType(topic).Known():
+			types = append(types, topic)
+		}
+	}
+	return types, false
+}
+
+// unknownType warns about a pattern of message types that matches none that the endpoints receive. Without endpoints in the
+// file, they are managed elsewhere.
+func (k *checker) unknownType(path, pattern string) {
+	known := k.types()
+	if len(k.c.Endpoints) > 0 && !slices.ContainsFunc(known, func(t string) bool { return match(pattern, t) }) {
+		k.warn(path, fmt.Sprintf("is not a message type that the endpoints receive: %q", pattern), didYouMean(pattern, known))
 	}
 }
 
@@ -341,10 +379,12 @@ func (k *checker) sinks() {
 			config, err := s.NATS.SinkConfig(name)
 			k.report(path, *s.NATS, err)
 			k.report(path, *s.NATS, config.Validate())
+			k.contentTypes(path, name, s.NATS.CloudEvents)
 		case s.Kafka != nil:
 			config, err := s.Kafka.SinkConfig(name)
 			k.report(path, *s.Kafka, err)
 			k.report(path, *s.Kafka, config.Validate())
+			k.contentTypes(path, name, s.Kafka.CloudEvents)
 			if id := s.Kafka.TransactionalID; id != "" {
 				if first := transactional[id]; first != "" {
 					k.fail(path+".transactional_id", "duplicates that of sinks."+first+": each would fence the other one off", "give each sink its own")
@@ -357,6 +397,20 @@ func (k *checker) sinks() {
 			config.Bucket = new(cloudblob.Bucket) // only its presence is checked
 			k.report(path, *s.Blob, config.Validate())
 		}
+	}
+}
+
+// contentTypes checks the message types of cloud_events.content_types of a sink, unless a route brings other types there than
+// those that the endpoints receive.
+func (k *checker) contentTypes(path, sink string, c *cloudevents.Config) {
+	others := func(r Route) bool {
+		return r.To.Sink == sink && (r.From.Gateway == "" || len(r.Set) > 0 || r.Transform != farm.TransformConfig{})
+	}
+	if c == nil || slices.ContainsFunc(k.c.Routes, others) {
+		return
+	}
+	for _, t := range slices.Sorted(maps.Keys(c.ContentTypes)) {
+		k.unknownType(join(path, "cloud_events")+".content_types."+t, t)
 	}
 }
 
@@ -674,6 +728,9 @@ func (k *checker) filter(path string, r Route) {
 				k.fail(at, "must not be empty", "")
 			} else if plain := strings.ReplaceAll(value, "*", ""); key == "type" && plain != "" {
 				k.messageType(at, plain)
+				if r.From.Gateway == FromAll || r.From.Gateway == FromEverything {
+					k.unknownType(at, value)
+				}
 			}
 		}
 	}

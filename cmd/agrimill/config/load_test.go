@@ -488,6 +488,58 @@ func TestWarnsOfWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A message type that no configured endpoint receives is misspelled, wherever the file names one. Without endpoints
+// they are managed elsewhere, and any type may exist.
+func TestMisspelledMessageTypes(t *testing.T) {
+	const endpoint = "endpoints: [{external_id: \"urn:a:b\", application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, " +
+		"subscriptions: [\"img:png\"], capabilities: [{type: \"img:png\", direction: RECEIVE}, {type: \"shp:shape:zip\"}, {type: \"gps:info\", direction: SEND}]}]\n"
+	files := func(list string) string { return "subscriber: {files: " + list + "}\n" }
+	contents := func(more string) [2]string {
+		return [2]string{"4222\"}", "4222\", cloud_events: {content_types: {\"img:pgn\": image/png}}}" + more}
+	}
+	const none, unknown = "", "is not a message type that the endpoints receive"
+	const use = "; use img:png or shp:shape:zip"
+	for _, c := range []struct {
+		more    string
+		replace [2]string
+		want    string
+	}{
+		{endpoint + files(`["img:png", "shp:shape:zip"]`), [2]string{}, none},
+		{endpoint + files(`["img:png", "img:pgn"]`), [2]string{}, "subscriber.files[1]: " + unknown + ": \"img:pgn\"; did you mean img:png?"},
+		{endpoint + files(`"IMG:PNG"`), [2]string{}, "subscriber.files: " + unknown + ": \"IMG:PNG\"; did you mean img:png?"},
+		{endpoint + files(`["gps:info"]`), [2]string{}, "subscriber.files[0]: " + unknown + ": \"gps:info\"" + use},
+		{endpoint + files(`["*"]`), [2]string{}, "subscriber.files[0]: " + unknown + ": \"*\"" + use},
+		{endpoint + files(`["all"]`), [2]string{}, "subscriber.files[0]: " + unknown + ": \"all\"" + use},
+		{files(`["img:pgn"]`), [2]string{}, none},
+		{files(`["img:pgn"]`), [2]string{"gateway: all", `gateway: "img:png"`}, "subscriber.files[0]: is not a message type that a route receives: \"img:pgn\"; did you mean img:png?"},
+		{files(`["img:png"]`), [2]string{"gateway: all", `gateway: "img:png"`}, none},
+		{files(`["img:png"]`), [2]string{"gateway: all", "gateway: ENDPOINT_DELETED"}, "subscriber.files[0]: is not a message type that a route receives: \"img:png\""},
+
+		{endpoint, [2]string{"{gateway: all}", "{gateway: all}\n    filter: {type: [\"img:*\", \"ihm:*\"]}"}, "routes[0].filter.type[1]: warning: " + unknown + ": \"ihm:*\""},
+		{endpoint, [2]string{"{gateway: all}", "{gateway: all}\n    filter: {type: \"img:*\"}"}, none},
+		{"", [2]string{"{gateway: all}", "{gateway: all}\n    filter: {type: \"ihm:*\"}"}, none},
+		{endpoint, contents(""), "sinks.farm.nats.cloud_events.content_types.img:pgn: warning: " + unknown + ": \"img:pgn\"; did you mean img:png?"},
+		{"", contents(""), none},
+	} {
+		text := strings.Replace(small, c.replace[0], c.replace[1], 1) + c.more
+		config, err := Parse("agrimill.yaml", []byte(text), smallEnv)
+		var got []string
+		if err != nil {
+			got = append(got, err.Error())
+		} else {
+			for _, p := range config.Warnings {
+				if strings.Contains(p.Message, "message type that") {
+					got = append(got, p.Path+": warning: "+strings.SplitN(p.String(), p.Path+": ", 2)[1])
+				}
+			}
+		}
+		all := strings.Join(got, "\n")
+		if c.want == none && len(got) > 0 || !strings.Contains(all, c.want) {
+			t.Errorf("%s%q: got %q, want %q", c.more, c.replace[1], all, c.want)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"secret":      {"${SECRET}", "written-here", "agrimill.yaml:5:18: warning: gateway.client_secret: is a secret in plain text; take it from the environment with ${NAME}, or from a file with client_secret_file"},

@@ -142,8 +142,11 @@ func TestConcurrentCommits(t *testing.T) {
 func TestLocked(t *testing.T) {
 	file := path(t)
 	open(t, boltstore.Config{Path: file})
-	if _, err := boltstore.New(boltstore.Config{Path: file, OpenTimeout: time.Millisecond}); !errors.Is(err, boltstore.ErrLocked) {
-		t.Fatal(err)
+	config := boltstore.Config{Path: file, OpenTimeout: time.Millisecond}
+	_, looked := boltstore.Look(config)
+	_, opened := boltstore.New(config)
+	if !errors.Is(looked, boltstore.ErrLocked) || !errors.Is(opened, boltstore.ErrLocked) {
+		t.Fatal(looked, opened)
 	}
 }
 
@@ -168,8 +171,10 @@ func TestConfig(t *testing.T) {
 		"no path": {}, "entries": {Path: "x", MaxEntries: -1}, "timeout": {Path: "x", OpenTimeout: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := boltstore.New(config); !errors.Is(err, boltstore.ErrConfig) {
-				t.Fatal(err)
+			_, looked := boltstore.Look(config)
+			_, opened := boltstore.New(config)
+			if !errors.Is(looked, boltstore.ErrConfig) || !errors.Is(opened, boltstore.ErrConfig) {
+				t.Fatal(looked, opened)
 			}
 		})
 	}

@@ -148,34 +148,31 @@ func TestDamagedFile(t *testing.T) {
 // The file is damaged while it is open. Every call says so from then on, and comes
 // back; nothing panics.
 func TestDamagedWhileOpen(t *testing.T) {
-	for name, damage := range map[string]func(file string, sound []byte) error{
-		"written over": func(file string, sound []byte) error {
-			f, err := os.OpenFile(file, os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			_, err = f.WriteAt(make([]byte, len(sound)), 0)
-			return errors.Join(err, f.Close())
-		},
-		"leaves and branches": func(file string, sound []byte) error {
-			f, err := os.OpenFile(file, os.O_WRONLY, 0)
-			if err != nil {
-				return err
-			}
-			size := pageSize(sound)
-			_, err = f.WriteAt(make([]byte, len(sound)-2*size), int64(2*size))
-			return errors.Join(err, f.Close())
-		},
-		"cut off": func(file string, sound []byte) error { return os.Truncate(file, int64(2*pageSize(sound))) },
-		"emptied": func(file string, _ []byte) error { return os.Truncate(file, 0) },
+	file, sound := filled(t, 1000)
+	zero := func(from int) error { // all from here on
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteAt(make([]byte, len(sound)-from), int64(from))
+		return errors.Join(err, f.Close())
+	}
+	size := pageSize(sound)
+	for name, damage := range map[string]func() error{
+		"written over":        func() error { return zero(0) },
+		"leaves and branches": func() error { return zero(2 * size) },
+		"cut off":             func() error { return os.Truncate(file, int64(2*size)) },
+		"emptied":             func() error { return os.Truncate(file, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			file, sound := filled(t, 3000)
+			if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, sound, 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			store, err := boltstore.New(boltstore.Config{Path: file})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := damage(file, sound); err != nil {
+			if err := damage(); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -207,7 +204,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 // A damaged file is an outage: no sound message goes to the poison queue, and the
 // messages wait.
 func TestDamagedFilePoisonsNothing(t *testing.T) {
-	file, _ := filled(t, 3000)
+	file, _ := filled(t, 1000)
 	store, err := boltstore.New(boltstore.Config{Path: file})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,9 @@ package boltstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,7 @@ import (
 // A record that cannot be read, in a file that is sound otherwise, costs itself: the others are recognized, the file takes
 // commits, and the log says how many are gone.
 func TestUnreadableRecords(t *testing.T) {
-	short, long := []byte{1, 2, 3}, []byte("more than a time")
+	short, long := []byte{1, 2, 3}, []byte("more than a time and a key have")
 	key := func(i int) []byte { k := randomKey(i); return k[:] }
 	for name, test := range map[string]struct {
 		change     func(commits, expiry *bbolt.Bucket) error
@@ -51,18 +53,7 @@ func TestUnreadableRecords(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file, _ := filled(t, 10)
 			if test.change != nil {
-				db, err := bbolt.Open(file, 0o600, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := db.Update(func(tx *bbolt.Tx) error {
-					return test.change(tx.Bucket([]byte("commits")), tx.Bucket([]byte("expiry")))
-				}); err != nil {
-					t.Fatal(err)
-				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				edit(t, file, nil, test.change)
 			}
 			for range 2 { // it changes nothing
 				if n, err := boltstore.Look(boltstore.Config{Path: file}); err != nil || n != test.unreadable {
@@ -74,7 +65,7 @@ func TestUnreadableRecords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := fmt.Sprintf("records:%d", test.unreadable); test.unreadable > 0 != strings.Contains(log.String(), want) {
+			if want := fmt.Sprintf("path:%s records:%d", file, test.unreadable); test.unreadable > 0 != strings.Contains(log.String(), want) {
 				t.Errorf("the log says %q, want %q", log, want)
 			}
 			lost := map[int]bool{}
@@ -93,7 +84,83 @@ func TestUnreadableRecords(t *testing.T) {
 			if n, err := boltstore.Look(boltstore.Config{Path: file}); err != nil || n != 0 {
 				t.Errorf("afterwards: %d, %v, want none", n, err)
 			}
+			edit(t, file, nil, timesAgree(t))
 		})
+	}
+}
+
+// Nobody has to listen, and a file that was written without a list of its free pages is mended too.
+func TestUnreadableRecordWithoutLoggerAndFreelist(t *testing.T) {
+	file, _ := filled(t, 10)
+	edit(t, file, &bbolt.Options{NoFreelistSync: true}, func(_, expiry *bbolt.Bucket) error { return replace(expiry, []byte("?")) })
+	config := boltstore.Config{Path: file}
+	if n, err := boltstore.Look(config); err != nil || n != 1 {
+		t.Errorf("Look: %d, %v, want 1", n, err)
+	}
+	if store := open(t, config); !known(t, store, randomKey(3)) {
+		t.Error("a message whose record can be read is not known")
+	}
+}
+
+// Buckets whose counts do not agree, or that hold something else, are damage: what belongs together cannot be told.
+func TestRecordsThatDoNotBelongTogether(t *testing.T) {
+	key := randomKey(3)
+	for name, change := range map[string]func(commits, expiry *bbolt.Bucket) error{
+		"a commit too few": func(commits, _ *bbolt.Bucket) error { return commits.Delete(key[:]) },
+		"a time too few":   func(_, expiry *bbolt.Bucket) error { k, _ := expiry.Cursor().First(); return expiry.Delete(k) },
+		"another count":    func(_, expiry *bbolt.Bucket) error { return expiry.SetSequence(11) },
+		"a bucket for a commit": func(commits, _ *bbolt.Bucket) error {
+			err := commits.Delete(key[:])
+			_, created := commits.CreateBucket(key[:])
+			return errors.Join(err, created)
+		},
+		"another bucket": func(commits, _ *bbolt.Bucket) error {
+			other, err := commits.Tx().CreateBucket([]byte("other"))
+			return errors.Join(err, other.Put(key[:], []byte("8 bytes.")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, _ := filled(t, 10)
+			edit(t, file, nil, change)
+			config := boltstore.Config{Path: file}
+			_, looked := boltstore.Look(config)
+			_, opened := boltstore.New(config)
+			for _, err := range []error{looked, opened} {
+				if !errors.Is(err, boltstore.ErrDamaged) || !strings.Contains(err.Error(), file) {
+					t.Errorf("got %v, want damage of %s", err, file)
+				}
+			}
+		})
+	}
+}
+
+// edit changes a file that no store has open.
+func edit(t *testing.T, file string, options *bbolt.Options, change func(commits, expiry *bbolt.Bucket) error) {
+	t.Helper()
+	db, err := bbolt.Open(file, 0o600, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("commits")), tx.Bucket([]byte("expiry"))) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// timesAgree checks that there is the time of each commit, and no other one.
+func timesAgree(t *testing.T) func(commits, expiry *bbolt.Bucket) error {
+	return func(commits, expiry *bbolt.Bucket) error {
+		n := 0
+		err := commits.ForEach(func(key, until []byte) error {
+			if n++; expiry.Get(slices.Concat(until, key)) == nil {
+				t.Errorf("a commit has no time")
+			}
+			return nil
+		})
+		if times := expiry.Stats().KeyN; times != n || expiry.Sequence() != uint64(n) {
+			t.Errorf("%d commits, %d times and a count of %d", n, times, expiry.Sequence())
+		}
+		return err
 	}
 }
 

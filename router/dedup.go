@@ -147,12 +147,8 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 		config.Store = store
 	}
 	if config.KeyFunc == nil {
-		keys := KeysConfig{NeverChunkBelow: config.NeverChunkBelow, FormerFor: config.TTL}
-		if _, ok := config.Store.(*MemoryStore); ok {
-			keys.FormerFor = 0 // it has nothing of an earlier version
-		}
 		var err error
-		if config.KeyFunc, err = NewKeyFunc(keys); err != nil {
+		if config.KeyFunc, err = NewKeyFunc(KeysConfig{NeverChunkBelow: config.NeverChunkBelow}); err != nil {
 			return nil, err
 		}
 	}
@@ -266,8 +262,8 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			if del != nil {
 				del.duplicate = true
 			}
-			if own := (Keys{Delivery: keys.Delivery}); (reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil {
-				// Neither may tell anything any more when it is redelivered.
+			if own := (Keys{Delivery: keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
+				// The content key may tell nothing any more when it is redelivered.
 				d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
 			}
 			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx, Message: msg})

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/zeebo/xxh3"
@@ -196,10 +195,6 @@ func newSiblings(below int64) *siblings {
 type KeysConfig struct {
 	// NeverChunkBelow is [DedupSettings.NeverChunkBelow].
 	NeverChunkBelow int64
-	// FormerFor is for how long, from now on, the keys by which earlier versions have
-	// recorded messages are given as well ([Keys.Former], [Keys.FormerDelivery]): of what a broker delivers, if it
-	// was stored before that. 0 means never; negative is an error.
-	FormerFor time.Duration
 }
 
 // NewKeyFunc returns the KeyFunc that a [Dedup] without one has, or an error that matches
@@ -215,16 +210,11 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 		config.NeverChunkBelow = DefaultNeverChunkBelow
 	}
 	s := newSiblings(config.NeverChunkBelow)
-	started := time.Now()
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
 		keys, c := defaultKeys(scope, msg, below)
 		if c.sibling && !s.alike(c) {
 			keys.Content, keys.Untold = Key{}, true
-		}
-		if config.FormerFor > 0 && time.Since(started) < config.FormerFor {
-			keys.Former = formerKeyOf(scope, msg, keys, below, started)
-			keys.FormerDelivery = formerDelivery(scope, msg, started)
 		}
 		return keys, nil
 	}, nil
@@ -235,7 +225,6 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 func (c KeysConfig) Validate() error {
 	var e validate.Errors
 	validate.NotNegative(&e, "NeverChunkBelow", c.NeverChunkBelow)
-	validate.NotNegative(&e, "FormerFor", c.FormerFor)
 	return e.Err(ErrConfig)
 }
 
@@ -289,67 +278,8 @@ func (s *siblings) alike(c content) bool {
 	return same
 }
 
-// formerKeyOf is formerKey of a message that may have come from a broker: versions that knew
-// nothing of places went by the metadata, if it had come through a gateway before. They
-// cannot have had what was stored after this one started.
-func formerKeyOf(scope string, msg *message.Message, keys Keys, below int64, started time.Time) Key {
-	if msgctx.Delivery(msg.Context()) != "" {
-		if !storedBefore(msg, started) {
-			return Key{}
-		}
-		if keys, _ = metadataKeys(scope, msg, below); keys.Delivery == (Key{}) && keys.Content == (Key{}) {
-			return Key{}
-		}
-	}
-	return formerKey(scope, msg, keys)
-}
-
-// formerDelivery returns the delivery key of a message from a broker under the name that an
-// earlier version gave it, or none. That cannot have had what was stored after this one started.
-func formerDelivery(scope string, msg *message.Message, started time.Time) Key {
-	name := msgctx.Former(msg.Context())
-	if name == "" || !storedBefore(msg, started) {
-		return Key{}
-	}
-	return placeKey(scope, name)
-}
-
-func storedBefore(msg *message.Message, started time.Time) bool {
-	stored := msgctx.Stored(msg.Context())
-	return !stored.IsZero() && stored.Before(started)
-}
-
 // placeKey is the delivery key of a message that its source has named.
 func placeKey(scope, name string) Key { return KeyOf(scope, "delivery", name) }
-
-// formerKey returns the key by which versions before the two keys have recorded a message
-// with these keys, or none: they took equal chunks for copies of each other.
-func formerKey(scope string, msg *message.Message, keys Keys) Key {
-	meta := msg.Metadata
-	contextID := meta[gateway.KeyContextID]
-	buf := make([]byte, 0, 512)
-	for _, part := range [...]string{
-		scope, meta[gateway.KeyEventType], meta[gateway.KeyReceivingEndpointID], meta[gateway.KeyEndpointID],
-		meta[gateway.KeyDirectRecipients], contextID,
-	} {
-		buf = appendPart(buf, part)
-	}
-	sum, inline := meta[gateway.KeyPayloadSHA256], meta[gateway.KeyPayloadMode] == ""
-	switch {
-	case contextID == "" || sum == "" && !inline:
-		if keys.Delivery == (Key{}) {
-			return Key{}
-		}
-		buf, _ = appendIDs(append(buf, 'm'), meta)
-		return hash(buf)
-	case keys.Content == (Key{}) && meta[gateway.KeyEventType] != string(gateway.EventFileReceived):
-		return Key{}
-	case sum != "":
-		return hash(appendPart(append(buf, 's'), sum))
-	}
-	digest := xxh3.Hash128(msg.Payload).Bytes()
-	return hash(append(append(buf, 'd'), digest[:]...))
-}
 
 // appendIDs appends the message IDs, sorted, and reports whether there are any.
 func appendIDs(buf []byte, meta message.Metadata) ([]byte, bool) {

@@ -2,19 +2,14 @@ package router_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -44,7 +39,7 @@ func with(key, value string) *message.Message {
 
 func TestDefaultKeys(t *testing.T) {
 	base := defaultKeys(t, "route", changed(func(*message.Message) {}))
-	if base.Delivery == (router.Key{}) || base.Content == (router.Key{}) || base.Delivery == base.Content || base.Former != (router.Key{}) {
+	if base.Delivery == (router.Key{}) || base.Content == (router.Key{}) || base.Delivery == base.Content {
 		t.Fatalf("keys %v", base)
 	}
 	for name, tt := range map[string]struct {
@@ -254,84 +249,6 @@ func TestFilesLowerNeverChunkBelow(t *testing.T) {
 	keys(fileMessage("1,2", 10_000))
 	if content("e", 300) {
 		t.Error("raised again")
-	}
-}
-
-// formerKey is what versions with one key computed, written down once more.
-func formerKey(scope string, msg *message.Message, rest ...string) router.Key {
-	parts := []string{scope, msg.Metadata[gateway.KeyEventType], msg.Metadata[gateway.KeyReceivingEndpointID], "", "", msg.Metadata[gateway.KeyContextID]}
-	var buf []byte
-	add := func(part string) { buf = append(append(buf, byte(len(part))), part...) } // all are short
-	for _, part := range parts {
-		add(part)
-	}
-	switch {
-	case len(rest) > 0:
-		buf = append(buf, 'm')
-		for _, id := range rest {
-			add(id)
-		}
-	default:
-		digest := xxh3.Hash128(msg.Payload).Bytes()
-		buf = append(append(buf, 'd'), digest[:]...)
-	}
-	sum := sha256.Sum256(buf)
-	return router.Key(sum[:16])
-}
-
-// What an earlier version recorded is recognized for one TTL, unless that might be an equal
-// chunk.
-func TestFormerKeys(t *testing.T) {
-	small, large := farmMessage("1", "e", "c", "p"), farmMessage("1", "e", "c", strings.Repeat("p", 1<<20))
-	file := fileMessage("b,a", 1)
-	lazy := farmMessage("1", "e", "c", "")
-	lazy.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
-	for name, tt := range map[string]struct {
-		msg  *message.Message
-		want router.Key
-	}{
-		"message":        {small, formerKey("route", small)},
-		"may be a chunk": {large, router.Key{}},
-		"file":           {file, formerKey("route", file, "a", "b")},
-		"lazy":           {lazy, formerKey("route", lazy, "1")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				keys := newKeyFunc(t, router.KeysConfig{FormerFor: time.Hour})
-				if got := keys(tt.msg).Former; got != tt.want {
-					t.Errorf("former key %v, want %v", got, tt.want)
-				}
-				time.Sleep(time.Hour)
-				if got := keys(tt.msg).Former; got != (router.Key{}) {
-					t.Errorf("former key %v after an hour", got)
-				}
-			})
-		})
-	}
-	for name, tt := range map[string]struct {
-		stored time.Duration // before the start
-		msg    *message.Message
-		want   router.Key
-	}{
-		"of a broker":                 {time.Second, small, formerKey("route", small)},
-		"of a broker, a file":         {time.Second, file, formerKey("route", file, "a", "b")},
-		"of a broker, may be a chunk": {time.Second, large, router.Key{}},
-		"of a broker, no IDs":         {time.Second, message.NewMessage("", message.Payload("p")), router.Key{}},
-		"stored after the start":      {0, small, router.Key{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				keys := newKeyFunc(t, router.KeysConfig{FormerFor: time.Hour})
-				msg := tt.msg.Copy()
-				msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Delivery: "nats S 1 2", Stored: time.Now().Add(-tt.stored)}))
-				if got := keys(msg).Former; got != tt.want {
-					t.Errorf("former key %v, want %v", got, tt.want)
-				}
-			})
-		})
-	}
-	if got := newKeyFunc(t, router.KeysConfig{})(small).Former; got != (router.Key{}) {
-		t.Errorf("former key %v, want none", got)
 	}
 }
 

@@ -120,7 +120,7 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// All are looked for before anything is done, so that the processor waits for the memory once.
-	keys := claim.Keys.known()
+	keys := claim.Keys.pair()
 	var places [len(keys)]int32 // 0 for a key that is not known
 	for n := range keys {
 		if keys[n] != (Key{}) {
@@ -132,7 +132,7 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 		if i == 0 {
 			continue
 		}
-		kind := min(DeliveryKey+KeyKind(n), FormerKey)
+		kind := DeliveryKey + KeyKind(n)
 		switch one := s.at(i); {
 		case now >= one.expires:
 		case one.committed:
@@ -145,7 +145,7 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 		return busy, nil
 	}
 	s.lastToken++
-	for n := range keys[:ownKeys] {
+	for n := range keys {
 		if keys[n] != (Key{}) {
 			i := s.empty(&keys[n], places[n])
 			*s.at(i) = slot{key: keys[n], token: s.lastToken, expires: now + lease, holder: s.hold(claim.Owner)}
@@ -162,8 +162,8 @@ func (s *MemoryStore) Commit(_ context.Context, claim Claim, token Token, ttl ti
 	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := claim.Keys.known()
-	for n := range keys[:ownKeys] {
+	keys := claim.Keys.pair()
+	for n := range keys {
 		if keys[n] != (Key{}) {
 			i := s.empty(&keys[n], s.index.Find(&keys[n]))
 			*s.at(i) = slot{key: keys[n], token: token[0], expires: now + ttl, committed: true}

@@ -272,7 +272,7 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 	unwatch := context.AfterFunc(ctx, cancel)
 	defer unwatch()
 	value := msgctx.Received(workCtx)
-	value.Delivery, value.Former = work.Metadata[KeyPoisonDelivery], "" // not its place in the queue
+	value.Delivery = work.Metadata[KeyPoisonDelivery] // not its place in the queue
 	if work.Metadata[KeyPoisonPayload] == payloadWasInline {
 		if err := rt.payloads.checkOut(workCtx, work); err != nil {
 			return nil, err

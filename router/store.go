@@ -11,20 +11,13 @@ import (
 var ErrNoKeys = errors.New("dedup: the claim has no key")
 
 // Keys are what a message is recognized by: any one of them is enough. The zero [Key]
-// stands for none; one of the first two has to be there. All share one namespace: what was
-// recorded as one of them is recognized as the others.
+// stands for none; one of the two has to be there. Both share one namespace: what was
+// recorded as one of them is recognized as the other.
 type Keys struct {
 	// Delivery names what was delivered: a redelivery has the same one.
 	Delivery Key
 	// Content names what a sender sent: a repetition by the sender has the same one.
 	Content Key
-	// Former is a key by which an earlier version may have recorded the message. Reserve
-	// finds it committed or busy like the others; nobody reserves or commits it, and it is
-	// not enough alone.
-	Former Key
-	// FormerDelivery is another key of that kind, by which an earlier version may have named the
-	// delivery of a message from a broker.
-	FormerDelivery Key
 	// Untold: there is no Content because the message may be a chunk, or a file, or nobody has read
 	// it. Should its sender repeat it, it is handled again. It is for [RouteHealth.Untold]; stores do
 	// not use it.
@@ -43,31 +36,12 @@ func (k Keys) All() iter.Seq2[KeyKind, Key] {
 	}
 }
 
-// Known yields what All does, and then Former and FormerDelivery if they are there.
-func (k Keys) Known() iter.Seq2[KeyKind, Key] {
-	return func(yield func(KeyKind, Key) bool) {
-		for kind, key := range k.All() {
-			if !yield(kind, key) {
-				return
-			}
-		}
-		for _, former := range [...]Key{k.Former, k.FormerDelivery} {
-			if former != (Key{}) && !yield(FormerKey, former) {
-				return
-			}
-		}
-	}
-}
-
-// ownKeys is how many of known there are at most to be reserved and committed.
-const ownKeys = 2
-
-// known returns Delivery, Content, Former and FormerDelivery; zero where All and Known yield none.
-func (k Keys) known() [4]Key {
+// pair returns Delivery and Content; zero where All yields none.
+func (k Keys) pair() [2]Key {
 	if k.Content == k.Delivery {
 		k.Content = Key{}
 	}
-	return [...]Key{k.Delivery, k.Content, k.Former, k.FormerDelivery}
+	return [...]Key{k.Delivery, k.Content}
 }
 
 // Valid returns [ErrNoKeys] if there is neither Delivery nor Content.
@@ -86,8 +60,6 @@ const (
 	DeliveryKey KeyKind = iota + 1
 	// ContentKey is [Keys.Content].
 	ContentKey
-	// FormerKey is [Keys.Former] or [Keys.FormerDelivery].
-	FormerKey
 )
 
 // Owner is who handles messages. The zero value is an unknown one.
@@ -166,8 +138,8 @@ type DedupStore interface {
 	// open and its process lives. When that was closed, died, or is replaced by one
 	// of the same Instance, it is free, at the latest when the lease ends and
 	// earlier if the store can tell. A call that fails leaves nothing reserved for
-	// its own process. A key that is committed, the former ones included, counts for more
-	// than another one that is reserved.
+	// its own process. A key that is committed counts for more than the other
+	// one that is reserved.
 	Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error)
 	// Commit records that the message was handled, to be remembered for ttl at
 	// least, memory permitting. It does so even when the reservation has ended, or

@@ -33,8 +33,6 @@ type Config[T any] struct {
 	Message func(item T) (*message.Message, error)
 	// Name names an item by its place with the broker, see [msgctx.Value].
 	Name func(item T) string
-	// Former is how earlier versions named it, see [msgctx.Value]; nil if they did so in the same way.
-	Former func(item T) string
 	// Stored is when the broker stored an item, see [msgctx.Value].
 	Stored func(item T) time.Time
 	// Done is told that the message of an item was acked. What comes after it in its key
@@ -285,9 +283,6 @@ func (q *Queue[T]) handOut(intake, work context.Context, handlers *sync.WaitGrou
 		nack.Keep(e.kept)
 	}
 	value := msgctx.Value{Nack: nack, Delivery: q.config.Name(e.item), Stored: q.config.Stored(e.item)}
-	if q.config.Former != nil {
-		value.Former = q.config.Former(e.item)
-	}
 	ctx, end := context.WithCancel(msgctx.With(work, value))
 	msg.SetContext(ctx)
 	select {

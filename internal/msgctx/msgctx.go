@@ -10,8 +10,7 @@
 //	                                             filter says that it refuses the message
 //	SentAt   router                              publisher
 //	Delivery sources; router, for a replay       router: the delivery key
-//	Former   sources                             router: the delivery key of an earlier version
-//	Stored   sources                             router: whether an earlier version can have had it
+//	Stored   sources                             router/farm: the order of device descriptions
 //
 // Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored;
 // and who knows what came before it, [Standing]: router, for sinks whose Description is Strict.
@@ -45,9 +44,6 @@ type Value struct {
 	// for each delivery; empty if its subscriber cannot tell. It holds for the message that
 	// was received and not for what is made of it, see [DeliveryKey].
 	Delivery string
-	// Former is the Delivery that versions before this one gave the message; empty if it is the
-	// same, or they gave none.
-	Former string
 	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if
 	// it did not come from one, or its subscriber cannot tell.
 	Stored time.Time
@@ -92,7 +88,7 @@ func Stored(ctx context.Context) time.Time {
 }
 
 // DeliveryKey is the key of the name of the delivery, for a context that hides the
-// Value.Delivery of the one around it, and its Value.Former.
+// Value.Delivery of the one around it.
 type DeliveryKey struct{}
 
 // ReceiptsKey is the key of who is told where the message is stored, see sinks.Stored.
@@ -128,20 +124,9 @@ func Delivery(ctx context.Context) string {
 // belong to another route if messages pass from one to the next within the process.
 func Received(ctx context.Context) Value {
 	if v := from(ctx); v != nil {
-		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery, Former: v.Former, Stored: v.Stored}
+		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery, Stored: v.Stored}
 	}
 	return Value{}
-}
-
-// Former returns the Value.Former of the message with context ctx.
-func Former(ctx context.Context) string {
-	if name, ok := ctx.Value(DeliveryKey{}).(string); ok && name == "" {
-		return "" // it is that of another message
-	}
-	if v := from(ctx); v != nil {
-		return v.Former
-	}
-	return ""
 }
 
 func from(ctx context.Context) *Value {

@@ -480,7 +480,7 @@ func (s *Store) read(batch []*lookup) {
 		defer func() { _ = tx.Rollback() }() // after a panic as well; a second time it does nothing
 		bucket, now := tx.Bucket(commits), time.Now().UnixNano()
 		for _, l := range batch {
-			for kind, key := range l.keys.Known() {
+			for kind, key := range l.keys.All() {
 				if until := bucket.Get(key[:]); until != nil && now < decodeTime(until) {
 					l.known = kind
 					break

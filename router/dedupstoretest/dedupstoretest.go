@@ -69,7 +69,6 @@ func Run(t *testing.T, s Suite) {
 	t.Run("NoTakeover", s.noTakeover)
 	t.Run("OneOfManyPairs", s.oneOfManyPairs)
 	t.Run("NoKeys", s.noKeys)
-	t.Run("FormerKey", s.formerKey)
 	t.Run("ReopenWithBothKeys", s.reopenWithBothKeys)
 
 	t.Run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
@@ -420,43 +419,8 @@ func (s Suite) oneOfManyPairs(t *testing.T) {
 	}
 }
 
-// formerKey: what was recorded or reserved under a former key counts, and nothing else is
-// done with it.
-func (s Suite) formerKey(t *testing.T) {
-	store := s.New(t)
-	with := func(delivery, former string) router.Claim {
-		c := pair(delivery, delivery+" content")
-		c.Keys.Former = claim(former).Keys.Delivery
-		return c
-	}
-	named := func(delivery, former, name string) router.Claim {
-		c := with(delivery, former)
-		c.Keys.FormerDelivery = claim(name).Keys.Delivery
-		return c
-	}
-	token := reserve(t, store, claim("old"), long, router.Reserved)
-	answer(t, store, with("a", "old"), long, router.Busy, router.FormerKey)
-	answer(t, store, named("a", "never", "old"), long, router.Busy, router.FormerKey)
-	commit(t, store, claim("old"), token, long)
-	answer(t, store, with("a", "old"), long, router.Committed, router.FormerKey)
-	answer(t, store, named("a", "never", "old"), long, router.Committed, router.FormerKey)
-	answer(t, store, named("a", "old", "never"), long, router.Committed, router.FormerKey)
-
-	token = reserve(t, store, with("a", "unused"), long, router.Reserved)
-	reserve(t, store, claim("unused"), long, router.Reserved)
-	commit(t, store, with("a", "unused"), token, long)
-	token = reserve(t, store, with("b", "never"), long, router.Reserved)
-	release(t, store, with("b", "never"), token)
-	reserve(t, store, claim("never"), long, router.Reserved)
-	answer(t, store, with("a", "old"), long, router.Committed, 0)
-}
-
 func (s Suite) noKeys(t *testing.T) {
 	store := s.New(t)
-	former := router.Claim{Owner: owner, Keys: router.Keys{Former: claim("a").Keys.Delivery}}
-	if _, err := store.Reserve(t.Context(), former, long); !errors.Is(err, router.ErrNoKeys) {
-		t.Errorf("Reserve by a former key alone: %v", err)
-	}
 	if _, err := store.Reserve(t.Context(), router.Claim{Owner: owner}, long); !errors.Is(err, router.ErrNoKeys) {
 		t.Errorf("Reserve: %v", err)
 	}

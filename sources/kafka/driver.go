@@ -217,9 +217,7 @@ func placed(ctx context.Context, cluster, topic string) context.Context {
 		return ctx
 	}
 	record.Timestamp, _ = wmkafka.MessageTimestampFromCtx(ctx)
-	return msgctx.With(ctx, msgctx.Value{
-		Delivery: deliveryName(cluster, &record), Former: formerName(cluster, &record), Stored: storedAt(&record),
-	})
+	return msgctx.With(ctx, msgctx.Value{Delivery: deliveryName(cluster, &record), Stored: storedAt(&record)})
 }
 
 // Close implements message.Subscriber. It waits for the group to be left, which takes longer

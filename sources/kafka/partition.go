@@ -49,7 +49,7 @@ type partition struct {
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster, note: h.notes[claim.Topic()]}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
-		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Former: p.formerName, Stored: storedAt,
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Stored: storedAt,
 		Done: p.done, Left: func(*sarama.ConsumerMessage) {},
 		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
 	})
@@ -177,22 +177,9 @@ func (p *partition) name(record *sarama.ConsumerMessage) string {
 	return deliveryName(p.cluster, record)
 }
 
-func (p *partition) formerName(record *sarama.ConsumerMessage) string {
-	return formerName(p.cluster, record)
-}
-
 // deliveryName names a record by its place, the same for every delivery.
 func deliveryName(cluster string, record *sarama.ConsumerMessage) string {
 	return "kafka " + place(cluster, record)
-}
-
-// formerName is the deliveryName of versions that did not ask for the cluster; empty if it is the
-// same.
-func formerName(cluster string, record *sarama.ConsumerMessage) string {
-	if cluster == "" {
-		return ""
-	}
-	return deliveryName("", record)
 }
 
 // storedAt is the timestamp of a record: of the broker or the producer, as the topic has it.

@@ -57,12 +57,12 @@ func TestRecords(t *testing.T) {
 // The names are stored: changing them is an upgrade.
 func TestNames(t *testing.T) {
 	record := sarama.ConsumerMessage{Topic: "reports", Partition: 1, Offset: 7, Timestamp: time.Unix(1, 5e6)}
-	for _, c := range []struct{ cluster, name, former string }{
-		{"", "kafka reports 1 7 1005000000", ""},
-		{"MkU3OEVBNTcwNTJENDM2Qk", "kafka MkU3OEVBNTcwNTJENDM2Qk reports 1 7 1005000000", "kafka reports 1 7 1005000000"},
+	for _, c := range []struct{ cluster, name string }{
+		{"", "kafka reports 1 7 1005000000"},
+		{"MkU3OEVBNTcwNTJENDM2Qk", "kafka MkU3OEVBNTcwNTJENDM2Qk reports 1 7 1005000000"},
 	} {
-		if name, former := deliveryName(c.cluster, &record), formerName(c.cluster, &record); name != c.name || former != c.former {
-			t.Errorf("got %q and %q, want %q and %q", name, former, c.name, c.former)
+		if name := deliveryName(c.cluster, &record); name != c.name {
+			t.Errorf("got %q, want %q", name, c.name)
 		}
 	}
 }

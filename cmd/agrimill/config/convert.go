@@ -152,15 +152,9 @@ func (c *Config) RouterConfig() router.Config {
 	return config
 }
 
-// KeysConfig returns how messages are recognized. What is kept in the process has no keys
-// of earlier versions.
+// KeysConfig returns how messages are recognized.
 func (c *Config) KeysConfig() router.KeysConfig {
-	dedup := c.Dedup.DedupSettings.WithDefaults()
-	config := router.KeysConfig{NeverChunkBelow: dedup.NeverChunkBelow}
-	if c.Dedup.Store != DedupMemory {
-		config.FormerFor = dedup.TTL
-	}
-	return config
+	return router.KeysConfig{NeverChunkBelow: c.Dedup.DedupSettings.WithDefaults().NeverChunkBelow}
 }
 
 // StoreConfig returns the configuration of the store in a bucket. Conn is left to the

@@ -48,7 +48,7 @@ var mutants = []struct {
 		{"what failed is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = true"},
 		{"what a transform drops is not remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil && (del == nil || !del.filtered)"},
 		{"nothing is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "_ = err"},
-		{"a recognized repetition is not remembered", "router/dedup.go", "(reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil", "false"},
+		{"a recognized repetition is not remembered", "router/dedup.go", "reserved.Key == ContentKey && own.Valid() == nil", "false"},
 		{"a replay goes by the content", "router/dedup.go", "claim.Keys = Keys{Delivery: key}", "claim.Keys = keys"},
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
 		{"made messages are named without payload", "router/produced.go", "if bytes.Equal(m.Payload, n.received.Payload) {", "if bytes.Equal(m.Payload, n.received.Payload) || true {"},
@@ -80,14 +80,6 @@ var mutants = []struct {
 	}},
 	{moreJetStream, []mutant{
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
-	}},
-	{finder{"./internal/test/identitytest", []string{"-run", "Upgraded"}}, []mutant{
-		{"former keys are not given", "router/key.go", "keys.Former = formerKeyOf(scope, msg, keys, below, started)", "_ = formerKeyOf"},
-		{"what is recognized by a former key is not remembered", "router/dedup.go", "(reserved.Key == ContentKey || reserved.Key == FormerKey) && own.Valid() == nil", "reserved.Key == ContentKey && own.Valid() == nil"},
-		{"former names of deliveries are not known", "router/key.go", "keys.FormerDelivery = formerDelivery(scope, msg, started)", "_ = formerDelivery"},
-		{"former keys are not given for a broker", "router/key.go", "!stored.IsZero() && stored.Before(started)", "!stored.IsZero() && stored.Before(started) && false"},
-		{"what an earlier version handles is not held back", "sinks/nats/kvstore/reservation.go", "		if busy.State == 0 {\n			busy = one\n		}\n", ""},
-		{"former keys are given for what is new", "router/key.go", "!stored.IsZero() && stored.Before(started)", "!stored.IsZero()"},
 	}},
 	{finder{"./router", []string{"-run", "Names|Chunk|Siblings|Keys"}}, []mutant{
 		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(buf, topic))", "name := hash(buf)"},

@@ -28,8 +28,7 @@ const (
 	maxUnsent = 1 << 16
 )
 
-// The values of keys. That of a reservation is followed by JSON; versions that do not
-// know of it take whatever is not a commit for a reservation.
+// The values of keys. That of a reservation is followed by JSON.
 var (
 	valueReserved  = []byte("r")
 	valueCommitted = []byte("c")
@@ -39,7 +38,7 @@ var (
 type reservation struct {
 	Instance string `json:"instance,omitempty"`
 	Session  string `json:"session,omitempty"`
-	// Store is the ID of the store's session; empty if an earlier version made it.
+	// Store is the ID of the store's session; never empty.
 	Store string `json:"store,omitempty"`
 	// Nameless says that another process has the same Instance.
 	Nameless bool          `json:"nameless,omitempty"`
@@ -161,19 +160,6 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 	local := busy.Key
 	var token router.Token
 	var from router.Owner
-	for kind, former := range claim.Keys.Known() {
-		if kind != router.FormerKey {
-			continue
-		}
-		one, err := s.reserveKey(ctx, claim.Owner, former, lease, false)
-		one.Key = router.FormerKey
-		if err != nil || one.State == router.Committed {
-			return one, err
-		}
-		if busy.State == 0 {
-			busy = one
-		}
-	}
 	for kind, key := range claim.Keys.All() {
 		one, err := s.reserveKey(ctx, claim.Owner, key, lease, busy.State == 0)
 		if err != nil {
@@ -236,8 +222,6 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		var r reservation
 		got = router.Reservation{State: router.Busy}
 		switch err := r.decode(entry.Value()); {
-		case bytes.Equal(entry.Value(), valueReserved):
-			return nil // written before reservations named their holders
 		case err != nil:
 			if seen := s.seeOdd(key.String(), entry); !take || time.Since(seen) < lease {
 				return nil
@@ -276,7 +260,7 @@ func (r *reservation) decode(value []byte) error {
 	if err := json.Unmarshal(data, r); err != nil {
 		return err
 	}
-	if *r == (reservation{}) { // null, or an object of somebody else
+	if r.Store == "" { // null, or an object of somebody else
 		return errUnreadable
 	}
 	return nil

@@ -230,10 +230,7 @@ func (s *Store) lookPause() time.Duration { return s.config.SessionTTL / 16 }
 // gone reports whether the session that made a reservation has ended, so that owner may
 // take it over. revision is that of the reservation.
 func (s *Store) gone(ctx context.Context, b *bucket, owner router.Owner, r reservation, revision uint64) (bool, error) {
-	switch {
-	case r.Store == "":
-		return false, nil // an earlier version made it; only its lease ends it
-	case s.session.is(r.Store):
+	if s.session.is(r.Store) {
 		return true, nil // nobody holds it, or the caller would not ask
 	}
 	_, nameless := s.session.now()

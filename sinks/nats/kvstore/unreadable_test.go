@@ -28,19 +28,19 @@ func TestUnreadableEntries(t *testing.T) {
 		taken bool                // after a lease
 		said  bool
 	}{
-		"a commit":               {"c", router.Committed, false, false},
-		"an earlier reservation": {"r", router.Busy, false, false},
-		"a reservation":          {`r{"session":"s","store":"another","lease":1}`, router.Busy, false, false},
-		"a reservation and more": {`r{"session":"s","store":"another","lease":1,"new":[1]}`, router.Busy, false, false},
-		"nothing":                {"", router.Busy, true, true},
-		"cut off":                {`r{"session":"s","sto`, router.Busy, true, true},
-		"a bad value in it":      {`r{"session":"s","store":"another","lease":"long"}`, router.Busy, true, true},
-		"null":                   {"rnull", router.Busy, true, true},
-		"another object":         {`r{"a":1}`, router.Busy, true, true},
-		"a list":                 {"r[]", router.Busy, true, true},
-		"an unknown kind":        {"x", router.Busy, true, true},
-		"a commit and more":      {"committed", router.Busy, true, true},
-		"what is no text":        {"\xff\x00\x01", router.Busy, true, true},
+		"a commit":                {"c", router.Committed, false, false},
+		"a reservation of nobody": {"r", router.Busy, true, true},
+		"a reservation":           {`r{"session":"s","store":"another","lease":1}`, router.Busy, false, false},
+		"a reservation and more":  {`r{"session":"s","store":"another","lease":1,"new":[1]}`, router.Busy, false, false},
+		"nothing":                 {"", router.Busy, true, true},
+		"cut off":                 {`r{"session":"s","sto`, router.Busy, true, true},
+		"a bad value in it":       {`r{"session":"s","store":"another","lease":"long"}`, router.Busy, true, true},
+		"null":                    {"rnull", router.Busy, true, true},
+		"another object":          {`r{"a":1}`, router.Busy, true, true},
+		"a list":                  {"r[]", router.Busy, true, true},
+		"an unknown kind":         {"x", router.Busy, true, true},
+		"a commit and more":       {"committed", router.Busy, true, true},
+		"what is no text":         {"\xff\x00\x01", router.Busy, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

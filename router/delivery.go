@@ -69,9 +69,6 @@ type delivery struct {
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64
-	// failed says whether one of several messages has failed that the attempt placed; nil if it
-	// places one only.
-	failed atomic.Pointer[atomic.Bool]
 }
 
 // began is a time that others are counted from: asking how much has passed costs less than asking
@@ -117,23 +114,6 @@ func (d *delivery) pipeline() msgctx.Pipeline {
 		return nil
 	}
 	return d.value.Nack.Pipeline
-}
-
-// Halted implements [msgctx.Standing].
-func (d *delivery) Halted() bool {
-	if failed := d.failed.Load(); failed != nil && failed.Load() {
-		return true
-	}
-	pipeline := d.pipeline()
-	return pipeline != nil && d.value.Nack.Behind && pipeline.Halted()
-}
-
-// Since implements [msgctx.Standing].
-func (d *delivery) Since() time.Time {
-	if d.value.Nack == nil {
-		return time.Time{}
-	}
-	return d.value.Nack.Since
 }
 
 // Stored is called by sinks, see [sinks.Stored].

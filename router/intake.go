@@ -183,7 +183,7 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	}
 	in.pipelined.Store(sink.Pipelined)
 	if sink.Pipelined {
-		ctx = msgctx.WithPipelines(ctx, sink.Strict)
+		ctx = msgctx.WithPipelines(ctx)
 	}
 	ctx, gift := msgctx.WithGift(ctx)
 	subscribed := make(chan struct{})

@@ -508,18 +508,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 	var room [1]*sinks.Publication
 	publications := room[:0]
 	var err error
-	var held *sinks.Publication // the latest one, if nothing may come behind it yet
-	var failed *atomic.Bool     // one of several has failed
-	if len(made.messages) > 1 {
-		failed = new(atomic.Bool)
-	}
-	d.failed.Store(failed)
 	for i, m := range made.messages {
-		if held != nil {
-			if _, err = held.Wait(ctx); err != nil {
-				break
-			}
-		}
 		if n := d.value.Nack.Overtaken; n > 0 {
 			m.Metadata[sinks.KeyOvertaken] = strconv.Itoa(n)
 		}
@@ -531,23 +520,15 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 			break
 		}
 		publications = append(publications, p)
-		if held = nil; p.HoldsBehind() {
-			held = p
-			continue
-		}
 		p.Then(func(_ sinks.Receipt, err error) {
 			// Without Config.Classify, which may block: the goroutine is the sink's. What is too large
 			// may go through the claim check.
 			if err != nil && (Classify(sinkError(err)) != ClassPermanent || errors.Is(err, sinks.ErrTooLarge)) {
 				pipeline.Halt()
-				if failed != nil {
-					failed.Store(true)
-				}
 			}
 		})
 	}
 	switch {
-	case err == nil && held != nil:
 	case err == nil:
 		d.placed = true
 		pipeline.Placed()

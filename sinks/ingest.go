@@ -16,14 +16,11 @@ const (
 	// which the key waits until it is known what became of all of it. The message then has
 	// [KeyOvertaken].
 	IngestPipelined
-	// IngestBatched: as IngestPipelined, and strict also when something fails: the broker stores
-	// nothing behind a message that it refused or that was lost. Only NATS has it, see package nats.
-	IngestBatched
 )
 
-var ingests = []string{"plain", "pipelined", "batched"}
+var ingests = []string{"plain", "pipelined"}
 
-// String returns plain, pipelined or batched.
+// String returns plain or pipelined.
 func (i Ingest) String() string { return enum.Text(i, ingests) }
 
 // UnmarshalText reads what String returns.

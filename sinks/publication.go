@@ -36,7 +36,6 @@ type Receipt struct {
 type Publication struct {
 	mu       sync.Mutex
 	resolved bool
-	holds    bool
 	receipt  Receipt
 	err      error
 	done     chan struct{}          // nil until somebody asks for it
@@ -74,21 +73,6 @@ func (p *Publication) Wait(ctx context.Context) (Receipt, error) {
 	case <-ctx.Done():
 		return Receipt{}, ctx.Err()
 	}
-}
-
-// HoldBehind is for sinks that are Pipelined: no other message of the key may be published before
-// this one is stored. It must precede the return of PublishAsync.
-func (p *Publication) HoldBehind() {
-	p.mu.Lock()
-	p.holds = true
-	p.mu.Unlock()
-}
-
-// HoldsBehind reports whether HoldBehind was called.
-func (p *Publication) HoldsBehind() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.holds
 }
 
 // Then has f called with the result once it is there, at once if it is. f runs in the

@@ -133,16 +133,6 @@ func TestPublisherThatHangsForPublications(t *testing.T) {
 	b.Resume(t)
 }
 
-func TestPublicationHoldsBehind(t *testing.T) {
-	var p sinks.Publication
-	if p.HoldsBehind() {
-		t.Error("holds others from the start")
-	}
-	if p.HoldBehind(); !p.HoldsBehind() {
-		t.Error("does not hold others")
-	}
-}
-
 // Whoever asks first to be told costs nothing.
 func TestPublicationAllocations(t *testing.T) {
 	told := 0

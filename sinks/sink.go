@@ -186,12 +186,6 @@ type Description struct {
 	// route publishes the next message of a key after the one before it is stored.
 	Pipelined bool
 
-	// Strict says, with Pipelined, that nothing is stored behind a message that was on its way
-	// before it and is not: when one fails, so does all that was published after it and is not
-	// known to be stored, of whatever key. A route then marks nothing with [KeyOvertaken]. A message
-	// whose publication holds those behind it ([Publication.HoldsBehind]) is on its way alone.
-	Strict bool
-
 	// Durability is what an acknowledged message survives.
 	Durability Durability
 

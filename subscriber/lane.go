@@ -25,7 +25,6 @@ type lane struct {
 	flying  int       // how many of them are on their way
 	failed  bool      // one has failed
 	careful bool      // one message at a time until one is acked
-	strict  bool      // nothing is stored behind one that fails
 
 	wake chan struct{} // holds a token when there is something to look at
 	mu   sync.Mutex
@@ -54,7 +53,7 @@ type resumed struct {
 	overtaken int // by how many that came after it
 }
 
-func newLane(strict bool) *lane { return &lane{strict: strict, wake: make(chan struct{}, 1)} }
+func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
 
 // poke has the lane looked at.
 func (l *lane) poke() {
@@ -67,14 +66,14 @@ func (l *lane) poke() {
 // Begun implements [msgctx.Pipeline].
 func (f *flight) Begun() {
 	f.lane.mu.Lock()
-	f.begun = !f.lane.strict
+	f.begun = true
 	f.lane.mu.Unlock()
 }
 
 // Placed implements [msgctx.Pipeline].
 func (f *flight) Placed() {
 	f.lane.mu.Lock()
-	f.begun, f.placed = !f.lane.strict, true
+	f.begun, f.placed = true, true
 	f.lane.mu.Unlock()
 	f.lane.poke()
 }

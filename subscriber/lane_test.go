@@ -64,7 +64,7 @@ func TestLane(t *testing.T) {
 		}, overtaken: "1 0 0 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLane(false)
+			l := newLane()
 			flights := []*flight{{}, {}, {}, {}}
 			index := map[*flight]int{flights[0]: 0, flights[1]: 1, flights[2]: 2, flights[3]: 3}
 			for i, s := range c.steps {
@@ -97,7 +97,7 @@ func TestLane(t *testing.T) {
 
 // Nothing is placed behind what failed, until it comes again.
 func TestLaneHalts(t *testing.T) {
-	l := newLane(false)
+	l := newLane()
 	first, second := &flight{lane: l}, &flight{lane: l}
 	l.deliver(first)
 	first.Placed()
@@ -116,24 +116,5 @@ func TestLaneHalts(t *testing.T) {
 	}
 	if second.Halted() {
 		t.Error("still halted when they come again")
-	}
-}
-
-// A sink that stores nothing behind what fails lets nothing be overtaken.
-func TestLaneStrict(t *testing.T) {
-	l := newLane(true)
-	flights := []*flight{{lane: l}, {lane: l}, {lane: l}}
-	for _, f := range flights {
-		l.deliver(f)
-		if f.Placed(); !l.takes() {
-			t.Fatal("the next one may not come")
-		}
-	}
-	l.settle(flights[1], msgctx.Acked)
-	l.settle(flights[0], msgctx.Nacked)
-	flights[2].Begun()
-	l.settle(flights[2], msgctx.Nacked)
-	if failed := l.retry(); len(failed) != 2 || failed[0].overtaken != 0 || failed[1].overtaken != 0 {
-		t.Errorf("overtaken: %+v", failed)
 	}
 }

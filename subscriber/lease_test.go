@@ -591,7 +591,7 @@ func TestMessageThatWaitedSaysSo(t *testing.T) {
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{})
-		pipelined, err := w.Subscribe(msgctx.WithPipelines(t.Context(), false), AllData)
+		pipelined, err := w.Subscribe(msgctx.WithPipelines(t.Context()), AllData)
 		if err != nil {
 			t.Fatal(err)
 		}

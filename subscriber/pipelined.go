@@ -28,7 +28,7 @@ type laneWork struct {
 // workLane delivers the contents of j.q, each one as soon as the one before it has its place, until
 // all are done or the first one is parked.
 func (s *Subscriber) workLane(sub *subscription, j job) {
-	w := &laneWork{Subscriber: s, sub: sub, job: j, q: j.q, lane: newLane(sub.strict)}
+	w := &laneWork{Subscriber: s, sub: sub, job: j, q: j.q, lane: newLane()}
 	s.mu.Lock()
 	w.q.lane = w.lane
 	if j.again {
@@ -113,7 +113,7 @@ func (w *laneWork) write() {
 	before := w.q.resume[w.next]
 	w.mu.Unlock()
 	f := &flight{lane: w.lane, d: w.next, msg: msg, ctx: w.next.newContext(w.sub.drained, w.opener(w.next)), resumed: before, before: before.overtaken}
-	f.ctx.nack.Leased, f.ctx.nack.Since = w.sub.fence != nil, w.sub.since
+	f.ctx.nack.Leased = w.sub.fence != nil
 	f.ctx.nack.Pipeline, f.ctx.nack.Behind, f.ctx.nack.Overtaken = f, len(w.lane.flights) > 0, before.overtaken
 	f.ctx.follow(w.Subscriber, w.sub, w.next)
 	if before.kept != nil {

@@ -20,7 +20,7 @@ import (
 // pipelined subscribes as a route with a pipelined sink does.
 func (f *fixture) pipelined(sub *subscriber.Subscriber) <-chan *message.Message {
 	f.Helper()
-	messages, err := sub.Subscribe(msgctx.WithPipelines(f.Context(), false), subscriber.AllData)
+	messages, err := sub.Subscribe(msgctx.WithPipelines(f.Context()), subscriber.AllData)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -46,11 +46,9 @@ type subscription struct {
 	reached    time.Time     // and when the newest arrived
 	took       time.Duration // how long acks took lately, at most
 	served     served
-	since      time.Time // when it was made
-	pipelines  bool      // whoever reads out tells when the next one of a key may come
-	strict     bool      // nothing is stored behind what fails
-	missed     int       // events that it takes and that it can no longer get
-	ahead      int       // how many are open behind the first of their keys
+	pipelines  bool // whoever reads out tells when the next one of a key may come
+	missed     int  // events that it takes and that it can no longer get
+	ahead      int  // how many are open behind the first of their keys
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[job]
 }
@@ -81,11 +79,10 @@ type keyQueue struct {
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
-	pipelines, strict := msgctx.Pipelines(ctx)
 	sub := &subscription{
 		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
-		queues: make(map[string]*keyQueue), acked: time.Now(), since: time.Now(),
-		pipelines: s.cfg.Order == OrderByKey && pipelines, strict: strict,
+		queues: make(map[string]*keyQueue), acked: time.Now(),
+		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	sub.drained = s.fence.fenced(sub.drained)

@@ -651,7 +651,7 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 				return strconv.Itoa(n % 2)
 			},
 		})
-		messages, err := w.Subscribe(msgctx.WithPipelines(t.Context(), false), AllData)
+		messages, err := w.Subscribe(msgctx.WithPipelines(t.Context()), AllData)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -205,7 +205,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
 				ctx := msgctx.WithRoute(t.Context(), "a route")
 				if name == "pipelined" {
-					ctx = msgctx.WithPipelines(ctx, false)
+					ctx = msgctx.WithPipelines(ctx)
 				}
 				messages, err := w.Subscribe(ctx, AllData)
 				if err != nil {

@@ -12,8 +12,7 @@
 //	Delivery sources; router, for a replay       router: the delivery key
 //	Stored   sources                             router/farm: the order of device descriptions
 //
-// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored;
-// and who knows what came before it, [Standing]: router, for sinks whose Description is Strict.
+// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
 //
 // The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute] and
 // the question of [WithGift], which the router sets and the subscriber reads.
@@ -93,21 +92,6 @@ type DeliveryKey struct{}
 
 // ReceiptsKey is the key of who is told where the message is stored, see sinks.Stored.
 type ReceiptsKey struct{}
-
-// Standing is what is known of a message beside others of its key. Its methods do not block.
-type Standing interface {
-	// Halted reports whether one before it has failed although it had its place.
-	Halted() bool
-	// Since returns when whoever delivers the message began to. Before it another process may
-	// have published the message. It is zero if that is not known.
-	Since() time.Time
-}
-
-// StandingOf returns the Standing of the message with context ctx; nil without one.
-func StandingOf(ctx context.Context) Standing {
-	standing, _ := ctx.Value(ReceiptsKey{}).(Standing)
-	return standing
-}
 
 // Delivery returns the Value.Delivery of the message with context ctx.
 func Delivery(ctx context.Context) string {
@@ -197,14 +181,10 @@ func (g *Gift) From(sub any) bool { return g.from != nil && g.from == sub }
 type pipelinesKey struct{}
 
 // WithPipelines returns a context for Subscribe that asks for [Nack.Pipeline]: whoever handles the
-// messages tells when one has its place, and puts off what fails after that. With strict, nothing
-// is stored behind what fails.
-func WithPipelines(ctx context.Context, strict bool) context.Context {
-	return context.WithValue(ctx, pipelinesKey{}, strict)
+// messages tells when one has its place, and puts off what fails after that.
+func WithPipelines(ctx context.Context) context.Context {
+	return context.WithValue(ctx, pipelinesKey{}, true)
 }
 
-// Pipelines reports whether ctx comes from [WithPipelines], and with what.
-func Pipelines(ctx context.Context) (wanted, strict bool) {
-	strict, wanted = ctx.Value(pipelinesKey{}).(bool)
-	return wanted, strict
-}
+// Pipelines reports whether ctx comes from [WithPipelines].
+func Pipelines(ctx context.Context) bool { return ctx.Value(pipelinesKey{}) != nil }

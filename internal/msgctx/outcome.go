@@ -59,9 +59,6 @@ type Nack struct {
 	Overtaken int
 	// Follows tells what comes behind the message; nil if its subscriber does not. It is set before the delivery.
 	Follows Follows
-	// Since is when the subscription began, in this term of a lease if there is one. It is set
-	// before the delivery.
-	Since   time.Time
 	after   atomic.Pointer[Wait]
 	kept    atomic.Pointer[any]
 	refused atomic.Bool

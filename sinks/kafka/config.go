@@ -260,8 +260,7 @@ func (c Config) Validate() error {
 	e.Check(c.Compression >= sarama.CompressionNone && c.Compression <= sarama.CompressionZSTD, "Compression", "must be a constant of sarama")
 	e.Check(c.MaxMessageSize == 0 || c.MaxMessageSize >= minMessageSize && c.MaxMessageSize <= int(maxRequestSize()),
 		"MaxMessageSize", "must be 0, or %d to %d", minMessageSize, maxRequestSize())
-	e.Check(c.Ingest != sinks.IngestBatched, "Ingest", "must not be batched, which Kafka does not have: use pipelined")
-	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestBatched, "Ingest", "must be one of the named constants")
+	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestPipelined, "Ingest", "must be one of the named constants")
 	e.Check(c.TransactionalID == "" || ValidTopic(c.TransactionalID) && len(c.TransactionalID) <= maxTransactionalID, "TransactionalID",
 		"must be up to %d letters, digits, '-', '_' and single dots", maxTransactionalID)
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)

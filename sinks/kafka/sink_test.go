@@ -770,7 +770,6 @@ func TestConfig(t *testing.T) {
 		"PublishTimeout":    func(c *kafka.Config) { c.PublishTimeout = -1 },
 		"MaxPending":        func(c *kafka.Config) { c.MaxPending = -1 },
 		"Ingest":            func(c *kafka.Config) { c.Ingest = 7 },
-		"batched":           func(c *kafka.Config) { c.Ingest = sinks.IngestBatched },
 	} {
 		config := valid
 		change(&config)

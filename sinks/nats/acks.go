@@ -14,7 +14,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -32,16 +31,10 @@ type flight struct {
 	ctx            context.Context
 	draft          *draft    // what is sent; the sender takes it
 	reply          string    // the subject for answers
-	sent           time.Time // when acks or batches took it
+	sent           time.Time // when acks took it
 
 	mu        sync.Mutex
 	withdrawn bool // its payload is the caller's again
-
-	// Of PublishAsync with batched ingest.
-	behind  bool            // nothing before it may have failed when it is sent
-	batched bool            // it goes into a batch
-	breaks  uint64          // how many batches were broken when it got its place
-	route   msgctx.Standing // nil if no route publishes it
 }
 
 // acks knows the messages that wait for their acknowledgement, each by the number in its

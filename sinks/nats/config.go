@@ -31,7 +31,6 @@ const (
 	DefaultPublishTimeout = 10 * time.Second
 	DefaultCloseTimeout   = 30 * time.Second
 	DefaultMaxPending     = 4096
-	DefaultBatchAfter     = time.Minute
 )
 
 // shortDedupWindow is the window below which New warns: a copy that comes after
@@ -160,14 +159,9 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// Ingest is how routes keep the messages of one key in order: one at a time, pipelined, or batched:
-	// pipelined and strict, which needs nats-server 2.14 and a stream with allow_batched. Default
-	// [sinks.IngestPlain].
-	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined,batched"`
-	// BatchAfter is, with [sinks.IngestBatched], how long after New, and after whoever delivers a
-	// message began to, nothing goes into a batch, because another process may have sent it just
-	// before. Default [DefaultBatchAfter]; a shorter time is for tests.
-	BatchAfter time.Duration `yaml:"-"`
+	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
+	// Default [sinks.IngestPlain].
+	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
 	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network.
 	// Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
@@ -215,9 +209,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.CloseTimeout == 0 {
 		c.CloseTimeout = DefaultCloseTimeout
-	}
-	if c.BatchAfter == 0 {
-		c.BatchAfter = DefaultBatchAfter
 	}
 	if c.MaxPending == 0 {
 		c.MaxPending = DefaultMaxPending
@@ -285,11 +276,10 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxMessageSize", c.MaxMessageSize)
 	e.Check(c.DedupWindow >= 100*time.Millisecond || c.MaxAge < 0, "DedupWindow", "must be at least 100ms")
 	e.Check(c.MaxAge <= 0 || c.DedupWindow <= c.MaxAge, "DedupWindow", "must not be longer than %s", validate.Field("MaxAge"))
-	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestBatched, "Ingest", "must be one of the named constants")
+	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestPipelined, "Ingest", "must be one of the named constants")
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "MaxPending", c.MaxPending)
-	validate.NotNegative(&e, "BatchAfter", c.BatchAfter)
 	if c.CloudEvents != nil {
 		e.Check(c.Marshaler == Marshaler{}, "CloudEvents", "excludes %s", validate.Field("Marshaler"))
 		e.Join("CloudEvents", c.CloudEvents.Validate())

@@ -35,33 +35,6 @@
 // any stream through a durable consumer, survives outages and closes during one.
 // For the subscriber of watermill-nats give it Marshaler and [SubjectCalculator].
 //
-// # Batched ingest
-//
-// With [sinks.IngestBatched], messages of PublishAsync go into the stream in batches ("fast ingest", nats-server
-// 2.14): many of a key are on their way, and the server stores nothing behind one that it refused
-// or that was lost. The stream has to allow it (allow_batched); one that New creates does, and New
-// refuses another one with [ErrStream] unless ProvisionUpdate may change it. Publish sends plainly, also then.
-//
-// The protocol has two traps, which the sink keeps away from, whatever it costs:
-//
-//   - A message that a server with replicas has, and can still lose, is acknowledged when it is sent
-//     again in another batch, as a copy of one that is stored. A plain publish of it is refused
-//     until that is certain. So everything that may have been sent before is published plainly, and
-//     the next message of its key waits until it is stored: what was in a batch that was broken by
-//     an error, a refusal, a lost connection or silence (Config.PublishTimeout without
-//     progress); and everything in the first minute after New, and after a route's subscription
-//     or its term of a lease began, because another process may have sent it. For that time the sink is as
-//     fast as in [sinks.IngestPlain], and for a second after each break. Two processes that publish
-//     the same messages at the same time need a lease, or another Ingest.
-//   - A message in a batch that expects a certain one before it (Nats-Expected-Last-Msg-Id) is
-//     acknowledged when that is not so, and not stored. The sink never sends that header; one of a
-//     marshaler of yours makes a message go plainly.
-//
-// An acknowledgement of a batch covers all up to a message, and tells neither sequences nor
-// duplicates: the receipt has stream and subject only. When a batch ends, because nothing came for a
-// second, whoever subscribes to the subjects without JetStream gets one message without payload more,
-// which is not stored.
-//
 // # Errors
 //
 // All errors of Publish and Health are [sinks.Error] or the message's context

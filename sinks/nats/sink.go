@@ -66,10 +66,6 @@ type Sink struct {
 
 	acks         *acks
 	replies      *natsgo.Subscription
-	batches      *batches // nil unless ingest is batched
-	batchReplies *natsgo.Subscription
-	since        time.Time     // when New was called
-	storedRoom   []*flight     // of onBatchAnswer
 	provisioning chan struct{} // holds one token while the stream is looked at again
 	status       chan natsgo.Status
 	recovered    wakeup.Signal
@@ -125,7 +121,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		requests:     make(chan *flight, queueLength),
 		provisioning: make(chan struct{}, 1),
 		life:         lifecycle.New(),
-		since:        time.Now(),
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if own, ok := config.Marshaler.(Marshaler); ok {
@@ -183,11 +178,6 @@ func (s *Sink) start() error {
 		}
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
-	if s.config.Ingest == sinks.IngestBatched {
-		if err := s.startBatches(); err != nil {
-			return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
-		}
-	}
 	s.status = s.conn.StatusChanged(natsgo.CONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	s.workers.Go(s.watch)  // ends when release removes the listener
 	s.workers.Go(s.send)   // ends with background
@@ -199,9 +189,8 @@ func (s *Sink) start() error {
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config)
-	batched := s.config.Ingest == sinks.IngestBatched
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
-		Pipelined: batched || s.config.Ingest == sinks.IngestPipelined, Strict: batched, Durability: level, DurabilityNote: note}
+		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note}
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.
@@ -292,9 +281,6 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	f, err := s.prepare(topic, msg)
 	if err != nil {
 		return nil, err
-	}
-	if s.batches != nil {
-		s.place(f)
 	}
 	if err := s.enqueue(f); err != nil {
 		return nil, err
@@ -413,13 +399,6 @@ func (s *Sink) expire() {
 			for _, f := range expired {
 				s.resolve(f, sinks.Receipt{}, errNoAck)
 			}
-			if s.batches != nil {
-				gone, progress := s.batches.expire(now.Add(-s.config.PublishTimeout), now)
-				s.report(gone)
-				if progress.Before(oldest) {
-					oldest = progress
-				}
-			}
 			timer.Reset(max(time.Until(oldest.Add(s.config.PublishTimeout)), time.Millisecond))
 		case <-s.background.Done():
 			return
@@ -439,9 +418,6 @@ func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
 		err = f.ctx.Err()
 	default:
 		err = s.fail(f, err)
-	}
-	if s.batches != nil {
-		s.remember(f, err)
 	}
 	f.Resolve(receipt, err)
 }
@@ -477,12 +453,6 @@ func (s *Sink) fail(f *flight, failure error) error {
 // the server does not read, under the connection's lock and without looking at
 // any context; the callers must not.
 func (s *Sink) send() {
-	var idle <-chan time.Time
-	if s.batches != nil {
-		ticker := time.NewTicker(batchIdle)
-		defer ticker.Stop()
-		idle = ticker.C
-	}
 	for {
 		select {
 		case f := <-s.requests:
@@ -490,8 +460,6 @@ func (s *Sink) send() {
 			runtime.Gosched()
 			s.sendOne(f)
 			s.sendQueued()
-		case now := <-idle:
-			s.endBatch(now.Add(-batchIdle))
 		case <-s.background.Done():
 			return
 		}
@@ -525,25 +493,10 @@ func (s *Sink) sendOne(f *flight) {
 	if s.payload = payload; cap(payload) > maxKeptPayload {
 		s.payload = nil
 	}
-	if f.behind {
-		if err := s.takeTurn(f); err != nil {
-			s.resolve(f, sinks.Receipt{}, err)
-			return
-		}
-	}
-	if f.batched {
-		if err := s.write(f, d); err != nil {
-			s.report(s.batches.unsent(f, time.Now(), err))
-		}
-		return
-	}
 	id, err := s.takePlace(f)
 	if err != nil {
 		s.resolve(f, sinks.Receipt{}, err)
 		return
-	}
-	if s.batches != nil {
-		s.batches.sent(f.id, time.Now())
 	}
 	// It may have been resolved meanwhile: as lost with the connection, for instance.
 	if err := s.write(f, d); err != nil && s.acks.take(id) != nil {
@@ -633,9 +586,6 @@ func (s *Sink) watch() {
 			for _, f := range s.acks.takeAll() {
 				s.resolve(f, sinks.Receipt{}, natsgo.ErrDisconnected)
 			}
-			if s.batches != nil {
-				s.report(s.batches.snapped(time.Now(), natsgo.ErrDisconnected))
-			}
 			s.logger.Info("NATS connection lost; reconnecting", nil)
 		case natsgo.CLOSED:
 			s.logger.Debug("NATS connection closed", nil)
@@ -703,9 +653,6 @@ func (s *Sink) Close() error {
 		defer timer.Stop()
 		select {
 		case <-idle:
-			if s.batches != nil {
-				s.endBatch(time.Now())
-			}
 		case <-timer.C:
 			s.logger.Info("NATS sink closing with publishes in flight", nil)
 		}
@@ -722,9 +669,6 @@ func (s *Sink) Close() error {
 func (s *Sink) abandon(idle <-chan struct{}) {
 	for _, f := range s.acks.takeAll() {
 		s.resolve(f, sinks.Receipt{}, errClosed)
-	}
-	if s.batches != nil {
-		s.report(s.batches.snapped(time.Now(), errClosed))
 	}
 	for {
 		select {
@@ -745,9 +689,7 @@ func (s *Sink) release() {
 		s.conn.Close()
 		return
 	}
-	for _, replies := range []*natsgo.Subscription{s.replies, s.batchReplies} {
-		if replies != nil {
-			_ = replies.Unsubscribe() // it is closed
-		}
+	if s.replies != nil {
+		_ = s.replies.Unsubscribe() // it is closed
 	}
 }

@@ -44,8 +44,6 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 		MaxMsgs:    unlimited(c.MaxMessages),
 		MaxMsgSize: int32(unlimited(int64(c.MaxMessageSize))),
 		Duplicates: c.DedupWindow,
-
-		AllowBatchPublish: c.Ingest == sinks.IngestBatched,
 	}
 }
 
@@ -56,10 +54,6 @@ func provisionStream(
 	ctx context.Context, js jetstream.JetStream, cfg Config, created func(),
 ) (jetstream.StreamConfig, []string, error) {
 	want := cfg.streamConfig()
-	if want.AllowBatchPublish && !hasBatches(js.Conn().ConnectedServerVersion()) {
-		return jetstream.StreamConfig{}, nil, fmt.Errorf("%w: batched ingest needs nats-server %d.%d or newer, and this is %s",
-			ErrStream, batchesSince[0], batchesSince[1], js.Conn().ConnectedServerVersion())
-	}
 	stream, err := js.Stream(ctx, cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone {
 		if err := checkSubjectIsFree(ctx, js, cfg.Stream, want.Subjects[0]); err != nil {
@@ -93,7 +87,6 @@ func provisionStream(
 		updated.Retention, updated.Discard, updated.Storage = want.Retention, want.Discard, want.Storage
 		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
 		updated.MaxMsgs, updated.MaxMsgSize, updated.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
-		updated.AllowBatchPublish = have.AllowBatchPublish || want.AllowBatchPublish
 		if have = updated; !cfg.ReadOnly {
 			stream, err = js.UpdateStream(ctx, updated)
 			if err != nil {
@@ -117,9 +110,6 @@ func provisionStream(
 		return have, nil, fmt.Errorf("%w: %s %s", ErrStream, cfg.Stream, loses)
 	case have.Sealed:
 		return have, nil, fmt.Errorf("%w: %s is sealed", ErrStream, cfg.Stream)
-	case want.AllowBatchPublish && !have.AllowBatchPublish:
-		return have, nil, fmt.Errorf("%w: %s does not allow batched ingest (allow_batched): use ProvisionUpdate, or another Ingest",
-			ErrStream, cfg.Stream)
 	}
 	return have, differences, nil
 }
@@ -134,19 +124,6 @@ func checkSubjectIsFree(ctx context.Context, js jetstream.JetStream, stream, sub
 		}
 	}
 	return nil
-}
-
-// batchesSince is the first version of the server that has batches.
-var batchesSince = [2]int{2, 14}
-
-// hasBatches reports whether a server of a version has batches. One that does not say its version
-// as others do is asked.
-func hasBatches(version string) bool {
-	var have [2]int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &have[0], &have[1]); n < 2 {
-		return true
-	}
-	return slices.Compare(have[:], batchesSince[:]) >= 0
 }
 
 func coversAny(patterns []string, prefix string) bool {
@@ -170,9 +147,6 @@ func diffStream(have, want jetstream.StreamConfig) []string {
 	diff("max messages", have.MaxMsgs, want.MaxMsgs)
 	diff("max message size", have.MaxMsgSize, want.MaxMsgSize)
 	diff("dedup window", have.Duplicates, want.Duplicates)
-	if want.AllowBatchPublish {
-		diff("allow batched", have.AllowBatchPublish, true)
-	}
 	return differences
 }
 

@@ -191,22 +191,6 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 	return msg
 }
 
-// Batched, the receipts of PublishAsync have no sequence, see TestBatchedReceipt.
-func TestBatchedConformance(t *testing.T) {
-	t.Parallel()
-	f := features()
-	f.AtReceipt = nil
-	sinktest.Run(t, sinktest.Harness{
-		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
-			t.Helper()
-			b := newBackend(t, settings)
-			b.config.Ingest, b.config.BatchAfter = sinks.IngestBatched, 1
-			return b
-		},
-		Features: f,
-	})
-}
-
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{

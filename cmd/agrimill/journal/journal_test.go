@@ -147,7 +147,6 @@ func TestPlaces(t *testing.T) {
 		at      *journal.Location
 	}{
 		{router.EventStored, sinks.Receipt{Stream: "FARM", Subject: "farm.task", Sequence: 1}, "farm.task in stream FARM, sequence 1", &journal.Location{Stream: "FARM", Subject: "farm.task", Sequence: 1}},
-		{router.EventStored, sinks.Receipt{Stream: "FARM", Subject: "farm.task"}, "farm.task in stream FARM (batched, the sequence is not told)", &journal.Location{Stream: "FARM", Subject: "farm.task"}},
 		{router.EventStored, sinks.Receipt{Topic: "farm.task"}, "farm.task, partition 0, offset 0", &journal.Location{Topic: "farm.task"}},
 		{router.EventStored, sinks.Receipt{Key: key}, "object " + key, &journal.Location{Key: key}},
 		{router.EventStored, sinks.Receipt{ID: "context"}, "gateway, context ID context", &journal.Location{ContextID: "context"}},

@@ -95,8 +95,6 @@ func (l *Location) String() string {
 	switch {
 	case l == nil:
 		return ""
-	case l.Stream != "" && l.Sequence == 0:
-		return fmt.Sprintf("%s in stream %s (batched, the sequence is not told)", l.Subject, l.Stream)
 	case l.Stream != "":
 		return fmt.Sprintf("%s in stream %s, sequence %d", l.Subject, l.Stream, l.Sequence)
 	case l.Topic != "":

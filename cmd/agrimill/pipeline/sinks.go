@@ -287,9 +287,7 @@ func (s *sink) Describe() sinks.Description {
 	case s.config.Kafka != nil:
 		ingest = s.config.Kafka.Ingest
 	}
-	d := sinks.Description{
-		OpensPayloads: s.config.Blob != nil, Pipelined: ingest != sinks.IngestPlain, Strict: ingest == sinks.IngestBatched,
-	}
+	d := sinks.Description{OpensPayloads: s.config.Blob != nil, Pipelined: ingest == sinks.IngestPipelined}
 	if inner, err := s.get(); err == nil {
 		d = inner.Describe()
 	}

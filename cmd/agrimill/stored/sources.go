@@ -48,9 +48,6 @@ func newNATSCopies(cfg config.NATS, wait time.Duration) (copySource, error) {
 }
 
 func (s *natsCopies) get(ctx context.Context, at journal.Location) (*message.Message, *spool.Payload, error) {
-	if at.Sequence == 0 {
-		return nil, nil, ErrUntold
-	}
 	stream, err := s.js.Stream(ctx, at.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

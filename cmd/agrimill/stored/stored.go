@@ -97,8 +97,6 @@ func (c *Copy) rank() (rank int) {
 var (
 	// ErrGone: there is nothing any more.
 	ErrGone = errors.New("there is nothing any more")
-	// ErrUntold: the broker did not say where, see sinks.IngestBatched.
-	ErrUntold = errors.New("the stream did not tell the sequence of a message that was stored in a batch")
 	// ErrOther: another message is there, since a stream or topic was deleted and made again.
 	ErrOther = errors.New("there is another message now")
 	// ErrDerived: a transform made something else of the message.
@@ -128,7 +126,7 @@ const (
 // not be asked.
 func Absent(err error) bool {
 	return slices.ContainsFunc([]error{
-		ErrGone, ErrUntold, ErrOther, ErrDerived, ErrNotKept, ErrUnnamed, gateway.ErrNotFound,
+		ErrGone, ErrOther, ErrDerived, ErrNotKept, ErrUnnamed, gateway.ErrNotFound,
 	}, func(absent error) bool { return errors.Is(err, absent) })
 }
 

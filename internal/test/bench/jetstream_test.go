@@ -11,7 +11,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -29,8 +28,7 @@ var windows = []int{1, 16, 256}
 
 // BenchmarkJetStream is the whole way from the gateway into a stream with file
 // storage, on a server in this process: Subscriber, Router with its chain, sink.
-// ByKey and Batched, which is ByKey with batched ingest, have as many receiving
-// endpoints as messages in flight; unordered has one.
+// ByKey has as many receiving endpoints as messages in flight; unordered has one.
 func BenchmarkJetStream(b *testing.B) {
 	base := startSource(b)
 	for _, order := range orders {
@@ -41,23 +39,18 @@ func BenchmarkJetStream(b *testing.B) {
 					endpoints = window
 				}
 				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
-				intoJetStream(b, base, endpoints, cfg, sinks.IngestPlain)
+				intoJetStream(b, base, endpoints, cfg)
 			})
 		}
 	}
-	window := windows[len(windows)-1]
-	b.Run(fmt.Sprintf("Batched/%d", window), func(b *testing.B) {
-		cfg := subscriber.Config{MaxInFlight: window}
-		intoJetStream(b, base, window, cfg, sinks.IngestBatched)
-	})
 }
 
 // intoJetStream runs BenchmarkJetStream for one configuration.
-func intoJetStream(b *testing.B, base string, endpoints int, cfg subscriber.Config, ingest sinks.Ingest) {
+func intoJetStream(b *testing.B, base string, endpoints int, cfg subscriber.Config) {
 	twoCores(b)
 	b.ReportAllocs()
 	server := natstest.Start(b)
-	sink, err := nats.New(nats.Config{URL: server.URL(), Ingest: ingest, BatchAfter: 1}, nil)
+	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -40,13 +40,13 @@ func BenchmarkOrderFar(b *testing.B) { inOrder(b, farDelay) }
 
 func inOrder(b *testing.B, delay time.Duration) {
 	base := startSource(b)
-	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 		for _, keys := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
-				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest, BatchAfter: 1}, nil)
+				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

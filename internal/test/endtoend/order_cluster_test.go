@@ -23,7 +23,7 @@ import (
 // TestOrderInACluster is TestOrder with three servers and a stream with as many replicas, whose
 // leader moves. Elections take seconds, so it is part of `make order` only.
 func TestOrderInACluster(t *testing.T) {
-	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
+	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 		for seed := range *orderSeeds {
 			// One after the other: servers that wait for a processor take each other for dead, and elect.
 			t.Run(fmt.Sprintf("%s/%d", ingest, seed), func(t *testing.T) {
@@ -116,7 +116,7 @@ func clusterOrderBroker(t *testing.T) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sink sinks.Sink, err error) {
 			config := nats.Config{
-				URL: c.url(), Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3, BatchAfter: 1,
+				URL: c.url(), Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3,
 				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 			}
 			testkit.EventuallyNil(t, func() error {

@@ -78,7 +78,7 @@ func natsOrderBroker(t *testing.T) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return nats.New(nats.Config{
-				URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second, MaxMessageSize: orderLimit, BatchAfter: 1,
+				URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second, MaxMessageSize: orderLimit,
 				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 			}, nil)
 		},
@@ -235,10 +235,7 @@ func TestOrder(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) orderBroker{
 		"NATS": natsOrderBroker, "Kafka": standInOrderBroker(""), "KafkaInTransactions": standInOrderBroker("order"),
 	} {
-		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined, sinks.IngestBatched} {
-			if ingest == sinks.IngestBatched && name != "NATS" {
-				continue
-			}
+		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 			for seed := range orderRuns(ingest) {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, ingest, seed), func(t *testing.T) {
 					t.Parallel()

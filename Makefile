@@ -104,9 +104,9 @@ test-kafka: ## Test against a real Kafka broker (needs JDK 17 and Maven, or KAFK
 	$(GO) vet -tags kafkabroker ./sinks/kafka/... ./sources/kafka/... ./internal/testkit/kafkatest/... ./internal/test/identitytest ./internal/test/endtoend
 	$(GO) vet -tags kafkabroker,reload ./cmd/agrimill/command
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBroker' ./sinks/kafka/... ./sources/kafka/...
-	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150 -fencing 60
+	$(GO) test -tags kafkabroker -count 1 -timeout 15m -parallel 8 -run '^TestBroker' ./internal/test/identitytest -kafka 150
 	$(GO) test -race -tags kafkabroker -count 1 -timeout 15m -run '^TestBrokerOrder$$' ./internal/test/endtoend
-	$(GO) test -tags kafkabroker,reload -count 1 -timeout 15m -parallel 2 -run '^Test(KilledConsumer|HighAvailability)$$/^(holder|standby|the_sink_is_in_Kafka|in_Kafka_in_transactions)' ./cmd/agrimill/command
+	$(GO) test -tags kafkabroker,reload -count 1 -timeout 15m -parallel 2 -run '^Test(KilledConsumer|HighAvailability)$$/^(holder|standby|the_sink_is_in_Kafka)' ./cmd/agrimill/command
 
 .PHONY: test-browser
 test-browser: ## Test agrimill and its status page in Chromium, also with axe (needs npm, says so if it is absent); pictures go to SCREENSHOTS (artifacts)

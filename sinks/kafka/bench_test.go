@@ -87,45 +87,6 @@ func benchSink(b *testing.B, addr string) {
 	}
 }
 
-// benchTransactions publishes through a sink that stores in transactions, and through one that does not in the same
-// run.
-func benchTransactions(b *testing.B, addr string) {
-	for _, window := range []int{1, 16, 256} {
-		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
-			rates := map[string]float64{}
-			for _, id := range []string{"", "bench"} {
-				sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: "bench", Partitions: 3, TransactionalID: id}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer func() { _ = sink.Close() }()
-				for i := range 30 { // makes topic and producers
-					if err := sink.Publish("topic", sinkbench.Message(i)); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.SetBytes(sinkbench.Payload)
-				b.ResetTimer() // what is told is of the last sink
-				rates[id] = sinkbench.InWindow(b, window, func(i int) error { return sink.Publish("topic", sinkbench.Message(i)) })
-			}
-			b.StopTimer()
-			b.ReportMetric(rates["bench"], "msgs/s")
-			b.ReportMetric(rates[""], "plain-msgs/s")
-			b.ReportMetric(rates["bench"]/rates[""], "ratio")
-		})
-	}
-}
-
-// BenchmarkTransactions publishes in transactions into a cluster in the process, and without.
-func BenchmarkTransactions(b *testing.B) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(cluster.Close)
-	benchTransactions(b, cluster.ListenAddrs()[0])
-}
-
 // blackhole is a cluster in the process that stores nothing.
 func blackhole(b *testing.B) string {
 	b.Helper()

@@ -63,9 +63,6 @@ func TestBroker(t *testing.T) {
 	}
 	t.Run("Shared", func(t *testing.T) {
 		for _, c := range sharedTests {
-			t.Run(c.name, func(t *testing.T) { both(t, func(t *testing.T) { c.test(t, addr, prefix(t)) }) })
-		}
-		for _, c := range transactionTests {
 			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
 		}
 	})
@@ -256,12 +253,11 @@ func testKilled(t *testing.T, real *kafkatest.Real) {
 	}
 }
 
-// BenchmarkBroker is BenchmarkSink and BenchmarkTransactions with a real broker that stores the messages.
+// BenchmarkBroker is BenchmarkSink with a real broker that stores the messages.
 func BenchmarkBroker(b *testing.B) {
 	addr, _, _ := strings.Cut(os.Getenv("KAFKA_BROKERS"), ",")
 	if addr == "" {
 		addr = kafkatest.StartReal(b, broker.Config{}).Addr()
 	}
-	b.Run("Plain", func(b *testing.B) { benchSink(b, addr) })
-	b.Run("Transactions", func(b *testing.B) { benchTransactions(b, addr) })
+	benchSink(b, addr)
 }

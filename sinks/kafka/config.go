@@ -40,12 +40,6 @@ const NoTopicPrefix = "."
 // Once they go together they do: the next batch is complete when the last one is acknowledged.
 const linger = time.Millisecond
 
-// maxTransactionalID is the longest Config.TransactionalID.
-const maxTransactionalID = 128
-
-// maxTransactionTimeout is the longest that brokers allow by default.
-const maxTransactionTimeout = 15 * time.Minute
-
 // minMessageSize is the smallest Config.MaxMessageSize: below it, not even the
 // metadata of a message fits.
 const minMessageSize = 1024
@@ -157,21 +151,6 @@ type Config struct {
 	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
 	// Default [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// TransactionalID makes the sink store messages in transactions, those of each partition under an ID of
-	// their own, TransactionalID/topic/partition. Readers have to ask for committed records
-	// (isolation.level read_committed), or they also see what was aborted. The first message that a sink stores in a
-	// partition fences every other sink with the same TransactionalID off from it: nothing that one has
-	// on its way is stored afterwards. With its next message it takes the partition back. So the processes
-	// that work one after the other, such as those that share a lease, have the same one, and those that
-	// work at the same time do not. A message without a key goes to the partition of its
-	// [sinks.KeyDedupID], so that each of them sends it to the same one; add partitions to a topic only
-	// while none of them stores. Each message waits for its transaction, with all others of its partition
-	// that came in the meantime. The user needs the permission Write on transactional IDs with this prefix.
-	// Default, and "": without transactions. Up to 128 letters, digits, '-', '_' and single dots.
-	TransactionalID string `yaml:"transactional_id"`
-	// PlainTopics are topics that are written without transactions all the same, as Publish is given them. Where
-	// records are counted by their offsets, as in a poison queue, the marks that end transactions would count.
-	PlainTopics []string `yaml:"-"`
 	// PublishTimeout bounds one call of Publish. Default
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
@@ -261,8 +240,6 @@ func (c Config) Validate() error {
 	e.Check(c.MaxMessageSize == 0 || c.MaxMessageSize >= minMessageSize && c.MaxMessageSize <= int(maxRequestSize()),
 		"MaxMessageSize", "must be 0, or %d to %d", minMessageSize, maxRequestSize())
 	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestPipelined, "Ingest", "must be one of the named constants")
-	e.Check(c.TransactionalID == "" || ValidTopic(c.TransactionalID) && len(c.TransactionalID) <= maxTransactionalID, "TransactionalID",
-		"must be up to %d letters, digits, '-', '_' and single dots", maxTransactionalID)
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "MaxPending", c.MaxPending)
@@ -351,20 +328,8 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		}
 		return min(pause, 10*time.Millisecond<<min(retries, 20))
 	}
-	// What a transaction asks the coordinator goes on as long. A transaction whose process is gone is
-	// aborted by the brokers when its time is over; until then it holds back what committed readers see.
-	k.Producer.Transaction.Timeout = min(max(c.PublishTimeout, time.Second), maxTransactionTimeout)
-	// It is asked again soon: until the brokers have noted the end of a transaction everywhere, they want the
-	// next one to wait.
-	k.Producer.Transaction.Retry.Max = 13
-	k.Producer.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		if d.isShut() {
-			return 0
-		}
-		return min(pause, time.Millisecond<<min(retries, 20))
-	}
 	k.ChannelBufferSize = c.MaxPending
-	if c.Ingest == sinks.IngestPipelined && c.TransactionalID == "" {
+	if c.Ingest == sinks.IngestPipelined {
 		k.Producer.Flush.Frequency = linger
 	}
 

@@ -36,17 +36,6 @@
 // With Config.Ingest pipelined, a batch waits a millisecond for more messages, so one that comes alone
 // is stored that much later.
 //
-// # Transactions
-//
-// With Config.TransactionalID a message is stored when the transaction that it is in is committed, and
-// whoever else has the same ID, and stored in the partition before, is fenced off: what that one sends after
-// that is refused. A process that works instead of another one, such as the next holder of a lease, so need not
-// fear what the other one has on its way. All messages of a partition that wait at a time go into one
-// transaction, and fail together; one that is refused is sent alone after that. When no caller waits any more, the
-// transaction is aborted; a message whose call has failed is stored all the same if others waited, or
-// if it was being committed. Readers see a message when its partition has learned of the commit, a moment
-// after the call has returned; those that do not ask for committed records see it before, and what was aborted, too.
-//
 // # Topics
 //
 // A message of topic T goes to the Kafka topic TopicPrefix.T. Topics consist of

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/IBM/sarama"
@@ -11,7 +10,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -116,36 +114,4 @@ func ExampleMetadataKey() {
 	msg.Metadata[gateway.KeyTenantID] = "tenant 7"
 	fmt.Println(config.PartitionKey(msg), config.Validate())
 	// Output: tenant 7 <nil>
-}
-
-// A process that takes over fences the one before off from Kafka, whatever that still has on its way.
-func ExampleConfig_transactions() {
-	brokers, stop, err := startCluster()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stop()
-	config := kafka.Config{Brokers: brokers, Partitions: 1, TransactionalID: "farm-bridge"}
-	first, err := kafka.New(config, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = first.Close() }()
-	next, err := kafka.New(config, nil) // in another process
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = next.Close() }()
-
-	fmt.Println("first:", first.Publish("topic", message.NewMessage("1", []byte("task data"))))
-	fmt.Println("next:", next.Publish("topic", message.NewMessage("2", []byte("time log"))))
-	err = first.Publish("topic", message.NewMessage("3", []byte("late")))
-	fmt.Println("first is refused:", errors.Is(err, sinks.ErrUnavailable))
-	// Output:
-	// first: <nil>
-	// next: <nil>
-	// first is refused: true
 }

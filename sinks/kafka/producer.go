@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -51,8 +50,6 @@ type delivery struct {
 	value    encoded // likewise
 	size     int     // of the record
 	deadline time.Time
-	ctx      context.Context // of the message
-	id       string          // its dedup ID; with transactions only
 
 	next, previous *delivery // in deadlines
 }

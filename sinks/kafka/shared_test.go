@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -54,34 +53,9 @@ var sharedTests = []struct {
 	{"RecordOnTheWire", testRecordOnTheWire},
 }
 
-// transactionTests are tests like these that are about transactions.
-var transactionTests = []struct {
-	name string
-	test func(t *testing.T, addr, prefix string)
-}{
-	{"Fenced", testFenced},
-	{"FencedWithoutKey", testFencedWithoutKey},
-	{"NotFencing", testNotFencing},
-	{"NobodyWaits", testNobodyWaits},
-	{"PlainTopics", testPlainTopics},
-}
-
-// inTransactions is the name of a test that runs a second time with sinks that store in transactions.
-const inTransactions = "InTransactions"
-
-// both runs a test with each kind of sink.
-func both(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Run("Plain", test)
-	t.Run(inTransactions, test)
-}
-
-// newSink makes a sink of the kind that the test is about.
+// newSink makes a sink that is closed when the test ends.
 func newSink(t *testing.T, config kafka.Config) *kafka.Sink {
 	t.Helper()
-	if config.TransactionalID == "" && strings.Contains(t.Name(), "/"+inTransactions) {
-		config.TransactionalID = "tests-" + cmp.Or(config.TopicPrefix, "all")
-	}
 	sink, err := kafka.New(config, nil)
 	if err != nil {
 		t.Fatalf("New: %v", err)

@@ -56,8 +56,6 @@ type Sink struct {
 	producersMu sync.Mutex
 	producers   map[producerKey]*producer
 
-	transactions *transactions // nil: without
-
 	durabilityMu sync.Mutex
 	weakest      *sinks.Description // durability of the weakest topic so far
 	warned       map[string]bool
@@ -94,7 +92,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	config.setDefaults()
 	config.Brokers = slices.Clone(config.Brokers)
 	config.TopicConfig = maps.Clone(config.TopicConfig)
-	config.PlainTopics = slices.Clone(config.PlainTopics)
 	if config.CloudEvents != nil {
 		mapping, err := cloudevents.New(*config.CloudEvents)
 		if err != nil {
@@ -119,9 +116,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		producers:    map[producerKey]*producer{},
 		warned:       map[string]bool{},
 		life:         lifecycle.New(),
-	}
-	if config.TransactionalID != "" {
-		s.transactions = &transactions{sink: s, writers: map[place]*transactor{}}
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if err := s.start(); err != nil {
@@ -353,10 +347,7 @@ func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliv
 	}
 	largest := 0
 	for _, msg := range messages {
-		d := &delivery{sink: s, topic: topic, deadline: w.deadline, ctx: msg.Context()}
-		if s.transactions != nil {
-			d.id = msg.Metadata[sinks.KeyDedupID]
-		}
+		d := &delivery{sink: s, topic: topic, deadline: w.deadline}
 		if err := s.marshal(d, name, msg); err != nil {
 			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
 		}
@@ -489,7 +480,8 @@ func (s *Sink) send(w *wait, d *delivery) error {
 	s.life.Fork()            // until it is resolved
 	d.known.lane.life.Fork() // until the producer is done with it
 	s.deadlines.add(d)
-	if err := s.hand(w, d); err != nil {
+	stoppoint.At(stoppoint.Write)
+	if err := w.put(d.known.lane.producer.async.Input(), &d.record); err != nil {
 		s.deadlines.remove(d)
 		d.known.lane.life.Leave()
 		s.pendingBytes.Release(room)
@@ -500,32 +492,11 @@ func (s *Sink) send(w *wait, d *delivery) error {
 	return nil
 }
 
-// hand gives a message its place behind the others.
-func (s *Sink) hand(w *wait, d *delivery) error {
-	p := d.known.lane.producer
-	if p == nil {
-		return s.transactions.add(d)
-	}
-	stoppoint.At(stoppoint.Write)
-	return w.put(p.async.Input(), &d.record)
-}
-
 // release gives up what a message holds while it is under way, except for its place in the lane.
 func (s *Sink) release(d *delivery) {
 	s.deadlines.remove(d)
 	s.pendingBytes.Release(d.room())
 	s.pending.Release(1)
-}
-
-// drop is called for a message that is not stored because its context has ended, or its time is over.
-func (s *Sink) drop(d *delivery) {
-	s.release(d)
-	d.known.lane.life.Leave()
-	err := d.ctx.Err()
-	if err == nil {
-		err = s.classed(d.topic, errTimeout)
-	}
-	d.end(sinks.Receipt{}, err)
 }
 
 // finish is called by the producers for each message they are done with.
@@ -601,7 +572,7 @@ func (s *Sink) ask(ctx context.Context, f func() error) error {
 
 // Depth returns how many messages the brokers keep of a topic: of each partition the
 // high watermark less the oldest offset. A topic that does not exist has none. In a
-// compacted topic, and in one with transactions, there are fewer. It returns at the
+// compacted topic, and in one that others write in transactions, there are fewer. It returns at the
 // latest when ctx ends; errors are those of Health.
 func (s *Sink) Depth(ctx context.Context, topic string) (int64, error) {
 	var depth int64
@@ -678,9 +649,6 @@ func (s *Sink) end() {
 		var group sync.WaitGroup
 		for _, p := range s.producers { // nobody else is left
 			group.Go(p.close)
-		}
-		if s.transactions != nil {
-			s.transactions.close()
 		}
 		group.Wait()
 	}()

@@ -33,15 +33,6 @@ import (
 func TestShared(t *testing.T) {
 	for _, c := range sharedTests {
 		t.Run(c.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				t.Parallel()
-				cluster := kafkatest.Start(t)
-				c.test(t, cluster.Addr(), "shared")
-			})
-		})
-	}
-	for _, c := range transactionTests {
-		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.test(t, kafkatest.Start(t).Addr(), "shared")
 		})
@@ -50,9 +41,7 @@ func TestShared(t *testing.T) {
 
 // TestErrorsOfBrokers: each answer of a broker has its class, and what is to be
 // repeated is.
-func TestErrorsOfBrokers(t *testing.T) { both(t, testErrorsOfBrokers) }
-
-func testErrorsOfBrokers(t *testing.T) {
+func TestErrorsOfBrokers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []answer{
 		// Passing faults: the producer sends again.
@@ -86,7 +75,7 @@ func testErrorsOfBrokers(t *testing.T) {
 			cluster := kafkatest.Start(t)
 			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: 2 * time.Second})
 			mustPublish(t, sink, "topic", newMessage("before"))
-			c.test(t, cluster, sink, kmsg.Produce)
+			c.test(t, cluster, sink)
 		})
 	}
 }
@@ -99,9 +88,9 @@ type answer struct {
 }
 
 // test publishes while requests are answered so, and once more after that. Something was stored before.
-func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, request kmsg.Key) {
+func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink) {
 	t.Helper()
-	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{request}, Err: c.code, Count: c.count})
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: c.count})
 	err := sink.Publish("topic", newMessage("during"))
 	fault.Remove()
 	if c.want == nil {
@@ -129,9 +118,7 @@ func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink,
 
 // TestInnocentNeighbours: when a broker refuses a batch for one message in it,
 // the others are not thrown away. They fail as in an outage, and pass alone.
-func TestInnocentNeighbours(t *testing.T) { both(t, testInnocentNeighbours) }
-
-func testInnocentNeighbours(t *testing.T) {
+func TestInnocentNeighbours(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		code *kerr.Error
@@ -172,18 +159,11 @@ func testInnocentNeighbours(t *testing.T) {
 
 // TestLostAcknowledgement: what the broker has done and could not say so is asked again, and stored once.
 func TestLostAcknowledgement(t *testing.T) {
-	t.Run("Plain", func(t *testing.T) { testLostAcknowledgement(t, kmsg.Produce) })
-	for _, lost := range []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
-		t.Run(inTransactions+"/"+lost.Name(), func(t *testing.T) { testLostAcknowledgement(t, lost) })
-	}
-}
-
-func testLostAcknowledgement(t *testing.T, lost kmsg.Key) {
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
 	mustPublish(t, sink, "topic", newMessage("before"))
 	lose := sync.OnceFunc(cluster.Proxy.LoseReplies)
-	done := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{lost}, Observe: true, Count: -1, When: func(kmsg.Request) bool {
+	done := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1, When: func(kmsg.Request) bool {
 		lose()
 		return true
 	}})
@@ -468,9 +448,7 @@ func TestWarnings(t *testing.T) {
 }
 
 // TestSeveralBrokers: leaders move and brokers go, while messages come.
-func TestSeveralBrokers(t *testing.T) { both(t, testSeveralBrokers) }
-
-func testSeveralBrokers(t *testing.T) {
+func TestSeveralBrokers(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "agrimill.topic"))
 	if err != nil {
 		t.Fatal(err)
@@ -541,9 +519,7 @@ func TestHealthWithoutLeader(t *testing.T) {
 
 // The sink tells when a broker is back, after a Publish has failed without one. Close
 // does not wait for that.
-func TestRecovered(t *testing.T) { both(t, testRecovered) }
-
-func testRecovered(t *testing.T) {
+func TestRecovered(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
@@ -602,9 +578,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestPending: more than MaxPending messages and bytes wait for room, which a
 // context may end.
-func TestPending(t *testing.T) { both(t, testPending) }
-
-func testPending(t *testing.T) {
+func TestPending(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
@@ -641,9 +615,7 @@ func testPending(t *testing.T) {
 }
 
 // TestContextEndsBeforeTheProducer: what is not with the producer when its context ends is not sent.
-func TestContextEndsBeforeTheProducer(t *testing.T) { both(t, testContextEndsBeforeTheProducer) }
-
-func testContextEndsBeforeTheProducer(t *testing.T) {
+func TestContextEndsBeforeTheProducer(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	end := func() {}
@@ -674,9 +646,7 @@ func testContextEndsBeforeTheProducer(t *testing.T) {
 }
 
 // TestSlowResult: whoever takes long over a result does not keep the next batches from being sent.
-func TestSlowResult(t *testing.T) { both(t, testSlowResult) }
-
-func testSlowResult(t *testing.T) {
+func TestSlowResult(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1})
@@ -802,9 +772,7 @@ func TestNoTopicPrefix(t *testing.T) {
 
 // TestStuckPartition: one partition that takes nothing holds up no other one, of
 // its own topic or of another.
-func TestStuckPartition(t *testing.T) { both(t, testStuckPartition) }
-
-func testStuckPartition(t *testing.T) {
+func TestStuckPartition(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
@@ -949,9 +917,7 @@ func TestLateCopies(t *testing.T) {
 // TestTroubledConnections: acknowledgements are lost and connections cut again
 // and again while messages come. Everything is stored in the order of its key;
 // twice only what Publish returned an error for.
-func TestTroubledConnections(t *testing.T) { both(t, testTroubledConnections) }
-
-func testTroubledConnections(t *testing.T) {
+func TestTroubledConnections(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 3})

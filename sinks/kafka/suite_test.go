@@ -167,16 +167,3 @@ func TestConformance(t *testing.T) {
 		Features: features(),
 	})
 }
-
-func TestConformanceInTransactions(t *testing.T) {
-	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{
-		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
-			t.Helper()
-			b := newFakeBackend(t, settings)
-			b.config.TransactionalID = "suite"
-			return b
-		},
-		Features: features(),
-	})
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -30,14 +29,13 @@ type topic struct {
 	limit    int // for messages; known settings only
 	looked   time.Time
 	lane     *lane
-	split    *splitter // nil: the producer chooses the partitions
 }
 
 // lane is the way of a topic's messages through a producer. Calls enter it, and each
 // message is in it until the producer is done with it, whether or not its sender still
 // waits.
 type lane struct {
-	producer *producer // nil with transactions
+	producer *producer
 	limits   producerKey
 	life     *lifecycle.Life
 	drained  chan struct{} // nil until it is closed; then closed with its last message
@@ -167,12 +165,6 @@ func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
 	if t.lane, err = s.lane(ctx, name, limits); err != nil {
 		return nil, err
 	}
-	if s.inTransactions(name) {
-		t.split = &splitter{choose: s.config.sarama(s.dialer).Producer.Partitioner(name)}
-		if t.split.partitions, err = s.cluster.client.Partitions(name); err != nil {
-			return nil, err
-		}
-	}
 	return t, nil
 }
 
@@ -192,23 +184,15 @@ func (s *Sink) lane(ctx context.Context, name string, limits producerKey) (*lane
 			return nil, err
 		}
 	}
-	var p *producer
-	if !s.inTransactions(name) {
-		var err error
-		if p, err = s.producer(limits); err != nil {
-			return nil, err
-		}
+	p, err := s.producer(limits)
+	if err != nil {
+		return nil, err
 	}
 	next := &lane{producer: p, limits: limits, life: lifecycle.New()}
 	s.topicsMu.Lock()
 	s.lanes[name] = next
 	s.topicsMu.Unlock()
 	return next, nil
-}
-
-// inTransactions reports whether a topic is written in transactions.
-func (s *Sink) inTransactions(name string) bool {
-	return s.transactions != nil && !slices.Contains(s.config.PlainTopics, s.config.sinkTopic(name))
 }
 
 // maxMessageSize returns the limit for messages of a topic, or of topics in

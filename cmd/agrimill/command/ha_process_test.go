@@ -47,8 +47,8 @@ type haTraces struct{ landed, copies int }
 
 // haSinkKind is a sink, with what it is left with at the points that are not like the others.
 type haSinkKind struct {
-	kafka, transactions bool
-	traces              map[stoppoint.Point]haTraces
+	kafka  bool
+	traces map[stoppoint.Point]haTraces
 }
 
 var (
@@ -56,12 +56,6 @@ var (
 	haInKafka = haSinkKind{kafka: true, traces: map[stoppoint.Point]haTraces{
 		stoppoint.Publish: {0, 0},
 		stoppoint.Write:   {1, 1},
-		stoppoint.Stored:  {0, 1},
-		stoppoint.Commit:  {0, 1},
-	}}
-	haInTransactions = haSinkKind{kafka: true, transactions: true, traces: map[stoppoint.Point]haTraces{
-		stoppoint.Publish: {0, 0},
-		stoppoint.Write:   {0, 0},
 		stoppoint.Stored:  {0, 1},
 		stoppoint.Commit:  {0, 1},
 	}}
@@ -139,7 +133,6 @@ func TestHighAvailability(t *testing.T) {
 		{name: "the same, at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: stoppoint.All()},
 		{name: "one key: at one of ten points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: stoppoint.All(), sink: &haInNATS},
 		{name: "the sink is in Kafka: at four points", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(haInKafka.traces)), sink: &haInKafka},
-		{name: "in Kafka in transactions: likewise", bound: form.ttl + time.Second, fault: (*haRun).stopAtPoint, points: slices.Sorted(maps.Keys(haInKafka.traces)), sink: &haInTransactions},
 		{name: "the holder cannot reach NATS", bound: form.ttl + time.Second, fault: (*haRun).cut},
 		{name: "the holder cannot reach the gateway", bound: haStreamDown + 2*time.Second, fault: (*haRun).astray},
 		{name: "the gateway is silent to the holder", bound: haStreamDown + 2*time.Second, fault: (*haRun).hush},

@@ -228,11 +228,7 @@ type haTopics struct {
 }
 
 func (s *haTopics) config(*haInstance) string {
-	transactions := ""
-	if s.form.sink.transactions {
-		transactions = "transactional_id: " + s.kafka.prefix + ", "
-	}
-	return fmt.Sprintf("kafka: {brokers: %q, topic_prefix: %s, %stopic_config: {message.timestamp.type: LogAppendTime}}", s.kafka.addr, s.kafka.prefix, transactions)
+	return fmt.Sprintf("kafka: {brokers: %q, topic_prefix: %s, topic_config: {message.timestamp.type: LogAppendTime}}", s.kafka.addr, s.kafka.prefix)
 }
 
 func (s *haTopics) watch() {} // the topics keep everything

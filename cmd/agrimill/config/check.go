@@ -362,7 +362,6 @@ func (k *checker) sinks() {
 	for _, r := range k.c.Routes {
 		used[r.To.Sink] = true
 	}
-	transactional := map[string]string{} // sinks by their transactional ID
 	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
 		s, path := k.c.Sinks[name], join("sinks", name)
 		if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
@@ -385,12 +384,6 @@ func (k *checker) sinks() {
 			k.report(path, *s.Kafka, err)
 			k.report(path, *s.Kafka, config.Validate())
 			k.contentTypes(path, name, s.Kafka.CloudEvents)
-			if id := s.Kafka.TransactionalID; id != "" {
-				if first := transactional[id]; first != "" {
-					k.fail(path+".transactional_id", "duplicates that of sinks."+first+": each would fence the other one off", "give each sink its own")
-				}
-				transactional[id] = name
-			}
 		case s.Blob != nil:
 			k.bucket(path, s.Blob.URL)
 			config := s.Blob.Config
@@ -1069,14 +1062,6 @@ func (k *checker) ha() {
 	case received && !inNATS && !h.StopWithoutNATS:
 		k.fail("ha", "makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there",
 			"set ha.stop_without_nats: true to accept that")
-	}
-	if h.Consumers == ConsumersEveryInstance {
-		for _, r := range k.c.Routes {
-			if to := k.c.Sinks[r.To.Sink].Kafka; r.From.Gateway == "" && to != nil && to.TransactionalID != "" {
-				k.fail("sinks."+r.To.Sink+".kafka.transactional_id", "is that of every instance, which would fence each other off: route "+r.Name+" runs on all of them",
-					"give the route a sink without it, or set ha.consumers: holder")
-			}
-		}
 	}
 	if elsewhere && k.c.Dedup.Store != DedupNATSKV {
 		k.warn("dedup", "is known to one instance only: what the former holder stored and did not confirm is stored again by the next one", "use dedup.nats_kv")

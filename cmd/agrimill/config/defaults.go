@@ -80,9 +80,6 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 		c.Dedup.Memory = new(router.MemoryStoreConfig)
 	}
 	fillDefaults(reflect.ValueOf(c).Elem())
-	if poison := c.Sinks[c.Poison.Sink].Kafka; poison != nil && poison.TransactionalID != "" {
-		poison.PlainTopics = []string{c.Poison.Topic} // whose depth is told
-	}
 }
 
 // fillDefaults fills in the packages' defaults for keys without a value. Fields that are

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,45 +49,6 @@ func TestOnHolder(t *testing.T) {
 		}
 		if got := cfg.OnHolder(fromNATS); got != c.nats {
 			t.Errorf("%+v: from NATS %t, want %t", c.ha, got, c.nats)
-		}
-	}
-}
-
-// A transactional ID belongs to one sink at a time. The poison queue is not in transactions: it tells how many messages it has.
-func TestTransactionalIDs(t *testing.T) {
-	text := func(consumers, pond string) string {
-		return strings.NewReplacer(
-			"sinks:\n", `sinks:
-  lake: {kafka: {brokers: ["localhost:9092"], transactional_id: mill}}
-  pond: {kafka: {brokers: ["localhost:9092"]`+pond+`}}
-`,
-			"routes:\n", `ha: {nats_kv: {}, consumers: `+consumers+`}
-dedup: {nats_kv: {}}
-routes:
-  - {name: lake, from: {gateway: all}, to: {sink: lake}}
-  - {name: reports, from: {kafka: {brokers: ["localhost:9092"], topics: [reports]}}, to: {sink: pond, topic: reports}}
-`,
-			"poison: {sink: farm}", "poison: {sink: lake, topic: bad}").Replace(small)
-	}
-	for _, c := range []struct{ consumers, pond, want string }{
-		{"holder", "", ""},
-		{"every_instance", "", ""},
-		{"holder", ", transactional_id: pond", ""},
-		{"holder", ", transactional_id: mill", "sinks.pond.kafka.transactional_id: duplicates that of sinks.lake: each would fence the other one off; give each sink its own"},
-		{"every_instance", ", transactional_id: pond", "sinks.pond.kafka.transactional_id: is that of every instance, which would fence each other off: route reports runs on all of them; " +
-			"give the route a sink without it, or set ha.consumers: holder"},
-		{"holder", ", transactional_id: a/b", "sinks.pond.kafka.transactional_id: must be up to 128 letters, digits, '-', '_' and single dots"},
-	} {
-		if c.want == "" {
-			cfg := parse(t, text(c.consumers, c.pond), smallEnv)
-			if got := cfg.Sinks["lake"].Kafka.PlainTopics; !slices.Equal(got, []string{"bad"}) {
-				t.Errorf("without transactions: %q", got)
-			}
-			if got := cfg.Sinks["pond"].Kafka.PlainTopics; got != nil {
-				t.Errorf("without transactions, and not the poison queue: %q", got)
-			}
-		} else if got := onlyProblem(t, text(c.consumers, c.pond), smallEnv); !strings.HasSuffix(got, c.want) {
-			t.Errorf("%s%s: %s", c.consumers, c.pond, got)
 		}
 	}
 }

@@ -34,16 +34,3 @@ func TestOwner(t *testing.T) {
 		t.Errorf("a replay is instance %q", got.Instance)
 	}
 }
-
-// A replay beside the process that runs the routes does not fence that off from Kafka.
-func TestReplayHasNoTransactionalID(t *testing.T) {
-	kafka := &config.Kafka{}
-	kafka.TransactionalID = "mill"
-	cfg := config.Config{Sinks: map[string]config.Sink{"lake": {Kafka: kafka}}, Poison: config.Poison{Sink: "lake"}}
-	if got := forReplay(&cfg, nil).Sinks["lake"].Kafka; got == nil || got.TransactionalID != "" {
-		t.Errorf("a replay stores with %+v", got)
-	}
-	if kafka.TransactionalID != "mill" {
-		t.Error("the configuration has changed")
-	}
-}

@@ -76,12 +76,12 @@ agrimill_route_state{route="farm-data",state="stopped"} 0
 	_ = again.stop()
 }
 
-// A queue in Kafka tells what is in it, also beside topics with transactions, one in files nothing, and says so.
+// A queue in Kafka tells what is in it, one in files nothing, and says so.
 func TestDepthOfOtherQueues(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t)
 	routes := "routes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: queue, topic: \"{filename}\"}}\n"
-	b := w.start(w.head() + fmt.Sprintf("sinks: {queue: {kafka: {brokers: %q, transactional_id: mill}}}\npoison: {sink: queue}\n", cluster.Addr()) + routes)
+	b := w.start(w.head() + fmt.Sprintf("sinks: {queue: {kafka: {brokers: %q}}}\npoison: {sink: queue}\n", cluster.Addr()) + routes)
 	b.waitReady()
 	w.send(taskData, 3)
 	w.waitConfirmed()

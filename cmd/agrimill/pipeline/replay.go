@@ -82,14 +82,6 @@ func forReplay(cfg *config.Config, routes []string) *config.Config {
 	maps.DeleteFunc(only.Sinks, func(name string, _ config.Sink) bool {
 		return name != cfg.Poison.Sink && !slices.ContainsFunc(only.Routes, func(r config.Route) bool { return r.To.Sink == name })
 	})
-	for name, s := range only.Sinks {
-		if s.Kafka != nil {
-			plain := *s.Kafka
-			plain.TransactionalID = "" // that of the process that runs the routes, which it would fence off
-			s.Kafka = &plain
-			only.Sinks[name] = s
-		}
-	}
 	if only.Dedup.Store == config.DedupBBolt {
 		only.Dedup.Store, only.Dedup.BBolt = config.DedupMemory, nil
 	}

@@ -26,7 +26,7 @@ import (
 // whatever is nacked, the messages of a key reach the gateway for the first time in their order. It is
 // part of `make order` only.
 func TestOrderOut(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker("")} {
+	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
 		for seed := range *orderSeeds {
 			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
 				t.Parallel()

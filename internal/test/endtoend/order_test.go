@@ -183,20 +183,18 @@ type kafkaServer interface {
 	Restart()
 }
 
-// standInOrderBroker starts one in this process. With a transactional ID the sink stores in transactions.
-func standInOrderBroker(id string) func(t *testing.T) orderBroker {
-	return func(t *testing.T) orderBroker {
-		cluster := kafkatest.Start(t)
-		return kafkaOrderBroker(t, cluster, cluster.Proxy, id)
-	}
+// standInOrderBroker starts one in this process.
+func standInOrderBroker(t *testing.T) orderBroker {
+	cluster := kafkatest.Start(t)
+	return kafkaOrderBroker(t, cluster, cluster.Proxy)
 }
 
-func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy, id string) orderBroker {
+func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return kafka.New(kafka.Config{
 				Brokers: []string{cluster.Addr()}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
-				MaxMessageSize: orderLimit, TransactionalID: id,
+				MaxMessageSize: orderLimit,
 			}, nil)
 		},
 		source: func(keyHeader string) (message.Subscriber, error) {
@@ -233,7 +231,7 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy,
 // place, and what the broker will never take, or a transform refuses for good, is poisoned.
 func TestOrder(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) orderBroker{
-		"NATS": natsOrderBroker, "Kafka": standInOrderBroker(""), "KafkaInTransactions": standInOrderBroker("order"),
+		"NATS": natsOrderBroker, "Kafka": standInOrderBroker,
 	} {
 		for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 			for seed := range orderRuns(ingest) {

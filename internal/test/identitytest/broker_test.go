@@ -25,9 +25,3 @@ func TestBrokerPrograms(t *testing.T) {
 	addr, shared := realBroker(t)
 	runKafka(t, addr, shared)
 }
-
-// TestBrokerFencing is TestFencingPrograms with a real broker.
-func TestBrokerFencing(t *testing.T) {
-	addr, _ := realBroker(t)
-	runFencing(t, addr)
-}

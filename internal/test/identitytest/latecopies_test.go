@@ -38,7 +38,6 @@ type late struct {
 	keys    [2]string // of the partitions: that of the numbers, and another one
 	next    int
 	hold    *kfake.FaultHandle
-	id      string // transactional ID
 	log     []string
 }
 
@@ -144,9 +143,6 @@ func TestKafkaSwitchPrograms(t *testing.T) {
 				}
 			})
 			l := &late{t: t, cluster: cluster, topic: fmt.Sprint("switch", number), next: 1}
-			if i%2 == 1 {
-				l.id = l.topic
-			}
 			if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 2, 1, nil, l.name()); err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +155,7 @@ func (l *late) run(random *rand.Rand) {
 	const timeout = 300 * time.Millisecond
 	testkit.EventuallyNil(l.t, func() (err error) { // other programs' requests may be slow at that moment
 		l.sink, err = kafka.New(kafka.Config{
-			Brokers: []string{l.cluster.Addr()}, PublishTimeout: timeout, TransactionalID: l.id,
+			Brokers: []string{l.cluster.Addr()}, PublishTimeout: timeout,
 			Configure: func(c *sarama.Config) { // it is still at it when the time is up
 				c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
 			},

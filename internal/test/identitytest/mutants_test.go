@@ -27,7 +27,6 @@ var (
 	moreJetStream = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "1500"}}
 	subscriptions = finder{"./internal/test/identitytest", []string{"-run", "^TestSubscriptionPrograms$", "-programs", "20000"}}
 	jetStream     = finder{"./internal/test/identitytest", []string{"-run", "^TestJetStreamPrograms$", "-parallel", "8", "-jetstream", "150"}}
-	fencingOff    = finder{"./internal/test/identitytest", []string{"-run", "^TestFencingPrograms$", "-parallel", "8", "-fencing", "60"}}
 )
 
 // mutants are what each finder has to find.
@@ -74,9 +73,6 @@ var mutants = []struct {
 		{"what is filtered is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil"},
 		{"records are named without their count", "router/poison.go", "KeyOf(\"poison\", route, id.key.String(), strconv.Itoa(count))", "KeyOf(\"poison\", route, id.key.String())"},
 		{"JetStream does not know the names", "sinks/nats/marshaler.go", "d.set(natsgo.MsgIdHdr, id)", "_ = id"},
-	}},
-	{fencingOff, []mutant{
-		{"nobody is fenced off", "sinks/kafka/transactions.go", "config.Producer.Transaction.ID = t.id", "config.Producer.Transaction.ID = fmt.Sprint(t.id, time.Now().UnixNano())"},
 	}},
 	{moreJetStream, []mutant{
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},

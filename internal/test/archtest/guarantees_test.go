@@ -1,7 +1,8 @@
 package archtest
 
 import (
-	"os"
+	"go/ast"
+	"go/token"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -9,37 +10,106 @@ import (
 	"testing"
 )
 
-// TestGuaranteesNameTestsThatExist checks docs/guarantees.md against the tests:
-// guarantees.md beside this file has the same sections, each of them names some
-// tests, and each test exists.
+// TestGuaranteesNameTestsThatExist checks docs/guarantees.md against the tests: each sentence of a promise
+// is in the table at the end, by its first words, with at least one test, and each of them exists. Those
+// that make test leaves out have the target that runs them. Sentences about limits need no test.
 func TestGuaranteesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
-	shown := map[string]string{}
-	for _, section := range sections(readFile(t, "internal/test/archtest/guarantees.md")) {
-		shown[section.title] = section.text
-	}
-	tests := testNames(t)
+	var rows []guaranteeRow
 	for _, section := range sections(readFile(t, "docs/guarantees.md")) {
-		found := 0
-		for line := range strings.Lines(shown[section.title]) {
-			where, _, _ := strings.Cut(strings.TrimPrefix(line, "- "), ": ")
-			for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(line, -1) {
-				found++
-				dirs := tests[name[1]]
-				// A suite is named by a sentence instead of its package.
-				if len(dirs) == 0 || !strings.HasPrefix(where, "each ") && !slices.Contains(dirs, where) {
-					t.Errorf("%q names %s of %s, which is in %q", section.title, name[1], where, dirs)
+		if section.title == "Tests" {
+			rows = guaranteeRows(section.text)
+		}
+	}
+	used := map[string]bool{}
+	for _, section := range sections(readFile(t, "docs/guarantees.md")) {
+		if section.title == "Tests" || section.title == "Measured" {
+			continue
+		}
+		for _, s := range sentences(section.text) {
+			found := slices.IndexFunc(rows, func(row guaranteeRow) bool { return strings.HasPrefix(s.text, row.sentence) })
+			if found < 0 {
+				if !s.limit {
+					t.Errorf("%q: the table has no test of %q", section.title, s.text)
 				}
+				continue
+			}
+			if used[rows[found].sentence] {
+				t.Errorf("%q begins more than one sentence", rows[found].sentence)
+			}
+			used[rows[found].sentence] = true
+		}
+	}
+	tests := testFiles(t)
+	for _, row := range rows {
+		if !used[row.sentence] {
+			t.Errorf("no sentence begins with %q", row.sentence)
+		}
+		checkGuaranteeRow(t, tests, row)
+	}
+}
+
+// checkGuaranteeRow checks the tests of a row: `TestName` behind their package and a colon, or behind
+// "each sink" for a suite, and (`make TARGET`) behind what does not run with make test.
+func checkGuaranteeRow(t *testing.T, tests map[string][]testFile, row guaranteeRow) {
+	t.Helper()
+	name := regexp.MustCompile("`(Test\\w+)`(?: \\(`make ([^`]+)`\\))?")
+	for part := range strings.SplitSeq(row.tests, "; ") {
+		where, list, _ := strings.Cut(part, ": ")
+		found := name.FindAllStringSubmatch(list, -1)
+		if len(found) == 0 {
+			t.Errorf("%q: no test in %q", row.sentence, part)
+		}
+		for _, match := range found {
+			i := slices.IndexFunc(tests[match[1]], func(file testFile) bool {
+				return file.dir == where || strings.HasPrefix(where, "each ")
+			})
+			switch target := match[2]; {
+			case i < 0:
+				t.Errorf("%q: there is no %s in %s", row.sentence, match[1], where)
+			case tests[match[1]][i].tagged && target == "":
+				t.Errorf("%q: %s does not run with make test; name its target", row.sentence, match[1])
+			case target != "":
+				checkMake(t, block{file: "docs/guarantees.md"}, strings.Fields(target))
 			}
 		}
-		if found == 0 {
-			t.Errorf("%q names no test", section.title)
+	}
+}
+
+// guaranteeRow is a row of the table: the first words of a sentence, and its tests.
+type guaranteeRow struct{ sentence, tests string }
+
+func guaranteeRows(text string) (rows []guaranteeRow) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) == 2 && !strings.HasPrefix(cells[0], "---") && strings.TrimSpace(cells[0]) != "sentence" {
+			rows = append(rows, guaranteeRow{strings.TrimSpace(cells[0]), strings.TrimSpace(cells[1])})
 		}
-		delete(shown, section.title)
 	}
-	for title := range shown {
-		t.Errorf("%q is no guarantee", title)
+	return rows
+}
+
+// sentence is one of a section, without the addresses of its links; limit tells that its paragraph is
+// about what is not promised.
+type sentence struct {
+	text  string
+	limit bool
+}
+
+func sentences(text string) (list []sentence) {
+	text = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(text, "$1")
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		paragraph = strings.Join(strings.Fields(paragraph), " ")
+		limit := regexp.MustCompile(`^\*\*Limits?\.\*\* `).FindString(paragraph)
+		begin := 0
+		paragraph = paragraph[len(limit):]
+		for _, end := range regexp.MustCompile("\\. [A-Z`]").FindAllStringIndex(paragraph, -1) {
+			list = append(list, sentence{paragraph[begin : end[0]+1], limit != ""})
+			begin = end[0] + 2
+		}
+		list = append(list, sentence{paragraph[begin:], limit != ""})
 	}
+	return list
 }
 
 // TestFaultMatrixNamesTestsThatExist checks the tests that the fault matrix
@@ -72,24 +142,36 @@ func sections(page string) (list []markdownSection) {
 // testNames returns the folders of all test and fuzz functions of the module.
 func testNames(t *testing.T) map[string][]string {
 	t.Helper()
-	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	names := map[string][]string{}
-	err := filepath.WalkDir(top(t), func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
+	for name, files := range testFiles(t) {
+		for _, file := range files {
+			names[name] = append(names[name], file.dir)
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		dir, err := filepath.Rel(top(t), filepath.Dir(path))
-		for _, match := range declaration.FindAllSubmatch(source, -1) {
-			names[string(match[1])] = append(names[string(match[1])], filepath.ToSlash(dir))
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	return names
+}
+
+// testFile is where a test is; tagged tells that make test leaves it out.
+type testFile struct {
+	dir    string
+	tagged bool
+}
+
+// testFiles returns where the test and fuzz functions of the module are.
+func testFiles(t *testing.T) map[string][]testFile {
+	t.Helper()
+	declaration := regexp.MustCompile(`^(Test|Fuzz)\w+$`)
+	names := map[string][]testFile{}
+	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
+		dir, err := filepath.Rel(top(t), filepath.Dir(files.Position(file.Pos()).Filename))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && declaration.MatchString(f.Name.Name) {
+				names[f.Name.Name] = append(names[f.Name.Name], testFile{filepath.ToSlash(dir), hasTag(file)})
+			}
+		}
+	})
 	return names
 }

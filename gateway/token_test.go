@@ -456,47 +456,58 @@ func TestTokenAnswers(t *testing.T) {
 	}
 }
 
-// A token that is still valid is used while another one is requested, even if that fails.
+// A token is used until it expires while another one is requested, even if that fails, and a failed
+// request is repeated after the backoff; a call waits only for the first token after that.
 func TestTokenIsUsedWhileItIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
 		var n atomic.Int64
 		mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-			number := n.Add(1)
-			if number > 1 {
-				time.Sleep(25 * time.Second)
-			}
-			if number == 2 {
+			switch number := n.Add(1); number {
+			case 2:
+				time.Sleep(20 * time.Second)
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
+			case 3:
+				time.Sleep(20 * time.Second)
+				fallthrough
+			default:
+				writeJSON(w, 200, map[string]any{"access_token": tokenNumber(number), "expires_in": 3600})
 			}
-			writeJSON(w, 200, map[string]any{"access_token": tokenNumber(number), "expires_in": 3600})
 		})
 		var used string
 		mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
 			used = r.Header.Get("Authorization")
 			ok(w, r)
 		})
-		c := offline(t, mux, func(c *Config) { c.TokenExpiryMargin = time.Minute })
-		send := func(within time.Duration, want int64) {
-			t.Helper()
-			began := time.Now()
+		c := offline(t, mux, func(c *Config) {
+			c.TokenExpiryMargin = time.Minute
+			c.Retry = RetryConfig{InitialBackoff: 4 * time.Second, MaxBackoff: 4 * time.Second} // waits 2 to 4 s
+		})
+		start := time.Now()
+		for _, step := range []struct {
+			at, until time.Duration
+			token     int64
+			requests  int64
+			what      string
+		}{
+			{0, 0, 1, 1, "the first call"},
+			{3541 * time.Second, 3541 * time.Second, 1, 2, "the second request begins"},
+			{3560 * time.Second, 3560 * time.Second, 1, 2, "it is under way"},
+			{3562 * time.Second, 3562 * time.Second, 1, 2, "it has failed"},
+			{3590 * time.Second, 3590 * time.Second, 1, 3, "the third one begins"},
+			{3601 * time.Second, 3610 * time.Second, 3, 3, "the token has expired"},
+		} {
+			time.Sleep(step.at - time.Since(start))
 			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-				t.Fatal(err)
+				t.Fatalf("%s: %v", step.what, err)
 			}
-			if took := time.Since(began); took > within || used != "Bearer "+tokenNumber(want) {
-				t.Errorf("took %v with %q, want at most %v with token %d", took, used, within, want)
+			ended := time.Since(start)
+			synctest.Wait() // a token is renewed beside the call
+			if ended != step.until || used != "Bearer "+tokenNumber(step.token) || n.Load() != step.requests {
+				t.Errorf("%s: sent after %v with %q and %d token requests, want after %v with token %d and %d requests",
+					step.what, ended, used, n.Load(), step.until, step.token, step.requests)
 			}
-		}
-		send(0, 1)
-		time.Sleep(3541 * time.Second)
-		send(0, 1) // the second request begins
-		time.Sleep(26 * time.Second)
-		send(0, 1) // it has failed, and the third one begins
-		time.Sleep(26 * time.Second)
-		send(0, 3)
-		if n.Load() != 3 {
-			t.Errorf("%d token requests, want 3", n.Load())
 		}
 	})
 }
@@ -507,6 +518,7 @@ func TestTenantsThatAreRefusedKeepTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux, tokens := offlineMux()
 		var revoked atomic.Int64 // up to this number
+		var refused atomic.Int64 // calls for the other tenant
 		mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
 			for n := range revoked.Load() {
 				if r.Header.Get("Authorization") == "Bearer "+tokenNumber(n+1) {
@@ -515,18 +527,17 @@ func TestTenantsThatAreRefusedKeepTheToken(t *testing.T) {
 				}
 			}
 			if r.PathValue("id") != testTenant {
+				refused.Add(1)
 				fail(401, "not authorized")(w, r)
 				return
 			}
 			writeJSON(w, 200, map[string]any{"endpoints": []any{}})
 		})
 		c := offline(t, mux)
-		good := func() error { _, err := c.ListTenantEndpoints(t.Context(), testTenant); return err }
+		list := func(tenant string) error { _, err := c.ListTenantEndpoints(t.Context(), tenant); return err }
 		for range 400 { // 40 s, twenty tenants every two seconds
-			if _, err := c.ListTenantEndpoints(t.Context(), testContext); !errors.Is(err, ErrUnauthorized) {
-				t.Fatalf("got %v, want ErrUnauthorized", err)
-			}
-			if err := good(); err != nil {
+			wantOnly(t, list(testContext), ErrUnauthorized)
+			if err := list(testTenant); err != nil {
 				t.Fatalf("got %v for the tenant that is authorized", err)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -534,15 +545,23 @@ func TestTenantsThatAreRefusedKeepTheToken(t *testing.T) {
 		if n := tokens.Load(); n > 12 {
 			t.Errorf("%d token requests in 40 s, want at most 12", n)
 		}
+		if got, want := refused.Load(), 400+tokens.Load()-1; got != want {
+			t.Errorf("%d requests for the tenant that is not authorized, want %d: only a fresh token is tried", got, want)
+		}
 		revoked.Store(tokens.Load())
-		for tries := 0; good() != nil; tries++ {
-			if tries > 60 {
-				t.Fatal("the token that was revoked is still used after a minute")
-			}
-			time.Sleep(time.Second)
+		time.Sleep(c.Config().Retry.MaxBackoff)
+		if err := list(testTenant); err != nil {
+			t.Fatalf("the token that was revoked is still used: %v", err)
 		}
 		if n := tokens.Load(); n != revoked.Load()+1 {
 			t.Errorf("%d token requests, want one more than %d", n, revoked.Load())
+		}
+		// A token that was replaced with success begins the backoff again.
+		wantOnly(t, list(testContext), ErrUnauthorized)
+		revoked.Store(tokens.Load())
+		time.Sleep(c.Config().Retry.InitialBackoff)
+		if err := list(testTenant); err != nil {
+			t.Errorf("got %v after one refusal and one step", err)
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -90,29 +89,28 @@ func TestRedirectsThroughAProxy(t *testing.T) {
 // A source that hangs does not hold the call when its context has ended.
 func TestSendMessageReturnsWhenItsSourceHangs(t *testing.T) {
 	s := newService(t)
-	reading := make(chan struct{})
 	s.mux.HandleFunc("POST /messages", ok)
 	c := s.client(t)
-	pr, pw := io.Pipe()
-	defer func() { _ = pw.Close() }()
-	req := testMessageRequest()
-	req.Payload, req.Size = nil, 10
-	var once atomic.Bool
-	req.Body = func() (io.ReadCloser, error) {
-		if !once.Swap(true) {
-			close(reading)
-		}
-		return struct {
-			io.Reader
-			io.Closer
-		}{pr, io.NopCloser(nil)}, nil
+	for name, set := range map[string]func(*SendMessageRequest, io.Reader){
+		"Body": func(r *SendMessageRequest, source io.Reader) {
+			r.Body = func() (io.ReadCloser, error) { return io.NopCloser(source), nil }
+		},
+		"Reader": func(r *SendMessageRequest, source io.Reader) { r.Reader = source },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pr, pw := io.Pipe()
+			defer func() { _ = pw.Close() }()
+			req := testMessageRequest()
+			req.Payload, req.Size = nil, 10
+			set(&req, pr)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.SendMessage(ctx, req) }()
+			_, _ = pw.Write([]byte("x")) // returns when it has been read
+			cancel()
+			wantOnly(t, <-done, context.Canceled)
+		})
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.SendMessage(ctx, req) }()
-	<-reading
-	cancel()
-	wantOnly(t, <-done, context.Canceled)
 }
 
 func TestErrorText(t *testing.T) {

@@ -267,49 +267,6 @@ func TestDirectoryChanges(t *testing.T) {
 	stop()
 }
 
-// The directory follows everything that happens in the service, by events alone
-// after one Sync.
-func TestDirectoryFollowsTheService(t *testing.T) {
-	s := gatewaytest.New(t, gatewaytest.Config{})
-	client := newClient(t, s.ClientConfig())
-	d := gateway.NewDirectory(client)
-	follow(t, client, d.HandleEvent)
-	if err := d.Sync(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := describe(d), fmt.Sprintf("%.1s[endpoints:manage]:", s.Tenant()); got != want {
-		t.Fatalf("after Sync: got %q, want %q", got, want)
-	}
-
-	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:jpeg"}})
-	neighbor := s.AddApplication(gatewaytest.ApplicationConfig{})
-	s.Authorize(neighbor, s.Tenant())
-	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{App: neighbor, Receive: []string{"img:jpeg"}})
-	until(t, d, "the neighbor is a receiver", func() bool {
-		return reflect.DeepEqual(d.Receivers("img:jpeg", sender.ID), []string{receiver.ID})
-	})
-	if tenant, ok := d.TenantOf(receiver.ID); !ok || tenant != s.Tenant() {
-		t.Errorf("tenant of the neighbor: got %q, %v", tenant, ok)
-	}
-	if mine := d.Mine(""); len(mine) != 1 || mine[0].ID != sender.ID {
-		t.Errorf("mine: got %+v", mine)
-	}
-
-	second := s.AddTenant()
-	s.AuthorizeScope(s.Application(), second, "other")
-	s.Authorize(s.Application(), second)
-	until(t, d, "two scopes", func() bool { return len(d.Scopes(second)) == 2 })
-	s.Revoke(s.Application(), second, gateway.ScopeEndpointsManage)
-	until(t, d, "one scope is left", func() bool { return reflect.DeepEqual(d.Scopes(second), []string{"other"}) })
-	s.Revoke(s.Application(), second, "other")
-	until(t, d, "the tenant is gone", func() bool { return len(d.Tenants()) == 1 })
-
-	s.DeleteEndpointByUser(sender.ID)
-	until(t, d, "the endpoint is gone", func() bool { return len(d.Mine("")) == 0 })
-	s.Revoke(s.Application(), s.Tenant(), gateway.ScopeEndpointsManage)
-	until(t, d, "nothing is left", func() bool { return len(d.Tenants()) == 0 })
-}
-
 // What was missed while there was no stream comes with the next Sync: new
 // tenants and endpoints, and those that are gone.
 func TestDirectorySyncCatchesUp(t *testing.T) {

@@ -7,59 +7,6 @@ import (
 	"testing"
 )
 
-func TestValidateExternalID(t *testing.T) {
-	long := func(n int) string { return "urn:farm:" + strings.Repeat("x", n-len("urn:farm:")) }
-	tests := []struct {
-		id    string
-		valid bool
-	}{
-		{"urn:farm:1", true},
-		{"URN:farm:1", true},
-		{"uRn:farm:1", true},
-		{"farm:1", true},
-		{"a:b", true},
-		{"a:", false},
-		{":b", false},
-		{"ab", false},
-		{"abc", false},
-		{"", false},
-		{"urn:abc", true}, // urn is the namespace
-		{"urn:", false},
-		{"urn::a", true},
-		{"urnx:a", true},
-		{"7-f:x", true},
-		{"-f:x", false},
-		{"urn:-f:x", true},
-		{"f_a:x", false},
-		{"f.a:x", false},
-		{"farm::", true},
-		{"farm:a:b", true},
-		{"farm:()+,-.:=@;$_!*%/?#Az09", true},
-		{"farm:%2f/../x?y#z", true},
-		{"farm:a b", false},
-		{"farm:ä", false},
-		{"farm:a\n", false},
-		{"farm:a&b", false},
-		{"farm:a'b", false},
-		{"farm:a~b", false},
-		{strings.Repeat("n", 32) + ":x", true},
-		{strings.Repeat("n", 33) + ":x", false},
-		{"urn:" + strings.Repeat("n", 32) + ":x", true},
-		{"urn:" + strings.Repeat("n", 33) + ":x", true}, // again the namespace
-		{long(255), true},
-		{long(256), false},
-	}
-	for _, tt := range tests {
-		err := ValidateExternalID(tt.id)
-		if (err == nil) != tt.valid {
-			t.Errorf("ValidateExternalID(%q) = %v, want valid: %v", tt.id, err, tt.valid)
-		}
-		if err != nil {
-			checkValidation(t, err, "externalId")
-		}
-	}
-}
-
 func TestExternalIDSurvivesThePath(t *testing.T) {
 	s := newService(t)
 	var got []string

@@ -214,42 +214,6 @@ func TestLimitOfAllTenants(t *testing.T) {
 	}
 }
 
-// A storm: all that 1, 5 or 50 tenants have to send is sent as fast as it is answered.
-func TestStormOfManyTenants(t *testing.T) {
-	for _, tenants := range []int{1, 5, 50} {
-		t.Run(fmt.Sprint(tenants), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const allowed, requests, atATime = 20, 1000, 50
-				s := newTenantService(t, sharedLimit(allowed))
-				began := time.Now()
-				work := make(chan int)
-				var wg sync.WaitGroup
-				for range atATime {
-					wg.Go(func() {
-						for tenant := range work {
-							for backoff := time.Second; !s.request(tenant); backoff = min(2*backoff, 30*time.Second) {
-								time.Sleep(backoff)
-							}
-							time.Sleep(10 * time.Millisecond)
-						}
-					})
-				}
-				for i := range requests {
-					work <- i % tenants
-				}
-				close(work)
-				wg.Wait()
-				took := time.Since(began)
-				t.Logf("%d refused, %v", s.rejected, took)
-				// Before it is known, all that are on their way and half of the tenants get one.
-				if s.served != requests || s.rejected > atATime+tenants+20 || took > 3*time.Minute {
-					t.Errorf("%d served, %d refused, in %v", s.served, s.rejected, took)
-				}
-			})
-		})
-	}
-}
-
 // A tenant of which it is known that it has a limit of its own keeps it when everybody is limited, too, and
 // the limit of all is not lifted for it.
 func TestOwnLimitBesideThatOfAll(t *testing.T) {

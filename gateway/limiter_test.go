@@ -130,19 +130,6 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 	})
 }
 
-func TestRateLimitedInTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mux, _ := offlineMux()
-		mux.HandleFunc("POST /messages", fail(429, "rate limit exceeded"))
-		err := offline(t, mux).SendMessage(t.Context(), testMessageRequest())
-		wantOnly(t, err, ErrRateLimited)
-		var e *Error
-		if !errors.As(err, &e) || e.Message != "rate limit exceeded" || e.Attempts != 5 {
-			t.Errorf("got %+v", e)
-		}
-	})
-}
-
 func TestLimiterSpacesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, RecoverFactor: 4, Pause: time.Second}}
@@ -177,61 +164,6 @@ func TestLimiterSpacesRequests(t *testing.T) {
 		cancel()
 		if _, err := l.wait(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// A tenant that gets 429 while the requests of others are accepted slows nobody else down.
-func TestTenantWithA429OfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const bad, good = "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001", "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002"
-		var limited atomic.Bool
-		limited.Store(true)
-		mux, _ := offlineMux()
-		mux.HandleFunc("POST /confirmations", func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("x-router-tenant-id") == bad && limited.Load() {
-				fail(429, "rate limit exceeded")(w, r)
-				return
-			}
-			w.WriteHeader(http.StatusAccepted)
-		})
-		c := offline(t, mux)
-		confirm := func(tenant string) error {
-			return c.ConfirmMessages(SingleAttempt(t.Context()), tenant, []MessageConfirmation{{MessageID: bad, EndpointID: good}})
-		}
-		// Until it is known, everybody waits.
-		for range 20 {
-			if err := confirm(bad); !errors.Is(err, ErrRateLimited) {
-				t.Fatalf("%v", err)
-			}
-			for range 5 {
-				if err := confirm(good); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if c.RateLimit().Limited {
-			t.Errorf("%+v", c.RateLimit())
-		}
-		start := time.Now()
-		for range 100 {
-			if err := confirm(good); err != nil {
-				t.Fatal(err)
-			}
-			_ = confirm(bad)
-		}
-		if took := time.Since(start); took != 0 {
-			t.Errorf("200 requests took %v", took)
-		}
-		// It may be served in between: then it has a limit of its own.
-		limited.Store(false)
-		if err := confirm(bad); err != nil {
-			t.Fatal(err)
-		}
-		limited.Store(true)
-		_ = confirm(bad)
-		if c.RateLimit().Limited {
-			t.Error("a 429 of one tenant of two counts for both")
 		}
 	})
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
-	"time"
 )
 
 func oneShotRequest(payload string) SendMessageRequest {
@@ -19,20 +17,6 @@ func oneShotRequest(payload string) SendMessageRequest {
 	// Neither a Seeker nor anything else that could be read twice.
 	req.Reader, req.Size = io.MultiReader(strings.NewReader(payload)), int64(len(payload))
 	return req
-}
-
-func TestOneShotBody(t *testing.T) {
-	s := newService(t)
-	var r record
-	s.mux.HandleFunc("POST /messages", r.handler(ok))
-	payload := strings.Repeat("payload ", 100_000)
-	if err := s.client(t).SendMessage(t.Context(), oneShotRequest(payload)); err != nil {
-		t.Fatal(err)
-	}
-	requests, bodies := r.all()
-	if len(requests) != 1 || bodies[0] != payload || requests[0].ContentLength != int64(len(payload)) {
-		t.Errorf("%d requests, %d bytes, Content-Length %d", len(requests), len(bodies[0]), requests[0].ContentLength)
-	}
 }
 
 // What was read is gone: the failure says that, and nothing is repeated.
@@ -103,51 +87,4 @@ func TestOneShotBodyIsRepeatedUnread(t *testing.T) {
 	if _, bodies := r.all(); len(bodies) != 1 || bodies[0] != "payload" || dials.Load() != 3 {
 		t.Errorf("bodies %q after %d dials", bodies, dials.Load())
 	}
-}
-
-func TestOneShotBodyOfAnotherSize(t *testing.T) {
-	s := newService(t)
-	var whole atomic.Int64
-	s.mux.HandleFunc("POST /messages", func(_ http.ResponseWriter, r *http.Request) {
-		if _, err := io.Copy(io.Discard, r.Body); err == nil {
-			whole.Add(1)
-		}
-	})
-	c := s.client(t)
-	for _, size := range []int64{6, 8} {
-		req := oneShotRequest("payload")
-		req.Size = size
-		wantOnly(t, c.SendMessage(t.Context(), req), ErrInvalid)
-	}
-	broken := errors.New("disk")
-	req := oneShotRequest("payload")
-	req.Reader = io.MultiReader(strings.NewReader("pay"), iotest.ErrReader(broken))
-	if err := c.SendMessage(t.Context(), req); !errors.Is(err, broken) || errors.Is(err, ErrBodyConsumed) {
-		t.Errorf("got %v", err)
-	}
-	if whole.Load() > 0 {
-		t.Error("a body of another size was sent whole")
-	}
-	for field, change := range map[string]func(*SendMessageRequest){
-		"Reader": func(r *SendMessageRequest) { r.Payload = []byte("x") },
-		"reader": func(r *SendMessageRequest) { r.Body = func() (io.ReadCloser, error) { return nil, nil } },
-		"Size":   func(r *SendMessageRequest) { r.Size = -1 },
-	} {
-		req := oneShotRequest("payload")
-		change(&req)
-		checkValidation(t, c.SendMessage(t.Context(), req), strings.ToUpper(field[:1])+field[1:])
-	}
-}
-
-// A reader that hangs does not hold the call up.
-func TestOneShotBodyThatHangs(t *testing.T) {
-	s := newService(t)
-	s.mux.HandleFunc("POST /messages", ok)
-	pr, pw := io.Pipe()
-	defer func() { _ = pw.Close() }()
-	req := oneShotRequest("payload")
-	req.Reader = pr
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	wantOnly(t, s.client(t).SendMessage(ctx, req), context.DeadlineExceeded)
 }

@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -247,31 +245,6 @@ func TestRoutingFailuresOfSendMessage(t *testing.T) {
 	}
 }
 
-func TestConfirmMessages(t *testing.T) {
-	s := newService(t)
-	var r record
-	s.mux.HandleFunc("POST /confirmations", r.handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }))
-	c := s.client(t)
-	all := []MessageConfirmation{{testMessage, testEndpoint}, {testContext, testEndpoint}, {testMessage, testRecipient}}
-	for n := 1; n <= len(all); n++ {
-		if err := c.ConfirmMessages(t.Context(), testTenant, all[:n]); err != nil {
-			t.Fatal(err)
-		}
-		requests, bodies := r.all()
-		var got ConfirmMessagesRequest
-		if err := json.Unmarshal([]byte(bodies[n-1]), &got); err != nil || !reflect.DeepEqual(got.Confirmations, all[:n]) {
-			t.Errorf("body %s: %v", bodies[n-1], err)
-		}
-		if b := appendConfirmations(all[:n]); cap(b) > len(b)+1 {
-			t.Errorf("%d confirmations: %d bytes in a buffer of %d", n, len(b), cap(b))
-		}
-		q := requests[n-1]
-		if q.Header.Get("X-Router-Tenant-Id") != testTenant || q.Header.Get("Content-Type") != "application/json" || q.ContentLength != int64(len(bodies[n-1])) {
-			t.Errorf("headers %v, Content-Length %d", q.Header, q.ContentLength)
-		}
-	}
-}
-
 func endpointInfoAnswer() map[string]any {
 	return map[string]any{
 		"id": testEndpoint, "external_id": "farm:1", "name": "Hof", "endpoint_type": "cloud_software",
@@ -297,107 +270,6 @@ func wantEndpointInfo() TenantEndpointInfo {
 	}
 }
 
-func TestListings(t *testing.T) {
-	s := newService(t)
-	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RawQuery != "" || r.ContentLength != 0 {
-			t.Error("GET /tenants has parameters")
-		}
-		writeJSON(w, 200, map[string]any{"more": nil, "tenants": []any{
-			map[string]any{"tenant_id": testTenant, "endpoints": []any{endpointInfoAnswer()}},
-			map[string]any{"tenant_id": testContext, "endpoints": []any{}},
-		}})
-	})
-	s.mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
-		if r.PathValue("id") != testTenant {
-			t.Errorf("tenant %q", r.PathValue("id"))
-		}
-		foreign := endpointInfoAnswer()
-		foreign["owned_by_your_application"] = false
-		delete(foreign, "routed_endpoints")
-		delete(foreign, "external_id")
-		writeJSON(w, 200, map[string]any{"endpoints": []any{endpointInfoAnswer(), foreign}})
-	})
-	c := s.client(t)
-	tenants, err := c.ListAuthorizedTenants(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []TenantInfo{{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}}, {TenantID: testContext, Endpoints: []TenantEndpointInfo{}}}
-	if !reflect.DeepEqual(tenants, want) {
-		t.Errorf("got %+v", tenants)
-	}
-	endpoints, err := c.ListTenantEndpoints(t.Context(), testTenant)
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign := wantEndpointInfo()
-	foreign.ExternalID, foreign.OwnedByYourApplication, foreign.RoutedEndpoints = "", false, nil
-	if !reflect.DeepEqual(endpoints, []TenantEndpointInfo{wantEndpointInfo(), foreign}) {
-		t.Errorf("got %+v", endpoints)
-	}
-	_, err = c.ListTenantEndpoints(t.Context(), "../tenants")
-	wantOnly(t, err, ErrInvalid)
-}
-
-func TestPutEndpoint(t *testing.T) {
-	s := newService(t)
-	var (
-		r record
-		n atomic.Int64
-	)
-	answer := testEndpointAnswer()
-	answer["allow_delete_by_user"], answer["connections_uri"], answer["later"] = true, "https://fmis.example/c", 1
-	s.mux.HandleFunc("PUT /endpoints/{id}", r.handler(inOrder(&n,
-		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusCreated, answer) },
-		func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, testEndpointAnswer()) })))
-	c := s.client(t)
-	e, created, err := c.PutEndpoint(t.Context(), testTenant, "farm:1", testPutRequest())
-	want := Endpoint{
-		ID: testEndpoint, ExternalID: "farm:1", EndpointType: EndpointTypeCloudSoftware, TenantID: testTenant,
-		ApplicationID: testEndpoint, SoftwareVersionID: testContext,
-		Capabilities:      []EndpointCapability{{"img:png", DirectionSend}},
-		AllowDeleteByUser: true, ConnectionsURI: "https://fmis.example/c",
-	}
-	if err != nil || !created || !reflect.DeepEqual(e, want) {
-		t.Fatalf("got %+v, %v, %v", e, created, err)
-	}
-	req := testPutRequest()
-	req.Name, req.Capabilities, req.Subscriptions = "", nil, nil
-	e, created, err = c.PutEndpoint(t.Context(), testTenant, "farm:1", req)
-	want.AllowDeleteByUser, want.ConnectionsURI = false, ""
-	if err != nil || created || !reflect.DeepEqual(e, want) {
-		t.Fatalf("got %+v, %v, %v", e, created, err)
-	}
-	requests, bodies := r.all()
-	if requests[0].Header.Get("X-Router-Tenant-Id") != testTenant || requests[0].Header.Get("Content-Type") != "application/json" {
-		t.Errorf("headers %v", requests[0].Header)
-	}
-	var sent PutEndpointRequest
-	if err := json.Unmarshal([]byte(bodies[0]), &sent); err != nil || !reflect.DeepEqual(sent, testPutRequest()) {
-		t.Errorf("body %s, %v", bodies[0], err)
-	}
-	if !strings.Contains(bodies[1], `"capabilities":[]`) || !strings.Contains(bodies[1], `"subscriptions":[]`) || strings.Contains(bodies[1], `"name"`) {
-		t.Errorf("body %s", bodies[1])
-	}
-}
-
-func TestDeleteEndpoint(t *testing.T) {
-	s := newService(t)
-	var r record
-	s.mux.HandleFunc("DELETE /endpoints/{id}", r.handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	c := s.client(t)
-	if err := c.DeleteEndpoint(t.Context(), testTenant, "urn:farm:1"); err != nil {
-		t.Fatal(err)
-	}
-	requests, bodies := r.all()
-	if requests[0].PathValue("id") != "urn:farm:1" || requests[0].Header.Get("X-Router-Tenant-Id") != testTenant || bodies[0] != "" {
-		t.Errorf("got %v %q", requests[0], bodies[0])
-	}
-	wantOnly(t, c.DeleteEndpoint(t.Context(), testTenant, "nonsense"), ErrInvalid)
-	wantOnly(t, c.DeleteEndpoint(t.Context(), "", "farm:1"), ErrInvalid)
-}
-
 func without(m map[string]any, key string) map[string]any {
 	c := make(map[string]any, len(m))
 	for k, v := range m {
@@ -406,53 +278,6 @@ func without(m map[string]any, key string) map[string]any {
 		}
 	}
 	return c
-}
-
-func TestAnswersThatLackRequiredFieldsNameThem(t *testing.T) {
-	type reader = func([]byte) error
-	readTenants := func(b []byte) error { _, _, err := decodeTenants(b); return err }
-	readEndpoints := func(b []byte) error { _, _, err := decodeEndpoints(b); return err }
-	readEndpoint := func(b []byte) error { _, _, err := decodeEndpoint(b); return err }
-	tests := []struct {
-		name    string
-		read    reader
-		answer  any
-		missing []string
-	}{
-		{"tenants", readTenants, map[string]any{}, []string{"tenants"}},
-		{"endpoints", readEndpoints, map[string]any{}, []string{"endpoints"}},
-		{"endpoint", readEndpoint, map[string]any{}, []string{"id", "external_id", "endpoint_type", "tenant_id", "application_id", "software_version_id", "capabilities"}},
-		{"capability", readEndpoint, func() any {
-			e := testEndpointAnswer()
-			e["capabilities"] = []any{map[string]any{}}
-			return e
-		}(), []string{"capabilities[0].message_type", "capabilities[0].direction"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			body, err := json.Marshal(tt.answer)
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = tt.read(body)
-			wantOnly(t, err, ErrBadResponse)
-			var r *ResponseError
-			if !errors.As(err, &r) || !reflect.DeepEqual(r.Missing, tt.missing) {
-				t.Errorf("got %v, want %v", err, tt.missing)
-			}
-			for _, f := range tt.missing {
-				if !strings.Contains(err.Error(), f) {
-					t.Errorf("%q does not name %s", err, f)
-				}
-			}
-		})
-	}
-	for _, key := range endpointFields {
-		body, _ := json.Marshal(without(testEndpointAnswer(), key))
-		if err := readEndpoint(body); err == nil || !strings.Contains(err.Error(), key) {
-			t.Errorf("without %s: %v", key, err)
-		}
-	}
 }
 
 func TestAnswersOfTheWrongShape(t *testing.T) {

@@ -484,23 +484,6 @@ func TestPayloadCloseWhileReadWaits(t *testing.T) {
 	wantOnly(t, <-got, ErrClosed)
 }
 
-func TestPayloadEndsWithItsContext(t *testing.T) {
-	uri := payloadHost(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := newService(t).client(t).OpenPayload(ctx, uri, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	cancel()
-	_, err = io.ReadAll(r)
-	wantOnly(t, err, context.Canceled)
-}
-
 // A payload host that goes silent is left after a while, and the download goes
 // on where it was.
 func TestPayloadIdleWatchdog(t *testing.T) {

@@ -3,7 +3,9 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/uuid"
@@ -164,6 +167,7 @@ type closeCounter struct {
 
 func (c *closeCounter) Close() error { c.n.Add(1); return nil }
 
+// A Body and a Reader whose size is not the announced one are never sent whole, nor again.
 func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
 	s := newService(t)
 	var whole atomic.Int64
@@ -174,38 +178,45 @@ func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
 	})
 	c := s.client(t)
 	errSource := errors.New("disk on fire")
-	bodies := map[string]struct {
-		open func() (io.ReadCloser, error)
+	for name, test := range map[string]struct {
+		read io.Reader
 		want error
 	}{
-		"longer":  {bytesBody([]byte("123456")), ErrInvalid},
-		"shorter": {bytesBody([]byte("1234")), ErrInvalid},
-		"empty":   {bytesBody(nil), ErrInvalid},
-		"failing": {func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader("12"), errReader{errSource})), nil
-		}, errSource},
-		"not opening": {func() (io.ReadCloser, error) { return nil, errSource }, errSource},
+		"longer":  {strings.NewReader("123456"), ErrInvalid},
+		"shorter": {strings.NewReader("1234"), ErrInvalid},
+		"empty":   {strings.NewReader(""), ErrInvalid},
+		"failing": {io.MultiReader(strings.NewReader("12"), iotest.ErrReader(errSource)), errSource},
+	} {
+		data, failure := io.ReadAll(test.read)
+		source := func() io.Reader {
+			return io.MultiReader(bytes.NewReader(data), iotest.ErrReader(cmp.Or(failure, io.EOF)))
+		}
+		for _, oneShot := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", Reader: ", oneShot), func(t *testing.T) {
+				req := testMessageRequest()
+				req.Payload, req.Size = nil, 5
+				if oneShot {
+					req.Reader = source()
+				} else {
+					req.Body = func() (io.ReadCloser, error) { return io.NopCloser(source()), nil }
+				}
+				err := c.SendMessage(t.Context(), req)
+				wantIs(t, err, test.want)
+				var e *Error
+				if !errors.As(err, &e) || e.Attempts != 1 || errors.Is(err, ErrBodyConsumed) {
+					t.Errorf("got %v, want one attempt", err)
+				}
+			})
+		}
 	}
-	for name, b := range bodies {
-		t.Run(name, func(t *testing.T) {
-			req := testMessageRequest()
-			req.Payload, req.Body, req.Size = nil, b.open, 5
-			err := c.SendMessage(t.Context(), req)
-			wantIs(t, err, b.want)
-			var e *Error
-			if !errors.As(err, &e) || e.Attempts != 1 {
-				t.Errorf("got %v, want one attempt", err)
-			}
-		})
-	}
+	req := testMessageRequest()
+	req.Payload, req.Size = nil, 5
+	req.Body = func() (io.ReadCloser, error) { return nil, errSource }
+	wantIs(t, c.SendMessage(t.Context(), req), errSource)
 	if whole.Load() != 0 {
 		t.Errorf("%d whole messages arrived, want none", whole.Load())
 	}
 }
-
-type errReader struct{ err error }
-
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // The service may refuse a message before it has read it. The call must not
 // return while the transport still reads the caller's bytes: the race detector

@@ -359,6 +359,7 @@ func TestSpecExternalID(t *testing.T) {
 		{"namespace starts with a digit", "7-f:x", true},
 		{"namespace starts with a hyphen", "-f:x", false},
 		{"namespace with an underscore", "f_a:x", false},
+		{"namespace with a dot", "f.a:x", false},
 		{"no namespace-specific string", "farm:", false},
 		{"no colon", "farm", false},
 		{"no namespace", ":farm", false},
@@ -373,6 +374,9 @@ func TestSpecExternalID(t *testing.T) {
 		{"a space", "farm:a b", false},
 		{"a letter beyond ASCII", "farm:ä", false},
 		{"an ampersand", "farm:a&b", false},
+		{"an apostrophe", "farm:a'b", false},
+		{"a tilde", "farm:a~b", false},
+		{"a line break", "farm:a\n", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			id := row.id

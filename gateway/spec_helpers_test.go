@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -179,7 +180,7 @@ func newSpecWorld(t *testing.T, cfg gatewaytest.Config, change ...func(*gateway.
 
 func specClient(t *testing.T, cfg gateway.Config, change ...func(*gateway.Config)) (*gateway.Client, *wire) {
 	t.Helper()
-	transport := &http.Transport{}
+	transport := &http.Transport{TLSClientConfig: cfg.TLS}
 	t.Cleanup(transport.CloseIdleConnections)
 	between := &wire{next: transport}
 	cfg.Transport = between
@@ -356,3 +357,34 @@ func wantError(t *testing.T, err error, targets ...error) {
 }
 
 func isUUID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
+
+func next(t *testing.T, s *gateway.EventStream) gateway.Event {
+	t.Helper()
+	raw, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := gateway.DecodeEvent(raw.Type, raw.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func nextMessage(t *testing.T, s *gateway.EventStream) *gateway.MessageReceived {
+	t.Helper()
+	m, ok := next(t, s).(*gateway.MessageReceived)
+	if !ok {
+		t.Fatal("not a message")
+	}
+	return m
+}
+
+func fetch(ctx context.Context, c *gateway.Client, uri string, size int64) ([]byte, error) {
+	r, err := c.OpenPayload(ctx, uri, size)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,23 +118,6 @@ func TestStreamThatIsNone(t *testing.T) {
 	}
 }
 
-func TestStreamRefreshesTheTokenOnce(t *testing.T) {
-	s := newService(t)
-	var n atomic.Int64
-	s.mux.HandleFunc("GET /events", inOrder(&n, fail(401, "expired"), streamOf("data: x\n\n")))
-	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stream.Close() }()
-	if e, err := stream.Next(); err != nil || string(e.Data) != "x" {
-		t.Errorf("got %q, %v", e.Data, err)
-	}
-	if s.tokens.Load() != 2 || n.Load() != 2 {
-		t.Errorf("%d token requests, %d requests", s.tokens.Load(), n.Load())
-	}
-}
-
 func TestStreamCutInTheMiddle(t *testing.T) {
 	s := newService(t)
 	s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
@@ -197,27 +179,6 @@ func TestStreamCloseWhileNextWaits(t *testing.T) {
 		}
 	}
 	wantOnly(t, <-got, ErrClosed)
-}
-
-func TestStreamEndsWithItsContext(t *testing.T) {
-	s := newService(t)
-	s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
-		streamOf(": hi\n")(w, r)
-		<-r.Context().Done()
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := s.client(t).ReceiveEvents(ctx, ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stream.Close() }()
-	got := make(chan error, 1)
-	go func() {
-		_, err := stream.Next()
-		got <- err
-	}()
-	cancel()
-	wantOnly(t, <-got, context.Canceled)
 }
 
 // piped serves GET /events from a pipe, in a bubble where time is virtual.

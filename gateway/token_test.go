@@ -56,29 +56,6 @@ func TestTokenRequest(t *testing.T) {
 	}
 }
 
-func TestTokenIsReusedUntilItsMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mux, tokens := offlineMux() // lifetime 3600 s
-		mux.HandleFunc("POST /messages", ok)
-		c := offline(t, mux)
-		send := func(want int64) {
-			t.Helper()
-			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait() // a token is renewed beside the call
-			if tokens.Load() != want {
-				t.Fatalf("%d token requests, want %d", tokens.Load(), want)
-			}
-		}
-		send(1)
-		time.Sleep(3569 * time.Second)
-		send(1)
-		time.Sleep(2 * time.Second)
-		send(2)
-	})
-}
-
 func TestTokenLifetimes(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -86,6 +63,8 @@ func TestTokenLifetimes(t *testing.T) {
 		after     time.Duration
 		want      int64
 	}{
+		{"a number", "3600", 3569 * time.Second, 1},
+		{"a number, past", "3600", 3571 * time.Second, 2},
 		{"missing", "", 1000 * time.Hour, 1},
 		{"zero", "0", 1000 * time.Hour, 1},
 		{"negative", "-5", 1000 * time.Hour, 1},
@@ -309,13 +288,21 @@ func TestTokenEndpointThatIsDown(t *testing.T) {
 	}
 }
 
-// While the token endpoint is down, it sees one request per backoff step,
-// however many calls there are.
+// While the token endpoint is down, it sees one request per backoff step, however many calls there
+// are; the steps begin anew with the next outage.
 func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
 		var n atomic.Int64
-		mux.HandleFunc("POST /token", inOrder(&n, fail(500, "down")))
+		var up atomic.Bool
+		mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1); !up.Load() {
+				fail(500, "down")(w, r)
+				return
+			}
+			writeJSON(w, 200, map[string]any{"access_token": "t", "expires_in": 1})
+		})
+		mux.HandleFunc("POST /messages", ok)
 		c := offline(t, mux, func(c *Config) {
 			c.Retry = RetryConfig{MaxAttempts: UnlimitedAttempts, InitialBackoff: time.Second, MaxBackoff: 10 * time.Second}
 		})
@@ -334,6 +321,21 @@ func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 		wg.Wait()
 		if n.Load() < 10 || n.Load() > 65 { // 5 minutes in steps of 5 to 10 seconds
 			t.Errorf("%d token requests in 5 minutes", n.Load())
+		}
+		// The steps begin anew after a token.
+		up.Store(true)
+		time.Sleep(10 * time.Second)
+		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+			t.Fatal(err)
+		}
+		up.Store(false)
+		time.Sleep(time.Second) // the token has expired
+		before := n.Load()
+		ctx, cancel = context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		wantOnly(t, c.SendMessage(ctx, testMessageRequest()), context.DeadlineExceeded)
+		if got := n.Load() - before; got < 2 {
+			t.Errorf("%d token requests in the first 4 seconds of an outage, want 2 or 3", got)
 		}
 	})
 }

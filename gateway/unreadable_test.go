@@ -72,36 +72,3 @@ func TestABadEntryHidesNoOther(t *testing.T) {
 		t.Errorf("got %+v, %v", list, err)
 	}
 }
-
-// null for a list of an answer is an empty one.
-func TestAnswersWithNullForAList(t *testing.T) {
-	s := newService(t)
-	nulls := endpointInfoAnswer()
-	nulls["capabilities"] = map[string]any{"can_send": nil, "can_receive": nil}
-	answer := map[string]any{"tenants": nil}
-	s.mux.HandleFunc("GET /tenants", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, answer) })
-	s.mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, 200, map[string]any{"endpoints": nil})
-	})
-	s.mux.HandleFunc("PUT /endpoints/{id}", func(w http.ResponseWriter, _ *http.Request) {
-		e := testEndpointAnswer()
-		e["capabilities"] = nil
-		writeJSON(w, 201, e)
-	})
-	c := s.client(t)
-	if tenants, err := c.ListAuthorizedTenants(t.Context()); err != nil || tenants == nil || len(tenants) != 0 {
-		t.Errorf("tenants %+v, %v", tenants, err)
-	}
-	answer = map[string]any{"tenants": []any{map[string]any{"tenant_id": testTenant, "endpoints": []any{nulls}}}}
-	tenants, err := c.ListAuthorizedTenants(t.Context())
-	if err != nil || len(tenants) != 1 || len(tenants[0].Endpoints) != 1 || tenants[0].Endpoints[0].Capabilities.CanSend == nil {
-		t.Errorf("tenants %+v, %v", tenants, err)
-	}
-	if list, err := c.ListTenantEndpoints(t.Context(), testTenant); err != nil || list == nil || len(list) != 0 {
-		t.Errorf("endpoints %+v, %v", list, err)
-	}
-	req := PutEndpointRequest{ApplicationID: testContext, SoftwareVersionID: testMessage, EndpointType: EndpointTypeCloudSoftware}
-	if e, _, err := c.PutEndpoint(t.Context(), testTenant, "farm:1", req); err != nil || e.Capabilities == nil {
-		t.Errorf("endpoint %+v, %v", e, err)
-	}
-}

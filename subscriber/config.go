@@ -167,16 +167,11 @@ type Config struct {
 	Quarantine QuarantineConfig `yaml:"-"`
 
 	// Unmatched says what happens to a message that the filters of all routes refused: confirm
-	// drops it, quarantine stores it in the quarantine first, and keep leaves it unconfirmed until
-	// a reload or restart. It is decided once every route that gets the message has answered, for
+	// drops it, quarantine stores it in the quarantine first. It is decided once every route that gets the message has answered, for
 	// one that is part of a file also about the file. Outside of package router, [Refuse] takes the
 	// place of a filter. What no subscription takes stays unconfirmed in any case. Default
 	// [UnmatchedConfirm].
-	Unmatched Unmatched `yaml:"unmatched" enum:"confirm,quarantine,keep"`
-	// MaxKept is how many messages, and how many files, [UnmatchedKeep] remembers, by their IDs, about 100
-	// bytes each. Beyond it the oldest is forgotten: it stays unconfirmed, too, and the routes get
-	// it again on the next connection. Default 10,000.
-	MaxKept int `yaml:"max_kept"`
+	Unmatched Unmatched `yaml:"unmatched" enum:"confirm,quarantine"`
 
 	// DrainTimeout bounds how long Close, and the end of a subscription, wait for
 	// messages already received from the channel to be acked. Default 20 s, but at
@@ -360,7 +355,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Confirm.RefusedFor, 5*time.Minute)
 	setDefault(&c.RecentConfirmed, 1<<16)
 	setDefault(&c.RecentFor, 10*time.Minute)
-	setDefault(&c.MaxKept, 10_000)
 	setDefault(&c.CloseTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, min(20*time.Second, c.CloseTimeout*2/3))
 	c.Payload.setDefaults()
@@ -419,16 +413,13 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "Quarantine.Remember", c.Quarantine.Remember)
 	e.Join("Quarantine.Retry", c.Quarantine.Retry.validate())
 	e.Check(c.Lease == nil || c.Lease.TTL() > 0, "Lease", "must have a TTL")
-	e.Check(c.Unmatched >= UnmatchedConfirm && c.Unmatched <= UnmatchedKeep, "Unmatched", "must be one of the named constants")
+	e.Check(c.Unmatched >= UnmatchedConfirm && c.Unmatched <= UnmatchedQuarantine, "Unmatched", "must be one of the named constants")
 	if topics, ok := c.Quarantine.Publisher.(interface{ CheckTopic(topic string) error }); ok {
 		if err := topics.CheckTopic(c.Quarantine.Topic); err != nil {
 			e.AddCause(err, "Quarantine.Topic", "%s", err)
 		}
 	}
 	e.Check(c.Unmatched != UnmatchedQuarantine || c.Quarantine.Publisher != nil, "Unmatched", "needs a Quarantine.Publisher to quarantine")
-	e.Check(c.Unmatched != UnmatchedKeep || c.Lease == nil, "Unmatched",
-		"must not be keep with a Lease: the next holder knows nothing of what this one kept")
-	validate.NotNegative(&e, "MaxKept", c.MaxKept)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "DrainTimeout", c.DrainTimeout)
 	return e.Err(ErrConfig)

@@ -91,7 +91,7 @@ func (l *ledger) due(now time.Time) (tenant string, items []confirmation) {
 			}
 			w.n--
 			e := &l.entries[first.entry.slot]
-			if l.settle(now, first.entry, first.at < l.renewed) {
+			if l.settle(now, first.entry) {
 				e.state = stateConfirming
 				delete(l.ackedBy, e.key)
 				tenant = first.tenant

@@ -80,7 +80,6 @@ type delivery struct {
 	// ----
 	linked   bool // it has a place in the window
 	apart    bool // it has none because it has stalled
-	unasked  bool // somebody takes it who was not asked, see Subscriber.unaskedOf
 	left     bool // one of them gave it up, or never got it: it stays with the service
 	parted   bool // one of them ended without an ack
 	large    bool // it is kept without its payload, which was as large as a chunk

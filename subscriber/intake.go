@@ -142,12 +142,6 @@ func (s *Subscriber) join(now time.Time, e *gateway.MessageReceived, key message
 // confirmed again; one that is open is joined to the first copy.
 func (s *Subscriber) joinFile(now time.Time, e *gateway.FileReceived, keys []messageKey, file fileKey) bool {
 	s.mu.Lock()
-	if s.ledger.isKept(file, keys) {
-		s.hold.absorb(keys)
-		s.mu.Unlock()
-		s.stats.joined.Add(1)
-		return true
-	}
 	if _, open := s.ledger.files[file]; open && file != (fileKey{}) {
 		s.refreshed(file.identity(), e.PayloadURI)
 		s.offerAgain(file.identity())
@@ -502,7 +496,6 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	if v != verdictAcked {
 		d.acked = slices.DeleteFunc(d.acked, func(sub *subscription) bool { return sub.stopped })
 	}
-	d.unasked = v == verdictAcked && s.unaskedOf(d)
 	s.ledger.close(now, d, v, v == verdictAcked && s.maybeChunk(d))
 	s.scheduleLedger(now)
 	s.requestUnasked(now)
@@ -512,7 +505,6 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 	}
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	switch {
-	case v == verdictAcked && len(d.acked) == 0 && s.cfg.Unmatched == UnmatchedKeep: // a new subscription gets it
 	case v == verdictAcked:
 		s.ackedKinds.count(event, messageType)
 		for i, sub := range d.acked {

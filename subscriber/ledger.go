@@ -57,7 +57,6 @@ const (
 	stateConfirming                         // acked by all; its confirmation is pending
 	stateConfirmed                          // the service accepted the confirmation
 	stateLeft                               // given up unacked
-	stateKept                               // refused by all, and remembered; see unmatched
 )
 
 // messageEntry is the ledger's record of one message.
@@ -100,7 +99,7 @@ func newLedger(cfg Config) *ledger {
 		recent:    entryRing{size: cfg.RecentConfirmed},
 		leftRing:  entryRing{size: cfg.RecentConfirmed},
 		waiting:   fileWaits{max: cfg.MaxHeld},
-		unmatched: newUnmatched(cfg),
+		unmatched: unmatched{policy: cfg.Unmatched},
 		keep:      cfg.RecentFor,
 		began:     time.Now(),
 	}
@@ -161,7 +160,6 @@ func (l *ledger) open(d *delivery) {
 		ref, e := l.entry(k, stateOpen)
 		if e.state != stateOpen {
 			l.unwait(e)
-			l.unkeep(e)
 			*e = messageEntry{
 				key: k, issue: e.issue, ring: e.ring, state: stateOpen, took: e.took, alone: e.alone,
 				given: e.state == stateLeft && e.given, left: l.leftWithFile(e),
@@ -269,11 +267,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 	isFile := d.file != (fileKey{})
 	if isFile {
 		delete(l.files, d.file)
-		switch {
-		case v != verdictAcked:
-		case len(d.acked) == 0 && l.policy == UnmatchedKeep:
-			l.keptFiles.add(d.file, now)
-		default:
+		if v == verdictAcked {
 			l.done.add(d.file, now)
 		}
 	}
@@ -294,7 +288,7 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 			l.leave(now, ref)
 		case maybeChunk:
 			l.wait(now, ref, d, i)
-		case !l.settle(now, ref, d.unasked):
+		case !l.settle(now, ref):
 		default:
 			e.state = stateConfirming
 			d.confirm = append(d.confirm, confirmation{entry: ref, endpoint: d.endpoint, message: d.message(i)})
@@ -353,7 +347,7 @@ func (l *ledger) leaveNew(now time.Time, d *delivery) {
 		case 0, stateWaiting:
 			l.unwait(e)
 			l.leave(now, ref)
-		case stateLeft, stateKept, stateConfirming, stateConfirmed:
+		case stateLeft, stateConfirming, stateConfirmed:
 		}
 	}
 }
@@ -387,7 +381,6 @@ func (l *ledger) forgetSubscription(sub *subscription) {
 // confirming records that k, which is not open, is waiting to be confirmed.
 func (l *ledger) confirming(k messageKey) entryRef {
 	ref, e := l.entry(k, stateConfirming)
-	l.unkeep(e)
 	e.state = stateConfirming
 	return ref
 }

@@ -55,8 +55,7 @@ func (downPublisher) Publish(string, ...*message.Message) error {
 
 // 100,000 messages come, each with a key of its own, of which some are put off, some hang in their
 // handlers, some wait for a file, some for the quarantine, some, each of a tenant of its own, for
-// their payload, some are acked and confirmed later, because they may be chunks, and some are refused
-// and kept: those that do not wait are confirmed, and what waits has few goroutines, no more places
+// their payload, and some are acked and confirmed later, because they may be chunks: those that do not wait are confirmed, and what waits has few goroutines, no more places
 // than there are, and little memory.
 func TestManyWaitingMessages(t *testing.T) {
 	for _, order := range []Order{OrderByKey, Unordered} {
@@ -67,12 +66,11 @@ func TestManyWaitingMessages(t *testing.T) {
 }
 
 func testManyWaiting(t *testing.T, order Order) {
-	const window, held, kept, fileType = 200, 500, 700, "file"
+	const window, held, fileType = 200, 500, "file"
 	n := many()
 	client := &silentClient{}
 	s, err := New(Config{
 		Client: client, StartAfter: -1, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
-		Unmatched: UnmatchedKeep, MaxKept: kept,
 		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}, MaxWaiting: held},
 	}, nil)
 	if err != nil {
@@ -96,9 +94,6 @@ func testManyWaiting(t *testing.T, order Order) {
 				nack.Keep("kept")
 				nack.After(time.Second)
 				msg.Nack()
-			case "kept":
-				Refuse(msg)
-				msg.Ack()
 			case "hangs":
 				go func() { <-hang; msg.Nack() }()
 			default:
@@ -112,9 +107,9 @@ func testManyWaiting(t *testing.T, order Order) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	connect()
-	well, mostShut, mostHeld, mostKept := 0, 0, 0, 0
+	well, mostShut, mostHeld := 0, 0, 0
 	for i := range n {
-		kind := [...]string{"put off", "hangs", "files", "well", "malformed", "payload", "may be a chunk", "kept"}[i%8]
+		kind := [...]string{"put off", "hangs", "files", "well", "malformed", "payload", "may be a chunk", "well"}[i%8]
 		if kind == "payload" && i > 8*12*window { // of more tenants than are shut at once
 			kind = "well"
 		}
@@ -155,13 +150,10 @@ func testManyWaiting(t *testing.T, order Order) {
 				t.Fatalf("%d are put off, %d are set apart, %d wait for files, %d for the quarantine",
 					stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting)
 			}
-			mostHeld, mostKept = max(mostHeld, stats.HeldConfirmations), max(mostKept, stats.Kept)
+			mostHeld = max(mostHeld, stats.HeldConfirmations)
 			s.mu.Lock()
 			if w := &s.ledger.waiting; len(w.items) > 2*held+window {
 				t.Errorf("%d of confirmations that wait for files are remembered, %d wait", len(w.items), w.n)
-			}
-			if u := &s.ledger.unmatched; len(u.items) > 2*kept+window {
-				t.Errorf("%d of what is kept are remembered, %d are", len(u.items), u.kept)
 			}
 			s.mu.Unlock()
 			s.mu.Lock()
@@ -174,8 +166,8 @@ func testManyWaiting(t *testing.T, order Order) {
 	if got := client.confirmed.Load(); got != int64(well) {
 		t.Errorf("%d are confirmed, want %d that do not wait", got, well)
 	}
-	if mostHeld > held || mostHeld < held/2 || mostKept > kept || mostKept < kept/2 {
-		t.Errorf("up to %d confirmations wait for files, want at most %d; up to %d are kept, want at most %d", mostHeld, held, mostKept, kept)
+	if mostHeld > held || mostHeld < held/2 {
+		t.Errorf("up to %d confirmations wait for files, want at most %d", mostHeld, held)
 	}
 	if mostShut > maxShut*window {
 		t.Errorf("%d groups are shut, want at most %d", mostShut, maxShut*window)
@@ -189,8 +181,8 @@ func testManyWaiting(t *testing.T, order Order) {
 		t.Errorf("%d goroutines, want at most %d", most, bound)
 	}
 	stats, grown := s.Stats(), heapInUse()-heap
-	t.Logf("%d in flight, %d put off, %d set apart, %d wait for files, %d for the quarantine, %d left; %d confirmed later, %d kept; up to %d groups shut, %d goroutines, %d connections; %d bytes are kept",
-		stats.InFlight, stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting, stats.Abandoned, mostHeld, mostKept, mostShut, most, stats.Stream.Connects, grown)
+	t.Logf("%d in flight, %d put off, %d set apart, %d wait for files, %d for the quarantine, %d left; %d confirmed later; up to %d groups shut, %d goroutines, %d connections; %d bytes are kept",
+		stats.InFlight, stats.Parked, stats.Stalled, stats.HeldNow, stats.QuarantineWaiting, stats.Abandoned, mostHeld, mostShut, most, stats.Stream.Connects, grown)
 	if grown > 300*whole {
 		t.Errorf("%d bytes are kept", grown)
 	}

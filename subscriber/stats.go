@@ -58,11 +58,6 @@ type Stats struct {
 	// Unmatched counts messages that everybody who got them refused, see [Config.Unmatched]. With
 	// [UnmatchedQuarantine] it counts deliveries, which may be whole files.
 	Unmatched int64
-	// Kept is how many messages are kept unconfirmed now because everybody refused them, at most
-	// MaxKept, and OldestKept since when the oldest is; zero if none is kept. Both maximum and
-	// time are zero unless Config.Unmatched is [UnmatchedKeep].
-	Kept, MaxKept int
-	OldestKept    time.Time
 	// Overtaken counts messages that failed although messages of their key that came after them
 	// may have been stored before them. That is possible only with sinks that keep several
 	// messages of a key on their way, see [sinks.Description].Pipelined.
@@ -179,7 +174,6 @@ func (s *Subscriber) Stats() Stats {
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
 	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
 	stats.Unmatched, stats.Left, stats.Parted = s.ledger.count, s.left, len(s.ledger.parted)
-	stats.Kept, stats.MaxKept, stats.OldestKept = s.ledger.keptNow()
 	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
 	now := time.Now()
 	stats.Waits = s.waits(now)

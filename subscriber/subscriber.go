@@ -205,7 +205,6 @@ func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
-	s.recallKept()
 }
 
 // holdStream keeps the event stream from being opened until release is called, once.

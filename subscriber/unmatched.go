@@ -28,15 +28,11 @@ const (
 	// it then. A message and the file that it is part of are refused, and stored, one by one.
 	// While the quarantine fails they wait like nacked messages.
 	UnmatchedQuarantine
-	// UnmatchedKeep confirms nothing and remembers their identity, at most Config.MaxKept: the
-	// service delivers them again on each connection, and that is ignored until there is a new
-	// subscription, or the process starts again. They then ask everybody anew.
-	UnmatchedKeep
 )
 
-var unmatchedNames = []string{"confirm", "quarantine", "keep"}
+var unmatchedNames = []string{"confirm", "quarantine"}
 
-// String returns confirm, quarantine or keep.
+// String returns confirm or quarantine.
 func (u Unmatched) String() string { return enum.Text(u, unmatchedNames) }
 
 // UnmarshalText parses the output of String.
@@ -57,42 +53,15 @@ func Refuse(msg *message.Message) bool {
 
 // unmatched is the part of the ledger that settles what everybody refused.
 type unmatched struct {
-	policy    Unmatched
-	count     int64
-	items     []keptMessage // oldest first; some may not be kept any longer
-	kept, max int           // how many are, and may be
-	keptFiles *fileSet
-	renewed   time.Duration // when a subscription was made
-	// unasked says that something was left because not everybody who takes it was asked.
+	policy Unmatched
+	count  int64
+	// unasked says that something was left that is not in the quarantine yet.
 	unasked bool
 }
 
-// keptMessage is a message that is, or was, kept.
-type keptMessage struct {
-	entry entryRef
-	at    time.Duration // that of the entry
-}
-
-func newUnmatched(cfg Config) unmatched {
-	u := unmatched{policy: cfg.Unmatched, max: cfg.MaxKept}
-	u.forgetFiles()
-	return u
-}
-
-// forever is longer than a process lives.
-const forever = 1<<63 - 1
-
-func (u *unmatched) forgetFiles() {
-	size := 0
-	if u.policy == UnmatchedKeep {
-		size = u.max
-	}
-	u.keptFiles = newFileSet(size, forever)
-}
-
 // settle decides about a message that everybody who had it acked, and reports whether it is to be
-// confirmed. unasked says that by now others take it, too.
-func (l *ledger) settle(now time.Time, ref entryRef, unasked bool) (confirm bool) {
+// confirmed.
+func (l *ledger) settle(now time.Time, ref entryRef) (confirm bool) {
 	e := &l.entries[ref.slot]
 	switch {
 	case e.took:
@@ -100,121 +69,24 @@ func (l *ledger) settle(now time.Time, ref entryRef, unasked bool) (confirm bool
 	case l.policy == UnmatchedConfirm:
 		l.count++
 		return true
-	case l.policy == UnmatchedKeep && !unasked:
-		l.count++
-		l.keepEntry(now, ref)
-	default:
-		// It comes again, and they are asked: by its file, if that alone was delivered. With a
-		// quarantine it is one of two deliveries of the message, each of which waited for the other.
-		e.given = e.alone
-		l.leave(now, ref)
-		l.unasked = true
 	}
+	// It is one of two deliveries of the message, each of which waited for the other to store it. It
+	// comes again, by its file, if that alone was delivered.
+	e.given = e.alone
+	l.leave(now, ref)
+	l.unasked = true
 	return false
-}
-
-// keepEntry keeps a message, which was not kept before, and forgets the oldest one if there are too many.
-func (l *ledger) keepEntry(now time.Time, ref entryRef) {
-	u := &l.unmatched
-	if len(u.items) >= 2*max(u.max, u.kept) { // many of them are not kept any longer
-		u.items = slices.DeleteFunc(u.items, func(item keptMessage) bool { return !l.keeps(item) })
-	}
-	e := &l.entries[ref.slot]
-	e.state, e.at = stateKept, now.Sub(l.began)
-	u.items = append(u.items, keptMessage{ref, e.at})
-	u.kept++
-	for u.kept > u.max {
-		l.forgetOldest()
-	}
-}
-
-func (l *ledger) keeps(item keptMessage) bool {
-	e := l.get(item.entry)
-	return e != nil && e.state == stateKept && e.at == item.at
-}
-
-func (l *ledger) forgetOldest() {
-	u := &l.unmatched
-	first := u.items[0]
-	u.items = u.items[1:]
-	if l.keeps(first) {
-		u.kept--
-		l.forget(first.entry.slot)
-	}
-}
-
-// unkeep is called when e, which may be kept, is no longer.
-func (l *ledger) unkeep(e *messageEntry) {
-	if e.state == stateKept {
-		l.kept--
-	}
-}
-
-// forgetKept forgets everything that is kept.
-func (l *ledger) forgetKept() {
-	for len(l.items) > 0 {
-		l.forgetOldest()
-	}
-	l.items = nil
-	l.forgetFiles()
-}
-
-// isKept reports whether a file that comes again is kept, with all of its messages.
-func (l *ledger) isKept(file fileKey, keys []messageKey) bool {
-	if _, kept := l.keptFiles.at[file]; !kept {
-		return false
-	}
-	return !slices.ContainsFunc(keys, func(k messageKey) bool {
-		slot, known := l.find(k)
-		return !known || l.entries[slot].state != stateKept
-	})
-}
-
-// keptNow returns how many messages are kept, may be, and since when the oldest is.
-func (l *ledger) keptNow() (n, most int, oldest time.Time) {
-	if l.policy != UnmatchedKeep {
-		return 0, 0, time.Time{}
-	}
-	for len(l.items) > 0 && !l.keeps(l.items[0]) {
-		l.items = l.items[1:]
-	}
-	if len(l.items) > 0 {
-		oldest = l.began.Add(l.items[0].at)
-	}
-	return l.kept, l.max, oldest
 }
 
 // answered reports whether somebody has handled d or refused it.
 func (d *delivery) answered() bool { return len(d.acked)+len(d.refused) > 0 }
 
-// recallKept has the service deliver again what is kept: a subscription was made that may want
-// it. s.mu is held.
-func (s *Subscriber) recallKept() {
-	s.ledger.renewed = time.Since(s.ledger.began)
-	if s.ledger.kept > 0 {
-		s.ledger.forgetKept()
-		s.recallLocked()
-	}
-}
-
-// requestUnasked requests what the ledger left because not everybody was asked. s.mu is held.
+// requestUnasked requests what the ledger left because it is not in the quarantine. s.mu is held.
 func (s *Subscriber) requestUnasked(now time.Time) {
 	if s.ledger.unasked && !s.closed {
 		s.requestLeft(now, false)
 	}
 	s.ledger.unasked = false
-}
-
-// unaskedOf reports whether a subscription that takes d, which everybody refused, was not asked:
-// it was made after d arrived. It matters only when the message is to be kept for good. s.mu is held.
-func (s *Subscriber) unaskedOf(d *delivery) bool {
-	if s.cfg.Unmatched != UnmatchedKeep || len(d.acked) > 0 || len(d.keys) == 0 {
-		return false
-	}
-	event, messageType := d.event.Type(), messageTypeOf(d.event)
-	return slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool {
-		return !sub.stopped && Takes(sub.topic, event, messageType) && !slices.Contains(d.refused, sub)
-	})
 }
 
 // answered records what an ack by sub means, and returns the outcome: that of a message which nobody

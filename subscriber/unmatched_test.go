@@ -54,35 +54,30 @@ func (w unmatchedWorld) refuse(messages <-chan *message.Message) {
 }
 
 // want checks after a minute what is confirmed and what the statistics say.
-func (w unmatchedWorld) want(confirmed, unmatched, kept int) {
+func (w unmatchedWorld) want(confirmed, unmatched int) {
 	w.Helper()
 	time.Sleep(time.Minute)
-	stats := w.Stats()
-	if got := int(w.client.confirmed.Load()); got != confirmed || int(stats.Unmatched) != unmatched || stats.Kept != kept {
-		w.Errorf("%d are confirmed, %d unmatched and %d kept, want %d, %d and %d", got, stats.Unmatched, stats.Kept, confirmed, unmatched, kept)
+	if got, stats := int(w.client.confirmed.Load()), w.Stats(); got != confirmed || int(stats.Unmatched) != unmatched {
+		w.Errorf("%d are confirmed and %d unmatched, want %d and %d", got, stats.Unmatched, confirmed, unmatched)
 	}
 }
 
 func TestRefusedByAll(t *testing.T) {
-	for policy, want := range map[Unmatched][3]int{UnmatchedConfirm: {1, 1, 0}, UnmatchedKeep: {0, 1, 1}} {
-		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newUnmatchedWorld(t, Config{Unmatched: policy})
-				a, _ := w.subscribe(AllData)
-				b, _ := w.subscribe("type")
-				w.arrive(1)
-				w.refuse(a)
-				w.want(0, 0, 0) // b has not answered
-				w.refuse(b)
-				w.want(want[0], want[1], want[2])
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{})
+		a, _ := w.subscribe(AllData)
+		b, _ := w.subscribe("type")
+		w.arrive(1)
+		w.refuse(a)
+		w.want(0, 0) // b has not answered
+		w.refuse(b)
+		w.want(1, 1)
+	})
 }
 
 // Whichever answers last, one that takes the message is enough.
 func TestRefusedByOneOfTwo(t *testing.T) {
-	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
 		for _, first := range []string{"refused", "taken"} {
 			t.Run(policy.String()+", first "+first, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -99,7 +94,7 @@ func TestRefusedByOneOfTwo(t *testing.T) {
 						synctest.Wait()
 						w.refuse(a)
 					}
-					w.want(1, 0, 0)
+					w.want(1, 0)
 					if got := store.all(); len(got) > 0 {
 						t.Errorf("%d are in the quarantine", len(got))
 					}
@@ -111,7 +106,7 @@ func TestRefusedByOneOfTwo(t *testing.T) {
 
 // A message that one refuses and another one has to be given again waits for the other one.
 func TestRefusedByOneWhileTheOtherIsDown(t *testing.T) {
-	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
 		t.Run(policy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &unmatchedStore{}
@@ -122,10 +117,10 @@ func TestRefusedByOneWhileTheOtherIsDown(t *testing.T) {
 				w.refuse(a)
 				for range 3 {
 					w.next(b).Nack()
-					w.want(0, 0, 0)
+					w.want(0, 0)
 				}
 				w.next(b).Ack()
-				w.want(1, 0, 0)
+				w.want(1, 0)
 				if got := store.all(); len(got) > 0 {
 					t.Errorf("%d are in the quarantine", len(got))
 				}
@@ -136,7 +131,7 @@ func TestRefusedByOneWhileTheOtherIsDown(t *testing.T) {
 
 // A subscription that ends without an answer is asked again, if there is one like it; nothing is decided without it meanwhile.
 func TestRefusedByOneWhileTheOtherEnds(t *testing.T) {
-	for policy, want := range map[Unmatched][3]int{UnmatchedConfirm: {1, 1, 0}, UnmatchedQuarantine: {1, 1, 0}, UnmatchedKeep: {0, 1, 1}} {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
 		t.Run(policy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &unmatchedStore{}
@@ -149,14 +144,14 @@ func TestRefusedByOneWhileTheOtherEnds(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(2 * time.Second) // b has drained
 				w.refuse(a)
-				w.want(0, 0, 0)
+				w.want(0, 0)
 				if len(w.reconnects()) == 0 {
 					t.Fatal("the message is not requested again")
 				}
 				w.connect()
 				w.arrive(1)
 				w.refuse(a)
-				w.want(want[0], want[1], want[2])
+				w.want(1, 1)
 				if got, want := len(store.all()), map[bool]int{true: 1}[policy == UnmatchedQuarantine]; got != want {
 					t.Errorf("%d are in the quarantine, want %d", got, want)
 				}
@@ -165,121 +160,20 @@ func TestRefusedByOneWhileTheOtherEnds(t *testing.T) {
 	}
 }
 
-// What was kept comes again on each connection, and nobody is asked. Nothing happens to it on Close.
-func TestKeptComesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
-		a, _ := w.subscribe(AllData)
-		w.arrive(1)
-		at := time.Now()
-		w.refuse(a)
-		w.connect()
-		w.arrive(1, 1, 2)
-		if msg := w.next(a); msg.Metadata[gateway.KeyContextID] != "2" {
-			t.Errorf("message %s came, want 2", msg.Metadata[gateway.KeyContextID])
-		} else {
-			msg.Ack()
-		}
-		w.want(1, 1, 1)
-		stats := w.Stats()
-		if !stats.OldestKept.Equal(at) || stats.MaxKept != 10_000 || stats.Joined != 2 || stats.InFlight != 0 {
-			t.Errorf("kept since %v, at most %d, joined %d, in flight %d", stats.OldestKept.Sub(at), stats.MaxKept, stats.Joined, stats.InFlight)
-		}
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-		if got := w.client.confirmed.Load(); got != 1 {
-			t.Errorf("%d are confirmed after Close, want 1", got)
-		}
-	})
-}
-
-// A new subscription, as of a reload that changed a filter, gets what was kept.
-func TestKeptIsOfferedToANewSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
-		a, end := w.subscribe(AllData)
-		w.arrive(1, 2)
-		w.refuse(a)
-		w.refuse(a)
-		w.want(0, 2, 2)
-		b, _ := w.subscribe(AllData)
-		end()
-		if got := w.reconnects(); len(got) != 1 || w.Stats().Kept != 0 {
-			t.Fatalf("reconnects are asked for after %v, and %d are kept; want 1 and 0", got, w.Stats().Kept)
-		}
-		w.connect()
-		w.arrive(1, 2)
-		w.next(b).Ack()
-		w.refuse(b)
-		w.want(1, 3, 1)
-	})
-}
-
-// One that subscribes after a message has arrived, and before the others have refused it, is asked, too.
-func TestNothingIsKeptBeforeEverybodyWasAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep})
-		a, _ := w.subscribe(AllData)
-		w.arrive(1)
-		late, _ := w.subscribe("type")
-		other, _ := w.subscribe("another type")
-		w.refuse(a)
-		w.want(0, 0, 0)
-		if got := w.reconnects(); len(got) != 1 {
-			t.Fatalf("reconnects are asked for after %v, want 1", got)
-		}
-		w.connect()
-		w.arrive(1)
-		w.refuse(a)
-		w.next(late).Ack()
-		w.want(1, 0, 0)
-		w.none(other, time.Second)
-	})
-}
-
-// Beyond the cap the oldest is forgotten, which confirms nothing: subscriptions get it again.
-func TestKeptIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, MaxKept: 3})
-		a, _ := w.subscribe(AllData)
-		for i := range 20 {
-			w.arrive(i)
-			w.refuse(a)
-			time.Sleep(time.Second)
-		}
-		stats := w.Stats()
-		if age := time.Since(stats.OldestKept); stats.Kept != 3 || stats.MaxKept != 3 || age != 3*time.Second {
-			t.Errorf("%d of %d are kept, the oldest for %v; want 3 of 3 and 3s", stats.Kept, stats.MaxKept, age)
-		}
-		if n := w.ledger.index.Len(); n != 3 || len(w.ledger.items) > 6 {
-			t.Errorf("the ledger has %d messages and %d items, want 3 and at most 6", n, len(w.ledger.items))
-		}
-		w.connect()
-		w.arrive(19, 0)
-		if msg := w.next(a); msg.Metadata[gateway.KeyContextID] != "0" {
-			t.Errorf("message %s came, want 0", msg.Metadata[gateway.KeyContextID])
-		}
-	})
-}
-
 // The parts of a file come alone, and then the file. What becomes of a part is decided by both.
 func TestRefusedPartsOfAFile(t *testing.T) {
 	for _, test := range []struct {
-		name                       string
-		policy                     Unmatched
-		takesParts, takesFile      bool
-		confirmed, unmatched, kept int
+		name                  string
+		takesParts, takesFile bool
+		unmatched             int
 	}{
-		{"taken alone", UnmatchedKeep, true, false, 2, 0, 0},
-		{"taken as a file", UnmatchedKeep, false, true, 2, 0, 0},
-		{"neither", UnmatchedKeep, false, false, 0, 2, 2},
-		{"neither, confirmed", UnmatchedConfirm, false, false, 2, 2, 0},
-		{"file, confirmed", UnmatchedConfirm, false, true, 2, 0, 0},
+		{"taken alone", true, false, 0},
+		{"taken as a file", false, true, 0},
+		{"neither", false, false, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newUnmatchedWorld(t, Config{Unmatched: test.policy, ChunkSize: 10, Order: Unordered})
+				w := newUnmatchedWorld(t, Config{ChunkSize: 10, Order: Unordered})
 				a, _ := w.subscribe(AllData)
 				answer := func(take bool) {
 					if take {
@@ -293,82 +187,37 @@ func TestRefusedPartsOfAFile(t *testing.T) {
 					w.come(filePart(part))
 					answer(test.takesParts)
 				}
-				if got := w.client.confirmed.Load(); got != 0 || w.Stats().Kept != 0 {
-					t.Errorf("%d are confirmed and %d kept before the file came", got, w.Stats().Kept)
+				if got := w.client.confirmed.Load(); got != 0 {
+					t.Errorf("%d are confirmed before the file came", got)
 				}
 				w.come(fileOf(1, 2))
 				answer(test.takesFile)
-				w.want(test.confirmed, test.unmatched, test.kept)
-				w.connect()
-				if test.kept > 0 { // all of it comes again, and nobody is asked
-					w.come(filePart(1), filePart(2), fileOf(1, 2))
-					w.none(a, time.Minute)
-				}
+				w.want(2, test.unmatched)
+				w.connect() // all of it comes again, and nobody is asked
+				w.come(filePart(1), filePart(2), fileOf(1, 2))
+				w.none(a, time.Minute)
 			})
 		})
 	}
 }
 
-// The file comes after its parts were kept alone.
-func TestFileOfKeptParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, ChunkSize: 10})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1))
-		w.refuse(a)
-		w.come(filePart(2))
-		w.refuse(a)
-		w.want(0, 2, 2)
-		w.come(fileOf(1, 2))
-		w.next(a).Ack()
-		w.want(2, 2, 0)
-	})
-}
-
 // A file whose parts are held back is one message.
 func TestRefusedFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, Files: []string{"type"}})
+		w := newUnmatchedWorld(t, Config{Files: []string{"type"}})
 		a, _ := w.subscribe(AllData)
 		w.come(filePart(1), filePart(2), fileOf(1, 2))
 		w.refuse(a)
-		w.want(0, 2, 2)
+		w.want(2, 2)
 		w.connect()
 		w.come(filePart(1), filePart(2), fileOf(1, 2))
 		w.none(a, time.Hour)
-		b, _ := w.subscribe(AllData)
-		w.connect()
-		w.come(filePart(1), filePart(2), fileOf(1, 2))
-		w.refuse(a)
-		w.next(b).Ack()
-		w.want(2, 2, 0)
-	})
-}
-
-// What may be a part waits for its file; a subscription that is made meanwhile is asked before it is kept.
-func TestNewSubscriptionWhileAPartWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedKeep, ChunkSize: 10})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1))
-		w.refuse(a)
-		time.Sleep(time.Second)
-		b, _ := w.subscribe(AllData)
-		w.want(0, 0, 0)
-		if len(w.reconnects()) == 0 {
-			t.Fatal("it is not requested again")
-		}
-		w.connect()
-		w.come(filePart(1))
-		w.refuse(a)
-		w.next(b).Ack()
-		w.want(1, 0, 0)
 	})
 }
 
 // Types that nobody subscribes to, and events that are no messages, are no matter of this.
 func TestUnmatchedIsNotUntaken(t *testing.T) {
-	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine, UnmatchedKeep} {
+	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
 		t.Run(policy.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &unmatchedStore{}
@@ -377,7 +226,7 @@ func TestUnmatchedIsNotUntaken(t *testing.T) {
 				w.arrive(1)
 				w.come(&gateway.EndpointDeleted{ID: fileEndpoint})
 				w.refuse(control)
-				w.want(0, 0, 0)
+				w.want(0, 0)
 				if got := w.Stats(); got.Untaken != 1 || len(store.all()) > 0 {
 					t.Errorf("%d untaken, %d in the quarantine", got.Untaken, len(store.all()))
 				}
@@ -445,7 +294,7 @@ func TestUnmatchedQuarantine(t *testing.T) {
 			t.Errorf("%d are confirmed, and %d attempts failed", got, w.Stats().QuarantineFailures)
 		}
 		store.failing(nil)
-		w.want(1, 1, 0)
+		w.want(1, 1)
 		stored := store.all()
 		if len(stored) != 1 {
 			t.Fatalf("%d are stored, want 1", len(stored))
@@ -468,7 +317,7 @@ func TestUnmatchedQuarantine(t *testing.T) {
 		}
 		w.connect()
 		w.arrive(1) // the confirmation got lost
-		w.want(2, 1, 0)
+		w.want(2, 1)
 	})
 }
 
@@ -505,7 +354,7 @@ func TestUnmatchedQuarantineTooLarge(t *testing.T) {
 		a, _ := w.subscribe(AllData)
 		w.arrive(1)
 		drainRefusals(w, a)
-		w.want(0, 0, 0)
+		w.want(0, 0)
 		if stored := store.all(); len(stored) != 1 || stored[0].Metadata[KeyQuarantineBody] != "absent" {
 			t.Fatalf("%d are stored", len(stored))
 		}
@@ -568,31 +417,6 @@ func TestLedgerConfirmsNothingThatIsNotInTheQuarantine(t *testing.T) {
 	}
 }
 
-// A kept message that is forgotten beyond the cap is not counted twice when a file confirms it.
-func TestLedgerCountsKept(t *testing.T) {
-	w := newLedgerWorld(t, 100)
-	w.l.unmatched = newUnmatched(Config{Unmatched: UnmatchedKeep, MaxKept: 2})
-	for id := range 3 {
-		w.close(w.message(id), verdictAcked, false)
-	}
-	file := w.file(1, 2)
-	if n, _, _ := w.l.keptNow(); n != 0 {
-		t.Errorf("%d are kept while their file is open, want 0", n)
-	}
-	file.acked = append(file.acked, &subscription{})
-	if got := w.close(file, verdictAcked, false); !slices.Equal(got, []string{"1", "2"}) {
-		t.Errorf("%v are confirmed, want 1 and 2", got)
-	}
-	w.close(w.message(3), verdictAcked, false)
-	if n, most, oldest := w.l.keptNow(); n != 1 || most != 2 || oldest.IsZero() {
-		t.Errorf("%d of %d are kept, since %v; want 1 of 2", n, most, oldest)
-	}
-	w.l.forgetKept()
-	if n, _, oldest := w.l.keptNow(); n != 0 || !oldest.IsZero() {
-		t.Errorf("%d are kept, since %v; want none", n, oldest)
-	}
-}
-
 func TestRefuseKnowsItsMessages(t *testing.T) {
 	if Refuse(message.NewMessage("1", nil)) {
 		t.Error("a message of nobody was refused")
@@ -600,16 +424,13 @@ func TestRefuseKnowsItsMessages(t *testing.T) {
 }
 
 func TestUnmatchedValidate(t *testing.T) {
-	lease := stubLease{}
 	for _, test := range []struct {
 		name   string
 		config Config
 		want   string
 	}{
-		{"unknown", Config{Unmatched: 3}, "Unmatched must be one of the named constants"},
+		{"unknown", Config{Unmatched: 2}, "Unmatched must be one of the named constants"},
 		{"no quarantine", Config{Unmatched: UnmatchedQuarantine}, "Unmatched needs a Quarantine.Publisher"},
-		{"lease", Config{Unmatched: UnmatchedKeep, Lease: lease}, "Unmatched must not be keep with a Lease"},
-		{"cap", Config{MaxKept: -1}, "MaxKept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.config.Client = &silentClient{}
@@ -687,7 +508,7 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 			t.Errorf("the store was given %v, want %v", got, timeout)
 		}
 		next("00000003").Ack()
-		w.want(4, 1, 0)
+		w.want(4, 1)
 	})
 }
 

@@ -56,7 +56,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Lease:     subscriber.LeaseState{Role: subscriber.LeaseHolder, Epoch: 17, Changes: 5, Lost: 2, GivenUp: 3},
 			Stream:    subscriber.StreamState{Connected: true, Since: time.Unix(1000, 250e6), Connects: 3, LastError: errors.New("not a label")},
 			Received:  101, Delivered: 102, Nacked: 103, Joined: 104, Untaken: 105, Abandoned: 106,
-			Unmatched: 129, Kept: 130, OldestKept: time.Now().Add(-70 * time.Second),
+			Unmatched: 129,
 			Malformed: 107, Unreadable: 132, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second), OldestUnconfirmed: time.Now().Add(-95 * time.Second),
@@ -184,12 +184,6 @@ agrimill_subscriber_messages_set_aside_total 119
 # HELP agrimill_subscriber_messages_unmatched_total Messages that the filters of all routes refused.
 # TYPE agrimill_subscriber_messages_unmatched_total counter
 agrimill_subscriber_messages_unmatched_total 129
-# HELP agrimill_subscriber_oldest_kept_age_seconds How long the oldest message has been kept unconfirmed because the filters of all routes refused it; 0 if none is.
-# TYPE agrimill_subscriber_oldest_kept_age_seconds gauge
-agrimill_subscriber_oldest_kept_age_seconds 70
-# HELP agrimill_subscriber_kept_messages Messages that the filters of all routes refused and that are kept unconfirmed.
-# TYPE agrimill_subscriber_kept_messages gauge
-agrimill_subscriber_kept_messages 130
 # HELP agrimill_subscriber_oldest_in_flight_age_seconds How long ago the oldest event in flight arrived; 0 if none is in flight.
 # TYPE agrimill_subscriber_oldest_in_flight_age_seconds gauge
 agrimill_subscriber_oldest_in_flight_age_seconds 80

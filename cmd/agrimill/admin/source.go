@@ -257,12 +257,8 @@ type Subscriber struct {
 	Untaken   int64 `json:"untaken"`
 	Abandoned int64 `json:"abandoned"`
 	SetAside  int64 `json:"set_aside"`
-	// Unmatched counts messages that the filters of all routes refused. Kept is how many of them are
-	// kept unconfirmed now, at most MaxKept, and OldestKept since when; zero if there is none.
-	Unmatched  int64     `json:"unmatched"`
-	Kept       int       `json:"kept,omitempty"`
-	MaxKept    int       `json:"max_kept,omitempty"`
-	OldestKept time.Time `json:"oldest_kept,omitzero"`
+	// Unmatched counts messages that the filters of all routes refused.
+	Unmatched int64 `json:"unmatched"`
 	// InFiles counts messages that were confirmed with a file that they are parts of.
 	InFiles   int64 `json:"in_files"`
 	Malformed int64 `json:"malformed"`
@@ -357,8 +353,8 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 	return Subscriber{
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
-		Unmatched: stats.Unmatched, Kept: stats.Kept, MaxKept: stats.MaxKept, OldestKept: stats.OldestKept,
-		SetAside: stats.SetAside, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		Unmatched: stats.Unmatched,
+		SetAside:  stats.SetAside, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
 		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,

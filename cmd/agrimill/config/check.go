@@ -619,9 +619,6 @@ func (k *checker) fromGateway(path string, r Route) {
 // refuses: no other route takes it.
 func (k *checker) unmatched() {
 	const path = "subscriber.unmatched"
-	if k.c.HA != nil && k.c.Subscriber.Unmatched == subscriber.UnmatchedKeep {
-		k.fail(path, "must not be keep beside ha: the next holder knows nothing of what this one kept", "use confirm or quarantine")
-	}
 	if k.has(path) {
 		return
 	}
@@ -632,7 +629,7 @@ func (k *checker) unmatched() {
 			continue
 		}
 		k.warn(at, "makes messages that it refuses be confirmed and dropped: no other route takes all of them",
-			"add a route without a filter for the rest, or say with subscriber.unmatched what is to happen: confirm, quarantine or keep")
+			"add a route without a filter for the rest, or say with subscriber.unmatched what is to happen: confirm or quarantine")
 	}
 }
 

@@ -176,7 +176,6 @@ func TestOneMistake(t *testing.T) {
 		"bucket":          {"poison: {", "claim_check: {url: \"ftp://x\"}\npoison: {", "agrimill.yaml:13:20: claim_check.url: has a scheme that this build does not support: ftp; use file or mem"},
 		"dedup":           {"poison: {", "dedup: {store: bbolt}\npoison: {", "agrimill.yaml:13:8: dedup.bbolt: is required by dedup.store; add bbolt: {path: /var/lib/agrimill/dedup.db}"},
 		"no gateway":      {"from: {gateway: all}\n    to: {sink: farm}\n", "from: {nats: {subject: a}}\n    to: {gateway: {}}\nha: {nats_kv: {}}\n", "agrimill.yaml:13:5: ha: needs a route from the gateway: only such a route wants the lease; remove it; instances share what they consume from NATS and Kafka"},
-		"ha and keep":     {"poison: {", "subscriber: {unmatched: keep}\nha: {nats_kv: {}}\npoison: {", "agrimill.yaml:13:25: subscriber.unmatched: must not be keep beside ha: the next holder knows nothing of what this one kept; use confirm or quarantine"},
 		"short lease":     {"poison: {", "ha: {nats_kv: {}, ttl: 500ms}\npoison: {", "agrimill.yaml:13:24: ha.ttl: must be at least 1s"},
 		"short sessions":  {"poison: {", "dedup: {nats_kv: {}}\nha: {nats_kv: {}, ttl: 1s}\npoison: {", "agrimill.yaml:14:24: ha.ttl: must be at least 2s beside dedup.nats_kv, whose sessions live that long"},
 		"long sessions":   {"poison: {", "dedup: {nats_kv: {session_ttl: 6s}}\nha: {nats_kv: {}}\npoison: {", "agrimill.yaml:13:32: dedup.nats_kv.session_ttl: must not be longer than ha.ttl: the next holder would wait for what the former one had begun; remove it, or set at most 5s"},
@@ -413,7 +412,7 @@ func TestBuckets(t *testing.T) {
 // A filter is told of if nobody takes what it refuses, and nobody said what is to happen to it.
 func TestWarnsOfWhatFiltersDrop(t *testing.T) {
 	const (
-		warning  = "routes[0].filter: makes messages that it refuses be confirmed and dropped: no other route takes all of them; add a route without a filter for the rest, or say with subscriber.unmatched what is to happen: confirm, quarantine or keep"
+		warning  = "routes[0].filter: makes messages that it refuses be confirmed and dropped: no other route takes all of them; add a route without a filter for the rest, or say with subscriber.unmatched what is to happen: confirm or quarantine"
 		endpoint = "endpoints: [{external_id: \"a:b\", capabilities: [{type: \"img:png\", direction: RECEIVE}, {type: \"img:bmp\", direction: SEND_RECEIVE}, {type: \"a:b\", direction: SEND}], subscriptions: [\"img:png\", \"img:bmp\"], " +
 			"application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01}]\n"
 		pictures = "filter: {type: \"img:*\"}"
@@ -440,7 +439,6 @@ func TestWarnsOfWhatFiltersDrop(t *testing.T) {
 		{"one type of two is taken", "all", "filter: {type: \"img:png\"}", endpoint, warning},
 		{"the other type is taken", "all", "filter: {type: \"img:png\"}", other("\"img:bmp\"") + endpoint, ""},
 		{"said", "all", cel, "subscriber: {unmatched: confirm}\n", ""},
-		{"kept", "all", cel, "subscriber: {unmatched: keep}\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := strings.NewReplacer("gateway: all", "gateway: "+c.from, "{sink: farm}\npoison", "{sink: farm}\n    "+c.filter+"\n"+c.more+"poison").Replace(small)

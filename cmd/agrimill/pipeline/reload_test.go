@@ -409,32 +409,6 @@ poison: {sink: farm}
 	}
 }
 
-// What the filters of all routes refuse is kept, and a reload with another filter gets it, once.
-func TestReloadWithWhatWasKept(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	const each = 10
-	base := strings.Replace(w.head(), "subscriber:\n", "subscriber:\n  unmatched: keep\n", 1) + w.natsSink()
-	b := w.start(base + "routes:\n" + route("shapes", "all", "type: "+fmt.Sprintf("%q", shapes), "well"))
-	b.waitReady()
-	w.send(taskData, each)
-	w.send(shapes, each)
-	testkit.Eventually(w, "shapes are confirmed, and the rest is kept", func() bool {
-		return len(w.confirmed()) == each && b.Snapshot().Subscriber.Kept == each
-	})
-	if s := b.Snapshot().Subscriber; s.Unmatched != each || s.MaxKept != 10_000 || s.OldestKept.IsZero() {
-		t.Errorf("%d unmatched, at most %d kept, since %v", s.Unmatched, s.MaxKept, s.OldestKept)
-	}
-	b.reload(base + "routes:\n" + route("shapes", "all", "type: "+fmt.Sprintf("%q", shapes), "well") +
-		route("tasks", "all", "type: "+fmt.Sprintf("%q", taskData), "tasks"))
-	w.waitConfirmed()
-	if got := b.Snapshot().Subscriber.Kept; got != 0 {
-		t.Errorf("%d are kept, want none", got)
-	}
-	b.mustStop()
-	w.checkStored()
-}
-
 // With quarantine it is in the poison queue before it is confirmed.
 func TestUnmatchedQuarantine(t *testing.T) {
 	t.Parallel()

@@ -201,7 +201,7 @@ func (p *Pipeline) logStop(err error) {
 	for _, stays := range []struct { // because nothing here wants them
 		name string
 		n    int64
-	}{{"untaken", stats.Untaken}, {"kept", int64(stats.Kept)}, {"set_aside", stats.SetAside}} {
+	}{{"untaken", stats.Untaken}, {"set_aside", stats.SetAside}} {
 		if stays.n > 0 {
 			counts = append(counts, stays.name, stays.n)
 		}

@@ -51,14 +51,10 @@ func WhyFacts(cfg *config.Config, running *admin.Snapshot) why.Facts {
 
 // whyUnmatched says what happens to what every filter refuses.
 func whyUnmatched(policy subscriber.Unmatched) string {
-	switch policy {
-	case subscriber.UnmatchedQuarantine:
+	if policy == subscriber.UnmatchedQuarantine {
 		return "stored in the quarantine, and confirmed then"
-	case subscriber.UnmatchedKeep:
-		return "kept unconfirmed until a reload or restart"
-	default:
-		return "confirmed and dropped"
 	}
+	return "confirmed and dropped"
 }
 
 // whyStream is the link of the event stream.

@@ -95,7 +95,6 @@ var mutants = []struct {
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestRefusalPrograms$", "-programs", "20000"}}, []mutant{
 		{"a refusal is an ack", "subscriber/ledger.go", "	case acked && slices.Contains(d.refused, sub):\n", ""},
-		{"what is to be kept is confirmed", "subscriber/unmatched.go", "	case l.policy == UnmatchedConfirm:\n", "	case l.policy != UnmatchedQuarantine:\n"},
 		{"what is to be quarantined is confirmed", "subscriber/unmatched.go", "	last := refused && ", "	last := false && "},
 		{"the quarantine does not wait for those who are asked", "subscriber/unmatched.go", "		if !slices.Contains(d.refused, sub) {\n			return false\n		}\n", "		_ = sub\n"},
 		{"what one has acked is kept", "subscriber/ledger.go", "e.took = e.took || len(d.acked) > 0", "e.took = e.took && len(d.acked) > 0"},

@@ -521,13 +521,6 @@ func TestPartGivenUpAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 10497, false) })
 }
 
-// TestPartOfKeptFileAlone is the program that found a part of a file that was handed out alone, because the file
-// was refused while somebody who had begun later was not asked.
-func TestPartOfKeptFileAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { subscriptionProgram(t, 8288, true) })
-}
-
 func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
@@ -539,7 +532,7 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 	}
 	also := rand.New(rand.NewPCG(seed, 2)) // leaves the rest of the program as it is
 	if refusing {
-		o.unmatched = []subscriber.Unmatched{subscriber.UnmatchedConfirm, subscriber.UnmatchedQuarantine, subscriber.UnmatchedKeep}[also.IntN(3)]
+		o.unmatched = []subscriber.Unmatched{subscriber.UnmatchedConfirm, subscriber.UnmatchedQuarantine}[also.IntN(2)]
 		config.Unmatched, config.Quarantine.Publisher = o.unmatched, o
 	}
 	o.logf("in flight %d, order %v, unmatched %v", config.MaxInFlight, config.Order, o.unmatched)
@@ -713,8 +706,7 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 		synctest.Wait()
 		o.mu.Lock()
 		for _, u := range o.units {
-			kept := u.refused && o.unmatched == subscriber.UnmatchedKeep // it was acked before the process began
-			if u.known && u.acked && !kept && u.file == nil && len(u.ids) == 1 && !u.loose && o.takenLocked(u) && !o.confirmed[u.ids[0]] {
+			if u.known && u.acked && u.file == nil && len(u.ids) == 1 && !u.loose && o.takenLocked(u) && !o.confirmed[u.ids[0]] {
 				o.failLocked("%s is not confirmed, and everybody has acked it", u.name)
 			}
 		}
@@ -733,7 +725,7 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 		for _, id := range u.ids {
 			free := true
 			for _, other := range o.units {
-				if slices.Contains(other.ids, id) && (!o.takenLocked(other) || other.refused && o.unmatched == subscriber.UnmatchedKeep) {
+				if slices.Contains(other.ids, id) && !o.takenLocked(other) {
 					free = false
 				}
 			}

@@ -474,7 +474,6 @@ function showSubscriber(status, now) {
       unless0("nacked", s.nacked),
       unless0("for no route", s.untaken),
       unless0("refused by every filter", s.unmatched),
-      s.kept ? ["of these kept", `${count(s.kept)}\u00a0/\u00a0${count(s.max_kept)}, oldest ${short(now - Date.parse(s.oldest_kept))}`] : undefined,
       unless0("given up", s.abandoned, "warn"),
       unless0("set aside", s.set_aside, "bad"),
       unless0("malformed", s.malformed, "bad"),

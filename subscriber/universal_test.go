@@ -127,7 +127,7 @@ func features() tests.Features {
 }
 
 // universal has the suite send as many messages as it does by default, instead of hundreds:
-// `make universal`.
+// `make check STEP=universal`.
 var universal = flag.Bool("universal", false, "run Watermill's Pub/Sub suite with all its messages")
 
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub over a real

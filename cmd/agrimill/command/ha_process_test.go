@@ -64,7 +64,7 @@ var (
 // haAloneRate is how many messages per second one key can be sure to carry.
 const haAloneRate = 100
 
-// haForm is how TestHighAvailability is run: see `make ha`.
+// haForm is how TestHighAvailability is run: see `make torture PART=ha`.
 type haForm struct {
 	runs      int
 	keys      int // of haKeys

@@ -48,7 +48,11 @@ func blocks(t *testing.T, file string) (list []block) {
 // test reads, and is what it seems to be.
 func TestDocumentedBlocks(t *testing.T) {
 	t.Parallel()
+	targets := regexp.MustCompile("`make ([^`\"]+)`")
 	for _, file := range markdownFiles(t) {
+		for _, target := range targets.FindAllStringSubmatch(readFile(t, file), -1) {
+			checkMake(t, block{file: file}, strings.Fields(target[1]))
+		}
 		for _, b := range blocks(t, file) {
 			switch b.language {
 			case "go": // TestDocumentedProgramsCompile, TestDocumentedFragmentsCompile
@@ -117,6 +121,13 @@ func checkMake(t *testing.T, b block, words []string) {
 	t.Helper()
 	makefile := readFile(t, "Makefile")
 	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		switch name {
+		case "STEP":
+			checkSteps(t, b, []string{value})
+		case "PART":
+			word = "torture-" + value
+		}
 		pattern := "(?m)^" + regexp.QuoteMeta(word) + ":"
 		if name, _, ok := strings.Cut(word, "="); ok {
 			pattern = `(?m)^` + regexp.QuoteMeta(name) + ` *[?:]?=|\$\(` + regexp.QuoteMeta(name) + `\)`
@@ -132,7 +143,7 @@ func checkSteps(t *testing.T, b block, words []string) {
 	t.Helper()
 	script := readFile(t, ".ci/run")
 	for _, word := range words {
-		if word != "--list" && !strings.Contains(script, "\nstep_"+word+"() {") {
+		if word != "--list" && !strings.Contains(script, "\n"+word+": ") {
 			t.Errorf("%s:%d: .ci/run has no step %s", b.file, b.line, word)
 		}
 	}

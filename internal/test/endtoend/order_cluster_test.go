@@ -21,7 +21,7 @@ import (
 )
 
 // TestOrderInACluster is TestOrder with three servers and a stream with as many replicas, whose
-// leader moves. Elections take seconds, so it is part of `make order` only.
+// leader moves. Elections take seconds, so it is part of `make torture PART=order` only.
 func TestOrderInACluster(t *testing.T) {
 	for _, ingest := range []sinks.Ingest{sinks.IngestPlain, sinks.IngestPipelined} {
 		for seed := range *orderSeeds {

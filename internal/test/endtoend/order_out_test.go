@@ -24,7 +24,7 @@ import (
 
 // TestOrderOut is TestOrder for the way back: whatever breaks between the broker and the program, and
 // whatever is nacked, the messages of a key reach the gateway for the first time in their order. It is
-// part of `make order` only.
+// part of `make torture PART=order` only.
 func TestOrderOut(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) orderBroker{"NATS": natsOrderBroker, "Kafka": standInOrderBroker} {
 		for seed := range *orderSeeds {

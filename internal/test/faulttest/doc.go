@@ -3,10 +3,10 @@
 // Kafka, under faults, and one oracle that judges what came of it. It has tests
 // only. They take minutes, so they are behind the build tag faults:
 //
-//	make faults                       each row of matrix.md once
-//	make chaos SEEDS=20 N=20000       random faults, several at a time
-//	make chaos SEED=7 N=20000         the same faults once more
-//	make soak T=30m                   memory, goroutines and throughput over time
+//	make torture PART=faults                    each row of matrix.md once
+//	make torture PART=chaos SEEDS=20 N=20000    random faults, several at a time
+//	make torture PART=chaos SEED=7 N=20000      the same faults once more
+//	make torture PART=soak T=30m                memory, goroutines and throughput over time
 //
 // The oracle (see judge) compares the ledger of the gateway with what a reader
 // finds that shares neither connection nor code with the sinks:

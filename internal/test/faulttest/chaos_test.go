@@ -116,13 +116,14 @@ func (c *chaos) run(t *testing.T, seed uint64) verdict {
 	c.sickSender = c.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: c.sick, Send: types}).ID
 	c.gateway.AddEndpoint(gatewaytest.EndpointConfig{Tenant: c.sick, Receive: types, Subscribe: types})
 	c.apart = os.Getenv("KILL") != "0" && rng.IntN(2) == 0
-	c.order = order{Ordered: rng.IntN(2) == 0, Chunk: chaosChunk}
+	c.order = order{Hasty: true, Ordered: rng.IntN(2) == 0, Chunk: chaosChunk}
 	if rng.IntN(2) == 0 {
 		c.order.Store = t.TempDir() + "/dedup"
 	}
 	inFlight := []int{10, 100, 1000}[rng.IntN(3)]
 	c.order.InFlight = inFlight
 	c.tune = func(p *parts) {
+		p.hasty()
 		p.Store, p.Subscriber.ChunkSize, p.Subscriber.MaxInFlight = c.order.Store, chaosChunk, inFlight
 		if c.order.Ordered {
 			p.Subscriber.Order = subscriber.OrderByKey
@@ -179,9 +180,9 @@ func (c *chaos) runOutward(kind string) verdict {
 	if kind == kindKafka {
 		n /= 4 // the source has one message open at a time
 	}
-	c.out = newOutwardWorld(c.world)
+	c.out = newOutward(c.world)
 	as := c.out.as()
-	c.order = order{Outward: &as}
+	c.order = order{Hasty: true, Outward: &as}
 	c.Logf("outward from %s, process of its own: %v, %d messages", kind, c.apart, n)
 	c.out.put(1) // a source has to exist
 	c.startPipeline()
@@ -357,7 +358,7 @@ func (c *chaos) startPipeline() {
 	}
 	// The sink has to find its broker, or there is no pipeline.
 	p, err := c.build()
-	for began := time.Now(); err != nil && time.Since(began) < patience; p, err = c.build() {
+	for began := time.Now(); err != nil && time.Since(began) < testkit.Patience; p, err = c.build() {
 		c.Logf("start: %v", err)
 		c.lift(1 << 30)
 	}
@@ -370,7 +371,9 @@ func (c *chaos) startPipeline() {
 
 func (c *chaos) build() (interface{ stop() error }, error) {
 	if c.out != nil {
-		return buildOutward(newParts(c.gateway.ClientConfig(), c.broker.address()), c.out.as(), c.logger())
+		p := newParts(c.gateway.ClientConfig(), c.broker.address())
+		p.hasty()
+		return buildOutward(p, c.out.as(), c.logger())
 	}
 	return build(c.parts(c.tune), c.logger())
 }
@@ -436,10 +439,10 @@ func (c *chaos) waitProgress(total int, count func() int) {
 			if c.out != nil {
 				c.out.describeMissing()
 			}
-			c.Fatalf("%d of %d messages are there, and none came in the last %v", now, total, patience)
+			c.Fatalf("%d of %d messages are there, and none came in the last %v", now, total, testkit.Patience)
 		}
 		last = now
-		for waited := time.Now(); time.Since(waited) < patience && count() < total; c.pause(50 * time.Millisecond) {
+		for waited := time.Now(); time.Since(waited) < testkit.Patience && count() < total; c.pause(50 * time.Millisecond) {
 			c.revive()
 		}
 	}

@@ -42,6 +42,8 @@ type order struct {
 
 	Broker address
 	Store  string
+	// Hasty ends under a fault, see [parts.hasty].
+	Hasty bool
 	// Ordered delivers by key, one message of a receiver at a time.
 	Ordered bool
 	// Chunk is the gateway's chunk size, InFlight how many events may be open.
@@ -144,6 +146,7 @@ func runChild() int {
 	}
 	<-ctx.Done()
 	stop() // a second SIGTERM ends the process at once
+	fmt.Println("stopping")
 	if err := p.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -163,6 +166,9 @@ func childParts(o order) *parts {
 	}
 	if o.Outward != nil {
 		p.Gateway.Transport = &fusedTransport{&http.Transport{TLSClientConfig: p.Gateway.TLS, ForceAttemptHTTP2: true}, f}
+	}
+	if o.Hasty {
+		p.hasty()
 	}
 	if o.Ordered {
 		p.Subscriber.Order = subscriber.OrderByKey

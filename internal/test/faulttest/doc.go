@@ -16,7 +16,7 @@
 //     whether the message is stored, before the gateway answers. What the sink had
 //     not acknowledged when the confirmation was sent is found too.
 //   - Nothing is there twice after deduplication. Raw duplicates are counted.
-//   - It resumes: 30 seconds after the last fault nothing is left unconfirmed.
+//   - It resumes: after the last fault everything is confirmed, by itself.
 //   - No goroutine is left, and memory stays within a bound.
 //   - No secret is logged.
 package faulttest

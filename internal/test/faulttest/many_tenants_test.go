@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -51,7 +52,7 @@ func TestTenThousandTenants(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()
 	confirmed := func(n int) time.Time {
 		if err := g.WaitConfirmed(ctx, n); err != nil {

@@ -15,12 +15,9 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-// lookTimeout bounds how long the oracle tries to look into a broker that is
-// down.
-const lookTimeout = 60 * time.Second
 
 // newTopic is how old the reader's knowledge of topics may be.
 const newTopic = 30 * time.Millisecond
@@ -64,23 +61,27 @@ func (o *oracle) onConfirm(e gatewaytest.LedgerEntry) {
 	if len(o.archive.find(id)) > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(o.ctx, lookTimeout)
-	defer cancel()
-	err := o.archive.catchUp(ctx)
-	for err != nil && ctx.Err() == nil {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-		}
-		err = o.archive.catchUp(ctx)
-	}
+	err := o.look()
 	if len(o.archive.find(id)) == 0 && err == nil {
 		// The reader of Kafka may not know a new topic yet.
 		<-time.After(newTopic)
-		err = o.archive.catchUp(ctx)
+		err = o.look()
 	}
 	if len(o.archive.find(id)) == 0 {
 		o.wrong("%s was confirmed and is not stored (looking: %v)", e.MessageID, err)
+	}
+}
+
+// look reads what is stored, as soon as the broker can be asked.
+func (o *oracle) look() error {
+	ctx, cancel := context.WithTimeout(o.ctx, testkit.Patience)
+	defer cancel()
+	for {
+		err := o.archive.catchUp(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 
@@ -181,7 +182,7 @@ func (v *verdict) problem(format string, args ...any) {
 func (o *oracle) judge(want expectation) verdict {
 	var v verdict
 	o.catchUp()
-	if err := o.archive.catchUp(o.ctx); err != nil {
+	if err := o.look(); err != nil {
 		v.problem("the reader fails: %v", err)
 	}
 	o.mu.Lock()
@@ -257,7 +258,7 @@ func (o *oracle) judge(want expectation) verdict {
 // catchUp waits until every confirmation was looked at: an entry counts as
 // confirmed a moment before.
 func (o *oracle) catchUp() {
-	for began := time.Now(); time.Since(began) < lookTimeout; <-time.After(time.Millisecond) {
+	for began := time.Now(); time.Since(began) < testkit.Patience; <-time.After(time.Millisecond) {
 		taken := 0
 		for _, e := range o.gateway.Ledger() {
 			taken += len(e.Confirmations)

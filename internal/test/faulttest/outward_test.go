@@ -6,11 +6,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"testing"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -99,19 +98,19 @@ func openSource(p *parts, logger watermill.LoggerAdapter) (message.Subscriber, e
 	if p.broker.Kind == kindNATS {
 		return sourcenats.New(sourcenats.Config{
 			Connection: nats.Connection{URL: p.broker.Address, ConnectTimeout: 5 * time.Second},
-			Durable:    "out", Stream: "AGRIMILL", AckWait: time.Second, MaxInFlight: outInFlight, CloseTimeout: 2 * time.Second,
+			Durable:    "out", Stream: "AGRIMILL", AckWait: time.Second, MaxInFlight: outInFlight, CloseTimeout: p.Router.CloseTimeout,
 			KeyHeader: gateway.KeyContextID,
 		}, logger)
 	}
 	return sourcekafka.New(sourcekafka.Config{
 		Connection: kafka.Connection{Brokers: []string{p.broker.Address}, ConnectTimeout: 3 * time.Second},
-		Topics:     []string{"agrimill." + outTopic}, Group: "out", MaxInFlight: outInFlight, CloseTimeout: 2 * time.Second,
+		Topics:     []string{"agrimill." + outTopic}, Group: "out", MaxInFlight: outInFlight, CloseTimeout: p.Router.CloseTimeout / 2,
 		MaxNackDelay: 20 * time.Millisecond,
 		Client: func(client *sarama.Config) {
 			client.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond
 			// A member that was killed is missed soon.
 			client.Consumer.Group.Session.Timeout, client.Consumer.Group.Heartbeat.Interval = 2*time.Second, 200*time.Millisecond
-			client.Consumer.Group.Rebalance.Timeout = 3 * time.Second
+			client.Consumer.Group.Rebalance.Timeout = p.Router.CloseTimeout
 			client.Net.ReadTimeout = 3 * time.Second
 		},
 	}, logger)
@@ -139,14 +138,26 @@ type outward struct {
 	context map[string][sha256.Size]byte // what was put into the broker
 	partial map[string]bool              // with a recipient that does not exist
 	late    []*message.Message           // what the broker did not take yet
+	// unanswered are the requests of pipelines in this process that the service may have accepted and of
+	// which they do not know it: each of them may be sent once more.
+	unanswered atomic.Int64
 }
 
-func newOutward(t *testing.T, cfg worldConfig) *outward {
-	t.Helper()
-	return newOutwardWorld(newWorld(t, cfg))
+// answers counts the messages whose answers are lost, late, or no answers.
+type answers struct {
+	http.RoundTripper
+	lost *atomic.Int64
 }
 
-func newOutwardWorld(w *world) *outward {
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := a.RoundTripper.RoundTrip(r)
+	if strings.HasSuffix(r.URL.Path, "/messages") && (err != nil || answer.StatusCode >= http.StatusInternalServerError) {
+		a.lost.Add(1)
+	}
+	return answer, err
+}
+
+func newOutward(w *world) *outward {
 	w.Helper()
 	o := &outward{world: w, context: map[string][sha256.Size]byte{}, partial: map[string]bool{}}
 	p := newParts(w.gateway.ClientConfig(), w.broker.address())
@@ -203,7 +214,11 @@ func (o *outward) flush() error {
 // run starts the pipeline. It ends with the test, if not before.
 func (o *outward) run() *outPipeline {
 	o.Helper()
-	p, err := buildOutward(newParts(o.gateway.ClientConfig(), o.broker.address()), o.as(), o.logger())
+	config := newParts(o.gateway.ClientConfig(), o.broker.address())
+	transport := &http.Transport{TLSClientConfig: config.Gateway.TLS, ForceAttemptHTTP2: true}
+	o.Cleanup(transport.CloseIdleConnections)
+	config.Gateway.Transport = &answers{transport, &o.unanswered}
+	p, err := buildOutward(config, o.as(), o.logger())
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -219,7 +234,7 @@ func (o *outward) arrived(ledger []gatewaytest.LedgerEntry) bool {
 // waitAll waits until everything that can arrive has.
 func (o *outward) waitAll() {
 	o.Helper()
-	ctx, cancel := context.WithTimeout(o.Context(), patience)
+	ctx, cancel := context.WithTimeout(o.Context(), testkit.Patience)
 	defer cancel()
 	if err := o.gateway.Wait(ctx, o.arrived); err != nil {
 		o.Fatalf("%d of %d messages arrived: %v", len(contexts(o.gateway.Ledger())), len(o.context), err)
@@ -235,9 +250,7 @@ func (o *outward) waitPoisoned() {
 // poisoned are the reasons in the poison queue, by context ID.
 func (o *outward) poisoned() map[string]string {
 	o.Helper()
-	ctx, cancel := context.WithTimeout(o.Context(), lookTimeout)
-	defer cancel()
-	if err := o.oracle.archive.catchUp(ctx); err != nil {
+	if err := o.oracle.look(); err != nil {
 		o.Fatal(err)
 	}
 	reasons := map[string]string{}
@@ -270,7 +283,7 @@ func (o *outward) describeMissing() {
 			missing[id] = nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(o.Context(), lookTimeout)
+	ctx, cancel := context.WithTimeout(o.Context(), testkit.Patience)
 	defer cancel()
 	from, err := o.broker.source()
 	if err != nil {
@@ -360,14 +373,8 @@ func (o *outward) killedOutward(points []point, each, limit int) {
 			o.Errorf("%s: the child ended with code %d, want it killed", at, code)
 		}
 	}
-	ord.Point = ""
-	c := o.startChild(ord)
-	o.waitAll()
-	o.waitPoisoned()
-	if err := c.terminate(); err != nil {
-		o.Error(err)
-	}
-	if code := o.waitChild(c); code != childStoppedNormal {
-		o.Error(fmt.Errorf("the last child ended with code %d", code))
-	}
+	o.lastChild(ord, func() {
+		o.waitAll()
+		o.waitPoisoned()
+	})
 }

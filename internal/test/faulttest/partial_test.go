@@ -18,6 +18,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -197,7 +198,7 @@ func (w *partialWorld) calibrate() {
 			w.sendAs(i)
 		}
 	}
-	w.waitAll(patience)
+	w.waitAll(testkit.Patience)
 	capacity := n * float64(tenants) / time.Since(began).Seconds() // a second
 	w.rate = min(rate, int(capacity/2/float64(tenants-1+w.row.sick)))
 	if w.rate < 5 {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
@@ -46,7 +47,8 @@ type parts struct {
 	Dedup  func(router.DedupStore) router.DedupStore
 }
 
-// newParts has waits that are short enough for tests.
+// newParts has waits that are short enough for tests, but for the one at the end: a row ends when its
+// messages are done, however long that takes on this machine.
 func newParts(client gateway.Config, at address) *parts {
 	client.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, MaxRetryAfter: 300 * time.Millisecond}
 	client.RateLimit = gateway.RateLimitConfig{Pause: 20 * time.Millisecond, MinRate: 20, Growth: 2}
@@ -62,20 +64,27 @@ func newParts(client gateway.Config, at address) *parts {
 		Subscriber: subscriber.Config{
 			Files: []string{fileType}, Nack: short, Reconnect: short, Order: subscriber.Unordered,
 			WholeFileHold: 50 * time.Millisecond,
-			DrainTimeout:  3 * time.Second, CloseTimeout: 6 * time.Second,
+			DrainTimeout:  testkit.Patience, CloseTimeout: 2 * testkit.Patience,
 			Confirm:    subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 			Payload:    subscriber.PayloadConfig{Retry: short},
 			Quarantine: subscriber.QuarantineConfig{Retry: short},
 		},
-		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
-		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: 20 * time.Second, CloseTimeout: 3 * time.Second},
+		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: testkit.Patience, CloseTimeout: testkit.Patience},
+		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: testkit.Patience, CloseTimeout: testkit.Patience},
 		Router: router.Config{
-			CloseTimeout: 8 * time.Second,
+			CloseTimeout: 2 * testkit.Patience,
 			Retry:        router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},
 			Dedup:        router.DedupSettings{Lease: 5 * time.Second},
 		},
 		Route: router.Route{Name: "farm data", Topic: subscriber.AllData, ToTopic: dataTopic},
 	}
+}
+
+// hasty lets a pipeline end under a fault, with what it could not do.
+func (p *parts) hasty() {
+	p.Subscriber.DrainTimeout, p.Subscriber.CloseTimeout, p.Router.CloseTimeout = 3*time.Second, 6*time.Second, 8*time.Second
+	p.NATS.CloseTimeout, p.Kafka.CloseTimeout = 3*time.Second, 3*time.Second
+	p.NATS.ConnectTimeout, p.Kafka.ConnectTimeout = 20*time.Second, 20*time.Second
 }
 
 // pipeline is one process that embeds the library.

@@ -39,14 +39,16 @@ func (w *world) between(p *pipeline, texts []string) {
 	}
 }
 
-// undisturbed keeps a busy machine from being taken for a silent stream: what is emitted while
-// the stream is reconnected does not come again.
-func undisturbed(p *parts) { p.Gateway.StreamIdleTimeout = patience }
+// undisturbed keeps a busy machine from being taken for a silent stream or a dead connection: what is
+// emitted while the stream is reconnected does not come again.
+func undisturbed(p *parts) {
+	p.Gateway.StreamIdleTimeout, p.Gateway.PingInterval = testkit.Patience, gateway.NoPing
+}
 
 // Events that are broken in every way. Each is reported and put into the
 // quarantine; the stream continues.
 func TestRow24MalformedEvents(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
+	protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 		const id, endpoint = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-8999-aaaaaaaaaaaa"
 		fields := func(rest string) string {
 			return `{"event_type":"MESSAGE_RECEIVED","id":"` + id + `","app_message_id":"x","message_type":"app:test:json",` +
@@ -63,7 +65,6 @@ func TestRow24MalformedEvents(t *testing.T) {
 			strings.Repeat(`{"a":`, 20_000) + strings.Repeat(`}`, 20_000),
 			strings.Repeat(`[`, 100_000),
 		}
-		w := newWorld(t, worldConfig{protocol: protocol})
 		var malformed atomic.Int64
 		p := w.start(func(p *parts) {
 			p.Subscriber.Hooks.Malformed = func(gateway.EventType, []byte, error) { malformed.Add(1) }
@@ -104,8 +105,9 @@ func (w *world) breaking(sound *atomic.Bool) (baseURL string) {
 
 // The process is killed while it puts events into the quarantine. The next one
 // does not know what is there already.
-func TestRow24KilledInTheQuarantine(t *testing.T) {
-	w := newWorld(t, worldConfig{})
+func TestRow24KilledInTheQuarantine(t *testing.T) { inWorld(t, worldConfig{}, killedInTheQuarantine) }
+
+func killedInTheQuarantine(t *testing.T, w *world) {
 	o := order{BaseURL: w.breaking(&atomic.Bool{}), InFlight: 50}
 	quarantined := 0
 	for _, at := range []point{pointQuarantine, pointQuarantined, pointConfirm} {
@@ -125,15 +127,7 @@ func TestRow24KilledInTheQuarantine(t *testing.T) {
 			t.Errorf("%s: the child ended with code %d, want it killed", at, code)
 		}
 	}
-	o.Point = ""
-	c := w.startChild(o)
-	w.waitConfirmed()
-	if err := c.terminate(); err != nil {
-		t.Error(err)
-	}
-	if code := w.waitChild(c); code != childStoppedNormal {
-		t.Errorf("the last child ended with code %d", code)
-	}
+	w.lastChild(o, w.waitConfirmed)
 	w.judge(expectation{quarantined: quarantined})
 }
 
@@ -142,8 +136,7 @@ func TestRow24KilledInTheQuarantine(t *testing.T) {
 // cannot have, because the payload is elsewhere, is not confirmed until it comes
 // sound.
 func TestRow24BrokenOnTheWay(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind, protocol: http1, gateway: gatewaytest.Config{InlineLimit: 1000}})
+	both(t, worldConfig{protocol: http1, gateway: gatewaytest.Config{InlineLimit: 1000}}, func(t *testing.T, w *world) {
 		var sound atomic.Bool
 		proxy := w.breaking(&sound)
 		p := w.start(func(p *parts) {
@@ -181,8 +174,7 @@ func TestRow24BrokenOnTheWay(t *testing.T) {
 		}
 		sound.Store(true)
 		w.gateway.CutStreams()
-		w.waitConfirmed()
-		v := w.judge(expectation{quarantined: broken + elsewhere})
+		v := w.settle(expectation{quarantined: broken + elsewhere})
 		t.Logf("%d in the quarantine, %+v", v.quarantined, p.sub.Stats())
 	})
 }
@@ -190,8 +182,7 @@ func TestRow24BrokenOnTheWay(t *testing.T) {
 // Event types and fields that nobody knows, and a name that is not that of the
 // data.
 func TestRow25UnknownEvents(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol})
+	protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 		p := w.start(undisturbed)
 		w.between(p, []string{
 			"event: HARVEST_DONE\ndata: {\"event_type\":\"HARVEST_DONE\",\"id\":1}\n\n",
@@ -209,25 +200,25 @@ func TestRow25UnknownEvents(t *testing.T) {
 
 // Embedded payloads of every size up to the cap, and lines without an end.
 func TestRow26HugeEvents(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		const largest = 11 << 20 // its base64 is just below the client's cap of 16 MiB
-		w := newWorld(t, worldConfig{
-			protocol: protocol,
-			heap:     1 << 30, // gateway, broker and reader hold the payloads as well
-			gateway:  gatewaytest.Config{InlineLimit: 64 << 20, ChunkSize: 64 << 20},
-			nats:     func(o *server.Options) { o.MaxPayload, o.MaxPending = 32<<20, 128<<20 },
-		})
+	const largest = 11 << 20 // its base64 is just below the client's cap of 16 MiB
+	cfg := worldConfig{
+		heap:    1 << 30, // gateway, broker and reader hold the payloads as well
+		gateway: gatewaytest.Config{InlineLimit: 64 << 20, ChunkSize: 64 << 20},
+		nats:    func(o *server.Options) { o.MaxPayload, o.MaxPending = 32<<20, 128<<20 },
+	}
+	protocols(t, cfg, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
 			// This row is not about silence, and a slow machine needs its time for hundreds of megabytes.
-			p.Gateway.StreamIdleTimeout, p.Gateway.RequestTimeout = patience, patience
-			p.NATS.PublishTimeout = 10 * time.Second
+			undisturbed(p)
+			p.Gateway.RequestTimeout = testkit.Patience
+			p.NATS.PublishTimeout = testkit.Patience
 		})
 		if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		var tooLarge int64
 		sizes := []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1<<20 - 1, 1 << 20, 5 << 20, largest}
-		if protocol == http2 {
+		if w.http2 {
 			sizes = []int{1, 64 << 10, 1<<20 - 1, largest} // TLS with the race detector takes its time
 		}
 		for _, size := range sizes {
@@ -263,9 +254,9 @@ func TestRow26HugeEvents(t *testing.T) {
 // The grammar of event streams between the service's own events, and a proxy
 // that hands on single bytes. The vectors are in package sse.
 func TestRow27Grammar(t *testing.T) {
+	t.Parallel()
 	t.Run("line endings", func(t *testing.T) {
-		protocols(t, func(t *testing.T, protocol string) {
-			w := newWorld(t, worldConfig{protocol: protocol})
+		protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 			p := w.start(undisturbed)
 			w.between(p, []string{
 				"event: NEW\rdata: 1\r\r", "event: NEW\r\ndata: 1\r\n\r\n", "event: NEW\ndata: 1\ndata: 2\ndata\ndata:\n\n",
@@ -278,15 +269,13 @@ func TestRow27Grammar(t *testing.T) {
 		})
 	})
 	t.Run("bytewise", func(t *testing.T) {
-		protocols(t, func(t *testing.T, protocol string) {
-			w := newWorld(t, worldConfig{protocol: protocol})
+		protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 			scheme, address, _ := strings.Cut(w.gateway.BaseURL(), "://")
 			proxy := w.toxiproxy(address)
 			proxy.add(`{"name":"bytes","type":"slicer","attributes":{"average_size":1,"size_variation":0,"delay":0}}`)
 			w.start(func(p *parts) { p.Gateway.BaseURL = scheme + "://" + proxy.address() })
 			w.send(messages / 10)
-			w.waitConfirmed()
-			w.judge(expectation{})
+			w.settle(expectation{})
 		})
 	})
 }
@@ -298,10 +287,9 @@ func TestRow28Injection(t *testing.T) {
 		"*", ">", "a.b.>", "..", "../../etc/passwd", "a/b\\c", strings.Repeat("long ", 2000), "%s%d%n", "$JS.API.STREAM.DELETE.AGRIMILL",
 		"\u202e\u0000\u0001\u007f", "-", "_", "{type}", "agrimill-key-Nats-Msg-Id", "\u2028", "\"quoted\"", "'; --",
 	}
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
-			if kind == kindNATS {
+			if w.kind != kindKafka {
 				p.Route.ToTopic = "{tenant}.{type}.{receiver}.{filename|none}"
 			}
 			p.Subscriber.Order = subscriber.Unordered
@@ -309,7 +297,7 @@ func TestRow28Injection(t *testing.T) {
 		poisoned := 0
 		for i := range messages / 2 {
 			name, team := values[i%len(values)], values[(i*7+3)%len(values)]
-			if kind == kindNATS && len(name) > 4096 {
+			if w.kind != kindKafka && len(name) > 4096 {
 				poisoned++ // there is no subject that long
 			}
 			context := fmt.Sprintf("%d %s", i, values[(i*11+5)%len(values)])
@@ -317,8 +305,7 @@ func TestRow28Injection(t *testing.T) {
 				MessageType: messageType, Payload: w.bytes(30), Filename: name, TeamsetContextID: team, ContextID: context,
 			})
 		}
-		w.waitConfirmed()
-		w.judge(expectation{poisoned: poisoned})
+		w.settle(expectation{poisoned: poisoned})
 		for _, e := range w.gateway.Ledger() {
 			for _, r := range w.oracle.archive.find(identity{e.EndpointID, e.MessageID}) {
 				got := [3]string{r.metadata[gateway.KeyFilename], r.metadata[gateway.KeyTeamsetContextID], r.metadata[gateway.KeyContextID]}

@@ -26,8 +26,7 @@ import (
 
 // Payload addresses expire while their events wait in a backlog.
 func TestRow13PayloadExpired(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{InlineLimit: gatewaytest.NoInline}})
+	protocols(t, worldConfig{gateway: gatewaytest.Config{InlineLimit: gatewaytest.NoInline}}, func(t *testing.T, w *world) {
 		open := make(chan struct{})
 		p := w.start(func(p *parts) {
 			p.Subscriber.MaxInFlight = 20
@@ -41,8 +40,7 @@ func TestRow13PayloadExpired(t *testing.T) {
 		w.gateway.Advance(16 * time.Minute)
 		close(open)
 		w.sendSize(messages/2, 100)
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 		if s := p.sub.Stats(); s.Expired == 0 {
 			t.Error("no payload had expired: nothing is shown")
 		}
@@ -53,32 +51,33 @@ func TestRow13PayloadExpired(t *testing.T) {
 // message is to look like only HTTP tells (its event has no size); a file's event
 // tells its size, so an answer of another size is refused too.
 func TestRow14PayloadDamaged(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		const size = 20_000
-		html := []byte("<html><body>Service unavailable</body></html>")
-		broken := []gatewaytest.Fault{
-			{CutAfter: size / 2}, {CutAfter: size - 1, Cut: gatewaytest.CutReset}, {CutAfter: gatewaytest.AfterHeader},
-			{CutAfter: size / 3, Cut: gatewaytest.CutClean}, {Refuse: true}, {Status: 500}, {Status: 503}, {Status: 429},
-			{Status: 206, Body: make([]byte, 100)},
-			{Body: html, Header: http.Header{"Content-Encoding": {"gzip"}}},
-		}
-		other := []gatewaytest.Fault{
-			{Body: html, ContentType: "text/html"}, {Body: make([]byte, size+1)}, {Body: make([]byte, size-1)}, {Body: []byte{}},
-			{Status: 206, Body: make([]byte, size-1), Header: http.Header{"Content-Range": {"bytes 0-19998/19999"}}},
-		}
-		for name, row := range map[string]struct {
-			messageType string
-			faults      []gatewaytest.Fault
-		}{
-			"messages": {messageType, broken}, "files": {fileType, slices.Concat(broken, other)},
-		} {
-			t.Run(name, func(t *testing.T) {
+	const size = 20_000
+	html := []byte("<html><body>Service unavailable</body></html>")
+	broken := []gatewaytest.Fault{
+		{CutAfter: size / 2}, {CutAfter: size - 1, Cut: gatewaytest.CutReset}, {CutAfter: gatewaytest.AfterHeader},
+		{CutAfter: size / 3, Cut: gatewaytest.CutClean}, {Refuse: true}, {Status: 500}, {Status: 503}, {Status: 429},
+		{Status: 206, Body: make([]byte, 100)},
+		{Body: html, Header: http.Header{"Content-Encoding": {"gzip"}}},
+	}
+	other := []gatewaytest.Fault{
+		{Body: html, ContentType: "text/html"}, {Body: make([]byte, size+1)}, {Body: make([]byte, size-1)}, {Body: []byte{}},
+		{Status: 206, Body: make([]byte, size-1), Header: http.Header{"Content-Range": {"bytes 0-19998/19999"}}},
+	}
+	cfg := worldConfig{gateway: gatewaytest.Config{InlineLimit: gatewaytest.NoInline, FileTypes: []string{fileType}}}
+	t.Parallel()
+	for name, row := range map[string]struct {
+		messageType string
+		faults      []gatewaytest.Fault
+	}{
+		"messages": {messageType, broken}, "files": {fileType, slices.Concat(broken, other)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, cfg, func(t *testing.T, w *world) {
 				n, downloads := messages/4, 16
-				if protocol == http2 {
+				if w.http2 {
 					// All downloads share a connection: a cut of one is a cut of all.
 					n, downloads = n/2, 4
 				}
-				w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{InlineLimit: gatewaytest.NoInline, FileTypes: []string{fileType}}})
 				for range n { // they hit half of the first downloads, and some of the others
 					f := row.faults[w.rng.IntN(len(row.faults))]
 					f.Times, f.Skip = 1, w.rng.IntN(2*n)
@@ -96,30 +95,29 @@ func TestRow14PayloadDamaged(t *testing.T) {
 				for range n {
 					w.sendPayload(row.messageType, w.bytes(size))
 				}
-				w.waitConfirmed()
-				w.judge(expectation{})
+				w.settle(expectation{})
 				hang.Lift()
 				t.Logf("%d downloads for %d payloads", w.gateway.Stats(gatewaytest.OpPayload).Requests, n)
 			})
-		}
-	})
+		})
+	}
 }
 
 // Large payloads at once, up to eight, go into the claim check. What is above the cap of
 // the client stays with the service, and is reported; the others continue. What a
 // payload of 256 MB takes is measured by package peakmem.
 func TestRow15LargePayloads(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		const size, limit = 16 << 20, 20 << 20
+	const size, limit = 16 << 20, 20 << 20
+	cfg := worldConfig{gateway: gatewaytest.Config{ChunkSize: 64 << 20, FileTypes: []string{fileType}}}
+	protocols(t, cfg, func(t *testing.T, w *world) {
 		dir := t.TempDir()
 		store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(dir)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = store.Close() })
-		w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{ChunkSize: 64 << 20, FileTypes: []string{fileType}}})
 		large := 8
-		if protocol == http2 {
+		if w.http2 {
 			large = 4 // TLS with the race detector takes its time
 		}
 		for range large {

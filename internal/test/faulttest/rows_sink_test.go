@@ -27,9 +27,8 @@ import (
 // The sink is down, first refusing connections and then as a black hole. Nothing
 // is confirmed meanwhile, nothing is poisoned, and it recovers by itself.
 func TestRow16SinkDown(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
-		p := w.start()
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
+		p := w.start(undisturbed)
 		w.send(messages / 4)
 		w.waitConfirmed()
 		for name, fault := range map[string][2]func(){
@@ -55,8 +54,7 @@ func TestRow16SinkDown(t *testing.T) {
 
 // The sink stores, and its acknowledgements are lost, again and again.
 func TestRow17AcknowledgementsLost(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		w.start()
 		for range 5 {
 			w.send(messages / 10)
@@ -66,16 +64,14 @@ func TestRow17AcknowledgementsLost(t *testing.T) {
 			w.broker.cut()
 			w.pause(100 * time.Millisecond)
 		}
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 	})
 }
 
 // A message in a hundred can never be handled. It is in the poison queue, whole,
 // and holds up none of the others, although they are in order.
 func TestRow18PoisonAmongGood(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
 			p.Subscriber.Order = subscriber.OrderByKey
 			p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
@@ -92,8 +88,7 @@ func TestRow18PoisonAmongGood(t *testing.T) {
 				w.send(1)
 			}
 		}
-		w.waitConfirmed()
-		w.judge(expectation{poisoned: messages / 100})
+		w.settle(expectation{poisoned: messages / 100})
 		if h := p.health(); h.Poisoned != uint64(messages/100) {
 			t.Errorf("%d poisoned", h.Poisoned)
 		}
@@ -102,8 +97,7 @@ func TestRow18PoisonAmongGood(t *testing.T) {
 
 // Messages that are too large for the sink go by reference.
 func TestRow18TooLarge(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind, gateway: gatewaytest.Config{ChunkSize: 8 << 20}})
+	both(t, worldConfig{gateway: gatewaytest.Config{ChunkSize: 8 << 20}}, func(t *testing.T, w *world) {
 		store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
@@ -115,14 +109,14 @@ func TestRow18TooLarge(t *testing.T) {
 			w.sendPayload(messageType, fill(w, 1<<20-100+w.rng.IntN(200))) // around the limit
 			w.sendPayload(messageType, fill(w, 3<<20))
 		}
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 	})
 }
 
 // The stream is full: an outage, until there is room.
-func TestRow18StreamFull(t *testing.T) {
-	w := newWorld(t, worldConfig{})
+func TestRow18StreamFull(t *testing.T) { inWorld(t, worldConfig{}, streamFull) }
+
+func streamFull(t *testing.T, w *world) {
 	p := w.start(func(p *parts) { p.NATS.MaxMessages = int64(messages / 2) })
 	w.send(messages)
 	testkit.Eventually(w, "the outage shows", func() bool { return p.health().State == router.StateOutage })
@@ -145,15 +139,13 @@ func TestRow18StreamFull(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	w.waitConfirmed()
-	w.judge(expectation{})
+	w.settle(expectation{})
 }
 
 // A batch is stored in part: all of it is sent again, and is there once.
 func TestRow19BatchHalfAccepted(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		const copies = 3
-		w := newWorld(t, worldConfig{kind: kind})
 		var halves, calls atomic.Int64
 		w.start(func(p *parts) {
 			p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
@@ -163,8 +155,7 @@ func TestRow19BatchHalfAccepted(t *testing.T) {
 			p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&halfSink{Sink: s, calls: &calls, halves: &halves}) }
 		})
 		w.flow(messages/copies, 500*time.Millisecond)
-		w.waitConfirmed()
-		v := w.judge(expectation{copies: copies})
+		v := w.settle(expectation{copies: copies})
 		if halves.Load() == 0 {
 			t.Error("no batch was stored in part: nothing is shown")
 		}
@@ -192,12 +183,12 @@ func (s *halfSink) Publish(topic string, messages ...*message.Message) error {
 
 // A broker that loses what it acknowledged: the documented limit. The start-up
 // check warns of it, and the oracle sees the loss, which shows that it looks.
-func TestRow20SinkLosesAckedData(t *testing.T) {
-	w := newWorld(t, worldConfig{})
+func TestRow20SinkLosesAckedData(t *testing.T) { inWorld(t, worldConfig{}, sinkLosesAckedData) }
+
+func sinkLosesAckedData(t *testing.T, w *world) {
 	p := w.start(func(p *parts) { p.NATS.Storage = jetstream.MemoryStorage })
 	w.send(messages)
-	w.waitConfirmed()
-	w.judge(expectation{})
+	w.settle(expectation{})
 	if !strings.Contains(w.logs.String(), "Warning") {
 		t.Error("nothing warns of a stream in memory")
 	}
@@ -226,7 +217,10 @@ func TestRow20SinkLosesAckedData(t *testing.T) {
 
 // A confirmation that comes too early is found: the oracle under test.
 func TestOracleFindsEarlyConfirmations(t *testing.T) {
-	w := newWorld(t, worldConfig{})
+	inWorld(t, worldConfig{}, findsEarlyConfirmations)
+}
+
+func findsEarlyConfirmations(t *testing.T, w *world) {
 	w.start(func(p *parts) {
 		// A sink that lies about one message in ten.
 		var n atomic.Int64
@@ -258,8 +252,7 @@ func (s *lyingSink) Publish(topic string, messages ...*message.Message) error {
 // The disk of the dedup store is full, then works half of the time. Nothing that
 // it could not remember is confirmed as handled twice.
 func TestRow30LocalStoreFails(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		disk := &disk{}
 		p := w.start(func(p *parts) {
 			p.Store = t.TempDir() + "/dedup"
@@ -276,8 +269,7 @@ func TestRow30LocalStoreFails(t *testing.T) {
 		w.pause(time.Second)
 		disk.state.Store(diskFine)
 		w.send(messages / 4)
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 		if h := p.health(); h.Poisoned > 0 {
 			t.Errorf("%d messages were poisoned by a full disk", h.Poisoned)
 		}

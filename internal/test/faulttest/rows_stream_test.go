@@ -23,8 +23,7 @@ import (
 
 // The first event is cut at every one of its bytes and beyond, in three styles.
 func TestRow01StreamCutMidEvent(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol})
+	protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 		for offset := range int64(700) {
 			f := gatewaytest.Fault{CutAfter: offset, Cut: gatewaytest.CutStyle(offset % 3), Times: 1}
 			if offset == 0 {
@@ -41,8 +40,7 @@ func TestRow01StreamCutMidEvent(t *testing.T) {
 		p := w.start(func(p *parts) {
 			p.Subscriber.Reconnect = subscriber.Backoff{Initial: time.Millisecond, Max: 2 * time.Millisecond}
 		})
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 		if s := p.sub.Stats(); s.Malformed > 0 || s.Stream.Connects < 700 {
 			t.Errorf("%d connects, %d malformed events; want at least 700 and none", s.Stream.Connects, s.Malformed)
 		}
@@ -51,8 +49,7 @@ func TestRow01StreamCutMidEvent(t *testing.T) {
 
 // The stream falls silent: no bytes, no end, no keep-alive.
 func TestRow02StreamHalfOpen(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol})
+	protocols(t, worldConfig{}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) { p.Gateway.StreamIdleTimeout = 500 * time.Millisecond })
 		w.send(messages / 2)
 		w.waitConfirmed()
@@ -71,8 +68,7 @@ func TestRow02StreamHalfOpen(t *testing.T) {
 // All connections die without a word, in the middle of everything: no data, no
 // end, no reset. Only the client can find that out.
 func TestRow02ConnectionsDie(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{InlineLimit: 1000}})
+	protocols(t, worldConfig{gateway: gatewaytest.Config{InlineLimit: 1000}}, func(t *testing.T, w *world) {
 		scheme, address, _ := strings.Cut(w.gateway.BaseURL(), "://")
 		_, payloads, _ := strings.Cut(w.gateway.PayloadURL(), "://")
 		proxy, payloadProxy := faultproxy.New(t), faultproxy.New(t)
@@ -103,41 +99,38 @@ func TestRow02ConnectionsDie(t *testing.T) {
 			w.sendSize(messages/20, 1500)
 			testkit.Eventually(w, "the stream is opened again", func() bool { return p.sub.Stats().Stream.Connects > connects })
 		}
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 	})
 }
 
 // The head of a stream comes with its first event: it is waited for, and not
 // longer than for an event.
 func TestRow02HeadWithTheFirstEvent(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent}})
+	protocols(t, worldConfig{gateway: gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent}}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
 			p.Gateway.StreamConnectTimeout, p.Gateway.StreamIdleTimeout = 300*time.Millisecond, 2*time.Second
 		})
 		testkit.Eventually(w, "the stream awaits its head", func() bool { return p.sub.Stats().Stream.AwaitingHead })
 		w.send(messages / 2)
 		w.waitConfirmed()
-		if got := p.sub.Stats().Stream.Connects; got != 1 {
-			t.Errorf("%d connects for the first messages", got)
+		// On a slow machine it may have been silent, too.
+		if s := p.sub.Stats().Stream; s.Connects != 1 && !errors.Is(s.LastError, gateway.ErrIdle) {
+			t.Errorf("%d connects for the first messages: %v", s.Connects, s.LastError)
 		}
 		lift := w.gateway.StallStreams()
 		w.gateway.CutStreams()
 		testkit.Eventually(w, "the silent one is given up", func() bool { return errors.Is(p.sub.Stats().Stream.LastError, gateway.ErrIdle) })
 		w.send(messages / 2)
 		lift()
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 	})
 }
 
 // The sink is slower than the service: events and bytes in flight stay within
 // their caps, TCP holds the service back, nothing is dropped.
 func TestRow03SlowConsumer(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		const maxEvents, maxBytes = 20, 1 << 20
-		w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{InlineLimit: 1 << 20}})
+	const maxEvents, maxBytes = 20, 1 << 20
+	protocols(t, worldConfig{gateway: gatewaytest.Config{InlineLimit: 1 << 20}}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
 			p.Subscriber.MaxInFlight, p.Subscriber.MaxInFlightBytes = maxEvents, maxBytes
 			inner, one := p.Sink, make(chan struct{}, 1)
@@ -160,17 +153,18 @@ func TestRow03SlowConsumer(t *testing.T) {
 			}
 			return s.Confirmed >= int64(n) // the ledger would have to be copied each time
 		})
-		w.waitConfirmed()
-		w.judge(expectation{})
+		w.settle(expectation{})
 	})
 }
 
 // All unconfirmed messages come again, while their first copies are in flight.
 func TestRow11DuplicateDeliveries(t *testing.T) {
-	both(t, func(t *testing.T, kind string) {
-		w := newWorld(t, worldConfig{kind: kind})
+	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		held := w.gateway.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 100 * time.Millisecond})
-		p := w.start(func(p *parts) { p.Subscriber.Order = subscriber.OrderByKey })
+		p := w.start(func(p *parts) {
+			p.Subscriber.Order = subscriber.OrderByKey
+			p.Kafka.PublishTimeout = testkit.Patience // a slow answer is no reason to write it again
+		})
 		for i := range 20 {
 			// Without a stream no copies come, and the row would show nothing.
 			if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
@@ -185,8 +179,7 @@ func TestRow11DuplicateDeliveries(t *testing.T) {
 			}
 		}
 		held.Lift()
-		w.waitConfirmed()
-		if v := w.judge(expectation{}); v.duplicates != 0 {
+		if v := w.settle(expectation{}); v.duplicates != 0 {
 			t.Errorf("%d messages were written more than once by one process", v.duplicates)
 		}
 		if p.sub.Stats().Joined == 0 {
@@ -197,13 +190,13 @@ func TestRow11DuplicateDeliveries(t *testing.T) {
 
 // The file comes before, between and after its chunks, and comes again.
 func TestRow12FilesAndChunks(t *testing.T) {
-	protocols(t, func(t *testing.T, protocol string) {
-		for name, order := range map[string]gatewaytest.FileOrder{
-			"last": gatewaytest.FileLast, "first": gatewaytest.FileFirst, "between": gatewaytest.FileBetween,
-		} {
-			t.Run(name, func(t *testing.T) {
-				const chunk = 10_000
-				w := newWorld(t, worldConfig{protocol: protocol, gateway: gatewaytest.Config{ChunkSize: chunk, FileOrder: order}})
+	t.Parallel()
+	for name, order := range map[string]gatewaytest.FileOrder{
+		"last": gatewaytest.FileLast, "first": gatewaytest.FileFirst, "between": gatewaytest.FileBetween,
+	} {
+		t.Run(name, func(t *testing.T) {
+			const chunk = 10_000
+			protocols(t, worldConfig{gateway: gatewaytest.Config{ChunkSize: chunk, FileOrder: order}}, func(t *testing.T, w *world) {
 				p := w.start(func(p *parts) { p.Subscriber.ChunkSize = chunk })
 				for i := range 100 {
 					w.sendPayload(fileType, w.bytes(35_000))
@@ -216,8 +209,7 @@ func TestRow12FilesAndChunks(t *testing.T) {
 						w.gateway.CutStreams()
 					}
 				}
-				w.waitConfirmed()
-				w.judge(expectation{})
+				w.settle(expectation{})
 				for _, e := range w.gateway.Ledger() {
 					for _, r := range w.oracle.archive.find(identity{e.EndpointID, e.MessageID}) {
 						if e.Chunks > 1 && !r.file() {
@@ -229,8 +221,8 @@ func TestRow12FilesAndChunks(t *testing.T) {
 					t.Errorf("%d chunks are still held", s.HeldNow)
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // hookedSink calls before ahead of each publish; its error takes the place of

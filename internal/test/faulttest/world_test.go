@@ -23,16 +23,13 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-const (
-	// patience is how long after the last fault everything has to be confirmed.
-	patience = 30 * time.Second
-	// heapBound is, unless a row says otherwise, how much the heap of the whole test may hold at any time:
-	// pipeline, gateway, broker and reader together.
-	heapBound = 512 << 20
-)
+// heapBound is, unless a row says otherwise, how much the heap of the whole test may hold at any time:
+// pipeline, gateway, broker and reader together.
+const heapBound = 512 << 20
 
 // messages is how many a row sends: MESSAGES, or 2000. What a row divides it by divides 200.
 var messages = func() int {
@@ -74,6 +71,7 @@ type world struct {
 	broker    broker
 	oracle    *oracle
 	logs      *logWatch
+	kind      string // of the broker
 	http2     bool
 	sent      int
 	peak      *atomic.Uint64
@@ -121,7 +119,7 @@ func newWorld(t *testing.T, cfg worldConfig) *world {
 	types := []string{messageType, fileType}
 	g := gatewaytest.New(t, cfg.gateway)
 	w := &world{
-		T: t, gateway: g, http2: cfg.gateway.HTTP2, rng: rand.New(rand.NewPCG(cfg.seed, 0)),
+		T: t, gateway: g, kind: cfg.kind, http2: cfg.gateway.HTTP2, rng: rand.New(rand.NewPCG(cfg.seed, 0)),
 		sender: g.AddEndpoint(gatewaytest.EndpointConfig{Send: types}),
 		logs:   &logWatch{to: t.Output(), secrets: [][]byte{[]byte(g.Application().ClientSecret), []byte("Bearer ")}},
 	}
@@ -311,8 +309,14 @@ func (w *world) start(change ...func(*parts)) *pipeline {
 	return p
 }
 
-// waitConfirmed waits until all messages are confirmed, and says when they are
-// not in time.
+// settle waits until all messages are confirmed, and ends with the oracle's verdict.
+func (w *world) settle(want expectation) verdict {
+	w.Helper()
+	w.waitConfirmed()
+	return w.judge(want)
+}
+
+// waitConfirmed waits until all messages are confirmed.
 func (w *world) waitConfirmed() {
 	w.Helper()
 	w.waitConfirmedSome(len(w.gateway.Ledger()))
@@ -320,11 +324,11 @@ func (w *world) waitConfirmed() {
 
 func (w *world) waitConfirmedSome(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	began := time.Now()
 	if err := w.gateway.WaitConfirmed(ctx, n); err != nil {
-		w.Fatalf("%d of %d messages are confirmed %v after the last fault: %v", w.confirmed(), n, patience, err)
+		w.Fatalf("%d of %d messages are confirmed %v after the last fault: %v", w.confirmed(), n, testkit.Patience, err)
 	}
 	w.Logf("all %d confirmed after %v", n, time.Since(began).Round(time.Millisecond))
 }
@@ -386,15 +390,24 @@ func (w *world) judge(want expectation) verdict {
 }
 
 // protocols runs a row over HTTP/1.1 and over HTTP/2.
-func protocols(t *testing.T, row func(t *testing.T, protocol string)) {
+func protocols(t *testing.T, cfg worldConfig, row func(t *testing.T, w *world)) {
+	t.Parallel()
 	for _, protocol := range []string{http1, http2} {
-		t.Run(protocol, func(t *testing.T) { row(t, protocol) })
+		cfg.protocol = protocol
+		t.Run(protocol, func(t *testing.T) { inWorld(t, cfg, row) })
 	}
 }
 
 // both runs a row with JetStream over HTTP/1.1 and with Kafka over HTTP/2.
-func both(t *testing.T, row func(t *testing.T, kind string)) {
+func both(t *testing.T, cfg worldConfig, row func(t *testing.T, w *world)) {
+	t.Parallel()
 	for _, kind := range []string{kindNATS, kindKafka} {
-		t.Run(kind, func(t *testing.T) { row(t, kind) })
+		cfg.kind = kind
+		t.Run(kind, func(t *testing.T) { inWorld(t, cfg, row) })
 	}
+}
+
+// inWorld runs a row in a world of its own, apart.
+func inWorld(t *testing.T, cfg worldConfig, row func(t *testing.T, w *world)) {
+	apart(t, func(t *testing.T) { row(t, newWorld(t, cfg)) })
 }

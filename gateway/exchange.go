@@ -398,16 +398,7 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 		return x.webPage()
 	}
 	if stream, ok := resp.Body.(*attemptBody); ok && good && x.req.streaming {
-		err := checkEncoding(resp.Header)
-		if err == nil {
-			err = x.req.accept(resp)
-		}
-		if err != nil {
-			_ = resp.Body.Close()
-			return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token)), Err: err}
-		}
-		x.stream = stream
-		return nil
+		return x.takeStream(resp, stream)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch {
@@ -417,18 +408,41 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	case x.req.op == opConfirm && x.status == http.StatusMultiStatus:
 		return &Error{Op: x.req.op, StatusCode: x.status, Err: &ResponseError{Reason: "it does not accept all confirmations"}}
 	case x.req.ignoreBody:
-		// Only the status counts, unless an intermediary sent it; whatever the body
-		// does cannot change that.
-		if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
-			return nil
-		}
-		head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
-		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
-		if sniffWebPage(x.media, head) {
-			return x.webPage()
-		}
+		return x.takeStatus(resp)
+	}
+	return x.takeBody(resp)
+}
+
+// takeStream leaves the body of a response to the caller, or closes it if it is not what was asked for.
+func (x *exchange) takeStream(resp *http.Response, stream *attemptBody) *Error {
+	err := checkEncoding(resp.Header)
+	if err == nil {
+		err = x.req.accept(resp)
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token)), Err: err}
+	}
+	x.stream = stream
+	return nil
+}
+
+// takeStatus takes a response of which only the status counts, unless an intermediary sent it; whatever
+// the body does cannot change that.
+func (x *exchange) takeStatus(resp *http.Response) *Error {
+	if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
 		return nil
 	}
+	head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
+	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
+	if sniffWebPage(x.media, head) {
+		return x.webPage()
+	}
+	return nil
+}
+
+// takeBody reads the body of a response, within MaxResponseSize.
+func (x *exchange) takeBody(resp *http.Response) *Error {
 	if err := checkEncoding(resp.Header); err != nil {
 		return &Error{Op: x.req.op, StatusCode: resp.StatusCode, Err: err}
 	}

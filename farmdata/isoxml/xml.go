@@ -66,89 +66,129 @@ type walker struct {
 // malformed is left out, and what is beyond a limit ends the file early; elements
 // that are open then are ended. It returns false if there was no element at all.
 func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(parent, object any, at spot)) bool {
-	finding := func(kind farmdata.Kind, offset int64, detail string, err error) {
-		w.report(&farmdata.Finding{Kind: kind, File: f.path, Offset: offset, Record: -1, Detail: detail, Err: err})
-	}
+	k := &walk{walker: w, file: f.path, begin: begin, end: end, stack: []begun{{}}}
 	content, err := f.open()
 	if err != nil {
-		finding(farmdata.KindUnreadable, -1, "", err)
+		k.find(farmdata.KindUnreadable, -1, "", err)
 		return false
 	}
 	defer content.Close()
 	source := &countedReader{r: obedient{w.of.ctx, content}, left: &w.of.budget.bytes, piece: maxPiece}
 	all := func() bool { return w.of.isUTF8(f) }
-	chars := newText(source, all, func(offset int64, detail string) { finding(farmdata.KindText, offset, detail, nil) })
-	decoder, base := newDecoderOf(chars), chars.offset
+	k.chars = newText(source, all, func(offset int64, detail string) { k.find(farmdata.KindText, offset, detail, nil) })
+	decoder, base := newDecoderOf(k.chars), k.chars.offset
 
-	stack := []begun{{}}
-	closeTo := func(depth int) {
-		for ; len(stack) > depth; stack = stack[:len(stack)-1] {
-			end(stack[len(stack)-2].object, stack[len(stack)-1].object, stack[len(stack)-1].spot)
-		}
-	}
-	defer func() { closeTo(1) }()
-	var any bool
+	defer func() { k.closeTo(1) }()
 	for {
 		source.piece = maxPiece
-		chars.padding = any && len(stack) == 1
+		k.chars.padding = k.any && len(k.stack) == 1
 		offset := base + decoder.InputOffset()
 		token, err := decoder.RawToken()
-		switch {
-		case err == nil:
-		case errors.Is(chars.err, errLimit):
-			finding(farmdata.KindLimit, offset, "more XML than MaxXML allows, or a megabyte without a break", nil)
-			return any
-		case chars.err != nil && !errors.Is(chars.err, io.EOF):
-			finding(farmdata.KindUnreadable, offset, "", chars.err)
-			return any
-		case chars.err != nil && (len(stack) > 1 || !errors.Is(err, io.EOF)):
-			finding(farmdata.KindCut, offset, "ends inside of an element", nil)
-			return any
-		case errors.Is(err, io.EOF):
-			return any
-		default:
-			finding(farmdata.KindSyntax, offset, "XML is malformed; this element is left out", nil)
-			if w.of.budget.elements--; w.of.budget.elements < 0 {
-				finding(farmdata.KindLimit, offset, "more elements than MaxElements allows", nil)
-				return any
+		if err != nil {
+			if !k.skip(offset, err) {
+				return k.any
 			}
-			chars.resume()
-			decoder, base = newDecoderOf(chars), chars.offset
+			decoder, base = newDecoderOf(k.chars), k.chars.offset
 			continue
 		}
 		switch token := token.(type) {
 		case xml.StartElement:
-			if w.of.budget.elements--; w.of.budget.elements < 0 {
-				finding(farmdata.KindLimit, offset, "more elements than MaxElements allows", nil)
-				return any
+			if !k.start(offset, token) {
+				return k.any
 			}
-			if len(stack) > w.of.cfg.MaxDepth {
-				finding(farmdata.KindLimit, offset, "elements nested deeper than MaxDepth allows", nil)
-				return any
-			}
-			any = true
-			at := spot{token.Name.Local, stack[len(stack)-1].tag, f.path, offset}
-			object := begin(stack[len(stack)-1].object, &element{at, token.Attr, w.report})
-			if w.of.budget.memory -= weight(token.Attr, object); w.of.budget.memory < 0 {
-				finding(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
-				return any
-			}
-			stack = append(stack, begun{at, object})
 		case xml.EndElement:
-			depth := len(stack) - 1
-			for depth > 0 && stack[depth].tag != token.Name.Local {
-				depth--
-			}
-			switch {
-			case depth == 0:
-				finding(farmdata.KindSyntax, offset, "an end without a beginning", nil)
-				continue
-			case depth < len(stack)-1:
-				finding(farmdata.KindSyntax, offset, "a beginning without an end", nil)
-			}
-			closeTo(depth)
+			k.finish(offset, token)
 		}
 	}
+}
+
+// walk is the way of a walker through one file.
+type walk struct {
+	*walker
+	file  string
+	begin func(parent any, e *element) any
+	end   func(parent, object any, at spot)
+	chars *text
+	stack []begun // the elements that are open, below one that stands for the file
+	any   bool    // an element has begun
+}
+
+func (k *walk) find(kind farmdata.Kind, offset int64, detail string, err error) {
+	k.report(&farmdata.Finding{Kind: kind, File: k.file, Offset: offset, Record: -1, Detail: detail, Err: err})
+}
+
+// closeTo ends the innermost elements until depth are open.
+func (k *walk) closeTo(depth int) {
+	for ; len(k.stack) > depth; k.stack = k.stack[:len(k.stack)-1] {
+		k.end(k.stack[len(k.stack)-2].object, k.stack[len(k.stack)-1].object, k.stack[len(k.stack)-1].spot)
+	}
+}
+
+// skip says why there is no token, and goes behind XML that is malformed. It returns false at the end of what can be read.
+func (k *walk) skip(offset int64, err error) bool {
+	switch {
+	case errors.Is(k.chars.err, errLimit):
+		k.find(farmdata.KindLimit, offset, "more XML than MaxXML allows, or a megabyte without a break", nil)
+	case k.chars.err != nil && !errors.Is(k.chars.err, io.EOF):
+		k.find(farmdata.KindUnreadable, offset, "", k.chars.err)
+	case k.chars.err != nil && (len(k.stack) > 1 || !errors.Is(err, io.EOF)):
+		k.find(farmdata.KindCut, offset, "ends inside of an element", nil)
+	case errors.Is(err, io.EOF):
+	default:
+		k.find(farmdata.KindSyntax, offset, "XML is malformed; this element is left out", nil)
+		if !k.oneMore(offset) {
+			return false
+		}
+		k.chars.resume()
+		return true
+	}
+	return false
+}
+
+// oneMore counts an element, and returns false if there are more than allowed.
+func (k *walk) oneMore(offset int64) bool {
+	if k.of.budget.elements--; k.of.budget.elements < 0 {
+		k.find(farmdata.KindLimit, offset, "more elements than MaxElements allows", nil)
+		return false
+	}
+	return true
+}
+
+// start begins an element. It returns false if that is beyond a limit.
+func (k *walk) start(offset int64, token xml.StartElement) bool {
+	if !k.oneMore(offset) {
+		return false
+	}
+	if len(k.stack) > k.of.cfg.MaxDepth {
+		k.find(farmdata.KindLimit, offset, "elements nested deeper than MaxDepth allows", nil)
+		return false
+	}
+	k.any = true
+	parent := k.stack[len(k.stack)-1]
+	at := spot{token.Name.Local, parent.tag, k.file, offset}
+	object := k.begin(parent.object, &element{at, token.Attr, k.report})
+	if k.of.budget.memory -= weight(token.Attr, object); k.of.budget.memory < 0 {
+		k.find(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
+		return false
+	}
+	k.stack = append(k.stack, begun{at, object})
+	return true
+}
+
+// finish ends the innermost element of a name, and those that are open in it.
+func (k *walk) finish(offset int64, token xml.EndElement) {
+	depth := len(k.stack) - 1
+	for depth > 0 && k.stack[depth].tag != token.Name.Local {
+		depth--
+	}
+	if depth == 0 {
+		k.find(farmdata.KindSyntax, offset, "an end without a beginning", nil)
+		return
+	}
+	if depth < len(k.stack)-1 {
+		k.find(farmdata.KindSyntax, offset, "a beginning without an end", nil)
+	}
+	k.closeTo(depth)
 }
 
 // isUTF8 reports whether all of a file is UTF-8, and not only ASCII, as far as it may be read.

@@ -165,43 +165,32 @@ func (c *checker) resolved(from kind, name string, owners, to kind) {
 	}
 }
 
+// define notes the IDs of the objects of a kind.
+func define[T any](c *checker, of kind, list []T, id func(*T) string) {
+	for i := range list {
+		c.object(of, id(&list[i]))
+	}
+}
+
 // define notes the IDs of all objects.
 func (c *checker) define(set *farmdata.Set) {
-	for _, o := range set.Customers {
-		c.object(customer, o.ID)
+	define(c, customer, set.Customers, func(o *farmdata.Customer) string { return o.ID })
+	define(c, farm, set.Farms, func(o *farmdata.Farm) string { return o.ID })
+	define(c, worker, set.Workers, func(o *farmdata.Worker) string { return o.ID })
+	define(c, product, set.Products, func(o *farmdata.Product) string { return o.ID })
+	define(c, productGroup, set.ProductGroups, func(o *farmdata.ProductGroup) string { return o.ID })
+	for i := range set.CropTypes {
+		c.object(cropType, set.CropTypes[i].ID)
+		define(c, cropVariety, set.CropTypes[i].Varieties, func(o *farmdata.CropVariety) string { return o.ID })
 	}
-	for _, o := range set.Farms {
-		c.object(farm, o.ID)
-	}
-	for _, o := range set.Workers {
-		c.object(worker, o.ID)
-	}
-	for _, o := range set.Products {
-		c.object(product, o.ID)
-	}
-	for _, o := range set.ProductGroups {
-		c.object(productGroup, o.ID)
-	}
-	for _, o := range set.CropTypes {
-		c.object(cropType, o.ID)
-		for _, variety := range o.Varieties {
-			c.object(cropVariety, variety.ID)
-		}
-	}
-	for _, o := range set.ValuePresentations {
-		c.object(valuePresentation, o.ID)
-	}
-	for _, o := range set.Links {
-		c.object(linkGroup, o.ID)
-	}
+	define(c, valuePresentation, set.ValuePresentations, func(o *farmdata.ValuePresentation) string { return o.ID })
+	define(c, linkGroup, set.Links, func(o *farmdata.LinkGroup) string { return o.ID })
 	for i := range set.Fields {
 		c.defineField(&set.Fields[i])
 	}
 	for _, o := range set.Devices {
 		c.object(device, o.ID)
-		for _, part := range o.Elements {
-			c.object(element, part.ID)
-		}
+		define(c, element, o.Elements, func(o *farmdata.Element) string { return o.ID })
 	}
 	for _, o := range set.Tasks {
 		c.object(task, o.ID)
@@ -242,9 +231,7 @@ func (c *checker) lines(list []farmdata.LineString) {
 }
 
 func (c *checker) points(list []farmdata.Point) {
-	for i := range list {
-		c.object(point, list[i].ID)
-	}
+	define(c, point, list, func(o *farmdata.Point) string { return o.ID })
 }
 
 // inDevice checks the object IDs of a device. 0 is none.

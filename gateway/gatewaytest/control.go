@@ -1,10 +1,16 @@
 package gatewaytest
 
 import (
+	"bytes"
 	"encoding/hex"
+	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
+	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -13,7 +19,7 @@ import (
 // The control API offers what the Go methods do, for programs in other languages and
 // for use with curl. It answers below Config.ControlPrefix, in JSON, only to
 // callers on a loopback address, and not to web pages. Its errors have the same
-// shape as those of the service. It requires no access token.
+// shape as those of the service. It requires no access token, and refuses fields that it does not know.
 //
 //	GET    /state                     applications, tenants, endpoints, open streams
 //	POST   /applications              {"capabilities"?: [{"message_type","direction"}]} → 201 with credentials
@@ -111,8 +117,45 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// readControl reads the body of a request into a struct. The service ignores fields that it does not know; here
+// such a field is a mistake in a test.
 func readControl(r *http.Request, into any) error {
-	return readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, into)
+	var body json.RawMessage
+	if err := readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, &body); err != nil {
+		return err
+	}
+	if err := checkFields(body, into); err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields() // of what is in the fields, too
+	if err := decoder.Decode(into); err != nil {
+		return badRequest("body cannot be parsed: %v", err)
+	}
+	return nil
+}
+
+// checkFields refuses the fields of a JSON object that the struct behind into has not, and names those that it has.
+func checkFields(body []byte, into any) error {
+	var given map[string]json.RawMessage
+	if json.Unmarshal(body, &given) != nil {
+		return nil // which is told where it is decoded
+	}
+	var known []string
+	shape := reflect.TypeOf(into).Elem()
+	for i := range shape.NumField() {
+		known = append(known, shape.Field(i).Tag.Get("json"))
+	}
+	var unknown []string
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
+			unknown = append(unknown, strconv.Quote(name))
+		}
+	}
+	if len(unknown) > 0 {
+		return badRequest("unknown field %s; the fields are %s", strings.Join(unknown, ", "), strings.Join(known, ", "))
+	}
+	return nil
 }
 
 type controlApplication struct {

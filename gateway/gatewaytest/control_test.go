@@ -129,6 +129,29 @@ func TestControlAPIRefuses(t *testing.T) {
 	wantMessage(t, c.do("POST", "/_control/tenants", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}), http.StatusForbidden, "web pages")
 }
 
+// A misspelled field is refused, with the fields that there are: a fault without it is another one.
+func TestControlAPIRefusesUnknownFields(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{ControlPrefix: "/_control"})
+	for _, tt := range []struct {
+		method, path, body string
+		says               []string
+	}{
+		{"POST", "/faults", `{"operation":"*","stauts":503}`, []string{`"stauts"`, "operation, skip, times", " status,", "bytes_per_second"}},
+		{"POST", "/faults", `{"operation":"*","status":503,"time":2,"delays":"1s"}`, []string{`"delays", "time"`}},
+		{"POST", "/applications", `{"capability":[]}`, []string{`"capability"`, "capabilities"}},
+		{"POST", "/applications", `{"capabilities":[{"message_type":"a","direction":"SEND","to":"b"}]}`, []string{`"to"`}},
+		{"POST", "/authorizations", `{"application_id":"` + c.app.ID + `","tenant":"` + s.Tenant() + `"}`, []string{`"tenant"`, "tenant_id"}},
+		{"PUT", "/routes", `{"from":"a","to":"b","opened":true}`, []string{`"opened"`, "open"}},
+		{"POST", "/clock", `{"advance":"1s","by":"2h"}`, []string{`"by"`, "advance"}},
+	} {
+		r := c.do(tt.method, "/_control"+tt.path, []byte(tt.body), map[string]string{"Content-Type": "application/json"})
+		for _, says := range tt.says {
+			wantMessage(t, r, http.StatusBadRequest, says)
+		}
+	}
+	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
+}
+
 // The documentation lists every request of the control API and every field of a
 // fault.
 func TestControlAPIIsDocumented(t *testing.T) {

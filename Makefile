@@ -149,7 +149,7 @@ bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 
 	| $(GO) run ./internal/tool/benchreport
 
 # Everything in its whole length. A part is a target torture-PART below.
-PARTS := identity order faults partial-faults chaos stress order-kafka soak ha peer
+PARTS := identity order faults partial-faults chaos stress yield order-kafka soak ha peer
 
 .PHONY: torture
 torture: ## Everything whole, for hours; PART=chaos SEED=7: a part, of which CONTRIBUTING.md has a list
@@ -196,6 +196,16 @@ torture-soak:
 	T=$(T) RATE=$(RATE) $(if $(BROKER),BROKER=$(BROKER)) \
 	$(GO) test -tags faults,soak -count 1 -timeout 24h -run '^TestSoak$$' -v ./internal/test/faulttest \
 	| { grep --line-buffered -v -e 'level=' -e '^=== ' || true; }
+
+# Builds in which goroutines give way at random: tests of what has goroutines, with one and more processors.
+# SEED=7: once, with the places of seed 7; PKG=./router: of one package.
+YIELD := ./subscriber ./router ./internal/keyqueue ./sources/nats ./gateway ./publisher
+torture-yield:
+	@dir="$$(mktemp -d)"; trap 'rm -rf "$$dir"' EXIT; \
+	$(GO) run ./internal/tool/yield -o "$$dir" $(YIELD); \
+	for seed in $(or $(SEED),1 2 3 4 5); do echo "seed $$seed"; \
+		YIELD_SEED=$$seed $(GO) test -overlay "$$dir/overlay.json" -race -vet=off -cpu 1,2,4 -count 1 -timeout 30m $(or $(PKG),$(YIELD)); \
+	done
 
 # The stress variant of Watermill's Pub/Sub suite.
 torture-stress:

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -307,76 +306,60 @@ func TestStreamIdleWatchdogOff(t *testing.T) {
 	})
 }
 
-// A service that sends the head of its answer with the first event: the stream
-// is open all the same, far beyond the time that connecting may take, and it is
-// told as soon as its request is written.
+// A service that sends the head of its answer with the first event: the stream is open all the same, far
+// beyond the time that connecting may take, and it is told as soon as its request is written. The silence
+// of one that never answers is bounded like that of a stream, and by the caller's context.
 func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
-			s := newService(t)
-			event, refuse := make(chan struct{}), make(chan struct{}, 1)
-			refuse <- struct{}{}
-			s.mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
-				select {
-				case <-refuse: // the first token, which does not count
-					fail(401, "expired")(w, r)
-					return
-				case <-event:
-				case <-r.Context().Done():
+			synctest.Test(t, func(t *testing.T) {
+				mux, _ := offlineMux()
+				event, refuse := make(chan struct{}), make(chan struct{}, 1)
+				refuse <- struct{}{}
+				mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+					if r.Proto != protocol {
+						t.Errorf("protocol %s", r.Proto)
+					}
+					select {
+					case <-refuse: // the first token, which does not count
+						fail(401, "expired")(w, r)
+					case <-event:
+						streamOf("event: NEW\ndata: {}\n\n")(w, r)
+					case <-r.Context().Done():
+					}
+				})
+				c := piping(t, mux, protocol == "HTTP/2.0")
+				open := func(ctx context.Context, awaiting func()) error {
+					stream, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{AwaitingHead: awaiting})
+					if err == nil {
+						_, err = stream.Next()
+						_ = stream.Close()
+					}
+					return err
 				}
-				streamOf("event: NEW\ndata: {}\n\n")(w, r)
+				awaiting, opened := make(chan struct{}, 10), make(chan error, 1)
+				go func() { opened <- open(t.Context(), func() { awaiting <- struct{}{} }) }()
+				<-awaiting
+				time.Sleep(3 * DefaultStreamConnectTimeout)
+				synctest.Wait()
+				if len(opened) > 0 {
+					t.Fatalf("the stream was cut while it waited for its head: %v", <-opened)
+				}
+				event <- struct{}{}
+				if err := <-opened; err != nil {
+					t.Error(err)
+				}
+
+				start := time.Now()
+				wantOnly(t, open(t.Context(), nil), ErrIdle)
+				if d := time.Since(start); d != DefaultStreamIdleTimeout {
+					t.Errorf("the silence ended after %v", d)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				wantOnly(t, open(ctx, cancel), context.Canceled)
 			})
-			server := httptest.NewUnstartedServer(s.mux)
-			server.EnableHTTP2 = protocol == "HTTP/2.0"
-			server.StartTLS()
-			t.Cleanup(server.Close)
-			cfg := s.config()
-			cfg.BaseURL, cfg.TLS = server.URL, server.Client().Transport.(*http.Transport).TLSClientConfig
-			cfg.StreamConnectTimeout, cfg.StreamIdleTimeout = 300*time.Millisecond, time.Minute
-			c := newTestClient(t, cfg)
-			awaiting := make(chan struct{}, 10)
-			opened := make(chan error, 1)
-			go func() {
-				stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{AwaitingHead: func() { awaiting <- struct{}{} }})
-				if err == nil {
-					_, err = stream.Next()
-					_ = stream.Close()
-				}
-				opened <- err
-			}()
-			<-awaiting
-			select {
-			case err := <-opened:
-				t.Fatalf("the stream was cut while it waited for its head: %v", err)
-			case <-time.After(3 * cfg.StreamConnectTimeout):
-			}
-			close(event)
-			if err := <-opened; err != nil {
-				t.Error(err)
-			}
 		})
 	}
-}
-
-// The silence of a service that never answers is bounded like the silence of a
-// stream, and by the caller's context.
-func TestStreamWithoutHeadIsIdle(t *testing.T) {
-	s := newService(t)
-	s.mux.HandleFunc("GET /events", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	t.Run("idle", func(t *testing.T) {
-		c := s.client(t, func(c *Config) {
-			c.StreamIdleTimeout, c.StreamConnectTimeout = 200*time.Millisecond, time.Minute
-		})
-		_, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-		wantOnly(t, err, ErrIdle)
-	})
-	t.Run("context", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := s.client(t, func(c *Config) { c.StreamIdleTimeout = NoIdleTimeout })
-		_, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{AwaitingHead: cancel})
-		wantOnly(t, err, context.Canceled)
-	})
 }
 
 // The limits of one attempt follow each other; only the current one counts.

@@ -348,8 +348,8 @@ func TestTokenEndpointThatHangs(t *testing.T) {
 		start := time.Now()
 		err := c.SendMessage(t.Context(), testMessageRequest())
 		wantOnly(t, err, ErrToken, ErrUnavailable)
-		if d := time.Since(start); d != DefaultTokenTimeout {
-			t.Errorf("took %v, want %v", d, DefaultTokenTimeout)
+		if d := time.Since(start); d != DefaultTokenTimeout || !strings.Contains(err.Error(), "did not answer in time") {
+			t.Errorf("took %v, want %v: %v", d, DefaultTokenTimeout, err)
 		}
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -423,7 +423,9 @@ func TestTokenAnswers(t *testing.T) {
 		{"JSON without a media type", "", `{"access_token":"t"}`, "Bearer t", ""},
 		{"with a byte order mark", "application/json", "\ufeff" + `{"access_token":"t"}`, "Bearer t", ""},
 		{"a form", form, "access_token=t%2B&token_type=bearer&expires_in=3600.0", "Bearer t+", ""},
+		{"a form as text", "text/plain", "access_token=t&token_type=bearer", "Bearer t", ""},
 
+		{"longer than a megabyte", "application/json", `{"x":"` + strings.Repeat("x", maxTokenAnswer) + `","access_token":"s3cret"}`, "", "the response of the token endpoint is not a token (status 200)"},
 		{"another type", "application/json", `{"access_token":"s3cret","token_type":"DPoP"}`, "", "the response has a token that is not of type Bearer (status 200)"},
 		{"a type of another kind", "application/json", `{"access_token":"s3cret","token_type":7}`, "", "the response has a token that is not of type Bearer (status 200)"},
 		{"no token", "application/json", `{"token_type":"Bearer"}`, "", "the response has no usable access_token (status 200)"},

@@ -21,7 +21,11 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A server of package http keeps a connection half a second that it has refused to read on, which is more
+// than goleak waits.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 const typeA, typeB = "iso:11783:-10:taskdata:zip", "img:png"
 

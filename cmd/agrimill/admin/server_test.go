@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -333,6 +334,8 @@ func TestQueriesThatAreNotUnderstood(t *testing.T) {
 		"/api/poison?Limit=5":                    {http.StatusBadRequest, `Limit\" is not a parameter; use offset, limit, group, q, tenant, endpoint`},
 		"/api/poison?tenant=a;b":                 {http.StatusBadRequest, readable},
 		"/api/poison?tenant=%zz":                 {http.StatusBadRequest, readable},
+		"/api/poison/groups?q=a&group=b":         {http.StatusOK, `"groups":[]`},
+		"/api/poison/groups?query=a":             {http.StatusBadRequest, `query\" is not a parameter; use group, q, tenant, endpoint`},
 		"/api/poison/ids?groop=1":                {http.StatusBadRequest, `groop\" is not a parameter; use group, q, tenant, endpoint`},
 		"/api/poison/ids?group=a&group=b":        {http.StatusBadRequest, "group " + once},
 		"/api/poison/groups?tenant=" + long:      {http.StatusBadRequest, "tenant must have at most 512 bytes"},
@@ -622,6 +625,48 @@ func TestDerivedStates(t *testing.T) {
 			if status := decode[admin.Status](t, get(t, server, "/api/status")); status.State != test.want {
 				t.Errorf("%s, want %s", status.State, test.want)
 			}
+		})
+	}
+}
+
+// What waits is told with its reason and without secrets, confirmations that fail with how many wait.
+func TestSubscriberFrom(t *testing.T) {
+	const from, end = "confirmations for ", " stored and waiting; nothing is lost"
+	for name, test := range map[string]struct {
+		tenants []subscriber.Wait
+		total   int
+		want    string
+	}{
+		"none":         {nil, 0, ""},
+		"one message":  {[]subscriber.Wait{{What: "a", Count: 1}}, 1, from + "tenant a have failed for 1m0s: 1 message is" + end},
+		"unknown":      {[]subscriber.Wait{{Count: 2}}, 2, from + "tenants that are not known have failed for 1m0s: 2 messages are" + end},
+		"more than go": {[]subscriber.Wait{{What: "a", Count: 2}, {What: "b", Count: 3}}, 9, from + "2 tenants have failed for 1m0s: 9 messages are" + end},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				oldest := time.Now()
+				for i := range test.tenants {
+					test.tenants[i].Since = oldest
+				}
+				time.Sleep(time.Minute)
+				stats := subscriber.Stats{PendingConfirmations: 2, HeldConfirmations: 5, OldestUnconfirmed: oldest}
+				if len(test.tenants) > 0 {
+					test.tenants[0].Err = errors.New("no response from https://gateway.example/confirm?key=" + secret)
+					stats.Waits = []subscriber.Waits{{Kind: subscriber.WaitTenant, Count: len(test.tenants), Total: test.total, Longest: test.tenants}}
+				}
+				got := admin.SubscriberFrom(stats)
+				if got.ConfirmationsFail != test.want {
+					t.Errorf("got %q, want %q", got.ConfirmationsFail, test.want)
+				}
+				if got.PendingConfirmations != 7 || !got.OldestUnconfirmed.Equal(oldest) {
+					t.Errorf("got %d pending since %v, want 7 since %v", got.PendingConfirmations, got.OldestUnconfirmed, oldest)
+				}
+				for _, w := range got.Waits {
+					if reason := w.Longest[0].Reason; !strings.Contains(reason, "no response") || strings.Contains(reason, secret) {
+						t.Errorf("got reason %q", reason)
+					}
+				}
+			})
 		})
 	}
 }

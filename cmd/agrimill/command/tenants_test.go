@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func TestTenants(t *testing.T) {
@@ -146,28 +147,33 @@ func TestService(t *testing.T) {
 // What a person can do about it is reported for every failure of the gateway that has
 // a name.
 func TestAdvice(t *testing.T) {
-	for _, cause := range []error{
-		gateway.ErrPartialDelivery, gateway.ErrNoRecipients, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrCertificate,
-		gateway.ErrUnavailable, gateway.ErrRateLimited, gateway.ErrBadResponse,
-	} {
-		if advice(fmt.Errorf("sending: %w", cause)) == "" {
-			t.Errorf("none for %v", cause)
-		}
-	}
+	token := func(kind error) error { return fmt.Errorf("%w: %w", gateway.ErrToken, kind) }
 	for _, tt := range []struct {
-		kind error
-		want string
+		cause error
+		want  string
 	}{
-		{gateway.ErrUnauthorized, "client secret"},
-		{gateway.ErrTokenRequest, "gateway.scopes"},
-		{gateway.ErrRateLimited, "too many token requests"},
-		{gateway.ErrUnavailable, "the token endpoint is down or unreachable, not the gateway"},
-		{gateway.ErrCertificate, "the certificate of the token endpoint"},
-		{gateway.ErrBadResponse, "check that address"},
-		{gateway.ErrIntermediary, "check that address"},
+		{subscriber.ErrStreamRefused, "subscriber.stream_refused_for"},
+		{gateway.ErrPartialDelivery, "do not send it to all of them again"},
+		{gateway.ErrNoRecipients, "nobody received it"},
+		{gateway.ErrUnauthorized, "a token that the token endpoint has just issued"},
+		{gateway.ErrForbidden, "the tenant has not authorized the application"},
+		{gateway.ErrCertificate, "the server's certificate"},
+		{gateway.ErrIntermediary, "something in between"},
+		{gateway.ErrUnavailable, "the gateway is down or unreachable"},
+		{gateway.ErrRateLimited, "too many requests"},
+		{gateway.ErrBadResponse, "the answer is not from a gateway"},
+
+		{token(gateway.ErrUnauthorized), "client secret"},
+		{token(gateway.ErrTokenRequest), "gateway.scopes"},
+		{token(gateway.ErrRateLimited), "too many token requests"},
+		{token(gateway.ErrUnavailable), "the token endpoint is down or unreachable, not the gateway"},
+		{token(gateway.ErrCertificate), "the certificate of the token endpoint"},
+		{token(gateway.ErrBadResponse), "check that address"},
+		{token(gateway.ErrIntermediary), "check that address"},
+		{token(gateway.ErrRedirect), "check that address"},
 	} {
-		if text := advice(fmt.Errorf("%w: %w", gateway.ErrToken, tt.kind)); !strings.Contains(text, tt.want) {
-			t.Errorf("no token, %v: got %q, want %q", tt.kind, text, tt.want)
+		if text := advice(fmt.Errorf("sending: %w", tt.cause)); !strings.Contains(text, tt.want) {
+			t.Errorf("%v: got %q, want %q", tt.cause, text, tt.want)
 		}
 	}
 	if text := advice(os.ErrNotExist); text != "" {

@@ -200,9 +200,10 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	w.send(taskData, 5)
 	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute)
 	b.logs.contains("what=route", "state=outage")
-	if q := b.Snapshot().Poison; q.Depth != nil || !q.Unreadable {
-		t.Errorf("a poison queue that cannot be read: %s", w.asJSON(q))
-	}
+	testkit.Eventually(w, "the poison queue cannot be read, with the reason", func() bool {
+		q := b.Snapshot().Poison
+		return q.Depth == nil && q.Unreadable && strings.HasPrefix(q.DepthNote, "the queue cannot be read: ")
+	})
 	w.gate.Stop()
 	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})
 }

@@ -88,7 +88,8 @@ func (world) pause() { time.Sleep(5) }
 func (world) onlyInside() { time.Sleep(6) }
 func (world) Publish() { time.Sleep(7) }
 func helper() { synctest.Test(nil, func() { world{}.onlyInside() }) }
-func BenchmarkA() { conn.SetReadDeadline(time.Now().Add(time.Second)) }
+func BenchmarkA() { time.Sleep(8) }
+func ExampleA() { conn.SetReadDeadline(time.Now().Add(time.Second)) }
 `
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "p_test.go", source, 0)
@@ -97,7 +98,7 @@ func BenchmarkA() { conn.SetReadDeadline(time.Now().Add(time.Second)) }
 	}
 	found := newWaitFinder([]goFile{{set: set, syntax: file, test: true}}).find()
 	testkit.Equal(t, slices.Sorted(maps.Keys(found)), []string{
-		"BenchmarkA: conn.SetReadDeadline(time.Now().Add(time.Second))",
+		"ExampleA: conn.SetReadDeadline(time.Now().Add(time.Second))",
 		"TestA: time.After(quiet)",
 		"TestA: time.Sleep(time.Second)",
 		"TestB: time.NewTimer(d)",
@@ -234,7 +235,8 @@ func (f *waitFinder) add(set *token.FileSet, decl ast.Decl) {
 
 func isBubble(node ast.Node) bool { return isNamed(node, "synctest", "Test") }
 
-var entry = regexp.MustCompile(`^(Test|Benchmark|Example|Fuzz|[A-Z]|init$|_$)`)
+// entry are the names of what runs by itself, or from another package. Benchmarks run on demand only.
+var entry = regexp.MustCompile(`^([A-Z]|init$|_$)`)
 
 // find returns the position of each wait outside of bubbles by its line in the list.
 func (f *waitFinder) find() map[string]token.Position {
@@ -242,7 +244,7 @@ func (f *waitFinder) find() map[string]token.Position {
 		before = len(f.reached)
 		for name, decls := range f.decls {
 			for _, decl := range decls {
-				runs := f.reached[name] || decl.method == "" && entry.MatchString(name)
+				runs := f.reached[name] || decl.method == "" && entry.MatchString(name) && !strings.HasPrefix(name, "Benchmark")
 				if decl.method != "" {
 					runs = runs && (f.called[decl.method] || !f.selected[decl.method]) // others call it by an interface
 				}

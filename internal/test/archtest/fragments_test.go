@@ -105,7 +105,7 @@ func TestDocumentedFragmentsCompile(t *testing.T) {
 	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"build", asTested, "-overlay=" + overlayFile}
+	args := []string{"list", "-export", "-f", "{{.Name}}", asTested, "-overlay=" + overlayFile}
 	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		args = append(args, "./"+pkg)
 	}

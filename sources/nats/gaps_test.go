@@ -35,6 +35,7 @@ func (f *field) logged(log *testkit.Log, change ...func(*nats.Config)) *nats.Sub
 
 // What is deleted before it was delivered is counted and told, and what is there is delivered.
 func TestDeletedUnread(t *testing.T) {
+	t.Parallel()
 	limit := func(n int64) func(*field) {
 		return func(f *field) {
 			if _, err := f.js.UpdateStream(f.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, MaxMsgs: n}); err != nil {
@@ -106,6 +107,7 @@ func TestDeletedUnread(t *testing.T) {
 
 // A stream is purged under a running subscription: what it did not hold is told.
 func TestPurgedWhileRunning(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	log := testkit.NewLog()
 	messages, err := f.logged(log, func(c *nats.Config) { c.MaxInFlight = 1 }).Subscribe(t.Context(), "field.>")
@@ -151,6 +153,7 @@ func (f *field) delete(sequence uint64) {
 
 // A consumer of a part of the stream cannot tell what is of others, and says nothing.
 func TestGapsOfOthers(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	log := testkit.NewLog()
 	for i := range 4 {
@@ -170,6 +173,7 @@ func TestGapsOfOthers(t *testing.T) {
 
 // Whatever goes while it reads, a subscriber for new messages passes over none that came since it began.
 func TestNewOnlyIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		newOnly bool
 		lose    func(f *field) // and store the messages 5 and 6
@@ -235,6 +239,7 @@ func (f *field) recreate() {
 
 // An existing durable goes on where it is, whatever NewOnly says.
 func TestNewOnlyWithADurable(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 1)
 	s := f.subscriber()
@@ -251,6 +256,7 @@ func TestNewOnlyWithADurable(t *testing.T) {
 
 // What Subscribe is asked for and cannot read is an error, with either driver.
 func TestSubjectOfSubscribe(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	for name, c := range map[string]struct {
 		stream, subject string

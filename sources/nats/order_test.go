@@ -142,7 +142,7 @@ func TestKeysKeepTheirOrderOverSubscriptions(t *testing.T) {
 			if order.again > 0 {
 				t.Errorf("%d messages came again", order.again)
 			}
-			testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+			testkit.Eventually(t, "nothing is left", func() bool { return t.Failed() || f.pending() == 0 })
 		})
 	}
 }

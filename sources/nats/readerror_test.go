@@ -13,6 +13,7 @@ import (
 
 // A subscription that can read nothing says why, and since when, and reads on when that is over.
 func TestReadError(t *testing.T) {
+	t.Parallel()
 	forbid := func(subjects ...string) func(*server.Options) {
 		return func(o *server.Options) {
 			o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: subjects}}}}
@@ -72,6 +73,7 @@ func TestReadError(t *testing.T) {
 
 // With the driver of Watermill, it is what the latest Backlog has found.
 func TestWatermillDriverReadError(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	s := f.stock()
 	f.subscribeStock(t.Context(), s)

@@ -32,6 +32,7 @@ func (m scriptedMsg) Ack() error                       { return nil }
 func (m scriptedMsg) Nak() error                       { return nil }
 func (m scriptedMsg) NakWithDelay(time.Duration) error { return nil }
 func (m scriptedMsg) InProgress() error                { return nil }
+func (m scriptedMsg) Settle(time.Duration) error       { return nil }
 
 // scriptedBatch is the answer to a request.
 type scriptedBatch []scriptedMsg

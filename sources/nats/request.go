@@ -33,6 +33,8 @@ type received interface {
 	Nak() error
 	NakWithDelay(delay time.Duration) error
 	InProgress() error
+	// Settle waits until the server has taken in what was said about this message, and before that about others.
+	Settle(patience time.Duration) error
 }
 
 // request is one that waits for messages. Those of the jetstream package lose what is on its
@@ -147,6 +149,12 @@ func (d delivered) Data() []byte           { return d.msg.Data }
 func (d delivered) Ack() error             { return d.conn.Publish(d.msg.Reply, []byte("+ACK")) }
 func (d delivered) Nak() error             { return d.conn.Publish(d.msg.Reply, []byte("-NAK")) }
 func (d delivered) InProgress() error      { return d.conn.Publish(d.msg.Reply, []byte("+WPI")) }
+
+// Settle is InProgress with an answer. Of a message that was sent back, or acked, it changes nothing.
+func (d delivered) Settle(patience time.Duration) error {
+	_, err := d.conn.Request(d.msg.Reply, []byte("+WPI"), patience)
+	return err
+}
 
 // headerError tells of a header that nats.go could not read: it passes such a message on without any.
 func headerError(msg *natsgo.Msg) error {

@@ -150,6 +150,7 @@ func (f *field) pending() int {
 }
 
 func TestSubscriberDeliversOnce(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 50)
 	seen := map[string]bool{}
@@ -179,6 +180,7 @@ func TestSubscriberDeliversOnce(t *testing.T) {
 }
 
 func TestSubscriberNack(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 1)
 	messages := f.subscribe(f.subscriber())
@@ -196,6 +198,7 @@ func TestSubscriberNack(t *testing.T) {
 }
 
 func TestSubscriberUUIDs(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 2)
 	messages := f.subscribe(f.subscriber())
@@ -219,6 +222,7 @@ func TestSubscriberUUIDs(t *testing.T) {
 
 // A message that is being handled does not go to someone else.
 func TestSubscriberKeepsAlive(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 1)
 	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 3 * time.Second }))
@@ -233,6 +237,7 @@ func TestSubscriberKeepsAlive(t *testing.T) {
 }
 
 func TestSubscriberOutages(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.AckWait = 2 * time.Second }))
 	seen := map[string]bool{}
@@ -259,6 +264,7 @@ func TestSubscriberOutages(t *testing.T) {
 // The server goes away while a message is handled. Its ack follows when the server
 // is back, and it does not are redelivered.
 func TestSubscriberAcksLater(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 1)
 	noticed := make(chan struct{}, 1)
@@ -287,6 +293,7 @@ func TestSubscriberAcksLater(t *testing.T) {
 
 // Close returns while the server is away, with a message open and without.
 func TestSubscriberCloseInOutage(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 30)
 	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
@@ -319,6 +326,7 @@ func TestSubscriberCloseInOutage(t *testing.T) {
 
 // Messages that are open when the context ends can still be acked.
 func TestSubscriberDrains(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -343,6 +351,7 @@ func TestSubscriberDrains(t *testing.T) {
 }
 
 func TestSubscriberErrors(t *testing.T) {
+	t.Parallel()
 	for name, config := range map[string]nats.Config{
 		"no durable":      {},
 		"durable":         {Durable: "a.b"},
@@ -378,6 +387,7 @@ func TestSubscriberErrors(t *testing.T) {
 }
 
 func TestSubscriberNewOnly(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 5)
 	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.NewOnly, c.Stream = true, "FIELD" }))
@@ -390,6 +400,7 @@ func TestSubscriberNewOnly(t *testing.T) {
 }
 
 func TestSubscriberBacklog(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	f.put(0, 5)
 	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 2 })
@@ -416,6 +427,7 @@ func TestSubscriberBacklog(t *testing.T) {
 // A second subject for a consumer that reads one is a mistake that no retry repairs:
 // its route is refused and Run tells, while the other one carries messages.
 func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
+	t.Parallel()
 	f := newField(t)
 	shared := f.subscriber()
 	sink, err := sinknats.New(sinknats.Config{URL: f.server.URL()}, nil)

@@ -56,6 +56,8 @@ const (
 	// sendBackEvery is how often, while a subscription ends, what nothing holds up any more is
 	// sent back.
 	sendBackEvery = 50 * time.Millisecond
+	// settlePatience is for how long at least the end of a subscription waits for the server to have taken it back.
+	settlePatience = 2 * time.Second
 	// remembered is of how many messages it is known that they were acked, should the
 	// server redeliver one before it has the ack.
 	remembered = 8192
@@ -144,11 +146,20 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 		stop()
 	}
 	s.stopIntake()
+	late := time.Now().Add(s.config.CloseTimeout)
 	timer := time.AfterFunc(s.config.CloseTimeout, s.giveUp)
 	defer timer.Stop()
+	var last received
 	for ended := false; !ended; {
 		ended = isClosedWithin(delivered, sendBackEvery)
-		s.sendBack(ended)
+		if sent := s.sendBack(ended); sent != nil {
+			last = sent
+		}
+	}
+	if last != nil && s.conn.IsConnected() {
+		// The server handles what was sent back beside requests: one of the next subscription, which may follow
+		// at once, would get newer messages first.
+		_ = last.Settle(max(time.Until(late), settlePatience))
 	}
 	s.giveUp()
 	s.report() // the last chance for acks; what the server does not get is redelivered
@@ -193,6 +204,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 		return err
 	}
 	s.conn = conn
+	s.report() // acks that could not be sent while the consumer was gone
 	connected := conn.StatusChanged(natsgo.CONNECTED)
 	defer conn.RemoveStatusListener(connected)
 	begun, failures := false, 0
@@ -235,6 +247,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 		select {
 		case <-timer.C:
 		case <-connected:
+			s.report() // as above
 		case <-s.intake.Done():
 		}
 		timer.Stop()
@@ -599,8 +612,8 @@ func (s *subscription) leave(d *delivery) {
 
 // sendBack returns what is left to the server, which redelivers it in the order in which it
 // comes back: that of the stream, and of a key when nothing of it is handled any more, unless all
-// is to go. Nothing comes again to this subscription, because it has no request any more.
-func (s *subscription) sendBack(all bool) {
+// is to go. It returns the last one; nil if there was none. Nothing comes again to this subscription, because it has no request any more.
+func (s *subscription) sendBack(all bool) (last received) {
 	s.mu.Lock()
 	handled := make(map[string]bool)
 	if !all {
@@ -626,22 +639,24 @@ func (s *subscription) sendBack(all bool) {
 	s.mu.Unlock()
 	slices.SortFunc(now, func(a, b *delivery) int { return cmp.Compare(a.place.sequence, b.place.sequence) })
 	for _, d := range now {
-		s.drop(d, 0)
+		last = s.drop(d, 0)
 	}
+	return last
 }
 
 // drop returns a message to the server, which redelivers it after the delay, or, if it does
 // not hear of it, after AckWait.
-func (s *subscription) drop(d *delivery, delay time.Duration) {
+func (s *subscription) drop(d *delivery, delay time.Duration) received {
 	s.mu.Lock()
 	delete(s.open, d.place)
 	raw := d.raw
 	s.mu.Unlock()
 	if delay > 0 {
 		_ = raw.NakWithDelay(delay)
-		return
+	} else {
+		_ = raw.Nak()
 	}
-	_ = raw.Nak()
+	return raw
 }
 
 // keepAlive reports on what is held, again and again, until stop is called.

@@ -99,26 +99,26 @@ func (s *stock) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, err
 }
 
 // prepare finds out the ID of the cluster, and lets a new group start where the configuration says.
-func (s *stock) prepare(topics []string) error {
+func (s *stock) prepare(ctx context.Context, topics []string) error {
 	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
 	if err != nil {
 		return err
 	}
 	id, _, err := identify(client, topics)
 	if err == nil {
-		err = checkGroup(client, s.config, topics, s.logger)
+		err = checkGroup(ctx, client, s.config, topics, s.logger)
 	}
 	if err == nil {
 		s.cluster.Store(&id)
 		if s.config.Start == StartNewest {
-			err = s.startNewest(client, topics)
+			err = s.startNewest(ctx, client, topics)
 		}
 	}
 	return errors.Join(err, client.Close())
 }
 
-func (s *stock) startNewest(client sarama.Client, topics []string) error {
-	ends, err := newestOffsets(client, s.config.Group, topics)
+func (s *stock) startNewest(ctx context.Context, client sarama.Client, topics []string) error {
+	ends, err := newestOffsets(ctx, client, s.config.Group, topics)
 	if err != nil || ends == nil {
 		return err
 	}
@@ -133,7 +133,20 @@ func (s *stock) startNewest(client sarama.Client, topics []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := admin.AlterConsumerGroupOffsets(s.config.Group, offsets, nil)
+	var answer *sarama.OffsetCommitResponse
+	err = askCoordinator(ctx, client, s.config.Group, func() error {
+		if answer, err = admin.AlterConsumerGroupOffsets(s.config.Group, offsets, nil); err != nil {
+			return err
+		}
+		for _, partitions := range answer.Errors {
+			for _, err := range partitions {
+				if notReady(err) {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -181,7 +194,7 @@ func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, 
 	if err != nil {
 		return nil, running, err
 	}
-	if err := s.prepare(topics); err != nil {
+	if err := s.prepare(ctx, topics); err != nil {
 		return nil, running, classified(s.config, err)
 	}
 	out := make(chan *message.Message)

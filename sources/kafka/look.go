@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,12 +50,13 @@ func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Fo
 		return Found{}, unavailable(config, err)
 	}
 	defer func() { _ = client.Close() }() // nothing is under way
+	ctx := context.Background()           // Subscribe's may end before its time
 	partitions, err := partitionsOf(client, topics)
 	if err == nil {
-		err = checkGroup(client, config, topics, logger)
+		err = checkGroup(ctx, client, config, topics, logger)
 	}
 	if err == nil {
-		found, err = look(client, config, partitions, logger)
+		found, err = look(ctx, client, config, partitions, logger)
 	}
 	return found, classified(config, err)
 }
@@ -91,20 +93,20 @@ func partitionsOf(client sarama.Client, topics []string) (map[string][]int32, er
 }
 
 // look compares what a group has committed with what there is, as a session does when it begins.
-func look(client sarama.Client, config Config, partitions map[string][]int32, logger watermill.LoggerAdapter) (Found, error) {
+func look(ctx context.Context, client sarama.Client, config Config, partitions map[string][]int32, logger watermill.LoggerAdapter) (Found, error) {
 	topics := slices.Sorted(maps.Keys(partitions))
 	_, notes, err := identify(client, topics)
 	if err != nil {
 		return Found{}, err
 	}
-	committed, err := committedOffsets(client, config.Group, partitions)
+	committed, err := committedOffsets(ctx, client, config.Group, partitions)
 	if err != nil {
 		return Found{}, err
 	}
 	found := Found{New: true}
 	var ends map[string]map[int32]int64
 	if config.Start == StartNewest {
-		if ends, err = newestOffsets(client, config.Group, topics); err != nil {
+		if ends, err = newestOffsets(ctx, client, config.Group, topics); err != nil {
 			return Found{}, err
 		}
 	}
@@ -131,19 +133,12 @@ func look(client sarama.Client, config Config, partitions map[string][]int32, lo
 }
 
 // checkGroup refuses a group that others use in another way, and warns of those who take a part of the records.
-func checkGroup(client sarama.Client, config Config, topics []string, logger watermill.LoggerAdapter) error {
-	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
-	if err != nil {
-		return err
-	}
-	groups, err := admin.DescribeConsumerGroups([]string{config.Group})
+func checkGroup(ctx context.Context, client sarama.Client, config Config, topics []string, logger watermill.LoggerAdapter) error {
+	groups, err := describeGroup(ctx, client, config.Group)
 	if err != nil {
 		return fmt.Errorf("group %s: %w", config.Group, err)
 	}
 	for _, group := range groups {
-		if group.Err != sarama.ErrNoError && group.Err != sarama.ErrGroupIDNotFound {
-			return fmt.Errorf("group %s: %w", config.Group, group.Err)
-		}
 		if len(group.Members) == 0 {
 			continue // whoever comes first decides
 		}
@@ -161,6 +156,26 @@ func checkGroup(client sarama.Client, config Config, topics []string, logger wat
 		}
 	}
 	return nil
+}
+
+// describeGroup asks the coordinator about a group.
+func describeGroup(ctx context.Context, client sarama.Client, name string) (groups []*sarama.GroupDescription, err error) {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return nil, err
+	}
+	err = askCoordinator(ctx, client, name, func() error {
+		if groups, err = admin.DescribeConsumerGroups([]string{name}); err != nil {
+			return err
+		}
+		for _, group := range groups {
+			if group.Err != sarama.ErrNoError && group.Err != sarama.ErrGroupIDNotFound {
+				return group.Err
+			}
+		}
+		return nil
+	})
+	return groups, err
 }
 
 // strangers returns the client IDs of members that read one of the topics and do not have ours.

@@ -19,11 +19,6 @@ import (
 
 // A group that others use is told, by Look and by Subscribe, and Look leaves no trace of itself.
 func testLook(t *testing.T, addr string) {
-	// A broker that has no groups yet has no coordinator for a while.
-	first := newTopic(t, addr, 1)
-	testkit.EventuallyNil(t, func() error {
-		return kadm.NewClient(first.client).CommitAllOffsets(t.Context(), first.name, kadm.Offsets{first.name: {0: {Topic: first.name}}})
-	})
 	for name, test := range map[string]struct {
 		use  func(f *topic)
 		read func(*kafka.Config)

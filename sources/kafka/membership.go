@@ -104,6 +104,7 @@ func (h *handler) watch(session sarama.ConsumerGroupSession) {
 			case errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrFencedInstancedId):
 				h.lose("the group has gone on without this member")
 				return
+			case notReady(err): // it is asked again, until the limit
 			default:
 				h.state.Fails(h.unavailable(err))
 			}

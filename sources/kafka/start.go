@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,7 @@ import (
 
 // newestOffsets returns the ends of the partitions of topics, for a group that has no offsets in any of them; nil for any
 // other. Topics that do not exist yet are not in it: they are read from their beginning.
-func newestOffsets(client sarama.Client, group string, topics []string) (map[string]map[int32]int64, error) {
+func newestOffsets(ctx context.Context, client sarama.Client, group string, topics []string) (map[string]map[int32]int64, error) {
 	partitions := map[string][]int32{}
 	for _, topic := range topics {
 		numbers, err := client.Partitions(topic)
@@ -26,7 +27,7 @@ func newestOffsets(client sarama.Client, group string, topics []string) (map[str
 		}
 		partitions[topic] = numbers
 	}
-	committed, err := committedOffsets(client, group, partitions)
+	committed, err := committedOffsets(ctx, client, group, partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -46,35 +47,49 @@ func newestOffsets(client sarama.Client, group string, topics []string) (map[str
 }
 
 // committedOffsets returns what a group has committed, with a block for each of the partitions.
-func committedOffsets(client sarama.Client, group string, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+func committedOffsets(ctx context.Context, client sarama.Client, group string, partitions map[string][]int32) (committed *sarama.OffsetFetchResponse, err error) {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {
 		return nil, err
 	}
-	committed, err := admin.ListConsumerGroupOffsets(group, partitions)
-	if errors.Is(err, sarama.ErrGroupIDNotFound) {
-		committed, err = &sarama.OffsetFetchResponse{}, nil
-		for topic, numbers := range partitions {
-			for _, number := range numbers {
-				committed.AddBlock(topic, number, &sarama.OffsetFetchResponseBlock{Offset: -1})
-			}
+	err = askCoordinator(ctx, client, group, func() error {
+		committed, err = admin.ListConsumerGroupOffsets(group, partitions)
+		if errors.Is(err, sarama.ErrGroupIDNotFound) {
+			committed, err = noOffsets(partitions), nil
+		}
+		if err != nil {
+			return err
+		}
+		return offsetsError(committed, partitions)
+	})
+	return committed, err
+}
+
+// noOffsets is the answer for a group that has committed nothing.
+func noOffsets(partitions map[string][]int32) *sarama.OffsetFetchResponse {
+	none := &sarama.OffsetFetchResponse{}
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			none.AddBlock(topic, number, &sarama.OffsetFetchResponseBlock{Offset: -1})
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
+	return none
+}
+
+// offsetsError returns why an answer does not tell the offset of each of the partitions.
+func offsetsError(committed *sarama.OffsetFetchResponse, partitions map[string][]int32) error {
 	for topic, numbers := range partitions {
 		for _, number := range numbers {
 			block := committed.GetBlock(topic, number)
 			if block == nil {
-				return nil, sarama.ErrIncompleteResponse
+				return sarama.ErrIncompleteResponse
 			}
 			if block.Err != sarama.ErrNoError {
-				return nil, block.Err
+				return block.Err
 			}
 		}
 	}
-	return committed, nil
+	return nil
 }
 
 // topicNotes returns the metadata of committed offsets by topic. They tell a topic that was deleted and created again, and
@@ -107,7 +122,7 @@ func (h *handler) sameTopics(broker *sarama.Broker) {
 
 // begin moves the partitions of a session whose committed offset cannot be read from, and says what was deleted unread.
 func (h *handler) begin(session sarama.ConsumerGroupSession) error {
-	committed, err := committedOffsets(h.client, h.config.Group, session.Claims())
+	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
 	if err != nil {
 		return err
 	}

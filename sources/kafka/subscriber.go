@@ -105,7 +105,7 @@ type subscription struct {
 // subscription that has not ended reads it: another Subscriber of the group shares its partitions.
 // While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
-// times.
+// times. While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
@@ -146,7 +146,7 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
-	if err := checkGroup(client, s.config, topics, s.logger); err != nil {
+	if err := checkGroup(intake, client, s.config, topics, s.logger); err != nil {
 		return nil, classified(s.config, errors.Join(err, client.Close()))
 	}
 	sub := &subscription{
@@ -154,7 +154,7 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 		out: make(chan *message.Message), values: context.WithoutCancel(intake), intake: intake,
 	}
 	if s.config.Start == StartNewest {
-		if sub.ends, err = newestOffsets(client, s.config.Group, topics); err != nil {
+		if sub.ends, err = newestOffsets(intake, client, s.config.Group, topics); err != nil {
 			return nil, s.unavailable(errors.Join(err, client.Close()))
 		}
 	}
@@ -225,10 +225,14 @@ func (s *subscription) run() {
 		defer close(told)
 		for err := range s.group.Errors() {
 			s.logger.Info("Kafka consumer group reports an error", watermill.LogFields{"error": err.Error()})
+			if notReady(err) {
+				continue // it has ended the session, and there is an error of Consume if there is no next one
+			}
 			s.errorAt.Store(time.Now().UnixNano())
 			s.state.Fails(s.unavailable(err))
 		}
 	}()
+	since, reported := time.Now(), false // when there was a session last, and whether its end was
 	for n := 0; s.intake.Err() == nil; {
 		session, endSession := context.WithCancel(s.intake)
 		h := &handler{
@@ -241,14 +245,17 @@ func (s *subscription) run() {
 			break
 		}
 		if h.joined {
-			n = 0
+			n, since, reported = 0, time.Now(), false
 		}
 		if err == nil {
 			continue
 		}
-		s.state.Fails(s.unavailable(err))
-		if n == 0 {
-			s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
+		if !passes(err, since) {
+			s.state.Fails(s.unavailable(err))
+			if !reported {
+				s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
+			}
+			reported = true
 		}
 		_ = joinPolicy.Wait(s.intake, n)
 		n++

@@ -220,12 +220,13 @@ func TestTokenEndpointFailures(t *testing.T) {
 		}
 	}
 	const echo = `"error_description":"the secret s3cret&value is wrong"`
-	tests := []struct {
+	type test struct {
 		name    string
 		answer  http.HandlerFunc
 		targets []error
 		retried bool
-	}{
+	}
+	tests := []test{
 		{"500", answer(500, "text/plain", "s3cret&value"), []error{ErrToken, ErrUnavailable}, true},
 		{"503 with a refusal", answer(503, "application/json", `{"error":"invalid_client"}`), []error{ErrToken, ErrUnavailable}, true},
 		{"429", answer(429, "application/json", `{}`), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
@@ -245,7 +246,10 @@ func TestTokenEndpointFailures(t *testing.T) {
 		{"401", answer(401, "application/json", `{"error":"invalid_client",`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
 		{"400", answer(400, "application/json", `{`+echo+`}`), []error{ErrToken, ErrUnauthorized}, false},
 		{"403 as text", answer(403, "text/plain", testSecret), []error{ErrToken, ErrUnavailable, ErrIntermediary}, true},
-		{"200 with an error", answer(200, "application/json", `{"error":"unauthorized_client"}`), []error{ErrToken, ErrUnauthorized}, false},
+		{"slow down", answer(400, "application/json", `{"error":"slow_down"}`), []error{ErrToken, ErrUnavailable, ErrRateLimited}, true},
+		{"server error", answer(400, "application/json", `{"error":"server_error"}`), []error{ErrToken, ErrUnavailable}, true},
+		{"408", answer(408, "text/html", "<html>"), []error{ErrToken, ErrUnavailable}, true},
+		{"425", answer(425, "text/html", "<html>"), []error{ErrToken, ErrUnavailable}, true},
 		{"busy", answer(400, "application/json", `{"error":"temporarily_unavailable"}`), []error{ErrToken, ErrUnavailable}, true},
 		{"HTML", answer(200, "text/html; charset=utf-8", "<html>s3cret&value"), []error{ErrToken, ErrUnavailable, ErrBadResponse, ErrIntermediary}, true},
 		{"garbage", answer(200, "application/json", `{"access_token":`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
@@ -254,6 +258,10 @@ func TestTokenEndpointFailures(t *testing.T) {
 		{"token that splits a header", answer(200, "application/json", `{"access_token":"a\r\nx: y"}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
 		{"token of another type", answer(200, "application/json", `{"access_token":"token-1","token_type":"mac"}`), []error{ErrToken, ErrUnavailable, ErrBadResponse}, true},
 		{"redirect", http.RedirectHandler("https://elsewhere.example/", 307).ServeHTTP, []error{ErrToken, ErrUnavailable, ErrRedirect}, false},
+	}
+	for _, code := range []string{"invalid_client", "invalid_grant", "unauthorized_client", "access_denied", "invalid_request"} {
+		// Whatever the status: a code is the endpoint's word.
+		tests = append(tests, test{"200, " + code, answer(200, "application/json", `{"error":"`+code+`"}`), []error{ErrToken, ErrUnauthorized}, false})
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -431,6 +439,8 @@ func TestTokenAnswers(t *testing.T) {
 		{"no token", "application/json", `{"token_type":"Bearer"}`, "", "the response has no usable access_token (status 200)"},
 		{"null for the token", "application/json", `{"access_token":null}`, "", "the response has no usable access_token (status 200)"},
 		{"an empty token", "application/json", `{"access_token":""}`, "", "the response has no usable access_token (status 200)"},
+		{"a space in the token", "application/json", `{"access_token":"s3 cret"}`, "", "the response has no usable access_token (status 200)"},
+		{"a token beyond ASCII", "application/json", `{"access_token":"s3crét"}`, "", "the response has no usable access_token (status 200)"},
 		{"a token of another kind", "application/json", `{"access_token":{"s3cret":1}}`, "", "the response has no usable access_token (status 200)"},
 		{"a list", "application/json", `["s3cret"]`, "", "the response of the token endpoint is not a token (status 200)"},
 		{"nothing", "application/json", "", "", "the response of the token endpoint is not a token (status 200)"},

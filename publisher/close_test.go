@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // goPublish publishes in the background, one message a call.
@@ -93,23 +95,6 @@ func (g *gauge) SendMessage(ctx context.Context, req gateway.SendMessageRequest)
 	}
 }
 
-func TestPublishInParallel(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	pub := f.publisher(f.config())
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if err := pub.Publish(typeJSON, newMessages(5)...); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if got := f.entries(); got != 100 {
-		t.Errorf("%d messages arrived, want 100", got)
-	}
-}
-
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
@@ -171,28 +156,51 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+// Close does not wait longer than its time, whatever a call waits for.
 func TestCloseCancelsAfterItsTimeout(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.MaxRequests, cfg.CloseTimeout = 1, 20*time.Millisecond
-	pub := f.publisher(cfg)
-	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
-	defer hang.Lift()
-	under := make(chan error, 1)
-	go func() { under <- pub.Publish(typeJSON, newMessages(2)...) }()
-	f.waitRequests(1)
-	queued := goPublish(pub, newMessage("waits for a place"))
-	if err := pub.Close(); err != nil {
-		t.Error(err)
-	}
-	err := wait(t, "the call under way", under)
-	if !errors.Is(err, publisher.ErrClosed) || errors.Is(err, context.Canceled) {
-		t.Errorf("under way: %v", err)
-	}
-	if e := publishError(t, err); !slices.Equal(e.Outcomes, []publisher.Outcome{publisher.Failed, publisher.NotSent}) {
-		t.Errorf("under way: %v", e.Outcomes)
-	}
-	if err := wait(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
-		t.Errorf("queued: %v", err)
+	const notSent, failed = publisher.NotSent, publisher.Failed
+	for name, test := range map[string]struct {
+		metadata []string // of the first message
+		outcomes []publisher.Outcome
+	}{
+		"an answer":                   {nil, []publisher.Outcome{failed, notSent}},
+		"a claim check":               {append(claimed("r"), gateway.KeyPayloadSize, "1"), []publisher.Outcome{failed, notSent}},
+		"a claim check, for its size": {claimed("r"), []publisher.Outcome{notSent, notSent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			hanging := make(chan struct{}, 10)
+			hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true, Match: func(*http.Request) bool {
+				hanging <- struct{}{}
+				return true
+			}})
+			defer hang.Lift()
+			cfg := f.config()
+			cfg.MaxRequests, cfg.CloseTimeout = 1, 20*time.Millisecond
+			cfg.ClaimCheck = claimCheckFunc(func(ctx context.Context, _ string) (io.ReadCloser, int64, error) {
+				hanging <- struct{}{}
+				<-ctx.Done()
+				return nil, 0, ctx.Err()
+			})
+			pub := f.publisher(cfg)
+			first := newMessage("", test.metadata...)
+			under := make(chan error, 1)
+			go func() { under <- pub.Publish(typeJSON, first, newMessage("2")) }()
+			wait(t, "the wait", hanging)
+			queued := goPublish(pub, newMessage("waits for a place, or an answer"))
+			if err := pub.Close(); err != nil {
+				t.Error(err)
+			}
+			err := wait(t, "the call under way", under)
+			if !errors.Is(err, publisher.ErrClosed) || !errors.Is(err, sinks.ErrClosed) || errors.Is(err, context.Canceled) {
+				t.Errorf("under way: %v", err)
+			}
+			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.outcomes) {
+				t.Errorf("under way: %v", e.Outcomes)
+			}
+			if err := wait(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
+				t.Errorf("queued: %v", err)
+			}
+		})
 	}
 }

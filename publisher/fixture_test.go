@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -160,4 +161,21 @@ func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
 		t.Fatalf("%s did not come", what)
 	}
 	return v
+}
+
+type marshalerFunc func(topic string, msg *message.Message) ([]byte, error)
+
+func (f marshalerFunc) Marshal(topic string, msg *message.Message) ([]byte, error) {
+	return f(topic, msg)
+}
+
+type claimCheckFunc func(ctx context.Context, reference string) (io.ReadCloser, int64, error)
+
+func (f claimCheckFunc) Open(ctx context.Context, reference string) (io.ReadCloser, int64, error) {
+	return f(ctx, reference)
+}
+
+// claimed is the metadata of a message whose payload is in a claim check.
+func claimed(reference string) []string {
+	return []string{gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, reference}
 }

@@ -1,7 +1,6 @@
 package publisher_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"gocloud.dev/blob/memblob"
@@ -126,21 +124,15 @@ func TestClaimCheckThatIsNotWhatItWas(t *testing.T) {
 	}
 }
 
-// flaky is a store that fails, or hangs, a number of times.
+// flaky is a store that fails a number of times.
 type flaky struct {
 	*claimcheck.Store
 	fails atomic.Int64
-	hang  chan struct{} // closed when a reader hangs; nil: none does
 }
 
 func (s *flaky) Open(ctx context.Context, reference string) (io.ReadCloser, int64, error) {
 	if s.fails.Add(-1) >= 0 {
 		return nil, 0, fmt.Errorf("bucket is down: %w", gateway.ErrUnavailable)
-	}
-	if s.hang != nil {
-		close(s.hang)
-		<-ctx.Done()
-		return nil, 0, ctx.Err()
 	}
 	return s.Store.Open(ctx, reference)
 }
@@ -162,61 +154,6 @@ func TestClaimCheckOutage(t *testing.T) {
 	}
 	if f.entries() != 1 {
 		t.Errorf("%d messages arrived, want one", f.entries())
-	}
-}
-
-func TestCloseEndsAClaimCheckThatHangs(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	s := &flaky{Store: newStore(t), hang: make(chan struct{})}
-	cfg := f.config()
-	cfg.ClaimCheck, cfg.CloseTimeout = s, 10*time.Millisecond
-	pub := f.publisher(cfg)
-	done := goPublish(pub, store(t, s.Store, "payload"))
-	wait(t, "the opening", s.hang)
-	if err := pub.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := wait(t, "the end of Publish", done); !errors.Is(err, publisher.ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
-}
-
-// A message that a subscriber of this process delivered, in any mode, can be
-// sent on without a claim check of the publisher's own.
-func TestReceivedPayloadElsewhereIsSentOn(t *testing.T) {
-	for name, mode := range map[string]subscriber.PayloadMode{"lazy": subscriber.PayloadLazy, "claim check": subscriber.PayloadClaimCheck} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			sub, err := subscriber.New(subscriber.Config{
-				Client:  f.client,
-				Payload: subscriber.PayloadConfig{Mode: mode, ClaimCheck: newStore(t), ClaimCheckFrom: 1000},
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = sub.Close() })
-			messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-			if err != nil {
-				t.Fatal(err)
-			}
-			payload := bytes.Repeat([]byte("payload "), 50_000) // of unknown size to the event
-			if _, err := f.server.Send(gatewaytest.SendRequest{From: f.sender.ID, MessageType: typeJSON, Payload: payload}); err != nil {
-				t.Fatal(err)
-			}
-			msg := wait(t, "the message", messages)
-			if msg.Metadata.Get(gateway.KeyPayloadMode) == "" {
-				t.Fatal("the payload is in the message")
-			}
-			msg.Metadata.Set(gateway.KeyDirectRecipients, f.other.ID)
-			if err := f.publisher(f.config()).Publish(typeJSON, msg); err != nil {
-				t.Fatal(err)
-			}
-			msg.Ack()
-			entries := f.server.Ledger()
-			if last := entries[len(entries)-1]; last.EndpointID != f.other.ID || last.PayloadSHA256 != sha256.Sum256(payload) {
-				t.Errorf("arrived: %+v", last)
-			}
-		})
 	}
 }
 

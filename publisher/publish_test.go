@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 func TestOrderWithinACall(t *testing.T) {
@@ -46,91 +48,102 @@ func TestOrderWithinACall(t *testing.T) {
 	}
 }
 
-func TestNothingToPublish(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	if err := f.publisher(f.config()).Publish(typeJSON); err != nil {
-		t.Error(err)
-	}
-}
-
+// What became of each of three messages when the second one fails, or the first, and of which class the
+// error is; the gateway's own error is found in it.
 func TestOutcomes(t *testing.T) {
-	const (
-		notSent = publisher.NotSent
-		sent    = publisher.Sent
-		partial = publisher.PartiallyDelivered
-		failed  = publisher.Failed
-	)
-	all := []error{
-		gateway.ErrInvalid, gateway.ErrNoRecipients, gateway.ErrPartialDelivery, gateway.ErrBadRequest, gateway.ErrUnauthorized,
-		gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrTooLarge, gateway.ErrRateLimited, gateway.ErrUnavailable,
-		gateway.ErrIntermediary,
-	}
-	page := []byte("<html>default backend</html>")
+	const sent, failed, notSent = publisher.Sent, publisher.Failed, publisher.NotSent
+	all := []publisher.Outcome{sent, sent, sent}
+	second, none := []publisher.Outcome{sent, failed, notSent}, []publisher.Outcome{notSent, notSent, notSent}
+	page, html := []byte("<html>default backend</html>"), "text/html"
+	errMarshal := errors.New("unmarshalable")
 	for name, test := range map[string]struct {
-		fault     gatewaytest.Fault
-		recipient string
-		outcomes  []publisher.Outcome
-		matches   []error
-		requests  int
+		fault    gatewaytest.Fault
+		payload  string   // of the second message
+		metadata []string // of the second message
+		marshal  error
+		outcomes []publisher.Outcome
+		kind     error // of package sinks; nil: none
+		cause    error
+		requests int
 	}{
-		"400":              {fault: gatewaytest.Fault{Status: 400}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrBadRequest}, requests: 2},
-		"403":              {fault: gatewaytest.Fault{Status: 403}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrForbidden}, requests: 2},
-		"404":              {fault: gatewaytest.Fault{Status: 404}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrIntermediary, gateway.ErrUnavailable}, requests: 6},
-		"400 as a page":    {fault: gatewaytest.Fault{Status: 400, Body: page, ContentType: "text/html"}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrIntermediary, gateway.ErrUnavailable}, requests: 6},
-		"200 as a page":    {fault: gatewaytest.Fault{Status: 200, Body: page, ContentType: "text/html", Times: 2}, outcomes: nil, requests: 5},
-		"413":              {fault: gatewaytest.Fault{Status: 413}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrTooLarge}, requests: 2},
-		"401 for good":     {fault: gatewaytest.Fault{Status: 401}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrUnauthorized}, requests: 3},
-		"429 for good":     {fault: gatewaytest.Fault{Status: 429}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrRateLimited}, requests: 6},
-		"500 for good":     {fault: gatewaytest.Fault{Status: 500}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrUnavailable}, requests: 6},
-		"refused for good": {fault: gatewaytest.Fault{Refuse: true}, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrUnavailable}, requests: 6},
-		"500 twice":        {fault: gatewaytest.Fault{Status: 500, Times: 2}, outcomes: nil, requests: 5},
-		"429 twice":        {fault: gatewaytest.Fault{Status: 429, Times: 2}, outcomes: nil, requests: 5},
-		"answer lost":      {fault: gatewaytest.Fault{DropAnswer: true, Times: 2}, outcomes: nil, requests: 5},
-		"nobody reachable": {recipient: someID, outcomes: []publisher.Outcome{sent, failed, notSent}, matches: []error{gateway.ErrNoRecipients, gateway.ErrBadRequest}, requests: 2},
-		"some reachable":   {recipient: "both", outcomes: []publisher.Outcome{sent, partial, notSent}, matches: []error{gateway.ErrPartialDelivery, gateway.ErrBadRequest}, requests: 2},
+		"400":                {fault: gatewaytest.Fault{Status: 400}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrBadRequest, requests: 2},
+		"403":                {fault: gatewaytest.Fault{Status: 403}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrForbidden, requests: 2},
+		"403 for everybody":  {fault: gatewaytest.Fault{Status: 403}, outcomes: []publisher.Outcome{failed, notSent, notSent}, kind: sinks.ErrUnavailable, cause: gateway.ErrForbidden, requests: 1},
+		"404":                {fault: gatewaytest.Fault{Status: 404}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
+		"400 as a page":      {fault: gatewaytest.Fault{Status: 400, Body: page, ContentType: html}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
+		"413":                {fault: gatewaytest.Fault{Status: 413}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge, requests: 2},
+		"401":                {fault: gatewaytest.Fault{Status: 401}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized, requests: 3},
+		"429":                {fault: gatewaytest.Fault{Status: 429}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrRateLimited, requests: 6},
+		"500":                {fault: gatewaytest.Fault{Status: 500}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},
+		"refused connection": {fault: gatewaytest.Fault{Refuse: true}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},
+		"a page, twice":      {fault: gatewaytest.Fault{Status: 200, Body: page, ContentType: html, Times: 2}, outcomes: all, requests: 5},
+		"answer lost, twice": {fault: gatewaytest.Fault{DropAnswer: true, Times: 2}, outcomes: all, requests: 5},
+		"nobody reachable":   {metadata: []string{gateway.KeyDirectRecipients, someID}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrNoRecipients, requests: 2},
+		"some reachable": {
+			metadata: []string{gateway.KeyDirectRecipients, someID + ",other"}, kind: sinks.ErrRejected, cause: gateway.ErrPartialDelivery, requests: 2,
+			outcomes: []publisher.Outcome{sent, publisher.PartiallyDelivered, notSent},
+		},
+		"invalid":              {metadata: []string{gateway.KeyTenantID, "x"}, outcomes: none, kind: sinks.ErrRejected, cause: gateway.ErrInvalid},
+		"too large to send":    {payload: strings.Repeat("x", 1001), outcomes: none, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge},
+		"no marshaling":        {payload: "unmarshalable", marshal: errMarshal, outcomes: none, kind: sinks.ErrRejected, cause: errMarshal},
+		"expired":              {metadata: claimed("expired"), outcomes: none, kind: sinks.ErrUnavailable, cause: gateway.ErrPayloadExpired},
+		"claim check gives up": {metadata: claimed("slow"), outcomes: none, kind: sinks.ErrUnavailable, cause: sinks.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
 			client := f.server.ClientConfig()
-			client.RateLimit = gateway.RateLimitConfig{MinRate: 1000, Pause: time.Millisecond}
+			client.MaxPayloadSize, client.RateLimit = 1000, gateway.RateLimitConfig{MinRate: 1000, Pause: time.Millisecond}
 			cfg := f.config()
 			cfg.Client = f.newClient(client)
+			cfg.ClaimCheck = claimCheckFunc(func(_ context.Context, reference string) (io.ReadCloser, int64, error) {
+				if reference == "slow" { // its own time is over, not that of the message
+					return nil, 0, context.DeadlineExceeded
+				}
+				return nil, 0, gateway.ErrPayloadExpired
+			})
+			if test.marshal != nil {
+				cfg.Marshaler = marshalerFunc(func(_ string, msg *message.Message) ([]byte, error) {
+					if string(msg.Payload) == test.payload {
+						return nil, test.marshal
+					}
+					return msg.Payload, nil
+				})
+			}
+			index := 1
+			if test.outcomes[0] == failed {
+				index = 0
+			}
 			if test.fault.Status != 0 || test.fault.Refuse || test.fault.DropAnswer {
-				test.fault.Skip = 1
+				test.fault.Skip = index
 				f.server.Inject(gatewaytest.OpSendMessage, test.fault)
 			}
-			messages := []*message.Message{newMessage("1"), newMessage("2"), newMessage("3")}
-			switch test.recipient {
-			case "":
-			case "both":
-				messages[1].Metadata.Set(gateway.KeyDirectRecipients, someID+","+f.other.ID)
-			default:
-				messages[1].Metadata.Set(gateway.KeyDirectRecipients, test.recipient)
+			messages := []*message.Message{newMessage("1"), newMessage(test.payload, test.metadata...), newMessage("3")}
+			if list, ok := messages[1].Metadata[gateway.KeyDirectRecipients]; ok {
+				messages[1].Metadata.Set(gateway.KeyDirectRecipients, strings.Replace(list, "other", f.other.ID, 1))
 			}
 			err := f.publisher(cfg).Publish(typeJSON, messages...)
 			if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; got != test.requests {
 				t.Errorf("%d requests, want %d", got, test.requests)
 			}
-			if test.outcomes == nil {
+			if test.kind == nil {
 				if err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
-			e := publishError(t, err)
-			if !slices.Equal(e.Outcomes, test.outcomes) || e.Index != 1 || e.UUID != messages[1].UUID {
-				t.Errorf("message %d (%s), %v; want %v", e.Index, e.UUID, e.Outcomes, test.outcomes)
+			var typed *sinks.Error
+			if !errors.As(err, &typed) || typed.Kind != test.kind || typed.Sink != "gateway" || typed.Topic != typeJSON || !errors.Is(err, test.cause) {
+				t.Fatalf("got %v, want kind %v for %v", err, test.kind, test.cause)
 			}
-			for _, sentinel := range all {
-				if want := slices.Contains(test.matches, sentinel); errors.Is(err, sentinel) != want {
-					t.Errorf("%v matches %v: %v", err, sentinel, !want)
-				}
+			e := publishError(t, err)
+			if !slices.Equal(e.Outcomes, test.outcomes) || e.Index != index || e.UUID != messages[index].UUID {
+				t.Errorf("message %d (%s), %v; want %d, %v", e.Index, e.UUID, e.Outcomes, index, test.outcomes)
 			}
 			var answer *gateway.Error
-			if !errors.As(err, &answer) {
-				t.Errorf("%v has no *gateway.Error", err)
+			if test.requests > 0 && !errors.As(err, &answer) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %#v", err)
 			}
-			if !strings.Contains(err.Error(), messages[1].UUID) || !strings.Contains(err.Error(), "2 of 3") {
+			if want := fmt.Sprintf("%d of 3", index+1); !strings.Contains(err.Error(), messages[index].UUID) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q does not name the message", err)
 			}
 		})
@@ -172,70 +185,6 @@ func TestPartialDelivery(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestEndOfTheMessagesContext(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	hang := f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Hang: true})
-	defer hang.Lift()
-	pub := f.publisher(f.config())
-
-	ctx, cancel := context.WithCancel(t.Context())
-	msg := newMessage("payload")
-	msg.SetContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- pub.Publish(typeJSON, msg, newMessage("next")) }()
-	f.waitRequests(1)
-	cancel()
-	err := wait(t, "the end of Publish", done)
-	if err != context.Canceled {
-		t.Errorf("canceled: %v", err)
-	}
-
-	// Already over: nothing is sent, although there is a free place.
-	for range 20 {
-		err = pub.Publish(typeJSON, msg)
-		if err != context.Canceled {
-			t.Errorf("canceled before: %v", err)
-		}
-	}
-	if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; got != 1 {
-		t.Errorf("%d requests, want one", got)
-	}
-}
-
-func TestRetriesEndWithTheMessagesContext(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	client := f.server.ClientConfig()
-	client.Retry.MaxAttempts = gateway.UnlimitedAttempts
-	cfg := f.config()
-	cfg.Client = f.newClient(client)
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 503, Match: func(*http.Request) bool {
-		if n++; n == 7 { // more than the default attempts
-			cancel()
-		}
-		return true
-	}})
-	msg := newMessage("payload")
-	msg.SetContext(ctx)
-	if err := f.publisher(cfg).Publish(typeJSON, msg); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want context.Canceled", err)
-	}
-}
-
-func TestEmptyPayload(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	pub := f.publisher(f.config())
-	none := newMessage("")
-	none.Payload = nil
-	if err := pub.Publish(typeJSON, newMessage(""), none); err != nil {
-		t.Fatal(err)
-	}
-	if entries := f.server.Ledger(); len(entries) != 2 || entries[0].PayloadSize != 0 || entries[1].PayloadSize != 0 {
-		t.Errorf("arrived: %+v", entries)
 	}
 }
 

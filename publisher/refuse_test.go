@@ -1,14 +1,11 @@
 package publisher_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -20,12 +17,14 @@ import (
 func TestProblemsAreFoundBeforeSending(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
-	cfg.ClaimCheck = failingClaimCheck{}
+	cfg.ClaimCheck = claimCheckFunc(func(context.Context, string) (io.ReadCloser, int64, error) {
+		return io.NopCloser(strings.NewReader("")), -1, nil // it knows no size
+	})
 	pub := f.publisher(cfg)
 	bare := f.publisher(publisher.Config{Client: f.client})
 	enveloped := f.publisher(publisher.Config{Client: f.client, TenantID: f.server.Tenant(), EndpointID: f.sender.ID, Marshaler: publisher.EnvelopeMarshaler{}})
 	long := strings.Repeat("x", 10_000)
-	claim := []string{gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r"}
+	claim := claimed("r")
 	for name, test := range map[string]struct {
 		pub      *publisher.Publisher
 		topic    string
@@ -50,6 +49,8 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 		"to nobody":                  {metadata: []string{gateway.KeyIsPublish, "false"}, key: gateway.KeyIsPublish, rule: "nobody could receive"},
 		"context ID":                 {metadata: []string{gateway.KeyContextID, "secret"}, key: gateway.KeyContextID, rule: "UUID"},
 		"timestamp":                  {metadata: []string{gateway.KeySentTimestamp, "secret"}, key: gateway.KeySentTimestamp, rule: "ISO 8601"},
+		"timestamp in milliseconds":  {metadata: []string{gateway.KeySentTimestamp, "1772360100000"}, key: gateway.KeySentTimestamp, rule: "ISO 8601"},
+		"timestamp without a time":   {metadata: []string{gateway.KeySentTimestamp, "2026-03-01"}, key: gateway.KeySentTimestamp, rule: "ISO 8601"},
 		"timestamp injects":          {metadata: []string{gateway.KeySentTimestamp, "2026-05-04T03:02:01Z\r\nX-Injected: 1"}, key: gateway.KeySentTimestamp, rule: "ISO 8601"},
 		"year":                       {metadata: []string{gateway.KeySentTimestamp, "9999-12-31T23:59:59-10:00"}, key: gateway.KeySentTimestamp, rule: "years"},
 		"teamset CR":                 {metadata: []string{gateway.KeyTeamsetContextID, "a\rb"}, key: gateway.KeyTeamsetContextID, rule: "control characters"},
@@ -116,36 +117,11 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 	}
 }
 
-func TestOtherProblemsAreFoundBeforeSending(t *testing.T) {
+func TestNilMessageIsRefused(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	err := f.publisher(f.config()).Publish(typeJSON, newMessage("payload"), nil)
-	if e := publishError(t, err); !errors.Is(err, gateway.ErrInvalid) || e.Index != 1 {
-		t.Errorf("nil message: %v", err)
-	}
-
-	client := f.server.ClientConfig()
-	client.MaxPayloadSize = 3
-	cfg := f.config()
-	cfg.Client = f.newClient(client)
-	err = f.publisher(cfg).Publish(typeJSON, newMessage("1234"))
-	if !errors.Is(err, gateway.ErrInvalid) || !errors.Is(err, gateway.ErrTooLarge) {
-		t.Errorf("payload above the limit: %v", err)
-	}
-
-	cfg = f.config()
-	errMarshal := errors.New("cannot")
-	cfg.Marshaler = marshalFunc(func(_ string, msg *message.Message) ([]byte, error) {
-		if bytes.Equal(msg.Payload, []byte("bad")) {
-			return nil, errMarshal
-		}
-		return msg.Payload, nil
-	})
-	err = f.publisher(cfg).Publish(typeJSON, newMessage("good"), newMessage("bad"))
-	if !errors.Is(err, errMarshal) {
-		t.Errorf("marshaler that fails: %v", err)
-	}
-	if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; got != 0 {
-		t.Errorf("%d requests were made, want none", got)
+	if e := publishError(t, err); !errors.Is(err, gateway.ErrInvalid) || e.Index != 1 || f.entries() > 0 {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -166,17 +142,4 @@ func TestConfigErrors(t *testing.T) {
 	if _, err := publisher.New(publisher.Config{}, nil); err == nil || !strings.Contains(err.Error(), "Client") {
 		t.Errorf("without a client: %v", err)
 	}
-}
-
-type marshalFunc func(string, *message.Message) ([]byte, error)
-
-func (m marshalFunc) Marshal(topic string, msg *message.Message) ([]byte, error) {
-	return m(topic, msg)
-}
-
-// failingClaimCheck knows no size.
-type failingClaimCheck struct{}
-
-func (failingClaimCheck) Open(context.Context, string) (io.ReadCloser, int64, error) {
-	return io.NopCloser(strings.NewReader("")), -1, nil
 }

@@ -3,8 +3,6 @@ package publisher_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -171,126 +169,6 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("with %v: %+v", marshaler, d)
 		}
 	}
-}
-
-// The classes of a sink, with the gateway's own error still to be found.
-func TestErrorClasses(t *testing.T) {
-	tests := map[string]struct {
-		fault gatewaytest.Fault
-		msg   *message.Message
-		kind  error
-		cause error
-	}{
-		"invalid":            {msg: newMessage("", gateway.KeyTenantID, "x"), kind: sinks.ErrRejected, cause: gateway.ErrInvalid},
-		"no recipients":      {msg: newMessage("", gateway.KeyDirectRecipients, someID), kind: sinks.ErrRejected, cause: gateway.ErrNoRecipients},
-		"too large to send":  {msg: newMessage(strings.Repeat("x", 1001)), kind: sinks.ErrRejected, cause: gateway.ErrTooLarge},
-		"too large, it says": {fault: gatewaytest.Fault{Status: http.StatusRequestEntityTooLarge}, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge},
-		"no marshaling":      {msg: newMessage("unmarshalable"), kind: sinks.ErrRejected, cause: errUnmarshalable},
-		"expired": {
-			msg:  newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r"),
-			kind: sinks.ErrUnavailable, cause: gateway.ErrPayloadExpired,
-		},
-		"400":              {fault: gatewaytest.Fault{Status: http.StatusBadRequest}, kind: sinks.ErrRejected, cause: gateway.ErrBadRequest},
-		"401":              {fault: gatewaytest.Fault{Status: http.StatusUnauthorized}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized},
-		"403 for everyone": {fault: gatewaytest.Fault{Status: http.StatusForbidden}, kind: sinks.ErrUnavailable, cause: gateway.ErrForbidden},
-		"429":              {fault: gatewaytest.Fault{Status: http.StatusTooManyRequests}, kind: sinks.ErrUnavailable, cause: gateway.ErrRateLimited},
-		"503":              {fault: gatewaytest.Fault{Status: http.StatusServiceUnavailable}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable},
-		"intermediary": {
-			fault: gatewaytest.Fault{Status: http.StatusBadRequest, ContentType: "text/html", Body: []byte("<html>")},
-			kind:  sinks.ErrUnavailable, cause: gateway.ErrIntermediary,
-		},
-		"refused connection": {fault: gatewaytest.Fault{Refuse: true}, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			clientConfig := f.server.ClientConfig()
-			clientConfig.Retry.MaxAttempts, clientConfig.MaxPayloadSize = 1, 1000
-			cfg := f.config()
-			cfg.Client = f.newClient(clientConfig)
-			cfg.ClaimCheck = expiredClaimCheck{}
-			if test.cause == errUnmarshalable {
-				cfg.Marshaler = pickyMarshaler{}
-			}
-			if test.fault.Status != 0 || test.fault.Refuse {
-				f.server.Inject(gatewaytest.OpSendMessage, test.fault)
-			}
-			msg := test.msg
-			if msg == nil {
-				msg = newMessage("payload")
-			}
-			err := f.publisher(cfg).Publish(typeJSON, msg)
-			var typed *sinks.Error
-			if !errors.As(err, &typed) || typed.Kind != test.kind || typed.Sink != "gateway" || typed.Topic != typeJSON {
-				t.Fatalf("got %v, want kind %v", err, test.kind)
-			}
-			if !errors.Is(err, test.cause) {
-				t.Errorf("%v does not match %v", err, test.cause)
-			}
-			if e := publishError(t, err); e.UUID != msg.UUID {
-				t.Errorf("UUID %q", e.UUID)
-			}
-		})
-	}
-}
-
-var errUnmarshalable = errors.New("unmarshalable")
-
-type pickyMarshaler struct{}
-
-func (pickyMarshaler) Marshal(string, *message.Message) ([]byte, error) { return nil, errUnmarshalable }
-
-type expiredClaimCheck struct{}
-
-func (expiredClaimCheck) Open(context.Context, string) (io.ReadCloser, int64, error) {
-	return nil, 0, gateway.ErrPayloadExpired
-}
-
-// A claim check that takes too long for itself is an outage, and not the end of the
-// message's context. What became of the messages is still told.
-func TestInnerDeadlineIsAnOutage(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.ClaimCheck = slowClaimCheck{}
-	msg := newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r")
-	err := f.publisher(cfg).Publish(typeJSON, msg)
-	if !errors.Is(err, sinks.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
-	if e := publishError(t, err); e.Outcomes[0] != publisher.NotSent {
-		t.Errorf("%v", e.Outcomes)
-	}
-}
-
-type slowClaimCheck struct{}
-
-func (slowClaimCheck) Open(context.Context, string) (io.ReadCloser, int64, error) {
-	return nil, 0, context.DeadlineExceeded
-}
-
-// Close does not wait longer than its time for a claim check that hangs.
-func TestCloseEndsTheQuestionForASize(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	asked := make(chan struct{})
-	cfg.ClaimCheck, cfg.CloseTimeout = hangingClaimCheck{asked}, 20*time.Millisecond
-	pub := f.publisher(cfg)
-	done := goPublish(pub, newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "r"))
-	wait(t, "the question", asked)
-	if err := pub.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := wait(t, "the end of the call", done); !errors.Is(err, sinks.ErrClosed) || !errors.Is(err, publisher.ErrClosed) {
-		t.Error(err)
-	}
-}
-
-type hangingClaimCheck struct{ asked chan struct{} }
-
-func (c hangingClaimCheck) Open(ctx context.Context, _ string) (io.ReadCloser, int64, error) {
-	close(c.asked)
-	<-ctx.Done()
-	return nil, 0, ctx.Err()
 }
 
 // A closed client is a closed sink: its messages are left open.

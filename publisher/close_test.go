@@ -51,15 +51,17 @@ func TestMaxRequests(t *testing.T) {
 	f.waitFor("the first requests", func() bool { return hang.Hits() >= limit })
 
 	// A message that waits for a place can give up; it was not sent.
-	ctx, cancel := context.WithCancel(t.Context())
-	msg := newMessage("impatient")
-	msg.SetContext(ctx)
-	impatient := goPublish(pub, msg)
-	cancel()
-	err := wait(t, "the end of the canceled call", impatient)
-	if err != context.Canceled {
-		t.Error(err)
+	giveUp := func(what string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		msg := newMessage("impatient")
+		msg.SetContext(ctx)
+		client.checked.Store(&cancel) // just before it waits
+		if err := wait(t, what, goPublish(pub, msg)); err != context.Canceled {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
+	giveUp("the end of a call that waits for a place")
 
 	if got := hang.Hits(); got != limit {
 		t.Errorf("%d requests at a time, want %d", got, limit)
@@ -70,6 +72,7 @@ func TestMaxRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	giveUp("the end of a call that finds a place")
 	if got := f.entries(); got != calls {
 		t.Errorf("%d messages arrived, want %d", got, calls)
 	}
@@ -82,6 +85,14 @@ func TestMaxRequests(t *testing.T) {
 type gauge struct {
 	publisher.Client
 	now, most atomic.Int64
+	checked   atomic.Pointer[context.CancelFunc] // called when a message has been checked
+}
+
+func (g *gauge) ValidateMessage(req gateway.SendMessageRequest) error {
+	if cancel := g.checked.Load(); cancel != nil {
+		(*cancel)()
+	}
+	return g.Client.ValidateMessage(req)
 }
 
 func (g *gauge) SendMessage(ctx context.Context, req gateway.SendMessageRequest) error {

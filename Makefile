@@ -164,10 +164,11 @@ torture-identity:
 	$(GO) test -count 1 -timeout 1h -parallel 8 ./internal/test/identitytest -programs 100000 -jetstream 1000 -kafka 1000 -switches 300 -mutants
 
 # Several messages of a key on their way: random runs in memory, and with each broker while it is cut,
-# frozen, full and restarted, with three servers whose leader moves, and on the way back.
+# frozen, full and restarted, with three servers whose leader moves, and on the way back. Runs wait more
+# than they compute, so eight are made at a time, but for those with three servers.
 torture-order:
-	$(GO) test -race -vet=off -count 1 -timeout 30m -run '^TestPipelinedPrograms$$' ./router -pipelined $(PROGRAMS)
-	$(GO) test -race -vet=off -count 1 -timeout 120m -run '^TestOrder(InACluster|Out)?$$' ./internal/test/endtoend -order $(ORDER)
+	$(GO) test -race -vet=off -count 1 -timeout 30m -parallel 8 -run '^TestPipelinedPrograms$$' ./router -pipelined $(PROGRAMS)
+	$(GO) test -race -vet=off -count 1 -timeout 120m -parallel 8 -run '^TestOrder(InACluster|Out)?$$' ./internal/test/endtoend -order $(ORDER)
 
 # The same with a real Kafka broker; needs JDK 17 and Maven.
 torture-order-kafka:

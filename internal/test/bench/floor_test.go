@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/sse"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const kib = 1 << 10
@@ -102,10 +103,7 @@ func BenchmarkParseDecode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(e)))
 			for b.Loop() {
-				raw, err := r.Next()
-				if err != nil {
-					b.Fatal(err)
-				}
+				raw := testkit.Must(r.Next())(b)
 				if _, err := gateway.DecodeEvent(gateway.EventMessageReceived, raw.Data); err != nil {
 					b.Fatal(err)
 				}
@@ -133,17 +131,11 @@ func floorHTTP(b *testing.B, f func(event, buf, out []byte) error) {
 			prepare(b, base, b.N, size, 16)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/events", http.NoBody)
-			if err != nil {
-				b.Fatal(err)
-			}
+			req := testkit.Must(http.NewRequestWithContext(ctx, http.MethodGet, base+"/events", http.NoBody))(b)
 			in := make([]byte, max(64*kib, 2*length))
 			buf, out := make([]byte, length), make([]byte, size+3)
 			end := meter(b)
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				b.Fatal(err)
-			}
+			resp := testkit.Must(http.DefaultClient.Do(req))(b)
 			defer func() { _ = resp.Body.Close() }()
 			filled := 0
 			for left := b.N * length; left > 0; {

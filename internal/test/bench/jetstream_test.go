@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
@@ -50,10 +51,7 @@ func intoJetStream(b *testing.B, base string, endpoints int, cfg subscriber.Conf
 	twoCores(b)
 	b.ReportAllocs()
 	server := natstest.Start(b)
-	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(b)
 	count := newCounted(b.N)
 	route(b, base, kib, endpoints, cfg, &countedPlaces{sink, count}, count.done)
 	if got := streamMessages(b, server.URL()); got != uint64(b.N) {
@@ -98,18 +96,9 @@ func received(size int) *message.Message {
 // streamMessages returns how many messages the default stream holds.
 func streamMessages(b *testing.B, url string) uint64 {
 	b.Helper()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url))(b)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	stream, err := js.Stream(b.Context(), nats.DefaultStream)
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(b)
+	stream := testkit.Must(js.Stream(b.Context(), nats.DefaultStream))(b)
 	return stream.CachedInfo().State.Msgs
 }

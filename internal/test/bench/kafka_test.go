@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -21,10 +22,7 @@ func brokers(b *testing.B) []string {
 	if list := os.Getenv("KAFKA_BROKERS"); list != "" {
 		return strings.Split(list, ",")
 	}
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(4))
-	if err != nil {
-		b.Fatal(err)
-	}
+	cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(4)))(b)
 	b.Cleanup(cluster.Close)
 	return cluster.ListenAddrs()
 }
@@ -37,10 +35,7 @@ func BenchmarkKafka(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
-				sink, err := kafka.New(kafka.Config{Brokers: brokers(b)}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				sink := testkit.Must(kafka.New(kafka.Config{Brokers: brokers(b)}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
 				// One endpoint has one partition.
@@ -67,10 +62,7 @@ func BenchmarkBareKafka(b *testing.B) {
 func bareKafka(b *testing.B, keyCount, window int, change func(*sarama.Config)) {
 	addrs := brokers(b)
 	const topic = "agrimill.bare"
-	sink, err := kafka.New(kafka.Config{Brokers: addrs}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Brokers: addrs}, nil))(b)
 	defer func() { _ = sink.Close() }()
 	if err := sink.Publish("bare", received(kib)); err != nil { // makes the topic
 		b.Fatal(err)
@@ -84,14 +76,8 @@ func bareKafka(b *testing.B, keyCount, window int, change func(*sarama.Config)) 
 	config.Net.MaxOpenRequests = 1
 	config.ChannelBufferSize = 1024
 	change(config)
-	producer, err := sarama.NewAsyncProducer(addrs, config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	template, err := kafka.Marshaler{}.Marshal(topic, received(kib))
-	if err != nil {
-		b.Fatal(err)
-	}
+	producer := testkit.Must(sarama.NewAsyncProducer(addrs, config))(b)
+	template := testkit.Must(kafka.Marshaler{}.Marshal(topic, received(kib)))(b)
 	keys := make([]sarama.Encoder, keyCount)
 	for i := range keys {
 		keys[i] = sarama.StringEncoder(fmt.Sprintf("b1a7c9de-5f1b-4b7e-9c53-3f2e1d0c9%03x", i))

@@ -46,10 +46,7 @@ func inOrder(b *testing.B, delay time.Duration) {
 				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
-				sink, err := nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				sink := testkit.Must(nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: orderWindow}
 				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)
@@ -69,10 +66,7 @@ func BenchmarkOrderKafka(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
-				sink, err := kafka.New(kafka.Config{Brokers: brokers(b), Ingest: ingest, Configure: behindNetwork(b)}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				sink := testkit.Must(kafka.New(kafka.Config{Brokers: brokers(b), Ingest: ingest, Configure: behindNetwork(b)}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: orderWindow}
 				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)
@@ -168,21 +162,12 @@ func barePublish(b *testing.B, url, via string, window int) {
 		b.Fatal(err)
 	}
 	defer func() { _ = sink.Close() }()
-	conn, err := natsgo.Connect(via)
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(via))(b)
 	defer conn.Close()
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window))
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window)))(b)
 	msg := received(kib)
 	msg.Metadata[sinks.KeyDedupID] = fmt.Sprintf("%032x", 0)
-	template, err := nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	template := testkit.Must(nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg))(b)
 	end := meter(b)
 	for i := range b.N {
 		// The header is written to the connection's buffer before the call

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 
@@ -26,12 +27,9 @@ func BenchmarkPublisher(b *testing.B) {
 	base := startSource(b)
 	for _, size := range sizes {
 		b.Run(sizeName(size), func(b *testing.B) {
-			pub, err := publisher.New(publisher.Config{
+			pub := testkit.Must(publisher.New(publisher.Config{
 				Client: newClient(b, base), TenantID: benchTenant, EndpointID: benchEndpoint,
-			}, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			}, nil))(b)
 			defer func() { _ = pub.Close() }()
 			payload := make([]byte, size)
 			publish := func() {
@@ -68,10 +66,7 @@ func BenchmarkFloorPost(b *testing.B) {
 			payload := make([]byte, size)
 			post := func() {
 				// Content-Length is set by NewRequest.
-				req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, base+"/messages", bytes.NewReader(payload))
-				if err != nil {
-					b.Fatal(err)
-				}
+				req := testkit.Must(http.NewRequestWithContext(context.Background(), http.MethodPost, base+"/messages", bytes.NewReader(payload)))(b)
 				req.Header.Set("Authorization", "Bearer t")
 				req.Header.Set("Content-Type", "application/octet-stream")
 				req.Header.Set(isPublish, "true")
@@ -80,10 +75,7 @@ func BenchmarkFloorPost(b *testing.B) {
 				req.Header.Set(messageType, benchType)
 				req.Header.Set(tenantID, benchTenant)
 				req.Header.Set(contextID, uuid.NewString())
-				resp, err := client.Do(req)
-				if err != nil {
-					b.Fatal(err)
-				}
+				resp := testkit.Must(client.Do(req))(b)
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
 			}

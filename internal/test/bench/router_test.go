@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
@@ -66,16 +67,9 @@ func BenchmarkRouter(b *testing.B) {
 func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config, sink sinks.Sink, done <-chan struct{}) {
 	prepare(b, base, b.N, size, endpoints)
 	cfg.Client = newClient(b, base)
-	sub, err := subscriber.New(cfg, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: sink}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	err = r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink})
-	if err != nil {
+	sub := testkit.Must(subscriber.New(cfg, nil))(b)
+	r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
+	if err := r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
 		b.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(b.Context())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -30,22 +31,14 @@ func BenchmarkShareRoutes(b *testing.B) {
 			twoCores(b)
 			url := natstest.Start(b).URL()
 			prepare(b, base, b.N, kib, window)
-			sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: window, StartAfter: -1}, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			sub := testkit.Must(subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: window, StartAfter: -1}, nil))(b)
 			all := newCounted(routes * b.N)
 			var r *router.Router
 			for i := range routes {
 				name := fmt.Sprintf("share%d", i)
-				sink, err := nats.New(nats.Config{URL: url, Stream: name, SubjectPrefix: name}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				sink := testkit.Must(nats.New(nats.Config{URL: url, Stream: name, SubjectPrefix: name}, nil))(b)
 				if r == nil {
-					if r, err = router.New(router.Config{Poison: sink}, nil); err != nil {
-						b.Fatal(err)
-					}
+					r = testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
 				}
 				if err := r.Add(router.Route{Name: name, From: sub, Topic: subscriber.AllData, To: &countedPlaces{sink, all}}); err != nil {
 					b.Fatal(err)
@@ -87,16 +80,10 @@ func BenchmarkShareConsumers(b *testing.B) {
 			var running sync.WaitGroup
 			var inputs []<-chan *message.Message
 			for range consumers {
-				source, err := sourcenats.New(sourcenats.Config{
+				source := testkit.Must(sourcenats.New(sourcenats.Config{
 					Connection: nats.Connection{URL: url}, Durable: "share", KeyHeader: wayBackHeader, MaxInFlight: 4,
-				}, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				messages, err := source.Subscribe(ctx, "share")
-				if err != nil {
-					b.Fatal(err)
-				}
+				}, nil))(b)
+				messages := testkit.Must(source.Subscribe(ctx, "share"))(b)
 				defer func() { _ = source.Close() }()
 				inputs = append(inputs, messages)
 			}

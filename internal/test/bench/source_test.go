@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The source is a gateway reduced to what costs next to nothing: it streams
@@ -178,14 +179,8 @@ func startSource(b *testing.B) string {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), sourceEnv+"=1", "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
+	stdin := testkit.Must(cmd.StdinPipe())(b)
+	stdout := testkit.Must(cmd.StdoutPipe())(b)
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
@@ -193,10 +188,7 @@ func startSource(b *testing.B) string {
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		b.Fatal(err)
-	}
+	line := testkit.Must(bufio.NewReader(stdout).ReadString('\n'))(b)
 	return strings.TrimSpace(line)
 }
 
@@ -210,10 +202,7 @@ func prepare(b *testing.B, base string, count, size, endpoints int) {
 
 func newClient(b *testing.B, base string) *gateway.Client {
 	b.Helper()
-	client, err := gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"}))(b)
 	b.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -16,17 +17,11 @@ func BenchmarkStream(b *testing.B) {
 			b.SetBytes(int64(len(newEvent(size, 0).data)))
 			b.ReportAllocs()
 			prepare(b, base, b.N, size, 16)
-			stream, err := newClient(b, base).ReceiveEvents(b.Context(), gateway.ReceiveEventsRequest{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			stream := testkit.Must(newClient(b, base).ReceiveEvents(b.Context(), gateway.ReceiveEventsRequest{}))(b)
 			defer func() { _ = stream.Close() }()
 			end := meter(b)
 			for range b.N {
-				raw, err := stream.Next()
-				if err != nil {
-					b.Fatal(err)
-				}
+				raw := testkit.Must(stream.Next())(b)
 				if _, err := gateway.DecodeEvent(raw.Type, raw.Data); err != nil {
 					b.Fatal(err)
 				}
@@ -58,15 +53,9 @@ func BenchmarkSubscriber(b *testing.B) {
 // subscribe takes b.N events, acks them and has them confirmed.
 func subscribe(b *testing.B, base string, size int, order subscriber.Order) {
 	prepare(b, base, b.N, size, 16)
-	sub, err := subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order, StartAfter: -1}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: newClient(b, base), Order: order, StartAfter: -1}, nil))(b)
 	end := meter(b)
-	messages, err := sub.Subscribe(b.Context(), subscriber.AllData)
-	if err != nil {
-		b.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(b.Context(), subscriber.AllData))(b)
 	for range b.N {
 		msg := <-messages
 		if len(msg.Payload) != size {

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -35,15 +36,9 @@ const (
 func filledStream(b *testing.B, subject string) (url string) {
 	b.Helper()
 	url = natstest.Start(b, func(o *server.Options) { o.NoLog = true }).URL()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url))(b)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		b.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(b)
 	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "FILLED", Subjects: []string{subject}}); err != nil {
 		b.Fatal(err)
 	}
@@ -70,22 +65,16 @@ func BenchmarkWayBack(b *testing.B) {
 	b.Run("nats", func(b *testing.B) {
 		twoCores(b)
 		url := filledStream(b, "out")
-		source, err := sourcenats.New(sourcenats.Config{
+		source := testkit.Must(sourcenats.New(sourcenats.Config{
 			Connection: sinknats.Connection{URL: url}, Durable: "back", KeyHeader: wayBackHeader,
-		}, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		}, nil))(b)
 		wayBack(b, base, source, "out")
 	})
 	for _, partitions := range []int32{1, 6} {
 		b.Run(fmt.Sprintf("kafka/%d", partitions), func(b *testing.B) {
 			twoCores(b)
 			addrs := brokers(b)
-			client, err := kgo.NewClient(kgo.SeedBrokers(addrs...))
-			if err != nil {
-				b.Fatal(err)
-			}
+			client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(addrs...)))(b)
 			defer client.Close()
 			topic := fmt.Sprintf("back%d-%d", partitions, b.N)
 			if _, err := kadm.NewClient(client).CreateTopic(b.Context(), partitions, 1, nil, topic); err != nil {
@@ -101,10 +90,7 @@ func BenchmarkWayBack(b *testing.B) {
 			}
 			config := sourcekafka.Config{Topics: []string{topic}, Group: topic}
 			config.Brokers = addrs
-			source, err := sourcekafka.New(config, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			source := testkit.Must(sourcekafka.New(config, nil))(b)
 			wayBack(b, base, source, topic)
 		})
 	}
@@ -157,22 +143,13 @@ func wayBackMessage(i int) (key string, payload []byte) {
 func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 	b.Helper()
 	call(b, base+"/slow/reset")
-	client, err := gateway.New(gateway.Config{BaseURL: base + "/slow", TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret", MaxIdleConnsPerHost: wayBackKeys})
-	if err != nil {
-		b.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(gateway.Config{BaseURL: base + "/slow", TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret", MaxIdleConnsPerHost: wayBackKeys}))(b)
 	defer func() { _ = client.Close() }()
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: client, TenantID: benchTenant, EndpointID: benchEndpoint, MaxRequests: wayBackKeys,
-	}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	}, nil))(b)
 	count := newCounted(b.N)
-	r, err := router.New(router.Config{Poison: newCounted(b.N)}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	r := testkit.Must(router.New(router.Config{Poison: newCounted(b.N)}, nil))(b)
 	first := make(chan struct{}, 1)
 	if err := r.Add(router.Route{
 		Name: "back", From: from, Topic: topic, To: &countedPlaces{pub, count}, ToTopic: benchType,
@@ -205,18 +182,9 @@ func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 // call asks the source process for something.
 func call(b *testing.B, url string) string {
 	b.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody)
-	if err != nil {
-		b.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.Fatal(err)
-	}
+	req := testkit.Must(http.NewRequestWithContext(context.Background(), http.MethodPost, url, http.NoBody))(b)
+	resp := testkit.Must(http.DefaultClient.Do(req))(b)
 	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := testkit.Must(io.ReadAll(resp.Body))(b)
 	return strings.TrimSpace(string(text))
 }

@@ -138,23 +138,14 @@ const linePrefix = "child: "
 
 func startChild(w *world, config childConfig) *child {
 	w.Helper()
-	encoded, err := json.Marshal(config)
-	if err != nil {
-		w.Fatal(err)
-	}
+	encoded := testkit.Must(json.Marshal(config))(w)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testkit.Patience)
 	w.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestCrashChild$")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(encoded))
 	cmd.Stderr = w.Output()
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
+	stdin := testkit.Must(cmd.StdinPipe())(w)
+	stdout := testkit.Must(cmd.StdoutPipe())(w)
 	if err := cmd.Start(); err != nil {
 		w.Fatal(err)
 	}
@@ -234,14 +225,8 @@ func TestCrashChild(t *testing.T) {
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
 		t.Fatal(err)
 	}
-	report, err := runChild(t, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := json.Marshal(report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := testkit.Must(runChild(t, config))(t)
+	line := testkit.Must(json.Marshal(report))(t)
 	fmt.Println(linePrefix + "report " + string(line))
 }
 

@@ -58,10 +58,7 @@ func startCluster(t *testing.T) *cluster {
 	testkit.Eventually(t, "the servers have a leader", func() bool {
 		return slices.ContainsFunc(c.servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
 	})
-	conn, err := natsgo.Connect(c.url(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(c.url(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	c.conn = conn
 	return c
@@ -78,10 +75,7 @@ func (c *cluster) url() string {
 // leader returns the server that leads the stream.
 func (c *cluster) leader() (leader *natstest.Server) {
 	c.Helper()
-	js, err := jetstream.New(c.conn)
-	if err != nil {
-		c.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(c.conn))(c)
 	testkit.EventuallyNil(c, func() error {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()

@@ -48,19 +48,10 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 	for i := range keys {
 		receivers = append(receivers, server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint(i), Receive: []string{messageType}}).ID)
 	}
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	defer func() { _ = client.Close() }()
-	to, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := broker.open(sinks.IngestPlain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := testkit.Must(publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil))(t)
+	before := testkit.Must(broker.open(sinks.IngestPlain))(t)
 	defer func() { _ = before.Close() }()
 	number := map[string]int{} // by context ID
 	put := func(i int) {
@@ -76,20 +67,11 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 		}
 	}
 	put(0)
-	from, err := broker.source(gateway.KeyReceivingEndpointID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	poison, err := broker.open(sinks.IngestPlain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{
+	from := testkit.Must(broker.source(gateway.KeyReceivingEndpointID))(t)
+	poison := testkit.Must(broker.open(sinks.IngestPlain))(t)
+	r := testkit.Must(router.New(router.Config{
 		Poison: poison, Retry: router.RetrySettings{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	fails := strconv.Itoa(random.IntN(n))
 	var failures atomic.Int64
 	if err := r.Add(router.Route{

@@ -70,10 +70,7 @@ func shortly() { <-time.After(time.Duration(20+rand.IntN(200)) * time.Millisecon
 func natsOrderBroker(t *testing.T) orderBroker {
 	server := natstest.Start(t)
 	proxy := natstest.NewProxy(t, server.URL())
-	conn, err := natsgo.Connect(server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
@@ -109,16 +106,13 @@ func natsOrderBroker(t *testing.T) orderBroker {
 // readOrderStream returns what the stream holds of a topic.
 func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []placed) {
 	t.Helper()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	subject := nats.DefaultSubjectPrefix + "." + topic
 	var info *jetstream.StreamInfo
 	var stream jetstream.Stream
-	testkit.EventuallyNil(t, func() error { // it may have no leader yet
+	testkit.EventuallyNil(t, func() (err error) { // it may have no leader yet
 		if stream, err = js.Stream(ctx, nats.DefaultStream); err == nil {
 			info, err = stream.Info(ctx)
 		}
@@ -126,13 +120,13 @@ func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []place
 	})
 	for n := info.State.FirstSeq; n <= info.State.LastSeq; n++ {
 		var msg *jetstream.RawStreamMsg
-		testkit.EventuallyNil(t, func() error {
+		testkit.EventuallyNil(t, func() (err error) {
 			if msg, err = stream.GetMsg(ctx, n); errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil
+				msg, err = nil, nil
 			}
 			return err
 		})
-		if err == nil && msg.Subject == subject {
+		if msg != nil && msg.Subject == subject {
 			all = append(all, newPlaced(t, msg.Header.Get, msg.Data))
 		}
 	}
@@ -141,10 +135,7 @@ func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []place
 
 // fillOrderStream has the stream refuse messages for a moment, also some that are on their way.
 func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	limit := func(full bool) {
 		testkit.EventuallyNil(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -169,10 +160,7 @@ func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
 
 func newPlaced(t *testing.T, header func(string) string, payload []byte) placed {
 	t.Helper()
-	n, err := strconv.Atoi(string(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := testkit.Must(strconv.Atoi(string(payload)))(t)
 	return placed{header(gateway.KeyReceivingEndpointID), n, header(sinks.KeyOvertaken)}
 }
 
@@ -259,25 +247,13 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 	for i := range keys {
 		receivers = append(receivers, server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint(i), Receive: []string{messageType}}).ID)
 	}
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	defer func() { _ = client.Close() }()
-	sub, err := subscriber.New(subscriber.Config{Client: client, MaxInFlight: 64}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sink, err := broker.open(ingest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, MaxInFlight: 64}, nil))(t)
+	sink := testkit.Must(broker.open(ingest))(t)
+	r := testkit.Must(router.New(router.Config{
 		Poison: sink, Retry: router.RetrySettings{InitialBackoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	of := random.Perm(n)
 	fails, bad, large := of[0], of[1], of[2]
 	var failures atomic.Int64

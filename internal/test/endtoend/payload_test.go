@@ -42,28 +42,16 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 	w.Helper()
 	e := &embedded{world: w, logs: &testkit.Output{}}
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(io.MultiWriter(w.Output(), e.logs), &slog.HandlerOptions{Level: watermill.LevelTrace})))
-	client, err := gateway.New(w.gateway.ClientConfig())
-	if err != nil {
-		w.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(w.gateway.ClientConfig()))(w)
 	w.Cleanup(func() { _ = client.Close() })
 	short := subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 50 * time.Millisecond}
 	// One key for everything: what holds up one message would hold up all.
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Nack: short, Reconnect: short, Payload: subscriber.PayloadConfig{Mode: mode},
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
-	}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
-	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
-	e.router, err = router.New(router.Config{Poison: sink, ClaimCheck: store}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
+	}, logger))(w)
+	sink := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, logger))(w)
+	e.router = testkit.Must(router.New(router.Config{Poison: sink, ClaimCheck: store}, logger))(w)
 	if err := e.router.Add(router.Route{
 		Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: topicTemplate,
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
@@ -90,14 +78,8 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 // records reads a topic's messages out of the stream.
 func (e *embedded) records(subject string) []*message.Message {
 	e.Helper()
-	stream, err := e.oracle.js.Stream(e.Context(), "AGRIMILL")
-	if err != nil {
-		e.Fatal(err)
-	}
-	info, err := stream.Info(e.Context())
-	if err != nil {
-		e.Fatal(err)
-	}
+	stream := testkit.Must(e.oracle.js.Stream(e.Context(), "AGRIMILL"))(e)
+	info := testkit.Must(stream.Info(e.Context()))(e)
 	var records []*message.Message
 	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
 		raw, err := stream.GetMsg(e.Context(), seq)
@@ -224,34 +206,19 @@ func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
 	sender := there.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
 	there.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
 	connect := func(config gateway.Config) *gateway.Client {
-		client, err := gateway.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := testkit.Must(gateway.New(config))(t)
 		t.Cleanup(func() { _ = client.Close() })
 		return client
 	}
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: connect(w.gateway.ClientConfig()), Payload: subscriber.PayloadConfig{Mode: subscriber.PayloadLazy},
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pub, err := publisher.New(publisher.Config{
+	}, nil))(t)
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: connect(there.ClientConfig()), TenantID: there.Tenant(), EndpointID: sender.ID,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	poison, err := nats.New(nats.Config{URL: w.nats.URL()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: poison}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
+	poison := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, nil))(t)
+	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
 	if err := r.Add(router.Route{
 		Name: "onwards", From: sub, Topic: subscriber.AllData, To: pub, ToTopic: "{type}",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {

@@ -108,31 +108,19 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 	clientConfig := w.gateway.ClientConfig()
 	clientConfig.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
 	clientConfig.Logger = slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	client, err := gateway.New(clientConfig)
-	if err != nil {
-		w.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(clientConfig))(w)
 	w.Cleanup(func() { _ = client.Close() })
 	short := subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond}
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Files: cfg.files, Nack: short, Reconnect: short, Order: subscriber.Unordered,
 		MaxInFlight: cfg.maxInFlight, DrainTimeout: cfg.closeTimeout / 2, CloseTimeout: cfg.closeTimeout,
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
-	}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
-	sink, err := nats.New(nats.Config{URL: cfg.natsURL, PublishTimeout: time.Second}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
-	r, err := router.New(router.Config{
+	}, logger))(w)
+	sink := testkit.Must(nats.New(nats.Config{URL: cfg.natsURL, PublishTimeout: time.Second}, logger))(w)
+	r := testkit.Must(router.New(router.Config{
 		Poison: sink, CloseTimeout: cfg.closeTimeout,
 		Retry: router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},
-	}, logger)
-	if err != nil {
-		w.Fatal(err)
-	}
+	}, logger))(w)
 	for _, prefix := range prefixes {
 		if err := r.Add(router.Route{Name: "farm data " + prefix, From: sub, Topic: subscriber.AllData, To: sink, ToTopic: prefix + topicTemplate}); err != nil {
 			w.Fatal(err)
@@ -200,15 +188,9 @@ type oracle struct {
 
 func newOracle(w *world) *oracle {
 	w.Helper()
-	conn, err := natsgo.Connect(w.nats.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
-	if err != nil {
-		w.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(w.nats.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(w)
 	w.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(w)
 	return &oracle{w: w, conn: conn, js: js}
 }
 
@@ -256,28 +238,13 @@ func (o *oracle) stored() (count map[string]int, sums map[string][sha256.Size]by
 	count, sums = map[string]int{}, map[string][sha256.Size]byte{}
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	stream, err := o.js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		o.w.Fatal(err)
-	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		o.w.Fatal(err)
-	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		o.w.Fatal(err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		o.w.Fatal(err)
-	}
+	stream := testkit.Must(o.js.Stream(ctx, "AGRIMILL"))(o.w)
+	info := testkit.Must(stream.Info(ctx))(o.w)
+	consumer := testkit.Must(stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{}))(o.w)
+	messages := testkit.Must(consumer.Messages())(o.w)
 	defer messages.Stop()
 	for range info.State.Msgs {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			o.w.Fatal(err)
-		}
+		msg := testkit.Must(messages.Next(jetstream.NextContext(ctx)))(o.w)
 		count[msg.Subject()]++
 		sums[msg.Subject()] = sha256.Sum256(msg.Data())
 	}

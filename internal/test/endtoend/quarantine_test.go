@@ -21,23 +21,14 @@ import (
 func quarantining(t *testing.T, w *world, payload subscriber.PayloadConfig) (*nats.Sink, *subscriber.Subscriber, *router.Router) {
 	t.Helper()
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
-	sink, err := nats.New(nats.Config{URL: w.nats.URL()}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, logger))(t)
 	client := w.gateway.Client()
 	t.Cleanup(func() { _ = client.Close() })
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Quarantine: subscriber.QuarantineConfig{Publisher: sink, Topic: router.DefaultPoisonTopic},
 		Payload: payload,
-	}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: sink}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, logger))(t)
+	r := testkit.Must(router.New(router.Config{Poison: sink}, logger))(t)
 	t.Cleanup(func() { _ = r.Close() })
 	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
 		t.Fatal(err)
@@ -61,10 +52,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 	w.gateway.EmitRaw(w.gateway.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\":\n\n"))
 	testkit.Eventually(w, "it is stored", func() bool { return sub.Stats().Quarantined == 1 })
 
-	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()}))(t)
 	shown := 0
 	for p, err := range queue.Messages(ctx) {
 		if err != nil {
@@ -97,10 +85,7 @@ func TestGonePayloadInThePoisonQueue(t *testing.T) {
 	w.sendPayload(messageType, []byte("more than ten bytes"))
 	testkit.Eventually(w, "it is set aside", func() bool { return sub.Stats().Quarantined == 1 })
 
-	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()}))(t)
 	shown := 0
 	for p, err := range queue.Messages(t.Context()) {
 		if err != nil {

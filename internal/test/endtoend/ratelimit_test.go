@@ -37,15 +37,9 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	sender := service.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
 	service.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
 	url := natstest.Start(t).URL()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url))(t)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -65,29 +59,14 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	defer atOnce.CloseIdleConnections()
 	clientConfig.Transports.Calls = atOnce
 	clientConfig.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
-	client, err := gateway.New(clientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(clientConfig))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: client, TenantID: service.Tenant(), EndpointID: sender.ID, MaxRequests: keys,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	poison, err := sinknats.New(sinknats.Config{URL: url}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: poison}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
+	source := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil))(t)
+	poison := testkit.Must(sinknats.New(sinknats.Config{URL: url}, nil))(t)
+	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
 	if err := r.Add(router.Route{Name: "out", From: source, Topic: "out", To: pub, ToTopic: messageType}); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +75,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	go func() { run <- r.Run(ctx) }() // ends with ctx
 	waiting, stop := context.WithTimeout(t.Context(), testkit.Patience)
 	defer stop()
-	err = service.Wait(waiting, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) >= all })
+	err := service.Wait(waiting, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) >= all })
 	cancel()
 	if runErr := <-run; runErr != nil {
 		t.Error(runErr)
@@ -198,15 +177,9 @@ func TestA429OfOneTenantDoesNotStopAnother(t *testing.T) {
 	cfg := service.ClientConfig()
 	cfg.Retry = gateway.RetryConfig{InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}
 	cfg.RateLimit = gateway.RateLimitConfig{MinRate: 100, Pause: time.Millisecond}
-	client, err := gateway.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	pub, err := publisher.New(publisher.Config{Client: client}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(publisher.Config{Client: client}, nil))(t)
 	t.Cleanup(func() { _ = pub.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

@@ -25,6 +25,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
@@ -329,20 +330,12 @@ func (w *world) startChild(o order) *child {
 	if o.Broker == (address{}) {
 		o.Broker = w.broker.address()
 	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		w.Fatal(err)
-	}
+	text := testkit.Must(json.Marshal(o))(w)
 	c := &child{cmd: exec.Command(os.Args[0]), lines: make(chan string, 1000)}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	c.cmd.Stderr = w.logs
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		w.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		w.Fatal(err)
-	}
+	c.stdin = testkit.Must(c.cmd.StdinPipe())(w)
+	out := testkit.Must(c.cmd.StdoutPipe())(w)
 	if err := c.cmd.Start(); err != nil {
 		w.Fatal(err)
 	}

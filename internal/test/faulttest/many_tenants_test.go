@@ -27,20 +27,11 @@ func TestTenThousandTenants(t *testing.T) {
 		senders = append(senders, g.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Send: types}).ID)
 		g.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: types, Subscribe: types})
 	}
-	client, err := gateway.New(g.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(g.ClientConfig()))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	sub, err := subscriber.New(subscriber.Config{Client: client}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client}, nil))(t)
 	t.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(t.Context(), messageType)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(t.Context(), messageType))(t)
 	go func() { // ends with the subscription
 		for msg := range messages {
 			msg.Ack()

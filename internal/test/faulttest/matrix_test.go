@@ -7,29 +7,22 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The matrix names every row and every test of one, and no other, and the
 // documentation has the same rows.
 func TestMatrixIsComplete(t *testing.T) {
-	matrix, err := os.ReadFile("matrix.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../../docs/fault-matrix.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	matrix := testkit.Must(os.ReadFile("matrix.md"))(t)
+	page := testkit.Must(os.ReadFile("../../../docs/fault-matrix.md"))(t)
 	files, err := filepath.Glob("rows_*_test.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	var source strings.Builder
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(os.ReadFile(file))(t)
 		source.Write(text)
 	}
 	written := map[string]bool{}

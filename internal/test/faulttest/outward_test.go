@@ -218,10 +218,7 @@ func (o *outward) run() *outPipeline {
 	transport := &http.Transport{TLSClientConfig: config.Gateway.TLS, ForceAttemptHTTP2: true}
 	o.Cleanup(transport.CloseIdleConnections)
 	config.Gateway.Transport = &answers{transport, &o.unanswered}
-	p, err := buildOutward(config, o.as(), o.logger())
-	if err != nil {
-		o.Fatal(err)
-	}
+	p := testkit.Must(buildOutward(config, o.as(), o.logger()))(o)
 	o.Cleanup(func() { _ = p.stop() })
 	return p
 }

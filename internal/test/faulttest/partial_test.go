@@ -307,10 +307,7 @@ func (w *partialWorld) hit(hit bool) bool {
 
 // The documentation has the same rows.
 func TestPartialMatrixIsComplete(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/fault-matrix.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile("../../../docs/fault-matrix.md"))(t)
 	var documented []string
 	for _, match := range regexp.MustCompile(`(?m)^\| (P\d+) \| ([^|]+) \|`).FindAllStringSubmatch(string(page), -1) {
 		documented = append(documented, match[1]+" "+match[2])

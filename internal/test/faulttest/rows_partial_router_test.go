@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats/kvstore"
@@ -196,10 +197,7 @@ func sharedStore(w *partialWorld, p *parts) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	keyFunc, err := router.NewKeyFunc(router.KeysConfig{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	keyFunc := testkit.Must(router.NewKeyFunc(router.KeysConfig{}))(w)
 	p.Router.Dedup.Store, p.Router.Dedup.Owner = store, router.Owner{Instance: "field"}
 	p.Router.Dedup.KeyFunc = func(scope string, msg *message.Message) (router.Keys, error) {
 		keys, err := keyFunc(scope, msg)
@@ -219,14 +217,8 @@ func peerHolds(w *partialWorld) func() {
 
 // bucketVanishes takes the pipeline's bucket away again and again.
 func bucketVanishes(w *partialWorld) func() {
-	conn, err := natsgo.Connect(w.broker.(*natsBroker).Server.URL())
-	if err != nil {
-		w.Fatal(err)
-	}
-	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(w.broker.(*natsBroker).Server.URL()))(w)
+	js := testkit.Must(jetstream.New(conn))(w)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { // ends with the fault
 		defer close(done)

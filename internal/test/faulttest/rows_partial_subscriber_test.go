@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -55,10 +56,7 @@ func (s *storedSink) Publish(topic string, messages ...*message.Message) error {
 
 // nackAll is a second subscription: it nacks everything during a fault, and acks it otherwise.
 func nackAll(w *partialWorld, p *pipeline) {
-	messages, err := p.sub.Subscribe(w.Context(), messageType)
-	if err != nil {
-		w.Fatal(err)
-	}
+	messages := testkit.Must(p.sub.Subscribe(w.Context(), messageType))(w)
 	go func() { // ends with the subscription
 		for msg := range messages {
 			if w.hit(w.faultNow() != nil) {

@@ -121,19 +121,10 @@ func streamFull(t *testing.T, w *world) {
 	w.send(messages)
 	testkit.Eventually(w, "the outage shows", func() bool { return p.health().State == router.StateOutage })
 	w.during(500*time.Millisecond, "no more is confirmed than fits", func() bool { return w.confirmed() <= messages/2 })
-	conn, err := natsgo.Connect(w.broker.(*natsBroker).Server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(w.broker.(*natsBroker).Server.URL()))(t)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), "AGRIMILL")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
+	stream := testkit.Must(js.Stream(t.Context(), "AGRIMILL"))(t)
 	config := stream.CachedInfo().Config
 	config.MaxMsgs = -1
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
@@ -197,10 +188,7 @@ func sinkLosesAckedData(t *testing.T, w *world) {
 	}
 	w.broker.stop()
 	w.broker.restart()
-	source, err := w.broker.source()
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testkit.Must(w.broker.source())(t)
 	defer source.close()
 	fresh := &oracle{gateway: w.gateway, archive: newArchive(source), ctx: t.Context(), acked: map[identity]bool{}}
 	fresh.heard.Store(w.oracle.heard.Load())

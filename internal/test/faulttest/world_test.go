@@ -129,10 +129,7 @@ func newWorld(t *testing.T, cfg worldConfig) *world {
 		change = append(change, cfg.nats)
 	}
 	w.broker = newBroker(t, cfg.kind, change...)
-	source, err := w.broker.source()
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testkit.Must(w.broker.source())(t)
 	t.Cleanup(source.close)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -301,10 +298,7 @@ func (c *watchedClient) ConfirmMessages(ctx context.Context, tenant string, conf
 // start starts a pipeline. It ends with the test, if not before.
 func (w *world) start(change ...func(*parts)) *pipeline {
 	w.Helper()
-	p, err := build(w.parts(change...), w.logger())
-	if err != nil {
-		w.Fatal(err)
-	}
+	p := testkit.Must(build(w.parts(change...), w.logger()))(w)
 	w.Cleanup(func() { _ = p.stop() })
 	return p
 }

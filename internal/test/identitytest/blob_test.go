@@ -24,6 +24,7 @@ import (
 	"gocloud.dev/blob/memblob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 )
@@ -232,10 +233,7 @@ func (a *archive) read(name string) (payload string, whole bool) {
 // sink returns the sink of a process.
 func (a *archive) sink(d *disk) sinks.Sink {
 	bucket := gcblob.NewBucket(d)
-	sink, err := blob.New(blob.Config{Bucket: bucket})
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	sink := testkit.Must(blob.New(blob.Config{Bucket: bucket}))(a.t)
 	a.t.Cleanup(func() {
 		if err := errors.Join(sink.Close(), bucket.Close()); err != nil {
 			a.t.Error(err)

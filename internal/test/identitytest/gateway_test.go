@@ -79,10 +79,7 @@ func key(meta message.Metadata) string {
 }
 
 func newReal(m *mill, b backend, queueSink func() sinks.Sink, poison router.PoisonStore) *real {
-	store, err := router.NewMemoryStore(router.MemoryStoreConfig{})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	store := testkit.Must(router.NewMemoryStore(router.MemoryStoreConfig{}))(m.t)
 	w := &real{
 		mill: m, gateway: gatewaytest.New(m.t, gatewaytest.Config{ChunkSize: partSize}), endpoints: map[string]string{},
 		backend: b, queueSink: queueSink, store: store,
@@ -105,10 +102,7 @@ func newReal(m *mill, b backend, queueSink func() sinks.Sink, poison router.Pois
 
 // record keeps the events of the gateway, to deliver them again.
 func (w *real) record() {
-	stream, err := w.gateway.Client().ReceiveEvents(w.t.Context(), gateway.ReceiveEventsRequest{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	stream := testkit.Must(w.gateway.Client().ReceiveEvents(w.t.Context(), gateway.ReceiveEventsRequest{}))(w.t)
 	done := make(chan struct{})
 	w.t.Cleanup(func() { _ = stream.Close(); <-done })
 	go func() { // ends with the stream
@@ -204,27 +198,18 @@ func (w *real) start() (redelivered []string) {
 	config := w.gateway.ClientConfig()
 	config.Transport = cut{p, network}
 	config.Retry = gateway.RetryConfig{InitialBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond}
-	client, err := gateway.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(config))(w.t)
 	short := subscriber.Backoff{Initial: time.Millisecond, Max: 10 * time.Millisecond}
-	p.sub, err = subscriber.New(subscriber.Config{
+	p.sub = testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Files: w.files, WholeFileHold: time.Millisecond, ChunkSize: partSize, Nack: short, Reconnect: short, RecentFor: w.recentFor,
 		Confirm: subscriber.ConfirmConfig{MaxAge: time.Millisecond, Retry: short}, DrainTimeout: 100 * time.Millisecond, CloseTimeout: 200 * time.Millisecond,
-	}, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}, nil))(w.t)
 	to, poison := w.backend.sink(), w.queueSink()
-	p.router, err = router.New(router.Config{
+	p.router = testkit.Must(router.New(router.Config{
 		Poison: faultySink{poison, p}, CloseTimeout: time.Second,
 		Retry: router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
 		Dedup: router.DedupSettings{Store: faultyStore{p}, NeverChunkBelow: partSize},
-	}, watermill.NopLogger{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}, watermill.NopLogger{}))(w.t)
 	if err := p.router.Add(w.route(tap{p.sub, p}, faultySink{to, p})); err != nil {
 		w.t.Fatal(err)
 	}
@@ -320,12 +305,9 @@ func (w *real) send(group []*sent, both bool) (all []*sent) {
 	if both {
 		recipients = []string{w.endpoints["e"], w.endpoints["f"]}
 	}
-	ids, err := w.gateway.Send(gatewaytest.SendRequest{
+	ids := testkit.Must(w.gateway.Send(gatewaytest.SendRequest{
 		From: w.sender, MessageType: kind, Payload: payload, Recipients: recipients, ContextID: first.context, Filename: first.filename,
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}))(w.t)
 	if len(ids) != len(group) {
 		w.t.Fatalf("%d messages, want %d", len(ids), len(group))
 	}
@@ -687,27 +669,18 @@ func (s *servers) stream(t *testing.T, name string) *jetstreamBackend {
 }
 
 func (b *jetstreamBackend) sink() sinks.Sink {
-	sink, err := nats.New(b.config, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(b.config, nil))(b.t)
 	return sink
 }
 
 func (b *jetstreamBackend) queue() router.PoisonStore {
 	_ = b.sink().Close() // makes the stream
-	q, err := poisonqueue.New(poisonqueue.Config{Conn: b.s.conn, Stream: b.config.Stream, SubjectPrefix: b.config.SubjectPrefix})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	q := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.s.conn, Stream: b.config.Stream, SubjectPrefix: b.config.SubjectPrefix}))(b.t)
 	return q
 }
 
 func (b *jetstreamBackend) read() []*stored {
-	stream, err := b.s.js.Stream(b.t.Context(), b.config.Stream)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	stream := testkit.Must(b.s.js.Stream(b.t.Context(), b.config.Stream))(b.t)
 	for last := stream.CachedInfo().State.LastSeq; b.next <= last; b.next++ {
 		raw, err := stream.GetMsg(b.t.Context(), b.next)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -720,10 +693,7 @@ func (b *jetstreamBackend) read() []*stored {
 		if topic == router.DefaultPoisonTopic {
 			continue
 		}
-		m, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		m := testkit.Must(nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data}))(b.t)
 		b.list = append(b.list, &stored{topic: topic, Message: m})
 	}
 	return b.list
@@ -770,10 +740,7 @@ func (s *servers) topics(t *testing.T, name string) *kafkaBackend {
 }
 
 func (b *kafkaBackend) sink() sinks.Sink {
-	sink, err := kafka.New(b.config, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(b.config, nil))(b.t)
 	return sink
 }
 
@@ -822,10 +789,7 @@ func TestKafkaPrograms(t *testing.T) {
 
 func runKafka(t *testing.T, addr string, shared bool) {
 	s := startServers(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(addr)))(t)
 	t.Cleanup(client.Close)
 	s.kafka, s.admin, s.shared = addr, kadm.NewClient(client), shared
 	runReal(t, "kafka", *kafkaPrograms, func(m *mill, name string) world {

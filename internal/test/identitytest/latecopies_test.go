@@ -118,10 +118,7 @@ func (l *late) stored() (numbers []int) {
 func TestKafkaSwitchPrograms(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	t.Cleanup(client.Close)
 	cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1, When: func(request kmsg.Request) bool {
 		for _, topic := range request.(*kmsg.ProduceRequest).Topics {

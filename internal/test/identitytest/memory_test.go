@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
@@ -164,10 +165,7 @@ type memory struct {
 }
 
 func newMemory(m *mill) *memory {
-	store, err := router.NewMemoryStore(router.MemoryStoreConfig{})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	store := testkit.Must(router.NewMemoryStore(router.MemoryStoreConfig{}))(m.t)
 	b := &broker{ids: map[string]bool{}, stored: map[string][]*message.Message{}, reject: refused}
 	m.queue = &queue{PoisonStore: brokerQueue{b}}
 	w := &memory{mill: m, store: &lossyStore{DedupStore: store}, broker: b}
@@ -181,19 +179,13 @@ func (w *memory) running() bool { return w.r != nil }
 
 func (w *memory) start() []string {
 	w.from = source{make(chan *message.Message)}
-	r, err := router.New(router.Config{
+	r := testkit.Must(router.New(router.Config{
 		Poison: w.broker, Retry: router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
 		Dedup: router.DedupSettings{Store: struct{ router.DedupStore }{w.store}, NeverChunkBelow: partSize, TTL: 1000 * time.Hour},
-	}, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	}, nil))(w.t)
 	to, closeSink := sinks.Sink(w.broker), w.broker.Close
 	if w.outbound != nil {
-		p, err := publisher.New(publisher.Config{Client: w.outbound}, nil)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		p := testkit.Must(publisher.New(publisher.Config{Client: w.outbound}, nil))(w.t)
 		to, closeSink = p, p.Close
 	}
 	if err := r.Add(w.route(w.from, to)); err != nil {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 var runMutants = flag.Bool("mutants", false, "build each mutant and run the tests that have to find it; five minutes")
@@ -120,18 +122,12 @@ var mutants = []struct {
 // only checks that the mutants apply.
 func TestMutants(t *testing.T) {
 	t.Parallel()
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := testkit.Must(filepath.Abs("../../.."))(t)
 	for _, list := range mutants {
 		for _, m := range list.mutants {
 			t.Run(m.name, func(t *testing.T) {
 				path := filepath.Join(root, m.file)
-				source, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
+				source := testkit.Must(os.ReadFile(path))(t)
 				if n := strings.Count(string(source), m.old); n != 1 {
 					t.Fatalf("%s has %q %d times, want once", m.file, m.old, n)
 				}
@@ -147,10 +143,7 @@ func TestMutants(t *testing.T) {
 func find(t *testing.T, root, path, text string, by finder) {
 	dir := t.TempDir()
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	replace := testkit.Must(json.Marshal(map[string]any{"Replace": map[string]string{path: changed}}))(t)
 	for name, content := range map[string]string{changed: text, overlay: string(replace)} {
 		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

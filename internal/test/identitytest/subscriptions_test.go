@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -354,10 +355,7 @@ func (o *office) send(kind, endpoint string, parts []string, numbered bool) (fil
 
 func (o *office) addLocked(u *unit, fields map[string]any) {
 	fields["event_type"], fields["receiving_endpoint_id"], fields["message_type"], fields["tenant_id"] = u.event, u.endpoint, u.kind, officeTenant
-	data, err := json.Marshal(fields)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	data := testkit.Must(json.Marshal(fields))(o.t)
 	ids := slices.Clone(u.ids)
 	slices.Sort(ids)
 	u.name = u.endpoint + " " + strings.Join(ids, ",")
@@ -430,10 +428,7 @@ func (o *office) begin(sub *subscriber.Subscriber, slot int, topic string, mode 
 	o.logf("%s begins with mode %d", s.name, mode)
 	o.slots[slot] = s
 	o.mu.Unlock()
-	messages, err := sub.Subscribe(ctx, topic)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(ctx, topic))(o.t)
 	go func() { // ends with the subscription
 		defer close(s.done)
 		for msg := range messages {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -107,21 +108,12 @@ type remote struct {
 
 func startGateway(tb testing.TB) *remote {
 	tb.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	binary := testkit.Must(os.Executable())(tb)
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), roleEnv+"="+roleServer)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	in := testkit.Must(cmd.StdinPipe())(tb)
+	out := testkit.Must(cmd.StdoutPipe())(tb)
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -155,10 +147,7 @@ func (r *remote) ask(c command) answer {
 
 func (r *remote) client() *gateway.Client {
 	r.Helper()
-	client, err := gateway.New(gateway.Config{BaseURL: r.BaseURL, TokenURL: r.TokenURL, ClientID: r.ClientID, ClientSecret: gateway.Secret(r.ClientSecret)})
-	if err != nil {
-		r.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(gateway.Config{BaseURL: r.BaseURL, TokenURL: r.TokenURL, ClientID: r.ClientID, ClientSecret: gateway.Secret(r.ClientSecret)}))(r)
 	r.Cleanup(func() { _ = client.Close() })
 	return client
 }

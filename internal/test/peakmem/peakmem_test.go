@@ -53,19 +53,13 @@ func receive(tb testing.TB, mode subscriber.PayloadMode, store *claimcheck.Store
 	if store != nil {
 		cfg.Payload.ClaimCheck = store
 	}
-	sub, err := subscriber.New(cfg, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(cfg, nil))(tb)
 	tb.Cleanup(func() {
 		if err := sub.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
-	messages, err := sub.Subscribe(tb.Context(), subscriber.AllData)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(tb.Context(), subscriber.AllData))(tb)
 	return &receiving{remote: r, messages: messages}
 }
 
@@ -117,10 +111,7 @@ func send(tb testing.TB, store *claimcheck.Store) *sending {
 	if store != nil {
 		cfg.ClaimCheck = store
 	}
-	pub, err := publisher.New(cfg, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(cfg, nil))(tb)
 	tb.Cleanup(func() { _ = pub.Close() })
 	return &sending{remote: r, pub: pub, store: store}
 }
@@ -138,10 +129,7 @@ func (s *sending) message(size int64) (msg *message.Message, digest []byte) {
 		}
 		return msg, hash.Sum(nil)
 	}
-	reference, err := s.store.Put(context.Background(), msg.UUID, source)
-	if err != nil {
-		s.Fatal(err)
-	}
+	reference := testkit.Must(s.store.Put(context.Background(), msg.UUID, source))(s)
 	digest = hash.Sum(nil)
 	msg.Metadata.Set(gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
 	msg.Metadata.Set(gateway.KeyPayloadReference, reference)

@@ -115,32 +115,6 @@ func TestFew429sAreTheirOwn(t *testing.T) {
 	}
 }
 
-// Those that get 429 before any other tenant was served slow all down, until it is known.
-func TestFew429sFromTheStart(t *testing.T) {
-	for _, c := range []struct{ sick, of int }{{1, 2}, {2, 5}, {4, 100}} {
-		t.Run(fmt.Sprintf("%d of %d", c.sick, c.of), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTenantService(t, func(tenant int) bool { return tenant < c.sick })
-				for tenant := range c.sick {
-					s.request(tenant)
-				}
-				if !s.state().Limited {
-					t.Fatal("nobody else was served, and it counts for nobody")
-				}
-				s.load(c.of, func(int) time.Duration { return time.Second }, 5*time.Minute)
-				if s.state().Limited {
-					t.Errorf("%+v", s.state())
-				}
-				served := s.served
-				s.load(c.of, func(int) time.Duration { return time.Second }, time.Minute)
-				if got, want := s.served-served, (c.of-c.sick)*59; got < want || s.state().Limited {
-					t.Errorf("%d are served in the next minute, want %d, %+v", got, want, s.state())
-				}
-			})
-		})
-	}
-}
-
 // When half of the tenants get 429, and more than one, it is everybody's.
 func TestMany429sAreEverybodys(t *testing.T) {
 	for _, c := range []struct{ sick, of int }{{2, 2}, {2, 3}, {2, 4}, {3, 5}, {50, 100}} {

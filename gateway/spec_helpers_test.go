@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 )
@@ -160,6 +162,7 @@ type specWorld struct {
 	client   *gateway.Client
 	sender   gateway.Endpoint
 	receiver gateway.Endpoint
+	created  bool // what the latest call of putEndpoint returned
 }
 
 // newSpecWorld has a sender and a subscribed receiver of specType. The client
@@ -240,6 +243,32 @@ func (w *specWorld) put(t *testing.T, externalID string, req gateway.PutEndpoint
 		t.Fatal(err)
 	}
 	return e
+}
+
+// call makes one call of an operation of the specification.
+func (w *specWorld) call(ctx context.Context, operation string) (err error) {
+	switch operation {
+	case "sendMessages":
+		err = w.client.SendMessage(ctx, w.message("x"))
+	case "receiveEvents":
+		var stream *gateway.EventStream
+		if stream, err = w.client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{}); err == nil {
+			err = stream.Close()
+		}
+	case "confirmMessages":
+		err = w.client.ConfirmMessages(ctx, w.Tenant(), []gateway.MessageConfirmation{{MessageID: uuid.NewString(), EndpointID: w.receiver.ID}})
+	case "listTenantEndpoints":
+		_, err = w.client.ListTenantEndpoints(ctx, w.Tenant())
+	case "listAuthorizedTenants":
+		_, err = w.client.ListAuthorizedTenants(ctx)
+	case "putEndpoint":
+		_, w.created, err = w.client.PutEndpoint(ctx, w.Tenant(), "urn:farm:receiver", w.putRequest())
+	case "deleteEndpoint":
+		err = w.client.DeleteEndpoint(ctx, w.Tenant(), "urn:farm:receiver")
+	default:
+		err = errors.New("no operation of the specification: " + operation)
+	}
+	return err
 }
 
 // listed is an endpoint as the tenant's listing has it.

@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -168,42 +167,6 @@ func TestSpecContextID(t *testing.T) {
 // injected.
 func TestSpecStatuses(t *testing.T) {
 	type world = specWorld
-	sendMessage := func(ctx context.Context, w *world) error { return w.client.SendMessage(ctx, w.message("x")) }
-	receiveEvents := func(ctx context.Context, w *world) error {
-		s, err := w.client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{})
-		if err == nil {
-			err = s.Close()
-		}
-		return err
-	}
-	confirm := func(ctx context.Context, w *world) error {
-		return w.client.ConfirmMessages(ctx, w.Tenant(), []gateway.MessageConfirmation{{MessageID: uuid.NewString(), EndpointID: w.receiver.ID}})
-	}
-	listEndpoints := func(ctx context.Context, w *world) error {
-		_, err := w.client.ListTenantEndpoints(ctx, w.Tenant())
-		return err
-	}
-	listTenants := func(ctx context.Context, w *world) error {
-		_, err := w.client.ListAuthorizedTenants(ctx)
-		return err
-	}
-	putEndpoint := func(ctx context.Context, w *world) error {
-		_, created, err := w.client.PutEndpoint(ctx, w.Tenant(), "urn:farm:receiver", w.putRequest())
-		if err == nil && created {
-			err = errors.New("told as created")
-		}
-		return err
-	}
-	putNew := func(ctx context.Context, w *world) error {
-		_, created, err := w.client.PutEndpoint(ctx, w.Tenant(), "urn:farm:new", w.putRequest())
-		if err == nil && !created {
-			err = errors.New("told as updated")
-		}
-		return err
-	}
-	deleteEndpoint := func(ctx context.Context, w *world) error {
-		return w.client.DeleteEndpoint(ctx, w.Tenant(), "urn:farm:receiver")
-	}
 	badToken := func(w *world) {
 		w.Inject(gatewaytest.OpToken, gatewaytest.Fault{Body: []byte(`{"access_token":"wrong","expires_in":3600}`), ContentType: "application/json"})
 	}
@@ -215,55 +178,54 @@ func TestSpecStatuses(t *testing.T) {
 		return func(w *world) { w.Inject(op, gatewaytest.Fault{Status: code, Message: "as told"}) }
 	}
 	for _, row := range []struct {
-		name    string
-		cause   func(*world)
-		call    func(context.Context, *world) error
-		targets []error // none: success
+		name   string
+		cause  func(*world)
+		target error // nil: success
 	}{
-		{"sendMessages 200", nil, sendMessage, nil},
-		{"sendMessages 400", noTenant, sendMessage, []error{gateway.ErrBadRequest}},
-		{"sendMessages 401", badToken, sendMessage, []error{gateway.ErrUnauthorized}},
-		{"sendMessages 403", revoked, sendMessage, []error{gateway.ErrForbidden}},
+		{"sendMessages 200", nil, nil},
+		{"sendMessages 400", noTenant, gateway.ErrBadRequest},
+		{"sendMessages 401", badToken, gateway.ErrUnauthorized},
+		{"sendMessages 403", revoked, gateway.ErrForbidden},
 		{"sendMessages 413", func(w *world) {
 			w.wire.set(func(x *wire) {
 				x.request = func(r *http.Request) { r.Body, r.ContentLength = swap(r.Body, strings.Repeat("x", 2000)), 2000 }
 			})
-		}, sendMessage, []error{gateway.ErrTooLarge}},
-		{"sendMessages 500", status(gatewaytest.OpSendMessage, 500), sendMessage, []error{gateway.ErrUnavailable}},
+		}, gateway.ErrTooLarge},
+		{"sendMessages 500", status(gatewaytest.OpSendMessage, 500), gateway.ErrUnavailable},
 
-		{"receiveEvents 200", nil, receiveEvents, nil},
+		{"receiveEvents 200", nil, nil},
 		{"receiveEvents 400", func(w *world) {
 			w.wire.set(func(x *wire) { x.request = func(r *http.Request) { r.URL.RawQuery = "types=NONSENSE" } })
-		}, receiveEvents, []error{gateway.ErrBadRequest}},
-		{"receiveEvents 401", badToken, receiveEvents, []error{gateway.ErrUnauthorized}},
-		{"receiveEvents 403", status(gatewaytest.OpEvents, 403), receiveEvents, []error{gateway.ErrForbidden}},
-		{"receiveEvents 500", status(gatewaytest.OpEvents, 500), receiveEvents, []error{gateway.ErrUnavailable}},
+		}, gateway.ErrBadRequest},
+		{"receiveEvents 401", badToken, gateway.ErrUnauthorized},
+		{"receiveEvents 403", status(gatewaytest.OpEvents, 403), gateway.ErrForbidden},
+		{"receiveEvents 500", status(gatewaytest.OpEvents, 500), gateway.ErrUnavailable},
 
-		{"confirmMessages 202", nil, confirm, nil},
-		{"confirmMessages 400", noTenant, confirm, []error{gateway.ErrBadRequest}},
-		{"confirmMessages 401", badToken, confirm, []error{gateway.ErrUnauthorized}},
-		{"confirmMessages 403", revoked, confirm, []error{gateway.ErrForbidden}},
-		{"confirmMessages 500", status(gatewaytest.OpConfirm, 500), confirm, []error{gateway.ErrUnavailable}},
+		{"confirmMessages 202", nil, nil},
+		{"confirmMessages 400", noTenant, gateway.ErrBadRequest},
+		{"confirmMessages 401", badToken, gateway.ErrUnauthorized},
+		{"confirmMessages 403", revoked, gateway.ErrForbidden},
+		{"confirmMessages 500", status(gatewaytest.OpConfirm, 500), gateway.ErrUnavailable},
 
-		{"listTenantEndpoints 200", nil, listEndpoints, nil},
+		{"listTenantEndpoints 200", nil, nil},
 		{"listTenantEndpoints 400", func(w *world) {
 			w.wire.set(func(x *wire) { x.request = func(r *http.Request) { r.URL.Path = "/tenants/nonsense/endpoints" } })
-		}, listEndpoints, []error{gateway.ErrBadRequest}},
-		{"listTenantEndpoints 401", badToken, listEndpoints, []error{gateway.ErrUnauthorized}},
-		{"listTenantEndpoints 403", revoked, listEndpoints, []error{gateway.ErrForbidden}},
-		{"listTenantEndpoints 500", status(gatewaytest.OpListEndpoints, 500), listEndpoints, []error{gateway.ErrUnavailable}},
+		}, gateway.ErrBadRequest},
+		{"listTenantEndpoints 401", badToken, gateway.ErrUnauthorized},
+		{"listTenantEndpoints 403", revoked, gateway.ErrForbidden},
+		{"listTenantEndpoints 500", status(gatewaytest.OpListEndpoints, 500), gateway.ErrUnavailable},
 
-		{"listAuthorizedTenants 200", nil, listTenants, nil},
-		{"listAuthorizedTenants 400", status(gatewaytest.OpListTenants, 400), listTenants, []error{gateway.ErrBadRequest}},
-		{"listAuthorizedTenants 401", badToken, listTenants, []error{gateway.ErrUnauthorized}},
-		{"listAuthorizedTenants 403", status(gatewaytest.OpListTenants, 403), listTenants, []error{gateway.ErrForbidden}},
-		{"listAuthorizedTenants 500", status(gatewaytest.OpListTenants, 500), listTenants, []error{gateway.ErrUnavailable}},
+		{"listAuthorizedTenants 200", nil, nil},
+		{"listAuthorizedTenants 400", status(gatewaytest.OpListTenants, 400), gateway.ErrBadRequest},
+		{"listAuthorizedTenants 401", badToken, gateway.ErrUnauthorized},
+		{"listAuthorizedTenants 403", status(gatewaytest.OpListTenants, 403), gateway.ErrForbidden},
+		{"listAuthorizedTenants 500", status(gatewaytest.OpListTenants, 500), gateway.ErrUnavailable},
 
-		{"putEndpoint 200", nil, putEndpoint, nil},
-		{"putEndpoint 201", nil, putNew, nil},
-		{"putEndpoint 400", noTenant, putEndpoint, []error{gateway.ErrBadRequest}},
-		{"putEndpoint 401", badToken, putEndpoint, []error{gateway.ErrUnauthorized}},
-		{"putEndpoint 403", revoked, putEndpoint, []error{gateway.ErrForbidden}},
+		{"putEndpoint 200", nil, nil},
+		{"putEndpoint 201", func(w *world) { w.DeleteEndpointByUser(w.receiver.ID) }, nil},
+		{"putEndpoint 400", noTenant, gateway.ErrBadRequest},
+		{"putEndpoint 401", badToken, gateway.ErrUnauthorized},
+		{"putEndpoint 403", revoked, gateway.ErrForbidden},
 		{"putEndpoint 413", func(w *world) {
 			w.wire.set(func(x *wire) {
 				x.request = func(r *http.Request) {
@@ -271,36 +233,36 @@ func TestSpecStatuses(t *testing.T) {
 					r.Body, r.ContentLength = swap(r.Body, body), int64(len(body))
 				}
 			})
-		}, putEndpoint, []error{gateway.ErrTooLarge}},
-		{"putEndpoint 500", status(gatewaytest.OpPutEndpoint, 500), putEndpoint, []error{gateway.ErrUnavailable}},
-		{"putEndpoint 502", status(gatewaytest.OpPutEndpoint, 502), putEndpoint, []error{gateway.ErrUnavailable}},
-		{"putEndpoint 503", status(gatewaytest.OpPutEndpoint, 503), putEndpoint, []error{gateway.ErrUnavailable}},
-		{"putEndpoint 504", status(gatewaytest.OpPutEndpoint, 504), putEndpoint, []error{gateway.ErrUnavailable}},
+		}, gateway.ErrTooLarge},
+		{"putEndpoint 500", status(gatewaytest.OpPutEndpoint, 500), gateway.ErrUnavailable},
+		{"putEndpoint 502", status(gatewaytest.OpPutEndpoint, 502), gateway.ErrUnavailable},
+		{"putEndpoint 503", status(gatewaytest.OpPutEndpoint, 503), gateway.ErrUnavailable},
+		{"putEndpoint 504", status(gatewaytest.OpPutEndpoint, 504), gateway.ErrUnavailable},
 
-		{"deleteEndpoint 204", nil, deleteEndpoint, nil},
-		{"deleteEndpoint 400", noTenant, deleteEndpoint, []error{gateway.ErrBadRequest}},
-		{"deleteEndpoint 401", badToken, deleteEndpoint, []error{gateway.ErrUnauthorized}},
-		{"deleteEndpoint 403", revoked, deleteEndpoint, []error{gateway.ErrForbidden}},
-		{"deleteEndpoint 404", func(w *world) { w.DeleteEndpointByUser(w.receiver.ID) }, deleteEndpoint, []error{gateway.ErrNotFound}},
-		{"deleteEndpoint 500", status(gatewaytest.OpDeleteEndpoint, 500), deleteEndpoint, []error{gateway.ErrUnavailable}},
+		{"deleteEndpoint 204", nil, nil},
+		{"deleteEndpoint 400", noTenant, gateway.ErrBadRequest},
+		{"deleteEndpoint 401", badToken, gateway.ErrUnauthorized},
+		{"deleteEndpoint 403", revoked, gateway.ErrForbidden},
+		{"deleteEndpoint 404", func(w *world) { w.DeleteEndpointByUser(w.receiver.ID) }, gateway.ErrNotFound},
+		{"deleteEndpoint 500", status(gatewaytest.OpDeleteEndpoint, 500), gateway.ErrUnavailable},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newSpecWorld(t, gatewaytest.Config{MaxPayloadSize: 1000})
 			if row.cause != nil {
 				row.cause(w)
 			}
-			err := row.call(t.Context(), w)
 			op, code, _ := strings.Cut(row.name, " ")
+			err := w.call(t.Context(), op)
 			if n, _ := strconv.Atoi(code); w.Stats(gatewaytest.Operation(op)).Status[n] == 0 {
 				t.Errorf("the service answered %v", w.Stats(gatewaytest.Operation(op)).Status)
 			}
-			if row.targets == nil {
-				if err != nil {
-					t.Error(err)
+			if row.target == nil {
+				if err != nil || w.created != (code == "201") {
+					t.Errorf("told as created: %v, %v", w.created, err)
 				}
 				return
 			}
-			wantError(t, err, row.targets...)
+			wantError(t, err, row.target)
 			var e *gateway.Error
 			if !errors.As(err, &e) || strconv.Itoa(e.StatusCode) != code || e.Message == "" {
 				t.Errorf("got %#v", err)
@@ -320,38 +282,18 @@ func TestSpecEveryOperation(t *testing.T) {
 	for _, row := range []struct {
 		name, method, path string
 		tenant             bool
-		call               func(context.Context, *specWorld) error
 	}{
-		{"sendMessages", "POST", "/messages", true, func(ctx context.Context, w *specWorld) error { return w.client.SendMessage(ctx, w.message("x")) }},
-		{"receiveEvents", "GET", "/events", false, func(ctx context.Context, w *specWorld) error {
-			s, err := w.client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{})
-			if err == nil {
-				err = s.Close()
-			}
-			return err
-		}},
-		{"confirmMessages", "POST", "/confirmations", true, func(ctx context.Context, w *specWorld) error {
-			return w.client.ConfirmMessages(ctx, w.Tenant(), []gateway.MessageConfirmation{{MessageID: uuid.NewString(), EndpointID: w.receiver.ID}})
-		}},
-		{"listTenantEndpoints", "GET", "/tenants/", false, func(ctx context.Context, w *specWorld) error {
-			_, err := w.client.ListTenantEndpoints(ctx, w.Tenant())
-			return err
-		}},
-		{"listAuthorizedTenants", "GET", "/tenants", false, func(ctx context.Context, w *specWorld) error {
-			_, err := w.client.ListAuthorizedTenants(ctx)
-			return err
-		}},
-		{"putEndpoint", "PUT", "/endpoints/", true, func(ctx context.Context, w *specWorld) error {
-			_, _, err := w.client.PutEndpoint(ctx, w.Tenant(), "urn:farm:1", w.putRequest())
-			return err
-		}},
-		{"deleteEndpoint", "DELETE", "/endpoints/", true, func(ctx context.Context, w *specWorld) error {
-			return w.client.DeleteEndpoint(ctx, w.Tenant(), "urn:farm:receiver")
-		}},
+		{"sendMessages", "POST", "/messages", true},
+		{"receiveEvents", "GET", "/events", false},
+		{"confirmMessages", "POST", "/confirmations", true},
+		{"listTenantEndpoints", "GET", "/tenants/", false},
+		{"listAuthorizedTenants", "GET", "/tenants", false},
+		{"putEndpoint", "PUT", "/endpoints/", true},
+		{"deleteEndpoint", "DELETE", "/endpoints/", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newSpecWorld(t, gatewaytest.Config{})
-			if err := row.call(t.Context(), w); err != nil {
+			if err := w.call(t.Context(), row.name); err != nil {
 				t.Fatal(err)
 			}
 			r := w.wire.seen(row.method, row.path)[0]
@@ -368,10 +310,10 @@ func TestSpecEveryOperation(t *testing.T) {
 				}
 			}
 			w.wire.set(func(x *wire) { x.request = func(r *http.Request) { r.Header.Del("Authorization") } })
-			wantError(t, row.call(t.Context(), w), gateway.ErrUnauthorized)
+			wantError(t, w.call(t.Context(), row.name), gateway.ErrUnauthorized)
 			if row.tenant {
 				w.wire.set(func(x *wire) { x.request = func(r *http.Request) { r.Header.Set("x-router-tenant-id", "no UUID") } })
-				wantError(t, row.call(t.Context(), w), gateway.ErrBadRequest)
+				wantError(t, w.call(t.Context(), row.name), gateway.ErrBadRequest)
 			}
 		})
 	}

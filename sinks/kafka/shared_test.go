@@ -89,6 +89,9 @@ func mustPublish(t *testing.T, sink sinks.Sink, topic string, messages ...*messa
 // wantClass fails the test unless err is of this class and no other.
 func wantClass(t *testing.T, err, class error) {
 	t.Helper()
+	if (err == nil) != (class == nil) {
+		t.Fatalf("got %v, want class %v", err, class)
+	}
 	for _, other := range []error{sinks.ErrTooLarge, sinks.ErrRejected, sinks.ErrUnavailable, sinks.ErrClosed} {
 		if errors.Is(err, other) != (other == class) {
 			t.Fatalf("got %v, want class %q alone", err, class)

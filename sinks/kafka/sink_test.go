@@ -72,10 +72,8 @@ func TestErrorsOfBrokers(t *testing.T) {
 		{kerr.InvalidTopicException, -1, sinks.ErrRejected},
 	} {
 		t.Run(fmt.Sprint(c.code.Message, c.count), func(t *testing.T) {
-			cluster := kafkatest.Start(t)
-			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: 2 * time.Second})
-			mustPublish(t, sink, "topic", newMessage("before"))
-			c.test(t, cluster, sink)
+			t.Parallel() // it waits
+			c.test(t)
 		})
 	}
 }
@@ -88,30 +86,28 @@ type answer struct {
 }
 
 // test publishes while requests are answered so, and once more after that. Something was stored before.
-func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink) {
-	t.Helper()
+func (c answer) test(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	mustPublish(t, newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}}), "topic", newMessage("before"))
+	timeout := testkit.Patience
+	if c.want == sinks.ErrUnavailable {
+		timeout = time.Second // some answers are waited for until then
+	}
+	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: timeout})
 	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: c.count})
-	err := sink.Publish("topic", newMessage("during"))
+	for fault.Hits() == 0 { // it may take longer than the time-out until the request is there
+		wantClass(t, sink.Publish("topic", newMessage("during")), c.want)
+	}
 	fault.Remove()
-	if c.want == nil {
-		if err != nil {
-			t.Fatalf("Publish: %v", err)
-		}
-		if fault.Hits() != c.count {
-			t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
-		}
-	} else {
-		wantClass(t, err, c.want)
-		if fault.Hits() < 1 {
-			t.Error("nothing was faulty")
-		}
+	if c.want == nil && fault.Hits() != c.count {
+		t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
 	}
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
 	got := map[string]int{}
 	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
 		got[string(record.Value)]++
 	}
-	if got["before"] != 1 || got["after"] != 1 || c.want == nil && got["during"] != 1 {
+	if got["before"] != 1 || got["after"] < 1 || c.want == nil && got["during"] != 1 {
 		t.Errorf("stored: %v", got)
 	}
 }
@@ -581,10 +577,12 @@ func TestUnreachable(t *testing.T) {
 func TestPending(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{
-		Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000,
-		PublishTimeout: 5 * time.Second, CloseTimeout: time.Second,
-	})
+	withTimeout := func(timeout time.Duration) *kafka.Sink {
+		return newSink(t, kafka.Config{
+			Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000, PublishTimeout: timeout, CloseTimeout: time.Second,
+		})
+	}
+	sink := withTimeout(testkit.Patience)
 	var messages []*message.Message
 	for range 100 {
 		messages = append(messages, newMessage(string(random(t, 3000))))
@@ -595,6 +593,8 @@ func TestPending(t *testing.T) {
 		t.Errorf("%d records, want 101", n)
 	}
 
+	sink = withTimeout(time.Second)
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 	cluster.Proxy.Hang()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -775,24 +775,32 @@ func TestNoTopicPrefix(t *testing.T) {
 func TestStuckPartition(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
+	const keys = 20
 	sink := newSink(t, kafka.Config{
-		Brokers: []string{cluster.Addr()}, Partitions: 4,
-		PartitionKey:   func(msg *message.Message) string { return msg.Metadata["key"] },
-		PublishTimeout: 5 * time.Second,
+		Brokers: []string{cluster.Addr()}, Partitions: 4, PublishTimeout: testkit.Patience, MaxPending: 2 * keys,
 	})
-	message := func(key string) *message.Message {
-		msg := newMessage("x")
-		msg.Metadata["key"] = key
-		return msg
+	for i := range keys {
+		mustPublish(t, sink, "topic", forEndpoint(fmt.Sprint(i), "before"))
 	}
-	mustPublish(t, sink, "topic", message("stuck"))
-	mustPublish(t, sink, "other", message("k"))
-	stuck := kafkatest.Read(t, cluster.Addr(), "agrimill.topic")[0].Partition
+	mustPublish(t, sink, "other", forEndpoint("0", "before"))
+	stuck, blocked, free := int32(-1), []string{}, []string{}
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+		if stuck < 0 {
+			stuck = record.Partition
+		}
+		if key := string(record.Key); record.Partition == stuck {
+			blocked = append(blocked, key)
+		} else {
+			free = append(free, key)
+		}
+	}
 	fault := cluster.Fake().Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Partitions: []int32{stuck}, Err: kerr.NotEnoughReplicas, Count: -1,
 	})
-	result := make(chan error, 1)
-	go func() { result <- sink.Publish("topic", message("stuck")) }()
+	results := make(chan error, len(blocked))
+	for _, key := range blocked {
+		go func() { results <- sink.Publish("topic", forEndpoint(key, "stuck")) }()
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := fault.Wait(ctx, 1); err != nil {
@@ -800,35 +808,29 @@ func TestStuckPartition(t *testing.T) {
 	}
 
 	var group sync.WaitGroup
-	var passed, failed atomic.Int64
-	for i := range 999 {
-		group.Go(func() {
-			topic := "topic"
-			if i%2 == 0 {
-				topic = "other"
-			}
-			switch err := sink.Publish(topic, message(fmt.Sprint("key ", i))); {
-			case err == nil:
-				passed.Add(1)
-			case errors.Is(err, sinks.ErrUnavailable):
-				failed.Add(1) // its key belongs to the same partition
-			default:
-				t.Errorf("Publish: %v", err)
-			}
-		})
-	}
-	group.Wait()
-	wantClass(t, <-result, sinks.ErrUnavailable)
-	if passed.Load() < 500+999/2/2 || failed.Load() == 0 {
-		t.Errorf("%d of 999 passed, %d belong to the partition that is stuck", passed.Load(), failed.Load())
-	}
-	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
-		if record.Partition == stuck && record.Offset > 0 {
-			t.Errorf("the partition stores %q", record.Value)
+	for range 10 {
+		for _, key := range free {
+			group.Go(func() {
+				for _, topic := range []string{"topic", "other"} {
+					if err := sink.Publish(topic, forEndpoint(key, "free")); err != nil {
+						t.Errorf("Publish: %v", err)
+					}
+				}
+			})
 		}
 	}
+	group.Wait()
+	select {
+	case err := <-results:
+		t.Errorf("a message of the partition that is stuck: %v", err)
+	default:
+	}
 	fault.Remove()
-	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", message("stuck")) })
+	for range blocked {
+		if err := <-results; err != nil {
+			t.Errorf("Publish when it is over: %v", err)
+		}
+	}
 }
 
 // TestLateCopies: a message that its producer still sends, again and again, when its topic
@@ -907,7 +909,7 @@ func TestLateCopies(t *testing.T) {
 					got = append(got, string(record.Value))
 				}
 			}
-			if order := strings.TrimLeft(strings.Join(got, ""), "0"); order != "1123" {
+			if order := strings.Join(slices.Compact(got), ""); order != "0123" { // one that was reported as failed may be there as well
 				t.Errorf("stored: %q", got)
 			}
 		})

@@ -162,6 +162,7 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()
+			t.Parallel() // outages are waited for
 			return newFakeBackend(t, settings)
 		},
 		Features: features(),

@@ -316,15 +316,22 @@ func testImpossibleReplication(t *testing.T, addr, prefix string) {
 }
 
 func testDeletedTopic(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PublishTimeout: 2 * time.Second})
+	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
 	mustPublish(t, sink, "deleted", newMessage("before"))
 	if _, err := kadm.NewClient(client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.EventuallyNil(t, func() error { return sink.Publish("deleted", newMessage("after")) })
-	if records := kafkatest.Read(t, addr, prefix+".deleted"); len(records) == 0 || string(records[len(records)-1].Value) != "after" {
-		t.Errorf("%d records", len(records))
-	}
+	testkit.EventuallyNil(t, func() error {
+		if err := sink.Publish("deleted", newMessage("after")); err != nil {
+			return err
+		}
+		// A real broker may still have stored it in the topic that it is deleting.
+		records := kafkatest.Read(t, addr, prefix+".deleted")
+		if len(records) == 0 || string(records[0].Value) != "after" {
+			return fmt.Errorf("%d records, want those of another topic", len(records))
+		}
+		return nil
+	})
 }
 
 var codecs = []sarama.CompressionCodec{

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -32,7 +33,7 @@ type patient struct{ *testing.M }
 
 func (p patient) Run() int {
 	code := p.M.Run()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end) && goleak.Find(leaks...) != nil; {
+	for end := time.Now().Add(testkit.Patience); time.Now().Before(end) && goleak.Find(leaks...) != nil; {
 	} // Find takes its time
 	return code
 }

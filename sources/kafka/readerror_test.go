@@ -94,6 +94,7 @@ func TestReadError(t *testing.T) {
 
 // A topic that does not exist is waited for, and said to be missing.
 func TestReadErrorOfAMissingTopic(t *testing.T) {
+	t.Parallel()
 	f := newTopic(t, kafkatest.Start(t).Addr(), 1)
 	s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{"missing"} })
 	f.subscribe(s)

@@ -143,6 +143,7 @@ var shared = map[string]func(t *testing.T, addr string){
 }
 
 func TestShared(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	t.Run("tests", func(t *testing.T) {
 		for name, test := range shared {

@@ -121,6 +121,7 @@ func TestRecordThatLacksTimes(t *testing.T) {
 }
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	var cluster *kafkatest.Cluster
 	devicestoretest.Run(t, devicestoretest.Suite{
 		New: func(t *testing.T) farm.DeviceStore {
@@ -134,6 +135,7 @@ func TestStore(t *testing.T) {
 
 // What one process puts, one that runs beside it gets.
 func TestRunningPeer(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
 	if err := one.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}); err != nil {
@@ -150,6 +152,7 @@ func TestRunningPeer(t *testing.T) {
 
 // After compaction, what is left of a payload has all times at which it was sent, also those that were put at the same time.
 func TestLastRecordHasAllTimes(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	store := open(t, cluster.Addr())
 	const times = 8
@@ -179,6 +182,7 @@ func TestLastRecordHasAllTimes(t *testing.T) {
 
 // What the broker does not take is refused for good; a closed store is an outage.
 func TestErrors(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	store := open(t, cluster.Addr())
 	err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: make([]byte, 2<<20)})
@@ -198,6 +202,7 @@ func TestErrors(t *testing.T) {
 
 // A topic of which nothing can be read up to its end is opened nevertheless.
 func TestEndIsNeverReached(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	if err := open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}); err != nil {
 		t.Fatal(err)
@@ -218,6 +223,7 @@ func TestEndIsNeverReached(t *testing.T) {
 
 // A reader whose place in the topic is gone begins again: the topic was deleted and made again, say.
 func TestReaderBeginsAgain(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
 	var refused atomic.Int32
@@ -256,6 +262,7 @@ func TestReaderBeginsAgain(t *testing.T) {
 
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	config := devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, ReadOnly: true}
 	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {

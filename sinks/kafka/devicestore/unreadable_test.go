@@ -87,6 +87,7 @@ func TestUnreadableRecords(t *testing.T) {
 
 // However many records cannot be read, the log names a few of them, and nobody needs to want a log.
 func TestManyUnreadableRecords(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, devicestore.DefaultTopic))
 	bad := make([]*kgo.Record, 100)
 	for i := range bad {

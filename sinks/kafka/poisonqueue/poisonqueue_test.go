@@ -122,6 +122,7 @@ func adminOf(t *testing.T, addr string) *kadm.Client {
 
 // Every partition is read, whichever has something.
 func TestPartitions(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	sink, queue := newSink(t, cluster.Addr(), "", 8), open(t, poisonqueue.Config{}, cluster.Addr())
 	var want []string
@@ -152,6 +153,7 @@ func TestPartitions(t *testing.T) {
 
 // What was deleted from a topic is not missing in another one that gets its name.
 func TestTopicMadeAgain(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	queue := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two")
@@ -180,6 +182,7 @@ func TestTopicMadeAgain(t *testing.T) {
 
 // What Kafka has deleted is forgotten, so that what is remembered is bounded by what the topic has.
 func TestForgets(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	queue := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three", "four")
@@ -257,6 +260,7 @@ func elect(t *testing.T, addr string) {
 // After an unclean election a place may have another record than the one that was deleted. What says so moves here from one
 // message to another, as if the records had.
 func TestPlaceWithAnotherRecord(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	early := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
@@ -304,6 +308,7 @@ func TestPlaceWithAnotherRecord(t *testing.T) {
 
 // Each of time, key, payload and headers tells a record from another.
 func TestWhatTellsRecordsApart(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one")
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -349,6 +354,7 @@ func TestWhatTellsRecordsApart(t *testing.T) {
 
 // What an older version deleted stays deleted, and what a newer one says in a way that is not understood hides nothing.
 func TestMarksOfOtherVersions(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	queue := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
@@ -373,6 +379,7 @@ func TestMarksOfOtherVersions(t *testing.T) {
 
 // Without the right to create the topic that remembers, deleting is an error that says what to do, and looking works.
 func TestProvision(t *testing.T) {
+	t.Parallel()
 	cluster := kafkatest.Start(t)
 	queue := open(t, poisonqueue.Config{Provision: kafka.ProvisionNone}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one")

@@ -269,7 +269,8 @@ func testRecreatedTopic(t *testing.T, addr string) {
 				f.recreate()
 				f.add(0, 10, 6)
 				if !running {
-					f.commitAll(offsets.Offsets()) // which brokers may have forgotten with the topic
+					f.eventuallyCommitted(0)       // brokers forget the offsets with the topic, or a while later
+					f.commitAll(offsets.Offsets()) // as if they did not
 					messages = f.subscribe(f.subscriber(log, change))
 				}
 				seen := map[string]bool{}

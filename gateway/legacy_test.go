@@ -34,13 +34,3 @@ func TestLookupLegacyCode(t *testing.T) {
 		t.Errorf("%d codes, want 30", n)
 	}
 }
-
-func TestLegacyCodesAreUnique(t *testing.T) {
-	seen := map[string]bool{}
-	for _, c := range LegacyCodes() {
-		if seen[c.Code] || seen[c.Message] {
-			t.Errorf("%s or its message comes twice", c.Code)
-		}
-		seen[c.Code], seen[c.Message] = true, true
-	}
-}

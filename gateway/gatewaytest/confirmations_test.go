@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -109,22 +108,6 @@ func TestConfirmTwice(t *testing.T) {
 	if err := s.WaitConfirmed(testContext(t), 1); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestConfirmationLag(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{ConfirmationLag: time.Minute})
-	sender, _ := pairOf(s)
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	l := c.listen("")
-	e := l.next(gateway.EventMessageReceived)
-	want(t, c.confirm(e.pair()), http.StatusAccepted)
-	l.close()
-	s.Advance(time.Minute - time.Second)
-	l = c.listen("")
-	l.next(gateway.EventMessageReceived) // saved for processing, but not yet effective
-	l.close()
-	s.Advance(time.Second)
-	c.listen("").nothingBefore(s, c.app)
 }
 
 func TestOnConfirm(t *testing.T) {

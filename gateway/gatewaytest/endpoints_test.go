@@ -59,30 +59,6 @@ func TestPutEndpointWithNullLists(t *testing.T) {
 	}
 }
 
-func TestGeneratedName(t *testing.T) {
-	_, c := start(t, gatewaytest.Config{})
-	want(t, c.put("farm:1", nil), http.StatusCreated)
-	if list := c.list(); len(list) != 1 || list[0].Name == "" {
-		t.Errorf("list %+v", list)
-	}
-}
-
-// The user's name wins over the application's until the user goes back to it.
-func TestUserName(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	e := c.endpoint(want(t, c.put("farm:1", map[string]any{"name": "first"}), http.StatusCreated))
-	name := func() string { return c.list()[0].Name }
-	s.SetUserName(e.ID, "mine")
-	want(t, c.put("farm:1", map[string]any{"name": "second"}), http.StatusOK)
-	if name() != "mine" {
-		t.Errorf("name %q", name())
-	}
-	s.SetUserName(e.ID, "")
-	if name() != "second" {
-		t.Errorf("name %q", name())
-	}
-}
-
 func TestPutEndpointInvalid(t *testing.T) {
 	capability := func(messageType, direction any) []any {
 		return []any{map[string]any{"message_type": messageType, "direction": direction}}
@@ -140,28 +116,6 @@ func TestPutEndpointInvalid(t *testing.T) {
 	}
 	r := c.do("PUT", "/endpoints/farm:1", c.endpointBody(nil), map[string]string{"Content-Type": "application/json"})
 	wantMessage(t, r, http.StatusBadRequest, "tenant-id is missing")
-}
-
-func TestExternalID(t *testing.T) {
-	_, c := start(t, gatewaytest.Config{})
-	for id, good := range map[string]bool{
-		"a:b": true, "urn:a:b": true, "URN:a:b": true, "uRn:a-1:b": true, "urn:b": true, "urn::b": true, "urn:-a:b": true, "urn:": false,
-		"x:()+,-.:=@;$_!*%/?#": true, "urn:x:a//b/../c?d=e#f%2F": true, "x:.": true, "x:/../y": true,
-		strings.Repeat("n", 32) + ":x": true, strings.Repeat("n", 33) + ":x": false,
-		"urn:" + strings.Repeat("n", 32) + ":x": true, "urn:" + strings.Repeat("n", 33) + ":x": true,
-		"n:" + strings.Repeat("x", 253): true, "n:" + strings.Repeat("x", 254): false,
-		"a": false, "a:": false, ":a": false, "-a:b": false, "a_b:c": false, "a:b c": false, "a:ü": false, "a:b'": false, "": false,
-	} {
-		r := c.put(id, nil)
-		if good {
-			if got := c.endpoint(want(t, r, http.StatusCreated)).ExternalID; got != id {
-				t.Errorf("external ID %q became %q", id, got)
-			}
-			want(t, c.delete(id), http.StatusNoContent)
-			continue
-		}
-		wantMessage(t, r, http.StatusBadRequest, "external ID")
-	}
 }
 
 // Slashes in the path may stand unescaped, and nothing is cleaned away.

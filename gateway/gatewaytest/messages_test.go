@@ -133,16 +133,6 @@ func TestBodyShorterThanContentLength(t *testing.T) {
 	}
 }
 
-func TestPayloadTooLarge(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{MaxPayloadSize: 1000})
-	sender, _ := pairOf(s)
-	want(t, c.post(sender.ID, make([]byte, 1000), nil), http.StatusOK)
-	wantMessage(t, c.post(sender.ID, make([]byte, 1001), nil), http.StatusRequestEntityTooLarge, "1000")
-	if n := len(s.Ledger()); n != 1 {
-		t.Errorf("%d ledger entries", n)
-	}
-}
-
 func TestEmptyPayload(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
 	sender, _ := pairOf(s)
@@ -167,24 +157,6 @@ func TestSenderForbidden(t *testing.T) {
 	elsewhere := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: second, Send: []string{typeA}})
 	wantMessage(t, c.post(elsewhere.ID, []byte("x"), nil), http.StatusForbidden, elsewhere.ID)
 	want(t, c.post(elsewhere.ID, []byte("x"), map[string]string{gateway.KeyTenantID: second}), http.StatusOK)
-}
-
-// The same context ID sent again is delivered again: recognising a retry is up
-// to the receiver.
-func TestRetryIsDeliveredAgain(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, _ := pairOf(s)
-	context := map[string]string{gateway.KeyContextID: strings.ToUpper(uuid.NewString())}
-	want(t, c.post(sender.ID, []byte("x"), context), http.StatusOK)
-	want(t, c.post(sender.ID, []byte("x"), context), http.StatusOK)
-	l := c.listen("")
-	first, second := l.next(gateway.EventMessageReceived), l.next(gateway.EventMessageReceived)
-	if first.text("id") == second.text("id") || first.text("app_message_id") != second.text("app_message_id") {
-		t.Errorf("%s\n%s", first.raw, second.raw)
-	}
-	if first.text("app_message_id") != context[gateway.KeyContextID] {
-		t.Errorf("app_message_id %q is not the context ID as sent", first.text("app_message_id"))
-	}
 }
 
 func payloadOf(size int) []byte {

@@ -113,6 +113,9 @@ func TestTwoReceivers(t *testing.T) {
 		t.Fatalf("%s", e.raw)
 	}
 	l.nothingBefore(s, c.app)
+	if e := s.Ledger()[0]; e.AcceptedSeq >= e.DeliverySeqs[0] || e.DeliverySeqs[0] >= e.ConfirmationSeqs[0] {
+		t.Errorf("accepted, delivered, confirmed: %d, %v, %v", e.AcceptedSeq, e.DeliverySeqs, e.ConfirmationSeqs)
+	}
 }
 
 func TestSetRoute(t *testing.T) {

@@ -206,6 +206,29 @@ func TestDirectorySyncSettlesWhatIsStale(t *testing.T) {
 	})
 }
 
+// Events that arrive between the moment the service made up its answer and the moment the answer is here
+// are newer than it, and must survive it.
+func TestDirectorySyncKeepsNewerEvents(t *testing.T) {
+	const manage = gateway.ScopeEndpointsManage
+	joined := hanging(0)
+	l := &lister{tenants: []gateway.TenantInfo{listOf(tenantA, idOne, idTwo), listOf(tenantB)}}
+	d := gateway.NewDirectory(l)
+	l.during = func() {
+		d.HandleEvent(&gateway.EndpointDeleted{ID: idOne})
+		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: listOf(joined), Scope: manage})
+		d.HandleEvent(&gateway.EndpointsListChanged{TenantID: joined, Endpoints: listOf(joined, idThree).Endpoints})
+		d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantB, Scope: manage})
+	}
+	if err := d.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, d, tenantA, idTwo)
+	wantIDs(t, d, joined, idThree)
+	if d.Scopes(tenantB) != nil || !d.Authorized(tenantA, manage) || !d.Authorized(joined, manage) {
+		t.Errorf("got %+v", d.Tenants())
+	}
+}
+
 // What is listed and cannot be read is still there: it keeps its tenant, and what
 // was known of it.
 func TestDirectoryKeepsWhatCannotBeRead(t *testing.T) {

@@ -1,11 +1,9 @@
 package gateway_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"reflect"
 	"strings"
@@ -318,73 +316,6 @@ func TestDirectorySyncFails(t *testing.T) {
 	cancel()
 	if err := d.Sync(canceled); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want context.Canceled", err)
-	}
-}
-
-// heldAnswers is a transport that holds the answers of GET /tenants: they have
-// come in full, but are not handed on before release.
-type heldAnswers struct {
-	base     http.RoundTripper
-	answered chan struct{}
-	release  chan struct{}
-}
-
-func (h *heldAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := h.base.RoundTrip(req)
-	if err != nil || req.URL.Path != "/tenants" {
-		return resp, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	h.answered <- struct{}{}
-	<-h.release
-	return resp, err
-}
-
-// Events that arrive between the moment the service made up its answer and the
-// moment the answer is here are newer than it, and must survive it.
-func TestDirectorySyncKeepsNewerEvents(t *testing.T) {
-	s := gatewaytest.New(t, gatewaytest.Config{})
-	base := &http.Transport{}
-	t.Cleanup(base.CloseIdleConnections)
-	held := &heldAnswers{base: base, answered: make(chan struct{}), release: make(chan struct{})}
-	cfg := s.ClientConfig()
-	cfg.Transport = held
-	client := newClient(t, cfg)
-	d := gateway.NewDirectory(client)
-	gone := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
-	withdrawn, joined := s.AddTenant(), s.AddTenant()
-	s.Authorize(s.Application(), withdrawn)
-	follow(t, client, d.HandleEvent)
-
-	synced := make(chan error, 1)
-	ctx := testContext(t)
-	go func() { synced <- d.Sync(ctx) }() // ends with ctx at the latest
-	<-held.answered
-	s.DeleteEndpointByUser(gone.ID)
-	s.Authorize(s.Application(), joined)
-	fresh := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: joined, Send: []string{"t"}})
-	s.Revoke(s.Application(), withdrawn, gateway.ScopeEndpointsManage)
-	marker := s.AddTenant()
-	s.Authorize(s.Application(), marker) // everything before it has been handled when it is
-	until(t, d, "the marker", func() bool { return d.Authorized(marker, gateway.ScopeEndpointsManage) })
-	held.release <- struct{}{}
-	if err := <-synced; err != nil {
-		t.Fatal(err)
-	}
-
-	if _, ok := d.Endpoint(gone.ID); ok {
-		t.Error("the deleted endpoint has come back")
-	}
-	if d.Scopes(withdrawn) != nil {
-		t.Error("the revoked authorization has come back")
-	}
-	if tenant, ok := d.TenantOf(fresh.ID); !ok || tenant != joined {
-		t.Error("the new endpoint has been lost")
-	}
-	if !d.Authorized(s.Tenant(), gateway.ScopeEndpointsManage) {
-		t.Error("what was in the answer alone is missing")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -152,7 +151,7 @@ func TestLeaseIsLostWithMessagesOnTheirWay(t *testing.T) {
 func TestDedupAcrossAChangeOfTheHolder(t *testing.T) {
 	t.Parallel()
 	const few = 20
-	for store, want := range map[string]int{"memory": 2, "bbolt": 2, "nats_kv": 1} {
+	for store, want := range map[string]int{"memory": 2, "nats_kv": 1} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -160,10 +159,7 @@ func TestDedupAcrossAChangeOfTheHolder(t *testing.T) {
 			cluster := kafkatest.Start(t, kfake.SeedTopics(1, "agrimill.lake"))
 			way := natstest.NewProxy(t, w.server.URL())
 			text := func(lease string) string {
-				dedup := map[string]string{
-					"memory": "memory: {}", "bbolt": fmt.Sprintf("bbolt: {path: %q}", filepath.Join(t.TempDir(), "dedup.db")),
-					"nats_kv": fmt.Sprintf("nats_kv: {url: %q}", w.server.URL()),
-				}[store]
+				dedup := map[string]string{"memory": "memory: {}", "nats_kv": fmt.Sprintf("nats_kv: {url: %q}", w.server.URL())}[store]
 				return w.head() + strings.Replace(w.natsSink(), "poison:", fmt.Sprintf("  lake: {kafka: {brokers: %q}}\npoison:", cluster.Addr()), 1) +
 					fmt.Sprintf("ha: {nats_kv: {url: %q, connect_timeout: 1s}, %s}\ndedup: {%s}\n", lease, brief, dedup) +
 					allRoute + "  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n"

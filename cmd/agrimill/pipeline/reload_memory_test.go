@@ -14,7 +14,7 @@ import (
 
 // A reload leaves nothing of what it replaces: whatever the configuration has, the routers of earlier ones are collected.
 func TestReloadsLeaveNothing(t *testing.T) {
-	const reloads, most = 12, 2 // the current one, and its predecessor while something still ends
+	const reloads, most = 6, 2 // the current one, and its predecessor while something still ends
 	for name, text := range map[string]func(w *world, i int) string{
 		"topic": func(w *world, i int) string {
 			return w.head() + w.natsSink() + "routes:\n" + route("farm-data", "all", "", fmt.Sprint("t", i))
@@ -85,7 +85,8 @@ func TestReloadsLeaveNothing(t *testing.T) {
 
 // A route and a sink that are gone leave no series of metrics and no counts: names that change with each reload do not add up.
 func TestReloadsLeaveNoNames(t *testing.T) {
-	const reloads = 20
+	const reloads = 6
+	t.Parallel() // it waits
 	w := newWorld(t)
 	text := func(i int) string {
 		name := func(text, kind string) string { return strings.ReplaceAll(text, kind, fmt.Sprint(kind, i)) }
@@ -122,7 +123,7 @@ func TestReloadsLeaveNoNames(t *testing.T) {
 	w.send(taskData, 1)
 	w.waitConfirmed()
 	names := series(b)
-	for _, want := range []string{"route bad20", "route good20", "sink farm20"} {
+	for _, want := range []string{"route bad6", "route good6", "sink farm6"} {
 		if names[want] == 0 {
 			t.Errorf("there is no series of %s: %v", want, names)
 		}

@@ -117,7 +117,7 @@ func TestEndsInTime(t *testing.T) {
 				}
 				began := time.Now()
 				if test.reload {
-					report, err := p.Reload(t.Context(), cfg(`"{event}.next"`))
+					report, err := p.Reload(t.Context(), cfg("next"))
 					if unfinished := report.Unfinished != ""; err != nil || unfinished == test.finished {
 						t.Errorf("got %+v, %v, want finished %v", report, err, test.finished)
 					}
@@ -148,25 +148,25 @@ func TestEndsInTime(t *testing.T) {
 	}
 }
 
-// pipeline is one that stores in output, and a function that returns its configuration with another topic.
-func (g *offlineGateway) pipeline(t *testing.T, output io.Writer, timeout time.Duration) (*pipeline.Pipeline, func(topic string) *config.Config) {
+// pipeline is one that stores in output, and a function that returns its configuration with another sink.
+func (g *offlineGateway) pipeline(t *testing.T, output io.Writer, timeout time.Duration) (*pipeline.Pipeline, func(sink string) *config.Config) {
 	t.Helper()
-	cfg := func(topic string) *config.Config {
+	cfg := func(sink string) *config.Config {
 		c, err := config.Parse("agrimill.yaml", fmt.Appendf(nil, `
 gateway: {base_url: "https://gateway.example", token_url: "https://gateway.example/token", client_id: id, client_secret: "${SECRET}"}
-sinks: {out: {log: {}}}
-routes: [{name: all, from: {gateway: all}, to: {sink: out, topic: %s}}]
-poison: {sink: out}
-shutdown: {timeout: %v}
+sinks: {%[1]s: {log: {}}}
+routes: [{name: all, from: {gateway: all}, to: {sink: %[1]s, topic: "{event}"}}]
+poison: {sink: %[1]s}
+shutdown: {timeout: %[2]v}
 admin: {address: off}
-`, topic, timeout), config.Options{Env: func(string) string { return "secret" }})
+`, sink, timeout), config.Options{Env: func(string) string { return "secret" }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Gateway.Transport = g
 		return c
 	}
-	p, err := pipeline.New(t.Context(), cfg(`"{event}"`), pipeline.Options{Stdout: output})
+	p, err := pipeline.New(t.Context(), cfg("out"), pipeline.Options{Stdout: output})
 	if err != nil {
 		t.Fatal(err)
 	}

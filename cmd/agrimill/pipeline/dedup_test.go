@@ -40,6 +40,7 @@ func (b *agrimill) check(name string) admin.Check {
 // A file that cannot be opened now is an outage and no mistake in the configuration:
 // messages wait, the probe tells, and all continues when it can be opened.
 func TestDedupFileCannotBeOpenedYet(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(t *testing.T, file string) (lift func()){
 		"open in another process": func(t *testing.T, file string) func() {
 			other, err := boltstore.New(boltstore.Config{Path: file})
@@ -98,6 +99,7 @@ func TestDedupFileInNoDirectory(t *testing.T) {
 // nothing is poisoned, nothing is confirmed, and after the file was moved away and a
 // restart everything continues.
 func TestDedupFileIsDamaged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "dedup.db")
 	b := w.start(w.bolt(file))
@@ -157,6 +159,7 @@ func TestDedupBucketIsGone(t *testing.T) {
 // With the grace that programs have, a broker that restarts does not make agrimill
 // unready, but is reported; so is a reload.
 func TestBriefOutageLeavesItReady(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.grace = time.Hour
 	b := w.start(w.head() + w.natsSink() + allRoute)

@@ -95,7 +95,7 @@ func TestLeaseIsLostWithMessagesOnTheirWay(t *testing.T) {
 				w.free()
 				way := natstest.NewProxy(t, w.server.URL())
 				start := func(sink, lease string) *agrimill {
-					return w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, ingest: %s, publish_timeout: 20s}}\npoison: {sink: farm}\n", sink, ingest) +
+					return w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, ingest: %s, publish_timeout: 12s}}\npoison: {sink: farm}\n", sink, ingest) +
 						w.ha(lease, brief) + allRoute)
 				}
 				a := start(w.proxy.URL(), way.URL())

@@ -86,7 +86,8 @@ func TestSourceDown(t *testing.T) {
 	cluster.Stop()
 	_ = b.stop() // it may tell that it could not end the consumer well
 	// And it starts while they are down.
-	again := w.start(w.head() + w.natsSink() + allRoute + routes)
+	// The group waits for its former member as long as a rebalance may take, which follows from the time to end.
+	again := w.start(strings.Replace(w.head(), "timeout: 2m", "timeout: 20s", 1) + w.natsSink() + allRoute + routes)
 	again.logs.contains("level=WARN", "source unavailable", "route=back")
 	again.logs.contains("level=WARN", "source unavailable", "route=reports")
 	if again.isReady() {

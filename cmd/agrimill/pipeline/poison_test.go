@@ -25,6 +25,7 @@ func (b *agrimill) depthIs(want int64) {
 // metrics. How much is in the poison queue is known to a process that has put nothing
 // into it.
 func TestRouteThatPoisonsEverything(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	text := w.head() + strings.Replace(w.natsSink(), "poison: {sink: farm}", "poison: {sink: farm, failing_after: 3}", 1) +
 		"routes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n"

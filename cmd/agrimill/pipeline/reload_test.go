@@ -42,6 +42,7 @@ func route(name, from, filter, topic string) string {
 // a reader finds in JetStream, each once; nothing is lost, and nothing is
 // confirmed that is not there.
 func TestReloadsUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	base := w.head() + w.natsSink()
 	out := w.outRoute()
@@ -340,7 +341,7 @@ func TestReloadKeepsWhatDiffers(t *testing.T) {
 func TestReloadWhileSinkHangs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	base := strings.Replace(w.head()+w.natsSink(), "shutdown: {timeout: 20s}", "shutdown: {timeout: 4s}", 1)
+	base := strings.Replace(w.head()+w.natsSink(), "shutdown: {timeout: 2m}", "shutdown: {timeout: 4s}", 1)
 	base = strings.Replace(base, "publish_timeout: 2s", "publish_timeout: 1h", 1) // so nothing but the time for a reload ends it
 	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
 	b.waitReady()

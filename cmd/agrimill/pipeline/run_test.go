@@ -165,6 +165,7 @@ func TestStartsWithSinkDown(t *testing.T) {
 
 // It can be stopped while nothing works.
 func TestStopsWithEverythingDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.server.Stop()
 	w.send(taskData, 5)
@@ -218,6 +219,7 @@ func TestStartsWithGatewayDown(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	for name, refuse := range map[string]func(*world) string{
 		"credentials": func(w *world) string {
 			return strings.Replace(w.head(), "${SECRET}", "${WRONG}", 1)
@@ -334,6 +336,7 @@ func TestForbiddenAtTheStartIsAnOutage(t *testing.T) {
 // A service that sends the head of the event stream with the first event: the
 // agrimill is ready when other calls show that the service is there.
 func TestReadyWhileTheStreamAwaitsItsHead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(c *gatewaytest.Config) { c.StreamHead = gatewaytest.HeadWithFirstEvent })
 	down := w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: 503})
 	b := w.start(w.head() + w.natsSink() + allRoute)
@@ -427,9 +430,10 @@ func TestConfigurationErrors(t *testing.T) {
 // Confirmations that cannot be sent are reported, and nothing is lost: a second
 // pipeline recognises what the first one has stored.
 func TestStopsWithoutConfirming(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	text := w.head() + w.natsSink() + allRoute
-	text = strings.Replace(text, "shutdown: {timeout: 20s}", "shutdown: {timeout: 3s}\ndedup: {bbolt: {path: "+t.TempDir()+"/dedup}}", 1)
+	text = strings.Replace(text, "shutdown: {timeout: 2m}", "shutdown: {timeout: 3s}\ndedup: {bbolt: {path: "+t.TempDir()+"/dedup}}", 1)
 	fault := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503})
 	b := w.start(text)
 	w.send(taskData, 10)
@@ -466,6 +470,7 @@ func TestEndsBeforeItBegins(t *testing.T) {
 
 // A sink that does not even let itself be opened holds up no end.
 func TestStopsWhileSinkOpens(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.proxy.Hang()
 	b := w.start(unhurried(w.head()) + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, connect_timeout: 1s}}\npoison: {sink: farm}\n", w.proxy.URL()) +

@@ -11,6 +11,7 @@ import (
 // A client secret that is rotated in its file counts without anything else, also when
 // it comes later than the refusal of the old one.
 func TestSecretFileIsRotated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "secret")
 	write := func(secret string) {
@@ -44,6 +45,7 @@ func TestSecretFileIsRotated(t *testing.T) {
 
 // One that is in the configuration is taken over by a reload, and with it only.
 func TestSecretIsReloaded(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	text := func(secret string) string {
 		return strings.Replace(w.head(), "${SECRET}", secret, 1) + w.natsSink() + allRoute

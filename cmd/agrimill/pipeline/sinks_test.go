@@ -144,6 +144,7 @@ routes:
 
 // A memory of duplicates that is down when agrimill starts.
 func TestMemoryDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.server.Stop()
 	b := w.start(w.head() + fmt.Sprintf(`

@@ -44,7 +44,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			during: func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"a download that does not end": {
-			change: func(text string) string { return strings.Replace(text, "timeout: 20s", "timeout: 2s", 1) },
+			change: func(text string) string { return strings.Replace(text, "timeout: 2m", "timeout: 2s", 1) },
 			before: func(w *world, b *agrimill) {
 				hang := w.gate.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
 				w.Cleanup(hang.Lift)
@@ -54,7 +54,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			left: pipeline.UnfinishedError{Open: 3},
 		},
 		"confirmations that take longer than the routes leave of the time": {
-			change: func(text string) string { return strings.Replace(text, "timeout: 20s", "timeout: 30s", 1) },
+			change: func(text string) string { return strings.Replace(text, "timeout: 2m", "timeout: 30s", 1) },
 			before: func(w *world, b *agrimill) {
 				w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Delay: 5 * time.Second})
 				w.send(taskData, 1)
@@ -106,7 +106,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			if test.change != nil {
 				text = test.change(text)
 			}
-			b := w.start(strings.Replace(text, "timeout: 20s", "timeout: 5s", 1))
+			b := w.start(strings.Replace(text, "timeout: 2m", "timeout: 5s", 1))
 			testkit.Eventually(w, "the stream is open", func() bool { return b.Snapshot().Gateway.State == admin.GatewayConnected })
 			test.before(w, b)
 			if test.during != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -26,6 +27,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Nearly all of these tests wait, for leases to end and for what is down to be tried again; few of them compute.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
 		// Sarama's circuit breaker sleeps for ten seconds, whoever closes the client.
@@ -97,7 +103,7 @@ subscriber:
   nack: {initial: 10ms, max: 100ms}
   confirm: {max_age: 5ms, retry: {initial: 20ms, max: 100ms}}
 retry: {initial_backoff: 20ms, max_backoff: 200ms}
-shutdown: {timeout: 20s}
+shutdown: {timeout: 2m}
 admin: {address: off}
 `, c.BaseURL, c.TokenURL, c.ClientID)
 }
@@ -105,7 +111,7 @@ admin: {address: off}
 // unhurried is a configuration that leaves so much time to end that a test does not pass when all
 // of it is taken.
 func unhurried(text string) string {
-	return strings.Replace(text, "shutdown: {timeout: 20s}", fmt.Sprintf("shutdown: {timeout: %v}", 10*testkit.Patience), 1)
+	return strings.Replace(text, "shutdown: {timeout: 2m}", fmt.Sprintf("shutdown: {timeout: %v}", 10*testkit.Patience), 1)
 }
 
 // natsSink is the section sinks with one sink in NATS.

@@ -183,3 +183,47 @@ func TestLostIsHeldForEveryKey(t *testing.T) {
 		}
 	})
 }
+
+// The server delivers to the connection before until it hears of its end: what is lost so while the rest
+// is recovered comes first, too, and nobody else is taken to read the consumer.
+func TestMoreIsLostDuringRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, handled := afterLoss(t)
+		consumer := &scriptedConsumer{pending: 6, script: []scriptedBatch{
+			{{key: "a", stream: 7, delivery: 9, attempts: 1}},
+			{lostB3, lostA2, {key: "a", stream: 6, delivery: 10, attempts: 2}},
+		}}
+		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
+			t.Fatal(err)
+		}
+		have := handled()
+		b := slices.Index(have, "b3")
+		if b < 0 || !slices.Equal(slices.Delete(slices.Clone(have), b, b+1), []string{"a1", "a2", "a4", "a5", "a6", "a7"}) {
+			t.Errorf("handled %v, want a1 a2 a4 a5 a6 a7 in this order, and b3", have)
+		}
+		if s.shared {
+			t.Error("somebody else is taken to read the consumer")
+		}
+	})
+}
+
+// Somebody else who reads the consumer leaves a gap before each delivery: that ends the recovery.
+func TestSharedConsumerIsRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, handled := afterLoss(t)
+		consumer := &scriptedConsumer{pending: 100}
+		for n := range uint64(20) {
+			consumer.script = append(consumer.script, scriptedBatch{{key: "c", stream: 10 + 2*n, delivery: 10 + 2*n, attempts: 1}})
+		}
+		began := time.Now()
+		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > (lostFactor+1)*(10*time.Second+lostMargin) || !s.shared {
+			t.Errorf("released after %v, shared %v", took, s.shared)
+		}
+		if have := handled(); len(have) < 4 {
+			t.Errorf("handled %v", have)
+		}
+	})
+}

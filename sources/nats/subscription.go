@@ -81,6 +81,7 @@ type subscription struct {
 	reconnects  uint64    // as of the last loss
 	suspect     bool      // a request has failed since
 	lost        time.Time // when deliveries were found lost; zero: none
+	broken      time.Time // when the first of them were
 	shared      bool      // somebody else reads the consumer
 	collecting  bool      // see begin
 	gaps        gaps
@@ -464,10 +465,14 @@ func (s *subscription) receive(raw received) (first bool) {
 		// Deliveries went to somebody else, or were lost with a connection; nobody knows of
 		// which keys. The server delivers what was lost before anything new, once its time is
 		// over.
-		if reconnects := s.conn.Stats().Reconnects; s.suspect || reconnects != s.reconnects {
+		switch reconnects := s.conn.Stats().Reconnects; {
+		case s.suspect || reconnects != s.reconnects:
 			s.reconnects = reconnects
 			s.lost = time.Now()
-		} else {
+			s.broken = s.lost
+		case !s.lost.IsZero() && !s.shared && time.Since(s.broken) < lostFactor*s.config.AckWait:
+			s.lost = time.Now() // the server had not heard of the end of the connection before
+		default:
 			s.shared = true
 		}
 	}

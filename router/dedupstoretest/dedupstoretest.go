@@ -16,6 +16,8 @@ import (
 
 // Suite says how to test a store.
 type Suite struct {
+	// In runs one of the tests, e.g. in a bubble of testing/synctest. Nil means that it is called.
+	In func(t *testing.T, test func(*testing.T))
 	// New returns a store that knows no key. It is called once per test, and
 	// closes what it opens by t.Cleanup.
 	New func(t *testing.T) router.DedupStore
@@ -48,33 +50,42 @@ func Run(t *testing.T, s Suite) {
 	if s.Lease == 0 {
 		s.Lease = 200 * time.Millisecond
 	}
-	t.Run("ReserveCommit", s.reserveCommit)
-	t.Run("ReserveRelease", s.reserveRelease)
-	t.Run("KeysAreIndependent", s.keysAreIndependent)
-	t.Run("LeaseExpires", s.leaseExpires)
-	t.Run("LateHolder", s.lateHolder)
-	t.Run("LateCommit", s.lateCommit)
-	t.Run("CommitAfterCommit", s.commitAfterCommit)
-	t.Run("TTL", s.ttl)
-	t.Run("OneOfMany", s.oneOfMany)
-	t.Run("Context", s.context)
-	t.Run("Reopen", s.reopen)
+	run := func(name string, test func(*testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			if s.In != nil {
+				s.In(t, test)
+				return
+			}
+			test(t)
+		})
+	}
+	run("ReserveCommit", s.reserveCommit)
+	run("ReserveRelease", s.reserveRelease)
+	run("KeysAreIndependent", s.keysAreIndependent)
+	run("LeaseExpires", s.leaseExpires)
+	run("LateHolder", s.lateHolder)
+	run("LateCommit", s.lateCommit)
+	run("CommitAfterCommit", s.commitAfterCommit)
+	run("TTL", s.ttl)
+	run("OneOfMany", s.oneOfMany)
+	run("Context", s.context)
+	run("Reopen", s.reopen)
 
-	t.Run("EitherKeyIsEnough", s.eitherKeyIsEnough)
-	t.Run("BothKeysOrNone", s.bothKeysOrNone)
-	t.Run("CommittedCountsForMore", s.committedCountsForMore)
-	t.Run("ReleaseEndsBoth", s.releaseEndsBoth)
-	t.Run("OneNamespace", s.oneNamespace)
-	t.Run("Holder", s.holder)
-	t.Run("NoTakeover", s.noTakeover)
-	t.Run("OneOfManyPairs", s.oneOfManyPairs)
-	t.Run("NoKeys", s.noKeys)
-	t.Run("ReopenWithBothKeys", s.reopenWithBothKeys)
+	run("EitherKeyIsEnough", s.eitherKeyIsEnough)
+	run("BothKeysOrNone", s.bothKeysOrNone)
+	run("CommittedCountsForMore", s.committedCountsForMore)
+	run("ReleaseEndsBoth", s.releaseEndsBoth)
+	run("OneNamespace", s.oneNamespace)
+	run("Holder", s.holder)
+	run("NoTakeover", s.noTakeover)
+	run("OneOfManyPairs", s.oneOfManyPairs)
+	run("NoKeys", s.noKeys)
+	run("ReopenWithBothKeys", s.reopenWithBothKeys)
 
-	t.Run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
-	t.Run("LivingPeer", s.livingPeer)
-	t.Run("KilledPeer", s.killedPeer)
-	t.Run("ClosedPeer", s.closedPeer)
+	run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
+	run("LivingPeer", s.livingPeer)
+	run("KilledPeer", s.killedPeer)
+	run("ClosedPeer", s.closedPeer)
 }
 
 // owner is who makes all claims but those of [claimOf].

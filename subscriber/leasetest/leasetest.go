@@ -15,6 +15,8 @@ import (
 
 // Suite says how to test a lease.
 type Suite struct {
+	// In runs one of the tests, e.g. in a bubble of testing/synctest. Nil means that it is called, beside the others.
+	In func(t *testing.T, test func(*testing.T))
 	// New makes a lease that nobody has, for one of several tests at a time, and returns a function that opens it as one more
 	// process would. What it opens it closes by t.Cleanup. All have the same TTL; the tests
 	// wait for a few of it.
@@ -33,6 +35,10 @@ type Suite struct {
 func Run(t *testing.T, s Suite) {
 	run := func(name string, test func(*testing.T)) {
 		t.Run(name, func(t *testing.T) {
+			if s.In != nil {
+				s.In(t, test)
+				return
+			}
 			t.Parallel() // they wait most of the time
 			test(t)
 		})

@@ -233,7 +233,9 @@ func (f *waitFinder) add(set *token.FileSet, decl ast.Decl) {
 	}
 }
 
-func isBubble(node ast.Node) bool { return isNamed(node, "synctest", "Test") }
+func isBubble(node ast.Node) bool {
+	return isNamed(node, "synctest", "Test") || isNamed(node, "natstest", "Bubble")
+}
 
 // entry are the names of what runs by itself, or from another package. Benchmarks run on demand only.
 var entry = regexp.MustCompile(`^([A-Z]|init$|_$)`)

@@ -1,4 +1,4 @@
-// Package faultproxy is a TCP proxy that injects faults between a client and a
+// Package faultproxy is a proxy over TCP, or in memory, that injects faults between a client and a
 // server, for tests.
 package faultproxy
 
@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy in front of a server that injects faults.
+// Proxy is a proxy in front of a server that injects faults.
 type Proxy struct {
-	listener net.Listener
+	listener net.Listener // nil in memory
+	dial     func(target string) (net.Conn, error)
 	workers  sync.WaitGroup
 
 	mu          sync.Mutex
@@ -38,11 +39,77 @@ func New(tb testing.TB) *Proxy {
 	if err != nil {
 		tb.Fatalf("proxy: %v", err)
 	}
-	p := &Proxy{listener: listener, connections: map[net.Conn]bool{}, flow: make(chan struct{}), present: newFate()}
-	close(p.flow)
+	p := newProxy(tb, func(target string) (net.Conn, error) { return net.Dial("tcp", target) })
+	p.listener = listener
 	p.workers.Go(p.accept) // ends when the listener is closed
+	return p
+}
+
+// InMemory makes a proxy without an address, for a bubble of testing/synctest: clients call Connect, and
+// the proxy gets its connections to the server from dial. It is closed when the test ends.
+func InMemory(tb testing.TB, dial func() (net.Conn, error)) *Proxy {
+	p := newProxy(tb, func(string) (net.Conn, error) { return dial() })
+	p.target = "in memory"
+	return p
+}
+
+func newProxy(tb testing.TB, dial func(target string) (net.Conn, error)) *Proxy {
+	p := &Proxy{dial: dial, connections: map[net.Conn]bool{}, flow: make(chan struct{}), present: newFate()}
+	close(p.flow)
 	tb.Cleanup(p.close)
 	return p
+}
+
+// Connect returns a connection to a proxy in memory.
+func (p *Proxy) Connect() net.Conn {
+	client, end := net.Pipe()
+	p.workers.Go(func() { p.serve(p.buffered(end)) }) // ends when a side is closed, at the latest by close
+	return client
+}
+
+// buffered is a connection that is read as soon as something comes, as the buffers of TCP do: whoever
+// writes does not wait, also while the proxy hangs.
+type buffered struct {
+	net.Conn
+	mu    sync.Mutex
+	came  sync.Cond
+	bytes []byte
+	err   error
+}
+
+func (p *Proxy) buffered(conn net.Conn) net.Conn {
+	b := &buffered{Conn: conn}
+	b.came.L = &b.mu
+	p.workers.Go(b.fill) // ends when a side is closed
+	return b
+}
+
+func (b *buffered) fill() {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := b.Conn.Read(buf)
+		b.mu.Lock()
+		b.bytes, b.err = append(b.bytes, buf[:n]...), err
+		b.came.Signal()
+		b.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *buffered) Read(buf []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.bytes) == 0 && b.err == nil {
+		b.came.Wait()
+	}
+	if len(b.bytes) == 0 {
+		return 0, b.err
+	}
+	n := copy(buf, b.bytes)
+	b.bytes = b.bytes[n:]
+	return n, nil
 }
 
 // Addr returns the address of the proxy.
@@ -118,7 +185,9 @@ func (p *Proxy) Cut() {
 }
 
 func (p *Proxy) close() {
-	_ = p.listener.Close()
+	if p.listener != nil {
+		_ = p.listener.Close()
+	}
 	p.Resume()
 	p.mu.Lock()
 	p.closed = true
@@ -147,9 +216,12 @@ func (p *Proxy) serve(client net.Conn) {
 	if target == "" {
 		return
 	}
-	server, err := net.Dial("tcp", target)
+	server, err := p.dial(target)
 	if err != nil {
 		return
+	}
+	if p.listener == nil {
+		server = p.buffered(server)
 	}
 	defer func() { _ = server.Close() }()
 	if _, _, ok := p.add(server); !ok {

@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"net"
 	"strings"
 	"testing"
 
@@ -18,6 +19,14 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	p.SetTarget(strings.TrimPrefix(target, "nats://"))
 	return p
 }
+
+// NewLine is NewProxy for a server of [Bubble]. Connect with natsgo.InProcessServer.
+func NewLine(tb testing.TB, s *Server) *Proxy {
+	return &Proxy{faultproxy.InMemory(tb, s.InProcessConn)}
+}
+
+// InProcessConn implements natsgo.InProcessConnProvider.
+func (p *Proxy) InProcessConn() (net.Conn, error) { return p.Connect(), nil }
 
 // URL returns the address of the proxy as a NATS URL.
 func (p *Proxy) URL() string { return "nats://" + p.Addr() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ const startTimeout = 30 * time.Second
 type Server struct {
 	tb      testing.TB
 	options server.Options
-	running *server.Server
+	running atomic.Pointer[server.Server]
 }
 
 // Start starts a server on a free loopback port, with its file
@@ -69,7 +70,7 @@ func (s *Server) start() {
 			s.tb.Fatal(err)
 		}
 	}
-	s.running = running
+	s.running.Store(running)
 }
 
 // URL returns the address of the server; Restart does not change it.
@@ -80,12 +81,10 @@ func (s *Server) URL() string {
 // Stop stops the server and waits until it is down. Its store is kept. Stopping a
 // stopped server does nothing.
 func (s *Server) Stop() {
-	if s.running == nil {
-		return
+	if running := s.running.Swap(nil); running != nil {
+		running.Shutdown()
+		running.WaitForShutdown()
 	}
-	s.running.Shutdown()
-	s.running.WaitForShutdown()
-	s.running = nil
 }
 
 // Restart restarts the server on the same port and with the same
@@ -100,4 +99,4 @@ func (s *Server) Restart(change ...func(*server.Options)) {
 }
 
 // Server returns the running server; nil while it is stopped.
-func (s *Server) Server() *server.Server { return s.running }
+func (s *Server) Server() *server.Server { return s.running.Load() }

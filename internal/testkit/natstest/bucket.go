@@ -1,0 +1,23 @@
+package natstest
+
+import (
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// CreateLossyBucket creates a key-value bucket that acknowledges keys and deletes them at once.
+func CreateLossyBucket(tb testing.TB, conn *natsgo.Conn, bucket string) {
+	tb.Helper()
+	js, err := jetstream.New(conn)
+	if err == nil {
+		_, err = js.CreateStream(tb.Context(), jetstream.StreamConfig{
+			Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, Retention: jetstream.InterestPolicy,
+			MaxMsgsPerSubject: 1, AllowRollup: true, AllowDirect: true,
+		})
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -31,9 +31,9 @@ func TestHolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			at := natstest.Start(t)
-			holder := open(t, kvlease.Config{Conn: connect(t, at.URL()), TTL: 10 * ttl, Instance: test.instance})
-			free(t, at.URL())
-			standby := open(t, kvlease.Config{Conn: connect(t, at.URL()), TTL: 10 * ttl, Instance: "mill 2"})
+			holder := open(t, kvlease.Config{Conn: connect(t, at), TTL: 10 * ttl, Instance: test.instance})
+			free(t, at)
+			standby := open(t, kvlease.Config{Conn: connect(t, at), TTL: 10 * ttl, Instance: "mill 2"})
 			if got := standby.Holder(); got != "" {
 				t.Errorf("before Acquire: %q", got)
 			}
@@ -53,6 +53,9 @@ func TestHolder(t *testing.T) {
 				return
 			}
 			test.end(t, at, term)
+			if got := holder.Holder(); name == "released" && got != "" {
+				t.Errorf("the former holder itself: %q", got)
+			}
 			testkit.Eventually(t, "the standby does not name it any longer", func() bool { return standby.Holder() != test.instance })
 		})
 	}
@@ -61,7 +64,7 @@ func TestHolder(t *testing.T) {
 // What the server says about the connection is in the error, not that a request took too long.
 func TestHealthSaysWhy(t *testing.T) {
 	at := natstest.Start(t)
-	lease := open(t, kvlease.Config{Conn: connect(t, at.URL()), TTL: ttl})
+	lease := open(t, kvlease.Config{Conn: dial(t, at.URL()), TTL: ttl})
 	at.Restart(func(o *server.Options) { o.Authorization = "another" })
 	testkit.Eventually(t, "it says that the server refuses the credentials", func() bool {
 		return errors.Is(lease.Health(t.Context()), natsgo.ErrAuthorization)

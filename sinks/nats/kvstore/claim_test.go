@@ -15,7 +15,7 @@ import (
 // the other key busy for anyone in between.
 func TestBusyKeyWritesNothing(t *testing.T) {
 	server := natstest.Start(t)
-	conn := connect(t, server.URL())
+	conn := connect(t, server)
 	store := open(t, kvstore.Config{Conn: conn})
 	js, err := jetstream.New(conn)
 	if err != nil {

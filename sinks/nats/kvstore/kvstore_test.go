@@ -24,9 +24,10 @@ const sessionTTL = 2 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func connect(t testing.TB, url string) *natsgo.Conn {
+// connect connects to a server, or through a proxy to one in a bubble.
+func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsgo.Connect(url)
+	conn, err := natsgo.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,20 +54,23 @@ func TestStore(t *testing.T) {
 	var server *natstest.Server
 	conns := map[router.DedupStore]*natsgo.Conn{}
 	process := func(t *testing.T) router.DedupStore {
-		conn := connect(t, server.URL())
-		store := open(t, kvstore.Config{Conn: conn, SessionTTL: sessionTTL})
+		conn := connect(t, server)
+		store := open(t, kvstore.Config{Conn: conn, TTL: natstest.Ever, SessionTTL: sessionTTL})
 		conns[store] = conn
 		return store
 	}
 	kill := func(_ *testing.T, store router.DedupStore) { conns[store].Close() }
 	dedupstoretest.Run(t, dedupstoretest.Suite{
+		In: func(t *testing.T, test func(*testing.T)) {
+			natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
+				server = s
+				test(t)
+			})
+		},
 		Lease:   time.Second, // the server knows no shorter one
 		NoTTL:   true,
 		Session: sessionTTL,
-		New: func(t *testing.T) router.DedupStore {
-			server = natstest.Start(t)
-			return process(t)
-		},
+		New:     func(t *testing.T) router.DedupStore { return process(t) },
 		Reopen: func(t *testing.T, old router.DedupStore) router.DedupStore {
 			kill(t, old)
 			return process(t)
@@ -77,28 +81,29 @@ func TestStore(t *testing.T) {
 }
 
 func TestTTLOfTheBucket(t *testing.T) {
-	server := natstest.Start(t)
-	store := open(t, kvstore.Config{Conn: connect(t, server.URL()), TTL: time.Second})
-	claim := deliveryOf("a")
-	reservation, err := store.Reserve(t.Context(), claim, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Commit(t.Context(), claim, reservation.Token, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "the key is forgotten", func() bool {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		store := open(t, kvstore.Config{Conn: connect(t, server), TTL: time.Second})
+		claim := deliveryOf("a")
 		reservation, err := store.Reserve(t.Context(), claim, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return reservation.State == router.Reserved
+		if err := store.Commit(t.Context(), claim, reservation.Token, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the key is forgotten", func() bool {
+			reservation, err := store.Reserve(t.Context(), claim, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reservation.State == router.Reserved
+		})
 	})
 }
 
 func TestServerDown(t *testing.T) {
 	server := natstest.Start(t)
-	store := open(t, kvstore.Config{Conn: connect(t, server.URL())})
+	store := open(t, kvstore.Config{Conn: connect(t, server)})
 	if err := store.Health(t.Context()); err != nil {
 		t.Errorf("Health: %v", err)
 	}
@@ -119,7 +124,7 @@ func TestServerDown(t *testing.T) {
 
 func TestBucketWithoutKeyTTL(t *testing.T) {
 	server := natstest.Start(t)
-	conn := connect(t, server.URL())
+	conn := connect(t, server)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +153,7 @@ func TestConfig(t *testing.T) {
 
 func BenchmarkReserveCommit(b *testing.B) {
 	server := natstest.Start(b)
-	store := open(b, kvstore.Config{Conn: connect(b, server.URL())})
+	store := open(b, kvstore.Config{Conn: connect(b, server)})
 	for i := 0; b.Loop(); i++ {
 		claim := deliveryOf(fmt.Sprint(i))
 		reservation, err := store.Reserve(b.Context(), claim, time.Minute)
@@ -169,7 +174,7 @@ func ExampleConfig_Validate() {
 // A bucket that exists and forgets earlier, or may become full, is told at the start.
 func TestBucketThatKeepsLess(t *testing.T) {
 	server := natstest.Start(t)
-	conn := connect(t, server.URL())
+	conn := connect(t, server)
 	js, err := jetstream.New(conn)
 	if err != nil {
 		t.Fatal(err)

@@ -52,14 +52,21 @@ func TestBroker(t *testing.T) {
 	}
 	t.Run("Shared", func(t *testing.T) {
 		for _, c := range sharedTests {
-			t.Run(c.name, func(t *testing.T) { c.test(t, addr, prefix(t)) })
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.test(t, addr, prefix(t))
+			})
 		}
+		t.Run("Roundtrip", func(t *testing.T) {
+			t.Parallel()
+			testRoundtrip(t, addr)
+		})
 	})
-	t.Run("Roundtrip", func(t *testing.T) { testRoundtrip(t, addr) })
 	t.Run("Conformance", func(t *testing.T) {
 		sinktest.Run(t, sinktest.Harness{
 			New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 				t.Helper()
+				t.Parallel()
 				b := &backend{addr: addr, config: suiteConfig(addr, settings)}
 				b.config.TopicPrefix = prefix(t)
 				// A real broker that creates and deletes topics on a busy machine

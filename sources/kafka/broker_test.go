@@ -19,8 +19,6 @@ func TestBroker(t *testing.T) {
 		addr = kafkatest.StartReal(t, broker.Config{}).Addr()
 	}
 	addr, _, _ = strings.Cut(addr, ",")
-	for name, test := range shared {
-		t.Run(name, func(t *testing.T) { test(t, addr) })
-	}
+	t.Run("tests", func(t *testing.T) { runShared(t, addr) })
 	t.Run("Universal", func(t *testing.T) { testUniversal(t, addr) })
 }

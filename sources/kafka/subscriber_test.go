@@ -145,14 +145,16 @@ var shared = map[string]func(t *testing.T, addr string){
 func TestShared(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	t.Run("tests", func(t *testing.T) {
-		for name, test := range shared {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t, cluster.Addr())
-			})
-		}
-	})
+	t.Run("tests", func(t *testing.T) { runShared(t, cluster.Addr()) })
+}
+
+func runShared(t *testing.T, addr string) {
+	for name, test := range shared {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, addr)
+		})
+	}
 }
 
 // Whatever is nacked, the messages of each key are handled in their order, those of several

@@ -38,7 +38,6 @@ var sharedTests = []struct {
 }{
 	{"Partitions", testPartitions},
 	{"NoKey", testNoKey},
-	{"OrderPerKey", testOrderPerKey},
 	{"CreatedTopics", testCreatedTopics},
 	{"MissingTopic", testMissingTopic},
 	{"CollidingTopic", testCollidingTopic},
@@ -49,7 +48,6 @@ var sharedTests = []struct {
 	{"LargerThanBrokersTake", testLargerThanBrokersTake},
 	{"SmallMessagesFillNoBatchTooLarge", testSmallMessagesFillNoBatchTooLarge},
 	{"WatermillSubscriber", testWatermillSubscriber},
-	{"LongTopic", testLongTopic},
 	{"RecordOnTheWire", testRecordOnTheWire},
 }
 
@@ -190,40 +188,6 @@ func testNoKey(t *testing.T, addr, prefix string) {
 	}
 	if records := kafkatest.Read(t, addr, prefix+".tenant"); len(records) != 1 || string(records[0].Key) != "tenant" {
 		t.Errorf("MetadataKey: got %+v", records)
-	}
-}
-
-func testOrderPerKey(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 5})
-	const endpoints, each = 20, 100
-	var group sync.WaitGroup
-	for e := range endpoints {
-		group.Go(func() {
-			for i := 0; i < each; i += 2 { // alone and in pairs
-				endpoint := fmt.Sprint("e", e)
-				if err := sink.Publish("order", forEndpoint(endpoint, fmt.Sprint(i)), forEndpoint(endpoint, fmt.Sprint(i+1))); err != nil {
-					t.Errorf("Publish: %v", err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	next := map[string]int{}
-	for _, record := range kafkatest.Read(t, addr, prefix+".order") {
-		key := string(record.Key)
-		if got, want := string(record.Value), fmt.Sprint(next[key]); got != want {
-			t.Fatalf("key %s: got %s, want %s", key, got, want)
-		}
-		next[key]++
-	}
-	if len(next) != endpoints {
-		t.Errorf("%d keys, want %d", len(next), endpoints)
-	}
-	for key, n := range next {
-		if n != each {
-			t.Errorf("key %s: %d messages, want %d", key, n, each)
-		}
 	}
 }
 
@@ -554,25 +518,6 @@ func wantOpened(t *testing.T, store *claimcheck.Store, msg *message.Message, wan
 	defer func() { _ = payload.Close() }()
 	if content, err := io.ReadAll(payload); err != nil || string(content) != want {
 		t.Errorf("the claim check opens %q, %v", content, err)
-	}
-}
-
-// testLongTopic: values of any length have topics, and different ones.
-func testLongTopic(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
-	long := strings.Repeat("a:b/ü ", 1000)
-	for i, value := range []string{long, long + "x"} {
-		msg := newMessage(fmt.Sprint(i))
-		msg.Metadata[gateway.KeyMessageType] = value
-		topic := sink.TopicSegment("8f0d7a3e-3c1c-4d5b-9a57-0c9d7d2f4a11") + "." + sink.TopicSegment(value)
-		mustPublish(t, sink, topic, msg)
-		records := kafkatest.Read(t, addr, prefix+"."+topic)
-		if len(records) != 1 || string(records[0].Value) != fmt.Sprint(i) {
-			t.Fatalf("%d records in %s", len(records), topic)
-		}
-		if got := unmarshal(t, records[0]).Metadata[gateway.KeyMessageType]; got != value {
-			t.Errorf("the message type is not in its header: %.50q", got)
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,13 +12,8 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// settleTimeout is how long Read waits for the end of transactions. A broker says that one is committed before its partitions
-// know; others may be left open.
-const settleTimeout = 5 * time.Second
-
 // Read returns all records of a topic, partition by partition, in the
-// order of each. A topic that does not exist has no records, and neither has a transaction
-// that is not committed. It uses franz-go, which shares no code with sarama.
+// order of each. A topic that does not exist has no records. It uses franz-go, which shares no code with sarama.
 func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -38,7 +32,10 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	if !details.Has(topic) {
 		return nil
 	}
-	ends, err := committedEnds(ctx, admin, topic)
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
@@ -52,9 +49,7 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return nil
 	}
 
-	// The last record before the end is a control record if transactions were used.
-	reader, err := kgo.NewClient(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
+	reader, err := kgo.NewClient(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))...)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
@@ -69,9 +64,7 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 			tb.Fatalf("read %s, partition %d: %v", topic, partition, err)
 		})
 		fetches.EachRecord(func(record *kgo.Record) {
-			if !record.Attrs.IsControl() {
-				records = append(records, record)
-			}
+			records = append(records, record)
 			if record.Offset+1 >= left[record.Partition] {
 				delete(left, record.Partition)
 			}
@@ -81,34 +74,4 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	return records
-}
-
-// committedEnds returns where the committed records of a topic end, once no transaction is open.
-func committedEnds(ctx context.Context, admin *kadm.Client, topic string) (kadm.ListedOffsets, error) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for began := time.Now(); ; <-tick.C {
-		all, err := admin.ListEndOffsets(ctx, topic)
-		if err == nil {
-			err = all.Error()
-		}
-		if err != nil {
-			return nil, err
-		}
-		committed, err := admin.ListCommittedOffsets(ctx, topic)
-		if err == nil {
-			err = committed.Error()
-		}
-		if err != nil {
-			return nil, err
-		}
-		settled := true
-		all.Each(func(end kadm.ListedOffset) {
-			to, _ := committed.Lookup(topic, end.Partition)
-			settled = settled && to.Offset >= end.Offset
-		})
-		if settled || time.Since(began) > settleTimeout {
-			return committed, nil
-		}
-	}
 }

@@ -82,6 +82,7 @@ type delivery struct {
 	apart    bool // it has none because it has stalled
 	left     bool // one of them gave it up, or never got it: it stays with the service
 	parted   bool // one of them ended without an ack
+	aside    bool // one of them set it aside, or it cannot be delivered
 	large    bool // it is kept without its payload, which was as large as a chunk
 	arrived  time.Time
 	since    time.Time       // when it arrived, its payload was there, or it was redelivered

@@ -453,6 +453,7 @@ func (s *Subscriber) wakeRoom() {
 // finish records what d came to for sub and reports whether that was the last one, in which
 // case the caller must call release after unlocking s.mu. s.mu is held.
 func (s *Subscriber) finish(now time.Time, sub *subscription, d *delivery, outcome msgctx.Outcome) (last bool) {
+	d.aside = d.aside || outcome == msgctx.SetAside
 	if !d.finish(sub, outcome == msgctx.Acked, outcome == msgctx.Left && sub.ending()) {
 		if outcome != msgctx.Acked && !sub.ending() {
 			s.leftBy(d, sub)
@@ -513,7 +514,9 @@ func (s *Subscriber) conclude(now time.Time, d *delivery, v verdict) {
 			}
 		}
 	default:
-		s.stats.abandoned.Add(1)
+		if !d.aside {
+			s.stats.abandoned.Add(1)
+		}
 		s.leftKinds.count(event, messageType)
 		if d.parted && !d.left && !s.closed && s.takers(event, messageType) > 0 {
 			s.requestLeft(now, false) // a subscription that was made in the meantime takes it

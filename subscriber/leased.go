@@ -333,7 +333,7 @@ func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 	stats := worker.Stats()
 	l.past.add(stats)
 	if !again { // else another process gets it
-		l.last = Stats{HeldNow: stats.HeldNow, HeldConfirmations: stats.HeldConfirmations, QuarantineWaiting: stats.QuarantineWaiting}
+		l.last = Stats{HeldNow: stats.HeldNow, HeldConfirmations: stats.HeldConfirmations, QuarantineWaiting: stats.QuarantineWaiting, SetAsideNow: stats.SetAsideNow}
 	}
 	l.worker, l.fence, l.release = nil, nil, nil
 	if l.err = err; again {

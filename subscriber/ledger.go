@@ -35,7 +35,10 @@ type ledger struct {
 	recent, leftRing entryRing
 	// ackedBy has, for what was left, or may be with its file, who has acked it. At most as many
 	// as leftRing.
-	ackedBy  map[messageKey][]*subscription
+	ackedBy map[messageKey][]*subscription
+	// aside has, for each message that was set aside and not confirmed since, when it first arrived,
+	// relative to began.
+	aside    map[messageKey]time.Duration
 	families families
 	parted   []*delivery // by time
 	unmatched
@@ -72,6 +75,7 @@ type messageEntry struct {
 	left  bool // while open: a file that contains it was
 	took  bool // somebody acked it, or its file, who did not refuse it
 	alone bool // it has had a delivery of its own, and not only its file
+	aside bool // what was given up was set aside
 }
 
 // entryRef refers to an entry. Slots are reused for other messages, so the
@@ -96,6 +100,7 @@ func newLedger(cfg Config) *ledger {
 		files:     make(map[fileKey]*delivery),
 		done:      newFileSet(cfg.RecentConfirmed/16+1, cfg.RecentFor),
 		ackedBy:   make(map[messageKey][]*subscription),
+		aside:     make(map[messageKey]time.Duration),
 		recent:    entryRing{size: cfg.RecentConfirmed},
 		leftRing:  entryRing{size: cfg.RecentConfirmed},
 		waiting:   fileWaits{max: cfg.MaxHeld},
@@ -148,6 +153,7 @@ func (l *ledger) get(ref entryRef) *messageEntry {
 
 func (l *ledger) forget(slot int32) {
 	e := &l.entries[slot]
+	delete(l.aside, e.key)
 	l.index.Remove(slot + 1)
 	e.issue++
 	l.free = append(l.free, slot)
@@ -162,13 +168,13 @@ func (l *ledger) open(d *delivery) {
 			l.unwait(e)
 			*e = messageEntry{
 				key: k, issue: e.issue, ring: e.ring, state: stateOpen, took: e.took, alone: e.alone,
-				given: e.state == stateLeft && e.given, left: l.leftWithFile(e),
+				given: e.state == stateLeft && e.given, left: l.leftWithFile(e), aside: e.state == stateLeft && e.given && e.aside,
 			}
 		}
 		if isFile {
 			e.left = false // it is here again
 		} else { // only this makes up for an own delivery that was given up
-			e.own, e.given, e.alone = true, false, true
+			e.own, e.given, e.alone, e.aside = true, false, true, false
 		}
 		e.open++
 		d.entries = append(d.entries, ref)
@@ -276,16 +282,23 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 		e := &l.entries[ref.slot] // an open entry is never forgotten
 		e.open--
 		e.took = e.took || len(d.acked) > 0
+		e.aside = e.aside || d.aside
 		switch isFile {
 		case true:
 			e.left = e.left || v != verdictAcked
 		case false:
 			e.own, e.given = false, v != verdictAcked
 		}
-		switch {
-		case e.open > 0:
-		case e.left, e.given:
+		if e.open > 0 {
+			continue
+		}
+		if e.left || e.given {
+			l.setAside(e, d.arrived)
 			l.leave(now, ref)
+			continue
+		}
+		delete(l.aside, e.key)
+		switch {
 		case maybeChunk:
 			l.wait(now, ref, d, i)
 		case !l.settle(now, ref):
@@ -320,6 +333,9 @@ func (l *ledger) close(now time.Time, d *delivery, v verdict, maybeChunk bool) {
 func (l *ledger) leave(now time.Time, ref entryRef) {
 	e := &l.entries[ref.slot]
 	e.state, e.left, e.at = stateLeft, false, now.Sub(l.began)
+	if !e.aside {
+		delete(l.aside, e.key)
+	}
 	if e.ring {
 		return
 	}
@@ -341,15 +357,37 @@ func (l *ledger) leaveNew(now time.Time, d *delivery) {
 	for _, k := range d.keys {
 		ref, e := l.entry(k, 0)
 		e.given = e.given || !isFile && !d.whole // nobody had it, and its file will stand for it
+		e.aside = false                          // it is asked for again once there is room
 		switch e.state {
 		case stateOpen:
 			e.left = e.left || isFile
 		case 0, stateWaiting:
 			l.unwait(e)
 			l.leave(now, ref)
-		case stateLeft, stateConfirming, stateConfirmed:
+		case stateLeft:
+			delete(l.aside, k)
+		case stateConfirming, stateConfirmed:
 		}
 	}
+}
+
+// setAside remembers an entry that is about to be left, if it was set aside.
+func (l *ledger) setAside(e *messageEntry, arrived time.Time) {
+	if _, known := l.aside[e.key]; e.aside && !known {
+		l.aside[e.key] = arrived.Sub(l.began)
+	}
+}
+
+// asideNow returns how many messages are set aside, and since when the oldest waits, including those
+// that have come again and were not acked yet.
+func (l *ledger) asideNow() (n int, oldest time.Time) {
+	for k, at := range l.aside {
+		if slot, known := l.find(k); known && l.entries[slot].state == stateLeft {
+			n++
+		}
+		oldest = earlier(oldest, l.began.Add(at))
+	}
+	return n, oldest
 }
 
 // withoutPayload returns a copy of the event that keeps no payload in memory.
@@ -381,6 +419,7 @@ func (l *ledger) forgetSubscription(sub *subscription) {
 // confirming records that k, which is not open, is waiting to be confirmed.
 func (l *ledger) confirming(k messageKey) entryRef {
 	ref, e := l.entry(k, stateConfirming)
+	delete(l.aside, k)
 	e.state = stateConfirming
 	return ref
 }

@@ -262,6 +262,8 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 			s.endSkipping()
 		}
 	}
+	refused := result == downloadOver && p.ctx.Err() == nil && !left
+	d.aside = d.aside || refused || step == stepGone
 	s.pumpDownloads()
 	s.mu.Unlock()
 
@@ -279,7 +281,8 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	case stepUnserved:
 		s.unserved(d)
 	default:
-		if result == downloadOver && p.ctx.Err() == nil && !left {
+		if refused {
+			s.stats.setAside.Add(1)
 			s.undeliverable(d.event, err)
 		}
 	}

@@ -106,6 +106,10 @@ func (w *laneWork) write() {
 	msg, err := w.newMessage(w.next)
 	if err != nil {
 		w.undeliverable(w.next.event, err)
+		w.stats.setAside.Add(1)
+		w.mu.Lock()
+		w.next.aside = true
+		w.mu.Unlock()
 		w.lost = true
 		return
 	}

@@ -41,7 +41,7 @@ func (s *Subscriber) offerAgain(id messageKey) {
 		s.partly[id] = partly{d, still}
 		return
 	}
-	d.left = false
+	d.left, d.aside = false, false
 	delete(s.partly, id)
 }
 

@@ -32,7 +32,7 @@ type Stats struct {
 	// Untaken counts events that no subscription accepts. They stay unconfirmed.
 	Untaken int64
 	// Abandoned counts events that were abandoned unconfirmed, because their
-	// subscription ended or their payload was unavailable.
+	// subscription ended or their payload was unavailable, and that were not set aside.
 	Abandoned int64
 	// Left is how many messages of this connection were left with the service for want of room; the
 	// next connection brings them.
@@ -40,9 +40,13 @@ type Stats struct {
 	// Parted is how many messages some subscriptions have acked and others ended without. Within ten
 	// seconds they are delivered again, or confirmed.
 	Parted int
-	// SetAside counts messages that a route set aside because not even its poison
-	// queue accepts them. They stay unconfirmed.
+	// SetAside counts how often a message was set aside: its route and the poison queue do not
+	// accept it, or it cannot be delivered, because its payload is gone or too large. It stays
+	// unconfirmed until the next connection.
 	SetAside int64
+	// SetAsideNow is how many messages are set aside now, and not confirmed since. Of more than
+	// Config.RecentConfirmed that were given up for whatever reason the oldest are forgotten.
+	SetAsideNow int
 	// Malformed counts events that could not be decoded.
 	Malformed int64
 	// Unreadable counts optional fields, and endpoints in lists, that could not be read and were
@@ -107,7 +111,7 @@ type Stats struct {
 	ReleasedConfirmations int64
 
 	// OldestUnconfirmed is since when the oldest message waits that is not confirmed, whatever it waits for: in
-	// flight or held for a file since it arrived, or to be confirmed since it was acked; zero if there is none.
+	// flight, set aside, or held for a file since it arrived, or to be confirmed since it was acked; zero if there is none.
 	OldestUnconfirmed time.Time
 
 	// Waits is what waits, what for, and for how long, by kind. A key, subscription or payload host
@@ -194,7 +198,9 @@ func (s *Subscriber) Stats() Stats {
 	for e := range s.parked.All() {
 		older(e.Item.job.d)
 	}
-	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
+	aside, oldestAside := s.ledger.asideNow()
+	stats.SetAsideNow = aside
+	stats.OldestUnconfirmed = earlier(earlier(stats.OldestInFlight, stats.OldestPending), oldestAside)
 	for _, c := range s.hold.chunks {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.heldSince(now, c))
 	}

@@ -256,7 +256,8 @@ func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outc
 		msg, err := s.newMessage(d)
 		if err != nil {
 			s.undeliverable(d.event, err)
-			return msgctx.Left
+			s.stats.setAside.Add(1)
+			return msgctx.SetAside
 		}
 		ctx := d.newContext(sub.drained, s.opener(d))
 		ctx.nack.Leased = sub.fence != nil

@@ -62,7 +62,7 @@ func TestSubscriberCollector(t *testing.T) {
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second), OldestUnconfirmed: time.Now().Add(-95 * time.Second),
 			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
-			SetAside: 119, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
+			SetAside: 119, SetAsideNow: 131, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
 		c := metrics.NewSubscriberCollector(statsFunc(func() subscriber.Stats { return stats }))
 		compare(t, c, subscriberExposition)
@@ -178,7 +178,10 @@ agrimill_subscriber_messages_in_files_total 131
 # HELP agrimill_subscriber_messages_nacked_total Messages that were nacked.
 # TYPE agrimill_subscriber_messages_nacked_total counter
 agrimill_subscriber_messages_nacked_total 103
-# HELP agrimill_subscriber_messages_set_aside_total Messages that not even the poison queue accepts. They stay unconfirmed.
+# HELP agrimill_subscriber_set_aside_messages Messages that are set aside now, and not confirmed since.
+# TYPE agrimill_subscriber_set_aside_messages gauge
+agrimill_subscriber_set_aside_messages 131
+# HELP agrimill_subscriber_messages_set_aside_total How often a message was set aside: not even the poison queue accepts it, or it cannot be delivered.
 # TYPE agrimill_subscriber_messages_set_aside_total counter
 agrimill_subscriber_messages_set_aside_total 119
 # HELP agrimill_subscriber_messages_unmatched_total Messages that the filters of all routes refused.

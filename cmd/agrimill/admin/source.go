@@ -87,7 +87,7 @@ const (
 	StateStarting State = "starting"
 	// StateRunning: everything runs.
 	StateRunning State = "running"
-	// StateDegraded: it runs, but something is down. Messages wait.
+	// StateDegraded: it runs, but something is down, or a message was set aside. Messages wait.
 	StateDegraded State = "degraded"
 	// StateStandby: another instance holds the lease. This one is ready to take over.
 	StateStandby State = "standby"
@@ -257,6 +257,8 @@ type Subscriber struct {
 	Untaken   int64 `json:"untaken"`
 	Abandoned int64 `json:"abandoned"`
 	SetAside  int64 `json:"set_aside"`
+	// SetAsideNow is how many messages are set aside now, see [subscriber.Stats].
+	SetAsideNow int `json:"set_aside_now,omitempty"`
 	// Unmatched counts messages that the filters of all routes refused.
 	Unmatched int64 `json:"unmatched"`
 	// InFiles counts messages that were confirmed with a file that they are parts of.
@@ -354,7 +356,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
 		Unmatched: stats.Unmatched,
-		SetAside:  stats.SetAside, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		SetAside:  stats.SetAside, SetAsideNow: stats.SetAsideNow, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
 		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,

@@ -49,7 +49,7 @@ func deriveState(snapshot Snapshot) State {
 			r.State == router.StateStarting && r.LastErrorAt.After(r.Since) // in vain so far; an older error is of before a reload
 	}),
 		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
-		snapshot.Subscriber.ConfirmationsFail != "",
+		snapshot.Subscriber.ConfirmationsFail != "", snapshot.Subscriber.SetAsideNow > 0,
 		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up, snapshot.Lease.Error != "",
 		snapshot.Gateway.State == GatewayDisconnected, len(snapshot.Gateway.Intermediaries) > 0,
 		snapshot.Config.Error != "":

@@ -32,6 +32,8 @@ type UnfinishedError struct {
 	// Open is how many messages of the gateway were received and not handled: in flight, nacked,
 	// queued, being downloaded, or left with the gateway for want of room.
 	Open int
+	// SetAside is how many messages fit neither their sink nor the poison queue, or cannot be delivered.
+	SetAside int
 	// Held is how many messages were waiting for their file.
 	Held int
 	// Unconfirmed is how many messages are stored but not confirmed.
@@ -46,8 +48,8 @@ type UnfinishedError struct {
 
 // Error returns the counts and the text of Err.
 func (e *UnfinishedError) Error() string {
-	text := fmt.Sprintf("%s: %d open, %d held for a file, %d stored but not confirmed, %d not quarantined, %d returned to brokers",
-		ErrUnfinished, e.Open, e.Held, e.Unconfirmed, e.Quarantine, e.Returned)
+	text := fmt.Sprintf("%s: %d open, %d set aside, %d held for a file, %d stored but not confirmed, %d not quarantined, %d returned to brokers",
+		ErrUnfinished, e.Open, e.SetAside, e.Held, e.Unconfirmed, e.Quarantine, e.Returned)
 	if e.Err != nil {
 		text += ": " + router.RedactError(e.Err, nil)
 	}

@@ -123,3 +123,59 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 		})
 	}
 }
+
+// What fits neither its sink nor the poison queue is still with the gateway: the status and the end say so, until it
+// is stored.
+func TestStopCountsWhatIsSetAside(t *testing.T) {
+	const (
+		one    = allRoute
+		two    = allRoute + "  - {name: other, from: {gateway: all}, to: {sink: farm, topic: other}}\n"
+		poison = "routes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n"
+	)
+	for name, test := range map[string]struct {
+		routes string
+		times  int64 // how often something was set aside
+		small  int   // messages beside it, which are stored or poisoned
+		reload bool  // to a sink that takes it
+		again  bool  // reload what is there
+		want   int
+	}{
+		"by one route":                      {routes: one, times: 1, want: 1},
+		"by two routes":                     {routes: two, times: 2, small: 2, want: 1},
+		"beside poisoned messages":          {routes: poison, times: 1, small: 3, want: 1},
+		"and a reload that changes nothing": {routes: one, times: 1, again: true, want: 1},
+		"and a reload that makes room":      {routes: one, times: 1, small: 2, reload: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
+			w := newWorld(t, func(c *gatewaytest.Config) { c.ChunkSize = 4 << 20 })
+			b := w.start(w.head() + w.natsSink() + test.routes)
+			b.waitReady()
+			payload := append([]byte(mark), bytes.Repeat([]byte{'.'}, 3<<19)...)
+			if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: pictures, Payload: payload}); err != nil {
+				t.Fatal(err)
+			}
+			state := func() admin.Subscriber { return b.Snapshot().Subscriber }
+			testkit.Eventually(w, "it is set aside", func() bool { return state().SetAside >= test.times && state().SetAsideNow == 1 })
+			if s := state(); s.OldestUnconfirmed.IsZero() || s.InFlight != 0 {
+				t.Errorf("%d are in flight, the oldest waits since %v", s.InFlight, s.OldestUnconfirmed)
+			}
+			w.send(taskData, test.small)
+			testkit.Eventually(w, "the others are confirmed", func() bool { return len(w.confirmed()) == test.small })
+			switch {
+			case test.again:
+				b.reload(w.head() + w.natsSink() + test.routes)
+			case test.reload:
+				bucket := strings.Replace(w.natsSink(), "sinks:\n", fmt.Sprintf("sinks:\n  bucket: {blob: {url: \"file://%s\"}}\n", t.TempDir()), 1)
+				b.reload(w.head() + bucket + strings.Replace(test.routes, "sink: farm", "sink: bucket", 1))
+				w.waitConfirmed()
+				testkit.Eventually(w, "nothing is set aside", func() bool { return state().SetAsideNow == 0 && state().OldestUnconfirmed.IsZero() })
+			}
+			if test.want == 0 {
+				b.mustStop()
+				return
+			}
+			b.stopsUnfinished(pipeline.UnfinishedError{SetAside: test.want})
+		})
+	}
+}

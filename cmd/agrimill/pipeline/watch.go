@@ -198,13 +198,8 @@ func (p *Pipeline) logStart(g *generation) {
 func (p *Pipeline) logStop(err error) {
 	stats := p.subscriber.Stats()
 	counts := []any{"received", stats.Received, "confirmed", stats.Confirmed}
-	for _, stays := range []struct { // because nothing here wants them
-		name string
-		n    int64
-	}{{"untaken", stats.Untaken}, {"set_aside", stats.SetAside}} {
-		if stays.n > 0 {
-			counts = append(counts, stays.name, stays.n)
-		}
+	if stats.Untaken > 0 { // nothing here wants them
+		counts = append(counts, "untaken", stats.Untaken)
 	}
 	var open *UnfinishedError
 	switch {
@@ -213,7 +208,7 @@ func (p *Pipeline) logStop(err error) {
 			counts = append(counts, "error", router.RedactError(open.Err, nil))
 		}
 		p.logger.Warn("agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again", append(counts,
-			"open", open.Open, "held", open.Held, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine, "returned", open.Returned)...)
+			"open", open.Open, "set_aside", open.SetAside, "held", open.Held, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine, "returned", open.Returned)...)
 	case err != nil:
 		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
 	default:

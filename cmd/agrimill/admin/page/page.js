@@ -476,6 +476,7 @@ function showSubscriber(status, now) {
       unless0("refused by every filter", s.unmatched),
       unless0("given up", s.abandoned, "warn"),
       unless0("set aside", s.set_aside, "bad"),
+      unless0("of these still waiting", s.set_aside_now, "bad"),
       unless0("malformed", s.malformed, "bad"),
       unless0("in quarantine", s.quarantined, "bad"),
       unless0("waiting for quarantine", s.quarantine_waiting, "warn"),

@@ -1,0 +1,192 @@
+package subscriber
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
+)
+
+// setAside nacks msg as a route does that cannot store it, nor its poison record.
+func setAside(msg *message.Message) {
+	msgctx.NackOf(msg.Context()).Want(msgctx.SetAside)
+	msg.Nack()
+	synctest.Wait()
+}
+
+// What is set aside counts, each message once, from its arrival until it is confirmed: the gateway still has it.
+func TestSetAsideNow(t *testing.T) {
+	type ends struct{ a, b func(*message.Message) }
+	ack := func(msg *message.Message) { msg.Ack(); synctest.Wait() }
+	refuse := func(msg *message.Message) { Refuse(msg); ack(msg) }
+	for name, test := range map[string]struct {
+		first, second ends
+		want          [2]int // after the first connection, after the second
+	}{
+		"by one route, then stored":      {ends{setAside, ack}, ends{a: ack}, [2]int{1, 0}},
+		"by one route, twice":            {ends{setAside, ack}, ends{a: setAside}, [2]int{1, 1}},
+		"by two routes":                  {ends{setAside, setAside}, ends{setAside, setAside}, [2]int{1, 1}},
+		"by two routes, then by one":     {ends{setAside, setAside}, ends{setAside, ack}, [2]int{1, 1}},
+		"by two routes, then stored":     {ends{setAside, setAside}, ends{ack, ack}, [2]int{1, 0}},
+		"by one route, refused by other": {ends{setAside, refuse}, ends{setAside, refuse}, [2]int{1, 1}},
+		"stored":                         {ends{ack, ack}, ends{}, [2]int{0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newUnmatchedWorld(t, Config{})
+				a, _ := w.subscribe(AllData)
+				b, _ := w.subscribe("type")
+				began := time.Now()
+				answer := func(e ends) {
+					w.arrive(1)
+					if e.a != nil {
+						e.a(w.next(a))
+					}
+					if e.b != nil {
+						e.b(w.next(b))
+					}
+					time.Sleep(time.Minute) // what can be confirmed is
+				}
+				for i, e := range []ends{test.first, test.second} {
+					answer(e)
+					stats := w.Stats()
+					if stats.SetAsideNow != test.want[i] || stats.InFlight != 0 {
+						t.Errorf("connection %d: %d are set aside, %d in flight; want %d, 0", i+1, stats.SetAsideNow, stats.InFlight, test.want[i])
+					}
+					if oldest := stats.OldestUnconfirmed; oldest.Equal(began) != (test.want[i] > 0) {
+						t.Errorf("connection %d: the oldest waits since %v, began at %v", i+1, oldest, began)
+					}
+					w.connect()
+				}
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+				if got := w.Stats().SetAsideNow; got != test.want[1] {
+					t.Errorf("%d are set aside after Close, want %d", got, test.want[1])
+				}
+			})
+		})
+	}
+}
+
+// While it is in the hands of a route again it is in flight, not set aside, and as old as before.
+func TestSetAsideComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{MaxInFlight: 1, Order: Unordered})
+		a, _ := w.subscribe(AllData)
+		began := time.Now()
+		w.arrive(1)
+		setAside(w.next(a))
+		time.Sleep(time.Hour)
+		w.connect()
+		w.arrive(1)
+		again := w.next(a)
+		if s := w.Stats(); s.SetAsideNow != 0 || s.InFlight != 1 || !s.OldestUnconfirmed.Equal(began) || s.Abandoned != 0 {
+			t.Errorf("%d set aside, %d in flight, %d abandoned, the oldest since %v; want 0, 1, 0, %v", s.SetAsideNow, s.InFlight, s.Abandoned, s.OldestUnconfirmed, began)
+		}
+		again.Ack()
+		time.Sleep(time.Minute)
+		if s := w.Stats(); s.SetAsideNow != 0 || !s.OldestUnconfirmed.IsZero() || w.client.confirmed.Load() != 1 {
+			t.Errorf("%d set aside, the oldest since %v, %d confirmed", s.SetAsideNow, s.OldestUnconfirmed, w.client.confirmed.Load())
+		}
+	})
+}
+
+// A part that was set aside stays so when its file is stored: the file does not confirm it.
+func TestPartIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{ChunkSize: 10, Order: Unordered})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1))
+		setAside(w.next(a))
+		w.come(filePart(2))
+		w.next(a).Ack()
+		w.come(fileOf(1, 2))
+		w.next(a).Ack()
+		time.Sleep(time.Minute)
+		if s := w.Stats(); s.SetAsideNow != 1 || w.client.confirmed.Load() != 1 {
+			t.Errorf("%d are set aside, %d confirmed, want 1 and 1", s.SetAsideNow, w.client.confirmed.Load())
+		}
+		w.connect()
+		w.come(filePart(1))
+		w.next(a).Ack()
+		w.come(fileOf(1, 2))
+		time.Sleep(time.Minute)
+		if s := w.Stats(); s.SetAsideNow != 0 || w.client.confirmed.Load() < 2 {
+			t.Errorf("%d are set aside, %d confirmed, want none and all", s.SetAsideNow, w.client.confirmed.Load())
+		}
+	})
+}
+
+// A file is as many messages as it confirms.
+func TestFileIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Files: []string{"type"}})
+		a, _ := w.subscribe(AllData)
+		for _, end := range []func(*message.Message){setAside, func(msg *message.Message) { msg.Ack() }} {
+			w.come(filePart(1), filePart(2), fileOf(1, 2))
+			end(w.next(a))
+			time.Sleep(time.Minute)
+			if s := w.Stats(); s.SetAsideNow+int(w.client.confirmed.Load()) != 2 || s.HeldNow != 0 {
+				t.Errorf("%d are set aside, %d confirmed, %d held", s.SetAsideNow, w.client.confirmed.Load(), s.HeldNow)
+			}
+			w.connect()
+		}
+	})
+}
+
+// What cannot be made a message is set aside as well, by each kind of subscription.
+func TestUndeliverableIsSetAside(t *testing.T) {
+	for name, pipelined := range map[string]bool{"plain": false, "pipelined": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newUnmatchedWorld(t, Config{Unmarshaler: refusingUnmarshaler{}})
+				ctx := t.Context()
+				if pipelined {
+					ctx = msgctx.WithPipelines(ctx)
+				}
+				if _, err := w.Subscribe(ctx, AllData); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				w.connect()
+				w.arrive(1)
+				if s := w.Stats(); s.SetAsideNow != 1 || s.SetAside != 1 || s.InFlight != 0 {
+					t.Errorf("%d are set aside now, %d in all, %d in flight; want 1, 1, 0", s.SetAsideNow, s.SetAside, s.InFlight)
+				}
+			})
+		})
+	}
+}
+
+// refusingUnmarshaler makes no message of anything.
+type refusingUnmarshaler struct{}
+
+func (refusingUnmarshaler) Unmarshal(*message.Message) (*message.Message, error) {
+	return nil, errors.New("not a message")
+}
+
+// One that may be a part, and was stored the second time, waits for its file and is no longer set aside.
+func TestSetAsideThenWaitsForItsFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{ChunkSize: 10})
+		a, _ := w.subscribe(AllData)
+		w.come(filePart(1))
+		setAside(w.next(a))
+		w.connect()
+		w.come(filePart(1))
+		w.next(a).Ack()
+		synctest.Wait()
+		if s := w.Stats(); s.SetAsideNow != 0 || s.HeldConfirmations != 1 {
+			t.Errorf("%d are set aside, %d wait for their file, want 0 and 1", s.SetAsideNow, s.HeldConfirmations)
+		}
+		time.Sleep(time.Hour)
+		if s := w.Stats(); !s.OldestUnconfirmed.IsZero() || w.client.confirmed.Load() != 1 {
+			t.Errorf("the oldest waits since %v, %d are confirmed", s.OldestUnconfirmed, w.client.confirmed.Load())
+		}
+	})
+}

@@ -107,7 +107,8 @@ type Router struct {
 	idle    chan struct{}      // gets a token whenever a route has no message in flight
 
 	closeOnce sync.Once
-	closeErr  error
+	closeErr  error         // of Close, once hasClosed is closed
+	hasClosed chan struct{} // closed at the end of the first Close
 }
 
 // New returns a Router without routes, or an error that matches [ErrConfig]. A
@@ -131,15 +132,16 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 		config.Dedup.Owner.Session = uuid.NewString()
 	}
 	return &Router{
-		config:   config,
-		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
-		logger:   logger,
-		stop:     make(chan struct{}),
-		drawn:    make(chan struct{}),
-		release:  make(chan struct{}),
-		abandon:  make(chan struct{}),
-		running:  make(chan struct{}),
-		idle:     make(chan struct{}, 1),
+		config:    config,
+		payloads:  newPayloads(config.ClaimCheck, config.MaxInlinePayload),
+		logger:    logger,
+		stop:      make(chan struct{}),
+		drawn:     make(chan struct{}),
+		release:   make(chan struct{}),
+		abandon:   make(chan struct{}),
+		hasClosed: make(chan struct{}),
+		running:   make(chan struct{}),
+		idle:      make(chan struct{}, 1),
 	}, nil
 }
 
@@ -410,7 +412,13 @@ func (r *Router) drainTimeout() time.Duration {
 //
 // [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
 func (r *Router) Close() error {
-	r.closeOnce.Do(func() { r.closeErr = r.shutdown() })
+	first := false
+	r.closeOnce.Do(func() { first = true })
+	if first {
+		r.closeErr = r.shutdown()
+		close(r.hasClosed)
+	}
+	<-r.hasClosed // not in the Once, whose lock lets no time pass in testing/synctest
 	return r.closeErr
 }
 

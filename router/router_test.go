@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -29,81 +29,64 @@ func farmRoute(from message.Subscriber, to sinks.Sink) router.Route {
 	return router.Route{Name: "farm", From: from, Topic: "in", To: to}
 }
 
-func TestRouteDelivers(t *testing.T) {
-	in, to, poison := newGoChannel(), newSink(nil), newSink(nil)
-	r := start(t, router.Config{Poison: poison}, farmRoute(in, to))
-	sent := farmMessage("1", "endpoint", "context", "payload")
-	publish(t, in, sent)
-	got := to.wait(t, 1)[0]
-	if got, want := got.topic, "tenant-1.iso:11783:-10:taskdata:zip"; got != want {
-		t.Errorf("got.topic = %q, want %q", got, want)
-	}
-	if !bytes.Equal(got.msg.Payload, sent.Payload) {
-		t.Errorf("got.msg.Payload = %q, want %q", got.msg.Payload, sent.Payload)
-	}
-	if got.msg.Metadata[sinks.KeyDedupID] == "" {
-		t.Error("the message has no name")
-	}
-	for k, v := range sent.Metadata {
-		if got.msg.Metadata[k] != v {
-			t.Errorf("got.msg.Metadata[k] = %q, want %q", got.msg.Metadata[k], v)
+// notes are what happened, in its order.
+type notes struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *notes) add(s string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, s)
+}
+
+func (n *notes) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
+}
+
+// middleware notes when it is called, and how that ends.
+func (n *notes) middleware(name string) message.HandlerMiddleware {
+	return func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			n.add(name)
+			out, err := h(msg)
+			verdict := "ok"
+			var caught *router.PanicError
+			var retried *router.RetryError
+			switch {
+			case errors.As(err, &retried):
+				verdict = "given up"
+			case errors.As(err, &caught):
+				verdict = "caught"
+			case err != nil:
+				verdict = "failed"
+			}
+			n.add("/" + name + " " + verdict)
+			return out, err
 		}
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
-	to.wantClosed(t, 1)
-	poison.wantClosed(t, 1)
-	poison.wantStored(t, 0)
 }
 
 // The order of the chain: poison → retry → dedup → recoverer → handler → sink.
 func TestChainOrder(t *testing.T) {
-	var mu sync.Mutex
-	var order []string
-	note := func(s string) {
-		mu.Lock()
-		defer mu.Unlock()
-		order = append(order, s)
-	}
-	noting := func(name string) message.HandlerMiddleware {
-		return func(h message.HandlerFunc) message.HandlerFunc {
-			return func(msg *message.Message) ([]*message.Message, error) {
-				note(name)
-				out, err := h(msg)
-				verdict := "ok"
-				var caught *router.PanicError
-				var retried *router.RetryError
-				switch {
-				case errors.As(err, &retried):
-					verdict = "given up"
-				case errors.As(err, &caught):
-					verdict = "caught"
-				case err != nil:
-					verdict = "failed"
-				}
-				note("/" + name + " " + verdict)
-				return out, err
-			}
-		}
-	}
-	store := &notingStore{newStore(t, 0), note}
-	var standard []message.HandlerMiddleware
-	in := newGoChannel()
-	poison := newSink(func(string, *message.Message) error { note("poison"); return nil })
-	to := newSink(func(string, *message.Message) error { note("sink"); panic("x") })
+	in, order := newGoChannel(), &notes{}
+	poison := newSink(func(string, *message.Message) error { order.add("poison"); return nil })
+	to := newSink(func(string, *message.Message) error { order.add("sink"); panic("x") })
 	route := farmRoute(in, to)
-	route.Middleware = []message.HandlerMiddleware{noting("route")}
+	route.Middleware = []message.HandlerMiddleware{order.middleware("route")}
 	start(t, router.Config{
 		Poison:     poison,
 		Retry:      router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
-		Dedup:      router.DedupSettings{Store: store},
-		Middleware: []message.HandlerMiddleware{noting("outside")},
+		Dedup:      router.DedupSettings{Store: &notingStore{newStore(t, 0), order.add}},
+		Middleware: []message.HandlerMiddleware{order.middleware("outside")},
 		Chain: func(_ string, c router.Chain) []message.HandlerMiddleware {
-			standard = []message.HandlerMiddleware{
-				c.Poison, noting("in poison"), c.Retry, noting("in retry"), c.Dedup, noting("in dedup"), c.Recoverer, nil,
+			return []message.HandlerMiddleware{
+				c.Poison, order.middleware("in poison"), c.Retry, order.middleware("in retry"),
+				c.Dedup, order.middleware("in dedup"), c.Recoverer, nil,
 			}
-			return standard
 		},
 	}, route)
 	publish(t, in, farmMessage("1", "e", "c", "p"))
@@ -119,12 +102,8 @@ func TestChainOrder(t *testing.T) {
 		"in retry", "reserve", "in dedup", "sink", "/in dedup caught", "release", "/in retry caught",
 		"/in poison given up", "poison",
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if got, want := len(order), len(want); got < want {
-		t.Fatalf("len(order) = %d, want at least %d", got, want)
-	}
-	testkit.Equal(t, order[:len(want)], want)
+	got := order.all()
+	testkit.Equal(t, got[:min(len(got), len(want))], want)
 }
 
 type notingStore struct {
@@ -146,27 +125,18 @@ func (s *notingStore) Release(ctx context.Context, c router.Claim, token router.
 // only after the retries, each of which reserved the key again, and the panic of
 // the sink was caught within.
 func TestDefaultChainOrder(t *testing.T) {
-	var mu sync.Mutex
-	var order []string
-	note := func(s string) {
-		mu.Lock()
-		defer mu.Unlock()
-		order = append(order, s)
-	}
-	in := newGoChannel()
-	poison := newSink(func(string, *message.Message) error { note("poison"); return nil })
-	to := newSink(func(string, *message.Message) error { note("sink"); panic("x") })
+	in, order := newGoChannel(), &notes{}
+	poison := newSink(func(string, *message.Message) error { order.add("poison"); return nil })
+	to := newSink(func(string, *message.Message) error { order.add("sink"); panic("x") })
 	start(t, router.Config{
 		Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
-		Dedup: router.DedupSettings{Store: &notingStore{newStore(t, 0), note}},
+		Dedup: router.DedupSettings{Store: &notingStore{newStore(t, 0), order.add}},
 	}, farmRoute(in, to))
 	publish(t, in, farmMessage("1", "e", "c", "p"))
 	reason := poison.wait(t, 1)[0].msg.Metadata[router.KeyPoisonReason]
-	mu.Lock()
-	defer mu.Unlock()
-	testkit.Equal(t, order, []string{"reserve", "sink", "release", "reserve", "sink", "release", "poison"})
-	if got, want := reason, "panic: x"; got != want {
-		t.Errorf("reason = %q, want %q", got, want)
+	testkit.Equal(t, order.all(), []string{"reserve", "sink", "release", "reserve", "sink", "release", "poison"})
+	if want := "panic: x"; reason != want {
+		t.Errorf("reason = %q, want %q", reason, want)
 	}
 }
 
@@ -177,9 +147,7 @@ func TestFailedOnceIsDeliveredNotDropped(t *testing.T) {
 			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, farmRoute(in, to))
 			publish(t, in, farmMessage("1", "e", "c", "p"))
 			to.wait(t, 1)
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
-			}
+			r.wantStop(t)
 			to.wantStored(t, 1)
 			poison.wantStored(t, 0)
 		})
@@ -187,61 +155,28 @@ func TestFailedOnceIsDeliveredNotDropped(t *testing.T) {
 }
 
 func TestChunksAndCopiesForTwoEndpointsAreKept(t *testing.T) {
-	from, to, poison := newSource(), newSink(nil), newSink(nil)
-	r := start(t, router.Config{Poison: poison}, farmRoute(from, to))
-	var sent []*message.Message
+	from, to := newSource(), newSink(nil)
+	r := start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, to))
 	for chunk := range 20 {
 		for _, endpoint := range []string{"endpoint 1", "endpoint 2"} {
 			id := fmt.Sprintf("%d for %s", chunk, endpoint)
-			sent = append(sent, farmMessage(id, endpoint, "one context", fmt.Sprint("chunk ", chunk)))
+			from.deliver(t, farmMessage(id, endpoint, "one context", fmt.Sprint("chunk ", chunk)))
 		}
 	}
-	for _, msg := range sent {
-		from.messages <- msg
-	}
-	for _, msg := range sent {
-		wantAck(t, msg)
-	}
-	if got := to.uuids(); len(got) != 40 {
-		t.Errorf("to.uuids() has %d elements, want 40: %+v", len(got), got)
-	}
-	if got := r.Health()[0].Duplicates; got != 0 {
-		t.Errorf("r.Health()[0].Duplicates = %d, want 0", got)
+	if stored, health := to.uuids(), r.Health()[0]; len(stored) != 40 || health.Duplicates != 0 {
+		t.Errorf("stored %v, %d duplicates, want 40 messages and no duplicate", stored, health.Duplicates)
 	}
 }
 
 func TestSendersRepetitionIsDroppedAndAcked(t *testing.T) {
-	from, to, poison := newSource(), newSink(nil), newSink(nil)
-	r := start(t, router.Config{Poison: poison}, farmRoute(from, to))
-	first := farmMessage("1", "e", "c", "p")
-	from.messages <- first
-	wantAck(t, first)
-	again := farmMessage("2", "e", "c", "p") // a new message ID, the same payload
-	from.messages <- again
-	wantAck(t, again)
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	from, to := newSource(), newSink(nil)
+	r := start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, to))
+	from.deliver(t, farmMessage("1", "e", "c", "p"))
+	from.deliver(t, farmMessage("2", "e", "c", "p")) // a new message ID, the same payload
+	r.wantStop(t)
 	to.wantStored(t, 1)
-	health := r.Health()[0]
-	if health.Delivered != 1 {
-		t.Errorf("health.Delivered = %d, want 1", health.Delivered)
-	}
-	if health.Duplicates != 1 {
-		t.Errorf("health.Duplicates = %d, want 1", health.Duplicates)
-	}
-}
-
-func TestTwoRoutesBothGetTheMessage(t *testing.T) {
-	in, to1, to2, poison := newGoChannel(), newSink(nil), newSink(nil), newSink(nil)
-	a, b := farmRoute(in, to1), farmRoute(in, to2)
-	b.Name = "another"
-	start(t, router.Config{Poison: poison}, a, b)
-	publish(t, in, farmMessage("1", "e", "c", "p"))
-	id1 := to1.wait(t, 1)[0].msg.Metadata[sinks.KeyDedupID]
-	id2 := to2.wait(t, 1)[0].msg.Metadata[sinks.KeyDedupID]
-	if id2 == id1 {
-		t.Errorf("id2 = %q, want another one than %q", id2, id1)
+	if health := r.Health()[0]; health.Delivered != 1 || health.Duplicates != 1 {
+		t.Errorf("%d delivered and %d duplicates, want 1 and 1", health.Delivered, health.Duplicates)
 	}
 }
 
@@ -257,93 +192,46 @@ func TestOutageOfThousandMessagesPoisonsNone(t *testing.T) {
 			}
 			return nil
 		})
-		r, err := router.New(router.Config{Poison: poison}, book)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Add(farmRoute(from, to)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		<-r.Running()
+		r := startLogged(t, book, router.Config{Poison: poison}, farmRoute(from, to))
 		if got := r.Health()[0].State; got != router.StateRunning {
-			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateRunning)
+			t.Errorf("the state is %q, want %q", got, router.StateRunning)
 		}
-
 		sent := make([]*message.Message, n)
 		for i := range sent {
 			sent[i] = farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p")
 			from.messages <- sent[i]
 		}
 		time.Sleep(9 * time.Minute)
-		for _, msg := range sent {
-			if !isOpen(msg) {
-				t.Error("isOpen(msg) = false, want true")
-			}
+		if !slices.ContainsFunc(sent, isOpen) || slices.ContainsFunc(sent, func(msg *message.Message) bool { return !isOpen(msg) }) {
+			t.Error("a message has ended, want all of them open")
 		}
 		health := r.Health()[0]
-		if health.State != router.StateOutage {
-			t.Errorf("health.State = %q, want %q", health.State, router.StateOutage)
+		if health.State != router.StateOutage || health.Since.Sub(began).Abs() > time.Minute || !strings.Contains(health.LastError, "unavailable") {
+			t.Errorf("health is %+v, want an outage since %v, of something unavailable", health, began)
 		}
-		if health.Since.Sub(began).Abs() > time.Minute {
-			t.Errorf("Since = %v, want %v", health.Since, began)
-		}
-		if health.InFlight != n {
-			t.Errorf("health.InFlight = %d, want %d", health.InFlight, n)
-		}
-		if health.Waiting != n {
-			t.Errorf("health.Waiting = %d, want %d", health.Waiting, n)
-		}
-		if !strings.Contains(health.LastError, "unavailable") {
-			t.Errorf("health.LastError = %q, want %q in it", health.LastError, "unavailable")
-		}
-		if !health.LastSuccess.IsZero() {
-			t.Errorf("LastSuccess = %v, want none", health.LastSuccess)
+		if health.InFlight != n || health.Waiting != n || !health.LastSuccess.IsZero() {
+			t.Errorf("health is %+v, want all in flight, all waiting, and no success", health)
 		}
 		if got, want := to.callCount(), n+100; got >= want {
-			t.Errorf("to.callCount() = %d, want less than %d", got, want)
+			t.Errorf("the sink was called %d times, want less than %d", got, want)
 		}
-
 		for _, msg := range sent {
-			select {
-			case <-msg.Acked():
-			case <-msg.Nacked():
-				t.Fatal("nack")
-			}
+			wantAck(t, msg)
 		}
 		synctest.Wait() // a message is acked before its handler has returned
 		if got, want := time.Since(began), 11*time.Minute; got >= want {
-			t.Errorf("time.Since(began) = %v, want less than %v", got, want)
+			t.Errorf("it took %v, want less than %v", got, want)
 		}
 		if got := to.uuids(); len(got) != n {
-			t.Errorf("to.uuids() has %d elements, want %d: %+v", len(got), n, got)
+			t.Errorf("%d messages are stored, want %d", len(got), n)
 		}
 		poison.wantStored(t, 0)
-		health = r.Health()[0]
-		if health.State != router.StateRunning {
-			t.Errorf("health.State = %q, want %q", health.State, router.StateRunning)
+		if health = r.Health()[0]; health.State != router.StateRunning || health.Delivered != n || health.InFlight != 0 {
+			t.Errorf("health is %+v, want it running, all delivered, and none in flight", health)
 		}
-		if health.Delivered != n {
-			t.Errorf("health.Delivered = %d, want %d", health.Delivered, n)
-		}
-		if health.InFlight != 0 {
-			t.Errorf("health.InFlight = %d, want 0", health.InFlight)
-		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
-
-		lines := 0
-		for _, line := range book.Texts() {
-			if strings.Contains(line, "outage") {
-				lines++
-			}
-		}
-		if lines != 2 {
-			t.Errorf("lines = %d, want 2: the beginning and the end", lines)
+		r.wantStop(t)
+		if got := len(slices.DeleteFunc(book.Texts(), func(line string) bool { return !strings.Contains(line, "outage") })); got != 2 {
+			t.Errorf("%d lines of an outage, want 2: the beginning and the end", got)
 		}
 	})
 }
@@ -359,49 +247,30 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 	}
 	// An hour of backoff: whoever waited would not be done in time.
 	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialBackoff: time.Hour}}, route)
-	sent := make([]*message.Message, 1000)
-	for i := range sent {
+	for i := range 1000 {
 		payload := `{"n":1}`
 		if i == 500 {
 			payload = `{"n":`
 		}
-		sent[i] = farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), payload)
-		from.messages <- sent[i]
-	}
-	for _, msg := range sent {
-		wantAck(t, msg)
+		from.deliver(t, farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), payload))
 	}
 	if got := to.uuids(); len(got) != 999 {
-		t.Errorf("to.uuids() has %d elements, want 999: %+v", len(got), got)
+		t.Errorf("%d messages are stored, want 999", len(got))
 	}
 	poison.wantStored(t, 1)
 	poisoned := poison.all()[0].msg
-	if poisoned.UUID != "500" {
-		t.Errorf("poisoned.UUID = %q, want 500", poisoned.UUID)
+	if got, want := string(poisoned.Payload), `{"n":`; poisoned.UUID != "500" || got != want {
+		t.Errorf("message %s with %q was poisoned, want 500 with %q", poisoned.UUID, got, want)
 	}
-	if got, want := string(poisoned.Payload), `{"n":`; got != want {
-		t.Errorf("poisoned.Payload = %q, want %q", got, want)
-	}
-	if got, want := poisoned.Metadata[router.KeyPoisonReason], "not JSON"; got != want {
-		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
-	}
-	if poisoned.Metadata[router.KeyPoisonClass] != "permanent" {
-		t.Errorf("KeyPoisonClass = %q, want permanent", poisoned.Metadata[router.KeyPoisonClass])
-	}
-	if poisoned.Metadata[router.KeyPoisonRoute] != "farm" {
-		t.Errorf("KeyPoisonRoute = %q, want farm", poisoned.Metadata[router.KeyPoisonRoute])
-	}
-	if poisoned.Metadata[router.KeyPoisonTopic] != "in" {
-		t.Errorf("KeyPoisonTopic = %q, want in", poisoned.Metadata[router.KeyPoisonTopic])
-	}
-	if got, want := poisoned.Metadata[router.KeyPoisonSubscriber], "*router_test.source"; got != want {
-		t.Errorf("KeyPoisonSubscriber = %q, want %q", got, want)
-	}
+	wantMetadata(t, poisoned, map[string]string{
+		router.KeyPoisonReason: "not JSON", router.KeyPoisonClass: "permanent", router.KeyPoisonRoute: "farm",
+		router.KeyPoisonTopic: "in", router.KeyPoisonSubscriber: "*router_test.source",
+	})
 	if poisoned.Metadata[sinks.KeyDedupID] == "" {
-		t.Errorf("KeyDedupID = %q, want some", poisoned.Metadata[sinks.KeyDedupID])
+		t.Error("the record has no name")
 	}
 	if got := r.Health()[0].Poisoned; got != 1 {
-		t.Errorf("r.Health()[0].Poisoned = %d, want 1", got)
+		t.Errorf("%d messages were poisoned, want 1", got)
 	}
 }
 
@@ -493,7 +362,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 // a field as often as it was added.
 func TestLogLinesNameTheRouteOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		from, poison := newSource(), newSink(nil)
+		from := newSource()
 		to := newSink(func(_ string, msg *message.Message) error {
 			switch msg.UUID {
 			case "bad":
@@ -505,29 +374,13 @@ func TestLogLinesNameTheRouteOnce(t *testing.T) {
 		})
 		var log testkit.Output
 		lines := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		r, err := router.New(router.Config{Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2}}, watermill.NewSlogLogger(lines))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Add(farmRoute(from, to)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		<-r.Running()
+		r := startLogged(t, watermill.NewSlogLogger(lines), router.Config{Poison: newSink(nil), Retry: router.RetrySettings{MaxAttempts: 2}}, farmRoute(from, to))
 		for _, id := range []string{"good", "bad", "down"} {
 			from.messages <- farmMessage(id, "e", id, id)
 		}
 		time.Sleep(time.Minute) // until one is poisoned and one waits in an outage
-		stop()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
-		for _, line := range []string{
-			"handler panicked", "message moved to the poison queue",
-			"outage began", "message returned",
-		} {
+		r.wantStop(t)
+		for _, line := range []string{"handler panicked", "message moved to the poison queue", "outage began", "message returned"} {
 			if !strings.Contains(log.String(), line) {
 				t.Errorf("nothing logged about %q:\n%s", line, log.String())
 			}
@@ -537,80 +390,6 @@ func TestLogLinesNameTheRouteOnce(t *testing.T) {
 				t.Errorf("got %d fields route, want one: %s", n, line)
 			}
 		}
-	})
-}
-
-// A sink that hangs costs CloseTimeout and no more; then the message's context
-// ends, and the message is returned.
-func TestShutdownIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in, poison := newGoChannel(), newSink(nil)
-		arrived := make(chan struct{})
-		to := newSink(func(_ string, msg *message.Message) error {
-			close(arrived)
-			<-msg.Context().Done() // gochannel: ends with the subscription
-			return errors.New("interrupted")
-		})
-		r := build(t, router.Config{Poison: poison, CloseTimeout: time.Second}, farmRoute(in, to))
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		<-r.Running()
-		publish(t, in, farmMessage("1", "e", "c", "p"))
-		<-arrived
-		began := time.Now()
-		cancel()
-		err := <-result
-		if got, want := time.Since(began), 800*time.Millisecond; got < want {
-			t.Errorf("time.Since(began) = %v, want at least %v", got, want)
-		}
-		if got, want := time.Since(began), time.Second; got > want {
-			t.Errorf("time.Since(began) = %v, want at most %v", got, want)
-		}
-		var closeErr *router.CloseError
-		if !errors.As(err, &closeErr) {
-			t.Fatalf("err = %v, want a %T", err, closeErr)
-		}
-		if !errors.Is(err, router.ErrCloseTimeout) {
-			t.Fatalf("err = %v, want ErrCloseTimeout", err)
-		}
-		if closeErr.Open != 1 {
-			t.Errorf("closeErr.Open = %d, want 1", closeErr.Open)
-		}
-		poison.wantStored(t, 0)
-		if got := r.Health()[0].Returned; got != 1 {
-			t.Errorf("r.Health()[0].Returned = %d, want 1", got)
-		}
-		to.wantClosed(t, 1)
-		if again := r.Close(); !errors.Is(err, again) {
-			t.Errorf("Run = %v, Close = %v, want the same", err, again)
-		}
-	})
-}
-
-func TestCloseLeavesBehindWhatDoesNotClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from, to, poison := newSource(), newSink(nil), newSink(nil)
-		hang := make(chan struct{})
-		from.onClose = func() { <-hang }
-		r := build(t, router.Config{Poison: poison, CloseTimeout: time.Minute}, farmRoute(from, to))
-		began := time.Now()
-		err := r.Close()
-		if !errors.Is(err, router.ErrCloseTimeout) {
-			t.Fatalf("err = %v, want ErrCloseTimeout", err)
-		}
-		if got := err.Error(); !strings.Contains(got, `subscriber of route "farm"`) {
-			t.Errorf("err.Error() = %q, want %q in it", got, `subscriber of route "farm"`)
-		}
-		if got, want := time.Since(began), 54*time.Second; got != want {
-			t.Errorf("time.Since(began) = %v, want %v", got, want)
-		}
-		synctest.Wait()
-		if got := to.closeCount(); got != 1 {
-			t.Errorf("to.closeCount() = %d, want 1: the others are closed all the same", got)
-		}
-		close(hang)
-		synctest.Wait()
 	})
 }
 
@@ -625,11 +404,7 @@ func TestPoisonStoreDownKeepsTheMessageOpen(t *testing.T) {
 			}
 			return nil
 		})
-		r := build(t, router.Config{Poison: poison}, farmRoute(in, to))
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		<-r.Running()
+		r := start(t, router.Config{Poison: poison}, farmRoute(in, to))
 		publish(t, in, farmMessage("1", "e", "c", "p"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -647,10 +422,6 @@ func TestPoisonStoreDownKeepsTheMessageOpen(t *testing.T) {
 		if got := r.Health()[0].Poisoned; got != 1 {
 			t.Errorf("r.Health()[0].Poisoned = %d, want 1", got)
 		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -660,9 +431,7 @@ func TestSharedPartsAreClosedOnce(t *testing.T) {
 	a, b := farmRoute(from, to), farmRoute(from, to)
 	b.Name = "b"
 	r := start(t, router.Config{Poison: to}, a, b)
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.wantStop(t)
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -696,9 +465,7 @@ func TestCloseWithoutRun(t *testing.T) {
 	if got := store.closes.Load(); got != 1 {
 		t.Errorf("store.closes.Load() = %d, want 1", got)
 	}
-	if err := r.Run(t.Context()); !errors.Is(err, router.ErrClosed) {
-		t.Errorf("r.Run(t.Context()) = %v, want ErrClosed", err)
-	}
+	wantErr(t, r.Run(t.Context()), router.ErrClosed)
 	if err := r.Add(farmRoute(from, to)); !errors.Is(err, router.ErrClosed) {
 		t.Errorf("r.Add(farmRoute(from, to)) = %v, want ErrClosed", err)
 	}
@@ -706,19 +473,13 @@ func TestCloseWithoutRun(t *testing.T) {
 
 func TestRunLifecycle(t *testing.T) {
 	r := build(t, router.Config{Poison: newSink(nil)})
-	if err := r.Run(t.Context()); !errors.Is(err, router.ErrNoRoutes) {
-		t.Errorf("r.Run(t.Context()) = %v, want ErrNoRoutes", err)
-	}
+	wantErr(t, r.Run(t.Context()), router.ErrNoRoutes)
 
 	running := start(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
-	if err := running.Run(t.Context()); !errors.Is(err, router.ErrStarted) {
-		t.Errorf("running.Run(t.Context()) = %v, want ErrStarted", err)
-	}
+	wantErr(t, running.Run(t.Context()), router.ErrStarted)
 	other := farmRoute(newSource(), newSink(nil))
 	other.Name = "other"
-	if err := running.Add(other); !errors.Is(err, router.ErrStarted) {
-		t.Errorf("running.Add(other) = %v, want ErrStarted", err)
-	}
+	wantErr(t, running.Add(other), router.ErrStarted)
 
 	// A context that has ended before Run is a clean end, too.
 	r = build(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
@@ -742,9 +503,7 @@ func TestCloseRacesWithRun(t *testing.T) {
 		})
 		group.Go(func() {
 			if err := r.Run(context.Background()); err != nil {
-				if !errors.Is(err, router.ErrClosed) {
-					t.Errorf("err = %v, want ErrClosed", err)
-				}
+				wantErr(t, err, router.ErrClosed)
 			}
 		})
 		group.Wait()
@@ -759,9 +518,7 @@ func TestOneRouteDoesNotStopOthers(t *testing.T) {
 	b.Name, c.Name = "refused", "healthy"
 	r := start(t, router.Config{Poison: to}, a, b, c)
 	close(ending.messages)
-	msg := farmMessage("1", "e", "c", "p")
-	healthy.messages <- msg
-	wantAck(t, msg)
+	healthy.deliver(t, farmMessage("1", "e", "c", "p"))
 	testkit.Eventually(t, "the end of the first route", func() bool { return r.Health()[0].State == router.StateEnded })
 	health := r.Health()
 	if health[1].State != router.StateFailed {
@@ -802,9 +559,7 @@ func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			result := r.Run(ctx)
-			if !errors.Is(result, err) {
-				t.Fatalf("result = %v, want %v", result, err)
-			}
+			wantErr(t, result, err)
 			if !errors.Is(result, router.ErrRoutesEnded) {
 				t.Fatalf("result = %v, want ErrRoutesEnded", result)
 			}
@@ -826,9 +581,7 @@ func TestRunReturnsWhenAllRoutesEnded(t *testing.T) {
 	from, to := newSource(), newSink(nil)
 	r := build(t, router.Config{Poison: to}, farmRoute(from, to))
 	close(from.messages)
-	if err := r.Run(t.Context()); !errors.Is(err, router.ErrRoutesEnded) {
-		t.Errorf("r.Run(t.Context()) = %v, want ErrRoutesEnded", err)
-	}
+	wantErr(t, r.Run(t.Context()), router.ErrRoutesEnded)
 	from.wantClosed(t, 1)
 }
 
@@ -860,15 +613,11 @@ func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	}
 	close(from.messages)
 	err := r.Run(t.Context())
-	if !errors.Is(err, router.ErrRoutesEnded) {
-		t.Errorf("err = %v, want ErrRoutesEnded", err)
-	}
+	wantErr(t, err, router.ErrRoutesEnded)
 	if !errors.Is(err, refused) {
 		t.Errorf("err = %v, want %v", err, refused)
 	}
-	if !errors.Is(err, gone) {
-		t.Errorf("err = %v, want %v", err, gone)
-	}
+	wantErr(t, err, gone)
 	if got := strings.Count(err.Error(), refused.Error()); got != 1 {
 		t.Errorf("the reason is there %d times, want once: two routes share the source: %v", got, err)
 	}
@@ -890,11 +639,7 @@ func TestSubscribeIsTriedAgain(t *testing.T) {
 			}
 			return nil
 		}
-		r := build(t, router.Config{Poison: to}, farmRoute(from, to))
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		<-r.Running()
+		r := start(t, router.Config{Poison: to}, farmRoute(from, to))
 		if got := r.Health()[0].State; got != router.StateStarting {
 			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateStarting)
 		}
@@ -902,14 +647,9 @@ func TestSubscribeIsTriedAgain(t *testing.T) {
 			t.Errorf("r.Health()[0].LastError = %q, want %q", got, want)
 		}
 		msg := farmMessage("1", "e", "c", "p")
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, msg)
 		if got := r.Health()[0].State; got != router.StateRunning {
 			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateRunning)
-		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Fatal(err)
 		}
 	})
 }
@@ -940,8 +680,7 @@ func TestFilterAndTransform(t *testing.T) {
 	for _, id := range []string{"filtered", "none", "nil", "1"} {
 		msg := farmMessage(id, "e", id, "payload")
 		msg.Metadata[sinks.KeyDedupID] = "of the source"
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, msg)
 		if msg.Metadata["changed"] != "" {
 			t.Errorf("changed = %q, want none: the received message is not changed", msg.Metadata["changed"])
 		}
@@ -952,9 +691,7 @@ func TestFilterAndTransform(t *testing.T) {
 			t.Errorf("msg.Payload = %q, want payload", msg.Payload)
 		}
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.wantStop(t)
 	all := to.all()
 	if len(all) != 2 {
 		t.Fatalf("all has %d elements, want 2", len(all))
@@ -994,14 +731,10 @@ func TestDedupIDOfTheSourceIsNotPassedOn(t *testing.T) {
 	start(t, router.Config{Poison: to}, farmRoute(from, to))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata[sinks.KeyDedupID] = "x"
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, msg)
 	got := to.wait(t, 1)[0]
-	if _, ok := got.msg.Metadata[sinks.KeyDedupID]; ok {
-		t.Errorf("got.msg.Metadata has %v: %v", sinks.KeyDedupID, got.msg.Metadata)
-	}
-	if got.topic != "none.none" {
-		t.Errorf("got.topic = %q, want none.none", got.topic)
+	if id, ok := got.msg.Metadata[sinks.KeyDedupID]; ok || got.topic != "none.none" {
+		t.Errorf("published as %q to %q, want no ID, and none.none", id, got.topic)
 	}
 }
 
@@ -1019,81 +752,25 @@ func TestRouteWithoutSink(t *testing.T) {
 		},
 	})
 	for _, id := range []string{"1", "2", "returns"} {
-		msg := farmMessage(id, "e", id, "p")
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, farmMessage(id, "e", id, "p"))
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.wantStop(t)
 	if got := r.Health()[0].Delivered; got != 2 {
-		t.Errorf("r.Health()[0].Delivered = %d, want 2", got)
+		t.Errorf("%d messages were delivered, want 2", got)
 	}
 	poison.wantStored(t, 1)
-	if got, want := poison.all()[0].msg.Metadata[router.KeyPoisonReason], router.ErrNoSink.Error(); got != want {
-		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
-	}
-}
-
-// The way to the gateway: what it has answered for good is never repeated.
-func TestToTheGateway(t *testing.T) {
-	tests := []struct {
-		name     string
-		err      error
-		attempts int
-		poisoned bool
-	}{
-		{"partial delivery", fmt.Errorf("send: %w", gateway.ErrPartialDelivery), 1, true},
-		{"no recipients", gateway.ErrNoRecipients, 1, true},
-		{"403", gateway.ErrForbidden, 1, true},
-		{"413", gateway.ErrTooLarge, 1, true},
-		{"429", gateway.ErrRateLimited, 7, false},
-		{"503", gateway.ErrUnavailable, 7, false},
-		{"unknown", errors.New("what is this"), 7, false},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			from, poison := newSource(), newSink(nil)
-			publisher := newSink(failTimes(6, test.err))
-			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
-				Name: "to gateway", From: from, Topic: "in",
-				To: sinks.FromPublisher("gateway", publisher), ToTopic: "{type}",
-			})
-			msg := message.NewMessage("1", []byte("p"))
-			msg.Metadata[gateway.KeyMessageType] = "img:png"
-			from.messages <- msg
-			wantAck(t, msg)
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
-			}
-			if got := publisher.callCount(); got != test.attempts {
-				t.Errorf("publisher.callCount() = %d, want %d", got, test.attempts)
-			}
-			if test.poisoned {
-				poison.wantStored(t, 1)
-				if reason := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(reason, test.err.Error()) {
-					t.Errorf("reason %q, want %q in it", reason, test.err)
-				}
-				publisher.wantStored(t, 0)
-			} else {
-				poison.wantStored(t, 0)
-				publisher.wantStored(t, 1)
-			}
-		})
-	}
+	wantMetadata(t, poison.all()[0].msg, map[string]string{router.KeyPoisonReason: router.ErrNoSink.Error()})
 }
 
 func TestMissingTopicValueIsPoisoned(t *testing.T) {
-	from, to, poison := newSource(), newSink(nil), newSink(nil)
-	route := farmRoute(from, to)
+	from, poison := newSource(), newSink(nil)
+	route := farmRoute(from, newSink(nil))
 	route.ToTopic = "{tenant}.x"
 	start(t, router.Config{Poison: poison}, route)
-	msg := message.NewMessage("1", nil)
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, message.NewMessage("1", nil))
 	poison.wantStored(t, 1)
 	if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "tenant") {
-		t.Errorf("KeyPoisonReason = %q, want %q in it", got, "tenant")
+		t.Errorf("the reason is %q, want the tenant in it", got)
 	}
 }
 
@@ -1109,11 +786,7 @@ func TestNoPayloadInLogs(t *testing.T) {
 		}
 		return nil
 	})
-	r, err := router.New(router.Config{Poison: poison, Retry: fastRetry}, book)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Add(router.Route{
+	r := startLogged(t, book, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 		Name: "farm", From: from, Topic: "in", To: newSink(nil),
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			switch msg.UUID {
@@ -1126,13 +799,7 @@ func TestNoPayloadInLogs(t *testing.T) {
 			}
 			return []*message.Message{msg}, nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-r.Running()
+	})
 	for _, id := range []string{"ok", "error", "panic", "shutdown"} {
 		msg := farmMessage(id, "e", id, secret)
 		from.messages <- msg
@@ -1142,10 +809,7 @@ func TestNoPayloadInLogs(t *testing.T) {
 	msg := farmMessage("error", "e", "2", secret)
 	from.messages <- msg
 	wantNack(t, msg)
-	cancel()
-	if err := <-result; err != nil {
-		t.Fatal(err)
-	}
+	r.wantStop(t)
 	status, err := json.Marshal(r.Health())
 	if err != nil {
 		t.Fatal(err)
@@ -1191,11 +855,10 @@ func TestRouteMiddlewareMayPassTheMessageOn(t *testing.T) {
 	route.Middleware = []message.HandlerMiddleware{func(message.HandlerFunc) message.HandlerFunc { return message.PassthroughHandler }}
 	start(t, router.Config{Poison: to}, route)
 	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, msg)
 	to.wantStored(t, 1)
-	if _, ok := msg.Metadata[sinks.KeyDedupID]; ok {
-		t.Errorf("msg.Metadata has %v: %v", sinks.KeyDedupID, msg.Metadata)
+	if id, ok := msg.Metadata[sinks.KeyDedupID]; ok {
+		t.Errorf("the received message got the ID %q", id)
 	}
 }
 
@@ -1203,9 +866,7 @@ func TestDedupOff(t *testing.T) {
 	from, to := newSource(), newSink(nil)
 	start(t, router.Config{Poison: to, Dedup: router.DedupSettings{KeyFunc: router.NoKeys}}, farmRoute(from, to))
 	for range 2 {
-		msg := farmMessage("1", "e", "c", "p")
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, farmMessage("1", "e", "c", "p"))
 	}
 	to.wantStored(t, 2)
 	if id, ok := to.all()[0].msg.Metadata[sinks.KeyDedupID]; ok {
@@ -1249,9 +910,7 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 		from.messages <- msg
 		verdict(t, msg)
 	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	r.wantStop(t)
 	mu.Lock()
 	defer mu.Unlock()
 	testkit.Equal(t, counts, map[router.EventKind]int{
@@ -1274,9 +933,7 @@ func TestHealthCountsRetriesByClass(t *testing.T) {
 		return []*message.Message{msg}, nil
 	}
 	r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{InitialBackoff: time.Millisecond}}, route)
-	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, farmMessage("1", "e", "c", "p"))
 	health := r.Health()[0]
 	testkit.Equal(t, health.RetriesByClass, router.RetryCounts{Handler: 1, Outage: 2, Shutdown: 1})
 	if health.Retries != 4 {
@@ -1297,9 +954,8 @@ func TestConfigErrors(t *testing.T) {
 		"dedup":           {Poison: to, Dedup: router.DedupSettings{TTL: -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := router.New(config, nil); !errors.Is(err, router.ErrConfig) {
-				t.Errorf("err = %v, want ErrConfig", err)
-			}
+			_, err := router.New(config, nil)
+			wantErr(t, err, router.ErrConfig)
 		})
 	}
 	for name, change := range map[string]func(*router.Route){
@@ -1316,15 +972,11 @@ func TestConfigErrors(t *testing.T) {
 			r := build(t, router.Config{Poison: to})
 			route := farmRoute(newSource(), to)
 			change(&route)
-			if err := r.Add(route); !errors.Is(err, router.ErrConfig) {
-				t.Errorf("r.Add(route) = %v, want ErrConfig", err)
-			}
+			wantErr(t, r.Add(route), router.ErrConfig)
 		})
 	}
 	r := build(t, router.Config{Poison: to}, farmRoute(newSource(), to))
-	if err := r.Add(farmRoute(newSource(), to)); !errors.Is(err, router.ErrConfig) {
-		t.Errorf("r.Add(farmRoute(newSource(), to)) = %v, want ErrConfig", err)
-	}
+	wantErr(t, r.Add(farmRoute(newSource(), to)), router.ErrConfig)
 }
 
 // A route whose last messages were all poisoned is failing, until one is delivered. An
@@ -1332,11 +984,6 @@ func TestConfigErrors(t *testing.T) {
 func TestRouteFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newGoChannel()
-		defer func() {
-			if err := in.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}()
 		var broken, isDown atomic.Bool
 		route := farmRoute(in, newSink(func(string, *message.Message) error {
 			if isDown.Load() {
@@ -1404,9 +1051,6 @@ func TestRouteFailing(t *testing.T) {
 		}
 		if h.Poisoned != 4 {
 			t.Errorf("h.Poisoned = %d, want 4", h.Poisoned)
-		}
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
 		}
 	})
 }

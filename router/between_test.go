@@ -110,9 +110,7 @@ func TestMessageThatIsRefusedInBetweenIsPoisoned(t *testing.T) {
 			if got, want := r.at, sent+6*time.Minute+10*time.Second; got >= want {
 				t.Errorf("r.at = %v, want less than %v", got, want)
 			}
-			if got := router.Classify(r.err); got != router.ClassPermanent {
-				t.Errorf("router.Classify(r.err) = %v, want %v", got, router.ClassPermanent)
-			}
+			wantClass(t, r.err, router.ClassPermanent)
 			if !errors.Is(r.err, router.ErrRefusedInBetween) {
 				t.Errorf("r.err = %v, want ErrRefusedInBetween", r.err)
 			}
@@ -326,9 +324,7 @@ func TestIngressAnswersPoisonNothing(t *testing.T) {
 			if err := server.Wait(ctx, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) == n }); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
-			}
+			r.wantStop(t)
 			poison.wantStored(t, 0)
 		})
 	}
@@ -376,8 +372,5 @@ func TestForbiddenIsPoisonedWhileOthersPass(t *testing.T) {
 	}
 	if n := len(server.Ledger()); n != 1 {
 		t.Fatalf("server.Ledger() has %d elements, want 1", n)
-	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
 	}
 }

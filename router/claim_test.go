@@ -42,10 +42,7 @@ func TestClaims(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				from.messages <- msg
-				if got := verdict(t, msg); got != "ack" {
-					t.Fatalf("verdict %q", got)
-				}
+				from.deliver(t, msg)
 				reserved, committed := <-store.claims, <-store.claims
 				if reserved.Keys != keys || committed != reserved {
 					t.Errorf("reserved %+v and committed %+v, want %v", reserved, committed, keys)
@@ -57,19 +54,5 @@ func TestClaims(t *testing.T) {
 				t.Errorf("owners %+v, given %+v", owners, given)
 			}
 		})
-	}
-}
-
-// A message without keys is handled, and no store has to refuse it.
-func TestNoKeys(t *testing.T) {
-	calls := 0
-	h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{KeyFunc: router.NoKeys}}).Middleware(counting(&calls, nil))
-	for range 2 {
-		if _, err := h(farmMessage("1", "e", "c", "p")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if calls != 2 {
-		t.Errorf("%d calls, want 2", calls)
 	}
 }

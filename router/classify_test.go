@@ -104,9 +104,7 @@ func TestClassify(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := router.Classify(test.err); got != test.want {
-				t.Errorf("router.Classify(test.err) = %v, want %v", got, test.want)
-			}
+			wantClass(t, test.err, test.want)
 		})
 	}
 }
@@ -116,9 +114,7 @@ func TestWithClassKeepsErrors(t *testing.T) {
 		t.Error(err)
 	}
 	err := router.Permanent(io.EOF)
-	if !errors.Is(err, io.EOF) {
-		t.Errorf("err = %v, want io.EOF", err)
-	}
+	wantErr(t, err, io.EOF)
 	if got := err.Error(); got != "EOF" {
 		t.Errorf("err.Error() = %q, want EOF", got)
 	}

@@ -4,19 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
-	"github.com/sony/gobreaker"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -70,13 +65,10 @@ func TestHandlersContextEndsWithTheHandler(t *testing.T) {
 					return nil
 				})
 				test.route.Name, test.route.From, test.route.Topic, test.route.To = "farm", in, "in", to
-				r := start(t, router.Config{Poison: poison}, test.route)
+				start(t, router.Config{Poison: poison}, test.route)
 				publish(t, in, farmMessage("1", "endpoint", "context", "payload"))
 				synctest.Wait()
 				to.wantStored(t, 1)
-				if err := r.stop(); err != nil {
-					t.Fatal(err)
-				}
 			})
 		})
 	}
@@ -116,9 +108,6 @@ func TestPublishEndsWithTheDelivery(t *testing.T) {
 		if !strings.Contains(health.LastError, "context has ended: partition lost") {
 			t.Errorf("LastError = %q, want the reason", health.LastError)
 		}
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -141,7 +130,7 @@ func TestHandlerThatTimesOutIsPoisoned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in, to, poison := newSource(), newSink(nil), newSink(nil)
-				r := start(t, router.Config{Poison: poison, Retry: router.RetrySettings{MaxAttempts: 3}}, router.Route{
+				start(t, router.Config{Poison: poison, Retry: router.RetrySettings{MaxAttempts: 3}}, router.Route{
 					Name: "farm", From: in, Topic: "in", To: to, Middleware: test.middleware,
 					Transform: func(msg *message.Message) ([]*message.Message, error) {
 						if string(msg.Payload) == "good" {
@@ -162,9 +151,6 @@ func TestHandlerThatTimesOutIsPoisoned(t *testing.T) {
 					t.Errorf("class = %q, want handler", got)
 				}
 				to.wantStored(t, 1)
-				if err := r.stop(); err != nil {
-					t.Fatal(err)
-				}
 			})
 		})
 	}
@@ -199,37 +185,8 @@ func TestSinkThatTimesOutIsAnOutage(t *testing.T) {
 				failing.Store(false)
 				wantAck(t, msg)
 				poison.wantStored(t, 0)
-				if err := r.stop(); err != nil {
-					t.Fatal(err)
-				}
 			})
 		})
-	}
-}
-
-// Somebody whose handler calls a service that hangs: the network is to blame.
-func TestRequestThatTimesOutIsAnOutage(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer server.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	_, byContext := transport.RoundTrip(request)
-	client := http.Client{Timeout: 10 * time.Millisecond}
-	_, byClient := client.Get(server.URL)
-	_, withContext := (&http.Client{}).Do(request)
-	if got := router.Classify(byContext); got != router.ClassHandler {
-		t.Errorf("%v: %v, want %v: only the context's own error", byContext, got, router.ClassHandler)
-	}
-	for _, err := range []error{byClient, withContext} {
-		if got := router.Classify(fmt.Errorf("weather: %w", err)); got != router.ClassOutage {
-			t.Errorf("%v: %v, want %v", err, got, router.ClassOutage)
-		}
 	}
 }
 
@@ -307,95 +264,6 @@ func TestShutdownPoisonsNothing(t *testing.T) {
 	}
 }
 
-// Watermill's Timeout around the chain bounds a delivery, waits included. What it ends is
-// returned, and neither poisoned nor called a shutdown.
-func TestTimeoutAroundTheChain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var failing atomic.Bool
-		failing.Store(true)
-		in, poison := newGoChannel(), newSink(nil)
-		defer func() { _ = in.Close() }()
-		to := newSink(func(string, *message.Message) error {
-			if failing.Load() {
-				return down
-			}
-			return nil
-		})
-		var classes []router.Class
-		r := start(t, router.Config{
-			Poison: poison, Middleware: []message.HandlerMiddleware{middleware.Timeout(time.Minute)},
-			Observer: router.ObserverFunc(func(e router.Event) {
-				if e.Kind == router.EventReturned {
-					classes = append(classes, e.Class)
-				}
-			}),
-		}, farmRoute(in, to))
-		publish(t, in, farmMessage("1", "endpoint", "context", "payload"))
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if got := r.Health()[0].State; got != router.StateOutage {
-			t.Errorf("state = %q, want %q", got, router.StateOutage)
-		}
-		failing.Store(false)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		to.wantStored(t, 1)
-		poison.wantStored(t, 0)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
-		if len(classes) < 5 {
-			t.Errorf("returned %d times, want at least 5", len(classes))
-		}
-		for _, class := range classes {
-			if class != router.ClassRedeliver {
-				t.Errorf("returned as %v, want %v", class, router.ClassRedeliver)
-			}
-		}
-	})
-}
-
-// Watermill's CircuitBreaker in a route, whose handler needs something that is down.
-// While it is open, nothing is poisoned.
-func TestOpenCircuitBreakerPoisonsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var failing atomic.Bool
-		failing.Store(true)
-		in, to, poison := newSource(), newSink(nil), newSink(nil)
-		breaker := middleware.NewCircuitBreaker(gobreaker.Settings{
-			Timeout:     time.Minute,
-			ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= 3 },
-		})
-		r := start(t, router.Config{Poison: poison}, router.Route{
-			Name: "farm", From: in, Topic: "in", To: to, Middleware: []message.HandlerMiddleware{breaker.Middleware},
-			Transform: func(msg *message.Message) ([]*message.Message, error) {
-				if failing.Load() {
-					return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-				}
-				return []*message.Message{msg}, nil
-			},
-		})
-		messages := make([]*message.Message, 20)
-		for i := range messages {
-			messages[i] = farmMessage(fmt.Sprint(i), "endpoint", fmt.Sprint("context ", i), "payload")
-			in.messages <- messages[i]
-		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if got := r.Health()[0].State; got != router.StateOutage {
-			t.Errorf("state = %q, want %q", got, router.StateOutage)
-		}
-		failing.Store(false)
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		to.wantStored(t, len(messages))
-		poison.wantStored(t, 0)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 // The application is asked first, about handlers, middlewares and sinks, and not about
 // what the middlewares tell each other.
 func TestApplicationClassifies(t *testing.T) {
@@ -424,7 +292,7 @@ func TestApplicationClassifies(t *testing.T) {
 			}
 			return nil
 		})
-		r := start(t, router.Config{Poison: poison, Classify: classify, Retry: router.RetrySettings{MaxAttempts: 2, MaxBackoff: time.Second}},
+		start(t, router.Config{Poison: poison, Classify: classify, Retry: router.RetrySettings{MaxAttempts: 2, MaxBackoff: time.Second}},
 			router.Route{
 				Name: "farm", From: in, Topic: "in", To: to,
 				Transform: func(msg *message.Message) ([]*message.Message, error) {
@@ -443,8 +311,7 @@ func TestApplicationClassifies(t *testing.T) {
 			{"panics", "handler", 2}, {"unknown", "handler", 2},
 		} {
 			msg := farmMessage(fmt.Sprint(i), "endpoint", fmt.Sprint("context ", i), test.payload)
-			in.messages <- msg
-			wantAck(t, msg)
+			in.deliver(t, msg)
 			var class string
 			if all := poison.all(); len(all) > 0 && all[len(all)-1].msg.UUID == msg.UUID {
 				class = all[len(all)-1].msg.Metadata[router.KeyPoisonClass]
@@ -455,9 +322,6 @@ func TestApplicationClassifies(t *testing.T) {
 			if got := attempts[test.payload]; got != test.attempts {
 				t.Errorf("%s: %d attempts, want %d", test.payload, got, test.attempts)
 			}
-		}
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
 		}
 	})
 

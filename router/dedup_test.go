@@ -3,7 +3,7 @@ package router_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,16 +43,10 @@ func TestDedupFailedMessageIsNoDuplicate(t *testing.T) {
 		return nil, fail
 	})
 	_, err := h(farmMessage("1", "e", "c", "p"))
-	if !errors.Is(err, errHandler) {
-		t.Fatalf("err = %v, want errHandler", err)
-	}
+	wantErr(t, err, errHandler)
 	fail = nil
-	if _, err = h(farmMessage("1", "e", "c", "p")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = h(farmMessage("1", "e", "c", "p")); err != nil {
-		t.Fatal(err)
-	}
+	handle(t, h, farmMessage("1", "e", "c", "p"))
+	handle(t, h, farmMessage("1", "e", "c", "p"))
 	if calls != 2 {
 		t.Errorf("calls = %d, want 2", calls)
 	}
@@ -101,9 +95,7 @@ func TestDedupCopyInFlight(t *testing.T) {
 			t.Error("out = true, want false: waiting for a copy is no outage")
 		}
 		close(proceed)
-		if err := <-first; !errors.Is(err, errHandler) {
-			t.Fatalf("got = %v, want errHandler", err)
-		}
+		wantErr(t, <-first, errHandler)
 		if err := <-second; err != nil {
 			t.Fatal(err)
 		}
@@ -111,9 +103,7 @@ func TestDedupCopyInFlight(t *testing.T) {
 			t.Errorf("calls = %d, want 2: the copy was handled, because the first one was not", calls)
 		}
 
-		if _, err := h(farmMessage("3", "e", "c", "p")); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, farmMessage("3", "e", "c", "p"))
 		if calls != 2 {
 			t.Errorf("calls = %d, want 2", calls)
 		}
@@ -131,9 +121,7 @@ func TestDedupReservedWithoutRetry(t *testing.T) {
 	if _, err := outer(farmMessage("1", "e", "c", "p")); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(inner, router.ErrReserved) {
-		t.Errorf("inner = %v, want ErrReserved", inner)
-	}
+	wantErr(t, inner, router.ErrReserved)
 	if calls != 0 {
 		t.Errorf("calls = %d, want 0", calls)
 	}
@@ -191,9 +179,7 @@ func TestDedupStorePanics(t *testing.T) {
 	calls := 0
 	h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: panickyStore{}}}).Middleware(counting(&calls, nil))
 	_, err := h(farmMessage("1", "e", "c", "p"))
-	if got := router.Classify(err); got != router.ClassOutage {
-		t.Errorf("router.Classify(err) = %v, want %v: %v", got, router.ClassOutage, err)
-	}
+	wantClass(t, err, router.ClassOutage)
 	if calls != 0 {
 		t.Errorf("calls = %d, want 0", calls)
 	}
@@ -210,48 +196,30 @@ func TestDedupStorePanics(t *testing.T) {
 }
 
 func TestDedupStoreDown(t *testing.T) {
-	broken := errors.New("broken")
-	calls := 0
-
-	h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: &faultyStore{DedupStore: newStore(t, 0), reserve: broken}}}).Middleware(counting(&calls, nil))
-	_, err := h(farmMessage("1", "e", "c", "p"))
-	if !errors.Is(err, broken) {
-		t.Fatalf("err = %v, want %v", err, broken)
+	disk, calls := errors.New("broken"), 0
+	var events []router.Event
+	with := func(store *faultyStore, outcome error) message.HandlerFunc {
+		store.DedupStore = newStore(t, 0)
+		return newDedup(t, router.DedupConfig{
+			DedupSettings: router.DedupSettings{Store: store},
+			Observer:      router.ObserverFunc(func(e router.Event) { events = append(events, e) }),
+		}).Middleware(counting(&calls, outcome))
 	}
-	if got := router.Classify(err); got != router.ClassOutage {
-		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassOutage)
+	for _, failure := range []error{disk, context.Canceled} { // the message's own context goes on
+		_, err := with(&faultyStore{reserve: failure}, nil)(farmMessage("1", "e", "c", "p"))
+		wantErr(t, err, failure)
+		wantClass(t, err, router.ClassOutage)
 	}
 	if calls != 0 {
 		t.Errorf("calls = %d, want 0", calls)
 	}
 
-	h = newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: &faultyStore{DedupStore: newStore(t, 0), reserve: context.Canceled}}}).Middleware(counting(&calls, nil))
-	_, err = h(farmMessage("1", "e", "c", "p"))
-	if got := router.Classify(err); got != router.ClassOutage {
-		t.Errorf("router.Classify(err) = %v, want %v: the message's own context goes on", got, router.ClassOutage)
-	}
-
 	// The message is held by now; failing it would make the duplicate.
-	var events []router.Event
-	h = newDedup(t, router.DedupConfig{
-		DedupSettings: router.DedupSettings{Store: &faultyStore{DedupStore: newStore(t, 0), commit: broken}},
-		Observer:      router.ObserverFunc(func(e router.Event) { events = append(events, e) }),
-	}).Middleware(counting(&calls, nil))
-	if _, err = h(farmMessage("1", "e", "c", "p")); err != nil {
-		t.Fatal(err)
+	handle(t, with(&faultyStore{commit: disk}, nil), farmMessage("1", "e", "c", "p"))
+	if calls != 1 || len(events) != 1 || events[0].Kind != router.EventDedupFailed {
+		t.Errorf("%d calls and events %+v, want 1 and that the store failed", calls, events)
 	}
-	if calls != 1 {
-		t.Errorf("calls = %d, want 1", calls)
-	}
-	if len(events) != 1 {
-		t.Fatalf("events has %d elements, want 1", len(events))
-	}
-	if events[0].Kind != router.EventDedupFailed {
-		t.Errorf("events[0].Kind = %v, want %v", events[0].Kind, router.EventDedupFailed)
-	}
-
-	h = newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: &faultyStore{DedupStore: newStore(t, 0), release: broken}}}).Middleware(counting(&calls, errHandler))
-	_, err = h(farmMessage("1", "e", "c", "p"))
+	_, err := with(&faultyStore{release: disk}, errHandler)(farmMessage("1", "e", "c", "p"))
 	testkit.Equal(t, err, errHandler)
 }
 
@@ -266,42 +234,27 @@ func TestDedupStoreDownDoesNotFillTheLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := dedup.Middleware(counting(new(int), nil))
-		handle := func(n int) {
+		handled := func(n int) (lines []watermill.CapturedMessage) {
 			for range n {
-				if _, err := h(farmMessage(watermill.NewUUID(), "e", watermill.NewUUID(), "p")); err != nil {
-					t.Fatal(err)
-				}
+				handle(t, h, farmMessage(watermill.NewUUID(), "e", watermill.NewUUID(), "p"))
 			}
+			return logger.Lines(watermill.ErrorLogLevel)
 		}
-		handle(5799)
-		errorLines := func() []watermill.CapturedMessage { return logger.Lines(watermill.ErrorLogLevel) }
-		if n := len(errorLines()); n != 1 {
-			t.Fatalf("errorLines() has %d elements, want 1", n)
+		if lines := handled(5799); len(lines) != 1 {
+			t.Fatalf("%d lines, want 1", len(lines))
 		}
 		time.Sleep(time.Minute)
-		handle(1)
-		if n := len(errorLines()); n != 2 {
-			t.Fatalf("errorLines() has %d elements, want 2", n)
+		if lines := handled(1); len(lines) != 2 || lines[1].Fields["suppressed"] != 5798 {
+			t.Fatalf("the lines are %v, want a second one for 5798 others", lines)
 		}
-		if got := errorLines()[1].Fields["suppressed"]; got != 5798 {
-			t.Errorf("suppressed = %v, want 5798", got)
-		}
-
-		handle(10)
+		handled(10)
 		store.commit = nil
-		handle(10)
-		if n := len(errorLines()); n != 2 {
-			t.Fatalf("errorLines() has %d elements, want 2", n)
+		if lines := handled(10); len(lines) != 2 {
+			t.Fatalf("%d lines, want 2", len(lines))
 		}
 		over := logger.Lines(watermill.InfoLogLevel)
-		if len(over) != 1 {
-			t.Fatalf("over has %d elements, want 1", len(over))
-		}
-		if got, want := over[0].Msg, "handled messages are recorded again"; got != want {
-			t.Errorf("over[0].Msg = %q, want %q", got, want)
-		}
-		if over[0].Fields["suppressed"] != 10 {
-			t.Errorf("suppressed = %v, want 10", over[0].Fields["suppressed"])
+		if len(over) != 1 || over[0].Msg != "handled messages are recorded again" || over[0].Fields["suppressed"] != 10 {
+			t.Fatalf("the lines are %v, want one that it is over, for 10 others", over)
 		}
 	})
 }
@@ -324,14 +277,8 @@ func TestDedupCommitsAndReleasesInShutdown(t *testing.T) {
 		if _, err = newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}}).Middleware(counting(&calls, nil))(farmMessage("2", "e", "c", "p")); err != nil {
 			t.Fatal(err)
 		}
-		if outcome == nil {
-			if calls != 0 {
-				t.Errorf("calls = %d, want 0", calls)
-			}
-		} else {
-			if calls != 1 {
-				t.Errorf("calls = %d, want 1", calls)
-			}
+		if want := map[bool]int{true: 0, false: 1}[outcome == nil]; calls != want {
+			t.Errorf("after %v, %d calls, want %d", outcome, calls, want)
 		}
 	}
 }
@@ -340,9 +287,7 @@ func TestDedupScopeKeepsHandlersApart(t *testing.T) {
 	store, calls := newStore(t, 0), 0
 	for _, scope := range []string{"a", "b", "a"} {
 		h := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}, Scope: scope}).Middleware(counting(&calls, nil))
-		if _, err := h(farmMessage("1", "e", "c", "p")); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, farmMessage("1", "e", "c", "p"))
 	}
 	if calls != 2 {
 		t.Errorf("calls = %d, want 2", calls)
@@ -355,9 +300,7 @@ func TestDedupKeyError(t *testing.T) {
 		return router.Keys{}, router.Permanent(errHandler)
 	}}}).Middleware(counting(&calls, nil))
 	_, err := h(farmMessage("1", "e", "c", "p"))
-	if got := router.Classify(err); got != router.ClassPermanent {
-		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassPermanent)
-	}
+	wantClass(t, err, router.ClassPermanent)
 	if calls != 0 {
 		t.Errorf("calls = %d, want 0", calls)
 	}
@@ -365,29 +308,19 @@ func TestDedupKeyError(t *testing.T) {
 
 func TestDedupID(t *testing.T) {
 	var id string
-	var ok bool
 	h := newDedup(t, router.DedupConfig{}).Middleware(func(msg *message.Message) ([]*message.Message, error) {
-		id, ok = router.DedupID(msg.Context())
+		id, _ = router.DedupID(msg.Context())
 		return nil, nil
 	})
 	msg := farmMessage("1", "e", "c", "p")
-	metadata := fmt.Sprint(msg.Metadata)
-	if _, err := h(msg); err != nil {
-		t.Fatal(err)
+	before := maps.Clone(msg.Metadata)
+	handle(t, h, msg)
+	if want := defaultKeys(t, "route", msg).Delivery.String(); id != want {
+		t.Errorf("id = %q, want %q", id, want)
 	}
-	keys, _ := router.DefaultKeys("route", msg)
-	if !ok {
-		t.Error("ok = false, want true")
-	}
-	if got, want := id, keys.Delivery.String(); got != want {
-		t.Errorf("id = %q, want %q", got, want)
-	}
-	if got := fmt.Sprint(msg.Metadata); got != metadata {
-		t.Errorf("msg.Metadata = %q, want %q: the caller's message is not changed", got, metadata)
-	}
-	_, ok = router.DedupID(msg.Context())
-	if ok {
-		t.Error("ok = true, want false")
+	testkit.Equal(t, msg.Metadata, before) // the caller's message is not changed
+	if id, ok := router.DedupID(msg.Context()); ok {
+		t.Errorf("the caller's message has the ID %q", id)
 	}
 }
 
@@ -396,9 +329,8 @@ func TestDedupConfigValidate(t *testing.T) {
 		"ttl": {TTL: -1}, "lease": {Lease: -1}, "timeout": {StoreTimeout: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := router.NewDedup(router.DedupConfig{DedupSettings: settings}, nil); !errors.Is(err, router.ErrConfig) {
-				t.Errorf("err = %v, want ErrConfig", err)
-			}
+			_, err := router.NewDedup(router.DedupConfig{DedupSettings: settings}, nil)
+			wantErr(t, err, router.ErrConfig)
 		})
 	}
 }

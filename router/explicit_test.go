@@ -104,24 +104,20 @@ func TestToTopicIsTheMessageType(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newToGateway(t)
 			from, poison := newSource(), newSink(nil)
-			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
+			start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 				Name: "answer", From: from, Topic: "in", To: g.pub, ToTopic: tt.toTopic, TopicFunc: tt.topicFunc, Transform: tt.transform,
 			})
 			msg := in(gateway.EventMessageReceived)
 			if tt.typeless {
 				delete(msg.Metadata, gateway.KeyMessageType)
 			}
-			from.messages <- msg
-			wantAck(t, msg)
+			from.deliver(t, msg)
 			if got := g.all(gateway.KeyMessageType); !slices.Equal(got, tt.want) {
 				t.Errorf("sent as %q, want %q", got, tt.want)
 			}
 			poison.wantStored(t, map[bool]int{true: 1}[tt.want == nil])
 			if !tt.typeless && msg.Metadata[gateway.KeyMessageType] != received {
 				t.Errorf("the message received has type %q, want %q", msg.Metadata[gateway.KeyMessageType], received)
-			}
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
 			}
 		})
 	}
@@ -130,15 +126,11 @@ func TestToTopicIsTheMessageType(t *testing.T) {
 // To a broker, the topic says where a message goes, and the header keeps what it is.
 func TestToTopicOfABrokerLeavesTheType(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	r := start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "store", From: from, Topic: "in", To: to, ToTopic: answer})
+	start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "store", From: from, Topic: "in", To: to, ToTopic: answer})
 	msg := in(gateway.EventMessageReceived)
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, msg)
 	if stored := to.wait(t, 1)[0]; stored.topic != answer || stored.msg.Metadata[gateway.KeyMessageType] != received {
 		t.Errorf("got topic %q and type %q, want %q and %q", stored.topic, stored.msg.Metadata[gateway.KeyMessageType], answer, received)
-	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -149,7 +141,7 @@ func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
 			t.Run(string(event)+map[bool]string{true: " same", false: " other"}[same], func(t *testing.T) {
 				g := newToGateway(t)
 				from := newSource()
-				r := start(t, router.Config{Poison: newSink(nil)}, router.Route{
+				start(t, router.Config{Poison: newSink(nil)}, router.Route{
 					Name: "answer", From: from, Topic: "in", To: g.pub, ToTopic: answer,
 					Transform: func(msg *message.Message) ([]*message.Message, error) {
 						if same {
@@ -161,8 +153,7 @@ func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
 					},
 				})
 				msg := in(event)
-				from.messages <- msg
-				wantAck(t, msg)
+				from.deliver(t, msg)
 				for _, at := range g.all(gateway.KeySentTimestamp) {
 					if kept := at == msg.Metadata[gateway.KeySentTimestamp]; kept != same {
 						t.Errorf("sent at %s, received as sent at %s", at, msg.Metadata[gateway.KeySentTimestamp])
@@ -175,9 +166,6 @@ func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
 				}
 				if kept := slices.Contains(ids, msg.Metadata[gateway.KeyContextID]); kept != (same && event == "") {
 					t.Errorf("context IDs %q have that of the message received (%s): %v", ids, msg.Metadata[gateway.KeyContextID], kept)
-				}
-				if err := r.stop(); err != nil {
-					t.Fatal(err)
 				}
 			})
 		}
@@ -199,8 +187,7 @@ func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
 	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
 	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
 	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, msg)
 	if got := len(g.all(gateway.KeyContextID)); got != 1 || tries.Load() != 3 {
 		t.Errorf("sent %d times, and %d tries to poison; want 1 and 3", got, tries.Load())
 	}
@@ -221,8 +208,5 @@ func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
 		if got := len(g.all(gateway.KeyContextID)); got != tt.sent {
 			t.Errorf("sent %d times, want %d", got, tt.sent)
 		}
-	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,15 +157,14 @@ func TestSinkToGateway(t *testing.T) {
 	}
 
 	from, poison := newSource(), newSink(nil)
-	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
+	start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 		Name: "to gateway", From: from, Topic: "in", To: pub, ToTopic: "{type}",
 	})
 	send := func(recipient string) {
 		msg := message.NewMessage("a4a2d4a9-52f4-4d6c-9f2a-6e5b6f0f3c11", []byte(`{"n":1}`))
 		msg.Metadata[gateway.KeyMessageType] = messageType
 		msg.Metadata[gateway.KeyDirectRecipients] = recipient
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, msg)
 	}
 	send(receiver.ID)
 	if got := outage.Hits(); got != 5 {
@@ -184,9 +182,6 @@ func TestSinkToGateway(t *testing.T) {
 	poison.wantStored(t, 1)
 	if got := poison.all()[0].msg.Metadata[router.KeyPoisonClass]; got != "permanent" {
 		t.Errorf("KeyPoisonClass = %q, want permanent", got)
-	}
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -255,15 +250,12 @@ func TestRetriesIntoTheGatewayAreRecognizable(t *testing.T) {
 			})
 			for range 2 { // one delivery, and another one of the same message
 				msg := message.NewMessage(test.uuid, []byte("payload"))
-				from.messages <- msg
-				wantAck(t, msg)
+				from.deliver(t, msg)
 				if len(msg.Metadata) != 0 {
 					t.Fatalf("msg.Metadata = %+v, want none: the route wrote into the source's metadata", msg.Metadata)
 				}
 			}
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
-			}
+			r.wantStop(t)
 
 			same := func(what string, requests ...int) {
 				for _, n := range requests {
@@ -302,57 +294,5 @@ func TestRetriesIntoTheGatewayAreRecognizable(t *testing.T) {
 				t.Errorf("same context ID when the source delivers the message again: %t, want %t", same, test.again)
 			}
 		})
-	}
-}
-
-// A deployment that answers 404 for a moment ends nothing. When the service itself
-// refuses the stream for long enough, Run ends and says so.
-func TestRunTellsThatTheStreamWasRefused(t *testing.T) {
-	server := gatewaytest.New(t, gatewaytest.Config{})
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	sub, err := subscriber.New(subscriber.Config{
-		Client: client, Reconnect: subscriber.Backoff{Initial: time.Millisecond, Max: 5 * time.Millisecond},
-		StreamRefusedFor: 200 * time.Millisecond,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := build(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: newSink(nil)})
-	result := make(chan error, 1)
-	go func() { result <- r.Run(t.Context()) }()
-	connects := func(n int64) func() bool {
-		return func() bool { s := sub.Stats().Stream; return s.Connected && s.Connects == n }
-	}
-	testkit.Eventually(t, "the first connection", connects(1))
-
-	ingress := server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{
-		Status: http.StatusNotFound, Body: []byte("<html>default backend</html>"), ContentType: "text/html",
-	})
-	server.CutStreams()
-	time.AfterFunc(400*time.Millisecond, ingress.Lift)
-	testkit.Eventually(t, "the second connection", connects(2))
-
-	server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: http.StatusForbidden})
-	server.CutStreams()
-	select {
-	case err := <-result:
-		if !errors.Is(err, router.ErrRoutesEnded) {
-			t.Errorf("err = %v, want ErrRoutesEnded", err)
-		}
-		if !errors.Is(err, subscriber.ErrStreamRefused) {
-			t.Errorf("err = %v, want ErrStreamRefused", err)
-		}
-		if !errors.Is(err, gateway.ErrForbidden) {
-			t.Errorf("err = %v, want ErrForbidden", err)
-		}
-		if got := r.Health()[0].LastError; !strings.Contains(got, "status 403") {
-			t.Errorf("r.Health()[0].LastError = %q, want %q in it", got, "status 403")
-		}
-	case <-time.After(testkit.Patience):
-		t.Fatal("Run has not ended")
 	}
 }

@@ -3,10 +3,13 @@ package router_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
@@ -224,6 +227,23 @@ func (s *source) wantClosed(t *testing.T, n int) {
 	}
 }
 
+// deliver fails the test unless the message is acked.
+func (s *source) deliver(t *testing.T, msg *message.Message) {
+	t.Helper()
+	s.messages <- msg
+	wantAck(t, msg)
+}
+
+// wantMetadata fails the test unless the message has these metadata, among others.
+func wantMetadata(t *testing.T, msg *message.Message, want map[string]string) {
+	t.Helper()
+	for key, value := range want {
+		if got := msg.Metadata[key]; got != value {
+			t.Errorf("message %s has %s = %q, want %q", msg.UUID, key, got, value)
+		}
+	}
+}
+
 // publish sends a message to the topic "in".
 func publish(t *testing.T, to message.Publisher, msg *message.Message) {
 	t.Helper()
@@ -311,17 +331,69 @@ type running struct {
 
 func start(t *testing.T, config router.Config, routes ...router.Route) *running {
 	t.Helper()
-	r := build(t, config, routes...)
+	return startLogged(t, nil, config, routes...)
+}
+
+// startLogged starts a Router that logs to logger. The end of the test stops it, and fails when that fails, unless the test
+// has stopped it.
+func startLogged(t *testing.T, logger watermill.LoggerAdapter, config router.Config, routes ...router.Route) *running {
+	t.Helper()
+	r, err := router.New(config, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range routes {
+		if err := r.Add(route); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()
 	<-r.Running()
-	stop := sync.OnceValue(func() error {
+	seen := false // by the test
+	end := sync.OnceValue(func() error {
 		cancel()
 		return <-result
 	})
-	t.Cleanup(func() { _ = stop() })
-	return &running{r, stop}
+	t.Cleanup(func() {
+		if err := end(); err != nil && !seen {
+			t.Error(err)
+		}
+	})
+	return &running{r, func() error { seen = true; return end() }}
+}
+
+// wantStop stops the Router, and fails the test unless that is a clean end.
+func (r *running) wantStop(t *testing.T) {
+	t.Helper()
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// handle fails the test unless h handles the message.
+func handle(t *testing.T, h message.HandlerFunc, msg *message.Message) {
+	t.Helper()
+	if _, err := h(msg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr fails the test unless err matches target.
+func wantErr(t *testing.T, err, target error) {
+	t.Helper()
+	if !errors.Is(err, target) {
+		t.Fatalf("got error %v, want %v", err, target)
+	}
+}
+
+// wantClass fails the test unless err is of a class.
+func wantClass(t *testing.T, err error, want router.Class) {
+	t.Helper()
+	if got := router.Classify(err); got != want {
+		t.Errorf("%v is of class %v, want %v", err, got, want)
+	}
 }
 
 func newGoChannel() *gochannel.GoChannel {
@@ -341,5 +413,44 @@ func failTimes(n int, err error) func(string, *message.Message) error {
 			return err
 		}
 		return nil
+	}
+}
+
+// broken is a handler that can do nothing with a message.
+func broken(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) }
+
+// replayAll replays all of a poison queue.
+func replayAll(t *testing.T, r *router.Router, from message.Subscriber) router.ReplayReport {
+	t.Helper()
+	report, err := r.Replay(t.Context(), sendAll(from))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func sendAll(from message.Subscriber) router.ReplayConfig {
+	return router.ReplayConfig{From: from, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
+}
+
+// poisonRecord is a message as it is in the poison queue, of a second of a day.
+func poisonRecord(id string, second int) *message.Message {
+	msg := farmMessage(id, "e", "c", "p")
+	for key, value := range map[string]string{
+		router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
+		router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: fmt.Sprintf("2026-01-01T00:00:%02dZ", second),
+	} {
+		msg.Metadata[key] = value
+	}
+	return msg
+}
+
+// wantNoPoison fails the test if a message has metadata of the poison queue.
+func wantNoPoison(t *testing.T, msg *message.Message) {
+	t.Helper()
+	for key := range msg.Metadata {
+		if strings.Contains(key, "poison") {
+			t.Errorf("message %s has %s", msg.UUID, key)
+		}
 	}
 }

@@ -19,28 +19,6 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// TestWatermillNames checks that middlewares of others find what Watermill's Router
-// puts into the context of messages.
-func TestWatermillNames(t *testing.T) {
-	from, to := newSource(), newSink(nil)
-	route := farmRoute(from, to)
-	names := make(chan []string, 1)
-	route.Middleware = []message.HandlerMiddleware{func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			ctx := msg.Context()
-			names <- []string{
-				message.HandlerNameFromCtx(ctx), message.SubscribeTopicFromCtx(ctx), message.SubscriberNameFromCtx(ctx),
-			}
-			return h(msg)
-		}
-	}}
-	start(t, router.Config{Poison: newSink(nil)}, route)
-	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	wantAck(t, msg)
-	testkit.Equal(t, <-names, []string{route.Name, route.Topic, "*router_test.source"})
-}
-
 // TestMessagesAreHandledAtOnce checks that no message waits for another one, however
 // many there are, and that their goroutines do not stay.
 func TestMessagesAreHandledAtOnce(t *testing.T) {
@@ -69,9 +47,6 @@ func TestMessagesAreHandledAtOnce(t *testing.T) {
 		wantAck(t, msg)
 	}
 	testkit.Eventually(t, "at most 80 goroutines for messages", func() bool { return handlers() <= 80 })
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // handlers counts the goroutines that handle messages or wait for some.
@@ -93,16 +68,7 @@ func TestSourceThatComesUpLate(t *testing.T) {
 			return nil
 		}
 		var out testkit.Output
-		r, err := router.New(router.Config{Poison: newSink(nil)}, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Add(farmRoute(from, newSink(nil))); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }() // ends with ctx
+		startLogged(t, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))), router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
 		count := func(text string) int { return strings.Count(out.String(), text) }
 		time.Sleep(59 * time.Second)
 		if got := count("Warning: source unavailable"); got != 1 {
@@ -124,10 +90,6 @@ func TestSourceThatComesUpLate(t *testing.T) {
 		}
 		if got := count("level=ERROR"); got != 1 {
 			t.Errorf("count = %d, want 1", got)
-		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Fatal(err)
 		}
 	})
 }
@@ -151,20 +113,16 @@ func (s *closedSubscriber) Close() error {
 
 // A subscriber that Close has closed before it was asked is not one that has failed.
 func TestSubscribeAfterClose(t *testing.T) {
-	source := &closedSubscriber{asked: make(chan struct{}), closed: make(chan struct{})}
-	r, err := router.New(router.Config{Poison: newSink(nil), CloseTimeout: 200 * time.Millisecond}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: newSink(nil)}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-source.asked
-	cancel()
-	if err := <-result; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		source := &closedSubscriber{asked: make(chan struct{}), closed: make(chan struct{})}
+		r := build(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: source, Topic: "in", To: newSink(nil)})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx) }() // ends with ctx
+		<-source.asked
+		cancel()
+		if err := <-result; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }

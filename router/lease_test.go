@@ -60,7 +60,7 @@ func TestNothingIsPublishedAfterTheLease(t *testing.T) {
 			in, to, poison := newSource(), newSink(nil), newSink(nil)
 			nack := &msgctx.Nack{Leased: test.leased}
 			ctx := &leasedContext{Context: msgctx.With(t.Context(), msgctx.Value{Nack: nack})}
-			r := start(t, router.Config{Poison: eagerSink{poison}}, router.Route{
+			start(t, router.Config{Poison: eagerSink{poison}}, router.Route{
 				Name: "farm", From: in, Topic: "in", To: eagerSink{to},
 				Transform: func(msg *message.Message) ([]*message.Message, error) {
 					ctx.over.Store(test.over)
@@ -77,9 +77,6 @@ func TestNothingIsPublishedAfterTheLease(t *testing.T) {
 			}
 			to.wantStored(t, test.stored)
 			poison.wantStored(t, test.poisons)
-			if err := r.stop(); err != nil {
-				t.Fatal(err)
-			}
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package router_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,7 +98,6 @@ func TestMemoryStoreNewReservationSurvivesOldCommit(t *testing.T) {
 }
 
 func TestMemoryStoreConfig(t *testing.T) {
-	if _, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: -1}); !errors.Is(err, router.ErrConfig) {
-		t.Errorf("err = %v, want ErrConfig", err)
-	}
+	_, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: -1})
+	wantErr(t, err, router.ErrConfig)
 }

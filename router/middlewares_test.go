@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -26,10 +27,8 @@ import (
 	"github.com/sony/gobreaker"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // watermillMiddleware is one of Watermill's.
@@ -89,64 +88,72 @@ type neverDuplicate struct{}
 
 func (neverDuplicate) IsDuplicate(context.Context, string) (bool, error) { return false, nil }
 
-// Every middleware of Watermill, inside of a route and around it: from the gateway into a
-// sink, with handlers and a sink that are down, and a shutdown in the middle of that. It
-// composes, or Add refuses it.
+// Every middleware of Watermill, inside of a route and around it: with handlers and a sink that are down, and a shutdown
+// in the middle of that. It composes, or Add refuses it.
 func TestWatermillMiddlewaresCompose(t *testing.T) {
 	for _, m := range watermillMiddlewares {
 		for _, place := range []string{"within", "around", "in the chain"} {
 			t.Run(m.name+"/"+place, func(t *testing.T) {
-				t.Parallel()
-				var config router.Config
-				route := router.Route{Name: "farm"}
-				composes, copies := m.around, 1
-				switch place {
-				case "within":
-					composes, copies = m.within, max(1, m.copies)
-					route.Middleware = []message.HandlerMiddleware{m.new(t)}
-				case "around":
-					config.Middleware = []message.HandlerMiddleware{m.new(t)}
-				default:
-					config.Chain = func(_ string, standard router.Chain) []message.HandlerMiddleware {
-						return []message.HandlerMiddleware{standard.Poison, standard.Retry, m.new(t), standard.Dedup, standard.Recoverer}
-					}
-				}
-				config.Retry = fastRetry
-				config.Retry.MaxAttempts = max(1, m.attempts)
-				if composes {
-					fromGatewayToSink(t, config, route, copies)
-					return
-				}
-				config.Poison = newSink(nil)
-				route.From, route.Topic, route.To = newSource(), "in", newSink(nil)
-				r := build(t, config)
-				err := r.Add(route)
-				if name := strings.TrimSuffix(m.name, "WithFilter"); !errors.Is(err, router.ErrConfig) || !strings.Contains(err.Error(), "middleware."+name+" ") {
-					t.Errorf("err = %v, want ErrConfig that names %s", err, name)
-				}
+				synctest.Test(t, func(t *testing.T) { compose(t, m, place) })
 			})
 		}
 	}
 }
 
-// fromGatewayToSink carries messages from a gateway through a route. At first the sink is
+func compose(t *testing.T, m watermillMiddleware, place string) {
+	var config router.Config
+	route := router.Route{Name: "farm"}
+	composes, copies := m.around, 1
+	switch place {
+	case "within":
+		composes, copies = m.within, max(1, m.copies)
+		route.Middleware = []message.HandlerMiddleware{m.new(t)}
+	case "around":
+		config.Middleware = []message.HandlerMiddleware{m.new(t)}
+	default:
+		config.Chain = func(_ string, standard router.Chain) []message.HandlerMiddleware {
+			return []message.HandlerMiddleware{standard.Poison, standard.Retry, m.new(t), standard.Dedup, standard.Recoverer}
+		}
+	}
+	config.Retry.MaxBackoff = 10 * time.Second // a handler that fails at random does not fail 100 times before the shutdown
+	config.Retry.MaxAttempts = max(1, m.attempts)
+	if composes {
+		throughAnOutage(t, config, route, copies)
+		return
+	}
+	config.Poison = newSink(nil)
+	route.From, route.Topic, route.To = newSource(), "in", newSink(nil)
+	err := build(t, config).Add(route)
+	if name := strings.TrimSuffix(m.name, "WithFilter"); !errors.Is(err, router.ErrConfig) || !strings.Contains(err.Error(), "middleware."+name+" ") {
+		t.Errorf("err = %v, want ErrConfig that names %s", err, name)
+	}
+}
+
+// redelivering delivers a message until it is acked, and a while after each nack, as long as the source is open.
+func redelivering(from *source, msg *message.Message, acked func(*message.Message)) {
+	for {
+		again := msg.Copy()
+		select {
+		case from.messages <- again:
+		case <-from.closed:
+			return
+		}
+		select {
+		case <-again.Acked():
+			acked(again)
+			return
+		case <-again.Nacked():
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// throughAnOutage carries messages through a route. At first the sink is
 // down, and what the handler needs, and the handler of one message is interrupted by the
 // shutdown; after the restart everything works. copies is how often each message is then
 // in the sink.
-func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, copies int) {
-	const (
-		n           = 8
-		messageType = "app:test:json"
-	)
-	server := gatewaytest.New(t, gatewaytest.Config{})
-	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
-	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}, Subscribe: []string{messageType}})
-	send := func(i int) {
-		_, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: fmt.Append(nil, i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+func throughAnOutage(t *testing.T, config router.Config, route router.Route, copies int) {
+	const n = 8
 	var failing atomic.Bool
 	failing.Store(true)
 	to, poison := newSink(func(string, *message.Message) error {
@@ -155,43 +162,30 @@ func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, c
 		}
 		return nil
 	}), newSink(nil)
-	var early atomic.Int64
-	server.OnConfirm(func(e gatewaytest.LedgerEntry) {
-		if !slices.ContainsFunc(to.all(), func(m storedMessage) bool { return m.msg.Metadata[gateway.KeyMessageID] == e.MessageID }) {
-			early.Add(1)
-		}
-	})
 	config.Poison = poison
-	config.Dedup.KeyFunc = router.DefaultKeys
-	interrupted := make(chan struct{}, 1000)
-
-	run := func() (*router.Router, func() error) {
-		client, err := gateway.New(server.ClientConfig())
-		if err != nil {
-			t.Fatal(err)
+	stored := func() map[string]int {
+		times := map[string]int{}
+		for _, m := range to.all() {
+			times[m.msg.Metadata[gateway.KeyMessageID]]++
 		}
-		// Unordered: one message that waits does not keep the others from being tried.
-		sub, err := subscriber.New(subscriber.Config{
-			Client: client, Order: subscriber.Unordered, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
+		return times
+	}
+	acked := func(msg *message.Message) {
+		if stored()[msg.UUID] == 0 {
+			t.Errorf("message %s is acked, and not stored", msg.UUID)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		tried := make(map[string]bool)
-		route.From, route.Topic, route.To = sub, subscriber.AllData, to
+	}
+	run := func(wait time.Duration) router.RouteHealth {
+		from := newSource()
+		application, end := context.WithCancel(t.Context())
+		var tried sync.Map
+		route.From, route.Topic, route.To = from, "in", to
 		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
-			payload := string(msg.Payload)
-			mu.Lock()
-			again := tried[payload]
-			tried[payload] = true
-			mu.Unlock()
+			_, again := tried.LoadOrStore(msg.UUID, true)
 			switch {
-			case payload == "0" && failing.Load():
-				interrupted <- struct{}{}
-				<-ctx.Done() // the application's own context
-				return nil, fmt.Errorf("asking for rain: %w", ctx.Err())
+			case msg.UUID == "0" && failing.Load():
+				<-application.Done()
+				return nil, fmt.Errorf("asking for rain: %w", application.Err())
 			case !again:
 				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 			}
@@ -199,64 +193,34 @@ func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, c
 		}
 		r := build(t, config, route)
 		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }()
-		stop := sync.OnceValue(func() error {
-			cancel()
-			return errors.Join(<-result, client.Close())
-		})
-		t.Cleanup(func() { _ = stop() })
-		return r, stop
+		go func() { result <- r.Run(application) }()
+		for i := range n {
+			id := fmt.Sprint(i)
+			go redelivering(from, farmMessage(id, "e", id, id), acked) // ends with the source
+			time.Sleep(time.Second)
+		}
+		time.Sleep(wait)
+		synctest.Wait()
+		health := r.Health()[0]
+		end()
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		poison.wantStored(t, 0)
+		return health
 	}
 
-	send(0)
-	r, stop := run()
-	testkit.Eventually(t, "the handler that will be interrupted", func() bool { return len(interrupted) > 0 })
-	for i := 1; i < n; i++ {
-		send(i)
-	}
-	testkit.Eventually(t, "a call of the sink", func() bool { return to.callCount() > 0 })
-	testkit.Eventually(t, "that the route shows what is wrong", func() bool {
-		h := r.Health()[0]
-		return h.LastError != "" && h.InFlight > 0
-	})
-	if err := stop(); err != nil {
-		t.Fatal(err)
+	if h := run(time.Minute); h.LastError == "" || h.InFlight == 0 || to.callCount() == 0 {
+		t.Errorf("health is %+v after %d calls of the sink, want an error, messages in flight, and calls", h, to.callCount())
 	}
 	to.wantStored(t, 0)
-	poison.wantStored(t, 0)
-	for _, e := range server.Ledger() {
-		if len(e.Confirmations) > 0 {
-			t.Errorf("message %s is confirmed, and nobody has it", e.MessageID)
-		}
-	}
-
 	failing.Store(false)
-	r, stop = run()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	if err := server.WaitConfirmed(ctx, n); err != nil {
-		t.Fatalf("%v: %+v", err, r.Health())
+	if h := run(time.Hour); h.Delivered < n {
+		t.Errorf("%d messages counted as delivered, want %d", h.Delivered, n)
 	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.Health()[0].Delivered; got < n {
-		t.Errorf("%d messages counted as delivered, want %d", got, n)
-	}
-	if got := early.Load(); got != 0 {
-		t.Errorf("%d messages confirmed before they were stored, want 0", got)
-	}
-	poison.wantStored(t, 0)
-	stored := make(map[string]int)
-	for _, m := range to.all() {
-		stored[m.msg.Metadata[gateway.KeyMessageID]]++
-	}
-	if len(stored) != n {
-		t.Errorf("%d messages stored, want %d", len(stored), n)
-	}
-	for id, got := range stored {
-		if got != copies {
-			t.Errorf("message %s stored %d times, want %d", id, got, copies)
+	for i := range n {
+		if got := stored()[fmt.Sprint(i)]; got != copies {
+			t.Errorf("message %d stored %d times, want %d", i, got, copies)
 		}
 	}
 }
@@ -265,28 +229,17 @@ func fromGatewayToSink(t *testing.T, config router.Config, route router.Route, c
 func TestEarlyAckIsTold(t *testing.T) {
 	logger := testkit.NewLog()
 	in := newSource()
-	r, err := router.New(router.Config{Poison: newSink(nil)}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
 	route := farmRoute(in, newSink(nil))
 	route.Middleware = []message.HandlerMiddleware{func(message.HandlerFunc) message.HandlerFunc {
 		return middleware.InstantAck(func(*message.Message) ([]*message.Message, error) {
 			return nil, router.WithClass(errHandler, router.ClassRedeliver)
 		})
 	}}
-	if err := r.Add(route); err != nil {
-		t.Fatal(err)
-	}
-	result := make(chan error, 1)
-	go func() { result <- r.Run(t.Context()) }()
+	startLogged(t, logger, router.Config{Poison: newSink(nil)}, route)
 	in.messages <- farmMessage("1", "endpoint", "context", "payload")
 	testkit.Eventually(t, "a line", func() bool {
 		return strings.Contains(logger.String(), "a middleware acked a message that was not stored; it will not be redelivered")
 	})
-	if err := errors.Join(r.Close(), <-result); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // The table of docs/watermill.md, and the test above, have every middleware that

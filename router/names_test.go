@@ -33,10 +33,7 @@ func TestNamesAreThoseOfWatermill(t *testing.T) {
 	}}
 	start(t, router.Config{Poison: newSink(nil)}, route)
 	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	if got := verdict(t, msg); got != "ack" {
-		t.Fatalf("verdict %q", got)
-	}
+	from.deliver(t, msg)
 	ours := <-noted
 	if want := [...]string{route.Name, "*router_test.source", "*router_test.memorySink", route.Topic, ""}; ours != want {
 		t.Errorf("names %q, want %q", ours, want)

@@ -85,26 +85,18 @@ func assertCheckedIn(t *testing.T, store *countingStore, msg *message.Message, p
 	t.Helper()
 	sum := sha256.Sum256(payload)
 	if len(msg.Payload) != 0 {
-		t.Errorf("msg.Payload = %q, want none", msg.Payload)
+		t.Errorf("the message has %d bytes, want none", len(msg.Payload))
 	}
-	if msg.Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
-		t.Errorf("KeyPayloadMode = %q, want %q", msg.Metadata[gateway.KeyPayloadMode], gateway.PayloadModeClaimCheck)
-	}
-	if got, want := msg.Metadata[gateway.KeyPayloadSHA256], hex.EncodeToString(sum[:]); got != want {
-		t.Errorf("KeyPayloadSHA256 = %q, want %q", got, want)
-	}
-	if got, want := msg.Metadata[gateway.KeyPayloadSize], strconv.Itoa(len(payload)); got != want {
-		t.Errorf("KeyPayloadSize = %q, want %q", got, want)
-	}
+	wantMetadata(t, msg, map[string]string{
+		gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSHA256: hex.EncodeToString(sum[:]),
+		gateway.KeyPayloadSize: strconv.Itoa(len(payload)),
+	})
 	r, size, err := store.OpenMessage(msg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
+	if err := errors.Join(err, r.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(payload, got) || size != int64(len(payload)) {
@@ -117,38 +109,34 @@ func large(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), n/16+
 func TestTooLargeForTheSinkGoesIntoTheClaimCheck(t *testing.T) {
 	for name, told := range map[string]bool{"the sink tells its limit": true, "the sink refuses": false} {
 		t.Run(name, func(t *testing.T) {
-			store, to, poison := newClaimCheck(t), newLimited(100_000, told), newSink(nil)
-			from := newSource()
+			store, to, poison, from := newClaimCheck(t), newLimited(100_000, told), newSink(nil), newSource()
 			r := start(t, router.Config{Poison: poison, ClaimCheck: store}, farmRoute(from, to))
 			for i, payload := range [][]byte{large(200_000), []byte("small")} {
 				msg := farmMessage(strconv.Itoa(i), "e", "c"+strconv.Itoa(i), string(payload))
-				from.messages <- msg
-				wantAck(t, msg)
+				from.deliver(t, msg)
 				if !bytes.Equal(msg.Payload, payload) {
-					t.Errorf("msg.Payload = %q, want %q: the message is not changed", msg.Payload, payload)
+					t.Errorf("the received message has %d bytes, want %d as before", len(msg.Payload), len(payload))
 				}
 			}
 			to.wantStored(t, 2)
 			assertCheckedIn(t, store, to.all()[0].msg, large(200_000))
-			if got := string(to.all()[1].msg.Payload); got != "small" {
-				t.Errorf("to.all()[1].msg.Payload = %q, want small", got)
-			}
-			if got := to.all()[1].msg.Metadata[gateway.KeyPayloadMode]; got != "" {
-				t.Errorf("KeyPayloadMode = %q, want none", got)
-			}
+			wantInline(t, to.all()[1].msg, "small")
 			poison.wantStored(t, 0)
 
 			// A copy is recognized: the key is that of the payload, wherever it is.
-			again := farmMessage("2", "e", "c0", string(large(200_000)))
-			from.messages <- again
-			wantAck(t, again)
-			if got := r.Health()[0].Duplicates; got != 1 {
-				t.Errorf("r.Health()[0].Duplicates = %d, want 1", got)
-			}
-			if got := store.puts.Load(); got != 1 {
-				t.Errorf("store.puts.Load() = %d, want 1", got)
+			from.deliver(t, farmMessage("2", "e", "c0", string(large(200_000))))
+			if duplicates, puts := r.Health()[0].Duplicates, store.puts.Load(); duplicates != 1 || puts != 1 {
+				t.Errorf("%d duplicates and %d payloads put away, want 1 and 1", duplicates, puts)
 			}
 		})
+	}
+}
+
+// wantInline fails the test unless the message has its payload.
+func wantInline(t *testing.T, msg *message.Message, payload string) {
+	t.Helper()
+	if got, mode := string(msg.Payload), msg.Metadata[gateway.KeyPayloadMode]; got != payload || mode != "" {
+		t.Errorf("message %s has %.20q (%d bytes, mode %q), want %.20q", msg.UUID, got, len(got), mode, payload)
 	}
 }
 
@@ -156,21 +144,14 @@ func TestTooLargeWithoutClaimCheckIsPoisonedWithAdvice(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		to, poison, from := newLimited(100_000, told), newSink(nil), newSource()
 		start(t, router.Config{Poison: poison}, farmRoute(from, to))
-		msg := farmMessage("1", "e", "c", string(large(200_000)))
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, farmMessage("1", "e", "c", string(large(200_000))))
 		record := poison.all()[0].msg
-		if !bytes.Equal(record.Payload, msg.Payload) {
-			t.Errorf("record.Payload = %q, want %q", record.Payload, msg.Payload)
-		}
-		if record.Metadata[router.KeyPoisonClass] != "permanent" {
-			t.Errorf("KeyPoisonClass = %q, want permanent", record.Metadata[router.KeyPoisonClass])
-		}
-		if !strings.Contains(record.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck") {
-			t.Errorf("KeyPoisonReason = %q, want %q in it", record.Metadata[router.KeyPoisonReason], "router.Config.ClaimCheck")
-		}
-		if !strings.Contains(record.Metadata[router.KeyPoisonReason], "200000 bytes") {
-			t.Errorf("KeyPoisonReason = %q, want %q in it", record.Metadata[router.KeyPoisonReason], "200000 bytes")
+		wantInline(t, record, string(large(200_000)))
+		wantMetadata(t, record, map[string]string{router.KeyPoisonClass: "permanent"})
+		for _, want := range []string{"router.Config.ClaimCheck", "200000 bytes"} {
+			if got := record.Metadata[router.KeyPoisonReason]; !strings.Contains(got, want) {
+				t.Errorf("the reason is %q, want %q in it", got, want)
+			}
 		}
 		to.wantStored(t, 0)
 	}
@@ -190,23 +171,15 @@ func TestTooLargeAmongSeveral(t *testing.T) {
 		return out, nil
 	}
 	start(t, router.Config{Poison: newSink(nil), ClaimCheck: store}, route)
-	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, farmMessage("1", "e", "c", "p"))
+	to.wantStored(t, 4)
 	all := to.all()
-	if len(all) != 4 {
-		t.Fatalf("all has %d elements, want 4", len(all))
-	}
-	if string(all[0].msg.Payload) != "a" {
-		t.Errorf("all[0].msg.Payload = %q, want a", all[0].msg.Payload)
-	}
+	wantInline(t, all[0].msg, "a")
 	assertCheckedIn(t, store, all[1].msg, large(5000))
-	if string(all[2].msg.Payload) != "b" {
-		t.Errorf("all[2].msg.Payload = %q, want b", all[2].msg.Payload)
-	}
+	wantInline(t, all[2].msg, "b")
 	assertCheckedIn(t, store, all[3].msg, large(6000))
-	if got, want := all[3].msg.Metadata[gateway.KeyPayloadReference], all[1].msg.Metadata[gateway.KeyPayloadReference]; got == want {
-		t.Errorf("KeyPayloadReference = %q, want another one than %q", got, want)
+	if one := all[1].msg.Metadata[gateway.KeyPayloadReference]; one == all[3].msg.Metadata[gateway.KeyPayloadReference] {
+		t.Errorf("both have the reference %q", one)
 	}
 }
 
@@ -220,7 +193,7 @@ func TestClaimCheckOutage(t *testing.T) {
 		store.down.Store(true)
 		repair := time.AfterFunc(time.Hour, func() { store.down.Store(false) })
 		defer repair.Stop()
-		r := start(t, router.Config{Poison: poison, ClaimCheck: store}, farmRoute(from, to))
+		start(t, router.Config{Poison: poison, ClaimCheck: store}, farmRoute(from, to))
 		msg := farmMessage("1", "e", "c", string(large(5000)))
 		from.messages <- msg
 		<-msg.Acked()
@@ -229,9 +202,6 @@ func TestClaimCheckOutage(t *testing.T) {
 		}
 		assertCheckedIn(t, store, to.all()[0].msg, large(5000))
 		poison.wantStored(t, 0)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -282,8 +252,7 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 			start(t, config, farmRoute(from, to))
 			var opens atomic.Int64
 			msg := lazyMessage("1", test.size, &opens, whole)
-			from.messages <- msg
-			wantAck(t, msg)
+			from.deliver(t, msg)
 			where, got := test.stored, to.memorySink
 			if where == "poisoned" {
 				to.wantStored(t, 0)
@@ -300,15 +269,8 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 			got.wantStored(t, 1)
 			switch out := got.all()[0].msg; where {
 			case "inline":
-				if !bytes.Equal(out.Payload, payload) {
-					t.Errorf("out.Payload = %q, want %q", out.Payload, payload)
-				}
-				if out.Metadata[gateway.KeyPayloadMode] != "" {
-					t.Errorf("KeyPayloadMode = %q, want none", out.Metadata[gateway.KeyPayloadMode])
-				}
-				if out.Metadata[gateway.KeyPayloadSize] != "5000" {
-					t.Errorf("KeyPayloadSize = %q, want 5000", out.Metadata[gateway.KeyPayloadSize])
-				}
+				wantInline(t, out, string(payload))
+				wantMetadata(t, out, map[string]string{gateway.KeyPayloadSize: "5000"})
 			default:
 				assertCheckedIn(t, store, out, payload)
 			}
@@ -318,40 +280,31 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 
 func TestLazyPayloadFailures(t *testing.T) {
 	var opens atomic.Int64
-	t.Run("expired", func(t *testing.T) {
-		from, to, poison := newSource(), newSink(nil), newSink(nil)
-		start(t, router.Config{Poison: poison}, farmRoute(from, to))
-		msg := lazyMessage("1", 10, &opens, func() (io.Reader, error) { return nil, gateway.ErrPayloadExpired })
-		from.messages <- msg
-		wantNack(t, msg) // only a new delivery has a new address
-		to.wantStored(t, 0)
-		poison.wantStored(t, 0)
-	})
-	t.Run("expired when poisoned", func(t *testing.T) {
-		from, poison := newSource(), newSink(nil)
-		route := farmRoute(from, newSink(nil))
-		route.Transform = func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) }
-		start(t, router.Config{Poison: poison}, route)
-		msg := lazyMessage("1", 10, &opens, func() (io.Reader, error) { return nil, gateway.ErrPayloadExpired })
-		from.messages <- msg
-		wantNack(t, msg)
-		poison.wantStored(t, 0)
-	})
+	expired := func() (io.Reader, error) { return nil, gateway.ErrPayloadExpired }
+	for name, transform := range map[string]message.HandlerFunc{"expired": nil, "expired when poisoned": broken} {
+		t.Run(name, func(t *testing.T) {
+			from, to, poison := newSource(), newSink(nil), newSink(nil)
+			route := farmRoute(from, to)
+			route.Transform = transform
+			start(t, router.Config{Poison: poison}, route)
+			msg := lazyMessage("1", 10, &opens, expired)
+			from.messages <- msg
+			wantNack(t, msg) // only a new delivery has a new address
+			to.wantStored(t, 0)
+			poison.wantStored(t, 0)
+		})
+	}
 	t.Run("breaks off", func(t *testing.T) {
 		from, to, poison := newSource(), newSink(nil), newSink(nil)
 		start(t, router.Config{Poison: poison, Retry: fastRetry}, farmRoute(from, to))
 		n := 0
-		msg := lazyMessage("1", 5, &opens, func() (io.Reader, error) {
+		from.deliver(t, lazyMessage("1", 5, &opens, func() (io.Reader, error) {
 			if n++; n < 10 {
 				return io.MultiReader(strings.NewReader("he"), iotest.ErrReader(errors.New("connection is gone"))), nil
 			}
 			return strings.NewReader("hello"), nil
-		})
-		from.messages <- msg
-		wantAck(t, msg)
-		if got := string(to.all()[0].msg.Payload); got != "hello" {
-			t.Errorf("to.all()[0].msg.Payload = %q, want hello", got)
-		}
+		}))
+		wantInline(t, to.all()[0].msg, "hello")
 		poison.wantStored(t, 0)
 	})
 	t.Run("from elsewhere", func(t *testing.T) {
@@ -359,16 +312,13 @@ func TestLazyPayloadFailures(t *testing.T) {
 		start(t, router.Config{Poison: poison}, farmRoute(from, to))
 		msg := farmMessage("1", "e", "c", "")
 		msg.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, msg)
 		to.wantStored(t, 0)
-		record := poison.all()[0].msg.Metadata
-		if !strings.Contains(record[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode") {
-			t.Errorf("record[router.KeyPoisonReason] = %q, want %q in it", record[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode")
+		record := poison.all()[0].msg
+		if got, want := record.Metadata[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode"; !strings.Contains(got, want) {
+			t.Errorf("the reason is %q, want %q in it", got, want)
 		}
-		if record[gateway.KeyPayloadMode] != gateway.PayloadModeLazy {
-			t.Errorf("record[gateway.KeyPayloadMode] = %q, want %q: it does not pass for an empty payload", record[gateway.KeyPayloadMode], gateway.PayloadModeLazy)
-		}
+		wantMetadata(t, record, map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}) // it does not pass for an empty payload
 	})
 	t.Run("payload of the handler", func(t *testing.T) {
 		from, to := newSource(), newSink(nil)
@@ -378,19 +328,10 @@ func TestLazyPayloadFailures(t *testing.T) {
 			return []*message.Message{msg}, nil
 		}
 		start(t, router.Config{Poison: newSink(nil)}, route)
-		msg := lazyMessage("1", 5, &opens, func() (io.Reader, error) { return nil, errHandler })
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, lazyMessage("1", 5, &opens, func() (io.Reader, error) { return nil, errHandler }))
 		out := to.all()[0].msg
-		if string(out.Payload) != "decoded" {
-			t.Errorf("out.Payload = %q, want decoded", out.Payload)
-		}
-		if out.Metadata[gateway.KeyPayloadMode] != "" {
-			t.Errorf("KeyPayloadMode = %q, want none", out.Metadata[gateway.KeyPayloadMode])
-		}
-		if out.Metadata[gateway.KeyPayloadSize] != "7" {
-			t.Errorf("KeyPayloadSize = %q, want 7", out.Metadata[gateway.KeyPayloadSize])
-		}
+		wantInline(t, out, "decoded")
+		wantMetadata(t, out, map[string]string{gateway.KeyPayloadSize: "7"})
 	})
 }
 
@@ -399,41 +340,31 @@ func TestSinkThatOpensPayloadsIsLeftToIt(t *testing.T) {
 	sink := sinks.FromPublisher("broker", to, sinks.WithDescription(sinks.Description{OpensPayloads: true}))
 	start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, sink))
 	var opens atomic.Int64
-	msg := lazyMessage("1", 1<<30, &opens, func() (io.Reader, error) { return nil, errHandler })
-	from.messages <- msg
-	wantAck(t, msg)
-	if got := to.all()[0].msg.Metadata[gateway.KeyPayloadMode]; got != gateway.PayloadModeLazy {
-		t.Errorf("KeyPayloadMode = %q, want %q", got, gateway.PayloadModeLazy)
-	}
+	from.deliver(t, lazyMessage("1", 1<<30, &opens, func() (io.Reader, error) { return nil, errHandler }))
+	wantMetadata(t, to.all()[0].msg, map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy})
 	if got := opens.Load(); got != 0 {
-		t.Errorf("opens.Load() = %d, want 0", got)
+		t.Errorf("the payload was opened %d times, want 0", got)
 	}
 }
 
 func TestPoisonTooLarge(t *testing.T) {
-	broken := func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) }
 	t.Run("claim check", func(t *testing.T) {
 		for _, told := range []bool{true, false} {
 			store, poison, from := newClaimCheck(t), newLimited(100_000, told), newSource()
 			route := farmRoute(from, newSink(nil))
 			route.Transform = broken
 			start(t, router.Config{Poison: poison, ClaimCheck: store}, route)
-			msg := farmMessage("1", "e", "c", string(large(200_000)))
-			from.messages <- msg
-			wantAck(t, msg)
+			from.deliver(t, farmMessage("1", "e", "c", string(large(200_000))))
 			record := poison.all()[0].msg
 			assertCheckedIn(t, store, record, large(200_000))
-			if got, want := record.Metadata[router.KeyPoisonReason], "handler failed"; got != want {
-				t.Errorf("KeyPoisonReason = %q, want %q", got, want)
-			}
+			wantMetadata(t, record, map[string]string{router.KeyPoisonReason: "handler failed"})
 		}
 	})
 	t.Run("none", func(t *testing.T) {
 		// It stays open, is logged once, and does not spin.
 		synctest.Test(t, func(t *testing.T) {
 			book := testkit.NewLog()
-			poison := newLimited(1000, true)
-			queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: poison}, book)
+			queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newLimited(1000, true)}, book)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -441,48 +372,33 @@ func TestPoisonTooLarge(t *testing.T) {
 			began := time.Now()
 			for range 20 {
 				_, err := h(farmMessage("1", "e", "c", string(large(5000))))
-				if !errors.Is(err, router.ErrNoClaimCheck) {
-					t.Fatalf("err = %v, want ErrNoClaimCheck", err)
-				}
-				if got := router.Classify(err); got != router.ClassOutage {
-					t.Fatalf("router.Classify(err) = %v, want %v", got, router.ClassOutage)
-				}
+				wantErr(t, err, router.ErrNoClaimCheck)
+				wantClass(t, err, router.ClassOutage)
 			}
 			if got := time.Since(began); got <= time.Hour {
-				t.Errorf("time.Since(began) = %v, want more than %v", got, time.Hour)
+				t.Errorf("20 attempts took %v, want more than an hour", got)
 			}
-			if _, err = h(farmMessage("2", "e", "c", "small")); err != nil {
-				t.Fatal(err)
-			}
+			handle(t, h, farmMessage("2", "e", "c", "small"))
 			var lines []string
 			for _, line := range book.Texts() {
 				if strings.HasPrefix(line, "ERROR poison queue") {
 					lines = append(lines, line)
 				}
 			}
-			if len(lines) != 1 {
-				t.Fatalf("lines has %d elements, want 1: %q", len(lines), lines)
+			if len(lines) != 1 || !strings.Contains(lines[0], "router.Config.ClaimCheck") {
+				t.Errorf("logged %q, want one line with the setting", lines)
 			}
-			if !strings.Contains(lines[0], "router.Config.ClaimCheck") {
-				t.Errorf("lines[0] = %q, want %q in it", lines[0], "router.Config.ClaimCheck")
-			}
-			if got := strings.Join(book.Texts(), ""); strings.Contains(got, "0123456789abcdef") {
-				t.Errorf("the log is %q, want no %q in it", got, "0123456789abcdef")
+			if strings.Contains(book.String(), "0123456789abcdef") {
+				t.Errorf("the log has the payload: %s", book)
 			}
 		})
 	})
 	t.Run("subscriber that sets messages aside", func(t *testing.T) {
-		queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newLimited(1000, true)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var nack msgctx.Nack
 		msg := farmMessage("1", "e", "c", string(large(5000)))
 		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &nack}))
-		_, err = queue.Middleware(broken)(msg) // would wait for 5 seconds at least
-		if !errors.Is(err, router.ErrNoClaimCheck) {
-			t.Fatalf("err = %v, want ErrNoClaimCheck", err)
-		}
+		_, err := newPoison(t, router.PoisonConfig{Publisher: newLimited(1000, true)}).Middleware(broken)(msg) // would wait for 5 seconds at least
+		wantErr(t, err, router.ErrNoClaimCheck)
 		if got := nack.Outcome(); got != msgctx.SetAside {
 			t.Errorf("a nack stands for %v, want %v", got, msgctx.SetAside)
 		}
@@ -504,41 +420,15 @@ func TestReplayOfALargeMessage(t *testing.T) {
 			return []*message.Message{msg}, nil
 		}
 		r := start(t, router.Config{Poison: poison, ClaimCheck: store}, route)
-		sent := farmMessage("1", "e", "c", string(large(5000)))
-		from.messages <- sent
-		wantAck(t, sent)
-		send := router.ReplayConfig{From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
-		report, err := r.Replay(t.Context(), send)
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Poisoned: 1, Reason: "handler failed"})
+		from.deliver(t, farmMessage("1", "e", "c", string(large(5000))))
+		testkit.Equal(t, replayAll(t, r.Router, q), router.ReplayReport{Poisoned: 1, Reason: "handler failed"})
 		fixed.Store(true)
-		report, err = r.Replay(t.Context(), send)
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 1})
-		got := to.all()[0].msg
-		if !bytes.Equal(got.Payload, sent.Payload) {
-			t.Errorf("got.Payload = %q, want %q", got.Payload, sent.Payload)
-		}
-		if got.Metadata[gateway.KeyPayloadMode] != "" {
-			t.Errorf("KeyPayloadMode = %q, want none", got.Metadata[gateway.KeyPayloadMode])
-		}
-		for key := range got.Metadata {
-			if strings.Contains(key, "poison") {
-				t.Errorf("key = %q, want no %q in it", key, "poison")
-			}
-		}
+		testkit.Equal(t, replayAll(t, r.Router, q), router.ReplayReport{Sent: 1})
+		wantInline(t, to.all()[0].msg, string(large(5000)))
+		wantNoPoison(t, to.all()[0].msg)
 		// A copy of it is recognised.
-		again := farmMessage("1", "e", "c", string(large(5000)))
-		from.messages <- again
-		wantAck(t, again)
+		from.deliver(t, farmMessage("1", "e", "c", string(large(5000))))
 		to.wantStored(t, 1)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 

@@ -38,8 +38,7 @@ func TestDeliveriesOfABroker(t *testing.T) {
 		deliver := func(place, payload string) {
 			t.Helper()
 			msg := at(place, payload)
-			from.messages <- msg
-			wantAck(t, msg)
+			from.deliver(t, msg)
 		}
 		for range 2 {
 			deliver("1", "part")
@@ -50,18 +49,11 @@ func TestDeliveriesOfABroker(t *testing.T) {
 		testkit.Equal(t, to.payloads(), []string{"part", "part"})
 
 		repaired.Store(true)
-		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 2})
+		testkit.Equal(t, replayAll(t, r.Router, q), router.ReplayReport{Sent: 2})
 		for _, place := range []string{"3", "4"} {
 			deliver(place, "broken")
 		}
 		testkit.Equal(t, to.payloads(), []string{"part", "part", "broken", "broken"})
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -80,15 +72,11 @@ func TestMadeOfADeliveryOfABroker(t *testing.T) {
 		first.Transform = func(msg *message.Message) ([]*message.Message, error) {
 			return []*message.Message{msg.Copy(), msg.Copy(), msg.Copy()}, nil
 		}
-		r := start(t, router.Config{Poison: newSink(nil)}, first, farmRoute(between, to))
+		start(t, router.Config{Poison: newSink(nil)}, first, farmRoute(between, to))
 		msg := message.NewMessage("uuid", []byte("payload"))
 		msg.SetContext(msgctx.With(context.Background(), msgctx.Value{Delivery: "1"}))
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, msg)
 		synctest.Wait()
 		to.wantStored(t, 3)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }

@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,82 +36,33 @@ func TestPoisonKeepsTheMessage(t *testing.T) {
 			newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 3}}).Middleware(func(*message.Message) ([]*message.Message, error) {
 				return nil, errHandler
 			}))
-		first := time.Now()
+		now := func() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+		first := now()
 		msg := farmMessage("1", "e", "c", "payload \x00 bytes")
 		msg.Metadata[sinks.KeyDedupID] = "where it comes from"
-		before := fmt.Sprint(msg.Metadata)
-		if _, err := h(msg); err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprint(msg.Metadata); got != before {
-			t.Errorf("msg.Metadata = %q, want %q: the caller's message is not changed", got, before)
-		}
+		before := maps.Clone(msg.Metadata)
+		handle(t, h, msg)
+		testkit.Equal(t, msg.Metadata, before) // the caller's message is not changed
 
 		store.wantStored(t, 1)
 		got := store.all()[0]
-		if got.topic != router.DefaultPoisonTopic {
-			t.Errorf("got.topic = %q, want %q", got.topic, router.DefaultPoisonTopic)
+		if got.topic != router.DefaultPoisonTopic || got.msg.UUID != msg.UUID || !bytes.Equal(got.msg.Payload, msg.Payload) {
+			t.Errorf("stored %s with %q in %q, want %s with %q in %q", got.msg.UUID, got.msg.Payload, got.topic, msg.UUID, msg.Payload, router.DefaultPoisonTopic)
 		}
-		if got.msg.UUID != msg.UUID {
-			t.Errorf("got.msg.UUID = %q, want %q", got.msg.UUID, msg.UUID)
-		}
-		if !bytes.Equal(got.msg.Payload, msg.Payload) {
-			t.Errorf("got.msg.Payload = %q, want %q", got.msg.Payload, msg.Payload)
-		}
-		for key, value := range msg.Metadata {
-			if key != sinks.KeyDedupID {
-				if got.msg.Metadata[key] != value {
-					t.Errorf("got.msg.Metadata[key] = %q, want %q: %v", got.msg.Metadata[key], value, key)
-				}
-			}
-		}
-		meta := got.msg.Metadata
-		if got, want := meta[router.KeyPoisonReason], "handler failed"; got != want {
-			t.Errorf("meta[router.KeyPoisonReason] = %q, want %q", got, want)
-		}
-		if meta[router.KeyPoisonClass] != "handler" {
-			t.Errorf("meta[router.KeyPoisonClass] = %q, want handler", meta[router.KeyPoisonClass])
-		}
-		if meta[router.KeyPoisonRoute] != "farm" {
-			t.Errorf("meta[router.KeyPoisonRoute] = %q, want farm", meta[router.KeyPoisonRoute])
-		}
-		if meta[router.KeyPoisonAttempts] != "3" {
-			t.Errorf("meta[router.KeyPoisonAttempts] = %q, want 3", meta[router.KeyPoisonAttempts])
-		}
-		if got, want := meta[router.KeyPoisonFirst], first.UTC().Format(time.RFC3339Nano); got != want {
-			t.Errorf("meta[router.KeyPoisonFirst] = %q, want %q", got, want)
-		}
-		if got, want := meta[router.KeyPoisonLast], time.Now().UTC().Format(time.RFC3339Nano); got != want {
-			t.Errorf("meta[router.KeyPoisonLast] = %q, want %q", got, want)
-		}
-		if meta[router.KeyPoisonCount] != "1" {
-			t.Errorf("meta[router.KeyPoisonCount] = %q, want 1", meta[router.KeyPoisonCount])
-		}
-		if got, want := meta[router.KeyPoisonDedupID], "where it comes from"; got != want {
-			t.Errorf("meta[router.KeyPoisonDedupID] = %q, want %q", got, want)
-		}
-		if meta[sinks.KeyDedupID] != "" {
-			t.Errorf("meta[sinks.KeyDedupID] = %q, want none", meta[sinks.KeyDedupID])
-		}
+		before[sinks.KeyDedupID] = ""
+		wantMetadata(t, got.msg, before)
+		wantMetadata(t, got.msg, map[string]string{
+			router.KeyPoisonReason: "handler failed", router.KeyPoisonClass: "handler", router.KeyPoisonRoute: "farm",
+			router.KeyPoisonAttempts: "3", router.KeyPoisonFirst: first, router.KeyPoisonLast: now(), router.KeyPoisonCount: "1",
+			router.KeyPoisonDedupID: "where it comes from",
+		})
 
 		// It is replayed and fails again: the history goes on.
 		time.Sleep(time.Hour)
-		if _, err := h(got.msg); err != nil {
-			t.Fatal(err)
-		}
-		again := store.all()[1].msg.Metadata
-		if again[router.KeyPoisonAttempts] != "6" {
-			t.Errorf("again[router.KeyPoisonAttempts] = %q, want 6", again[router.KeyPoisonAttempts])
-		}
-		if again[router.KeyPoisonCount] != "2" {
-			t.Errorf("again[router.KeyPoisonCount] = %q, want 2", again[router.KeyPoisonCount])
-		}
-		if got, want := again[router.KeyPoisonFirst], meta[router.KeyPoisonFirst]; got != want {
-			t.Errorf("again[router.KeyPoisonFirst] = %q, want %q", got, want)
-		}
-		if got, want := again[router.KeyPoisonLast], meta[router.KeyPoisonLast]; got == want {
-			t.Errorf("again[router.KeyPoisonLast] = %q, want another one than %q", got, want)
-		}
+		handle(t, h, got.msg)
+		wantMetadata(t, store.all()[1].msg, map[string]string{
+			router.KeyPoisonAttempts: "6", router.KeyPoisonFirst: first, router.KeyPoisonLast: now(), router.KeyPoisonCount: "2",
+		})
 	})
 }
 
@@ -124,12 +74,10 @@ func TestPoisonLineNamesTheMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := queue.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) })
+	h := queue.Middleware(broken)
 	msg := farmMessage("1", "e", "context 1", "p")
 	msg.Metadata[gateway.KeyFilename] = strings.Repeat("ü", 1000)
-	if _, err = h(msg); err != nil {
-		t.Fatal(err)
-	}
+	handle(t, h, msg)
 	lines := logger.Lines(watermill.ErrorLogLevel)
 	if len(lines) != 1 {
 		t.Fatalf("lines has %d elements, want 1", len(lines))
@@ -141,9 +89,7 @@ func TestPoisonLineNamesTheMessage(t *testing.T) {
 
 	// A route that poisons everything tells some, and how many it did not tell.
 	for range 5000 {
-		if _, err = h(msg); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, msg)
 	}
 	if n := len(logger.Lines(watermill.ErrorLogLevel)); n != 20 {
 		t.Errorf("Lines has %d elements, want 20", n)
@@ -171,9 +117,7 @@ func TestPoisonTakesOnlyVerdicts(t *testing.T) {
 				}
 				store.wantStored(t, 1)
 			} else {
-				if !errors.Is(err, errHandler) {
-					t.Fatalf("err = %v, want errHandler", err)
-				}
+				wantErr(t, err, errHandler)
 				store.wantStored(t, 0)
 			}
 		})
@@ -190,9 +134,7 @@ func TestPoisonNothingAfterContextEnd(t *testing.T) {
 			return nil, failure
 		})
 		_, err := h(message.NewMessageWithContext(ctx, "1", nil))
-		if got := router.Classify(err); got != router.ClassRedeliver {
-			t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassRedeliver)
-		}
+		wantClass(t, err, router.ClassRedeliver)
 		store.wantStored(t, 0)
 	}
 }
@@ -206,14 +148,9 @@ func TestPoisonPublishOutlivesContext(t *testing.T) {
 		_, deadline = msg.Context().Deadline()
 		return msg.Context().Err()
 	})
-	h := newPoison(t, router.PoisonConfig{Publisher: store}).Middleware(func(*message.Message) ([]*message.Message, error) {
-		return nil, router.Permanent(errHandler)
-	})
-	if _, err := h(message.NewMessageWithContext(ctx, "1", nil)); err != nil {
-		t.Fatal(err)
-	}
+	handle(t, newPoison(t, router.PoisonConfig{Publisher: store}).Middleware(broken), message.NewMessageWithContext(ctx, "1", nil))
 	if !deadline {
-		t.Error("deadline = false, want true")
+		t.Error("nothing ends the publish, want a deadline")
 	}
 }
 
@@ -221,37 +158,22 @@ func TestPoisonStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failure := range []error{errors.New("disk full"), sinks.NewError("s", "t", sinks.ErrTooLarge, nil)} {
 			book := testkit.NewLog()
-			queue, err := router.NewPoisonQueue(router.PoisonConfig{
-				Publisher: newSink(func(string, *message.Message) error { return failure }),
-			}, book)
+			queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(func(string, *message.Message) error { return failure })}, book)
 			if err != nil {
 				t.Fatal(err)
 			}
-			h := queue.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) })
-			began := time.Now()
+			h, began := queue.Middleware(broken), time.Now()
 			for range 10 {
 				_, err = h(message.NewMessage("1", nil))
-				if !errors.Is(err, errHandler) {
-					t.Fatalf("err = %v, want errHandler", err)
-				}
-				if !errors.Is(err, failure) {
-					t.Fatalf("err = %v, want %v", err, failure)
-				}
-				if got := router.Classify(err); got != router.ClassOutage {
-					t.Errorf("router.Classify(err) = %v, want %v: open, not poisoned by a queue further out", got, router.ClassOutage)
-				}
+				wantErr(t, err, errHandler)
+				wantErr(t, err, failure)
+				wantClass(t, err, router.ClassOutage) // open, not poisoned by a queue further out
 			}
 			if got, want := time.Since(began), 5*time.Second; got < want {
-				t.Errorf("time.Since(began) = %v, want at least %v: not in a tight loop", got, want)
+				t.Errorf("10 attempts took %v, want at least %v: not in a tight loop", got, want)
 			}
-			errorLines := 0
-			for _, line := range book.Texts() {
-				if strings.HasPrefix(line, "ERROR") {
-					errorLines++
-				}
-			}
-			if errorLines != 1 {
-				t.Errorf("errorLines = %d, want 1: logged once", errorLines)
+			if got := len(book.Lines(watermill.ErrorLogLevel)); got != 1 {
+				t.Errorf("%d lines, want 1: logged once", got)
 			}
 		}
 	})
@@ -260,22 +182,17 @@ func TestPoisonStoreDown(t *testing.T) {
 func TestPoisonPanickingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newPoison(t, router.PoisonConfig{Publisher: newSink(func(string, *message.Message) error { panic("x") })}).
-			Middleware(func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) })
+			Middleware(broken)
 		_, err := h(message.NewMessage("1", nil))
-		if !errors.Is(err, errHandler) {
-			t.Fatalf("err = %v, want errHandler", err)
-		}
+		wantErr(t, err, errHandler)
 	})
 }
 
 func TestPoisonConfigValidate(t *testing.T) {
-	if _, err := router.NewPoisonQueue(router.PoisonConfig{}, nil); !errors.Is(err, router.ErrConfig) {
-		t.Fatalf("err = %v, want ErrConfig", err)
-	}
-	_, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Timeout: -1}, nil)
-	if !errors.Is(err, router.ErrConfig) {
-		t.Fatalf("err = %v, want ErrConfig", err)
-	}
+	_, err := router.NewPoisonQueue(router.PoisonConfig{}, nil)
+	wantErr(t, err, router.ErrConfig)
+	_, err = router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Timeout: -1}, nil)
+	wantErr(t, err, router.ErrConfig)
 }
 
 // What a sink cannot store is refused where it is configured: the topics of routes, with their fallbacks, and that
@@ -331,40 +248,29 @@ func TestNoMessageHasTheTopicOfThePoisonQueue(t *testing.T) {
 			return true
 		},
 	})
-	types := []string{"poison", "poison\x00", "poison\x00\x00", "poison%00", "poisoned", "pois"}
-	topics := map[string]bool{}
-	for i, messageType := range types {
-		msg := farmMessage(strconv.Itoa(i), "endpoint", "context"+strconv.Itoa(i), "payload")
+	send := func(i int, messageType, payload string) storedMessage {
+		msg := farmMessage(strconv.Itoa(i), "endpoint", "context"+strconv.Itoa(i), payload)
 		msg.Metadata[gateway.KeyMessageType] = messageType
-		from.messages <- msg
-		got := both.wait(t, i+1)[i]
-		if got.msg.Metadata[gateway.KeyMessageType] != messageType {
-			t.Errorf("KeyMessageType = %q, want %q", got.msg.Metadata[gateway.KeyMessageType], messageType)
-		}
-		if got.msg.Metadata[router.KeyPoisonReason] != "" {
-			t.Errorf("KeyPoisonReason = %q, want none", got.msg.Metadata[router.KeyPoisonReason])
-		}
+		from.deliver(t, msg)
+		return both.wait(t, i+1)[i]
+	}
+	types := []string{"poison", "poison\x00", "poison\x00\x00", "poison%00", "poisoned", "pois"}
+	topics := map[string]bool{router.DefaultPoisonTopic: true}
+	for i, messageType := range types {
+		got := send(i, messageType, "payload")
+		wantMetadata(t, got.msg, map[string]string{gateway.KeyMessageType: messageType})
+		wantNoPoison(t, got.msg)
 		topics[got.topic] = true
 		name, err := sinks.DefaultSegments.Unescape(got.topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := []string{messageType, messageType + "\x00"}; !slices.Contains(got, name) {
-			t.Errorf("got = %q, want %q in it", got, name)
+		if err != nil || name != messageType && name != messageType+"\x00" {
+			t.Errorf("type %q is in topic %q, %v", messageType, got.topic, err)
 		}
 	}
-	if len(topics) != len(types) {
-		t.Errorf("topics has %d elements, want %d: %v: %+v", len(topics), len(types), topics, topics)
+	if len(topics) != 1+len(types) {
+		t.Errorf("the topics are %v, want one for each type, and none that of the poison queue", topics)
 	}
-	if _, ok := topics[router.DefaultPoisonTopic]; ok {
-		t.Errorf("topics has %v: %v", router.DefaultPoisonTopic, topics)
-	}
-
-	bad := farmMessage("bad", "endpoint", "bad", "bad")
-	bad.Metadata[gateway.KeyMessageType] = "poison"
-	from.messages <- bad
-	if got := both.wait(t, len(types)+1)[len(types)].topic; got != router.DefaultPoisonTopic {
-		t.Errorf("topic = %q, want %q", got, router.DefaultPoisonTopic)
+	if got := send(len(types), "poison", "bad").topic; got != router.DefaultPoisonTopic {
+		t.Errorf("what is poisoned is in %q, want %q", got, router.DefaultPoisonTopic)
 	}
 }
 
@@ -372,9 +278,7 @@ func TestPoisonTopicOfARoute(t *testing.T) {
 	both := newSink(nil)
 	r := build(t, router.Config{Poison: both, PoisonTopic: "dead"})
 	route := router.Route{Name: "farm", From: newSource(), Topic: "all", To: wrapped{both}, ToTopic: "dead"}
-	if err := r.Add(route); !errors.Is(err, router.ErrConfig) {
-		t.Fatalf("r.Add(route) = %v, want ErrConfig", err)
-	}
+	wantErr(t, r.Add(route), router.ErrConfig)
 	route.To = newSink(nil) // has a topic of that name to itself
 	if err := r.Add(route); err != nil {
 		t.Fatal(err)
@@ -500,10 +404,8 @@ func TestPoisonTellsWhere(t *testing.T) {
 		var events []router.Event
 		h := newPoison(t, router.PoisonConfig{
 			Publisher: telling{receipt}, Name: "farm", Observer: router.ObserverFunc(func(e router.Event) { events = append(events, e) }),
-		}).Middleware(func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) })
-		if _, err := h(farmMessage("1", "e", "c", "payload")); err != nil {
-			t.Fatal(err)
-		}
+		}).Middleware(broken)
+		handle(t, h, farmMessage("1", "e", "c", "payload"))
 		if len(events) != 1 || events[0].Kind != router.EventPoisoned || events[0].Receipt != receipt {
 			t.Errorf("events: %+v, want one with %+v", events, receipt)
 		}

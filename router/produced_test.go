@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -127,9 +126,7 @@ func TestWhatWasMadeIsKeptUntilItIsStored(t *testing.T) {
 					time.Sleep(time.Hour)
 					wantAck(t, msg)
 				}
-				if err := r.stop(); err != nil {
-					t.Fatal(err)
-				}
+				r.wantStop(t)
 				got := 0
 				for _, m := range to.all() {
 					if m.topic == "out" {
@@ -196,11 +193,8 @@ func TestNamesOfWhatIsMade(t *testing.T) {
 			route.Transform = func(*message.Message) ([]*message.Message, error) { return made, nil }
 		}
 		r := start(t, router.Config{Poison: poison}, route)
-		from.messages <- received
-		wantAck(t, received)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		from.deliver(t, received)
+		r.wantStop(t)
 		poison.wantStored(t, 0)
 		for _, m := range to.all() {
 			list = append(list, m.msg.Metadata[sinks.KeyDedupID])
@@ -259,8 +253,7 @@ func TestSeveralMessagesWithOneMap(t *testing.T) {
 	}
 	start(t, router.Config{Poison: newSink(nil)}, route)
 	msg := farmMessage("1", "e", "c", "p")
-	from.messages <- msg
-	wantAck(t, msg)
+	from.deliver(t, msg)
 	testkit.Equal(t, to.payloads(), []string{"1", "2", "2"})
 }
 
@@ -286,23 +279,14 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 			return nil
 		}
 		r := start(t, router.Config{Poison: q}, route)
-		msg := farmMessage("1", "e", "c", "p")
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, farmMessage("1", "e", "c", "p"))
 		testkit.Equal(t, to.payloads(), []string{"header"})
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		r.wantStop(t)
 
 		repaired.Store(true)
-		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
 		for _, queue := range []*queue{copyOf(q), q} { // the first one is killed: the record stays, and nothing is remembered
 			r := build(t, router.Config{Poison: q}, route)
-			report, err := r.Replay(t.Context(), router.ReplayConfig{From: queue, Decide: all})
-			if err != nil {
-				t.Fatal(err)
-			}
-			testkit.Equal(t, report, router.ReplayReport{Sent: 1})
+			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 1})
 			testkit.Equal(t, to.payloads(), []string{"header", "whole"})
 			if err := r.Close(); err != nil {
 				t.Fatal(err)
@@ -315,26 +299,13 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 func TestEqualRecordsWithoutIDsAreReplayedAsSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, to := newQueue(), newBroker()
-		for i := range 2 {
-			msg := farmMessage("", "e", "c", "p")
-			for key, value := range map[string]string{
-				router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
-				router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: fmt.Sprintf("2026-01-01T00:00:0%dZ", i),
-			} {
-				msg.Metadata[key] = value
-			}
-			if err := q.Publish("", msg); err != nil {
-				t.Fatal(err)
-			}
+		if err := q.Publish("", poisonRecord("", 0), poisonRecord("", 1)); err != nil {
+			t.Fatal(err)
 		}
 		again := copyOf(q)
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
 		for i, queue := range []*queue{q, again} { // the second one is what a killed replay left
-			report, err := r.Replay(t.Context(), router.ReplayConfig{From: queue, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			testkit.Equal(t, report, router.ReplayReport{Sent: 2, Duplicates: 2 * i})
+			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 2, Duplicates: 2 * i})
 			testkit.Equal(t, to.payloads(), []string{"p", "p"})
 		}
 		if err := r.Close(); err != nil {
@@ -354,11 +325,8 @@ func TestNamesOfRecords(t *testing.T) {
 		rt.Name = route
 		rt.Transform = func(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errors.New("broken")) }
 		r := start(t, router.Config{Poison: poison}, rt)
-		from.messages <- msg
-		wantAck(t, msg)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		from.deliver(t, msg)
+		r.wantStop(t)
 		return poison.all()[0].msg.Metadata[sinks.KeyDedupID]
 	}
 	first := record(t, "farm", farmMessage("1", "e", "c", "p"))
@@ -402,11 +370,8 @@ func TestSeveralMessagesHaveSeveralUUIDs(t *testing.T) {
 		}
 		r := start(t, router.Config{Poison: newSink(nil)}, route)
 		msg := farmMessage("1", "e", "c", "p")
-		from.messages <- msg
-		wantAck(t, msg)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		from.deliver(t, msg)
+		r.wantStop(t)
 		for _, m := range to.all() {
 			uuids[i] = append(uuids[i], m.msg.UUID)
 		}

@@ -20,18 +20,14 @@ func TestRecoverer(t *testing.T) {
 	if !errors.As(err, &caught) {
 		t.Fatalf("err = %v, want a %T", err, caught)
 	}
-	if !errors.Is(err, cause) {
-		t.Fatalf("err = %v, want %v", err, cause)
-	}
+	wantErr(t, err, cause)
 	if got, want := err.Error(), "panic: cause"; got != want {
 		t.Errorf("err.Error() = %q, want %q", got, want)
 	}
 	if !strings.Contains(string(caught.Stack), "TestRecoverer") {
 		t.Errorf("caught.Stack = %q, want %q in it", caught.Stack, "TestRecoverer")
 	}
-	if got := router.Classify(err); got != router.ClassHandler {
-		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassHandler)
-	}
+	wantClass(t, err, router.ClassHandler)
 	if got := book.Texts(); len(got) != 1 {
 		t.Fatalf("book.Texts() has %d elements, want 1: %q", len(got), got)
 	}

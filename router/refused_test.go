@@ -130,20 +130,7 @@ func newTopicSink(broken func(topic string) error) *topicSink {
 func startYard(t *testing.T, config router.Config, log *testkit.Log, routes ...router.Route) *running {
 	t.Helper()
 	config.Poison = newSink(nil)
-	r, err := router.New(config, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, route := range routes {
-		if err := r.Add(route); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-r.Running()
-	return &running{r, sync.OnceValue(func() error { cancel(); return <-result })}
+	return startLogged(t, log, config, routes...)
 }
 
 // The sink refuses one tenant's topic for a long time: the others notice nothing, nothing of
@@ -229,9 +216,6 @@ func TestRefusedTopicCostsTheOthersNothing(t *testing.T) {
 				if n := len(lines(log, "takes messages of the topic again")); n != 1 {
 					t.Errorf("%d lines of an end, want one", n)
 				}
-				if err := r.stop(); err != nil {
-					t.Error(err)
-				}
 			})
 		})
 	}
@@ -304,9 +288,6 @@ func TestSinkOfOneRouteIsDown(t *testing.T) {
 		if got := len(a.all()); got != 1000 {
 			t.Errorf("%d messages stored, want 1000", got)
 		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -330,9 +311,7 @@ func TestCloseWhileTopicsAreRefused(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond) // the waits have begun, in place
 				began := time.Now()
-				if err := r.stop(); err != nil {
-					t.Error(err)
-				}
+				r.wantStop(t)
 				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("Close took %v", took)
 				}
@@ -395,9 +374,6 @@ func TestHandlerFailuresCountWhileTheMessageIsPutOff(t *testing.T) {
 				t.Fatalf("%s was handled %d times, want %d", id, n, want)
 			}
 		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -410,7 +386,7 @@ func TestMessagesThatFailDoNotFillTheWindow(t *testing.T) {
 		var broken atomic.Bool
 		broken.Store(true)
 		sink, yard := newSink(nil), newYard(room)
-		r := startYard(t, router.Config{}, testkit.NewLog(), router.Route{
+		startYard(t, router.Config{}, testkit.NewLog(), router.Route{
 			Name: "farm", From: yard, Topic: "in", To: sink,
 			Transform: func(msg *message.Message) ([]*message.Message, error) {
 				if broken.Load() && strings.HasPrefix(msg.UUID, "sick") {
@@ -439,9 +415,6 @@ func TestMessagesThatFailDoNotFillTheWindow(t *testing.T) {
 			if at := <-done; at.Sub(ended) > router.DefaultRetryMaxBackoff {
 				t.Errorf("recovered after %v", at.Sub(ended))
 			}
-		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -481,9 +454,6 @@ func TestFailingHandlerHoldsTheSourceBack(t *testing.T) {
 		synctest.Wait()
 		if health := r.Health()[0]; health.Delivered != 500 || health.Returned != 0 {
 			t.Errorf("health %+v, want 500 delivered", health)
-		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -545,9 +515,6 @@ func TestWhenTheNextAttemptIsMade(t *testing.T) {
 		case <-sick:
 			t.Error("what is refused was acked")
 		default:
-		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }

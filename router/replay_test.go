@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -103,7 +102,6 @@ func (q *queue) uuids() []string {
 func poisonedQueue(t *testing.T, n int, fixed *atomic.Bool) (*queue, *memorySink, *router.Router) {
 	t.Helper()
 	q, from, to := newQueue(), newSource(), newSink(nil)
-	r := build(t, router.Config{Poison: q})
 	route := farmRoute(from, to)
 	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		if !fixed.Load() {
@@ -111,28 +109,14 @@ func poisonedQueue(t *testing.T, n int, fixed *atomic.Bool) (*queue, *memorySink
 		}
 		return []*message.Message{msg}, nil
 	}
-	if err := r.Add(route); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
-	})
-	<-r.Running()
+	r := start(t, router.Config{Poison: q}, route)
 	for i := range n {
-		msg := farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "payload")
-		from.messages <- msg
-		wantAck(t, msg)
+		from.deliver(t, farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "payload"))
 	}
 	if got := q.uuids(); len(got) != n {
-		t.Fatalf("q.uuids() has %d elements, want %d: %q", len(got), n, got)
+		t.Fatalf("%d messages are poisoned, want %d", len(got), n)
 	}
-	return q, to, r
+	return q, to, r.Router
 }
 
 func TestReplay(t *testing.T) {
@@ -140,17 +124,8 @@ func TestReplay(t *testing.T) {
 		var fixed atomic.Bool
 		q, to, r := poisonedQueue(t, 6, &fixed)
 		decide := func(p router.Poisoned) router.ReplayAction {
-			if p.Route != "farm" {
-				t.Errorf("p.Route = %q, want farm", p.Route)
-			}
-			if p.Reason != "broken" {
-				t.Errorf("p.Reason = %q, want broken", p.Reason)
-			}
-			if p.Class != "permanent" {
-				t.Errorf("p.Class = %q, want permanent", p.Class)
-			}
-			if p.Topic != "in" {
-				t.Errorf("p.Topic = %q, want in", p.Topic)
+			if p.Route != "farm" || p.Reason != "broken" || p.Class != "permanent" || p.Topic != "in" {
+				t.Errorf("got %+v, want what the route has told", p)
 			}
 			switch p.Message.UUID {
 			case "0", "1":
@@ -172,7 +147,7 @@ func TestReplay(t *testing.T) {
 		if err := router.ListPoisoned(t.Context(), router.ReplayConfig{From: copyOf(q)}, func(p router.Poisoned) error {
 			counts[p.Message.UUID] = p.Count
 			if p.Attempts != p.Count {
-				t.Errorf("p.Attempts = %d, want %d", p.Attempts, p.Count)
+				t.Errorf("%d attempts, want %d", p.Attempts, p.Count)
 			}
 			return nil
 		}); err != nil {
@@ -189,24 +164,12 @@ func TestReplay(t *testing.T) {
 		testkit.Equal(t, slices.Sorted(slices.Values(q.uuids())), []string{"3", "4", "5"})
 		for _, m := range to.all() {
 			if string(m.msg.Payload) != "payload" {
-				t.Errorf("m.msg.Payload = %q, want payload", m.msg.Payload)
+				t.Errorf("the payload is %q, want %q", m.msg.Payload, "payload")
 			}
-			for key := range m.msg.Metadata {
-				if strings.Contains(key, "poison") {
-					t.Errorf("key = %q, want no %q in it", key, "poison")
-				}
-			}
+			wantNoPoison(t, m.msg)
 		}
-
-		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
-		report, err = r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 3})
-		if got := q.uuids(); len(got) != 0 {
-			t.Errorf("q.uuids() = %q, want none", got)
-		}
+		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 3})
+		testkit.Equal(t, q.uuids(), nil)
 		testkit.Equal(t, to.uuids(), map[string]int{"0": 1, "1": 1, "3": 1, "4": 1, "5": 1})
 	})
 }
@@ -235,35 +198,19 @@ func TestReplayKeepsDerivedUUIDs(t *testing.T) {
 			}
 			return nil
 		})
-		r := build(t, router.Config{Poison: q})
 		route := farmRoute(from, to)
 		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 			return []*message.Message{
 				message.NewMessage(derived(msg.UUID, 0), msg.Payload), message.NewMessage(derived(msg.UUID, 1), msg.Payload),
 			}, nil
 		}
-		if err := r.Add(route); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error, 1)
-		go func() { result <- r.Run(ctx) }() // ends with ctx
-		<-r.Running()
-		msg := farmMessage("0", "e", "0", "payload")
-		from.messages <- msg
-		wantAck(t, msg)
+		r := start(t, router.Config{Poison: q}, route)
+		from.deliver(t, farmMessage("0", "e", "0", "payload"))
 		testkit.Equal(t, to.uuids(), map[string]int{first: 1})
 		fixed.Store(true)
-		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
-		if _, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all}); err != nil {
-			t.Fatal(err)
-		}
+		replayAll(t, r.Router, q)
 		if got := to.uuids(); len(got) != 2 || got[first] == 0 || got[second] != 1 {
 			t.Errorf("to.uuids() = %v, want only %s and, once, %s", got, first, second)
-		}
-		cancel()
-		if err := <-result; err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -275,16 +222,9 @@ func TestReplayTwiceArrivesOnce(t *testing.T) {
 		var fixed atomic.Bool
 		q, to, r := poisonedQueue(t, 3, &fixed)
 		fixed.Store(true)
-		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
 		again := copyOf(q)
-		if _, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all}); err != nil {
-			t.Fatal(err)
-		}
-		report, err := r.Replay(t.Context(), router.ReplayConfig{From: again, Decide: all})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 3, Duplicates: 3})
+		replayAll(t, r, q)
+		testkit.Equal(t, replayAll(t, r, again), router.ReplayReport{Sent: 3, Duplicates: 3})
 		testkit.Equal(t, to.uuids(), map[string]int{"0": 1, "1": 1, "2": 1})
 	})
 }
@@ -298,21 +238,14 @@ func TestReplayLosesNothing(t *testing.T) {
 		if err := q.Publish("", message.NewMessage("foreign", nil)); err != nil {
 			t.Fatal(err)
 		}
-		all := func(router.Poisoned) router.ReplayAction { return router.ReplaySend }
-		_, err := r.Replay(t.Context(), router.ReplayConfig{
-			From: q, Decide: all, Route: func(router.Poisoned) string { return "missing" },
-		})
-		if !errors.Is(err, router.ErrNoRoute) {
-			t.Fatalf("err = %v, want ErrNoRoute", err)
-		}
+		missing := sendAll(q)
+		missing.Route = func(router.Poisoned) string { return "missing" }
+		_, err := r.Replay(t.Context(), missing)
+		wantErr(t, err, router.ErrNoRoute)
 		testkit.Equal(t, q.uuids(), []string{"0", "1", "foreign"})
 
 		fixed.Store(true)
-		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: all})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 2, Kept: 1})
+		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 2, Kept: 1})
 		testkit.Equal(t, q.uuids(), []string{"foreign"})
 	})
 }
@@ -322,38 +255,19 @@ func TestReplayLosesNothing(t *testing.T) {
 func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, to := newQueue(), newSink(nil)
-		r := build(t, router.Config{Poison: q})
 		route := farmRoute(newSource(), to)
 		var wanted atomic.Bool
 		route.Filter = func(*message.Message) bool { return wanted.Load() }
-		if err := r.Add(route); err != nil {
+		r := build(t, router.Config{Poison: q}, route)
+		if err := q.Publish("", poisonRecord("1", 0)); err != nil {
 			t.Fatal(err)
 		}
-		msg := farmMessage("1", "e", "c", "p")
-		for key, value := range map[string]string{
-			router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
-			router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: "2026-01-01T00:00:00Z",
-		} {
-			msg.Metadata[key] = value
-		}
-		if err := q.Publish("", msg); err != nil {
-			t.Fatal(err)
-		}
-		config := router.ReplayConfig{From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
-		_, err := r.Replay(t.Context(), config)
-		if !errors.Is(err, router.ErrFiltered) {
-			t.Fatalf("err = %v, want ErrFiltered", err)
-		}
-		if got := router.Classify(err); got != router.ClassPermanent {
-			t.Fatalf("router.Classify(err) = %v, want %v", got, router.ClassPermanent)
-		}
+		_, err := r.Replay(t.Context(), sendAll(q))
+		wantErr(t, err, router.ErrFiltered)
+		wantClass(t, err, router.ClassPermanent)
 		testkit.Equal(t, q.uuids(), []string{"1"})
 		wanted.Store(true)
-		report, err := r.Replay(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		testkit.Equal(t, report, router.ReplayReport{Sent: 1})
+		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 1})
 		testkit.Equal(t, to.uuids(), map[string]int{"1": 1})
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
@@ -367,38 +281,25 @@ func TestReplayDuringOutage(t *testing.T) {
 		q := newQueue()
 		to := newSink(func(string, *message.Message) error { return down })
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
-		msg := farmMessage("1", "e", "c", "p")
-		for key, value := range map[string]string{
-			router.KeyPoisonRoute: "farm", router.KeyPoisonCount: "1", router.KeyPoisonAttempts: "1",
-			router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: "2026-01-01T00:00:00Z",
-			sinks.KeyDedupID: "of the poison queue",
-		} {
-			msg.Metadata[key] = value
-		}
-		if err := q.Publish("", msg); err != nil {
+		record := poisonRecord("1", 0)
+		record.Metadata[sinks.KeyDedupID] = "of the poison queue"
+		if err := q.Publish("", record); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, err := r.Replay(ctx, router.ReplayConfig{
-			From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
-		})
-		if err == nil {
+		if _, err := r.Replay(ctx, sendAll(q)); err == nil {
 			t.Fatal("no error")
 		}
 		if got := to.callCount(); got <= 10 {
-			t.Errorf("to.callCount() = %d, want more than 10", got)
+			t.Errorf("%d attempts in an hour, want more than 10", got)
 		}
 		testkit.Equal(t, q.uuids(), []string{"1"})
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Replay(t.Context(), router.ReplayConfig{
-			From: q, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
-		})
-		if !errors.Is(err, router.ErrClosed) {
-			t.Fatalf("err = %v, want ErrClosed", err)
-		}
+		_, err := r.Replay(t.Context(), sendAll(q))
+		wantErr(t, err, router.ErrClosed)
 	})
 }
 
@@ -408,12 +309,9 @@ func TestReplayConfig(t *testing.T) {
 		"from": {}, "idle": {From: newQueue(), Idle: -1}, "decide": {From: newQueue()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := r.Replay(t.Context(), config); !errors.Is(err, router.ErrConfig) {
-				t.Errorf("err = %v, want ErrConfig", err)
-			}
+			_, err := r.Replay(t.Context(), config)
+			wantErr(t, err, router.ErrConfig)
 		})
 	}
-	if err := router.ListPoisoned(t.Context(), router.ReplayConfig{}, nil); !errors.Is(err, router.ErrConfig) {
-		t.Errorf("ListPoisoned = %v, want ErrConfig", err)
-	}
+	wantErr(t, router.ListPoisoned(t.Context(), router.ReplayConfig{}, nil), router.ErrConfig)
 }

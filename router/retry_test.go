@@ -41,30 +41,17 @@ func TestRetryCountsHandlerFailures(t *testing.T) {
 			})
 		_, err := h(message.NewMessage("1", nil))
 		var failure *router.RetryError
-		if !errors.As(err, &failure) {
-			t.Fatalf("err = %v, want a %T", err, failure)
+		if !errors.As(err, &failure) || len(times) != 4 {
+			t.Fatalf("err = %v after %d attempts, want a %T after 4", err, len(times), failure)
 		}
-		if !errors.Is(err, errHandler) {
-			t.Fatalf("err = %v, want errHandler", err)
-		}
-		if got := router.Classify(err); got != router.ClassHandler {
-			t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassHandler)
-		}
-		if failure.Attempts != 4 {
-			t.Errorf("failure.Attempts = %d, want 4", failure.Attempts)
-		}
-		testkit.Equal(t, failure.First, times[0])
-		testkit.Equal(t, failure.Last, times[3])
-		if len(times) != 4 {
-			t.Fatalf("times has %d elements, want 4: %+v", len(times), times)
+		wantErr(t, err, errHandler)
+		wantClass(t, err, router.ClassHandler)
+		if failure.Attempts != 4 || !failure.First.Equal(times[0]) || !failure.Last.Equal(times[3]) {
+			t.Errorf("%d attempts from %v to %v, want 4 at %v", failure.Attempts, failure.First, failure.Last, times)
 		}
 		for i, limit := range []time.Duration{time.Second, 2 * time.Second, 2 * time.Second} {
-			wait := times[i+1].Sub(times[i])
-			if got, want := wait, limit/2; got < want {
-				t.Errorf("wait = %v, want at least %v: wait %d", got, want, i)
-			}
-			if wait > limit {
-				t.Errorf("wait = %v, want at most %v: wait %d", wait, limit, i)
+			if wait := times[i+1].Sub(times[i]); wait < limit/2 || wait > limit {
+				t.Errorf("wait %d took %v, want between %v and %v", i, wait, limit/2, limit)
 			}
 		}
 	})
@@ -79,9 +66,7 @@ func TestRetryDoesNotRepeat(t *testing.T) {
 				return nil, router.WithClass(errHandler, class)
 			})
 			_, err := h(message.NewMessage("1", nil))
-			if got := router.Classify(err); got != class {
-				t.Errorf("router.Classify(err) = %v, want %v", got, class)
-			}
+			wantClass(t, err, class)
 			if calls != 1 {
 				t.Errorf("calls = %d, want 1", calls)
 			}
@@ -89,29 +74,6 @@ func TestRetryDoesNotRepeat(t *testing.T) {
 	}
 }
 
-func TestRetryOutageHasNoLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start, calls := time.Now(), 0
-		h := newRetry(t, router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 1}}).Middleware(func(*message.Message) ([]*message.Message, error) {
-			calls++
-			if time.Since(start) < 10*time.Minute {
-				return nil, down
-			}
-			return nil, nil
-		})
-		if _, err := h(message.NewMessage("1", nil)); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := time.Since(start), 10*time.Minute+router.DefaultRetryMaxBackoff; got >= want {
-			t.Errorf("time.Since(start) = %v, want less than %v", got, want)
-		}
-		if calls >= 60 {
-			t.Errorf("calls = %d, want less than 60", calls)
-		}
-	})
-}
-
-// During an outage one message at a time probes; at its end all continue.
 // A sink that is just being connected is waited for; once it was there, its failures are
 // an outage, also to the message that has waited from the beginning.
 func TestRetryWaitsForTheFirstConnection(t *testing.T) {
@@ -141,18 +103,14 @@ func TestRetryWaitsForTheFirstConnection(t *testing.T) {
 			}
 			return list
 		}
-		if _, err = h(message.NewMessage("1", nil)); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, message.NewMessage("1", nil))
 		const began = "outage began; messages wait until it ends"
 		testkit.Equal(t, lines(watermill.ErrorLogLevel), []string{began})
 		testkit.Equal(t, lines(watermill.InfoLogLevel), []string{"waiting for the first connection; messages wait until then", "outage ended"})
 		if got, want := events, []router.EventKind{router.EventOutageBegan, router.EventOutageEnded}; !reflect.DeepEqual(got, want) {
 			t.Errorf("events = %+v, want %+v: one outage to observers", got, want)
 		}
-		if _, err = h(message.NewMessage("2", nil)); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, message.NewMessage("2", nil))
 		testkit.Equal(t, lines(watermill.ErrorLogLevel), []string{began, began})
 	})
 }
@@ -181,12 +139,7 @@ func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
 			return nil
 		})}
 		in := newGoChannel()
-		defer func() {
-			if err := in.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}()
-		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Minute, MaxBackoff: 24 * time.Hour}},
+		start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Minute, MaxBackoff: 24 * time.Hour}},
 			farmRoute(in, wrappedSink{wrappedSink{to}}))
 		isDown.Store(true)
 		for i := range 10 {
@@ -212,9 +165,6 @@ func TestRouteGoesOnWhenItsSinkIsBack(t *testing.T) {
 		synctest.Wait()
 		to.wantStored(t, 10)
 		testkit.Equal(t, time.Now(), before)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
@@ -231,21 +181,14 @@ func TestReturnDuringAnAttempt(t *testing.T) {
 			return nil
 		})
 		in := newGoChannel()
-		defer func() {
-			if err := in.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}()
-		r := start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Hour, MaxBackoff: time.Hour}}, farmRoute(in, to))
+		start(t, router.Config{Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: time.Hour, MaxBackoff: time.Hour}}, farmRoute(in, to))
 		publish(t, in, farmMessage("1", "e", "c", "p"))
 		synctest.Wait()
 		to.wantStored(t, 1)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
 	})
 }
 
+// During an outage one message at a time probes; at its end all continue.
 func TestRetryOutageIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
@@ -282,36 +225,23 @@ func TestRetryOutageIsNotHammered(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		inMinute := calls.Load()
-		if got, want := inMinute, int64(n+30); got >= want {
-			t.Errorf("inMinute = %d, want less than %d: each message once, then probes", got, want)
+		if want := int64(n + 30); inMinute >= want {
+			t.Errorf("%d calls in the first minute, want less than %d: each message once, then probes", inMinute, want)
 		}
-		if got := retry.Waiting(); got != n {
-			t.Errorf("retry.Waiting() = %d, want %d", got, n)
-		}
-		since, out := retry.OutageSince()
-		if !out {
-			t.Error("no outage, want one")
-		}
-		if since.Sub(start).Abs() > time.Second {
-			t.Errorf("outage since %v, want %v", since, start)
+		if since, out := retry.OutageSince(); retry.Waiting() != n || !out || since.Sub(start).Abs() > time.Second {
+			t.Errorf("%d wait, in an outage (%t) since %v; want all of them, since %v", retry.Waiting(), out, since, start)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got := calls.Load() - inMinute; got >= 20 {
-			t.Errorf("calls.Load()-inMinute = %d, want less than 20: one probe per interval", got)
+			t.Errorf("%d calls in the second minute, want less than 20: one probe per interval", got)
 		}
 		group.Wait()
 		if got, want := time.Since(start), 5*time.Minute+11*time.Second; got >= want {
-			t.Errorf("time.Since(start) = %v, want less than %v", got, want)
+			t.Errorf("it took %v, want less than %v", got, want)
 		}
-		if got := retry.Waiting(); got != 0 {
-			t.Errorf("retry.Waiting() = %d, want 0", got)
-		}
-		if got := began.Load(); got != 1 {
-			t.Errorf("began.Load() = %d, want 1", got)
-		}
-		if got := ended.Load(); got != 1 {
-			t.Errorf("ended.Load() = %d, want 1", got)
+		if retry.Waiting() != 0 || began.Load() != 1 || ended.Load() != 1 {
+			t.Errorf("%d wait, %d outages began and %d ended, want 0, 1 and 1", retry.Waiting(), began.Load(), ended.Load())
 		}
 	})
 }
@@ -331,18 +261,14 @@ func TestRetryOddMessageDoesNotBlockOthers(t *testing.T) {
 		go func() { _, err := h(odd); result <- err }()
 		for i := range 1000 {
 			began := time.Now()
-			if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
-				t.Fatal(err)
-			}
+			handle(t, h, message.NewMessage(fmt.Sprint(i), nil))
 			if got := time.Since(began); got > router.DefaultRetryMaxBackoff {
 				t.Fatalf("time.Since(began) = %v, want at most %v", got, router.DefaultRetryMaxBackoff)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
-		if got := router.Classify(<-result); got != router.ClassRedeliver {
-			t.Errorf("Classify = %v, want %v", got, router.ClassRedeliver)
-		}
+		wantClass(t, <-result, router.ClassRedeliver)
 	})
 }
 
@@ -375,15 +301,11 @@ func TestRetryEndsWithContextOrStop(t *testing.T) {
 					}
 					for range cap(results) {
 						err := <-results
-						if got := router.Classify(err); got != want {
-							t.Errorf("router.Classify(err) = %v, want %v: %v", got, want, err)
-						}
+						wantClass(t, err, want)
 					}
 					if how == "stop" {
 						_, err := h(message.NewMessage("new", nil))
-						if got := router.Classify(err); got != router.ClassShutdown {
-							t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassShutdown)
-						}
+						wantClass(t, err, router.ClassShutdown)
 					}
 				})
 			})
@@ -399,9 +321,7 @@ func TestRetryHandlerErrorAfterContextEnd(t *testing.T) {
 		return nil, errors.New("interrupted")
 	})
 	_, err := h(message.NewMessageWithContext(ctx, "1", nil))
-	if got := router.Classify(err); got != router.ClassRedeliver {
-		t.Errorf("router.Classify(err) = %v, want %v", got, router.ClassRedeliver)
-	}
+	wantClass(t, err, router.ClassRedeliver)
 }
 
 // A panic between retry and recoverer does not take the turn of a probe along.
@@ -418,9 +338,7 @@ func TestRetryPanicWhileProbing(t *testing.T) {
 			}
 			return nil, nil
 		})
-		if _, err := h(message.NewMessage("1", nil)); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, message.NewMessage("1", nil))
 		if calls != 3 {
 			t.Errorf("calls = %d, want 3", calls)
 		}
@@ -443,9 +361,7 @@ func TestRetryRestoresContext(t *testing.T) {
 			}
 			return nil, nil
 		})
-		if _, err := h(message.NewMessage("1", nil)); err != nil {
-			t.Fatal(err)
-		}
+		handle(t, h, message.NewMessage("1", nil))
 		if calls != 2 {
 			t.Errorf("calls = %d, want 2", calls)
 		}
@@ -459,9 +375,8 @@ func TestRetryConfigValidate(t *testing.T) {
 		"max":      {InitialBackoff: time.Minute, MaxBackoff: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := router.NewRetry(router.RetryConfig{RetrySettings: settings}, nil); !errors.Is(err, router.ErrConfig) {
-				t.Errorf("err = %v, want ErrConfig", err)
-			}
+			_, err := router.NewRetry(router.RetryConfig{RetrySettings: settings}, nil)
+			wantErr(t, err, router.ErrConfig)
 		})
 	}
 	if _, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}, nil); err != nil {

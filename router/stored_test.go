@@ -16,7 +16,6 @@ import (
 func TestStoredTellsHowLongTheSinkTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, attempts := newGoChannel(), 0
-		defer func() { _ = in.Close() }()
 		to := newSink(func(_ string, msg *message.Message) error {
 			if attempts++; attempts == 1 {
 				time.Sleep(5 * time.Second)
@@ -41,9 +40,7 @@ func TestStoredTellsHowLongTheSinkTook(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		to.wantStored(t, 1)
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		r.wantStop(t)
 		if len(took) != 1 || took[0] != 30*time.Millisecond {
 			t.Errorf("took %v, want 30ms", took)
 		}

@@ -29,14 +29,11 @@ func TestSubscriberPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := &panicky{source: newSource()}, newSink(nil)
 		route := farmRoute(from, to)
-		r := start(t, router.Config{Poison: newSink(nil)}, route)
+		start(t, router.Config{Poison: newSink(nil)}, route)
 		msg := farmMessage("1", "e", "c", "p")
 		from.messages <- msg
 		if got := verdict(t, msg); got != "ack" || from.times != 2 {
 			t.Errorf("verdict %q after %d subscriptions", got, from.times)
-		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }

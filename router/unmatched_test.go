@@ -104,9 +104,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Eventually(t, "all have been asked about the rest", func() bool { return sub.Stats().Unmatched == n/kinds })
-			if err := r.stop(); err != nil {
-				t.Error(err)
-			}
+			r.wantStop(t)
 			stored := quarantine.all()
 			if policy != subscriber.UnmatchedQuarantine {
 				if len(stored) > 0 {

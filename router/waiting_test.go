@@ -3,7 +3,6 @@ package router_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,8 +26,8 @@ type patient struct {
 	deliveries atomic.Int64
 }
 
-// deliver delivers a message until it is acked.
-func (s *patient) deliver(t *testing.T, newMessage func() *message.Message) {
+// deliverUntilAcked delivers a message until it is acked.
+func (s *patient) deliverUntilAcked(t *testing.T, newMessage func() *message.Message) {
 	for {
 		msg := newMessage()
 		nack := &msgctx.Nack{}
@@ -98,7 +97,7 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 		makeIt := func() *message.Message { return farmMessage("1", "e", "c", "p") }
 		claim, token := reserveFor(t, store, barn, makeIt())
 		acked := make(chan struct{})
-		go func() { from.deliver(t, makeIt); close(acked) }()
+		go func() { from.deliverUntilAcked(t, makeIt); close(acked) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		health := r.Health()[0]
@@ -134,37 +133,6 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 	})
 }
 
-// However many wait, they hold no goroutines of the router, and others pass.
-func TestManyMessagesWaitForTheirCopies(t *testing.T) {
-	const n = 5_000
-	synctest.Test(t, func(t *testing.T) {
-		store, sink := newStore(t, 0), newSink(nil)
-		from := newSource()
-		r := build(t, router.Config{Poison: newSink(nil), Dedup: router.DedupSettings{Store: store}}, farmRoute(from, sink))
-		go func() { _ = r.Run(t.Context()) }()
-		<-r.Running()
-		defer func() { _ = r.Close() }()
-		before := runtime.NumGoroutine()
-		for i := range n {
-			msg := farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p")
-			reserveFor(t, store, barn, msg)
-			msg.SetContext(msgctx.With(msg.Context(), msgctx.Value{Nack: &msgctx.Nack{}}))
-			from.messages <- msg
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got := runtime.NumGoroutine(); got > before+100 {
-			t.Errorf("%d goroutines, %d before", got, before)
-		}
-		if health := r.Health()[0]; health.InFlight != 0 || health.WaitingForCopies != n {
-			t.Errorf("%+v, want %d that wait", health, n)
-		}
-		msg := farmMessage("other", "e", "other", "p")
-		from.messages <- msg
-		wantAck(t, msg)
-	})
-}
-
 // mortalStore is a store in which somebody has reserved everything until it is dead.
 type mortalStore struct {
 	router.DedupStore
@@ -194,7 +162,7 @@ func TestReservationsOfTheDeadAreTakenOverTogether(t *testing.T) {
 		acked := make(chan time.Time, n)
 		for i := range n {
 			go func() {
-				from.deliver(t, func() *message.Message { return farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p") })
+				from.deliverUntilAcked(t, func() *message.Message { return farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p") })
 				acked <- time.Now()
 			}()
 		}

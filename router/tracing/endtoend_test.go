@@ -240,10 +240,7 @@ func TestThroughTheGateway(t *testing.T) {
 	}
 	traced := w.Publisher(tracing.SystemGateway, pub)
 	sub := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Unmarshaler = subscriber.EnvelopeUnmarshaler{} }))
-	messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := subscribe(t, sub, subscriber.AllData)
 	msg := message.NewMessage(uuid.NewString(), []byte("x"))
 	if err := traced.Publish(typeIn, msg); err != nil {
 		t.Fatal(err)
@@ -253,9 +250,7 @@ func TestThroughTheGateway(t *testing.T) {
 	}
 	(<-messages).Ack()
 	w.waitConfirmed(1)
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(sub)
 	if err := traced.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,14 @@ package tracing_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -19,6 +22,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -70,7 +74,7 @@ func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subsc
 	cfg := subscriber.Config{
 		Client: w.client, Hooks: w.Hooks(subscriber.Hooks{}),
 		Nack:    subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 50 * time.Millisecond},
-		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
+		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond}, StartAfter: time.Millisecond,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -85,6 +89,12 @@ func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subsc
 
 // start runs routes and returns how to stop them, which also waits for all spans.
 func (w *world) start(cfg router.Config, routes ...router.Route) (stop func()) {
+	w.Helper()
+	_, stop = w.run(cfg, routes...)
+	return stop
+}
+
+func (w *world) run(cfg router.Config, routes ...router.Route) (r *router.Router, stop func()) {
 	w.Helper()
 	cfg.Chain, cfg.Observer = w.Chain(cfg.Chain), w.Observer(cfg.Observer)
 	if cfg.Retry.InitialBackoff == 0 {
@@ -103,19 +113,32 @@ func (w *world) start(cfg router.Config, routes ...router.Route) (stop func()) {
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()
 	<-r.Running()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-result; err != nil {
 			w.Errorf("Run: %v", err)
 		}
-	}
+	})
 	w.Cleanup(stop)
-	return stop
+	return r, stop
+}
+
+// close fails the test unless something closes.
+func (w *world) close(what io.Closer) {
+	w.Helper()
+	if err := what.Close(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// publish publishes messages into a traced sink, and returns what the broker has.
+func (w *world) publish(messages ...*message.Message) []*message.Message {
+	w.Helper()
+	broker := &testkit.Publisher{}
+	if err := w.Sink("", sinks.FromPublisher("broker", broker)).Publish("topic", messages...); err != nil {
+		w.Fatal(err)
+	}
+	return broker.Messages("topic")
 }
 
 // send gives the gateway a message for the receiver.

@@ -1,7 +1,6 @@
 package tracing_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -84,24 +83,12 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	poison, broken := &testkit.Publisher{}, true
 	queue := newSource()
-	route := w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
+	r, stop := w.run(router.Config{Poison: w.Sink("", sinks.FromPublisher("poison", poison))}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		if broken {
 			return nil, router.Permanent(errors.New("not now"))
 		}
 		return pass(msg)
-	})
-	r, err := router.New(router.Config{Poison: w.Sink("", sinks.FromPublisher("poison", poison)), Chain: w.Chain(nil), Observer: w.Observer(nil)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Add(route); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-r.Running()
+	}))
 	w.send(typeIn, "x", "")
 	w.waitConfirmed(1)
 
@@ -114,10 +101,7 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%+v: %v", report, err)
 	}
-	cancel()
-	if err := <-result; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	if err := queue.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,21 +117,19 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 
 func TestDuplicateAndFiltered(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	broker := &testkit.Publisher{}
-	route := w.route(broker, pass)
+	from := newSource()
+	route := w.route(&testkit.Publisher{}, pass)
+	route.From = w.Subscriber("test", from)
 	route.Filter = func(msg *message.Message) bool { return string(msg.Payload) != "filtered" }
-	stop := w.start(router.Config{Poison: &testkit.Publisher{}}, route)
-	send := func(contextID, payload string) {
-		if _, err := w.server.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: typeIn, ContextID: contextID, Payload: []byte(payload)}); err != nil {
-			t.Fatal(err)
-		}
+	stop := w.start(router.Config{Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: func(_ string, msg *message.Message) (router.Keys, error) {
+		return router.Keys{Delivery: router.KeyOf(string(msg.Payload))}, nil
+	}}}, route)
+	for _, payload := range []string{"one", "one", "filtered"} {
+		msg := message.NewMessage("1", []byte(payload))
+		msg.Metadata = message.Metadata{gateway.KeyMessageType: typeIn, gateway.KeyContextID: "7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a01"}
+		from.messages <- msg
+		<-msg.Acked()
 	}
-	send("7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a01", "one")
-	w.waitConfirmed(1)
-	send("7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a01", "one")
-	w.waitConfirmed(2)
-	send("7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a02", "filtered")
-	w.waitConfirmed(3)
 	stop()
 	spans := w.allNamed("process app:test:json")
 	for i, want := range []struct {
@@ -155,14 +137,11 @@ func TestDuplicateAndFiltered(t *testing.T) {
 		events  []string
 	}{{"delivered", nil}, {"duplicate", []string{"duplicate"}}, {"filtered", nil}} {
 		w.wantAttribute(spans[i], tracing.KeyOutcome, want.outcome)
+		w.wantAttribute(spans[i], "messaging.message.conversation_id", "7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a01")
 		w.wantStatus(spans[i], codes.Unset)
 		if got := eventNames(spans[i]); !slices.Equal(got, want.events) {
 			t.Errorf("%s: events %q", want.outcome, got)
 		}
-	}
-	w.wantAttribute(spans[0], "messaging.message.conversation_id", "7f0c7a0e-0f0e-4c5c-8a55-6f3f7f6d1a01")
-	if n := len(w.allNamed("confirm")); n != 3 {
-		t.Errorf("%d confirmations", n)
 	}
 }
 
@@ -267,15 +246,10 @@ func TestRejectedConfirmation(t *testing.T) {
 	})
 	w.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 400})
 	from := w.Subscriber(tracing.SystemGateway, sub)
-	messages, err := from.Subscribe(t.Context(), subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := subscribe(t, from, subscriber.AllData)
 	w.send(typeIn, "x", "")
 	(<-messages).Ack()
-	if err := from.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(from)
 	confirm := w.named("confirm")
 	w.wantStatus(confirm, codes.Error)
 	w.wantAttribute(confirm, "error.type", "permanent")
@@ -289,18 +263,13 @@ func TestRejectedConfirmation(t *testing.T) {
 func TestUnconfirmedIsBounded(t *testing.T) {
 	w := newWorld(t, tracing.Config{MaxUnconfirmed: 1})
 	from := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Order = subscriber.Unordered }))
-	messages, err := from.Subscribe(t.Context(), subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := subscribe(t, from, subscriber.AllData)
 	w.send(typeIn, "1", "")
 	w.send(typeIn, "2", "")
 	first, second := <-messages, <-messages
 	first.Ack()
 	second.Ack()
 	w.waitConfirmed(2)
-	if err := from.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(from)
 	w.wantAttribute(w.named("confirm"), "messaging.message.id", second.Metadata[gateway.KeyMessageID])
 }

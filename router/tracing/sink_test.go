@@ -176,12 +176,8 @@ func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 // span.
 func TestNotSampled(t *testing.T) {
 	w := newWorld(t, tracing.Config{}, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	broker := &testkit.Publisher{}
-	sink := w.Sink("", sinks.FromPublisher("broker", broker))
-	if err := sink.Publish("topic", message.NewMessage("1", nil)); err != nil {
-		t.Fatal(err)
-	}
-	header := broker.Messages("topic")[0].Metadata["traceparent"]
+	stored := w.publish(message.NewMessage("1", nil))
+	header := stored[0].Metadata["traceparent"]
 	if len(w.spans()) != 0 || len(header) != 55 || header[53:] != "00" {
 		t.Errorf("%d spans, traceparent %q", len(w.spans()), header)
 	}
@@ -212,8 +208,6 @@ func TestPassThrough(t *testing.T) {
 
 func TestOtherPropagators(t *testing.T) {
 	w := newWorld(t, tracing.Config{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
-	broker := &testkit.Publisher{}
-	sink := w.Sink("", sinks.FromPublisher("broker", broker))
 	member, err := baggage.NewMember("season", "2026")
 	if err != nil {
 		t.Fatal(err)
@@ -224,10 +218,8 @@ func TestOtherPropagators(t *testing.T) {
 	}
 	msg := message.NewMessage("1", nil)
 	msg.SetContext(baggage.ContextWithBaggage(t.Context(), bag))
-	if err := sink.Publish("topic", msg); err != nil {
-		t.Fatal(err)
-	}
-	if stored := broker.Messages("topic")[0].Metadata; stored["baggage"] != "season=2026" || stored["traceparent"] == "" {
+	stored := w.publish(msg)
+	if stored := stored[0].Metadata; stored["baggage"] != "season=2026" || stored["traceparent"] == "" {
 		t.Errorf("stored with %v", stored)
 	}
 }

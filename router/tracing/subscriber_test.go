@@ -67,9 +67,9 @@ func remoteMessage(uuid string) *message.Message {
 	return msg
 }
 
-func subscribe(t *testing.T, sub message.Subscriber) <-chan *message.Message {
+func subscribe(t *testing.T, sub message.Subscriber, topic string) <-chan *message.Message {
 	t.Helper()
-	messages, err := sub.Subscribe(t.Context(), "fields")
+	messages, err := sub.Subscribe(t.Context(), topic)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestConsumerSpan(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	from := newSource()
 	sub := w.Subscriber("test", from)
-	messages := subscribe(t, sub)
+	messages := subscribe(t, sub, "fields")
 
 	from.messages <- remoteMessage("acked")
 	msg := <-messages
@@ -90,9 +90,7 @@ func TestConsumerSpan(t *testing.T) {
 	(<-messages).Nack()
 	from.messages <- message.NewMessage("open", nil)
 	<-messages
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(sub)
 
 	spans := w.allNamed("process fields")
 	if len(spans) != 3 {
@@ -125,16 +123,14 @@ func TestStartupSpanIsNoParent(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	from := newSource()
 	sub := w.Subscriber("test", from)
-	messages := subscribe(t, sub)
+	messages := subscribe(t, sub, "fields")
 	ctx, span := w.provider.Tracer("test").Start(t.Context(), "startup")
 	msg := message.NewMessage("1", nil)
 	msg.SetContext(ctx)
 	from.messages <- msg
 	(<-messages).Ack()
 	span.End()
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(sub)
 	if got := w.named("process fields"); got.Parent().IsValid() || got.SpanContext().TraceID() == span.SpanContext().TraceID() {
 		t.Error("the span of the message is a child of the span around the program")
 	}
@@ -144,14 +140,12 @@ func TestNewTraces(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	from := newSource()
 	sub := w.Subscriber("test", from, tracing.NewTraces())
-	messages := subscribe(t, sub)
+	messages := subscribe(t, sub, "fields")
 	from.messages <- remoteMessage("1")
 	(<-messages).Ack()
 	from.messages <- message.NewMessage("2", nil)
 	(<-messages).Ack()
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(sub)
 	spans := w.allNamed("process fields")
 	for i, links := range []int{1, 0} {
 		if spans[i].Parent().IsValid() || len(spans[i].Links()) != links {
@@ -189,9 +183,7 @@ func TestUntakenMessageIsNacked(t *testing.T) {
 			}
 			<-msg.Nacked()
 			if how == "context" {
-				if err := sub.Close(); err != nil {
-					t.Fatal(err)
-				}
+				w.close(sub)
 			}
 		})
 	}
@@ -223,9 +215,7 @@ func TestUnwrap(t *testing.T) {
 	} else if _, ok := unwrapped.Unwrap().(*subscriber.Subscriber); !ok {
 		t.Errorf("Unwrap returns a %T", unwrapped.Unwrap())
 	}
-	if err := sub.Close(); err != nil {
-		t.Fatal(err)
-	}
+	w.close(sub)
 }
 
 // TestNothing checks that a nil *Tracing changes nothing.

@@ -77,7 +77,7 @@ func TestChainOrder(t *testing.T) {
 	to := newSink(func(string, *message.Message) error { order.add("sink"); panic("x") })
 	route := farmRoute(in, to)
 	route.Middleware = []message.HandlerMiddleware{order.middleware("route")}
-	start(t, router.Config{
+	r := start(t, router.Config{
 		Poison:     poison,
 		Retry:      router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
 		Dedup:      router.DedupSettings{Store: &notingStore{newStore(t, 0), order.add}},
@@ -91,9 +91,12 @@ func TestChainOrder(t *testing.T) {
 	}, route)
 	publish(t, in, farmMessage("1", "e", "c", "p"))
 	poison.wait(t, 1)
-	if err := in.Close(); err != nil {
+	if err := in.Close(); err != nil { // ends the route, so that everything has been noted
 		t.Fatal(err)
-	} // ends the route, so that everything has been noted
+	}
+	if err := r.stop(); err != nil {
+		wantErr(t, err, router.ErrRoutesEnded)
+	}
 
 	want := []string{
 		"outside", "in poison",

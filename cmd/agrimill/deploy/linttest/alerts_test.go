@@ -2,10 +2,12 @@ package linttest
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
@@ -101,18 +103,8 @@ func TestAlertsFire(t *testing.T) {
 			t.Errorf("%s is not tried", rule.Alert)
 			continue
 		}
-		storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.ReplaceAll(strings.TrimSpace(labels.Replace(well+series)), "\n", "\n  "))
 		found := map[string]bool{}
-		query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), rule.Expr, time.Unix(0, 0).Add(2*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result := query.Exec(t.Context())
-		vector, err := result.Vector()
-		if err != nil {
-			t.Errorf("%s: %v", rule.Alert, err)
-		}
-		for _, sample := range vector {
+		for _, sample := range firing(t, engine, rule, labels.Replace(well+series)) {
 			found[sample.Metric.Get("instance")] = true
 			for _, label := range labelInText.FindAllStringSubmatch(rule.Annotations["description"], -1) {
 				if !sample.Metric.Has(label[1]) {
@@ -120,7 +112,6 @@ func TestAlertsFire(t *testing.T) {
 				}
 			}
 		}
-		query.Close()
 		if !found["sick:9090"] || found["well:9090"] {
 			t.Errorf("%s: about %v, want agrimill that is sick", rule.Alert, found)
 		}
@@ -132,28 +123,34 @@ func TestNoAlertForAPair(t *testing.T) {
 	t.Parallel()
 	engine := promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery)
 	pair := strings.NewReplacer("{A", `{job="agrimill",instance="a:9090"`, "{B", `{job="agrimill",instance="b:9090"`).Replace(`
-  up{A} 1x120
-  up{B} 1x120
-  agrimill_subscriber_stream_connected{A} 1x120
-  agrimill_subscriber_stream_connected{B} 0x120
-  agrimill_subscriber_lease_holder{A} 1x120
-  agrimill_subscriber_lease_holder{B} 0x120
-  agrimill_subscriber_lease_standby{A} 0x120
-  agrimill_subscriber_lease_standby{B} 1x120
-  agrimill_subscriber_lease_lost_total{A} 0x60 1x60
-  agrimill_subscriber_lease_lost_total{B} 0x120`)
-	storage := promqltest.LoadedStorage(t, "load 1m"+pair)
+up{A} 1x120
+up{B} 1x120
+agrimill_subscriber_stream_connected{A} 1x120
+agrimill_subscriber_stream_connected{B} 0x120
+agrimill_subscriber_lease_holder{A} 1x120
+agrimill_subscriber_lease_holder{B} 0x120
+agrimill_subscriber_lease_standby{A} 0x120
+agrimill_subscriber_lease_standby{B} 1x120
+agrimill_subscriber_lease_lost_total{A} 0x60 1x60
+agrimill_subscriber_lease_lost_total{B} 0x120`)
 	for _, rule := range rules(t) {
-		query, err := engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), rule.Expr, time.Unix(0, 0).Add(2*time.Hour))
-		if err != nil {
-			t.Fatal(err)
+		if vector := firing(t, engine, rule, pair); len(vector) > 0 {
+			t.Errorf("%s: %v", rule.Alert, vector)
 		}
-		result := query.Exec(t.Context())
-		if vector, err := result.Vector(); err != nil || len(vector) > 0 {
-			t.Errorf("%s: %v, %v", rule.Alert, vector, err)
-		}
-		query.Close()
 	}
+}
+
+// firing is what an alert is about after two hours of the series.
+func firing(t *testing.T, engine *promql.Engine, rule rulefmt.Rule, series string) promql.Vector {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, "load 1m\n  "+strings.ReplaceAll(strings.TrimSpace(series), "\n", "\n  "))
+	query := must(engine.NewInstantQuery(t.Context(), storage, promql.NewPrometheusQueryOpts(false, 0), rule.Expr, time.Unix(0, 0).Add(2*time.Hour)))(t)
+	defer query.Close()
+	vector, err := query.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Errorf("%s: %v", rule.Alert, err)
+	}
+	return slices.Clone(vector)
 }
 
 // An instance that Prometheus does not know is as bad as one that does not answer.

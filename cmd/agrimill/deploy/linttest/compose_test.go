@@ -19,20 +19,13 @@ import (
 // variables replaced, consistency checked.
 func project(t *testing.T) *types.Project {
 	t.Helper()
-	p, err := load(t, types.Mapping{"AGRIMILL_ADMIN_TOKEN": "given from outside"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must(load(t, types.Mapping{"AGRIMILL_ADMIN_TOKEN": "given from outside"}))(t)
 }
 
 func load(t *testing.T, environment types.Mapping) (*types.Project, error) {
 	t.Helper()
 	const file = "docker-compose.yaml"
-	dir, err := filepath.Abs(deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must(filepath.Abs(deploy))(t)
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir:  dir,
 		ConfigFiles: []types.ConfigFile{{Filename: filepath.Join(dir, file)}},
@@ -172,9 +165,7 @@ func TestComposeAgreesWithItsFiles(t *testing.T) {
 	var sources struct {
 		Datasources []struct{ UID, Type, URL string } `json:"datasources"`
 	}
-	if err := yaml.Unmarshal(read(t, deploy, "grafana", "datasources", "prometheus.yaml"), &sources); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal(read(t, deploy, "grafana", "datasources", "prometheus.yaml"), &sources))
 	if len(sources.Datasources) != 1 || hostOf(t, sources.Datasources[0].URL) != "prometheus:9090" || sources.Datasources[0].Type != "prometheus" {
 		t.Errorf("data sources %+v", sources.Datasources)
 	}
@@ -183,9 +174,7 @@ func TestComposeAgreesWithItsFiles(t *testing.T) {
 			Options struct{ Path string } `json:"options"`
 		} `json:"providers"`
 	}
-	if err := yaml.Unmarshal(read(t, deploy, "grafana", "providers", "agrimill.yaml"), &providers); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal(read(t, deploy, "grafana", "providers", "agrimill.yaml"), &providers))
 	grafana := p.Services["grafana"]
 	path := providers.Providers[0].Options.Path
 	if !slices.ContainsFunc(grafana.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == path }) {
@@ -200,11 +189,7 @@ func TestComposeAgreesWithItsFiles(t *testing.T) {
 // prometheusConfig reads prometheus.yaml as Prometheus does.
 func prometheusConfig(t *testing.T) *config.Config {
 	t.Helper()
-	c, err := config.LoadFile(filepath.Join(deploy, "prometheus", "prometheus.yaml"), false, discardLogger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(config.LoadFile(filepath.Join(deploy, "prometheus", "prometheus.yaml"), false, discardLogger()))(t)
 }
 
 // published reports whether the port of a service is the one of address, and one
@@ -217,11 +202,7 @@ func published(service types.ServiceConfig, port, address string) bool {
 
 func hostOf(t *testing.T, address string) string {
 	t.Helper()
-	parsed, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed.Host
+	return must(url.Parse(address))(t).Host
 }
 
 // setting returns a value of nats.conf, which a test of cmd/agrimill/deploy reads

@@ -23,10 +23,7 @@ import (
 // stages reads the Dockerfile as BuildKit does. Its warnings fail the test.
 func stages(t *testing.T) []instructions.Stage {
 	t.Helper()
-	result, err := parser.Parse(bytes.NewReader(read(t, deploy, "Dockerfile")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must(parser.Parse(bytes.NewReader(read(t, deploy, "Dockerfile"))))(t)
 	for _, warning := range result.Warnings {
 		t.Errorf("Dockerfile: %s %s", warning.Short, warning.URL)
 	}
@@ -124,10 +121,7 @@ func TestDockerfileBuilds(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), binary, "version", "--json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(exec.CommandContext(t.Context(), binary, "version", "--json").Output())(t)
 	var version struct {
 		Version string `json:"version"`
 	}
@@ -143,17 +137,11 @@ func TestDockerfileBuilds(t *testing.T) {
 // context copies what Docker would send to the build.
 func context(t *testing.T) string {
 	t.Helper()
-	patterns, err := ignorefile.ReadAll(bytes.NewReader(read(t, deploy, "Dockerfile.dockerignore")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ignored, err := patternmatcher.New(patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patterns := must(ignorefile.ReadAll(bytes.NewReader(read(t, deploy, "Dockerfile.dockerignore"))))(t)
+	ignored := must(patternmatcher.New(patterns))(t)
 	dir := t.TempDir()
 	var copied []string
-	err = filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+	ends(t, filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -180,10 +168,7 @@ func context(t *testing.T) string {
 			return err
 		}
 		return os.WriteFile(target, data, 0o600)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, name := range copied {
 		if program := filepath.Ext(name) == ".go"; strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "docs/") ||
 			!program && (strings.Contains(name, "secret") || !strings.Contains(name, "/") && !strings.HasPrefix(name, "go.")) {

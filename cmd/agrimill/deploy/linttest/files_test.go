@@ -13,13 +13,26 @@ const (
 	top    = "../../../.."
 )
 
-func read(t *testing.T, elements ...string) []byte {
+// must returns a function that returns value, or ends the test that it gets if there is an error.
+func must[V any](value V, err error) func(*testing.T) V {
+	return func(t *testing.T) V {
+		t.Helper()
+		ends(t, err)
+		return value
+	}
+}
+
+// ends ends the test if there is an error.
+func ends(t *testing.T, err error) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(elements...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+}
+
+func read(t *testing.T, elements ...string) []byte {
+	t.Helper()
+	return must(os.ReadFile(filepath.Join(elements...)))(t)
 }
 
 // programConfig is what of agrimill's configuration other files have to agree with.
@@ -58,8 +71,6 @@ type programConfig struct {
 func parseProgramConfig(t *testing.T, data []byte) programConfig {
 	t.Helper()
 	var config programConfig
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal(data, &config))
 	return config
 }

@@ -32,14 +32,9 @@ var chart = filepath.Join(deploy, "helm")
 // are empty.
 func render(t *testing.T, release, values string) (map[string]string, error) {
 	t.Helper()
-	c, err := loader.Load(chart)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(loader.Load(chart))(t)
 	given := map[string]any{}
-	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal([]byte(values), &given))
 	all, err := util.ToRenderValues(c, given, common.ReleaseOptions{Name: release, Namespace: "farm", IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
@@ -58,15 +53,6 @@ func render(t *testing.T, release, values string) (map[string]string, error) {
 	return manifests, nil
 }
 
-func mustRender(t *testing.T, release, values string) map[string]string {
-	t.Helper()
-	manifests, err := render(t, release, values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return manifests
-}
-
 // rendered reads a manifest into the type of its kind, which has to have all of its keys.
 func rendered[T any](t *testing.T, manifests map[string]string, file string) *T {
 	t.Helper()
@@ -80,11 +66,7 @@ func rendered[T any](t *testing.T, manifests map[string]string, file string) *T 
 // asText is an object as YAML.
 func asText(t *testing.T, object any) string {
 	t.Helper()
-	text, err := yaml.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must(yaml.Marshal(object))(t))
 }
 
 const instance = "app.kubernetes.io/instance"
@@ -119,7 +101,7 @@ func TestHelmLint(t *testing.T) {
 // With the values of the chart, the release agrimill is what kubectl makes of ../kubernetes-ha.
 func TestHelmIsKubernetesHA(t *testing.T) {
 	t.Parallel()
-	manifests := mustRender(t, "agrimill", "")
+	manifests := must(render(t, "agrimill", ""))(t)
 	want := []string{"configmap.yaml", "deployment.yaml", "networkpolicy.yaml", "poddisruptionbudget.yaml", "pvc.yaml", "service.yaml"}
 	if got := slices.Sorted(maps.Keys(manifests)); !slices.Equal(got, want) {
 		t.Fatalf("the chart has %v, want %v", got, want)
@@ -158,12 +140,8 @@ func TestHelmIsKubernetesHA(t *testing.T) {
 	config := without(t, rendered[corev1.ConfigMap](t, manifests, "configmap.yaml"))
 	files := manifest[corev1.ConfigMap](t, inHA("configmap.yaml"), "v1", "ConfigMap")
 	var gotConfig, wantConfig map[string]any
-	if err := yaml.UnmarshalStrict([]byte(config.Data["agrimill.yaml"]), &gotConfig); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict([]byte(files.Data["agrimill.yaml"]), &wantConfig); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.UnmarshalStrict([]byte(config.Data["agrimill.yaml"]), &gotConfig))
+	ends(t, yaml.UnmarshalStrict([]byte(files.Data["agrimill.yaml"]), &wantConfig))
 	if !reflect.DeepEqual(gotConfig, wantConfig) || len(config.Data) != 1 || config.Name != files.Name {
 		t.Errorf("the configuration of the chart is\n%s", config.Data["agrimill.yaml"])
 	}
@@ -172,7 +150,7 @@ func TestHelmIsKubernetesHA(t *testing.T) {
 // What values change, and that the objects of a release with another name belong together.
 func TestHelmValues(t *testing.T) {
 	t.Parallel()
-	manifests := mustRender(t, "north", `
+	manifests := must(render(t, "north", `
 image: {repository: registry.example/other, tag: 2.3.4, pullSecrets: [{name: registry}]}
 replicas: 3
 secret: farm-secrets
@@ -186,7 +164,7 @@ podMonitor: {enabled: true}
 persistence: {existingClaim: payloads}
 networkPolicy: {from: [], to: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 9093, protocol: TCP}]}]}
 config: {shutdown: {timeout: 80s}}
-`)
+`))(t)
 	if _, made := manifests["pvc.yaml"]; made {
 		t.Error("a claim is made beside the one that exists")
 	}
@@ -238,11 +216,11 @@ config: {shutdown: {timeout: 80s}}
 // One instance needs no lease, and none of what two need.
 func TestHelmWithOneReplica(t *testing.T) {
 	t.Parallel()
-	manifests := mustRender(t, "agrimill", `
+	manifests := must(render(t, "agrimill", `
 replicas: 1
 networkPolicy: {enabled: false}
 config: {ha: null, dedup: {nats_kv: null, bbolt: {path: /var/lib/agrimill/dedup.db}}}
-`)
+`))(t)
 	if got := slices.Sorted(maps.Keys(manifests)); !slices.Equal(got, []string{"configmap.yaml", "deployment.yaml", "pvc.yaml", "service.yaml"}) {
 		t.Errorf("the chart has %v", got)
 	}
@@ -273,5 +251,5 @@ func TestHelmRefuses(t *testing.T) {
 			}
 		})
 	}
-	mustRender(t, "agrimill", "config: {gateway: {client_secret: '${CLIENT_SECRET}'}}")
+	must(render(t, "agrimill", "config: {gateway: {client_secret: '${CLIENT_SECRET}'}}"))(t)
 }

@@ -61,9 +61,7 @@ func TestKubernetesWithTwoReplicas(t *testing.T) {
 		}
 	}
 	files := manifest[corev1.ConfigMap](t, inHA("configmap.yaml"), "v1", "ConfigMap").Data
-	if err := yaml.Unmarshal([]byte(files["agrimill.yaml"]), &config); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal([]byte(files["agrimill.yaml"]), &config))
 	sink := parseProgramConfig(t, []byte(files["agrimill.yaml"])).Sinks["farm"].NATS.URL
 	if sink == "" || config.HA.NATSKV.URL != sink || config.Dedup.NATSKV.URL != sink {
 		t.Errorf("the lease is in %q, the dedup store in %q, and the sink in %q", config.HA.NATSKV.URL, config.Dedup.NATSKV.URL, sink)
@@ -72,13 +70,8 @@ func TestKubernetesWithTwoReplicas(t *testing.T) {
 	var kustomization struct {
 		Resources []string `json:"resources"`
 	}
-	if err := yaml.Unmarshal(read(t, deploy, "kubernetes", inHA("kustomization.yaml")), &kustomization); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(filepath.Join(deploy, "kubernetes-ha"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal(read(t, deploy, "kubernetes", inHA("kustomization.yaml")), &kustomization))
+	entries := must(os.ReadDir(filepath.Join(deploy, "kubernetes-ha")))(t)
 	for _, entry := range entries {
 		if name := entry.Name(); name != "kustomization.yaml" && !slices.Contains(kustomization.Resources, name) {
 			t.Errorf("%s is not in kustomization.yaml", name)
@@ -91,9 +84,6 @@ func TestKubernetesWithTwoReplicas(t *testing.T) {
 
 func matches(t *testing.T, selector *metav1.LabelSelector, pods labels.Set) bool {
 	t.Helper()
-	s, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must(metav1.LabelSelectorAsSelector(selector))(t)
 	return !s.Empty() && s.Matches(pods)
 }

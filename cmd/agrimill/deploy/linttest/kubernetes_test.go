@@ -32,9 +32,7 @@ func manifest[T any](t *testing.T, file, apiVersion, kind string) *T {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
 	}
-	if err := yaml.Unmarshal(data, &head); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.Unmarshal(data, &head))
 	if head.APIVersion != apiVersion || head.Kind != kind {
 		t.Fatalf("%s is a %s %s", file, head.APIVersion, head.Kind)
 	}
@@ -79,16 +77,11 @@ func TestKubernetesManifests(t *testing.T) {
 		Kind       string   `json:"kind"`
 		Resources  []string `json:"resources"`
 	}
-	if err := yaml.UnmarshalStrict(read(t, deploy, "kubernetes", "kustomization.yaml"), &kustomization); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, yaml.UnmarshalStrict(read(t, deploy, "kubernetes", "kustomization.yaml"), &kustomization))
 	if kustomization.APIVersion != "kustomize.config.k8s.io/v1beta1" || kustomization.Kind != "Kustomization" {
 		t.Errorf("kustomization.yaml is a %s %s", kustomization.APIVersion, kustomization.Kind)
 	}
-	entries, err := os.ReadDir(filepath.Join(deploy, "kubernetes"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must(os.ReadDir(filepath.Join(deploy, "kubernetes")))(t)
 	for _, entry := range entries {
 		name := entry.Name()
 		if name == "kustomization.yaml" {

@@ -236,7 +236,7 @@ func TestNamesOfMetrics(t *testing.T) {
 	metrics := documentedMetrics(t)
 	name := regexp.MustCompile(`\bagrimill_[a-z_]+[a-z]\b`)
 	for _, dir := range []string{filepath.Join(top, "docs"), deploy} {
-		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		ends(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Ext(path) == ".go" {
 				return err
 			}
@@ -249,10 +249,7 @@ func TestNamesOfMetrics(t *testing.T) {
 				}
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
@@ -299,9 +296,7 @@ func TestDashboard(t *testing.T) {
 	t.Parallel()
 	metrics := documentedMetrics(t)
 	var d dashboard
-	if err := json.Unmarshal(read(t, deploy, "grafana", "dashboards", "agrimill.json"), &d); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, json.Unmarshal(read(t, deploy, "grafana", "dashboards", "agrimill.json"), &d))
 	if d.UID == "" || d.Title == "" || len(d.Panels) < 10 {
 		t.Fatalf("dashboard %q %q with %d panels", d.UID, d.Title, len(d.Panels))
 	}

@@ -36,10 +36,7 @@ var directives = map[string][]string{
 // service reads the unit: section.Directive → values in order.
 func service(t *testing.T) map[string][]string {
 	t.Helper()
-	sections, err := unit.DeserializeSections(bytes.NewReader(read(t, deploy, "systemd", unitName)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sections := must(unit.DeserializeSections(bytes.NewReader(read(t, deploy, "systemd", unitName))))(t)
 	values := map[string][]string{}
 	for _, section := range sections {
 		for _, entry := range section.Entries {
@@ -97,10 +94,7 @@ func TestSystemdAgreesWithItsConfiguration(t *testing.T) {
 	if url := config.ClaimCheck.URL; !strings.HasPrefix(url, "file://"+state) {
 		t.Errorf("%s is not below %s, and everything else is read-only", url, state)
 	}
-	stop, err := time.ParseDuration(values["Service.TimeoutStopSec"][0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	stop := must(time.ParseDuration(values["Service.TimeoutStopSec"][0]))(t)
 	longerThanTheDrain(t, "TimeoutStopSec", stop, config)
 	for _, command := range append(values["Service.ExecStart"], values["Service.ExecReload"][0]) {
 		if fields := strings.Fields(command); fields[len(fields)-1] != "/etc/agrimill/agrimill.yaml" {

@@ -97,9 +97,6 @@ type source interface {
 	// read gives everything that is stored when it is called, and was not given
 	// before, to found.
 	read(ctx context.Context, found func(record)) error
-	// places gives the place of every message of a topic to found, by context ID, and
-	// returns how far the consumer has read it.
-	places(ctx context.Context, topic, consumer string, found func(contextID, place string)) (string, error)
 	close()
 }
 
@@ -234,30 +231,6 @@ func (s *jetStreamSource) read(ctx context.Context, found func(record)) error {
 	return nil
 }
 
-func (s *jetStreamSource) places(ctx context.Context, topic, consumer string, found func(contextID, place string)) (string, error) {
-	stream, err := s.js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		return "", err
-	}
-	for n, state := uint64(1), stream.CachedInfo().State; n <= state.LastSeq; n++ {
-		msg, err := stream.GetMsg(ctx, n)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if msg.Subject == topic {
-			found(msg.Header.Get(gateway.KeyContextID), fmt.Sprint(n))
-		}
-	}
-	durable, err := stream.Consumer(ctx, consumer)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%+v of %d", durable.CachedInfo(), stream.CachedInfo().State.LastSeq), nil
-}
-
 // decodeWord reads a header that is an encoded word of RFC 2047.
 func decodeWord(value string) string {
 	if decoded, err := (&mime.WordDecoder{}).DecodeHeader(textproto.TrimString(value)); err == nil && strings.HasPrefix(value, "=?") {
@@ -336,34 +309,6 @@ func (s *kafkaSource) read(ctx context.Context, found func(record)) error {
 	return failed
 }
 
-func (s *kafkaSource) places(ctx context.Context, topic, consumer string, found func(contextID, place string)) (string, error) {
-	ends, err := s.admin.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return "", err
-	}
-	total, positions := int64(0), map[int32]kgo.Offset{}
-	ends.Each(func(end kadm.ListedOffset) {
-		total += end.Offset
-		positions[end.Partition] = kgo.NewOffset().At(0)
-	})
-	s.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: positions})
-	for n := int64(0); n < total && ctx.Err() == nil; {
-		s.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			if r.Topic != topic {
-				return
-			}
-			n++
-			for _, h := range r.Headers {
-				if h.Key == gateway.KeyContextID {
-					found(string(h.Value), fmt.Sprintf("%d of partition %d, stored %v", r.Offset, r.Partition, r.Timestamp))
-				}
-			}
-		})
-	}
-	committed, err := s.admin.FetchOffsets(ctx, consumer)
-	return fmt.Sprintf("committed %v, ends %v", committed.Offsets(), ends.Offsets()), errors.Join(err, ctx.Err())
-}
-
 // listed is a source of given records.
 type listed []record
 
@@ -372,10 +317,6 @@ func (l listed) read(_ context.Context, found func(record)) error {
 		found(r)
 	}
 	return nil
-}
-
-func (listed) places(context.Context, string, string, func(string, string)) (string, error) {
-	return "", nil
 }
 
 func (listed) close() {}

@@ -77,7 +77,7 @@ type chaos struct {
 	apart bool
 	order order
 	child *child
-	own   interface{ stop() error }
+	own   *pipeline
 	tune  func(*parts)
 
 	out *outward // what goes the way back; nil: nothing does
@@ -369,7 +369,7 @@ func (c *chaos) startPipeline() {
 	c.Cleanup(func() { _ = p.stop() })
 }
 
-func (c *chaos) build() (interface{ stop() error }, error) {
+func (c *chaos) build() (*pipeline, error) {
 	if c.out != nil {
 		p := newParts(c.gateway.ClientConfig(), c.broker.address())
 		p.hasty()
@@ -433,11 +433,8 @@ func (c *chaos) waitProgress(total int, count func() int) {
 			return
 		}
 		if now == last {
-			if p, inward := c.own.(*pipeline); inward {
-				c.Logf("%+v\n%+v", p.sub.Stats(), p.health())
-			}
-			if c.out != nil {
-				c.out.describeMissing()
+			if c.own != nil && c.own.sub != nil {
+				c.Logf("%+v\n%+v", c.own.sub.Stats(), c.own.health())
 			}
 			c.Fatalf("%d of %d messages are there, and none came in the last %v", now, total, testkit.Patience)
 		}

@@ -130,7 +130,7 @@ func runChild() int {
 		stop()
 	}()
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	var p interface{ stop() error }
+	var p *pipeline
 	var err error
 	if o.Outward != nil {
 		p, err = buildOutward(childParts(o), *o.Outward, logger)
@@ -142,8 +142,8 @@ func runChild() int {
 		return 2
 	}
 	fmt.Println("ready")
-	if inward, ok := p.(*pipeline); ok && o.Report > 0 {
-		go report(ctx, o.Report, inward)
+	if o.Report > 0 {
+		go report(ctx, o.Report, p)
 	}
 	<-ctx.Done()
 	stop() // a second SIGTERM ends the process at once

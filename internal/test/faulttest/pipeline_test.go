@@ -80,6 +80,21 @@ func newParts(client gateway.Config, at address) *parts {
 	}
 }
 
+// below has every publish go through a function, which stands between what the oracle watches and the broker.
+func (p *parts) below(publish func(to sinks.Sink, topic string, messages ...*message.Message) error) {
+	watch := p.Sink
+	p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&hookedSink{s, publish}) }
+}
+
+type hookedSink struct {
+	sinks.Sink
+	publish func(to sinks.Sink, topic string, messages ...*message.Message) error
+}
+
+func (s *hookedSink) Publish(topic string, messages ...*message.Message) error {
+	return s.publish(s.Sink, topic, messages...)
+}
+
 // hasty lets a pipeline end under a fault, with what it could not do.
 func (p *parts) hasty() {
 	p.Subscriber.DrainTimeout, p.Subscriber.CloseTimeout, p.Router.CloseTimeout = 3*time.Second, 6*time.Second, 8*time.Second
@@ -90,7 +105,7 @@ func (p *parts) hasty() {
 // pipeline is one process that embeds the library.
 type pipeline struct {
 	router *router.Router
-	sub    *subscriber.Subscriber
+	sub    *subscriber.Subscriber // nil on the way back
 	client *gateway.Client
 	run    chan error
 	cancel context.CancelFunc

@@ -30,10 +30,10 @@ func TestRow13PayloadExpired(t *testing.T) {
 		open := make(chan struct{})
 		p := w.start(func(p *parts) {
 			p.Subscriber.MaxInFlight = 20
-			inner := p.Sink
-			p.Sink = func(s sinks.Sink) sinks.Sink {
-				return &hookedSink{Sink: inner(s), before: func(string, []*message.Message) error { <-open; return nil }}
-			}
+			p.below(func(to sinks.Sink, topic string, messages ...*message.Message) error {
+				<-open
+				return to.Publish(topic, messages...)
+			})
 		})
 		w.sendSize(messages/2, 100)
 		testkit.Eventually(w, "the pipeline is full", func() bool { return p.sub.Stats().InFlight == 20 })

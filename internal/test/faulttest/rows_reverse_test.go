@@ -32,13 +32,13 @@ func TestRow31Outward(t *testing.T) {
 		p := o.run()
 		o.put(n / 2)
 		o.waitAll()
-		defer func() { t.Logf("%+v", p.router.Health()[0]) }()
+		defer func() { t.Logf("%+v", p.health()) }()
 		testkit.Eventually(o, "all are done", func() bool {
-			h := p.router.Health()[0]
+			h := p.health()
 			return h.InFlight == 0 && h.Delivered+h.Poisoned+h.Duplicates >= uint64(len(o.context))
 		})
 		o.judgeOutward(int(o.unanswered.Load()))
-		if h := p.router.Health()[0]; h.Poisoned != uint64(len(o.partial)) {
+		if h := p.health(); h.Poisoned != uint64(len(o.partial)) {
 			t.Errorf("%d messages are in the poison queue, want the %d that arrived in part", h.Poisoned, len(o.partial))
 		}
 	})

@@ -137,13 +137,22 @@ func streamFull(t *testing.T, w *world) {
 func TestRow19BatchHalfAccepted(t *testing.T) {
 	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		const copies = 3
-		var halves, calls atomic.Int64
+		var halves, calls atomic.Int64 // every fifth batch is stored in part
 		w.start(func(p *parts) {
 			p.Route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 				return []*message.Message{msg, msg.Copy(), msg.Copy()}, nil
 			}
-			watch := p.Sink
-			p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&halfSink{Sink: s, calls: &calls, halves: &halves}) }
+			p.below(func(to sinks.Sink, topic string, messages ...*message.Message) error {
+				n := calls.Add(1)
+				if n%5 != 0 || len(messages) < 2 {
+					return to.Publish(topic, messages...)
+				}
+				if err := to.Publish(topic, messages[:1+int(n/5)%(len(messages)-1)]...); err != nil {
+					return err
+				}
+				halves.Add(1)
+				return sinks.NewError("half", topic, sinks.ErrUnavailable, io.ErrUnexpectedEOF)
+			})
 		})
 		w.flow(messages/copies, 500*time.Millisecond)
 		v := w.settle(expectation{copies: copies})
@@ -152,24 +161,6 @@ func TestRow19BatchHalfAccepted(t *testing.T) {
 		}
 		t.Logf("%d batches stored in part, %d raw duplicates", halves.Load(), v.duplicates)
 	})
-}
-
-// halfSink stores every fifth batch in part.
-type halfSink struct {
-	sinks.Sink
-	calls, halves *atomic.Int64
-}
-
-func (s *halfSink) Publish(topic string, messages ...*message.Message) error {
-	n := s.calls.Add(1)
-	if n%5 != 0 || len(messages) < 2 {
-		return s.Sink.Publish(topic, messages...)
-	}
-	if err := s.Sink.Publish(topic, messages[:1+int(n/5)%(len(messages)-1)]...); err != nil {
-		return err
-	}
-	s.halves.Add(1)
-	return sinks.NewError("half", topic, sinks.ErrUnavailable, io.ErrUnexpectedEOF)
 }
 
 // A broker that loses what it acknowledged: the documented limit. The start-up
@@ -209,11 +200,16 @@ func TestOracleFindsEarlyConfirmations(t *testing.T) {
 }
 
 func findsEarlyConfirmations(t *testing.T, w *world) {
-	w.start(func(p *parts) {
+	w.start(undisturbed, func(p *parts) {
+		p.Gateway.RequestTimeout = testkit.Patience // each is confirmed once, however slow that is
 		// A sink that lies about one message in ten.
 		var n atomic.Int64
-		watch := p.Sink
-		p.Sink = func(s sinks.Sink) sinks.Sink { return watch(&lyingSink{Sink: s, calls: &n}) }
+		p.below(func(to sinks.Sink, topic string, messages ...*message.Message) error {
+			if n.Add(1)%10 == 0 {
+				return nil
+			}
+			return to.Publish(topic, messages...)
+		})
 	})
 	w.send(100)
 	w.waitConfirmed()
@@ -223,18 +219,6 @@ func findsEarlyConfirmations(t *testing.T, w *world) {
 			t.Errorf("want 10 times %q in:\n%s", want, problems)
 		}
 	}
-}
-
-type lyingSink struct {
-	sinks.Sink
-	calls *atomic.Int64
-}
-
-func (s *lyingSink) Publish(topic string, messages ...*message.Message) error {
-	if s.calls.Add(1)%10 == 0 {
-		return nil
-	}
-	return s.Sink.Publish(topic, messages...)
 }
 
 // The disk of the dedup store is full, then works half of the time. Nothing that

@@ -133,15 +133,13 @@ func TestRow03SlowConsumer(t *testing.T) {
 	protocols(t, worldConfig{gateway: gatewaytest.Config{InlineLimit: 1 << 20}}, func(t *testing.T, w *world) {
 		p := w.start(func(p *parts) {
 			p.Subscriber.MaxInFlight, p.Subscriber.MaxInFlightBytes = maxEvents, maxBytes
-			inner, one := p.Sink, make(chan struct{}, 1)
-			p.Sink = func(s sinks.Sink) sinks.Sink {
-				return &hookedSink{Sink: inner(s), before: func(string, []*message.Message) error {
-					one <- struct{}{}
-					<-time.After(time.Millisecond)
-					<-one
-					return nil
-				}}
-			}
+			one := make(chan struct{}, 1)
+			p.below(func(to sinks.Sink, topic string, messages ...*message.Message) error {
+				one <- struct{}{}
+				<-time.After(time.Millisecond)
+				<-one
+				return to.Publish(topic, messages...)
+			})
 		})
 		w.sendSize(messages/2, 20_000)
 		w.send(messages / 2)
@@ -223,18 +221,4 @@ func TestRow12FilesAndChunks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// hookedSink calls before ahead of each publish; its error takes the place of
-// the publish.
-type hookedSink struct {
-	sinks.Sink
-	before func(topic string, messages []*message.Message) error
-}
-
-func (s *hookedSink) Publish(topic string, messages ...*message.Message) error {
-	if err := s.before(topic, messages); err != nil {
-		return err
-	}
-	return s.Sink.Publish(topic, messages...)
 }

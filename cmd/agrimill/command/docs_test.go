@@ -31,7 +31,7 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	found := 0
 	for _, file := range append(files, "../../../README.md") {
-		if file == gettingStartedPage { // TestGettingStarted runs it as a whole
+		if file == gettingStartedPage { // TestPages runs it as a whole
 			continue
 		}
 		for i, line := range documented(t, file) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -17,29 +18,48 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-const gettingStartedPage = "../../../docs/getting-started.md"
+const (
+	gettingStartedPage = "../../../docs/getting-started.md"
+	emulatorPage       = "../../../docs/emulator.md"
+)
 
-// TestGettingStarted runs the commands of docs/getting-started.md as written, with
-// bash, curl and real processes: NATS, the emulator and agrimill, on free ports.
-func TestGettingStarted(t *testing.T) {
+// TestPages runs the commands of pages of the documentation as written, with bash, curl and real processes on free ports. One
+// build of the program is that of all.
+func TestPages(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(gettingStartedPage)
+	bin := t.TempDir()
+	blocks := bashBlocks(t, gettingStartedPage)
+	build(t, bin, blocks[0], "agrimill")
+	for name, run := range map[string]func(s *steps, blocks []string){gettingStartedPage: runGettingStarted, emulatorPage: runEmulatorPage} {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			t.Parallel()
+			run(newSteps(t, bin), bashBlocks(t, name))
+		})
+	}
+}
+
+// bashBlocks are the ```bash blocks of a page, in order.
+func bashBlocks(t *testing.T, page string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var blocks []string
-	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, match[1])
 	}
+	return blocks
+}
+
+func runGettingStarted(s *steps, blocks []string) {
 	if len(blocks) != 16 {
-		t.Fatalf("%s has %d blocks: this test knows 16", gettingStartedPage, len(blocks))
+		s.Fatalf("%s has %d blocks: this test knows 16", gettingStartedPage, len(blocks))
 	}
-	s := newSteps(t)
-	s.build(blocks[0], "agrimill")
-	s.build(strings.Replace(blocks[1], "go run ", "go build -o nats-server ", 1), "nats-server")
+	build(s.T, s.dir, strings.Replace(blocks[1], "go run ", "go build -o nats-server ", 1), "nats-server")
 	_, flags, _ := strings.Cut(strings.TrimSpace(blocks[1]), "/v2 ")
 	natsLine := "exec ./nats-server " + flags + " --port " + s.natsPort
 
@@ -85,6 +105,101 @@ func TestGettingStarted(t *testing.T) {
 	nats.stop()
 }
 
+// runEmulatorPage checks the results of the commands, too.
+func runEmulatorPage(s *steps, blocks []string) {
+	const startCommand = "go run ./cmd/agrimill emulator --listen 127.0.0.1:8081 | tee emulator.json\n"
+	if len(blocks) < 2 || blocks[0] != startCommand {
+		s.Fatalf("the first command of %s should be %s", emulatorPage, startCommand)
+	}
+	program := s.start("./agrimill emulator | tee emulator.json")
+	program.wait("emulator ready")
+	s.until("cat emulator.json", "}")
+	output := s.run("exec 2>stderr.txt\n" + strings.Join(blocks[1:], "\n"))
+	program.stop()
+	program.gone()
+	if stderr := s.read("stderr.txt"); stderr != "" {
+		s.Errorf("stderr: %s", stderr)
+	}
+
+	for _, line := range []string{
+		`a token of \d+ characters`,
+		`sent: 200`,
+		`event: MESSAGE_RECEIVED`,
+		`task data would be a zip file`,
+		`the same message again`,
+		`confirmed: 202`,
+		`nothing left to confirm`,
+		`attempt 1: 503`,
+		`attempt 2: 503`,
+		`attempt 3: 200`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(output) {
+			s.Errorf("no line %q", line)
+		}
+	}
+	if n := len(regexp.MustCompile(`(?m)^\{"id":"[^"]*","external_id":"urn:example:`).FindAllString(output, -1)); n != 2 {
+		s.Errorf("%d endpoints created", n)
+	}
+	checkLedger(s.T, output)
+	var described emulator.Description
+	if err := json.Unmarshal([]byte(s.read("emulator.json")), &described); err != nil {
+		s.Fatal(err)
+	}
+	checkTenants(s.T, s.read("tenants.json"), described.TenantID)
+	if strings.Contains(s.read("after.txt"), "event:") {
+		s.Error("an event comes after the confirmation")
+	}
+	for _, line := range program.seen {
+		if strings.Contains(line, described.ClientSecret) && !strings.HasPrefix(line, "{") { // which is the description
+			s.Errorf("the secret is in the log: %s", line)
+		}
+	}
+	if s.Failed() {
+		s.Logf("output:\n%s", output)
+	}
+}
+
+// checkLedger reads the ledger that the commands printed: one message, delivered
+// twice, confirmed once.
+func checkLedger(t *testing.T, output string) {
+	t.Helper()
+	var ledger struct {
+		Entries []struct {
+			Deliveries    []time.Time `json:"deliveries"`
+			Confirmations []time.Time `json:"confirmations"`
+			Filename      string      `json:"filename"`
+		} `json:"entries"`
+	}
+	line := regexp.MustCompile(`(?m)^\{"entries":.*$`).FindString(output)
+	if err := json.Unmarshal([]byte(line), &ledger); err != nil {
+		t.Errorf("ledger %q: %v", line, err)
+		return
+	}
+	if len(ledger.Entries) != 1 || len(ledger.Entries[0].Deliveries) != 2 || len(ledger.Entries[0].Confirmations) != 1 || ledger.Entries[0].Filename != "task.txt" {
+		t.Errorf("ledger %s", line)
+	}
+}
+
+// checkTenants: only the sender is left after the farmer deleted the receiver.
+func checkTenants(t *testing.T, data, tenant string) {
+	t.Helper()
+	var body struct {
+		Tenants []struct {
+			TenantID  string `json:"tenant_id"`
+			Endpoints []struct {
+				ExternalID string `json:"external_id"`
+			} `json:"endpoints"`
+		} `json:"tenants"`
+	}
+	if err := json.Unmarshal([]byte(data), &body); err != nil {
+		t.Errorf("tenants %s: %v", data, err)
+		return
+	}
+	if len(body.Tenants) != 1 || body.Tenants[0].TenantID != tenant || len(body.Tenants[0].Endpoints) != 1 || body.Tenants[0].Endpoints[0].ExternalID != "urn:example:sender" {
+		t.Errorf("tenants %s", data)
+	}
+}
+
 // steps is a folder in which commands are run.
 type steps struct {
 	*testing.T
@@ -93,7 +208,9 @@ type steps struct {
 	adminPort string
 }
 
-func newSteps(t *testing.T) *steps {
+// newSteps is a folder with the program, which is in bin.
+func newSteps(t *testing.T, bin string) *steps {
+	t.Helper()
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Fatalf("%s is missing: install it (Debian, Ubuntu: apt-get install %s)", tool, tool)
@@ -101,6 +218,9 @@ func newSteps(t *testing.T) *steps {
 	}
 	ports := testkit.FreePorts(t, 2)
 	s := &steps{T: t, dir: t.TempDir(), natsPort: fmt.Sprint(ports[0]), adminPort: fmt.Sprint(ports[1])}
+	if err := os.Symlink(filepath.Join(bin, "agrimill"), filepath.Join(s.dir, "agrimill")); err != nil {
+		t.Fatal(err)
+	}
 	const example = "../examples/minimal.yaml"
 	text, err := os.ReadFile(example)
 	if err != nil {
@@ -117,16 +237,26 @@ func newSteps(t *testing.T) *steps {
 	return s
 }
 
-// build runs a go build line of the page in the root of the clone.
-func (s *steps) build(line, name string) {
-	s.Helper()
+// build runs a go build line of a page in the root of the clone.
+func build(t *testing.T, dir, line, name string) {
+	t.Helper()
 	line, _, _ = strings.Cut(strings.TrimSpace(line), " --")
 	line = strings.Replace(line, "go build ", "go build "+raceFlag+" ", 1)
-	cmd := exec.CommandContext(s.Context(), "bash", "-ec", strings.Replace(line, "-o "+name, "-o '"+filepath.Join(s.dir, name)+"'", 1))
+	cmd := exec.CommandContext(t.Context(), "bash", "-ec", strings.Replace(line, "-o "+name, "-o '"+filepath.Join(dir, name)+"'", 1))
 	cmd.Dir = filepath.Join("..", "..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		s.Fatalf("%s: %v\n%s", line, err, out)
+		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
+}
+
+// read returns what is in a file of the folder.
+func (s *steps) read(name string) string {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
 }
 
 // command is bash in the folder, with the ports of the test.
@@ -134,12 +264,12 @@ func (s *steps) command(ctx context.Context, script string) *exec.Cmd {
 	script = strings.NewReplacer(":9090", ":"+s.adminPort, "agrimill emulator", "agrimill emulator --listen 127.0.0.1:0").Replace(script)
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "NATS_URL=nats://127.0.0.1:"+s.natsPort, "no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1")
+	cmd.Env = append(os.Environ(), "NATS_URL=nats://127.0.0.1:"+s.natsPort, "no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1", "LC_ALL=C")
 	return cmd
 }
 
-// run runs a block, whose output has to contain texts.
-func (s *steps) run(script string, texts ...string) {
+// run runs a block, whose output, which it returns, has to contain texts.
+func (s *steps) run(script string, texts ...string) string {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
@@ -152,6 +282,7 @@ func (s *steps) run(script string, texts ...string) {
 			s.Errorf("%s: no %q in\n%s", script, text, out)
 		}
 	}
+	return string(out)
 }
 
 // until runs a block again and again, as a person would, until its output contains

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/oauth2"
 )
 
 func TestTokenRequest(t *testing.T) {
@@ -149,46 +152,58 @@ func TestTokenRefreshIsOneForAll(t *testing.T) {
 	})
 }
 
-// Of many calls that are refused together because the token has expired, one
-// fetches a new token and all are repeated once.
+// Of many calls that are refused together because the token has expired, one asks for a new token, from
+// the token endpoint or a source of the application's own, and all are repeated once.
 func TestRefusedTokenIsReplacedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mux, tokens := offlineMux()
-		var good atomic.Pointer[string]
-		first := "Bearer token-1"
-		good.Store(&first)
-		var calls atomic.Int64
-		gate := make(chan struct{})
-		mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
-			if calls.Add(1) == 20 {
-				close(gate)
-			}
-			<-gate // all with the old token have arrived
-			if r.Header.Get("Authorization") != *good.Load() {
-				fail(401, "token expired")(w, r)
-				return
-			}
-			ok(w, r)
-		})
-		c := offline(t, mux)
-		if _, err := c.tokens.get(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		second := "Bearer token-2"
-		good.Store(&second)
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-					t.Error(err)
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprint("own source: ", own), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux, requests := offlineMux()
+				var good atomic.Value
+				good.Store("Bearer token-1")
+				var calls, asked atomic.Int64
+				gate := make(chan struct{})
+				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+					if calls.Add(1) == 23 {
+						close(gate)
+					}
+					if calls.Load() > 3 {
+						<-gate // all with the old token have arrived
+					}
+					if r.Header.Get("Authorization") != good.Load() {
+						fail(401, "token expired")(w, r)
+						return
+					}
+					ok(w, r)
+				})
+				c := offline(t, mux, func(c *Config) {
+					if own {
+						source(func() (*oauth2.Token, error) { return givenToken(tokenNumber(asked.Add(1))) })(c)
+					}
+				})
+				send := func() {
+					if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+						t.Error(err)
+					}
+				}
+				for range 3 {
+					send()
+				}
+				good.Store("Bearer token-2")
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(send)
+				}
+				wg.Wait()
+				if requests.Load()+asked.Load() != 2 || own != (asked.Load() > 0) || calls.Load() != 43 {
+					t.Errorf("%d token requests, the source was asked %d times, %d calls; want 2 of one kind, and 43", requests.Load(), asked.Load(), calls.Load())
+				}
+				if c.Config().TokenSource != nil {
+					t.Error("Client.Config gives the token source away")
 				}
 			})
-		}
-		wg.Wait()
-		if tokens.Load() != 2 || calls.Load() != 40 {
-			t.Errorf("%d token requests and %d calls, want 2 and 40", tokens.Load(), calls.Load())
-		}
-	})
+		})
+	}
 }
 
 func TestUnauthorizedIsRepeatedOnceWithTheBody(t *testing.T) {

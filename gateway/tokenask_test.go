@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,47 +27,6 @@ func source(f sourceFunc) func(*Config) {
 
 func givenToken(value string) (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: value, Expiry: time.Now().Add(time.Hour)}, nil
-}
-
-// The source is asked for a token and once more when the service refuses it, and
-// not for each call.
-func TestTokenSourceIsAskedOnceMoreAfterA401(t *testing.T) {
-	s := newService(t)
-	var valid atomic.Value
-	valid.Store("token-1")
-	s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+valid.Load().(string) {
-			fail(401, "expired")(w, r)
-			return
-		}
-		ok(w, r)
-	})
-	var asked atomic.Int64
-	c := s.client(t, source(func() (*oauth2.Token, error) { return givenToken(tokenNumber(asked.Add(1))) }))
-	for range 3 {
-		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if asked.Load() != 1 {
-		t.Errorf("asked %d times for 3 calls", asked.Load())
-	}
-	valid.Store("token-2")
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if asked.Load() != 2 || s.tokens.Load() != 0 {
-		t.Errorf("asked %d times, %d token requests; want 2 and none", asked.Load(), s.tokens.Load())
-	}
-	if c.Config().TokenSource != nil {
-		t.Error("Client.Config gives the token source away")
-	}
 }
 
 // A source that keeps its token although the service refuses it is an outage,

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -62,17 +61,7 @@ func TestGatewayToSink(t *testing.T) {
 
 	store := newStore(t, 0)
 	run := func() (*router.Router, func() error) {
-		client, err := gateway.New(server.ClientConfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := subscriber.New(subscriber.Config{
-			Client: client, Order: subscriber.Unordered,
-			Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub, client := subscribeTo(t, server, subscriber.Config{Order: subscriber.Unordered})
 		r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
 			Name: "farm", From: sub, Topic: subscriber.AllData, To: to,
 			Transform: func(msg *message.Message) ([]*message.Message, error) {

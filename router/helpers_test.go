@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
 	"strings"
 	"sync"
 	"testing"
@@ -453,4 +455,20 @@ func wantNoPoison(t *testing.T, msg *message.Message) {
 			t.Errorf("message %s has %s", msg.UUID, key)
 		}
 	}
+}
+
+// subscribeTo returns a subscriber of a gateway, and its client, which ends with the test.
+func subscribeTo(t *testing.T, server *gatewaytest.Server, config subscriber.Config) (*subscriber.Subscriber, *gateway.Client) {
+	t.Helper()
+	client, err := gateway.New(server.ClientConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	config.Client, config.Confirm.MaxAge = client, 5*time.Millisecond
+	sub, err := subscriber.New(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub, client
 }

@@ -69,28 +69,20 @@ func TestSourceThatComesUpLate(t *testing.T) {
 		}
 		var out testkit.Output
 		startLogged(t, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))), router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
-		count := func(text string) int { return strings.Count(out.String(), text) }
-		time.Sleep(59 * time.Second)
-		if got := count("Warning: source unavailable"); got != 1 {
-			t.Errorf("count = %d, want 1", got)
+		const warning, failure = "Warning: source unavailable", "level=ERROR"
+		want := func(after time.Duration, text string, n int) {
+			t.Helper()
+			time.Sleep(after)
+			if got := strings.Count(out.String(), text); got != n {
+				t.Errorf("%q is logged %d times, want %d", text, got, n)
+			}
 		}
-		if got := count("level=ERROR"); got != 0 {
-			t.Errorf("count = %d, want 0", got)
-		}
-		time.Sleep(time.Minute)
-		if got := count("source still unavailable"); got != 1 {
-			t.Errorf("count = %d, want 1", got)
-		}
-		time.Sleep(2 * time.Minute)
-		if got := count("subscription established"); got != 1 {
-			t.Errorf("count = %d, want 1", got)
-		}
-		if got := count("Warning: source unavailable"); got != 1 {
-			t.Errorf("count = %d, want 1", got)
-		}
-		if got := count("level=ERROR"); got != 1 {
-			t.Errorf("count = %d, want 1", got)
-		}
+		want(59*time.Second, warning, 1)
+		want(0, failure, 0)
+		want(time.Minute, "source still unavailable", 1)
+		want(2*time.Minute, "subscription established", 1)
+		want(0, warning, 1)
+		want(0, failure, 1)
 	})
 }
 

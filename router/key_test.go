@@ -258,15 +258,7 @@ func TestEqualChunksAreKept(t *testing.T) {
 	server := gatewaytest.New(t, gatewaytest.Config{})
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
 	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}, Subscribe: []string{messageType}})
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	sub, err := subscriber.New(subscriber.Config{Client: client}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub, client := subscribeTo(t, server, subscriber.Config{})
 	to := newSink(nil)
 	start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: to})
 	pub, err := publisher.New(publisher.Config{Client: client, TenantID: sender.TenantID, EndpointID: sender.ID}, nil)

@@ -230,16 +230,7 @@ func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subs
 	store := newStore(t, 0)
 	var stats subscriber.Stats
 	for range 2 {
-		client, err := gateway.New(server.ClientConfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := subscriber.New(subscriber.Config{
-			Client: client, MaxInFlight: 32, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub, client := subscribeTo(t, server, subscriber.Config{MaxInFlight: 32})
 		r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
 			Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{s},
 		})
@@ -248,7 +239,7 @@ func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subs
 		if restart {
 			want /= 2
 		}
-		err = server.WaitConfirmed(ctx, want)
+		err := server.WaitConfirmed(ctx, want)
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -411,14 +402,7 @@ func TestPipelinedPart(t *testing.T) {
 		}
 		return fateStored
 	})
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := subscriber.New(subscriber.Config{Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub, client := subscribeTo(t, server, subscriber.Config{})
 	r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
 		Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{sink},
 		Transform: func(msg *message.Message) ([]*message.Message, error) {

@@ -348,15 +348,8 @@ func TestShutdownInTheMiddle(t *testing.T) {
 		poison.wantStored(t, 0)
 		from.wantClosed(t, 1)
 		to.wantClosed(t, 1)
-		health := r.Health()[0]
-		if health.State != router.StateStopped {
-			t.Errorf("health.State = %q, want %q", health.State, router.StateStopped)
-		}
-		if health.Delivered != 100 {
-			t.Errorf("health.Delivered = %d, want 100", health.Delivered)
-		}
-		if health.Returned != 200 {
-			t.Errorf("health.Returned = %d, want 200", health.Returned)
+		if health := r.Health()[0]; health.State != router.StateStopped || health.Delivered != 100 || health.Returned != 200 {
+			t.Errorf("health is %+v, want it stopped, 100 delivered, and 200 returned", health)
 		}
 	})
 }
@@ -524,24 +517,12 @@ func TestOneRouteDoesNotStopOthers(t *testing.T) {
 	healthy.deliver(t, farmMessage("1", "e", "c", "p"))
 	testkit.Eventually(t, "the end of the first route", func() bool { return r.Health()[0].State == router.StateEnded })
 	health := r.Health()
-	if health[1].State != router.StateFailed {
-		t.Errorf("health[1].State = %q, want %q", health[1].State, router.StateFailed)
-	}
-	if got, want := health[1].LastError, "no such topic"; got != want {
-		t.Errorf("health[1].LastError = %q, want %q", got, want)
-	}
-	if health[2].State != router.StateRunning {
-		t.Errorf("health[2].State = %q, want %q", health[2].State, router.StateRunning)
+	if health[1].State != router.StateFailed || health[1].LastError != "no such topic" || health[2].State != router.StateRunning {
+		t.Errorf("health is %+v, want the second route failed, and the third one running", health)
 	}
 	var failure *router.RouteError
 	err := r.stop()
-	if !errors.As(err, &failure) {
-		t.Fatalf("err = %v, want a %T", err, failure)
-	}
-	if failure.Route != "refused" {
-		t.Errorf("failure.Route = %q, want refused", failure.Route)
-	}
-	if want := `route "refused": no such topic`; err == nil || err.Error() != want {
+	if want := `route "refused": no such topic`; !errors.As(err, &failure) || failure.Route != "refused" || err.Error() != want {
 		t.Errorf("err = %v, want %s", err, want)
 	}
 }
@@ -549,7 +530,7 @@ func TestOneRouteDoesNotStopOthers(t *testing.T) {
 // A subscription that can never be made is not tried for ever: Run ends with its error
 // when nothing else is left.
 func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
-	for name, err := range map[string]error{
+	for name, refused := range map[string]error{
 		"configuration of a source":    fmt.Errorf("%w: it reads another subject", final.New("bad configuration")),
 		"subscriber of the gateway":    subscriber.ErrConfig,
 		"closed subscriber":            fmt.Errorf("source: %w", subscriber.ErrClosed),
@@ -557,24 +538,14 @@ func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := newSource()
-			from.subErr = func(int) error { return err }
+			from.subErr = func(int) error { return refused }
 			r := build(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
-			result := r.Run(ctx)
-			wantErr(t, result, err)
-			if !errors.Is(result, router.ErrRoutesEnded) {
-				t.Fatalf("result = %v, want ErrRoutesEnded", result)
-			}
+			err := r.Run(t.Context())
+			wantErr(t, err, refused)
+			wantErr(t, err, router.ErrRoutesEnded)
 			var failure *router.RouteError
-			if !errors.As(result, &failure) {
-				t.Fatalf("result = %v, want a %T", result, failure)
-			}
-			if got := r.Health()[0].LastError; got == "" {
-				t.Errorf("r.Health()[0].LastError = %q, want some", got)
-			}
-			if from.subs != 1 {
-				t.Errorf("from.subs = %d, want 1", from.subs)
+			if !errors.As(err, &failure) || r.Health()[0].LastError == "" || from.subs != 1 {
+				t.Errorf("got %v after %d subscriptions, and health %+v, want a %T after one, and the error", err, from.subs, r.Health()[0], failure)
 			}
 		})
 	}
@@ -616,43 +587,35 @@ func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	}
 	close(from.messages)
 	err := r.Run(t.Context())
-	wantErr(t, err, router.ErrRoutesEnded)
-	if !errors.Is(err, refused) {
-		t.Errorf("err = %v, want %v", err, refused)
+	for _, want := range []error{router.ErrRoutesEnded, refused, gone} {
+		wantErr(t, err, want)
 	}
-	wantErr(t, err, gone)
 	if got := strings.Count(err.Error(), refused.Error()); got != 1 {
 		t.Errorf("the reason is there %d times, want once: two routes share the source: %v", got, err)
 	}
 	for _, h := range r.Health() {
-		if h.Name != "three" {
-			if !strings.Contains(h.LastError, "subscription ended: the stream is refused") {
-				t.Errorf("h.LastError = %q, want %q in it", h.LastError, "subscription ended: the stream is refused")
-			}
+		if want := "subscription ended: the stream is refused"; h.Name != "three" && !strings.Contains(h.LastError, want) {
+			t.Errorf("route %s tells %q, want %q in it", h.Name, h.LastError, want)
 		}
 	}
 }
 
 func TestSubscribeIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		from, to := newSource(), newSink(nil)
+		from := newSource()
 		from.subErr = func(n int) error {
 			if n < 10 {
 				return errors.New("no broker at nats://user:secret@host")
 			}
 			return nil
 		}
-		r := start(t, router.Config{Poison: to}, farmRoute(from, to))
-		if got := r.Health()[0].State; got != router.StateStarting {
-			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateStarting)
+		r := start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
+		if h, want := r.Health()[0], "no broker at nats://host"; h.State != router.StateStarting || h.LastError != want {
+			t.Errorf("the route is %s, with %q, want it starting, with %q", h.State, h.LastError, want)
 		}
-		if got, want := r.Health()[0].LastError, "no broker at nats://host"; got != want {
-			t.Errorf("r.Health()[0].LastError = %q, want %q", got, want)
-		}
-		msg := farmMessage("1", "e", "c", "p")
-		from.deliver(t, msg)
+		from.deliver(t, farmMessage("1", "e", "c", "p"))
 		if got := r.Health()[0].State; got != router.StateRunning {
-			t.Errorf("r.Health()[0].State = %q, want %q", got, router.StateRunning)
+			t.Errorf("the route is %s, want it running", got)
 		}
 	})
 }
@@ -695,35 +658,18 @@ func TestFilterAndTransform(t *testing.T) {
 		}
 	}
 	r.wantStop(t)
-	all := to.all()
-	if len(all) != 2 {
-		t.Fatalf("all has %d elements, want 2", len(all))
+	to.wantStored(t, 2)
+	first, second := to.all()[0], to.all()[1]
+	if first.topic != "first" || string(first.msg.Payload) != "PAYLOAD" || second.topic != "second" {
+		t.Errorf("stored %q in %s and %q in %s, want PAYLOAD in first, and another one in second", first.msg.Payload, first.topic, second.msg.Payload, second.topic)
 	}
-	if all[0].topic != "first" {
-		t.Errorf("all[0].topic = %q, want first", all[0].topic)
-	}
-	if string(all[0].msg.Payload) != "PAYLOAD" {
-		t.Errorf("all[0].msg.Payload = %q, want PAYLOAD", all[0].msg.Payload)
-	}
-	if all[1].topic != "second" {
-		t.Errorf("all[1].topic = %q, want second", all[1].topic)
-	}
-	if a, b := all[0].msg.Metadata[sinks.KeyDedupID], all[1].msg.Metadata[sinks.KeyDedupID]; a == "" || a == b {
+	if a, b := first.msg.Metadata[sinks.KeyDedupID], second.msg.Metadata[sinks.KeyDedupID]; a == "" || a == b {
 		t.Errorf("names are %q and %q, want two", a, b)
 	}
 	poison.wantStored(t, 1)
-	if got, want := poison.all()[0].msg.Metadata[router.KeyPoisonReason], router.ErrNilMessage.Error(); got != want {
-		t.Errorf("KeyPoisonReason = %q, want %q", got, want)
-	}
-	health := r.Health()[0]
-	if health.Filtered != 2 {
-		t.Errorf("health.Filtered = %d, want 2", health.Filtered)
-	}
-	if health.Delivered != 1 {
-		t.Errorf("health.Delivered = %d, want 1", health.Delivered)
-	}
-	if health.Poisoned != 1 {
-		t.Errorf("health.Poisoned = %d, want 1", health.Poisoned)
+	wantMetadata(t, poison.all()[0].msg, map[string]string{router.KeyPoisonReason: router.ErrNilMessage.Error()})
+	if h := r.Health()[0]; h.Filtered != 2 || h.Delivered != 1 || h.Poisoned != 1 {
+		t.Errorf("health is %+v, want 2 filtered, 1 delivered and 1 poisoned", h)
 	}
 }
 
@@ -1014,27 +960,16 @@ func TestRouteFailing(t *testing.T) {
 		send("0")
 		broken.Store(true)
 		send("1")
-		h := send("2")
-		if h.State != router.StateRunning {
-			t.Errorf("h.State = %q, want %q", h.State, router.StateRunning)
-		}
-		if h.PoisonedInARow != 2 {
-			t.Errorf("h.PoisonedInARow = %d, want 2", h.PoisonedInARow)
+		if h := send("2"); h.State != router.StateRunning || h.PoisonedInARow != 2 {
+			t.Errorf("health is %+v, want it running, with 2 poisoned in a row", h)
 		}
 		send("unwanted") // says nothing
-		h = send("3")
-		if h.State != router.StateFailing {
-			t.Errorf("h.State = %q, want %q", h.State, router.StateFailing)
+		h := send("3")
+		if h.State != router.StateFailing || !h.Since.Equal(time.Now()) {
+			t.Errorf("health is %+v, want it failing since now", h)
 		}
-		testkit.Equal(t, h.Since.Local(), time.Now())
-		began := h.Since
-		h = send("4")
-		if h.State != router.StateFailing {
-			t.Errorf("h.State = %q, want %q", h.State, router.StateFailing)
-		}
-		testkit.Equal(t, h.Since, began)
-		if h.PoisonedInARow != 4 {
-			t.Errorf("h.PoisonedInARow = %d, want 4", h.PoisonedInARow)
+		if again := send("4"); again.State != router.StateFailing || !again.Since.Equal(h.Since) || again.PoisonedInARow != 4 {
+			t.Errorf("health is %+v, want it failing since %v, with 4 poisoned in a row", again, h.Since)
 		}
 
 		broken.Store(false)
@@ -1045,15 +980,8 @@ func TestRouteFailing(t *testing.T) {
 		isDown.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		h = r.Health()[0]
-		if h.State != router.StateRunning {
-			t.Errorf("h.State = %q, want %q", h.State, router.StateRunning)
-		}
-		if h.PoisonedInARow != 0 {
-			t.Errorf("h.PoisonedInARow = %d, want 0", h.PoisonedInARow)
-		}
-		if h.Poisoned != 4 {
-			t.Errorf("h.Poisoned = %d, want 4", h.Poisoned)
+		if h = r.Health()[0]; h.State != router.StateRunning || h.PoisonedInARow != 0 || h.Poisoned != 4 {
+			t.Errorf("health is %+v, want it running, none poisoned in a row, and 4 in all", h)
 		}
 	})
 }

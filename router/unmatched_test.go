@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -68,18 +67,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 				dropped[ids[0]] = i%kinds == 5 || i%kinds == 2 && policy == subscriber.UnmatchedConfirm
 			}
 
-			client, err := gateway.New(server.ClientConfig())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = client.Close() })
-			sub, err := subscriber.New(subscriber.Config{
-				Client: client, Unmatched: policy, Quarantine: subscriber.QuarantineConfig{Publisher: quarantine},
-				Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sub, _ := subscribeTo(t, server, subscriber.Config{Unmatched: policy, Quarantine: subscriber.QuarantineConfig{Publisher: quarantine}})
 			r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: newStore(t, 0)}},
 				router.Route{
 					Name: "first", From: sub, Topic: subscriber.AllData, To: first,

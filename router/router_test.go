@@ -312,6 +312,9 @@ func TestShutdownInTheMiddle(t *testing.T) {
 			msg := farmMessage(fmt.Sprint(kind, i), "e", fmt.Sprint(i), "p")
 			sent[kind] = append(sent[kind], msg)
 			from.messages <- msg
+			if kind == "w" {
+				synctest.Wait() // it is with the sink before an outage could hold it up
+			}
 		}
 		time.Sleep(time.Minute)
 		from.onClose = func() {

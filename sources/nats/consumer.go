@@ -12,6 +12,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/natssubject"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -255,24 +256,10 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 
 // inCommon refuses a subject that no message of a stream can have. A mirror has no subjects of its own.
 func inCommon(stream string, subjects []string, subject string) error {
-	if len(subjects) == 0 || slices.ContainsFunc(subjects, func(pattern string) bool { return overlap(pattern, subject) }) {
+	if len(subjects) == 0 || slices.ContainsFunc(subjects, func(pattern string) bool { return natssubject.Overlap(pattern, subject) }) {
 		return nil
 	}
 	return fmt.Errorf("%w: the stream %s has no subject that matches %s, but %s", ErrConfig, stream, subject, strings.Join(subjects, ", "))
-}
-
-// overlap reports whether a message can have a subject that matches both patterns.
-func overlap(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		switch {
-		case as[i] == ">" || bs[i] == ">":
-			return true
-		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
-			return false
-		}
-	}
-	return len(as) == len(bs)
 }
 
 // covers reports whether every subject that matches narrow also matches wide.

@@ -17,7 +17,7 @@ func TestCrash(t *testing.T) {
 	f := newField(t)
 	f.putKeys(10, n)
 	way := natstest.NewProxy(t, f.server.URL()) // of the process that crashes
-	quick := func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = 2*time.Second, 10, time.Millisecond }
+	quick := func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = time.Second, 10, time.Millisecond }
 	messages := f.subscribe(f.subscriber(keyed, quick, func(c *nats.Config) { c.URL = way.URL() }))
 	seen := map[string]bool{}
 	for range acked {

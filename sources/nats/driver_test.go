@@ -148,7 +148,7 @@ func TestWatermillDriverOutage(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	f.put(0, 5)
-	s := f.stock(func(c *nats.Config) { c.AckWait = time.Second })
+	s := f.stock(func(c *nats.Config) { c.AckWait, c.CloseTimeout = time.Second, 100*time.Millisecond })
 	seen := map[string]bool{}
 	messages := f.subscribeStock(context.Background(), s)
 	f.takeAll(messages, seen, 5)

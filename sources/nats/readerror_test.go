@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/sources/nats"
 )
 
 // A subscription that can read nothing says why, and since when, and reads on when that is over.
@@ -44,9 +45,10 @@ func TestReadError(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // it waits for the server's silence
+			t.Parallel()
 			f := newField(t)
 			s := f.subscriber()
+			nats.SetHeartbeat(s, time.Second) // it waits for two of them
 			if since, err := s.ReadError(); err != nil || !since.IsZero() {
 				t.Errorf("before Subscribe: since %v: %v", since, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,4 +227,40 @@ func TestSharedConsumerIsRecovered(t *testing.T) {
 			t.Errorf("handled %v", have)
 		}
 	})
+}
+
+// reportedMsg counts what is said about it.
+type reportedMsg struct {
+	scriptedMsg
+	n *atomic.Int64
+}
+
+func (m reportedMsg) InProgress() error {
+	m.n.Add(1)
+	return nil
+}
+
+// The server hears of what is held three times in the shortest of its waits.
+func TestHeldIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		config jetstream.ConsumerConfig
+		within time.Duration
+	}{
+		"AckWait": {jetstream.ConsumerConfig{AckWait: 30 * time.Second}, 30 * time.Second},
+		"BackOff": {jetstream.ConsumerConfig{AckWait: 30 * time.Second, BackOff: []time.Duration{2 * time.Second, time.Second, time.Minute}}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := afterLoss(t)
+				held := reportedMsg{scriptedMsg{key: "b", stream: 9, delivery: 6, attempts: 1}, new(atomic.Int64)}
+				s.receive(held) // and is not handled, see TestLostIsHeldForEveryKey
+				stop := s.keepAlive(c.config)
+				time.Sleep(c.within + time.Nanosecond)
+				stop()
+				if got := held.n.Load(); got != 3 {
+					t.Errorf("%d reports in %v, want 3", got, c.within)
+				}
+			})
+		})
+	}
 }

@@ -50,18 +50,18 @@ type request struct {
 
 // newRequest asks for up to n messages: for those that are there, or with wait for some to
 // come.
-func newRequest(conn *natsgo.Conn, domain string, consumer *jetstream.ConsumerInfo, n int, wait bool) (*request, error) {
+func newRequest(conn *natsgo.Conn, domain string, consumer *jetstream.ConsumerInfo, n int, wait bool, heartbeat time.Duration) (*request, error) {
 	ask := struct {
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
 		NoWait    bool          `json:"no_wait,omitempty"`
-	}{Batch: n, Expires: requestExpires, Heartbeat: idleHeartbeat}
+	}{Batch: n, Expires: requestExpires, Heartbeat: heartbeat}
 	if !wait {
 		ask.Expires, ask.Heartbeat, ask.NoWait = 0, 0, true
 	}
 	if most := consumer.Config.MaxRequestExpires; wait && most > 0 && most < ask.Expires {
-		ask.Expires, ask.Heartbeat = most, min(idleHeartbeat, most/3)
+		ask.Expires, ask.Heartbeat = most, min(heartbeat, most/3)
 	}
 	body, err := json.Marshal(ask)
 	if err != nil {

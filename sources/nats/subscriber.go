@@ -58,6 +58,8 @@ func (c Config) flushTimeout() time.Duration { return max(2*time.Second, c.Close
 type Subscriber struct {
 	config Config
 	logger watermill.LoggerAdapter
+	// heartbeat is idleHeartbeat, but in tests.
+	heartbeat time.Duration
 
 	// stopped ends when Close begins: no more messages are taken.
 	stopped context.Context
@@ -94,7 +96,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}),
-		connecting: make(chan struct{}, 1), life: lifecycle.New(),
+		heartbeat: idleHeartbeat, connecting: make(chan struct{}, 1), life: lifecycle.New(),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil

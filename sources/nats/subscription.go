@@ -135,8 +135,7 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 		s.queue.Deliver(s.intake, s.work)
 	}()
 	for consumer != nil {
-		_, shortest := waits(consumer.CachedInfo().Config)
-		stop := s.keepAlive(shortest / 3)
+		stop := s.keepAlive(consumer.CachedInfo().Config)
 		err := s.pull(consumer)
 		if s.intake.Err() != nil {
 			defer stop()
@@ -358,7 +357,7 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 	if most := info.Config.MaxRequestBatch; most > 0 {
 		n = min(n, most)
 	}
-	r, err := newRequest(s.conn, s.config.Domain, info, n, wait)
+	r, err := newRequest(s.conn, s.config.Domain, info, n, wait, s.heartbeat)
 	if err != nil {
 		return 0, false, err
 	}
@@ -366,7 +365,7 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 		rest, first := r.end(s.receive, s.intake.Err() != nil, s.config.flushTimeout())
 		got, anew = got+rest, anew || first
 	}()
-	patience := 2 * idleHeartbeat
+	patience := 2 * s.heartbeat
 	if !wait {
 		patience = answerWait // the server says that there are no more, but not always
 	}
@@ -664,9 +663,10 @@ func (s *subscription) drop(d *delivery, delay time.Duration) received {
 	return raw
 }
 
-// keepAlive reports on what is held, again and again, until stop is called.
-func (s *subscription) keepAlive(interval time.Duration) (stop func()) {
-	ticker := time.NewTicker(max(interval, time.Millisecond))
+// keepAlive reports on what is held, three times in the shortest wait of the server, until stop is called.
+func (s *subscription) keepAlive(config jetstream.ConsumerConfig) (stop func()) {
+	_, shortest := waits(config)
+	ticker := time.NewTicker(max(shortest/3, time.Millisecond))
 	ended, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // ends with stop
 		defer close(stopped)

@@ -21,3 +21,24 @@ func CreateLossyBucket(tb testing.TB, conn *natsgo.Conn, bucket string) {
 		tb.Fatal(err)
 	}
 }
+
+// Put writes an entry of a bucket, as somebody else would.
+func Put(tb testing.TB, s *Server, bucket, key, value string) {
+	tb.Helper()
+	conn, err := natsgo.Connect("", natsgo.InProcessServer(s))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	kv, err := js.KeyValue(tb.Context(), bucket)
+	if err == nil {
+		_, err = kv.PutString(tb.Context(), key, value)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

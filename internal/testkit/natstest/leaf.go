@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -41,4 +42,15 @@ func StartLeaf(tb testing.TB, change ...func(leaf *server.Options)) (hub, leaf *
 	})
 	testkit.Eventually(tb, "the leaf node is joined to its hub", func() bool { return hub.Server().NumLeafNodes() == 1 && leaf.Server().NumLeafNodes() == 1 })
 	return hub, leaf
+}
+
+// ConnectLeaf connects as the user of the leaf node of [StartLeaf], until the test ends.
+func ConnectLeaf(tb testing.TB, leaf *Server) *natsgo.Conn {
+	tb.Helper()
+	conn, err := natsgo.Connect(leaf.URL(), natsgo.UserInfo(LeafUser, LeafPassword), natsgo.CustomInboxPrefix(LeafInboxPrefix))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(conn.Close)
+	return conn
 }

@@ -13,13 +13,7 @@ import (
 
 func TestStoreInDomain(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
-	conn, err := nats.Connection{
-		URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, InboxPrefix: natstest.LeafInboxPrefix,
-	}.Connect("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := natstest.ConnectLeaf(t, leaf)
 	if _, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn}); !errors.Is(err, nats.ErrNoJetStream) {
 		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)
 	}

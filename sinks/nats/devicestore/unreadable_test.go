@@ -3,6 +3,7 @@ package devicestore_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/nats/devicestore"
 )
 
@@ -149,5 +152,32 @@ func TestPayloadIsStoredAgain(t *testing.T) {
 		if got := payloads(t, open(t, server.URL(), devicestore.Config{}), "team"); got != "devices" {
 			t.Errorf("got %q, want what was sent again", got)
 		}
+	}
+}
+
+// A list of which nothing can be read does not fill the log.
+func TestUnreadableListIsSaidAFewTimes(t *testing.T) {
+	server := natstest.Start(t)
+	log := testkit.NewLog()
+	store := open(t, server.URL(), devicestore.Config{Logger: log})
+	natstest.Put(t, server, devicestore.DefaultBucket, "teamset.team", "[7"+strings.Repeat(",7", 999)+"]")
+	if got := payloads(t, store, "team"); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if lines := len(log.Texts()); lines != warnlog.PerMessage {
+		t.Errorf("%d lines, want %d", lines, warnlog.PerMessage)
+	}
+}
+
+// A bucket that acknowledges what it does not keep is refused.
+func TestBucketWithoutKeys(t *testing.T) {
+	conn, err := natsgo.Connect(natstest.Start(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	natstest.CreateLossyBucket(t, conn, "lossy")
+	if _, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn, Bucket: "lossy"}); !errors.Is(err, nats.ErrStream) {
+		t.Errorf("got %v, want %v", err, nats.ErrStream)
 	}
 }

@@ -15,13 +15,7 @@ import (
 // subscribe to one prefix only.
 func TestStoreInDomain(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
-	conn, err := nats.Connection{
-		URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, InboxPrefix: natstest.LeafInboxPrefix,
-	}.Connect("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := natstest.ConnectLeaf(t, leaf)
 	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn}); !errors.Is(err, nats.ErrNoJetStream) {
 		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)
 	}

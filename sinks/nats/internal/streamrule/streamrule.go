@@ -3,9 +3,10 @@ package streamrule
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/natssubject"
 )
 
 // Loses returns how a stream acknowledges messages of subject, a pattern, and has them nowhere or under another
@@ -19,23 +20,9 @@ func Loses(have jetstream.StreamConfig, subject string) string {
 		if source == "" {
 			source = ">"
 		}
-		if source != t.Destination && overlap(source, subject) {
+		if source != t.Destination && natssubject.Overlap(source, subject) {
 			return fmt.Sprintf("stores %s as %s, where nobody looks for it (subject_transform): remove that, or use another stream", source, t.Destination)
 		}
 	}
 	return ""
-}
-
-// overlap reports whether there are subjects that both patterns match.
-func overlap(a, b string) bool {
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		switch {
-		case as[i] == ">" || bs[i] == ">":
-			return true
-		case as[i] != bs[i] && as[i] != "*" && bs[i] != "*":
-			return false
-		}
-	}
-	return len(as) == len(bs)
 }

@@ -140,7 +140,7 @@ func (w *partialWorld) counts(message string) {
 }
 
 func (w *partialWorld) run(pairs int) {
-	p := w.start(func(p *parts) {
+	p := w.start((*parts).hasty, func(p *parts) { // some rows leave a message open
 		p.Subscriber.MaxInFlight, p.Subscriber.Confirm.MaxBacklog = 80, 100
 		if w.row.change != nil {
 			w.row.change(w, p)

@@ -518,10 +518,11 @@ func TestHealthWithoutLeader(t *testing.T) {
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
+	mustPublish(t, newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}}), "topic", newMessage("x"))
 	sink := newSink(t, kafka.Config{
 		Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second, CloseTimeout: 10 * testkit.Patience,
 	})
-	mustPublish(t, sink, "topic", newMessage("x"))
+	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 	back := sinks.RecoveredFunc(sink)()
 	cluster.Stop()
 	wantClass(t, sink.Publish("topic", newMessage("y")), sinks.ErrUnavailable)

@@ -31,6 +31,7 @@ func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	if h.cluster, h.notes, err = identify(h.client, h.topics); err != nil {
 		return err
 	}
+	h.madeAgain(h.notes)
 	if err := h.begin(session); err != nil {
 		return err
 	}

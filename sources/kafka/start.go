@@ -106,6 +106,19 @@ func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 
 const topicNotePrefix = "topic "
 
+// madeAgain says which topics are others than those of the sessions before.
+func (s *subscription) madeAgain(notes map[string]string) {
+	if s.noted == nil {
+		s.noted = map[string]string{}
+	}
+	for topic, note := range notes {
+		if before := s.noted[topic]; before != "" && before != note {
+			warnlog.Warn(s.logger, "Kafka topic was deleted and created again; it is read from the beginning", watermill.LogFields{"topic": topic})
+		}
+		s.noted[topic] = note
+	}
+}
+
 // sameTopics ends the session if one of the topics is another one by now: offsets of the topic before mean nothing in it.
 func (h *handler) sameTopics(broker *sarama.Broker) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
@@ -114,8 +127,7 @@ func (h *handler) sameTopics(broker *sarama.Broker) {
 	}
 	for topic, note := range topicNotes(answer) {
 		if before := h.notes[topic]; before != "" && before != note {
-			warnlog.Warn(h.logger, "Kafka topic was deleted and created again; it is read from the beginning", watermill.LogFields{"topic": topic})
-			h.endSession()
+			h.endSession() // the next one says it
 		}
 	}
 }

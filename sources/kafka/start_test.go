@@ -1,13 +1,16 @@
 package kafka_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -244,13 +247,20 @@ func testRetentionWhileRunning(t *testing.T, addr string) {
 // member that went on all the time and by one that comes later.
 func testRecreatedTopic(t *testing.T, addr string) {
 	for _, start := range []kafka.Start{kafka.StartOldest, kafka.StartNewest} {
-		for _, running := range []bool{false, true} {
-			t.Run(fmt.Sprint(start, " running ", running), func(t *testing.T) {
+		// One that runs notices by a heartbeat, or, when there is none meanwhile, because its offset is gone.
+		for name, heartbeat := range map[string]time.Duration{"running false": 0, "running true": 0, "running, without a heartbeat": 20 * time.Second} {
+			t.Run(fmt.Sprint(start, " ", name), func(t *testing.T) {
 				t.Parallel()
+				running := name != "running false"
 				f := newTopic(t, addr, 1)
 				f.add(0, 0, 1)
 				f.commit(0, 0)
-				change := func(c *kafka.Config) { c.Start = start }
+				change := func(c *kafka.Config) {
+					c.Start, c.Client = start, func(c *sarama.Config) {
+						quick(c)
+						c.Consumer.Group.Heartbeat.Interval = cmp.Or(heartbeat, c.Consumer.Group.Heartbeat.Interval)
+					}
+				}
 				log := testkit.NewLog()
 				s := f.subscriber(log, change)
 				messages := f.subscribe(s)
@@ -267,6 +277,9 @@ func testRecreatedTopic(t *testing.T, addr string) {
 					t.Fatal(err)
 				}
 				f.recreate()
+				if heartbeat > 0 {
+					testkit.Eventually(t, "the offset is gone", func() bool { return strings.Contains(log.String(), "outside the range of offsets") })
+				}
 				f.add(0, 10, 6)
 				if !running {
 					f.eventuallyCommitted(0)       // brokers forget the offsets with the topic, or a while later

@@ -96,6 +96,8 @@ type subscription struct {
 	out    chan *message.Message
 	values context.Context // of the messages; does not end
 	intake context.Context // ends when no more messages are to be taken
+	// noted are the notes of the topics that sessions have read.
+	noted map[string]string
 	// errorAt is when the group last reported an error, in Unix nanoseconds.
 	errorAt atomic.Int64
 }

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
 }
 
-// quick makes a member that is missed soon and commits often.
+// quick makes a member that asks and commits often. It is not missed because the machine is busy.
 func quick(c *sarama.Config) {
-	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 6*time.Second, 200*time.Millisecond
+	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 30*time.Second, 200*time.Millisecond
 	c.Consumer.Group.Rebalance.Timeout = 10 * time.Second
 	c.Consumer.Offsets.AutoCommit.Interval = 50 * time.Millisecond
 	c.Metadata.Retry.Backoff = 50 * time.Millisecond
@@ -374,7 +374,12 @@ func TestFrozenBroker(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	f := newTopic(t, cluster.Addr(), 1)
 	f.put(1, 1)
-	messages := f.subscribe(f.subscriber(nil))
+	messages := f.subscribe(f.subscriber(nil, func(c *kafka.Config) {
+		c.Client = func(c *sarama.Config) {
+			quick(c)
+			c.Consumer.Group.Session.Timeout = 6 * time.Second // two thirds of it are waited for
+		}
+	}))
 	msg := f.next(messages)
 	cluster.Proxy.Hang()
 	select {

@@ -22,6 +22,7 @@ func TestMemoryStore(t *testing.T) {
 	dedupstoretest.Run(t, dedupstoretest.Suite{
 		New:   func(t *testing.T) router.DedupStore { return newStore(t, 0) },
 		Lease: 20 * time.Millisecond,
+		In:    func(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) },
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -52,6 +53,7 @@ func TestStore(t *testing.T) {
 	var file string
 	dedupstoretest.Run(t, dedupstoretest.Suite{
 		Lease: 50 * time.Millisecond,
+		In:    func(t *testing.T, test func(*testing.T)) { synctest.Test(t, test) },
 		New: func(t *testing.T) router.DedupStore {
 			file = path(t)
 			return open(t, boltstore.Config{Path: file})

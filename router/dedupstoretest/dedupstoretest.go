@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -129,12 +130,17 @@ func answer(
 	return got
 }
 
-// eventually reserves until it gets the reservation.
-func eventually(t *testing.T, store router.DedupStore, c router.Claim, limit time.Duration) router.Token {
+// eventually reserves until it gets the reservation, which somebody has for a lease. On the clock of the machine that only
+// has to happen; in a bubble it does soon.
+func (s Suite) eventually(t *testing.T, store router.DedupStore, c router.Claim, lease time.Duration) router.Token {
 	t.Helper()
+	limit := testkit.Patience
+	if s.In != nil {
+		limit = 50 * lease
+	}
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
-	tick := time.NewTicker(limit / 200)
+	tick := time.NewTicker(lease / 4)
 	defer tick.Stop()
 	for {
 		got, err := store.Reserve(t.Context(), c, long)
@@ -203,7 +209,7 @@ func (s Suite) leaseExpires(t *testing.T) {
 	store, c := s.New(t), claim("a")
 	reserve(t, store, c, s.Lease, router.Reserved)
 	reserve(t, store, c, s.Lease, router.Busy)
-	eventually(t, store, c, 50*s.Lease)
+	s.eventually(t, store, c, s.Lease)
 	reserve(t, store, c, s.Lease, router.Busy)
 }
 
@@ -212,7 +218,7 @@ func (s Suite) lateHolder(t *testing.T) {
 	store := s.New(t)
 	for _, c := range []router.Claim{claim("a"), pair("b", "c")} {
 		old := reserve(t, store, c, s.Lease, router.Reserved)
-		token := eventually(t, store, c, 50*s.Lease)
+		token := s.eventually(t, store, c, s.Lease)
 		release(t, store, c, old)
 		reserve(t, store, c, long, router.Busy)
 		commit(t, store, c, token, long)
@@ -225,7 +231,7 @@ func (s Suite) lateCommit(t *testing.T) {
 	store := s.New(t)
 	for _, c := range []router.Claim{claim("a"), pair("b", "c")} {
 		old := reserve(t, store, c, s.Lease, router.Reserved)
-		token := eventually(t, store, c, 50*s.Lease)
+		token := s.eventually(t, store, c, s.Lease)
 		commit(t, store, c, old, long)
 		reserve(t, store, c, long, router.Committed)
 		release(t, store, c, token)
@@ -248,7 +254,7 @@ func (s Suite) ttl(t *testing.T) {
 	}
 	store, c := s.New(t), pair("a", "b")
 	commit(t, store, c, reserve(t, store, c, long, router.Reserved), s.Lease)
-	eventually(t, store, c, 50*s.Lease)
+	s.eventually(t, store, c, s.Lease)
 }
 
 // oneOfMany: of all that reserve at the same time, one gets the reservation.
@@ -306,7 +312,7 @@ func (s Suite) reopen(t *testing.T) {
 	reserve(t, store, claim("begun"), s.Lease, router.Reserved)
 	store = s.Reopen(t, store)
 	reserve(t, store, claim("done"), long, router.Committed)
-	eventually(t, store, claim("begun"), 50*s.Lease)
+	s.eventually(t, store, claim("begun"), s.Lease)
 }
 
 // eitherKeyIsEnough: a message is recognized by the key that it has in common with
@@ -455,7 +461,7 @@ func (s Suite) reopenWithBothKeys(t *testing.T) {
 	store = s.Reopen(t, store)
 	answer(t, store, claim("d"), long, router.Committed, router.DeliveryKey)
 	answer(t, store, pair("other", "c"), long, router.Committed, router.ContentKey)
-	eventually(t, store, pair("begun", "begun too"), 50*s.Lease)
+	s.eventually(t, store, pair("begun", "begun too"), s.Lease)
 }
 
 // next is the process that replaces that of owner, and other one that runs beside it.
@@ -520,7 +526,7 @@ func (s Suite) killedPeer(t *testing.T) {
 	reserve(t, store, pair("a", "b"), long, router.Reserved)
 	reserve(t, peer, claimOf(other, "a", "b"), long, router.Busy)
 	s.Kill(t, store)
-	token := eventually(t, peer, claimOf(other, "a", "b"), 50*s.Session)
+	token := s.eventually(t, peer, claimOf(other, "a", "b"), s.Session)
 	commit(t, peer, claimOf(other, "a", "b"), token, long)
 	reserve(t, peer, claimOf(other, "done", ""), long, router.Committed)
 }

@@ -215,9 +215,8 @@ type ConfirmConfig struct {
 	// MaxAge is how long an ack waits for others to join its batch. Default
 	// 100 ms.
 	MaxAge time.Duration `yaml:"max_age"`
-	// MaxRequests is how many requests may be under way. Each tenant has one at a time, and a
-	// second one while the first is late. Tenants that fail share half as many of their own,
-	// and requests that are late do not count. Default 64.
+	// MaxRequests is how many requests may be under way. Each tenant has one at a time. Tenants that
+	// fail share half as many of their own, and requests that are late do not count. Default 64.
 	MaxRequests int `yaml:"max_requests"`
 	// MaxBacklog is how many confirmations may wait before the stream is no
 	// longer read. Tenants whose confirmations fail, or that cannot be looked up, while

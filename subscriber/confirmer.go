@@ -145,9 +145,12 @@ func (c *confirmer) pump() {
 			break
 		}
 		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), f.timeout)
-		f.abandon, ctx = cancel, c.fence.fenced(ctx)
+		ctx = c.fence.fenced(ctx)
 		// Ends with the answer, or with ctx; close waits for it.
-		c.wg.Go(func() { c.send(ctx, f) })
+		c.wg.Go(func() {
+			defer cancel()
+			c.send(ctx, f)
+		})
 	}
 	at := c.queue.wake(now)
 	switch {
@@ -169,7 +172,6 @@ func (c *confirmer) pump() {
 // send makes one request. What failed is queued again: the queue decides when it is worth
 // another request, and what may go in the meantime.
 func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
-	defer f.abandon()
 	wire := make([]gateway.MessageConfirmation, len(f.items))
 	for i, item := range f.items {
 		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}

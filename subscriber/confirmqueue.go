@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// lateAfter is how long a request may go unanswered before its tenant gets a second one.
+	// lateAfter is how long a request may go unanswered before it no longer takes the slot of a
+	// tenant that is served.
 	lateAfter = 250 * time.Millisecond
-	// probeAfter is how long two of them may go unanswered before another one finds out
-	// whether the service answers again, and so on up to maxTenantFlights.
-	probeAfter       = 3 * time.Second
-	maxTenantFlights = 12
-	// closingFlights is how many requests of one tenant are under way on close.
+	// unansweredAfter is how long it may go unanswered before its tenant counts as stalled.
+	unansweredAfter = 2 * lateAfter
+	// closingFlights is how many requests of one tenant are under way on close. Before, it is one.
 	closingFlights = 4
 	// A request is abandoned after a multiple of the latency that was seen last, within
 	// these bounds, and after firstPatience where none was seen yet. Confirmations are
@@ -52,7 +51,7 @@ const (
 // owns it.
 //
 // What a tenant's confirmations wait for never keeps those of another waiting: a tenant
-// has one request under way, a second one while the first is late; tenants that fail, or
+// has one request under way; tenants that fail, or
 // whose requests are late, share half of the slots; and a tenant that waits is in a queue,
 // not in a slot.
 type confirmQueue struct {
@@ -118,9 +117,6 @@ type confirmFlight struct {
 	started time.Time
 	timeout time.Duration
 	failing bool // the tenant was failing when it started
-	// abandon ends the request early. The confirmer sets it.
-	abandon   func()
-	abandoned bool
 }
 
 // confirmAnswer classifies the answer to a request.
@@ -298,13 +294,6 @@ func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmA
 			break
 		}
 		report = q.failed(now, f, answer, err)
-	case answerTimeout:
-		if f.abandoned {
-			f.due = now
-			t.groups = append(t.groups, &f.confirmGroup)
-			break
-		}
-		fallthrough
 	default:
 		f.refusedSince = time.Time{}
 		report = q.failed(now, f, answer, err)
@@ -345,13 +334,6 @@ func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
 		t.groups = nil
 	}
 	t.failures, t.notBefore, t.refusedSince = 0, time.Time{}, time.Time{}
-	// One that started before this one, and should have been answered by now, will not be.
-	for _, other := range q.flights {
-		if other.t == t && other.abandon != nil && now.Sub(other.started) > t.patience {
-			other.abandoned = true
-			other.abandon()
-		}
-	}
 	var report *waitReport
 	if t.reported > 0 {
 		report = &waitReport{tenant: t.tenant, recovered: true, lasted: now.Sub(t.since)}
@@ -372,7 +354,7 @@ func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAns
 	if t.failures == outageAfter {
 		q.down++
 	}
-	if answer == answerTimeout && !t.lastOK.After(f.started) { // else others were answered meanwhile
+	if answer == answerTimeout && t.failures > 1 && !t.lastOK.After(f.started) { // one alone says nothing about its pace
 		t.patience = min(max(2*f.timeout, t.patience), maxPatience)
 	}
 	ok := t.ok
@@ -451,7 +433,11 @@ func (t *tenantConfirmations) firstGroup() int {
 // reschedule brings t's place in the queues up to date.
 func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 	at, some := time.Time{}, false
-	if t.flights < maxTenantFlights {
+	flights := 1
+	if q.closing && t.failures == 0 { // there is no time for one after the other
+		flights = closingFlights
+	}
+	if t.flights < flights {
 		if t.fresh.size > 0 {
 			at, some = q.freshAt(t), true
 		}
@@ -462,21 +448,10 @@ func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 	if t.notBefore.After(at) {
 		at = t.notBefore
 	}
-	// On close there is no time for one after the other.
-	crowded := t.flights > 0 && (!q.closing || t.failures > 0 || t.flights >= closingFlights)
-	if crowded {
-		patience := lateAfter
-		if t.flights > 1 {
-			patience = probeAfter
-		}
-		if late := t.lastFlight.Add(patience); late.After(at) {
-			at = late
-		}
-	}
 	switch {
 	case !some:
 		t.place.Remove()
-	case t.failures > 0 || crowded:
+	case t.failures > 0:
 		q.failing.Put(&t.place, at)
 	default:
 		q.healthy.Put(&t.place, at)
@@ -517,8 +492,8 @@ func (q *confirmQueue) stalled(now time.Time, t *tenantConfirmations) bool {
 	switch {
 	case t.failures >= outageAfter:
 		return q.passedBy(now, t.since)
-	case t.flights > 1:
-		return q.passedBy(now, t.lastFlight) && now.Sub(t.lastFlight) >= lateAfter
+	case t.flights > 0:
+		return q.passedBy(now, t.lastFlight) && now.Sub(t.lastFlight) >= unansweredAfter
 	}
 	return false
 }

@@ -478,7 +478,6 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 				c.queue.drain(time.Now())
 				f := c.queue.next(time.Now())
 				c.mu.Unlock()
-				f.abandon = func() {}
 				c.send(w.Context(), f)
 			},
 		},

@@ -36,13 +36,9 @@ import (
 func nobody(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listener.Close())
 	return address
 }
 
@@ -162,17 +158,13 @@ func streams(t *testing.T, server *natstest.Server) (names []string) {
 func js(t *testing.T, server *natstest.Server, use func(js jetstream.JetStream) error) {
 	t.Helper()
 	conn, err := natsgo.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
 	if err == nil {
 		err = use(js)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestCheckGatewayFailures(t *testing.T) {
@@ -321,9 +313,7 @@ func TestCheckSinkFailures(t *testing.T) {
 		"no directory":    {fmt.Sprintf(`blob: {url: "file://%s/gone"}`, dir), checkFailed, "", "create the directory"},
 		"not a directory": {fmt.Sprintf(`blob: {url: "file://%s/file"}`, dir), checkFailed, "", "read and write"},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 		t.Run(name, func(t *testing.T) {
 			status := statusOK
 			if test.state == checkFailed {
@@ -394,19 +384,13 @@ func TestCheckKafkaSources(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "positions"))
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer client.Close()
-	if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Value: []byte("a")}, &kgo.Record{Topic: "positions", Value: []byte("b")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Value: []byte("a")}, &kgo.Record{Topic: "positions", Value: []byte("b")}).FirstErr())
 	for group, at := range map[string]int64{"behind": 1, "beyond": 7} {
 		offsets := kadm.Offsets{}
 		offsets.AddOffset("positions", 0, at, -1)
-		if err := kadm.NewClient(client).CommitAllOffsets(t.Context(), group, offsets); err != nil {
-			t.Fatal(err)
-		}
+		must(t, kadm.NewClient(client).CommitAllOffsets(t.Context(), group, offsets))
 	}
 	for name, test := range map[string]struct{ source, state, detail, advice string }{
 		"new":     {`topics: positions`, checkOK, "1 topic found with 1 partition; group agrimill-positions is new and starts with the oldest records", ""},
@@ -432,17 +416,11 @@ func TestCheckStoreFailures(t *testing.T) {
 	server := natstest.Start(t)
 	dir := filepath.ToSlash(t.TempDir())
 	store, err := boltstore.New(boltstore.Config{Path: dir + "/used.db"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = store.Close() }()
-	if err := os.WriteFile(dir+"/text.db", []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dir+"/text.db", []byte(strings.Repeat("no database ", 1000)), 0o600))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = listener.Close() }()
 	cluster := kafkatest.Start(t)
 	js(t, server, func(js jetstream.JetStream) error {
@@ -563,9 +541,7 @@ journal: {path: /j.db}
 admin: {address: "127.0.0.1:0"}
 tracing: {otlp_endpoint: "http://h"}
 `+stores), config.Options{Env: func(string) string { return "secret-of-the-client" }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, probe := range (&checker{cfg: cfg, timeout: time.Second}).probes() {
 			names[strings.TrimSpace(probe.part+" "+probe.name)] = true
 		}

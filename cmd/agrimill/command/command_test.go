@@ -178,9 +178,7 @@ func TestConnection(t *testing.T) {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	nkey := filepath.Join(t.TempDir(), "seed")
-	if err := os.WriteFile(nkey, []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(nkey, []byte(password), 0o600))
 	w.want(statusFailed, "poison", "list", "--nats", address, "--nkey", nkey)
 }
 

@@ -29,9 +29,7 @@ routes:
   - {name: task-data, from: {gateway: "iso:11783:-10:taskdata:zip"}, to: {sink: farm, topic: "{type|none}"}}
   - {name: shapes, from: {gateway: "shp:shape:zip"}, to: {sink: farm, topic: "{type|none}"}}
 %s`, w.env["AGRIMILL_BASE_URL"], w.env["AGRIMILL_TOKEN_URL"], sections)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -66,9 +64,7 @@ func TestConfigOfThePoisonQueue(t *testing.T) {
 	payloads := "file://" + filepath.ToSlash(t.TempDir())
 	w := newWorld(t, 0)
 	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: payloads})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = store.Close() }()
 	w.store = store
 	w.poison(taskData, shapes)

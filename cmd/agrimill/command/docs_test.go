@@ -26,9 +26,7 @@ import (
 // TestDocumentedCommands runs every command line of the documentation.
 func TestDocumentedCommands(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	found := 0
 	for _, file := range append(files, "../../../README.md") {
 		if file == gettingStartedPage { // TestPages runs it as a whole
@@ -81,9 +79,7 @@ func commands(root *cobra.Command) (list []*cobra.Command) {
 func TestHelpOfEveryCommand(t *testing.T) {
 	const page = "../../../docs/agrimill.md"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &world{T: t}
 	for _, cmd := range commands(newRootCommand(&program{})) {
 		path := cmd.CommandPath()
@@ -117,9 +113,7 @@ func runDocumented(t *testing.T, line string) {
 	w := documentedWorld(t, command)
 	if input != "" {
 		file, err := os.Open(input)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = file.Close() }()
 		w.stdin = file
 	}
@@ -151,12 +145,8 @@ func (w *world) beside(t *testing.T, command []string) {
 	t.Helper()
 	address := fmt.Sprintf("127.0.0.1:%d", testkit.FreePorts(t, 1)[0])
 	text, err := os.ReadFile("agrimill.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("agrimill.yaml", bytes.Replace(text, []byte("127.0.0.1:0"), []byte(address), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile("agrimill.yaml", bytes.Replace(text, []byte("127.0.0.1:0"), []byte(address), 1), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	program := w.program(io.Discard, io.Discard)
@@ -234,9 +224,7 @@ func documentedWorld(t *testing.T, command string) *world {
 		"cases.yaml":   "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
 		"events.jsonl": `{"event":"MESSAGE_RECEIVED","message_type":"doc:pdf","filename":"field 1.zip"}` + "\n",
 	} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	// A person is there and says yes.
 	w.terminal, w.stdin = true, strings.NewReader("y\n")
@@ -249,9 +237,7 @@ func documentedWorld(t *testing.T, command string) *world {
 func documented(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = regexp.MustCompile("(?ms)^```bash\n.*?^```$").ReplaceAll(text, nil)
 	var lines []string
 	for _, match := range regexp.MustCompile("(?m)^(\\./agrimill .*)$|`(\\./agrimill [^`]+)`").FindAllSubmatch(text, -1) {

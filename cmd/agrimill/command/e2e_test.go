@@ -32,9 +32,7 @@ func (w *endToEnd) write(name string, size int) (path, digest string) {
 	random := rand.NewChaCha8(sha256.Sum256([]byte(name)))
 	_, _ = random.Read(content) // it never fails
 	path = filepath.Join(w.folder, name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(path, content, 0o600))
 	sum := sha256.Sum256(content)
 	return path, hex.EncodeToString(sum[:])
 }
@@ -46,18 +44,12 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	conn, err := natsgo.Connect("nats://" + address)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	counts := map[string]int{}
 	for slices.ContainsFunc(digests, func(d string) bool { return counts[d] == 0 }) {
 		msg, err := consumer.Next(jetstream.FetchContext(ctx))
@@ -68,13 +60,9 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 		counts[hex.EncodeToString(sum[:])]++
 	}
 	stream, err := js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	info, err := stream.Info(ctx)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	if total := info.State.Msgs; total != uint64(len(digests)) {
 		w.Errorf("the stream holds %d messages, want %d", total, len(digests))
 	}
@@ -85,23 +73,17 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 func (w *endToEnd) unconfirmed(baseURL string) (open, all int) {
 	w.Helper()
 	request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, baseURL+"/_control/ledger", nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer func() { _ = response.Body.Close() }()
 	var ledger struct {
 		Entries []struct {
 			Confirmations []time.Time `json:"confirmations"`
 		} `json:"entries"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&ledger); err != nil {
-		w.Fatal(err)
-	}
+	must(w, json.NewDecoder(response.Body).Decode(&ledger))
 	for _, entry := range ledger.Entries {
 		if len(entry.Confirmations) == 0 {
 			open++
@@ -207,9 +189,7 @@ func TestBrowserReplaysEndToEnd(t *testing.T) {
 	const token = "the-token-of-the-page"
 	w.env["ADMIN_TOKEN"] = token
 	minimal, err := os.ReadFile(filepath.Join("..", "examples", "minimal.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The topic asks for what no message has.
 	broken := strings.Replace(string(minimal), "to: {sink: farm}", `to: {sink: farm, topic: "{teamset}.{type}"}`, 1)
 	if broken == string(minimal) {
@@ -219,9 +199,7 @@ func TestBrowserReplaysEndToEnd(t *testing.T) {
 	file := filepath.Join(w.folder, "agrimill.yaml")
 	configure := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text+admin), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text+admin), 0o600))
 	}
 	configure(broken)
 	agrimill := w.start("agrimill", w.agrimill, "run", file)
@@ -241,9 +219,7 @@ func TestBrowserReplaysEndToEnd(t *testing.T) {
 	page.Picture("e2e-poison-1-queue")
 
 	configure(string(minimal))
-	if err := agrimill.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, agrimill.cmd.Process.Signal(syscall.SIGHUP))
 	page.Wait(`[...document.querySelectorAll(".node .kind")].some(n => n.textContent.endsWith("{tenant|none}.{type|none}"))`)
 	page.Type("#token", token)
 	page.Click("#pick-all")

@@ -26,13 +26,9 @@ func TestEmulator(t *testing.T) {
 	}()
 	stdout := bufio.NewReader(out)
 	line, err := stdout.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var d emulator.Description
-	if err := json.Unmarshal([]byte(line), &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(line), &d))
 	w.env = map[string]string{
 		"AGRIMILL_BASE_URL": d.BaseURL, "AGRIMILL_TOKEN_URL": d.TokenURL, "AGRIMILL_CLIENT_ID": d.ClientID,
 		"AGRIMILL_CLIENT_SECRET": d.ClientSecret, "AGRIMILL_SERVICE": d.Service, "AGRIMILL_APPLICATION_ID": d.ApplicationID,

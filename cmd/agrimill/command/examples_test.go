@@ -20,9 +20,7 @@ func TestExamplesBecomePipelines(t *testing.T) {
 	for _, file := range files {
 		f.want(statusOK, "validate", file)
 		cfg, err := config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p, err := pipeline.New(t.Context(), cfg, pipeline.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)

@@ -44,9 +44,7 @@ func (i *haInstance) carried() (n uint64) {
 func (r *haRun) feed() (stop func() []time.Time) {
 	r.Helper()
 	producer, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	r.Cleanup(producer.Close)
 	end, sent := make(chan struct{}), make(chan []time.Time, 1)
 	go func() { // ends with stop, or the test

@@ -276,9 +276,7 @@ type haCall struct {
 func newHAWay(t testing.TB, target string) *haWay {
 	t.Helper()
 	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &haWay{}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
@@ -398,18 +396,12 @@ func newHARun(e *endToEnd, form haForm) *haRun {
 func (r *haRun) free(address string) {
 	r.Helper()
 	conn, err := natsgo.Connect("nats://" + address)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	kv, err := js.CreateKeyValue(r.Context(), jetstream.KeyValueConfig{Bucket: "agrimill-lease"})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	if _, err := kv.PutString(r.Context(), "agrimill", `{"epoch":1,"holder":"nobody","released":true,"writes":1}`); err != nil {
 		r.Fatal(err)
 	}
@@ -442,9 +434,7 @@ func (r *haRun) instance(name, nats string) *haInstance {
 	r.Helper()
 	c := r.gate.ClientConfig()
 	base, err := url.Parse(c.BaseURL)
-	if err != nil {
-		r.Fatal(err)
-	}
+	must(r, err)
 	origin := base.Scheme + "://" + base.Host
 	i := &haInstance{name: name, toNATS: faultproxy.New(r.TB), way: newHAWay(r.TB, origin)}
 	i.toNATS.SetTarget(nats)
@@ -484,9 +474,7 @@ subscriber: {stream_down_for: %v}
 func (i *haInstance) configure(tb testing.TB, text string) {
 	tb.Helper()
 	i.text = text
-	if err := os.WriteFile(i.file, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, os.WriteFile(i.file, []byte(text), 0o600))
 }
 
 func haGet(address string) (status int, body []byte) {

@@ -64,9 +64,7 @@ func (j *haJudge) see(id string, stored time.Time, payload []byte) {
 		j.Errorf("message %s was confirmed %v before it was stored", id, stored.Sub(at))
 	}
 	number, err := strconv.Atoi(string(payload))
-	if err != nil {
-		j.Fatal(err)
-	}
+	must(j, err)
 	key := number % j.form.keys
 	if before, ok := j.latest[key]; ok && number <= before {
 		j.Errorf("message %d is behind %d of the same key", number, before)
@@ -99,9 +97,7 @@ func (s *haStream) config(i *haInstance) string {
 func (s *haStream) connect() *natsgo.Conn {
 	s.Helper()
 	conn, err := natsgo.Connect("nats://127.0.0.1:" + s.port)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	s.Cleanup(conn.Close)
 	return conn
 }
@@ -122,9 +118,7 @@ func (s *haStream) watch() {
 	}); err != nil {
 		s.Fatal(err)
 	}
-	if err := conn.Flush(); err != nil {
-		s.Fatal(err)
-	}
+	must(s, conn.Flush())
 }
 
 func (s *haStream) repeated(after time.Time) (n int) {
@@ -143,36 +137,22 @@ func (s *haStream) check(confirmed map[string]time.Time) int {
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	js, err := jetstream.New(s.connect())
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	stream, err := js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	info, err := stream.Info(ctx)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	messages, err := consumer.Messages()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	defer messages.Stop()
 	judge := newHAJudge(s.haRun, confirmed)
 	for range info.State.Msgs {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		stored, err := msg.Metadata()
-		if err != nil {
-			s.Fatal(err)
-		}
+		must(s, err)
 		judge.see(msg.Headers().Get(gateway.KeyContextID), stored.Timestamp, msg.Data())
 	}
 	judge.end()
@@ -191,9 +171,7 @@ func newHAKafka(tb testing.TB, addr string) *haKafka {
 	tb.Helper()
 	k := &haKafka{TB: tb, addr: addr, prefix: "ha-" + uuid.NewString()}
 	client, err := kgo.NewClient(kgo.SeedBrokers(k.addr))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(client.Close)
 	k.admin = kadm.NewClient(client)
 	if _, err := k.admin.CreateTopic(tb.Context(), haKeys, 1, nil, k.back()); err != nil {
@@ -209,9 +187,7 @@ func (k *haKafka) back() string { return "back-" + k.prefix }
 func (k *haKafka) topics() (names []string) {
 	k.Helper()
 	list, err := k.admin.ListTopics(k.Context())
-	if err != nil {
-		k.Fatal(err)
-	}
+	must(k, err)
 	for _, name := range list.Names() {
 		if strings.HasPrefix(name, k.prefix+".") {
 			names = append(names, name)
@@ -290,26 +266,20 @@ func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	source, err := kafkasource.New(kafkasource.Config{
 		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",
 	}, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	defer func() { _ = source.Close() }()
 	dedup, err := router.NewDedup(router.DedupConfig{Scope: "readers", DedupSettings: router.DedupSettings{
 		KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
 			return router.Keys{Delivery: router.KeyOf(scope, msg.Metadata[gateway.KeyDedupID])}, nil
 		},
 	}}, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	handle := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		judge.see(msg.Metadata[gateway.KeyContextID], time.Time{}, msg.Payload)
 		return nil, nil
 	})
 	messages, err := source.Subscribe(ctx, topic)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	for n := range records {
 		select {
 		case msg := <-messages:

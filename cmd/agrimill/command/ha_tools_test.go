@@ -21,14 +21,10 @@ const haClock = "CLOCK_AHEAD"
 func (w *endToEnd) buildShifted() string {
 	w.Helper()
 	root, err := exec.CommandContext(w.Context(), "go", "env", "GOROOT").Output()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	pkg := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
 	source, err := os.ReadFile(filepath.Join(pkg, "time.go"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	const line = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	before, after, ok := strings.Cut(string(source), line)
 	if !ok {
@@ -49,16 +45,12 @@ var ahead = func() int64 {
 `,
 	} {
 		path := filepath.Join(w.folder, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			w.Fatal(err)
-		}
+		must(w, os.WriteFile(path, []byte(text), 0o600))
 		overlay[filepath.Join(pkg, name)] = path
 	}
 	text, _ := json.Marshal(map[string]any{"Replace": overlay}) // such values cannot fail
 	file := filepath.Join(w.folder, "overlay.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(file, text, 0o600))
 	return w.build("agrimill-shifted", "..", "-overlay", file)
 }
 

@@ -62,9 +62,7 @@ routes:
 %s
 `, w.env["AGRIMILL_BASE_URL"], w.env["AGRIMILL_TOKEN_URL"], w.server.URL(), devices(w.server.URL(), w.cluster.Addr()))
 	path := filepath.Join(t.TempDir(), "agrimill.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	t.Chdir(filepath.Dir(path))
 	return w
 }
@@ -85,9 +83,7 @@ func (w *devicesWorld) describe() {
 	sent := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for i, name := range []string{"First", "Second"} {
 		var description efdipb.TaskData
-		if err := proto.Unmarshal(farmdatatest.Description(w.T), &description); err != nil {
-			w.Fatal(err)
-		}
+		must(w, proto.Unmarshal(farmdatatest.Description(w.T), &description))
 		description.Device[0].Designator = name
 		w.send(descriptionType, "changed", name+".bin", sent.Add(time.Duration(2*i)*time.Second), farmdatatest.Marshal(w.T, &description))
 	}
@@ -108,9 +104,7 @@ func (w *devicesWorld) edited(old, with string) (file string) {
 		w.Fatalf("no %q in %s", old, text)
 	}
 	file = filepath.Join(w.TempDir(), "edited.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, old, with)), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(file, []byte(strings.ReplaceAll(text, old, with)), 0o600))
 	return file
 }
 
@@ -118,27 +112,19 @@ func (w *devicesWorld) edited(old, with string) (file string) {
 func (w *devicesWorld) places() (list []string) {
 	w.Helper()
 	conn, err := natsgo.Connect(w.server.URL())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	streams := js.ListStreams(w.Context())
 	for info := range streams.Info() {
 		list = append(list, fmt.Sprint(info.Config.Name, " ", info.State.LastSeq))
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.cluster.Addr()))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer client.Close()
 	ends, endsErr := kadm.NewClient(client).ListEndOffsets(w.Context())
-	if err := errors.Join(streams.Err(), endsErr); err != nil {
-		w.Fatal(err)
-	}
+	must(w, errors.Join(streams.Err(), endsErr))
 	ends.Each(func(o kadm.ListedOffset) { list = append(list, fmt.Sprint(o.Topic, " ", o.Offset)) })
 	slices.Sort(list)
 	return list
@@ -187,9 +173,7 @@ func TestInspectTraceDevices(t *testing.T) {
 				shows("described.bin", "agrimill.yaml", " 5 records", unnamed+c.want)
 			}
 			description := filepath.Join(t.TempDir(), "mower.bin")
-			if err := os.WriteFile(description, farmdatatest.Description(t), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(description, farmdatatest.Description(t), 0o600))
 			if status, stdout, stderr := w.inspect("missing.bin", "--devices", description); status != statusOK || !strings.Contains(stdout, "Mower") || strings.Contains(stderr, "scales") {
 				t.Errorf("with --devices: status %d, %s\n%s", status, stdout, stderr)
 			}

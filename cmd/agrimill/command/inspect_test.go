@@ -17,12 +17,8 @@ import (
 func save(t *testing.T, name string, b []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, b, 0o600))
 	return path
 }
 
@@ -41,9 +37,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	var summary content.Summary
-	if err := json.Unmarshal([]byte(w.want(statusOK, "inspect", "--output", "json", file)), &summary); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(w.want(statusOK, "inspect", "--output", "json", file)), &summary))
 	if got := summary.Sets[0].Logs[0].Records; got != 5 {
 		t.Errorf("%d records, want 5", got)
 	}

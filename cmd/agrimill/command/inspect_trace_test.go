@@ -65,9 +65,7 @@ routes:
   - {name: printed, from: {gateway: %[8]q}, filter: {expr: 'filename.startsWith("printed")'}, to: {sink: note, topic: "x"}}
 `, w.env["AGRIMILL_BASE_URL"], w.env["AGRIMILL_TOKEN_URL"], w.nats.URL(), w.kafka.Addr(), dir, taskData, shapes, octets)
 	path := filepath.Join(t.TempDir(), "agrimill.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 	t.Chdir(filepath.Dir(path))
 	return w
 }
@@ -105,28 +103,20 @@ func (w *storedWorld) contents(m journal.Message) (status int, body string) {
 	w.Helper()
 	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+", token: `).FindString(w.file("agrimill.yaml"))
 	r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+strings.TrimSuffix(address, `", token: `)+"/api/contents?id="+m.MessageIDs[0]+"&endpoint="+m.Endpoint, http.NoBody)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	r.Header.Set("Authorization", "Bearer "+statusToken)
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return response.StatusCode, string(text)
 }
 
 func (w *storedWorld) file(name string) string {
 	w.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return string(text)
 }
 
@@ -237,30 +227,18 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 		}
 	}
 	conn, err := natsgo.Connect(w.nats.URL())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	queue, err := js.Stream(w.Context(), "QUEUE")
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := queue.DeleteMsg(w.Context(), 1); err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
+	must(w, queue.DeleteMsg(w.Context(), 1))
 	refused("poisoned.zip", "there is nothing any more: it was deleted")
 
-	if err := os.RemoveAll(filepath.Join(w.dir, "payloads")); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.RemoveAll(filepath.Join(w.dir, "payloads")))
 	refused("in nats and a claim check.zip", "claim check")
-	if err := js.DeleteStream(w.Context(), "FARM"); err != nil {
-		w.Fatal(err)
-	}
+	must(w, js.DeleteStream(w.Context(), "FARM"))
 	refused("in nats.zip", "the stream was deleted")
 	// Another message is where it was.
 	if _, err := js.CreateStream(w.Context(), jetstream.StreamConfig{Name: "FARM", Subjects: []string{"farm.>"}, FirstSeq: placeOf(w, found["in nats.zip"]).Sequence}); err != nil {
@@ -279,15 +257,11 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 		w.Fatal(err)
 	}
 	refused("in files.zip", "the SHA-256 of the object differs")
-	if err := os.RemoveAll(filepath.Join(w.dir, "archive", "documents")); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.RemoveAll(filepath.Join(w.dir, "archive", "documents")))
 	refused("in files.zip", "there is nothing any more: the object")
 
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr()))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer client.Close()
 	admin := kadm.NewClient(client)
 	kept := kadm.Offsets{}

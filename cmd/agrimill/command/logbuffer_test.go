@@ -100,9 +100,7 @@ func TestRunWithoutReaders(t *testing.T) {
 			text = strings.Replace(text, "{gateway: all}", "{gateway: "+taskData+"}", 1)
 			w.write(strings.Replace(text, "timeout: 20s", "timeout: 3s", 1))
 			reader, writer, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer func() { _ = reader.Close() }() // nothing is read
 			fill(t, writer)
 			c := newChild(t, []string{"SECRET=" + w.gate.Application().ClientSecret}, "run", w.file, "--address", "off", "--log-level", test.level)
@@ -144,9 +142,7 @@ func TestRunWithoutReaders(t *testing.T) {
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	raw, err := pipe.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := raw.Write(func(fd uintptr) bool {
 		for err := error(nil); err == nil; _, err = syscall.Write(int(fd), []byte("-")) {
 		}

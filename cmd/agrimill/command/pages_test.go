@@ -46,9 +46,7 @@ func TestPages(t *testing.T) {
 func bashBlocks(t *testing.T, page string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, match[1])
 	}
@@ -142,9 +140,7 @@ func runEmulatorPage(s *steps, blocks []string) {
 	}
 	checkLedger(s.T, output)
 	var described emulator.Description
-	if err := json.Unmarshal([]byte(s.read("emulator.json")), &described); err != nil {
-		s.Fatal(err)
-	}
+	must(s, json.Unmarshal([]byte(s.read("emulator.json")), &described))
 	checkTenants(s.T, s.read("tenants.json"), described.TenantID)
 	if strings.Contains(s.read("after.txt"), "event:") {
 		s.Error("an event comes after the confirmation")
@@ -218,22 +214,14 @@ func newSteps(t *testing.T, bin string) *steps {
 	}
 	ports := testkit.FreePorts(t, 2)
 	s := &steps{T: t, dir: t.TempDir(), natsPort: fmt.Sprint(ports[0]), adminPort: fmt.Sprint(ports[1])}
-	if err := os.Symlink(filepath.Join(bin, "agrimill"), filepath.Join(s.dir, "agrimill")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(bin, "agrimill"), filepath.Join(s.dir, "agrimill")))
 	const example = "../examples/minimal.yaml"
 	text, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	folder := filepath.Join(s.dir, "cmd", "agrimill", "examples")
-	if err := os.MkdirAll(folder, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(folder, 0o750))
 	text = fmt.Appendf(text, "admin: {address: \"127.0.0.1:%s\"}\n", s.adminPort)
-	if err := os.WriteFile(filepath.Join(folder, filepath.Base(example)), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(folder, filepath.Base(example)), text, 0o600))
 	return s
 }
 
@@ -253,9 +241,7 @@ func build(t *testing.T, dir, line, name string) {
 func (s *steps) read(name string) string {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must(s, err)
 	return string(text)
 }
 
@@ -323,9 +309,7 @@ func (s *steps) start(script string) *terminal {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to all of them
 	output, input := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = input, input
-	if err := p.cmd.Start(); err != nil {
-		s.Fatal(err)
-	}
+	must(s, p.cmd.Start())
 	go func() { // ends with the program
 		_ = input.CloseWithError(p.cmd.Wait())
 	}()

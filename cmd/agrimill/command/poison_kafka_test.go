@@ -188,9 +188,7 @@ type servedPage struct {
 func (w *kafkaWorld) servePage(p *pipeline.Pipeline) servedPage {
 	w.Helper()
 	server, err := admin.New(admin.Config{Address: "127.0.0.1:0", Token: pageToken}, p)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx) }() // ends with ctx
@@ -208,9 +206,7 @@ func (p servedPage) get(path string, into any) { p.Helper(); p.do(http.MethodGet
 func (p servedPage) post(path string, ids ...string) (response admin.ReplayResponse) {
 	p.Helper()
 	body, err := json.Marshal(admin.ReplayRequest{IDs: ids})
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	p.do(http.MethodPost, path, body, &response)
 	return response
 }
@@ -218,16 +214,12 @@ func (p servedPage) post(path string, ids ...string) (response admin.ReplayRespo
 func (p servedPage) do(method, path string, body []byte, into any) {
 	p.Helper()
 	request, err := http.NewRequestWithContext(p.Context(), method, p.addr+path, bytes.NewReader(body))
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	request.Header.Set("Authorization", "Bearer "+pageToken)
 	request.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must(p, err)
 	defer func() { _ = response.Body.Close() }()
 	if err := json.NewDecoder(response.Body).Decode(into); err != nil || response.StatusCode != http.StatusOK {
 		p.Fatalf("%s: %s, %v", path, response.Status, err)

@@ -49,9 +49,7 @@ func newRoutesWorld(t *testing.T) *routesWorld {
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Subscribe: types})
 	w.env["AGRIMILL_CLIENT_SECRET"] = w.gate.Application().ClientSecret
 	conn, err := natsgo.Connect(w.server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	if w.js, err = jetstream.New(conn); err != nil {
 		t.Fatal(err)
@@ -88,9 +86,7 @@ routes:
     to: {gateway: {tenant: %[9]s, endpoint: %[10]s, recipients: [%[11]s], type: %[12]q}}
 %[13]s`, c.BaseURL, c.TokenURL, c.ClientID, w.server.URL(), w.cluster.Addr(), filepath.ToSlash(w.dir), filepath.Join(w.dir, "dedup.db"),
 		topic, w.gate.Tenant(), w.sender.ID, w.receiver.ID, messageType, further)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -98,13 +94,9 @@ routes:
 func (w *routesWorld) run(file string, f func(*pipeline.Pipeline)) {
 	w.Helper()
 	cfg, err := config.Load(file, config.Options{Env: func(key string) string { return w.env[key] }})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	p, err := pipeline.New(w.Context(), cfg, pipeline.Options{Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelError}))})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }() // ends with ctx
@@ -183,9 +175,7 @@ func holds(payload, data []byte, checked string) bool {
 func (w *routesWorld) streamed(name string) (list []*jetstream.RawStreamMsg) {
 	w.Helper()
 	stream, err := w.js.Stream(w.Context(), name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		if raw, err := stream.GetMsg(w.Context(), seq); err == nil {
 			list = append(list, raw)

@@ -256,9 +256,7 @@ func TestReplayIntoAnotherStream(t *testing.T) {
 		router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: "2026-01-01T00:00:00Z",
 	}
 	foreign := message.NewMessage("foreign\x1b[2J", []byte(mark))
-	if err := own.Publish("bad", record, foreign); err != nil {
-		t.Fatal(err)
-	}
+	must(t, own.Publish("bad", record, foreign))
 	from := []string{"--stream", "ASIDE", "--subject-prefix", "aside", "--poison-topic", "bad"}
 	if all := w.list(from...); len(all) != 2 || all[0].Foreign || !all[1].Foreign {
 		t.Fatalf("listed: %+v", all)
@@ -362,9 +360,7 @@ func TestClaimCheck(t *testing.T) {
 	w := newWorld(t, 0)
 	url := "file://" + filepath.ToSlash(t.TempDir())
 	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = store.Close() }()
 	w.store = store
 	w.server.Restart(func(o *natsserver.Options) { o.MaxPayload = 4 << 10 })
@@ -415,9 +411,7 @@ func TestReplayIsTakenForNothingElse(t *testing.T) {
 	}
 	part := message.NewMessage("part", []byte("a part of it"))
 	part.Metadata[gateway.KeyDedupID] = keys.Delivery.String()
-	if err := w.sink.Publish(topicOf(r), part); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sink.Publish(topicOf(r), part))
 	w.want(statusOK, "poison", "replay", toTopic, r.ID)
 	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || !bytes.Equal(got[1].Payload, raw.Payload) {
 		t.Fatalf("stored: %v", got)
@@ -426,9 +420,7 @@ func TestReplayIsTakenForNothingElse(t *testing.T) {
 	// As if the replay had been killed before it could delete the record.
 	again := raw.Copy()
 	delete(again.Metadata, gateway.KeyDedupID)
-	if err := w.sink.Publish(router.DefaultPoisonTopic, again); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.sink.Publish(router.DefaultPoisonTopic, again))
 	w.want(statusOK, "poison", "replay", toTopic, "--all")
 	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || len(w.list()) != 0 {
 		t.Errorf("stored: %v", got)
@@ -450,20 +442,14 @@ func TestGoneInTheMeantime(t *testing.T) {
 	stale := w.list()
 	w.want(statusOK, "poison", "drop", stale[0].ID)
 	queue, err := poisonqueue.New(poisonqueue.Config{Conn: w.sink.Conn()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	command := poisonReplay{connection: connection{prefix: nats.DefaultSubjectPrefix, topic: router.DefaultPoisonTopic}}
 	template, err := sinks.ParseTopicTemplate(router.DefaultToTopic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &program{stderr: t.Output()}
 	r, err := command.router(w.newSink(nats.Config{}), w.newSink(nats.Config{}), template, nil, stale, waits{p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)

@@ -43,12 +43,8 @@ func (w *endToEnd) start(name, binary string, args ...string) *process {
 	p.cmd.Env = w.environment()
 	stdout, err1 := p.cmd.StdoutPipe()
 	stderr, err2 := p.cmd.StderrPipe()
-	if err := errors.Join(err1, err2); err != nil {
-		w.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	must(w, errors.Join(err1, err2))
+	must(w, p.cmd.Start())
 	var reading sync.WaitGroup
 	for _, pipe := range []io.Reader{stdout, stderr} {
 		reading.Go(func() { p.read(pipe) })
@@ -119,9 +115,7 @@ func (p *process) line(pattern string) string {
 // stop sends a signal and returns the exit status, -1 when a signal ended it.
 func (p *process) stop(signal os.Signal) int {
 	p.Helper()
-	if err := p.cmd.Process.Signal(signal); err != nil {
-		p.Fatal(err)
-	}
+	must(p, p.cmd.Process.Signal(signal))
 	select {
 	case <-p.ended:
 	case <-time.After(testkit.Patience):
@@ -193,9 +187,7 @@ func (w *endToEnd) startNATS(port string) (server *process, address string) {
 func (w *endToEnd) startEmulator(nats string) (told map[string]string) {
 	w.Helper()
 	emulator := w.start("emulator", w.agrimill, "emulator", "--listen", "127.0.0.1:0")
-	if err := json.Unmarshal([]byte(emulator.line(`^(\{.*\})$`)), &told); err != nil {
-		w.Fatal(err)
-	}
+	must(w, json.Unmarshal([]byte(emulator.line(`^(\{.*\})$`)), &told))
 	w.env = map[string]string{"NATS_URL": "nats://" + nats}
 	for _, name := range []string{"base_url", "token_url", "client_id", "client_secret", "application_id", "software_version_id"} {
 		w.env["AGRIMILL_"+strings.ToUpper(name)] = told[name]

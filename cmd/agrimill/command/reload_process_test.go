@@ -84,18 +84,14 @@ func newReloadWorld(e *endToEnd, deployment, dedup string) *reloadWorld {
 	w := &reloadWorld{endToEnd: e, state: filepath.Join(e.folder, "state"), config: filepath.Join(e.folder, "agrimill.yaml"), routes: 1}
 	credentials := filepath.Join(e.folder, "credentials")
 	for _, dir := range []string{w.state, credentials} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			w.Fatal(err)
-		}
+		must(w, os.Mkdir(dir, 0o700))
 	}
 	_, w.nats = w.startNATS("-1")
 	told := w.startEmulator(w.nats)
 	w.baseURL, w.tenant = told["base_url"], told["tenant_id"]
 	w.env["CREDENTIALS_DIRECTORY"], w.env["AGRIMILL_ADMIN_TOKEN"] = credentials, "the-token-of-the-page"
 	for name, value := range map[string]string{"client-secret": told["client_secret"], "admin-token": w.env["AGRIMILL_ADMIN_TOKEN"]} {
-		if err := os.WriteFile(filepath.Join(credentials, name), []byte(value), 0o600); err != nil {
-			w.Fatal(err)
-		}
+		must(w, os.WriteFile(filepath.Join(credentials, name), []byte(value), 0o600))
 	}
 	maps.Copy(w.env, map[string]string{
 		"EMULATOR_CLIENT_ID": told["client_id"], "EMULATOR_CLIENT_SECRET": told["client_secret"],
@@ -104,9 +100,7 @@ func newReloadWorld(e *endToEnd, deployment, dedup string) *reloadWorld {
 
 	// The file as it is shipped, but for addresses and folders.
 	shipped, err := os.ReadFile(filepath.Join("..", "deploy", deployment, "agrimill.yaml"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	kafka := "unused"
 	if strings.Contains(string(shipped), "kafka:9092") {
 		w.kafka, w.routes = kafkatest.Start(w), 2
@@ -132,9 +126,7 @@ func newReloadWorld(e *endToEnd, deployment, dedup string) *reloadWorld {
 
 func (w *reloadWorld) configure(log string) {
 	w.Helper()
-	if err := os.WriteFile(w.config, []byte(w.text+log), 0o600); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(w.config, []byte(w.text+log), 0o600))
 }
 
 func (w *reloadWorld) makeEndpoints(told map[string]string) {
@@ -143,18 +135,14 @@ func (w *reloadWorld) makeEndpoints(told map[string]string) {
 	w.client, err = gateway.New(gateway.Config{
 		BaseURL: told["base_url"], TokenURL: told["token_url"], ClientID: told["client_id"], ClientSecret: gateway.Secret(told["client_secret"]),
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	w.Cleanup(func() { _ = w.client.Close() })
 	put := func(name string, direction gateway.Direction) string {
 		endpoint, _, err := w.client.PutEndpoint(w.Context(), w.tenant, "urn:example:"+name, gateway.PutEndpointRequest{
 			Name: name, ApplicationID: told["application_id"], SoftwareVersionID: told["software_version_id"],
 			Capabilities: []gateway.EndpointCapability{{MessageType: taskData, Direction: direction}}, EndpointType: gateway.EndpointTypeCloudSoftware,
 		})
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		return endpoint.ID
 	}
 	w.sender = put("terminal", gateway.DirectionSend)
@@ -268,9 +256,7 @@ func (p *process) count(text string) int {
 func (w *reloadWorld) get(url string) (status int, body string) {
 	w.Helper()
 	request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return w.do(request)
 }
 
@@ -293,13 +279,9 @@ func (w *reloadWorld) do(request *http.Request) (status int, body string) {
 func (w *reloadWorld) control(method, path string, body any) (answer map[string]any) {
 	w.Helper()
 	text, err := json.Marshal(body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	request, err := http.NewRequestWithContext(w.Context(), method, w.baseURL+"/_control"+path, bytes.NewReader(text))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	request.Header.Set("Content-Type", "application/json")
 	status, said := w.do(request)
 	if status/100 != 2 || status != http.StatusNoContent && json.Unmarshal([]byte(said), &answer) != nil {
@@ -318,9 +300,7 @@ func (w *reloadWorld) ledger() (ids map[string]bool, confirmed int) {
 			Confirmations []time.Time `json:"confirmations"`
 		} `json:"entries"`
 	}
-	if err := json.Unmarshal([]byte(text), &ledger); err != nil {
-		w.Fatal(err)
-	}
+	must(w, json.Unmarshal([]byte(text), &ledger))
 	ids = map[string]bool{}
 	for _, e := range ledger.Entries {
 		ids[e.ContextID] = true
@@ -347,9 +327,7 @@ func (w *reloadWorld) total(origin, outcome string) int {
 	total := 0
 	for _, match := range regexp.MustCompile(`agrimill_route_messages_total\{outcome="`+outcome+`",[^}]*\} (\S+)`).FindAllStringSubmatch(text, -1) {
 		value, err := strconv.ParseFloat(match[1], 64)
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		total += int(value)
 	}
 	return total
@@ -399,14 +377,10 @@ func (w *reloadWorld) checkStored() {
 func (w *reloadWorld) js() jetstream.JetStream {
 	w.Helper()
 	conn, err := natsgo.Connect("nats://" + w.nats)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	w.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return js
 }
 
@@ -417,19 +391,13 @@ func (w *reloadWorld) inNATS() map[string]int {
 	defer cancel()
 	js := w.js()
 	stream, err := js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	stored := map[string]int{}
 	for range stream.CachedInfo().State.Msgs {
 		msg, err := consumer.Next(jetstream.FetchContext(ctx))
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		stored[msg.Headers().Get(gateway.KeyContextID)]++
 	}
 	return stored
@@ -442,25 +410,17 @@ func (w *reloadWorld) checkHeld(messages int) {
 	file := filepath.Join(w.state, "dedup.db")
 	if _, err := os.Stat(file); err == nil {
 		store, err := boltstore.New(boltstore.Config{Path: file}) // it looks for damage
-		if err != nil {
-			w.Fatal(err)
-		}
-		if err := store.Close(); err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
+		must(w, store.Close())
 		db, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true})
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		err = db.View(func(tx *bbolt.Tx) error {
 			if n := tx.Bucket([]byte("commits")).Stats().KeyN; n < messages {
 				w.Errorf("the file has %d keys, want %d", n, messages)
 			}
 			return nil
 		})
-		if err := errors.Join(err, db.Close()); err != nil {
-			w.Fatal(err)
-		}
+		must(w, errors.Join(err, db.Close()))
 	}
 	if bucket, err := w.js().KeyValue(w.Context(), "agrimill-dedup"); err == nil {
 		status, err := bucket.Status(w.Context())

@@ -36,9 +36,7 @@ func TestChild(t *testing.T) {
 		return
 	}
 	var args []string
-	if err := json.Unmarshal([]byte(text), &args); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &args))
 	os.Exit(Main(args, ""))
 }
 
@@ -63,9 +61,7 @@ func startChild(t *testing.T, env []string, args ...string) *child {
 func newChild(t *testing.T, env []string, args ...string) *child {
 	t.Helper()
 	text, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := &child{T: t, cmd: exec.Command(os.Args[0], "-test.run=^TestChild$"), stderr: &testkit.Output{}, ended: make(chan struct{})}
 	c.cmd.Env = append(append(os.Environ(), childArgs+"="+string(text)), env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.stderr, c.stderr
@@ -74,9 +70,7 @@ func newChild(t *testing.T, env []string, args ...string) *child {
 
 func (c *child) begin() {
 	c.Helper()
-	if err := c.cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	must(c, c.cmd.Start())
 	go func() { // ends with the process
 		defer close(c.ended)
 		_ = c.cmd.Wait() // its state is looked at by status
@@ -92,9 +86,7 @@ func (c *child) begin() {
 
 func (c *child) signal(s os.Signal) {
 	c.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
-		c.Fatal(err)
-	}
+	must(c, c.cmd.Process.Signal(s))
 }
 
 // status waits for the end and returns the exit status, -1 when a signal was the
@@ -107,6 +99,15 @@ func (c *child) status() int {
 		c.Fatal("the program does not end")
 	}
 	return c.cmd.ProcessState.ExitCode()
+}
+
+// endsWell sends a signal, which ends the program without an error.
+func (c *child) endsWell(s os.Signal) {
+	c.Helper()
+	c.signal(s)
+	if status := c.status(); status != statusOK {
+		c.Errorf("status %d", status)
+	}
 }
 
 // waitFor waits for a line of the log.
@@ -181,12 +182,8 @@ shutdown: {timeout: 20s}
 func (w *runWorld) write(text string) {
 	w.Helper()
 	next := w.file + ".new"
-	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
-		w.Fatal(err)
-	}
-	if err := os.Rename(next, w.file); err != nil {
-		w.Fatal(err)
-	}
+	must(w, os.WriteFile(next, []byte(text), 0o600))
+	must(w, os.Rename(next, w.file))
 }
 
 // start runs the program with a status page.
@@ -218,35 +215,23 @@ func (w *runWorld) send(n int) {
 func (w *runWorld) stored() map[string]int {
 	w.Helper()
 	conn, err := natsgo.Connect(w.server.URL())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	stream, err := js.Stream(w.Context(), "AGRIMILL")
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	consumer, err := stream.OrderedConsumer(w.Context(), jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	messages, err := consumer.Messages()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer messages.Stop()
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	payloads := map[string]int{}
 	for range stream.CachedInfo().State.Msgs {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		payloads[string(msg.Data())]++
 	}
 	return payloads
@@ -278,9 +263,7 @@ func (w *runWorld) waitConfirmed() {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
-	if err := w.gate.WaitConfirmed(ctx, w.sent); err != nil {
-		w.Fatal(err)
-	}
+	must(w, w.gate.WaitConfirmed(ctx, w.sent))
 }
 
 // SIGTERM under load: everything that was taken is finished, what is confirmed is
@@ -291,17 +274,11 @@ func TestRunStopsUnderLoad(t *testing.T) {
 	first := w.start()
 	testkit.Eventually(t, "messages flow", func() bool { return w.confirmedSome() })
 	w.send(2000)
-	first.signal(syscall.SIGTERM)
-	if status := first.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	first.endsWell(syscall.SIGTERM)
 	w.check()
 	second := w.start()
 	w.waitConfirmed()
-	second.signal(syscall.SIGINT)
-	if status := second.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	second.endsWell(syscall.SIGINT)
 	w.check()
 	if n := len(w.stored()); n != w.sent {
 		t.Errorf("%d of %d messages are stored", n, w.sent)
@@ -329,7 +306,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	if status := first.status(); status != statusUnfinished {
 		t.Errorf("status %d, want %d", status, statusUnfinished)
 	}
-	const line = `msg="agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again" received=5 confirmed=0 open=5 held=0 unconfirmed=0 quarantine=0 returned=0`
+	const line = `msg="agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again" received=5 confirmed=0 open=5 set_aside=0 held=0 unconfirmed=0 quarantine=0 returned=0`
 	if text := first.stderr.String(); strings.Count(text, line) != 1 || !strings.HasSuffix(text, line+"\n") {
 		t.Errorf("it does not end with %q:\n%s", line, text)
 	}
@@ -347,10 +324,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	if status := locked.status(); status == statusUsage || status == statusFailed {
 		t.Errorf("with a file that another process has open: status %d", status)
 	}
-	holder.signal(syscall.SIGTERM)
-	if status := holder.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	holder.endsWell(syscall.SIGTERM)
 }
 
 // A second signal ends it at once.
@@ -397,10 +371,7 @@ func TestRunServesPages(t *testing.T) {
 	testkit.Eventually(t, "the sink that is down is reported", failing)
 	w.server.Restart()
 	testkit.Eventually(t, "it is well again", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK && !failing() })
-	c.signal(syscall.SIGTERM)
-	if status := c.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	c.endsWell(syscall.SIGTERM)
 }
 
 // A change of the file, SIGHUP, and a file with mistakes.
@@ -430,10 +401,7 @@ func TestRunReloads(t *testing.T) {
 	c.waitFor("sections=[shutdown]")
 	w.send(5)
 	w.waitConfirmed()
-	c.signal(syscall.SIGTERM)
-	if status := c.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	c.endsWell(syscall.SIGTERM)
 	w.check()
 }
 
@@ -450,10 +418,7 @@ func TestRunLogsForMachines(t *testing.T) {
 	w.write(strings.Replace(w.routes("from-farm", "{type}"), "timeout: 20s", "timeout: 21s", 1) + "log: {format: json, level: debug}\n")
 	c.waitFor("take effect after a restart")
 	c.waitFor("changed")
-	c.signal(syscall.SIGTERM)
-	if status := c.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	c.endsWell(syscall.SIGTERM)
 	seen := map[string]map[string]any{}
 	digits := regexp.MustCompile(`^-?[0-9.]+$`)
 	for line := range strings.Lines(c.stderr.String()) {
@@ -502,21 +467,14 @@ func TestRunFollowsSymlinks(t *testing.T) {
 	}
 	volume("..1", w.routes("from-farm", "one.{type|none}"))
 	w.file = filepath.Join(dir, "agrimill.yaml")
-	if err := os.Symlink("..data/agrimill.yaml", w.file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("..data/agrimill.yaml", w.file))
 	c := w.start("--log-level", "info")
 	c.waitFor("agrimill is running")
 	volume("..2", w.routes("from-farm", "two.{type|none}"))
-	if err := os.RemoveAll(filepath.Join(dir, "..1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Join(dir, "..1")))
 	c.waitFor(`configuration: reloaded`)
 	c.waitFor(`from-farm\" changed`)
-	c.signal(syscall.SIGTERM)
-	if status := c.status(); status != statusOK {
-		t.Errorf("status %d", status)
-	}
+	c.endsWell(syscall.SIGTERM)
 }
 
 func TestRunRefuses(t *testing.T) {

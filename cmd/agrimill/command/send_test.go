@@ -22,9 +22,7 @@ func (w *world) files(namesAndContents ...string) (names []string) {
 	dir := w.TempDir()
 	for i := 0; i < len(namesAndContents); i += 2 {
 		name := filepath.Join(dir, namesAndContents[i])
-		if err := os.WriteFile(name, []byte(namesAndContents[i+1]), 0o600); err != nil {
-			w.Fatal(err)
-		}
+		must(w, os.WriteFile(name, []byte(namesAndContents[i+1]), 0o600))
 		names = append(names, name)
 	}
 	return names
@@ -154,9 +152,7 @@ func TestSendAnyContextID(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{AnyContextID: true})
 	name, uuids := f.files("a.zip", mark)[0], f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
 	text, err := os.ReadFile(uuids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	anyID := f.files("any.yaml", strings.Replace(string(text), "gateway:\n", "gateway:\n  any_context_id: true\n", 1))[0]
 	for _, test := range []struct {
 		config, id string

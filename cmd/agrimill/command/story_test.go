@@ -116,9 +116,7 @@ func newStory(t *testing.T) *story {
 
 func (s *story) file(path, text string) {
 	s.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	must(s, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // find looks for a file on the page and waits for what is known of it.
@@ -183,9 +181,7 @@ func (s *story) run() {
 	if passed, out := s.tests(cases); !passed {
 		s.Fatalf("agrimill test: %s", out)
 	}
-	if err := s.agrimill.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		s.Fatal(err)
-	}
+	must(s, s.agrimill.cmd.Process.Signal(syscall.SIGHUP))
 	page.Wait(stateOf("Route pictures", "running"))
 	// What nobody took is redelivered.
 	page.Wait(`document.querySelector("#t-delivered").textContent === "2"`)

@@ -191,9 +191,7 @@ func TestTailGoesOn(t *testing.T) {
 	lines := json.NewDecoder(reader)
 	next := func() (line eventLine) {
 		t.Helper()
-		if err := lines.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lines.Decode(&line))
 		return line
 	}
 	f.put(taskData, "1.zip", mark)
@@ -338,18 +336,14 @@ func FuzzQuote(f *testing.F) {
 func TestInboxThatIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "inbox")
 	box, err := openInbox(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer box.close()
 	line := &eventLine{MessageID: "6f9619ff-8b86-d011-b42d-00c04fc964ff", payload: &eventPayload{data: []byte(mark)}}
 	name, size, err := box.save(t.Context(), nil, line)
 	if got, readErr := os.ReadFile(name); err != nil || readErr != nil || string(got) != mark || size != int64(len(mark)) {
 		t.Errorf("%q, %d: %v, %v", name, size, err, readErr)
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(dir))
 	if _, _, err := box.save(t.Context(), nil, line); !errors.Is(err, errFolder) {
 		t.Errorf("the folder is gone: %v", err)
 	}

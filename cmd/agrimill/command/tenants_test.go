@@ -82,9 +82,7 @@ func TestTenants(t *testing.T) {
 	// Names are the service's to check, and the terminal's to be safe from.
 	all[0].Endpoints[0].Name, all[0].Endpoints[0].ExternalID = "a\x1b[2Jb\tc", "urn:\u202e:x"
 	body, err := json.Marshal(gateway.TenantsListResponse{Tenants: all})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Body: body, ContentType: "application/json"})
 	if text := f.want(statusOK, "tenants"); strings.ContainsAny(text, "\x1b\t\u202e") || !strings.Contains(text, "a\ufffd[2Jb\ufffdc") {
 		t.Errorf("table: %q", text)
@@ -110,15 +108,11 @@ func TestService(t *testing.T) {
 		t.Errorf("no secret: %s", stderr)
 	}
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte(env["AGRIMILL_CLIENT_SECRET"]+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(secret, []byte(env["AGRIMILL_CLIENT_SECRET"]+"\n"), 0o600))
 	f.want(statusOK, append(flags, "--client-secret-file", secret)...)
 	f.want(statusFailed, append(flags, "--client-secret-file", secret+".none")...)
 	for _, content := range []string{"", " \n", strings.Repeat("x", maxSecret+1)} {
-		if err := os.WriteFile(secret, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(secret, []byte(content), 0o600))
 		if _, _, stderr := f.agrimill(append(flags, "--client-secret-file", secret)...); !strings.Contains(stderr, "must hold a secret") {
 			t.Errorf("a secret of %d bytes: %s", len(content), stderr)
 		}

@@ -134,9 +134,7 @@ func TestTestReport(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 	data, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got struct {
 		Suites []testSuite `xml:"testsuite"`
 	}
@@ -160,19 +158,13 @@ func TestExamplesHaveCases(t *testing.T) {
 	}
 	for _, file := range files {
 		cfg, err := config.Load(file, config.Options{Env: func(name string) string { return w.env[name] }, AllowMissing: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cases := filepath.Join(filepath.Dir(file), "tests", filepath.Base(file))
 		w.want(statusOK, "test", file, cases)
 		data, err := os.ReadFile(cases)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var parsed struct{ Cases []testCase }
-		if err := yaml.Load(data, &parsed); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.Load(data, &parsed))
 		published := map[string]bool{}
 		for _, c := range parsed.Cases {
 			for _, e := range c.Expect {

@@ -85,17 +85,13 @@ func TestTraceOfAProtectedPage(t *testing.T) {
 	t.Chdir(dir)
 	f.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 7"})
 	text, err := os.ReadFile("agrimill.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(text[bytes.Index(text, []byte("admin:")):]))
 	status, _, stderr := f.agrimill("trace", "field 7", "--admin", address)
 	if status != statusFailed || !strings.Contains(stderr, "401 Unauthorized: the token is missing or wrong") || !strings.Contains(stderr, "--admin-token-file") {
 		t.Errorf("without a token: status %d: %s", status, stderr)
 	}
-	if err := os.WriteFile("token", []byte("a-token-that-may-read\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile("token", []byte("a-token-that-may-read\n"), 0o600))
 	f.want(statusOK, "trace", "field 7", "--admin", address, "--admin-token-file", "token")
 	if answer := f.want(statusOK, "why", "--config", "agrimill.yaml", "--type", taskData, "--json"); !strings.Contains(answer, "the event stream is open") {
 		t.Errorf("why did not learn of the stream: %s", answer)

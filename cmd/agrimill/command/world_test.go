@@ -66,9 +66,7 @@ func newWorld(t *testing.T, fillers int, messageTypes ...string) *world {
 	w.env = map[string]string{"NATS_URL": w.server.URL(), "NATS_USER": user, "NATS_PASSWORD": password}
 	w.sink = w.newSink(nats.Config{})
 	for range fillers {
-		if err := w.sink.Publish("filler", message.NewMessage("filler", nil)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.sink.Publish("filler", message.NewMessage("filler", nil)))
 	}
 	if len(messageTypes) > 0 {
 		w.poison(messageTypes...)
@@ -80,9 +78,7 @@ func (w *world) newSink(config nats.Config) *nats.Sink {
 	w.Helper()
 	config.URL, config.User, config.Password = w.server.URL(), user, password
 	sink, err := nats.New(config, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	w.Cleanup(func() {
 		if err := sink.Close(); err != nil {
 			w.Error(err)
@@ -99,15 +95,11 @@ func (w *world) poison(messageTypes ...string) {
 	sender := gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: all})
 	gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: all, Subscribe: all})
 	client, err := gateway.New(gate.ClientConfig())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	sub, err := subscriber.New(subscriber.Config{
 		Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
 	}, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	config := router.Config{
 		Poison: w.newSink(nats.Config{}),
 		Retry:  router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
@@ -116,9 +108,7 @@ func (w *world) poison(messageTypes ...string) {
 		config.ClaimCheck = w.store
 	}
 	r, err := router.New(config, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	to := w.newSink(nats.Config{})
 	for _, route := range []router.Route{
 		{Name: "task-data", From: sub, Topic: taskData, To: to, Transform: func(msg *message.Message) ([]*message.Message, error) {
@@ -128,9 +118,7 @@ func (w *world) poison(messageTypes ...string) {
 			return nil, router.Permanent(errors.New("no shape file"))
 		}},
 	} {
-		if err := r.Add(route); err != nil {
-			w.Fatal(err)
-		}
+		must(w, r.Add(route))
 	}
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
@@ -150,9 +138,7 @@ func (w *world) poison(messageTypes ...string) {
 		}
 	}
 	stop()
-	if err := errors.Join(failure, <-done, client.Close()); err != nil {
-		w.Fatal(err)
-	}
+	must(w, errors.Join(failure, <-done, client.Close()))
 }
 
 // program writes to stdout and stderr.
@@ -213,14 +199,10 @@ func (w *world) stored(config poisonqueue.Config) []*message.Message {
 	w.Helper()
 	config.Conn = w.newSink(nats.Config{}).Conn()
 	queue, err := poisonqueue.New(config)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	var messages []*message.Message
 	for p, err := range queue.Messages(w.Context()) {
-		if err != nil {
-			w.Fatal(err)
-		}
+		must(w, err)
 		messages = append(messages, p.Message)
 	}
 	return messages
@@ -235,4 +217,12 @@ func ids(records []record) []string {
 		list = append(list, r.ID)
 	}
 	return list
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

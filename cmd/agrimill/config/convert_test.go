@@ -127,26 +127,16 @@ func TestCertificates(t *testing.T) {
 	text = strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {"+tls+"}\n  lake: {kafka: {brokers: \"b:1\", "+tls+", sasl: {user: u, mechanism: SCRAM-SHA-256, password: \"${SECRET}\"}}}", 1)
 	text = strings.Replace(text, "poison:", "  - {name: back, from: {kafka: {brokers: \"b:1\", topics: t, "+tls+"}}, to: {gateway: {}}}\npoison:", 1) +
 		"dedup: {nats_kv: {" + tls + "}}\ndevices: {nats_kv: {" + tls + "}}\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	c, err := Load(file, smallEnv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	client, err := c.Gateway.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	farm, err := c.Sinks["farm"].NATS.SinkConfig("farm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lake, err := c.Sinks["lake"].Kafka.SinkConfig("lake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, config := range []any{client.TLS, farm.TLS, lake.TLS} {
 		if config == nil {
 			t.Fatal("config is nil")
@@ -163,16 +153,12 @@ func TestCertificates(t *testing.T) {
 	}
 
 	source, err := c.Routes[1].From.Kafka.SourceConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !source.ClientConfig().Net.TLS.Enable {
 		t.Fatal("source.ClientConfig().Net.TLS.Enable = false, want true")
 	}
 	connection, err := c.Sinks["lake"].Kafka.Connection()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	reader := connection.ClientConfig()
 	if !reader.Net.SASL.Enable {
 		t.Fatal("reader.Net.SASL.Enable = false, want true")
@@ -180,13 +166,9 @@ func TestCertificates(t *testing.T) {
 	if reader.Net.SASL.SCRAMClientGeneratorFunc == nil {
 		t.Fatal("SCRAMClientGeneratorFunc is nil")
 	}
-	if err := reader.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reader.Validate())
 
-	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(filepath.Join(dir, "cert.pem")))
 	for _, use := range []func() error{
 		func() error { _, err := c.Gateway.ClientConfig(); return err },
 		func() error { _, err := c.Sinks["farm"].NATS.SinkConfig(""); return err },

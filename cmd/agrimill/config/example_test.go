@@ -32,17 +32,11 @@ func TestExampleAddsDefaultsOnly(t *testing.T) {
 	dir := t.TempDir() // one for both, since paths are relative to it
 	load := func(path string) string {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, err := Parse(filepath.Join(dir, "agrimill.yaml"), data, exampleEnvironment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		text, err := json.MarshalIndent(c, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return string(text)
 	}
 	got, want := strings.Split(load(examplePath), "\n"), strings.Split(load("testdata/example.yaml"), "\n")
@@ -81,13 +75,9 @@ const exampleIntro = `# yaml-language-server: $schema=../config/schema.json
 func example(t *testing.T) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal(data, &document))
 	e := &exampleWriter{T: t, comments: comments(t), seen: map[reflect.Type]bool{}}
 	e.out.WriteString(exampleIntro)
 	e.section(reflect.TypeFor[Config](), document.Content[0], "", false)

@@ -81,9 +81,7 @@ func TestDevicesProblems(t *testing.T) {
 	} {
 		text := strings.Replace(small, "routes:\n", "routes:\n  - {name: records, from: {gateway: all}, filter: {type: ["+types+"]}, transform: {records: {}}, to: {sink: farm}}\n", 1) + "devices: {}\n"
 		c, err := Parse("agrimill.yaml", []byte(text), smallEnv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		found := slices.ContainsFunc(c.Warnings, func(p Problem) bool { return p.Path == "devices" })
 		if found != warned {
 			t.Errorf("%s: warned is %t, want %t: %v", types, found, warned, c.Warnings)

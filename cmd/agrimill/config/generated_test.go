@@ -46,9 +46,7 @@ func TestGeneratedPage(t *testing.T) {
 // The page leaves the variables of templates to another one.
 func TestTopicVariablesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/topics-and-keys.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name := range sinks.TopicVariables() {
 		if !strings.Contains(string(page), "`{"+name+"}`") {
 			t.Errorf("docs/topics-and-keys.md does not have {%s}", name)
@@ -60,14 +58,10 @@ func TestTopicVariablesAreDocumented(t *testing.T) {
 func current(t *testing.T, path string, want []byte) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, want, 0o644))
 	}
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("%s is not current: UPDATE=1 go test ./cmd/agrimill/config -run Generated", filepath.Base(path))
 	}
@@ -97,14 +91,10 @@ func comments(t *testing.T) map[string]string {
 	visit(reflect.TypeFor[Config]())
 	for dir := range dirs {
 		files, err := filepath.Glob(filepath.Join("../../..", dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			collect(file, dir, all)
 		}
 	}
@@ -350,9 +340,7 @@ func schema(t *testing.T) []byte {
 		definition.MinProperties, definition.MaxProperties = &one, &one
 	}
 	out, err := json.MarshalIndent(root, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return append(out, '\n')
 }
 
@@ -691,17 +679,13 @@ func valueName(f field, paths map[reflect.Type][]string) (name, to string) {
 func TestSchemaAcceptsExamples(t *testing.T) {
 	compiled := compile(t)
 	paths, err := filepath.Glob("../examples/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(paths) == 0 {
 		t.Fatalf("paths = %q, want some", paths)
 	}
 	for _, path := range append(paths, "../deploy/compose/agrimill.yaml", "../deploy/systemd/agrimill.yaml") {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := compiled.Validate(asJSON(t, data)); err != nil {
 			t.Fatalf("%v: %v", err, path)
 		}
@@ -729,46 +713,30 @@ func TestSchemaRefuses(t *testing.T) {
 			t.Fatalf("no error: %v", change[1])
 		}
 	}
-	if err := compiled.Validate(asJSON(t, []byte(small))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, compiled.Validate(asJSON(t, []byte(small))))
 }
 
 func compile(t *testing.T) *validator.Schema {
 	t.Helper()
 	text, err := os.ReadFile("schema.json") // not Schema, which is older while files are written anew
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	document, err := validator.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	compiler := validator.NewCompiler()
-	if err := compiler.AddResource("schema.json", document); err != nil {
-		t.Fatal(err)
-	}
+	must(t, compiler.AddResource("schema.json", document))
 	compiled, err := compiler.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return compiled
 }
 
 func asJSON(t *testing.T, data []byte) any {
 	t.Helper()
 	var value any
-	if err := yaml.Load(data, &value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Load(data, &value))
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	value, err = validator.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return value
 }
 
@@ -776,9 +744,7 @@ func asJSON(t *testing.T, data []byte) any {
 // other.
 func TestFullExampleIsFull(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var missing []string
 	walk(reflect.TypeFor[Config](), "", func(path string, f field) {
 		if !regexp.MustCompile(`\b` + f.name + `\b`).Match(data) {

@@ -74,9 +74,7 @@ func onlyProblem(t *testing.T, text string, options Options) string {
 func parse(t *testing.T, text string, options Options) *Config {
 	t.Helper()
 	c, err := Parse("agrimill.yaml", []byte(text), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -130,14 +128,10 @@ func TestEveryMistake(t *testing.T) {
 	got := strings.ReplaceAll(problems.Error(), "testdata"+string(filepath.Separator), "") + "\n"
 	golden := filepath.Join("testdata", "broken.txt")
 	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got != string(want) {
 		t.Fatalf("got\n%s\nwant\n%s", got, want)
 	}
@@ -232,9 +226,7 @@ func TestBadValues(t *testing.T) {
 	dir := t.TempDir()
 	files := strings.NewReplacer("FILE(", dir+string(filepath.Separator), ")", "")
 	for name, text := range map[string]string{"empty": "", "blank": " \n", "two": "first\nsecond\n", "bytes": "a\x00b\n", "newline": "hidden-secret-2\n", "crlf": "hidden-secret-2\r\n\r\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	nats := func(settings string) [2]string { return [2]string{farmSink, "  farm: {nats: {" + settings + "}}\n"} }
 	more := func(section string) [2]string {
@@ -685,9 +677,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("secret", "from-a-file\r\n")
 	write("empty", "\n")
@@ -700,9 +690,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 	for _, path := range []string{"secret", "./secret", filepath.Join(dir, "secret")} {
 		c, err := load("client_secret_file: " + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(c.Warnings) != 0 {
 			t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
 		}
@@ -805,9 +793,7 @@ func TestFilesOfOtherEditors(t *testing.T) {
 			continue
 		}
 		want, err := Parse("agrimill.yaml", []byte(small), smallEnv)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, want := c.Gateway.BaseURL, want.Gateway.BaseURL; got != want || len(c.Routes) == 0 {
 			t.Errorf("%s: got %q with %d routes, want %q", name, got, len(c.Routes), want)
 		}
@@ -886,9 +872,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		slog.New(handler).Info("config", "config", c, "secret", c.Gateway.ClientSecret, "sink", c.Sinks["farm"].NATS, "all", c)
 	}
 	text, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nats := c.Sinks["farm"].NATS
 	for _, out := range []string{
 		log.String(), string(text), fmt.Sprint(c, *nats), fmt.Sprintf("%+v %#v %q %x %s %d", c.Gateway, c.Gateway, c.Gateway.ClientSecret, c.Gateway.ClientSecret, *nats, c.Gateway.ClientSecret),
@@ -956,9 +940,7 @@ func TestProblem(t *testing.T) {
 		t.Fatalf("p.String() = %q, want %q", got, want)
 	}
 	text, err := json.Marshal(Problem{Severity: SeverityWarning, File: "f", Line: 1, Column: 2, Path: "a.b", Message: "m", Suggestion: "s"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := string(text), `{"severity":"warning","file":"f","line":1,"column":2,"path":"a.b","message":"m","suggestion":"s"}`; got != want {
 		t.Fatalf("got %s, want %s", got, want)
 	}
@@ -967,9 +949,7 @@ func TestProblem(t *testing.T) {
 // The examples can be used as they are.
 func TestExamples(t *testing.T) {
 	c, err := Load(filepath.Join("..", "examples", "minimal.yaml"), exampleEnvironment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(c.Warnings) != 0 {
 		t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
 	}
@@ -980,17 +960,13 @@ func TestExamples(t *testing.T) {
 		t.Fatalf("c.Endpoints[0].ApplicationID = %q, want the one of the example", c.Endpoints[0].ApplicationID)
 	}
 	text, err := os.ReadFile(filepath.Join("..", "examples", "minimal.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := bytes.Count(text, []byte("\n")); got > 20 {
 		t.Fatalf("the minimal configuration has %d lines, want at most 20", got)
 	}
 
 	c, err = Load(filepath.Join("..", "examples", "full.yaml"), exampleEnvironment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(c.Sinks) != 4 {
 		t.Fatalf("c.Sinks has %d elements, want 4", len(c.Sinks))
 	}
@@ -1010,9 +986,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(small)
 	for _, path := range []string{"testdata/broken.yaml", "../examples/full.yaml", "../examples/minimal.yaml"} {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(string(data))
 	}
 	f.Add("x-a: &a {<<: *a}\ngateway: *a\n")
@@ -1082,4 +1056,12 @@ poison: {sink: lake}
 	// agrimill.yaml:4:3: gateway.token_ur: is not a known key; did you mean gateway.token_url?
 	// agrimill.yaml:6:23: gateway.client_secret_file: must be a file with a single line, the client secret
 	// agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "laek"; did you mean lake?
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

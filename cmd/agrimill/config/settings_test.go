@@ -32,9 +32,7 @@ journal:
   max_bytes: ${SIZE}
 `
 	c, err := Parse("agrimill.yaml", []byte(text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	line := func(part string) string {
 		return fmt.Sprintf("agrimill.yaml:%d", strings.Count(text[:strings.Index(text, part)], "\n")+1)
 	}
@@ -58,9 +56,7 @@ journal:
 
 	// A section that waits for a restart has the lines of its own file.
 	next, err := Parse("agrimill.yaml", []byte("# one more line\n"+text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	next.KeepSource(c, "journal")
 	later := *next
 	later.KeepSource(next, "journal")

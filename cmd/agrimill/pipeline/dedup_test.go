@@ -44,15 +44,11 @@ func TestDedupFileCannotBeOpenedYet(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, file string) (lift func()){
 		"open in another process": func(t *testing.T, file string) func() {
 			other, err := boltstore.New(boltstore.Config{Path: file})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			return func() { _ = other.Close() }
 		},
 		"damaged": func(t *testing.T, file string) func() {
-			if err := os.WriteFile(file, []byte(strings.Repeat("no database", 1000)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(strings.Repeat("no database", 1000)), 0o600))
 			return func() { _ = os.Rename(file, file+".damaged") }
 		},
 	} {
@@ -106,9 +102,7 @@ func TestDedupFileIsDamaged(t *testing.T) {
 	b.waitReady()
 	w.send(taskData, 20)
 	w.waitConfirmed()
-	if err := os.Truncate(file, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(file, 0))
 	w.send(taskData, 20)
 	b.logs.contains("level=WARN", "what=dedup", "state=down", "damaged")
 	b.logs.contains("what=route", "state=outage", "damaged")
@@ -122,9 +116,7 @@ func TestDedupFileIsDamaged(t *testing.T) {
 		t.Errorf("%d are confirmed, route %s", len(w.confirmed()), w.asJSON(h))
 	}
 	_ = b.stop() // it tells what it could not finish
-	if err := os.Rename(file, file+".damaged"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(file, file+".damaged"))
 	again := w.start(w.bolt(file))
 	w.waitConfirmed()
 	again.mustStop()
@@ -142,9 +134,7 @@ func TestDedupBucketIsGone(t *testing.T) {
 			}
 			b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: %v}}\n", w.server.URL(), provision) + allRoute)
 			b.waitReady()
-			if err := w.js.DeleteKeyValue(t.Context(), bucket.Bucket); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.js.DeleteKeyValue(t.Context(), bucket.Bucket))
 			if provision == kvstore.ProvisionNone {
 				testkit.Eventually(w, "it is not ready", func() bool { return !b.check("dedup").OK })
 			} else {

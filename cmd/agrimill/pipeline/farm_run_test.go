@@ -52,9 +52,7 @@ func TestFarmData(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
-		if err := w.gate.WaitConfirmed(ctx, n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.gate.WaitConfirmed(ctx, n))
 	}
 	confirmed(1)
 	b.mustStop()
@@ -86,9 +84,7 @@ func TestFarmData(t *testing.T) {
 		return err
 	})
 	data, err := os.ReadFile(found[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var collection struct{ Features []json.RawMessage }
 	if err := json.Unmarshal(data, &collection); err != nil || len(collection.Features) != 2 {
 		t.Errorf("%d features, %v, want a field and a track", len(collection.Features), err)
@@ -115,9 +111,7 @@ func TestDevicesInKafka(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		if err := w.gate.WaitConfirmed(ctx, i+1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.gate.WaitConfirmed(ctx, i+1))
 		cancel()
 		b.mustStop()
 	}

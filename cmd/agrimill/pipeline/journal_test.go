@@ -118,9 +118,7 @@ func TestJournalInAFile(t *testing.T) {
 	}
 	w.waitConfirmed()
 	beside, err := pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := beside.Close(); err != nil {
 		t.Error(err)
 	}

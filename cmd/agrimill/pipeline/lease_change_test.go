@@ -26,9 +26,7 @@ const brief = "ttl: 10s"
 func (w *world) number(payload []byte) int {
 	w.Helper()
 	n, err := strconv.Atoi(string(bytes.TrimPrefix(payload, []byte(mark))))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return n
 }
 
@@ -42,9 +40,7 @@ type wire struct {
 func (w *world) tap() *wire {
 	w.Helper()
 	conn, err := natsgo.Connect(w.server.URL())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	w.Cleanup(conn.Close)
 	tapped := &wire{sent: map[int]int{}}
 	if _, err := conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
@@ -56,9 +52,7 @@ func (w *world) tap() *wire {
 	}); err != nil {
 		w.Fatal(err)
 	}
-	if err := conn.Flush(); err != nil {
-		w.Fatal(err)
-	}
+	must(w, conn.Flush())
 	return tapped
 }
 
@@ -269,9 +263,7 @@ func TestLeaseIsLostDuringAReplay(t *testing.T) {
 	w.waitConfirmed()
 	ids := func(of *agrimill) (list []string) {
 		for poisoned, err := range of.PoisonStore().Messages(t.Context()) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			list = append(list, poisoned.ID)
 		}
 		return list

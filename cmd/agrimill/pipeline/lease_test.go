@@ -31,9 +31,7 @@ func (w *world) ha(url, more string) string {
 func (w *world) free() {
 	w.Helper()
 	kv, err := w.js.CreateKeyValue(w.Context(), jetstream.KeyValueConfig{Bucket: kvlease.DefaultBucket})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	if _, err := kv.PutString(w.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
 		w.Fatal(err)
 	}
@@ -55,9 +53,7 @@ func (w *world) endpoint(name string) string {
 func (w *world) hasEndpoint(name string) bool {
 	w.Helper()
 	list, err := w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return slices.ContainsFunc(list, func(e gateway.TenantEndpointInfo) bool { return e.ExternalID == "urn:example:"+name })
 }
 
@@ -210,9 +206,7 @@ func TestKafkaConsumersOnEveryInstance(t *testing.T) {
 	w.free()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(partitions, "reports"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer producer.Close()
 	var ids []string
 	put := func() { // one into each partition
@@ -223,9 +217,7 @@ func TestKafkaConsumersOnEveryInstance(t *testing.T) {
 			record := &kgo.Record{
 				Topic: "reports", Partition: partition, Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}},
 			}
-			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
 		}
 	}
 	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + fmt.Sprintf(`
@@ -296,9 +288,7 @@ func TestWithoutTheLease(t *testing.T) {
 	w.free()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports", "agrimill.lake"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer producer.Close()
 	way := natstest.NewProxy(t, w.server.URL())
 	b := w.start(w.head() + fmt.Sprintf("sinks:\n  lake: {kafka: {brokers: %q}}\npoison: {sink: lake}\n", cluster.Addr()) +
@@ -315,9 +305,7 @@ func TestWithoutTheLease(t *testing.T) {
 		ids = append(ids, w.put("out.task", taskData), uuid.NewString())
 		id := ids[len(ids)-1]
 		record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-		if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, producer.ProduceSync(t.Context(), record).FirstErr())
 	}
 	stored := func(want int) {
 		t.Helper()

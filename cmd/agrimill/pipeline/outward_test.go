@@ -101,14 +101,10 @@ func TestSourceDown(t *testing.T) {
 
 	// A record of someone who knows nothing of us has the type that the route says.
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer producer.Close()
 	before := len(w.arrived())
-	if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
 	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
 }
@@ -120,9 +116,7 @@ func TestWatermillDrivers(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer producer.Close()
 	routes := strings.Replace(w.outRoute(), `subject: "out.>"`, `subject: "out.>", driver: watermill, durable: stock`, 1) + fmt.Sprintf(`
   - name: reports
@@ -138,9 +132,7 @@ func TestWatermillDrivers(t *testing.T) {
 			id := uuid.NewString()
 			fromKafka = append(fromKafka, id)
 			record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
 		}
 		testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(fromNATS)+len(fromKafka) })
 		testkit.Eventually(w, "nothing waits", func() bool {

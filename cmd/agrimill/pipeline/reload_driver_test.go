@@ -24,9 +24,7 @@ func TestReloadWithEachDriver(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer producer.Close()
 	out := w.outRoute()
 	// configuration has the drivers, and something that changes both routes.

@@ -19,9 +19,7 @@ func TestReloadChangesIngest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	address, err := url.Parse(w.server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	far := delayproxy.New(t, address.Host, 2*time.Millisecond)
 	configured := func(ingest string) string {
 		return w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, ingest: %s}}\npoison: {sink: farm}\nroutes:\n", "nats://"+far.Addr(), ingest) +

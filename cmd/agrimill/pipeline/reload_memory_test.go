@@ -97,9 +97,7 @@ func TestReloadsLeaveNoNames(t *testing.T) {
 	}
 	series := func(b *agrimill) (names map[string]int) {
 		families, err := b.registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		names = map[string]int{}
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {

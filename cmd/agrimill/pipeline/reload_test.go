@@ -208,9 +208,7 @@ func TestReplayAfterReload(t *testing.T) {
 	}
 	var ids []string
 	for poisoned, err := range store.Messages(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ids = append(ids, poisoned.ID)
 	}
 	if len(ids) != 3 {

@@ -23,9 +23,7 @@ routes:
 `
 
 func TestFromGateway(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	w.send(taskData, 100)
 	w.send(shapes, 50)
 	w.waitConfirmed()
@@ -65,9 +63,7 @@ func TestFromGateway(t *testing.T) {
 // No event tells that an endpoint was renamed; who looks at the tenants sees it all the
 // same.
 func TestRenamedEndpoint(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	named := func(name string) bool {
 		tenants, err := b.Tenants(t.Context())
 		if err != nil {
@@ -116,9 +112,7 @@ func TestEveryRouteGetsEverything(t *testing.T) {
 // The sink breaks, which shows, and is repaired: nothing is lost.
 func TestSinkBreaks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	w.send(taskData, 20)
 	w.waitConfirmed()
 
@@ -208,9 +202,7 @@ func TestStartsWithGatewayDown(t *testing.T) {
 	if _, err := b.Tenants(t.Context()); err == nil {
 		t.Error("tenants are known")
 	}
-	if err := w.gate.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.gate.Restart())
 	w.send(taskData, 20)
 	w.waitConfirmed()
 	b.waitReady()
@@ -302,9 +294,7 @@ func TestIngressAnswersForTheGateway(t *testing.T) {
 // Something in between may answer only some of the calls: the stream is open and all
 // looks well.
 func TestIngressAnswersOnlyConfirmations(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	ingress := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
 	w.send(taskData, 5)
 	testkit.Eventually(w, "not ready", func() bool { return !b.isReady() })
@@ -376,9 +366,7 @@ func TestNotReadyWhileTheStreamIsRefusedSlowly(t *testing.T) {
 
 // Credentials that were accepted once and are refused later are an outage.
 func TestRefusedLater(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	fault := w.gate.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 401})
 	w.gate.ExpireTokens()
 	w.gate.CutStreams()
@@ -413,9 +401,7 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	// One that is never run.
 	p, err := pipeline.New(t.Context(), cfg, pipeline.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := p.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrNotRunning) {
 		t.Errorf("Reload: %v", err)
 	}
@@ -460,9 +446,7 @@ func TestEndsBeforeItBegins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p, err := pipeline.New(t.Context(), w.parse(w.head()+w.natsSink()+allRoute), pipeline.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := p.Run(ctx); err != nil {
 		t.Errorf("Run with a context that has ended: %v", err)
 	}
@@ -485,9 +469,7 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 
 // What cannot be decoded goes to the poison queue.
 func TestQuarantine(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
+	w, b := newRunning(t)
 	w.gate.EmitRaw(w.gate.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
 	testkit.Eventually(w, "it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
 	b.mustStop()

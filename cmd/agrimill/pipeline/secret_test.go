@@ -16,9 +16,7 @@ func TestSecretFileIsRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	write := func(secret string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 	}
 	write(w.gate.Application().ClientSecret)
 	head := strings.Replace(w.head(), "client_secret: ${SECRET}", "client_secret_file: "+file, 1)
@@ -89,9 +87,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(password), 0o600))
 	}
 	write("first")
 	text := w.head() + strings.Replace(w.natsSink(), "{nats: {", "{nats: {user: agrimill, password_file: "+file+", ", 1) + allRoute

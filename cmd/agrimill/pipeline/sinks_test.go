@@ -24,9 +24,7 @@ func TestKafka(t *testing.T) {
 	w := newWorld(t)
 	cluster := kafkatest.Start(t, kfake.SeedTopics(3, "reports", "orders"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(producer.Close)
 	// Two copies of each, as a producer makes them that is not idempotent.
 	var ids []string
@@ -38,9 +36,7 @@ func TestKafka(t *testing.T) {
 				Topic: []string{"reports", "orders"}[i%2], Value: []byte(mark + id),
 				Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}, {Key: gateway.KeyMessageType, Value: []byte(taskData)}},
 			}
-			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
 		}
 	}
 	w.send(shapes, 20)
@@ -185,9 +181,7 @@ routes:
 	if b.isReady() {
 		t.Error("ready without the directory")
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	w.waitConfirmed()
 	b.waitReady()
 	b.mustStop()

@@ -160,15 +160,11 @@ poison: {sink: %[1]s}
 shutdown: {timeout: %[2]v}
 admin: {address: off}
 `, sink, timeout), config.Options{Env: func(string) string { return "secret" }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c.Gateway.Transport = g
 		return c
 	}
 	p, err := pipeline.New(t.Context(), cfg("out"), pipeline.Options{Stdout: output})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return p, cfg
 }

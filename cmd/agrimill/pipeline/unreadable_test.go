@@ -73,9 +73,7 @@ func TestSourceCannotBeRead(t *testing.T) {
 				return strings.Replace(w.outRoute(), `subject: "out.>"`, `subject: "out.>", driver: watermill`, 1)
 			},
 			func(w *world) {
-				if err := w.js.DeleteConsumer(w.Context(), "OUT", "agrimill-back"); err != nil {
-					w.Fatal(err)
-				}
+				must(w, w.js.DeleteConsumer(w.Context(), "OUT", "agrimill-back"))
 			}, nil, "consumer not found",
 		},
 		"Kafka, the topic is missing": {

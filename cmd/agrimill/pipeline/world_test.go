@@ -78,14 +78,21 @@ func newWorld(t *testing.T, change ...func(*gatewaytest.Config)) *world {
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Send: types, Subscribe: types})
 	w.proxy = natstest.NewProxy(t, w.server.URL())
 	conn, err := natsgo.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(conn.Close)
 	if w.js, err = jetstream.New(conn); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// newRunning is a world with a pipeline that stores everything in NATS, and that is ready.
+func newRunning(t *testing.T) (*world, *agrimill) {
+	t.Helper()
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	b.waitReady()
+	return w, b
 }
 
 // head is the part of a configuration that all tests share.
@@ -123,9 +130,7 @@ func (w *world) natsSink() string {
 func (w *world) parse(text string) *config.Config {
 	w.Helper()
 	cfg, err := config.Parse("agrimill.yaml", []byte(text), config.Options{Env: func(name string) string { return w.env[name] }})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return cfg
 }
 
@@ -153,9 +158,7 @@ func (w *world) startWith(cfg *config.Config) *agrimill {
 	b := &agrimill{w: w, logs: &logs{to: w}, registry: prometheus.NewRegistry(), result: make(chan error, 1)}
 	var err error
 	b.Pipeline, err = pipeline.New(w.Context(), cfg, b.options())
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	go func() { b.result <- b.Run(ctx) }() // ends with ctx
@@ -346,13 +349,9 @@ func (w *world) read(subject string) []*natsgo.Msg {
 		return nil
 	}
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	messages, err := consumer.Messages()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	defer messages.Stop()
 	list := make([]*natsgo.Msg, 0, count)
 	for len(list) < count {
@@ -469,8 +468,14 @@ func (l *logs) lacks(text string) {
 func (w *world) asJSON(value any) string {
 	w.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must(w, err)
 	return string(text)
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

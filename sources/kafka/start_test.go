@@ -56,9 +56,8 @@ func (f *topic) commitAll(offsets kadm.Offsets) {
 		f.Fatal(err)
 	}
 	defer client.Close()
-	if err := kadm.NewClient(client).CommitAllOffsets(f.Context(), f.name, offsets); err != nil {
-		f.Fatal(err)
-	}
+	// The coordinator may not know a topic yet that was just made.
+	testkit.EventuallyNil(f, func() error { return kadm.NewClient(client).CommitAllOffsets(f.Context(), f.name, offsets) })
 }
 
 // deleteBefore does what retention does.

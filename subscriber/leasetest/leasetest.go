@@ -402,7 +402,7 @@ func (s Suite) oneOfMany(t *testing.T) {
 			if a.epoch == b.epoch {
 				t.Errorf("epoch %d twice", a.epoch)
 			}
-			if (a.epoch < b.epoch) != a.from.Before(b.from) {
+			if a.epoch < b.epoch && a.from.After(b.from) || a.epoch > b.epoch && a.from.Before(b.from) {
 				t.Errorf("epoch %d began at %v, epoch %d at %v", a.epoch, a.from, b.epoch, b.from)
 			}
 			if a.from.Before(b.to) && b.from.Before(a.to) {

@@ -71,21 +71,6 @@ func follow(t *testing.T, client *gateway.Client, handle ...func(gateway.Event))
 	})
 }
 
-// until waits for the directory to change until cond holds.
-func until(t *testing.T, d *gateway.Directory, what string, cond func() bool) {
-	t.Helper()
-	changes, stop := d.Changes()
-	defer stop()
-	ctx := testContext(t)
-	for !cond() {
-		select {
-		case <-changes:
-		case <-ctx.Done():
-			t.Fatalf("never happened: %s; tenants: %+v", what, d.Tenants())
-		}
-	}
-}
-
 func info(id, tenant string, mine bool) gateway.TenantEndpointInfo {
 	return gateway.TenantEndpointInfo{
 		ID: id, TenantID: tenant, Name: id[:1], EndpointType: gateway.EndpointTypeCloudSoftware, OwnedByYourApplication: mine,

@@ -442,15 +442,6 @@ func TestUnmatchedValidate(t *testing.T) {
 	}
 }
 
-type stubLease struct{}
-
-func (stubLease) TTL() time.Duration { return time.Second }
-
-func (stubLease) Acquire(ctx context.Context) (LeaseTerm, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
 // With a pipelined route, a store that hangs holds up the key of the message that it is to take, for
 // no longer than its time, and no other key.
 func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {

@@ -3,17 +3,20 @@ package kafkatest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Read returns all records of a topic, partition by partition, in the
-// order of each. A topic that does not exist has no records. It uses franz-go, which shares no code with sarama.
+// order of each. A topic that does not exist, or is deleted meanwhile, has no records. It uses franz-go, which shares
+// no code with sarama.
 func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -35,6 +38,9 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	ends, err := admin.ListEndOffsets(ctx, topic)
 	if err == nil {
 		err = ends.Error()
+	}
+	if noSuchTopic(err) {
+		return nil
 	}
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
@@ -60,6 +66,9 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		if err := ctx.Err(); err != nil {
 			tb.Fatalf("read %s: after %d records, the ends that were not reached are %v: %v", topic, len(records), left, err)
 		}
+		if noSuchTopic(fetches.Err()) {
+			return nil
+		}
 		fetches.EachError(func(_ string, partition int32, err error) {
 			tb.Fatalf("read %s, partition %d: %v", topic, partition, err)
 		})
@@ -74,4 +83,9 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	return records
+}
+
+// noSuchTopic reports whether the broker says so.
+func noSuchTopic(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }

@@ -260,8 +260,8 @@ func (o *oracle) judge(all bool) {
 		o.w.Errorf("confirmed before it was stored: %s", e)
 	}
 	o.mu.Unlock()
+	ledger := o.w.gateway.Ledger() // before what is stored, which grows while a process ends
 	count, sums := o.stored()
-	ledger := o.w.gateway.Ledger()
 	known := map[string]bool{}
 	for _, e := range ledger {
 		s := subject(e)

@@ -191,6 +191,45 @@ func (f *field) takeSome(order *tally, round, n, room int) (acked int) {
 	return n
 }
 
+// The last that a subscription says about what it sends back asks for an answer, and the subscription ends with that. Else
+// the next one could get newer messages before the server has taken back these.
+func TestWhatIsSentBackIsTakenInBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	words, err := f.js.Conn().SubscribeSync("$JS.ACK.FIELD.out.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.put(0, 10)
+	s := f.subscriber(keyed, func(c *nats.Config) { c.MaxInFlight, c.AckWait = 10, 10*time.Minute })
+	ctx, end := context.WithCancel(t.Context())
+	messages, err := s.Subscribe(ctx, fieldSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := f.next(messages)
+	end()
+	open.Nack()
+	for msg := range messages {
+		msg.Nack()
+	}
+	if err := f.js.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	back, last := 0, &natsgo.Msg{}
+	for n, _, _ := words.Pending(); n > 0; n-- {
+		if last, err = words.NextMsg(testkit.Patience); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(last.Data), "-NAK") {
+			back++
+		}
+	}
+	if back == 0 || string(last.Data) != "+WPI" || last.Reply == "" {
+		t.Errorf("%d were sent back, and the last word was %q, answered to %q; want some, and a question", back, last.Data, last.Reply)
+	}
+}
+
 // Connections break while deliveries are on their way: what was lost of them comes before
 // what is behind it.
 func TestKeysKeepTheirOrderOverLostConnections(t *testing.T) {

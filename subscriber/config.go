@@ -167,8 +167,8 @@ type Config struct {
 	Quarantine QuarantineConfig `yaml:"-"`
 
 	// Unmatched says what happens to a message that the filters of all routes refused: confirm
-	// drops it, quarantine stores it in the quarantine first. It is decided once every route that gets the message has answered, for
-	// one that is part of a file also about the file. Outside of package router, [Refuse] takes the
+	// drops it, and quarantine stores it in the quarantine first. It is decided once every route that
+	// gets the message has answered, for one that is part of a file also about the file. Outside of package router, [Refuse] takes the
 	// place of a filter. What no subscription takes stays unconfirmed in any case. Default
 	// [UnmatchedConfirm].
 	Unmatched Unmatched `yaml:"unmatched" enum:"confirm,quarantine"`

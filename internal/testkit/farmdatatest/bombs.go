@@ -64,6 +64,12 @@ func repeated(t testing.TB, archive []byte, names ...string) []byte {
 	return append(out, tail...)
 }
 
+// log is TaskData with a log that has a record so many times.
+func log(t testing.TB, header, record string, times int) []byte {
+	t.Helper()
+	return zipOf(t, []string{"TASKDATA.XML", TaskDataXML, "TLG00001.XML", header}, repetition{"TLG00001.BIN", record, times})
+}
+
 // wideHeader has as many columns as an index can tell apart, but one.
 var wideHeader = `<TIM A="" D="4">` + strings.Repeat(`<DLV A="0043" B="" C="DET1"/>`, 255) + `</TIM>`
 
@@ -125,24 +131,25 @@ func Bombs() []Bomb {
 		}, ""},
 		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "MaxMemory"},
 		{"zeros", func(t testing.TB) []byte {
-			return Zip(t, headers(2, wideHeader, strings.Repeat("\x00", 150<<20))...)
+			return zipOf(t, []string{"TLG00000.XML", wideHeader, "TLG00001.XML", wideHeader},
+				repetition{"TLG00000.BIN", "\x00", 150 << 20}, repetition{"TLG00001.BIN", "\x00", 150 << 20})
 		}, "MaxUnpacked"},
 		{"zeros within the limit", func(t testing.TB) []byte {
-			return Zip(t, headers(1, wideHeader, strings.Repeat("\x00", 255<<20))...)
+			return zipOf(t, []string{"TLG00000.XML", wideHeader}, repetition{"TLG00000.BIN", "\x00", 255 << 20})
 		}, ""},
 		{"values within the limit", func(t testing.TB) []byte {
 			record := strings.Repeat("\x00", 6) + "\xff" + strings.Repeat("\x00", 255*5)
-			return Zip(t, headers(1, wideHeader, strings.Repeat(record, (255<<20)/len(record)))...)
+			return zipOf(t, []string{"TLG00000.XML", wideHeader}, repetition{"TLG00000.BIN", record, (255 << 20) / len(record)})
 		}, ""},
 		{"short records", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/></TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x00", 36<<20))
+			return log(t, `<TIM A="" D="4"><PTN A="52" B="8"/></TIM>`, "\x01\x02\x03\x00\x98\x3a\x00", 36<<20)
 		}, ""},
 		{"a grid", func(t testing.TB) []byte {
 			const grid = `<ISO11783_TaskData><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="1"/></TZN><GRD A="1" B="1" C="0.00001" D="0.00001" E="16000" F="16000" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
-			return Zip(t, "TASKDATA.XML", grid, "GRD00001.BIN", strings.Repeat("\x00", 16000*16000))
+			return zipOf(t, []string{"TASKDATA.XML", grid}, repetition{"GRD00001.BIN", "\x00", 16000 * 16000})
 		}, ""},
 		{"one file under many names", func(t testing.TB) []byte {
-			archive := Zip(t, "TASKDATA.XML", "<ISO11783_TaskData/>", "TLG00000.BIN", strings.Repeat("\x00", 100<<20))
+			archive := zipOf(t, []string{"TASKDATA.XML", "<ISO11783_TaskData/>"}, repetition{"TLG00000.BIN", "\x00", 100 << 20})
 			var names []string
 			for i := range 9000 {
 				names = append(names, fmt.Sprintf("TLG%05d.BIN", i+1))
@@ -189,26 +196,23 @@ func holes(place func(i, n int) (north, east float64), n, fields int) func(testi
 
 // RouteBombs returns those that are bombs by what routes make of them.
 func RouteBombs() []Bomb {
-	log := func(header string, record []byte, times int) func(testing.TB) []byte {
-		return func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", strings.Repeat(string(record), times))
-		}
-	}
-	walk := func(t testing.TB) []byte { return Archive(t, 150_000) }
 	return []Bomb{
 		{"records of one value", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/><DLV A="0043" B="" C="DET1"/></TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x01\x00\x01\x00\x00\x00", 21<<20))
+			return log(t, `<TIM A="" D="4"><PTN A="52" B="8"/><DLV A="0043" B="" C="DET1"/></TIM>`, "\x01\x02\x03\x00\x98\x3a\x01\x00\x01\x00\x00\x00", 21<<20)
 		}, ""},
 		{"records of five values", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", TaskDataXML, "TLG00001.XML", `<TIM A="" D="4"><PTN A="52" B="8"/>`+strings.Repeat(`<DLV A="0043" B="" C="DET1"/>`, 5)+`</TIM>`, "TLG00001.BIN", strings.Repeat("\x01\x02\x03\x00\x98\x3a\x05\x00\x01\x00\x00\x00\x01\x01\x00\x00\x00\x02\x01\x00\x00\x00\x03\x01\x00\x00\x00\x04\x01\x00\x00\x00", 7<<20))
+			header := `<TIM A="" D="4"><PTN A="52" B="8"/>` + strings.Repeat(`<DLV A="0043" B="" C="DET1"/>`, 5) + `</TIM>`
+			return log(t, header, "\x01\x02\x03\x00\x98\x3a\x05\x00\x01\x00\x00\x00\x01\x01\x00\x00\x00\x02\x01\x00\x00\x00\x03\x01\x00\x00\x00\x04\x01\x00\x00\x00", 7<<20)
 		}, ""},
-		{"a long way", walk, ""},
+		{"a long way", func(t testing.TB) []byte { return Archive(t, 150_000) }, ""},
 		{"logs of one record", func(t testing.TB) []byte {
 			header := strings.Replace(wideHeader, "<DLV", `<PTN A="52" B="8"/><DLV`, 1)
 			return Zip(t, append(headers(1100, header, "\x00\x00\x00\x00\x98\x3a\x00"), "TASKDATA.XML", "<ISO11783_TaskData/>")...)
 		}, ""},
-		{"the same record", log(LogHeader, Log(1), 8_000_000), ""},
-		{"records of many values", log(wideHeader, append(append(bytes.Repeat([]byte{1}, 6), 255), bytes.Repeat([]byte{0, 1, 2, 3, 4}, 255)...), 190_000), ""},
+		{"the same record", func(t testing.TB) []byte { return log(t, LogHeader, string(Log(1)), 8_000_000) }, ""},
+		{"records of many values", func(t testing.TB) []byte {
+			return log(t, wideHeader, "\x01\x01\x01\x01\x01\x01\xff"+strings.Repeat("\x00\x01\x02\x03\x04", 255), 190_000)
+		}, ""},
 		{"holes in a circle", holes(func(i, n int) (north, east float64) {
 			return 52 + math.Sin(2*math.Pi*float64(i)/float64(n)), 8 + math.Cos(2*math.Pi*float64(i)/float64(n))
 		}, 100_000, 1), ""},

@@ -3,9 +3,14 @@ package farmdatatest
 import (
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,12 +71,35 @@ func Archive(t testing.TB, records int) []byte {
 // Zip makes an archive of names and contents.
 func Zip(t testing.TB, files ...string) []byte {
 	t.Helper()
+	return zipOf(t, files)
+}
+
+// repetition is a file that has a part so many times.
+type repetition struct {
+	name, part string
+	times      int
+}
+
+// zipOf is Zip with files behind the others that are too large to be compressed in each run of the tests: a megabyte of
+// one is compressed, and what that became is repeated.
+func zipOf(t testing.TB, files []string, large ...repetition) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	for i := 0; i < len(files); i += 2 {
 		f, err := w.Create(files[i])
 		if err == nil {
-			_, err = f.Write([]byte(files[i+1]))
+			_, err = io.WriteString(f, files[i+1])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range large {
+		header, compressed := r.compress(t)
+		f, err := w.CreateRaw(header)
+		if err == nil {
+			_, err = f.Write(compressed)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -81,6 +109,37 @@ func Zip(t testing.TB, files ...string) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// compress returns the file as an archive has it. A block that was flushed refers to nothing before it, so it may come
+// again.
+func (r repetition) compress(t testing.TB) (*zip.FileHeader, []byte) {
+	t.Helper()
+	inBlock := 1 << 20 / len(r.part)
+	block, rest := []byte(strings.Repeat(r.part, inBlock)), []byte(strings.Repeat(r.part, r.times%inBlock))
+	header := &zip.FileHeader{Name: r.name, Method: zip.Deflate, UncompressedSize64: uint64(len(r.part) * r.times)}
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.DefaultCompression)
+	if err == nil {
+		_, err = w.Write(block)
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	compressed := bytes.Repeat(b.Bytes(), r.times/inBlock)
+	for range r.times / inBlock {
+		header.CRC32 = crc32.Update(header.CRC32, crc32.IEEETable, block)
+	}
+	header.CRC32 = crc32.Update(header.CRC32, crc32.IEEETable, rest)
+	b.Reset()
+	w.Reset(&b)
+	_, err = w.Write(rest)
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	compressed = append(compressed, b.Bytes()...)
+	header.CompressedSize64 = uint64(len(compressed))
+	return header, compressed
 }
 
 // TimeLog is the log of Archive as EFDI.

@@ -75,7 +75,8 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # compiled before, so that no test runs beside a compiler. The race detector is left to CI (step long)
 # where a test only reads files, computes, or measures memory. secretcheck prints what go test
 # would, with the command that repeats a failure, and fails when a line tells a secret. What computes
-# runs beside what waits, and is printed behind it.
+# runs beside what waits, and is printed behind it. A program with the race detector waits a second at its
+# end for a race of what still runs: nothing does at the end of a test, and many start such programs.
 LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sources/nats ./sinks/nats ./gateway ./internal/test/endtoend
 ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/...
 CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
@@ -85,7 +86,7 @@ test: ## Run every test, with the race detector where goroutines share anything;
 	@raced="$(LONGEST) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ALONE))" | tr '\n' ' ')"; \
 	compile() { $(GO) list -e -export -test "$$@" >/dev/null 2>&1; }; \
 	$(call build,the tests,four minutes,{ compile -race $$raced; compile $(ALONE); } || true); \
-	status=0; alone="$$(mktemp)"; trap 'rm "$$alone"' EXIT; \
+	status=0; alone="$$(mktemp)"; trap 'rm "$$alone"' EXIT; export GORACE=atexit_sleep_ms=0; \
 	{ $(GO) test $(CHECKED) -p 2 $(ALONE) | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test'; } >"$$alone" 2>&1 & \
 	$(GO) test -race $(CHECKED) $$raced | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race' || status=1; \
 	wait $$! || status=1; cat "$$alone"; \

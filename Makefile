@@ -77,7 +77,8 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # would, with the command that repeats a failure, and fails when a line tells a secret. What computes
 # runs beside what waits, and is printed behind it. A program with the race detector waits a second at its
 # end for a race of what still runs: nothing does at the end of a test, and many start such programs.
-LONGEST := ./subscriber ./sinks/kafka ./cmd/agrimill/... ./sinks/nats/kvstore ./sources/nats ./sinks/nats ./gateway ./internal/test/endtoend
+LONGEST := ./subscriber ./cmd/agrimill/command ./cmd/agrimill/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
+	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/config ./sinks/blob ./router ./internal/quickstart
 ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/...
 CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
 

@@ -269,6 +269,7 @@ func (w *runWorld) waitConfirmed() {
 // SIGTERM under load: everything that was taken is finished, what is confirmed is
 // held, and the rest comes with the next start.
 func TestRunStopsUnderLoad(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	w.send(2000)
 	first := w.start()
@@ -297,6 +298,7 @@ func (w *runWorld) confirmedSome() bool {
 // Stopped in an outage, it has a status of its own, and one line says what was left
 // open. A store of handled messages that cannot be opened is an outage like others.
 func TestRunStopsInAnOutage(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	w.send(5)
 	w.server.Stop()
@@ -329,6 +331,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 
 // A second signal ends it at once.
 func TestRunSecondSignal(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	fault := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true})
 	defer fault.Lift()
@@ -347,6 +350,7 @@ func TestRunSecondSignal(t *testing.T) {
 }
 
 func TestRunServesPages(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	c := w.start()
 	w.send(5)
@@ -376,6 +380,7 @@ func TestRunServesPages(t *testing.T) {
 
 // A change of the file, SIGHUP, and a file with mistakes.
 func TestRunReloads(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	c := w.start()
 	w.send(5)
@@ -408,6 +413,7 @@ func TestRunReloads(t *testing.T) {
 // What machines read in the log: numbers are numbers, lists are never null, a warning has
 // its level, and a poisoned message is named.
 func TestRunLogsForMachines(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	w.write(w.routes("from-farm", "{filename}") + "log: {format: json, level: debug}\n") // a message without a name is poisoned
 	c := w.start()
@@ -452,6 +458,7 @@ func TestRunLogsForMachines(t *testing.T) {
 // A volume of Kubernetes: FILE leads to ..data/FILE, and ..data to a directory, which
 // is swapped.
 func TestRunFollowsSymlinks(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	dir := t.TempDir()
 	volume := func(name, text string) {
@@ -478,6 +485,7 @@ func TestRunFollowsSymlinks(t *testing.T) {
 }
 
 func TestRunRefuses(t *testing.T) {
+	t.Parallel() // it waits
 	w := newRunWorld(t)
 	if status := startChild(t, nil, "run", w.file+".missing").status(); status != statusUsage {
 		t.Errorf("without a file: status %d", status)

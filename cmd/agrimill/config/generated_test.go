@@ -93,6 +93,9 @@ func comments(t *testing.T) map[string]string {
 		files, err := filepath.Glob(filepath.Join("../../..", dir, "*.go"))
 		must(t, err)
 		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 			must(t, err)
 			collect(file, dir, all)
@@ -745,9 +748,13 @@ func asJSON(t *testing.T, data []byte) any {
 func TestFullExampleIsFull(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	must(t, err)
+	words := map[string]bool{}
+	for _, word := range regexp.MustCompile(`\w+`).FindAllString(string(data), -1) {
+		words[word] = true
+	}
 	var missing []string
 	walk(reflect.TypeFor[Config](), "", func(path string, f field) {
-		if !regexp.MustCompile(`\b` + f.name + `\b`).Match(data) {
+		if !words[f.name] {
 			missing = append(missing, path)
 		}
 	})

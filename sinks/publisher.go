@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/workers"
 )
 
 // DefaultCloseTimeout is how long Close of a sink made by [FromPublisher] waits
@@ -90,7 +92,8 @@ func WithCloseTimeout(d time.Duration) PublisherOption {
 // copies of the messages, so the message may be stored although the call
 // failed. Of one topic 16 such calls are let be; as long as there are so many,
 // further calls of Publish wait. PublishAsync calls the publisher in the background,
-// 256 times at once at most, and in no order.
+// 256 times at once at most, and in no order. Goroutines that call the publisher wait for the
+// next call, and end with Close.
 func FromPublisher(name string, pub message.Publisher, options ...PublisherOption) Sink {
 	s := &publisherSink{
 		pub:          pub,
@@ -102,6 +105,11 @@ func FromPublisher(name string, pub message.Publisher, options ...PublisherOptio
 		life:         lifecycle.New(),
 	}
 	s.closing, s.giveUp = context.WithCancel(context.Background())
+	s.calls = workers.New(workers.Config[*publisherCall]{
+		Do:   s.do,
+		Go:   func(f func()) { go f() },
+		Stop: s.closing.Done(),
+	})
 	for _, option := range options {
 		option(s)
 	}
@@ -121,7 +129,8 @@ type publisherSink struct {
 	mu       sync.Mutex
 	left     map[string]*leftCalls // by topic
 	slots    chan struct{}         // taken by PublishAsync
-	closing  context.Context       // ends when Close gives up waiting
+	calls    *workers.Pool[*publisherCall]
+	closing  context.Context // ends when Close gives up waiting, or has nothing to wait for
 	giveUp   context.CancelFunc
 	closeErr error
 }
@@ -136,6 +145,9 @@ func (s *publisherSink) CheckTopic(topic string) error {
 	return nil
 }
 
+// Reads implements [Reader]: the publisher gets copies.
+func (s *publisherSink) Reads() Sink { return s }
+
 // Publish calls the publisher once, with copies of all messages.
 func (s *publisherSink) Publish(topic string, messages ...*message.Message) error {
 	if !s.life.Enter() {
@@ -148,26 +160,36 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 	if err := s.check(topic, messages); err != nil {
 		return err
 	}
-	ended, stop := firstEnd(messages)
-	defer stop()
-	if err := s.waitForLeft(topic, ended, messages); err != nil {
+	if err := s.waitForLeft(topic, messages); err != nil {
 		return err
 	}
-	var call publisherCall
-	p := s.start(topic, messages, func() { s.returned(topic, &call) })
+	call := newPublisherCall(topic, messages)
+	s.start(call)
+	if err := s.wait(call, messages); err != nil {
+		return err
+	}
+	if call.err != nil {
+		return call.err
+	}
+	for _, msg := range messages {
+		Stored(msg, call.receipt)
+	}
+	return nil
+}
+
+// wait waits until a call of Publish is resolved. It returns the error of a context that ends before.
+func (s *publisherSink) wait(call *publisherCall, messages []*message.Message) error {
+	ended, stop := firstEnd(messages)
+	defer stop()
 	select {
-	case <-p.Done():
+	case <-call.Done():
 	case <-ended:
-		s.leave(topic, &call)
+		s.leave(call)
 		return endOf(messages)
+	case <-s.closing.Done():
+		s.resolveClosed(call)
 	}
-	receipt, err := p.Result()
-	if err == nil {
-		for _, msg := range messages {
-			Stored(msg, receipt)
-		}
-	}
-	return err
+	return nil
 }
 
 // PublishAsync calls the publisher in the background.
@@ -176,18 +198,25 @@ func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publi
 		return nil, NewError(s.description.Name, topic, ErrClosed, nil)
 	}
 	defer s.life.Leave()
-	messages := []*message.Message{msg}
-	if err := s.check(topic, messages); err != nil {
+	messages := [1]*message.Message{msg}
+	if err := s.check(topic, messages[:]); err != nil {
 		return nil, err
 	}
 	select {
 	case s.slots <- struct{}{}:
-	case <-msg.Context().Done():
-		return nil, msg.Context().Err()
-	case <-s.closing.Done():
-		return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+	default:
+		select {
+		case s.slots <- struct{}{}:
+		case <-msg.Context().Done():
+			return nil, msg.Context().Err()
+		case <-s.closing.Done():
+			return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+		}
 	}
-	return s.start(topic, messages, func() { <-s.slots }), nil
+	call := newPublisherCall(topic, messages[:])
+	call.unwatch = context.AfterFunc(s.closing, func() { s.resolveClosed(call) })
+	s.start(call)
+	return &call.Publication, nil
 }
 
 // check refuses what need not be tried.
@@ -206,48 +235,70 @@ func (s *publisherSink) check(topic string, messages []*message.Message) error {
 	return nil
 }
 
-// start calls the publisher in the background, and returned when it has returned.
-func (s *publisherSink) start(topic string, messages []*message.Message, returned func()) *Publication {
-	// The publisher gets copies: it may keep or mark them, and it may still be
-	// using them when the caller has its messages back. Copy shares the payload,
-	// which the caller gets back before when a context ends.
-	copies := make([]*message.Message, len(messages))
-	watched := false
+// publisherCall is one call of the publisher.
+type publisherCall struct {
+	Publication
+	topic    string
+	messages []*message.Message // copies
+	room     [1]*message.Message
+	unwatch  func() bool // of a call of PublishAsync, which has a slot
+
+	left, returned bool // guarded by the sink's mu
+}
+
+// newPublisherCall copies the messages. The publisher may keep copies, change or mark them, and it may
+// still be using them when the caller has its messages back, payloads included.
+func newPublisherCall(topic string, messages []*message.Message) *publisherCall {
+	call := &publisherCall{topic: topic}
+	call.messages = call.room[:0]
 	for _, msg := range messages {
-		watched = watched || msg.Context().Done() != nil
-	}
-	for i, msg := range messages {
-		copies[i] = msg.CopyWithContext()
-		if watched {
-			copies[i].Payload = slices.Clone(msg.Payload)
+		copied := message.NewMessageWithContext(msg.Context(), msg.UUID, slices.Clone(msg.Payload))
+		if len(msg.Metadata) > 0 {
+			copied.Metadata = maps.Clone(msg.Metadata) // makes room for all of it at once
 		}
+		call.messages = append(call.messages, copied)
 	}
-	p := &Publication{}
-	stop := context.AfterFunc(s.closing, func() {
-		p.Resolve(Receipt{}, NewError(s.description.Name, topic, ErrClosed, nil))
-	})
+	return call
+}
+
+// start calls the publisher in the background. Close waits for the call, and closes the publisher when
+// that takes too long.
+func (s *publisherSink) start(call *publisherCall) {
 	s.life.Fork()
-	// Ends when the publisher's Publish returns; Close waits for it, and closes the
-	// publisher when that takes too long.
-	go func() {
-		defer s.life.Leave()
-		receipt, err := s.call(topic, copies)
-		returned()
-		stop()
-		for _, msg := range copies {
-			// The publisher looked at the context and was faster.
-			if ctxErr := msg.Context().Err(); ctxErr != nil && errors.Is(err, ctxErr) {
-				p.Resolve(Receipt{}, ctxErr)
-				return
-			}
+	s.calls.Push(call)
+}
+
+// do makes a call and resolves it.
+func (s *publisherSink) do(call *publisherCall) {
+	defer s.life.Leave()
+	receipt, err := s.call(call.topic, call.messages)
+	if call.unwatch != nil {
+		<-s.slots
+		call.unwatch()
+	} else {
+		s.returned(call)
+	}
+	if err == nil {
+		call.Resolve(receipt, nil)
+		return
+	}
+	for _, msg := range call.messages {
+		// The publisher looked at the context and was faster.
+		if ctxErr := msg.Context().Err(); ctxErr != nil && errors.Is(err, ctxErr) {
+			call.Resolve(Receipt{}, ctxErr)
+			return
 		}
-		if err != nil && s.closing.Err() != nil {
-			// Close did not wait any longer and closed the publisher under the call.
-			err = NewError(s.description.Name, topic, ErrClosed, err)
-		}
-		p.Resolve(receipt, s.wrap(topic, err))
-	}()
-	return p
+	}
+	if s.closing.Err() != nil {
+		// Close did not wait any longer and closed the publisher under the call.
+		err = NewError(s.description.Name, call.topic, ErrClosed, err)
+	}
+	call.Resolve(receipt, s.wrap(call.topic, err))
+}
+
+// resolveClosed resolves a call that Close does not wait for any longer.
+func (s *publisherSink) resolveClosed(call *publisherCall) {
+	call.Resolve(Receipt{}, NewError(s.description.Name, call.topic, ErrClosed, nil))
 }
 
 func (s *publisherSink) call(topic string, messages []*message.Message) (Receipt, error) {
@@ -271,20 +322,15 @@ type leftCalls struct {
 	changed chan struct{} // closed when one has returned
 }
 
-// publisherCall is one call of the publisher. The sink's mu guards it.
-type publisherCall struct{ left, returned bool }
-
 // waitForLeft waits until a call may start.
-func (s *publisherSink) waitForLeft(topic string, ended <-chan struct{}, messages []*message.Message) error {
-	for {
-		s.mu.Lock()
-		left := s.left[topic]
-		if left == nil || left.n < maxLeft {
-			s.mu.Unlock()
-			return nil
-		}
-		changed := left.changed
-		s.mu.Unlock()
+func (s *publisherSink) waitForLeft(topic string, messages []*message.Message) error {
+	changed := s.tooManyLeft(topic)
+	if changed == nil {
+		return nil
+	}
+	ended, stop := firstEnd(messages)
+	defer stop()
+	for ; changed != nil; changed = s.tooManyLeft(topic) {
 		select {
 		case <-changed:
 		case <-ended:
@@ -293,36 +339,47 @@ func (s *publisherSink) waitForLeft(topic string, ended <-chan struct{}, message
 			return NewError(s.description.Name, topic, ErrClosed, nil)
 		}
 	}
+	return nil
+}
+
+// tooManyLeft returns nil if a call may start, or else a channel that is closed when that may have changed.
+func (s *publisherSink) tooManyLeft(topic string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left := s.left[topic]; left != nil && left.n >= maxLeft {
+		return left.changed
+	}
+	return nil
 }
 
 // leave counts a call whose caller does not wait for it any more.
-func (s *publisherSink) leave(topic string, call *publisherCall) {
+func (s *publisherSink) leave(call *publisherCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if call.returned {
 		return
 	}
 	call.left = true
-	left := s.left[topic]
+	left := s.left[call.topic]
 	if left == nil {
 		left = &leftCalls{changed: make(chan struct{})}
-		s.left[topic] = left
+		s.left[call.topic] = left
 	}
 	left.n++
 }
 
-func (s *publisherSink) returned(topic string, call *publisherCall) {
+func (s *publisherSink) returned(call *publisherCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	call.returned = true
 	if !call.left {
 		return
 	}
-	left := s.left[topic]
+	left := s.left[call.topic]
 	close(left.changed)
 	left.changed = make(chan struct{})
 	if left.n--; left.n == 0 {
-		delete(s.left, topic)
+		delete(s.left, call.topic)
 	}
 }
 

@@ -255,6 +255,49 @@ func (h *hangingTopic) Publish(topic string, _ ...*message.Message) error {
 }
 func (h *hangingTopic) Close() error { return nil }
 
+// TestFromPublisherGivesCopies: a publisher may change what it gets.
+func TestFromPublisherGivesCopies(t *testing.T) {
+	sink := sinks.FromPublisher("name", changing{})
+	if !sinks.ReadsOnly(sink) {
+		t.Error("the sink does not say that it only reads")
+	}
+	msg := message.NewMessage("1", []byte("payload"))
+	msg.Metadata.Set("key", "value")
+	want := msg.Copy()
+	want.Payload = slices.Clone(msg.Payload)
+	if err := sink.Publish("topic", msg, msg); err != nil {
+		t.Fatal(err)
+	}
+	p, err := sink.PublishAsync("topic", msg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Result(); err != nil {
+		t.Fatal(err)
+	}
+	if !msg.Equals(want) {
+		t.Errorf("got %v, want %v", msg, want)
+	}
+	if err := sink.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// changing changes whatever it gets.
+type changing struct{}
+
+func (changing) Publish(_ string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		msg.UUID = ""
+		clear(msg.Payload)
+		msg.Metadata.Set("key", "changed")
+		msg.Ack()
+		<-msg.Acked()
+	}
+	return nil
+}
+func (changing) Close() error { return nil }
+
 func TestFromPublisherClassifies(t *testing.T) {
 	cause := errors.New("cause")
 	for _, c := range []struct {

@@ -41,6 +41,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker))
+	defer func() { _ = sink.Close() }()
 
 	observer := metrics.NewObserver(nil)
 	r, err := router.New(router.Config{Poison: sink, Observer: observer}, nil)

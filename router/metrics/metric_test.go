@@ -17,7 +17,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -27,7 +26,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	observer := metrics.NewObserver(nil)
 	observer.Observe(router.Event{Route: "r", Kind: router.EventOutageEnded, Delay: time.Second})
 	measured := newSinks(t)
-	if err := measured.Wrap("s", sinks.FromPublisher("memory", &testkit.Publisher{})).Publish("topic", message.NewMessage("1", nil)); err != nil {
+	if err := measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{})).Publish("topic", message.NewMessage("1", nil)); err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewPedanticRegistry()

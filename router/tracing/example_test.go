@@ -45,6 +45,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	sink := t.Sink("", sinks.FromPublisher("broker", broker))
+	defer func() { _ = sink.Close() }()
 
 	r, err := router.New(router.Config{Poison: sink, Chain: t.Chain(nil), Observer: t.Observer(nil)}, nil)
 	if err != nil {

@@ -94,3 +94,16 @@ func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config
 		b.Fatalf("delivered %d of %d", got, b.N)
 	}
 }
+
+// BenchmarkRouterPublisher is BenchmarkRouter into a Watermill publisher that does nothing, as a sink.
+func BenchmarkRouterPublisher(b *testing.B) {
+	base := startSource(b)
+	for _, size := range sizes[:2] {
+		b.Run(sizeName(size), func(b *testing.B) {
+			b.SetBytes(int64(len(newEvent(size, 0).data)))
+			b.ReportAllocs()
+			count := newCounted(b.N)
+			route(b, base, size, 16, subscriber.Config{}, sinks.FromPublisher("none", count), count.done)
+		})
+	}
+}

@@ -70,6 +70,8 @@ var sections = []section{
 		{"Router/ByKey/12KiB", "Subscriber/ByKey/12KiB", aim{}},
 		{"Router/Unordered/1KiB", "Subscriber/Unordered/1KiB", atLeast(120_000)},
 		{"Router/Unordered/12KiB", "Subscriber/Unordered/12KiB", aim{}},
+		{"RouterPublisher/1KiB", "Router/ByKey/1KiB", aim{}},
+		{"RouterPublisher/12KiB", "Router/ByKey/12KiB", aim{}},
 	}},
 	{"Two cores, of which the gateway takes its share, by key", []row{
 		{"TwoCores/Subscriber", "Subscriber/ByKey/1KiB", withinTimes(0.8)},

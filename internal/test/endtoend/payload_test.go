@@ -130,8 +130,10 @@ const poisonSubject = "agrimill.poison"
 // Payloads above the server's limit reach NATS by reference, whatever the mode
 // of the subscriber, and so do those that have to go to the poison queue.
 func TestLargePayloadsIntoNATS(t *testing.T) {
+	t.Parallel() // it waits
 	for name, mode := range map[string]subscriber.PayloadMode{"inline": subscriber.PayloadInline, "lazy": subscriber.PayloadLazy} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w, store := newWorld(t, gatewaytest.Config{ChunkSize: 4 << 20}), newStore(t)
 			e := w.embed(store, mode)
 			good := bytes.Repeat([]byte("good "), serverLimit/4)

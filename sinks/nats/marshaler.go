@@ -202,9 +202,20 @@ func isPlainName(name string) bool {
 			return false
 		}
 	}
-	return name != "" && !hasPrefixFold(name, natsPrefix) && !hasPrefixFold(name, keyPrefix) &&
-		!strings.EqualFold(name, statusName) && !strings.EqualFold(name, detailsName) &&
-		!strings.EqualFold(name, wmnats.WatermillUUIDHdr)
+	if name == "" {
+		return false
+	}
+	switch name[0] | ' ' { // in lower case, if it is a letter
+	case 'n':
+		return !hasPrefixFold(name, natsPrefix)
+	case 'a':
+		return !hasPrefixFold(name, keyPrefix)
+	case 's':
+		return !strings.EqualFold(name, statusName)
+	case 'd':
+		return !strings.EqualFold(name, detailsName)
+	}
+	return !strings.EqualFold(name, wmnats.WatermillUUIDHdr)
 }
 
 // decodeName reverses encodeName. What encodeName never writes stays as it is.
@@ -229,8 +240,12 @@ func isPlainValue(value string) bool {
 	if value == "" {
 		return true
 	}
+	i := 0
+	for i+8 <= len(value) && isPrintable(value[i:i+8]) {
+		i += 8
+	}
 	ascii := true
-	for i := 0; i < len(value); i++ {
+	for ; i < len(value); i++ {
 		c := value[i]
 		if c < ' ' || c == 0x7f {
 			return false
@@ -239,6 +254,16 @@ func isPlainValue(value string) bool {
 	}
 	return value[0] != ' ' && value[len(value)-1] != ' ' && !strings.HasPrefix(value, "=?") &&
 		(ascii || utf8.ValidString(value))
+}
+
+// isPrintable reports whether eight bytes are all printable ASCII, all at once.
+func isPrintable(eight string) bool {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	w := uint64(eight[0]) | uint64(eight[1])<<8 | uint64(eight[2])<<16 | uint64(eight[3])<<24 |
+		uint64(eight[4])<<32 | uint64(eight[5])<<40 | uint64(eight[6])<<48 | uint64(eight[7])<<56
+	// A byte without its high bit gets it by + 0x60 from 0x20 on, and by + 1 at 0x7f; no sum carries into the next byte.
+	low := w &^ high
+	return w&high == 0 && (low+0x60*ones)&high == high && (low+ones)&high == 0
 }
 
 // decodeValue reverses encodeValue. What encodeValue never writes stays as it

@@ -206,7 +206,7 @@ func (b *agrimill) mustStop() {
 
 // isReady reports whether all checks pass.
 func (b *agrimill) isReady() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	for _, c := range b.Ready(ctx) {
 		if !c.OK {

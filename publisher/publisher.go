@@ -210,8 +210,8 @@ func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	defer cancel()
 	defer stop()
 	req := m.request
-	if m.open != nil {
-		req.Body = func() (io.ReadCloser, error) { return m.open(ctx) }
+	if open := m.open; open != nil { // the call may end before the body is opened
+		req.Body = func() (io.ReadCloser, error) { return open(ctx) }
 	}
 	err := p.cfg.Client.SendMessage(ctx, req)
 	switch {

@@ -188,7 +188,7 @@ func wantEqual(t *testing.T, h Harness, got, want *message.Message) {
 func testStoresWhatItAcked(t *testing.T, h Harness) {
 	b, sink := start(t, h)
 	want := map[string][]string{}
-	for i := range 60 {
+	for i := range 200 {
 		topic := fmt.Sprintf("tenant%d.type%d", i%3, i%2)
 		payload := fmt.Sprintf("payload %d", i)
 		publish(t, sink, topic, newMessage(payload))
@@ -445,7 +445,7 @@ func testHealthy(t *testing.T, h Harness) {
 func testOrderSequential(t *testing.T, h Harness) {
 	b, sink := start(t, h)
 	var want []string
-	for i := range 100 {
+	for i := range 300 {
 		want = append(want, fmt.Sprint(i))
 		publish(t, sink, "order.sequential", newMessage(want[i]))
 	}
@@ -457,7 +457,7 @@ func testOrderInOneCall(t *testing.T, h Harness) {
 	var want []string
 	for call := range 4 {
 		var messages []*message.Message
-		for i := range 50 {
+		for i := range 200 {
 			payload := fmt.Sprint(call, " ", i)
 			messages = append(messages, newMessage(payload))
 			want = append(want, payload)
@@ -469,7 +469,7 @@ func testOrderInOneCall(t *testing.T, h Harness) {
 
 func testConcurrent(t *testing.T, h Harness) {
 	b, sink := start(t, h)
-	const publishers, each = 12, 20
+	const publishers, each = 16, 40
 	var group sync.WaitGroup
 	for p := range publishers {
 		group.Go(func() {

@@ -210,6 +210,11 @@ func testAddedPartition(t *testing.T, addr string) {
 	if _, err := kadm.NewClient(f.client).CreatePartitions(t.Context(), 1, f.name); err != nil {
 		t.Fatal(err)
 	}
+	// A broker may not know yet what was added.
+	testkit.Eventually(f, "the partition is there", func() bool {
+		topics, err := kadm.NewClient(f.client).ListTopics(t.Context(), f.name)
+		return err == nil && len(topics[f.name].Partitions) == 2
+	})
 	f.add(1, 0, 3)
 	if err := s.Close(); err != nil { // a member looks for partitions every ten minutes
 		t.Fatal(err)

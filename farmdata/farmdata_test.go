@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -85,22 +86,37 @@ func TestCloneOutlivesTheStream(t *testing.T) {
 	}
 }
 
-// TestDictionary holds the table to itself: what comes in fives and sixteens is
-// where it belongs, and every entry can be used.
+// TestDictionary holds the table to itself, every line of it, and to entries that were looked up by hand.
 func TestDictionary(t *testing.T) {
 	t.Parallel()
-	for ddi, name := range map[DDI]string{
-		0x0001: "Setpoint volume per area application rate", 0x0007: "Actual mass per area application rate",
-		0x0046: "Maximum working width", 0x0073: "Maximum bale size", 0x00B0: "Actual condensed work state, sections 241 to 256",
-		0x0122: "Setpoint condensed work state, sections 1 to 16", 0x018D: "Actual speed",
+	for ddi, want := range map[DDI]Meaning{
+		0x0001: {"Setpoint volume per area application rate", "mm³/m²", 0.01}, 0x0007: {"Actual mass per area application rate", "mg/m²", 1},
+		0x0046: {"Maximum working width", "mm", 1}, 0x0073: {"Maximum bale size", "mm", 1}, 0x00B0: {"Actual condensed work state (241-256)", "", 1},
+		0x0074: {"Total area", "m²", 1}, 0x007C: {"Auxiliary valve scaling extend", "%", 0.1}, 0x0114: {"Lifetime fuel consumption", "L", 0.5},
+		0x018D: {"Actual speed", "mm/s", 1}, 0x0240: {"Maximum electrical energy per area application rate", "kWh/m²", 1e-7},
+		0x02B6: {"Lifetime total unloading time", "s", 1}, 0xC005: {"Setpoint crop conditioning intensity", "%", 0.01}, DDIPGN: {"PGN based data", "", 1},
 	} {
-		if meaning, ok := ddi.Meaning(); !ok || meaning.Name != name {
-			t.Errorf("%s is %q, want %q", ddi, meaning.Name, name)
+		if got, ok := ddi.Meaning(); !ok || got != want {
+			t.Errorf("%s is %+v, want %+v", ddi, got, want)
 		}
 	}
-	for ddi, meaning := range dictionary {
-		if meaning.Name == "" || meaning.Scale <= 0 || ddi.Proprietary() && ddi < 0xDFFE {
-			t.Errorf("%s: %+v", ddi, meaning)
+	lines, last := 0, -1
+	for line := range strings.Lines(ddiTable) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		ddi, err := ParseDDI(line[:4])
+		if m, ok := ddi.Meaning(); err != nil || int(ddi) <= last || !ok || m.Name == "" || m.Scale <= 0 || ddi.Proprietary() {
+			t.Errorf("%q is %s %+v, %v", line, ddi, m, err)
+		}
+		lines, last = lines+1, int(ddi)
+	}
+	if lines != 723 || len(dictionary()) != lines {
+		t.Errorf("%d lines, %d entries, want 723", lines, len(dictionary()))
+	}
+	for _, ddi := range []DDI{0, 0x0098, 0x4000, 0xE000, DDIUnknown} {
+		if m, ok := ddi.Meaning(); ok {
+			t.Errorf("%s is %+v, want a number", ddi, m)
 		}
 	}
 	for _, text := range []string{"", "12345", "XYZ", "-1"} {

@@ -30,6 +30,10 @@ type Set struct {
 	CropTypes          []CropType
 	Workers            []Worker
 	ValuePresentations []ValuePresentation
+	Practices          []CulturalPractice
+	Techniques         []OperationTechnique
+	Comments           []CodedComment
+	CommentGroups      []CommentGroup
 	Links              []LinkGroup
 	// Logs are those of the tasks in their order, then those that no task names.
 	Logs []*Log
@@ -54,12 +58,16 @@ type Task struct {
 	DefaultZone, LostZone, OutsideZone int
 
 	// What belongs to the task, in the order of the data.
-	Times    []TaskTime
-	Zones    []TreatmentZone
-	Grids    []*Grid
-	Devices  []DeviceAllocation
-	Products []ProductAllocation
-	Guidance []GuidanceAllocation
+	Times       []TaskTime
+	Zones       []TreatmentZone
+	Grids       []*Grid
+	Operations  []Operation
+	Workers     []WorkerAllocation
+	Devices     []DeviceAllocation
+	Connections []Connection
+	Products    []ProductAllocation
+	Comments    []CommentAllocation
+	Guidance    []GuidanceAllocation
 	// LogNames are the names of its logs.
 	LogNames []string
 }
@@ -247,6 +255,11 @@ type Product struct {
 	ID, Designator, GroupID, Presentation string
 	// DDI is what quantities of it are in.
 	DDI DDI
+	// Type: 1 single, 2 mixture, 3 mixture for the time being; 0 unknown.
+	Type int
+	// Quantity is how much of a mixture its Parts make, in DDI; 0 if not given.
+	Quantity int64
+	Parts    []ProductRelation
 }
 
 // ProductGroup is a kind of products.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -285,7 +286,11 @@ func wholeTaskData() *efdipb.TaskData {
 	data.Customer = []*efdipb.Customer{{Id: uid(1), LastName: "Last"}}
 	data.Farm = []*efdipb.Farm{{Id: uid(1), Designator: "Farm", Customer: uid(1)}}
 	data.Worker = []*efdipb.Worker{{Id: uid(1), LastName: "Worker"}}
-	data.Product = []*efdipb.Product{{Id: uid(1), Designator: "Seed", ProductGroup: uid(1), Ddi: 6}}
+	data.Product = []*efdipb.Product{{Id: uid(1), Designator: "Seed", ProductGroup: uid(1), Ddi: 6, Type: 2, Quantity: 9, Relation: []*efdipb.ProductRelation{{Product: uid(1), Value: 4}}}}
+	data.CulturalPractice = []*efdipb.CulturalPractice{{Id: uid(1), Designator: "Mow", Reference: []*efdipb.OperationTechniqueReference{{Technique: uid(1)}}}}
+	data.OperationTechnique = []*efdipb.OperationTechnique{{Id: uid(1), Designator: "Low"}}
+	data.CodedCommentGroup = []*efdipb.CodedCommentGroup{{Id: uid(1), Designator: "Weather"}}
+	data.CodedComment = []*efdipb.CodedComment{{Id: uid(1), Designator: "Wind", Scope: 3, Group: uid(1), Value: []*efdipb.CodedCommentListValue{{Id: uid(1), Designator: "calm"}}}}
 	data.ProductGroup = []*efdipb.ProductGroup{{Id: uid(1), Designator: "Group"}}
 	data.CropType = []*efdipb.CropType{{Id: uid(1), Variety: []*efdipb.CropVariety{{Id: uid(-2), Designator: "Golden"}}}}
 	data.ValuePresentation = []*efdipb.ValuePresentation{{Id: uid(1), Scale: 0.01, Unit: "kg/ha"}}
@@ -296,6 +301,9 @@ func wholeTaskData() *efdipb.TaskData {
 		Time:             []*efdipb.Time{{Start: stamp.Start, Duration: 60, Type: 4, PositionStart: &efdipb.Position{North: 1, East: 2}, DataLogValue: []*efdipb.DataLogValue{{Ddi: 0x74, Value: 5}}}},
 		TreatmentZone:    []*efdipb.TreatmentZone{{Code: 1, Value: []*efdipb.ProcessDataVariable{{Ddi: 6, Value: 1200, ValuePresentation: uid(1)}}}},
 		DeviceAllocation: []*efdipb.DeviceAllocation{{ClientName: []byte{0xA0}, Device: uid(-1), Stamp: stamp}}, ProductAllocation: []*efdipb.ProductAllocation{{Product: uid(1), Value: 3}},
+		Operation: &efdipb.OperTechPractice{Practice: uid(1), Technique: uid(1)}, WorkerAllocation: []*efdipb.WorkerAllocation{{Worker: uid(1), Stamp: stamp}},
+		Connection:         []*efdipb.Connection{{Device_0: uid(-1), Element_0: uid(-1), Device_1: uid(-1), Element_1: uid(-1)}},
+		CommentAllocation:  []*efdipb.CommentAllocation{{Comment: uid(1), Value: uid(1), Text: "none", Stamp: stamp}},
 		GuidanceAllocation: []*efdipb.GuidanceAllocation{{GuidanceGroup: uid(1)}}, Grid: &efdipb.Grid{Rows: 2, Columns: 3, Type: 1, Filename: uid(1)},
 	}}
 	return data
@@ -313,7 +321,7 @@ func TestWholeTaskData(t *testing.T) {
 		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last"},
 		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1"},
 		"worker":   set.Workers[0].LastName == "Worker",
-		"product":  set.Products[0] == farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", DDI: 6} && set.ProductGroups[0].ID == "PGP1",
+		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", DDI: 6, Type: 2, Quantity: 9, Parts: []farmdata.ProductRelation{{ProductID: "PDT1", Raw: 4}}}) && set.ProductGroups[0].ID == "PGP1",
 		"crop":     set.CropTypes[0].Varieties[0] == farmdata.CropVariety{ID: "CVT-2", Designator: "Golden"},
 		"field":    field.Area == 100 && field.FarmID == "FRM1" && field.Points[0] == farmdata.Point{Type: 2, North: 52.1, East: 7.1, Up: 3},
 		"polygon":  len(field.Polygons[0].Rings[0].Points) == 1 && len(field.Lines) == 1 && field.Guidance[0].Patterns[0].Heading == 30,
@@ -323,6 +331,11 @@ func TestWholeTaskData(t *testing.T) {
 		"device":   task.Devices[0].Name == "A0" && task.Devices[0].DeviceID == "DVC-1" && task.Devices[0].Start.Wall.Unix() == 5,
 		"amounts":  task.Products[0].Raw == 3 && task.Guidance[0].GroupID == "GGP1" && task.Grids[0].Cols == 3,
 		"logs":     set.Logs[0].TaskID == "TSK-7",
+		"practice": reflect.DeepEqual(set.Practices, []farmdata.CulturalPractice{{ID: "CPC1", Designator: "Mow", TechniqueIDs: []string{"OTQ1"}}}) && set.Techniques[0].Designator == "Low",
+		"comment": reflect.DeepEqual(set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1",
+			Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}) && set.CommentGroups[0].Designator == "Weather",
+		"work": task.Operations[0] == farmdata.Operation{PracticeID: "CPC1", TechniqueID: "OTQ1"} && task.Workers[0].WorkerID == "WKR1" && task.Workers[0].Start.Wall.Unix() == 5 &&
+			task.Connections[0].Ends[1] == farmdata.ConnectionEnd{DeviceID: "DVC-1", ElementID: "DET-1"} && task.Comments[0].Text == "none" && task.Comments[0].ValueID == "CCL1",
 	} {
 		if !ok {
 			t.Errorf("%s is wrong", what)

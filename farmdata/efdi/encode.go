@@ -235,7 +235,7 @@ func encodePosition(p *farmdata.Position) *efdipb.Position {
 }
 
 // MarshalTaskData returns a set as a bare ISO11783_TaskData, without its logs, which are messages of
-// their own. EFDI has no room for lists of links, for more than one grid of a task or the cells of
+// their own. EFDI has no room for lists of links, for more than one operation or grid of a task or the cells of
 // a grid, and for more than one line of a guidance pattern: they are left out. So are names and labels of
 // devices that are not hexadecimal. Negative object IDs are zero.
 func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
@@ -256,8 +256,7 @@ func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
 		d.Worker = append(d.Worker, &efdipb.Worker{Id: uid("WKR", v.ID), LastName: valid(v.LastName), FirstName: valid(v.FirstName)})
 	}
 	for _, v := range set.Products {
-		d.Product = append(d.Product, &efdipb.Product{Id: uid("PDT", v.ID), Designator: valid(v.Designator), ProductGroup: uid("PGP", v.GroupID),
-			ValuePresentation: uid("VPN", v.Presentation), Ddi: uint32(v.DDI)})
+		d.Product = append(d.Product, encodeProduct(v))
 	}
 	for _, v := range set.ProductGroups {
 		d.ProductGroup = append(d.ProductGroup, &efdipb.ProductGroup{Id: uid("PGP", v.ID), Designator: valid(v.Designator)})
@@ -276,6 +275,7 @@ func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
 	for _, v := range set.Fields {
 		d.Partfield = append(d.Partfield, encodeField(v))
 	}
+	encodeWork(d, set)
 	for _, v := range set.Tasks {
 		d.Task = append(d.Task, cfg.task(v))
 	}
@@ -379,6 +379,7 @@ func (c EncodeConfig) task(v farmdata.Task) *efdipb.Task {
 	for _, a := range v.Guidance {
 		t.GuidanceAllocation = append(t.GuidanceAllocation, &efdipb.GuidanceAllocation{GuidanceGroup: uid("GGP", a.GroupID), Stamp: c.stamp(a.Start, a.Stop)})
 	}
+	c.workOfTask(t, v)
 	if len(v.Grids) > 0 {
 		g := v.Grids[0]
 		t.Grid = &efdipb.Grid{Type: int32(g.Type), North: g.North, East: g.East, CellNorth: g.CellNorth, CellEast: g.CellEast,

@@ -256,8 +256,7 @@ func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
 		s.Workers = append(s.Workers, farmdata.Worker{ID: id("WKR", v.GetId()), LastName: v.GetLastName(), FirstName: v.GetFirstName()})
 	}
 	for _, v := range d.GetProduct() {
-		s.Products = append(s.Products, farmdata.Product{ID: id("PDT", v.GetId()), Designator: v.GetDesignator(), GroupID: id("PGP", v.GetProductGroup()),
-			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi())})
+		s.Products = append(s.Products, convertProduct(v))
 	}
 	for _, v := range d.GetProductGroup() {
 		s.ProductGroups = append(s.ProductGroups, farmdata.ProductGroup{ID: id("PGP", v.GetId()), Designator: v.GetDesignator()})
@@ -276,6 +275,7 @@ func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
 	for _, v := range d.GetPartfield() {
 		s.Fields = append(s.Fields, convertField(v))
 	}
+	convertWork(s, d)
 }
 
 // ddi is called for what was checked.
@@ -382,6 +382,7 @@ func convertTask(v *efdipb.Task) farmdata.Task {
 		start, stop := stamps(v.GetStamp())
 		task.Guidance = append(task.Guidance, farmdata.GuidanceAllocation{GroupID: id("GGP", v.GetGuidanceGroup()), Start: start, Stop: stop})
 	}
+	convertWorkOfTask(&task, v)
 	if g := v.GetGrid(); g != nil {
 		task.Grids = []*farmdata.Grid{{Type: int(g.GetType()), North: g.GetNorth(), East: g.GetEast(), CellNorth: g.GetCellNorth(), CellEast: g.GetCellEast(),
 			Rows: int64(g.GetRows()), Cols: int64(g.GetColumns()), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -406,7 +407,7 @@ func TestEverythingElseOfATaskData(t *testing.T) {
 	for what, ok := range map[string]bool{
 		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last", FirstName: "First"},
 		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1"},
-		"product":  set.Products[0] == farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", Presentation: "VPN1", DDI: 6},
+		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", Presentation: "VPN1", DDI: 6}),
 		"crop":     set.CropTypes[0].Varieties[0].Designator == "Golden",
 		"link":     set.Links[0].Type == 1 && set.Links[0].Links[0] == farmdata.Link{ID: "PFD1", Value: "{x}"},
 		"field":    field.Area == 100 && field.ParentID == "PFD0" && field.VarietyID == "CVT1" && len(field.Lines) == 1 && len(field.Points) == 1,

@@ -2,6 +2,7 @@ package isoxml
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -62,6 +63,11 @@ func TestIDs(t *testing.T) {
 		"allocations":        {task(`<PAN A="PDT9"/><DAN A="a0" C="DVC9"/><GAN A="GGP9"/>`), "reference: device of DAN is a DVC that is not there: 1, the first at DAN 1; reference: product of PAN is a PDT that is not there: 1, the first at PAN 1; reference: guidance group of GAN is a GGP that is not there: 1, the first at GAN 1"},
 		"total":              {task(`<TIM A="2021-03-23T21:00:00" D="4"><DLV A="0074" B="5" C="DET9"/></TIM>`), "reference: device element of DLV is a DET that is not there: 1, the first at DLV 1"},
 		"default zone":       {`<TSK A="TSK1" H="3"><TZN A="2"/></TSK>`, "reference: default zone of TSK is a TZN that is not there: 1, the first at TSK 1"},
+		"parts of work": {`<PDT A="PDT1" F="2"><PRN A="PDT9" B="5"/></PDT><CPC A="CPC1"><OTR A="OTQ9"/></CPC><CCT A="CCT1" D="CCG9"/>` +
+			task(`<OTP A="CPC9" B="CPC1"/><WAN A="WKR9"/><CNN A="DVC9" B="DET9"/><CAN A="CCT9" B="CCT1"/>`),
+			"reference: product of PRN is a PDT that is not there: 1, the first at PRN 1; reference: technique of OTR is a OTQ that is not there: 1, the first at OTR 1; reference: group of CCT is a CCG that is not there: 1, the first at CCT 1; " +
+				"reference: practice of OTP is a CPC that is not there: 1, the first at OTP 1; reference: technique of OTP is no OTQ, but an object of another kind: 1, the first at OTP 1; reference: worker of WAN is a WKR that is not there: 1, the first at WAN 1; " +
+				"reference: device of CNN is a DVC that is not there: 1, the first at CNN 1; reference: device element of CNN is a DET that is not there: 1, the first at CNN 1; reference: comment of CAN is a CCT that is not there: 1, the first at CAN 1; reference: value of CAN is no CCL, but an object of another kind: 1, the first at CAN 1"},
 		"group of a product": {`<PDT A="PDT1" C="PGP9" D="VPN9"/>`, "reference: group of PDT is a PGP that is not there: 1, the first at PDT 1; reference: presentation of PDT is a VPN that is not there: 1, the first at PDT 1"},
 		"object of an element": {`<DVC A="DVC1"><DET A="DET1" B="1" F="7"><DOR A="8"/><DOR A="1"/></DET></DVC>`,
 			"reference: parent of DET is a DET that is not there: 1, the first at DET 1; reference: object of DOR is a DPD or DPT that is not there: 1, the first at DOR 1; reference: object of DOR is no DPD or DPT, but an object of another kind: 1, the first at DOR 2"},
@@ -82,7 +88,7 @@ func TestIDsOfOtherFiles(t *testing.T) {
 	t.Parallel()
 	const main = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1" C="CTR1" E="PFD1"/><XFR A="CTR00001"/><XFR A="PFD00001"/></ISO11783_TaskData>`
 	for name, tt := range map[string]struct{ customers, fields, links, found string }{
-		"all there":      {`<CTR A="CTR1"/>`, `<PFD A="PFD1" E="CTR1"/>`, `<LNK A="TSK1" B="x"/><LNK A="PFD1" B="x"/><LNK A="CCT1" B="x"/>`, ""},
+		"all there":      {`<CTR A="CTR1"/>`, `<PFD A="PFD1" E="CTR1"/>`, `<LNK A="TSK1" B="x"/><LNK A="PFD1" B="x"/><LNK A="BSN1" B="x"/>`, ""},
 		"twice":          {`<CTR A="CTR1"/>`, `<PFD A="PFD1"/><CTR A="CTR1"/>`, "", "duplicate: CTR with the ID of an earlier one: 1, the first at CTR 2"},
 		"not there":      {"", `<PFD A="PFD1" E="CTR1"/>`, "", "reference: customer of PFD is a CTR that is not there: 1, the first at PFD 1; reference: customer of TSK is a CTR that is not there: 1, the first at TSK 1"},
 		"link":           {`<CTR A="CTR1"/>`, `<PFD A="PFD1"/>`, `<LNK A="CTR2" B="x"/><LNK A="CTR3" B="x"/>`, "reference: object of LNK is not there: 2, the first at LNK 1"},
@@ -104,14 +110,12 @@ func TestWhatIsNotRead(t *testing.T) {
 		xml, found string
 		unread     bool
 	}{
-		"operations":    {`<CPC A="CPC1"><OTR A="OTQ1"/></CPC><OTQ A="OTQ1"/><OTQ A="OTQ2"/><TSK A="TSK1"><OTP A="CPC1"/></TSK>`, "unsupported: elements CPC, which are not read: 1; unsupported: elements OTR, which are not read: 1; unsupported: elements OTQ, which are not read: 2; unsupported: elements OTP, which are not read: 1", false},
-		"mixtures":      {`<PDT A="PDT1" F="2"><PRN A="PDT2" B="5"/><PRN A="PDT3" B="5"/></PDT>`, "unsupported: elements PRN, which are not read: 2", false},
-		"comments":      {`<CCT A="CCT1"><CCL A="CCL1"/></CCT><TSK A="TSK1"><CAN A="CCT1"><ASP A="2021-03-23T21:00:00"><PTN A="52" B="8"/></ASP></CAN></TSK>`, "unsupported: elements CCT, which are not read: 1; unsupported: elements CCL, which are not read: 1; unsupported: elements CAN, which are not read: 1; unsupported: elements ASP, which are not read: 1; unsupported: elements PTN, which are not read: 1", false},
-		"allocations":   {`<TSK A="TSK1"><WAN A="WKR1"><ASP A="2021-03-23T21:00:00"/></WAN><CNN A="DVC1"/><DLT A="0043"/></TSK>`, "unsupported: elements WAN, which are not read: 1; unsupported: elements ASP, which are not read: 1; unsupported: elements CNN, which are not read: 1; unsupported: elements DLT, which are not read: 1", false},
+		"base stations": {`<BSN A="BSN1"/><BSN A="BSN2"/><TSK A="TSK1"><CAT A="a0"><ASP A="2021-03-23T21:00:00"><PTN A="52" B="8"/></ASP></CAT></TSK>`, "unsupported: elements BSN, which are not read: 2; unsupported: elements CAT, which are not read: 1; unsupported: elements ASP, which are not read: 1; unsupported: elements PTN, which are not read: 1", false},
+		"triggers":      {`<TSK A="TSK1"><DLT A="0043"/></TSK>`, "unsupported: elements DLT, which are not read: 1", false},
 		"of a maker":    {`<P094_Area A="1"/><AFE A="a.bin"/>`, "unsupported: elements P094_Area, which are not read: 1; unsupported: elements AFE, which are not read: 1", false},
 		"another case":  {`<tsk A="TSK1"/>`, "unsupported: elements tsk, which are not read: 1", false},
 		"no plain name": {`<Änderung/><` + strings.Repeat("X", 1000) + `/>`, "unsupported: elements of other names, which are not read: 2", false},
-		"many":          {strings.Repeat(`<OTQ/>`, 100_000), "unsupported: elements OTQ, which are not read: 100000", false},
+		"many":          {strings.Repeat(`<BSN/>`, 100_000), "unsupported: elements BSN, which are not read: 100000", false},
 
 		"task in a field":     {`<PFD A="PFD1"><TSK A="TSK1"/><TSK A="TSK2"/></PFD>`, "orphan: elements TSK in PFD, where they do not belong: 2", false},
 		"point in a task":     {`<TSK A="TSK1"><PNT A="1" C="52" D="8"/></TSK>`, "syntax: elements PNT in TSK, where they do not belong, which are left out: 1", true},
@@ -188,6 +192,41 @@ func TestObjectsWithoutAnID(t *testing.T) {
 		set := openSet(t, entry{"TASKDATA.XML", xml}, entry{"TLG00001.XML", sampleHeader}, entry{"TLG00001.BIN", ""})
 		if c := set.Logs[0].Columns[0]; c.Unit != "mm" || c.Offset != 0 {
 			t.Errorf("%s: got %+v, want what the data dictionary says", name, c)
+		}
+	}
+}
+
+// TestWork: operations, mixtures, workers, connections and comments are read as they stand.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><CPC A="CPC1" B="Sowing"><OTR A="OTQ1"/><OTR A="OTQ2"/></CPC><OTQ A="OTQ1" B="Strip"/><OTQ A="OTQ2"/>
+<PDT A="PDT1" B="Mix" E="0048" F="2" G="100"><PRN A="PDT2" B="40"/><PRN A="PDT3"/></PDT><PDT A="PDT2"/><PDT A="PDT3" F="1"/><WKR A="WKR1"/><DVC A="DVC1"><DET A="DET1" B="1"/></DVC>
+<CCG A="CCG1" B="Weather"/><CCT A="CCT1" B="Wind" C="3" D="CCG1"><CCL A="CCL1" B="calm"/></CCT>
+<TSK A="TSK1"><OTP A="CPC1" B="OTQ1"/><WAN A="WKR1"><ASP A="2021-03-23T21:00:00" D="4"/></WAN><CNN A="DVC1" B="DET1" C="DVC1" D="DET1"/>
+<CAN A="CCT1" B="CCL1" C="none"><ASP A="2021-03-23T21:00:00" B="2021-03-23T22:00:00" D="4"/></CAN></TSK></ISO11783_TaskData>`})
+	at := func(text string) farmdata.Stamp {
+		stamp, err := farmdata.ParseStamp(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stamp
+	}
+	start, end := at("2021-03-23T21:00:00"), farmdata.ConnectionEnd{DeviceID: "DVC1", ElementID: "DET1"}
+	task := set.Tasks[0]
+	for _, pair := range [][2]any{
+		{said(set.Findings), "value: attribute B of PRN: missing"},
+		{set.Practices, []farmdata.CulturalPractice{{ID: "CPC1", Designator: "Sowing", TechniqueIDs: []string{"OTQ1", "OTQ2"}}}},
+		{set.Techniques, []farmdata.OperationTechnique{{ID: "OTQ1", Designator: "Strip"}, {ID: "OTQ2"}}},
+		{set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Mix", DDI: 0x48, Type: 2, Quantity: 100, Parts: []farmdata.ProductRelation{{ProductID: "PDT2", Raw: 40}, {ProductID: "PDT3", Missing: true}}}},
+		{set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1", Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}},
+		{set.CommentGroups, []farmdata.CommentGroup{{ID: "CCG1", Designator: "Weather"}}},
+		{task.Operations, []farmdata.Operation{{PracticeID: "CPC1", TechniqueID: "OTQ1"}}},
+		{task.Workers, []farmdata.WorkerAllocation{{WorkerID: "WKR1", Start: start}}},
+		{task.Connections, []farmdata.Connection{{Ends: [2]farmdata.ConnectionEnd{end, end}}}},
+		{task.Comments, []farmdata.CommentAllocation{{CommentID: "CCT1", ValueID: "CCL1", Text: "none", Start: start, Stop: at("2021-03-23T22:00:00")}}},
+	} {
+		if !reflect.DeepEqual(pair[0], pair[1]) {
+			t.Errorf("got %+v, want %+v", pair[0], pair[1])
 		}
 	}
 }

@@ -119,6 +119,7 @@ func (r *setReader) begin(parent any, e *element) any {
 var identifiers = map[string][]string{
 	"CTR": {"A"}, "FRM": {"A"}, "WKR": {"A"}, "PDT": {"A"}, "PGP": {"A"}, "CTP": {"A"}, "CVT": {"A"}, "VPN": {"A"}, "LNK": {"A"}, "XFR": {"A"},
 	"DVC": {"A"}, "DET": {"A", "B"}, "DOR": {"A"}, "DPD": {"A"}, "DPT": {"A"}, "DVP": {"A"},
+	"CPC": {"A"}, "OTQ": {"A"}, "OTR": {"A"}, "CCT": {"A"}, "CCL": {"A"}, "CCG": {"A"},
 	"PFD": {"A"}, "GGP": {"A"}, "GPN": {"A"}, "TSK": {"A"}, "TZN": {"A"}, "TLG": {"A"},
 }
 
@@ -137,7 +138,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	case "WKR":
 		return &farmdata.Worker{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}, true
 	case "PDT":
-		return &farmdata.Product{ID: e.str("A"), Designator: e.str("B"), GroupID: e.str("C"), Presentation: e.str("D"), DDI: e.ddi("E")}, true
+		return &farmdata.Product{ID: e.str("A"), Designator: e.str("B"), GroupID: e.str("C"), Presentation: e.str("D"), DDI: e.ddi("E"),
+			Type: e.int("F"), Quantity: e.amount("G")}, true
 	case "PGP":
 		return &farmdata.ProductGroup{ID: e.str("A"), Designator: e.str("B")}, true
 	case "CTP":
@@ -156,6 +158,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 		return beginDevice(e), true
 	case "PFD", "PLN", "LSG", "PNT", "GGP", "GPN":
 		return r.beginGeometry(e), true
+	case "PRN", "CPC", "OTR", "OTQ", "CCT", "CCL", "CCG", "OTP", "WAN", "CNN", "CAN":
+		return beginWork(e), true
 	default:
 		return beginTask(e)
 	}
@@ -340,13 +344,23 @@ func put(parent, object any) bool {
 		return appendTo(&p.Varieties, object)
 	case *farmdata.LinkGroup:
 		return appendTo(&p.Links, object)
+	case *farmdata.Product:
+		return appendTo(&p.Parts, object)
+	case *farmdata.CulturalPractice:
+		return appendTo(&p.TechniqueIDs, object)
+	case *farmdata.CodedComment:
+		return appendTo(&p.Values, object)
 	case *farmdata.Element:
 		return appendTo(&p.Objects, object)
 	case *farmdata.TaskTime:
 		return appendTo(&p.Totals, object) || appendTo(&p.Positions, object)
 	case *farmdata.TreatmentZone:
 		return appendTo(&p.Values, object) || appendTo(&p.Polygons, object)
+	case *farmdata.WorkerAllocation:
+		return setStamps(&p.Start, &p.Stop, object)
 	case *farmdata.DeviceAllocation:
+		return setStamps(&p.Start, &p.Stop, object)
+	case *farmdata.CommentAllocation:
 		return setStamps(&p.Start, &p.Stop, object)
 	case *farmdata.ProductAllocation:
 		return setStamps(&p.Start, &p.Stop, object)
@@ -388,7 +402,8 @@ func setStamps(start, stop *farmdata.Stamp, object any) bool {
 func addToSet(s *farmdata.Set, object any) bool {
 	return appendTo(&s.Tasks, object) || appendTo(&s.Devices, object) || appendTo(&s.Customers, object) ||
 		appendTo(&s.Farms, object) || appendTo(&s.Fields, object) || appendTo(&s.Products, object) || appendTo(&s.ProductGroups, object) ||
-		appendTo(&s.CropTypes, object) || appendTo(&s.Workers, object) || appendTo(&s.ValuePresentations, object) || appendTo(&s.Links, object)
+		appendTo(&s.CropTypes, object) || appendTo(&s.Workers, object) || appendTo(&s.ValuePresentations, object) || appendTo(&s.Links, object) ||
+		appendTo(&s.Practices, object) || appendTo(&s.Techniques, object) || appendTo(&s.Comments, object) || appendTo(&s.CommentGroups, object)
 }
 
 func addToTask(t *farmdata.Task, object any) bool {
@@ -403,7 +418,7 @@ func addToTask(t *farmdata.Task, object any) bool {
 		return true
 	}
 	return appendTo(&t.Times, object) || appendTo(&t.Zones, object) || appendTo(&t.Devices, object) || appendTo(&t.Products, object) ||
-		appendTo(&t.Guidance, object)
+		appendTo(&t.Guidance, object) || appendTo(&t.Operations, object) || appendTo(&t.Workers, object) || appendTo(&t.Connections, object) || appendTo(&t.Comments, object)
 }
 
 func addToDevice(d *farmdata.Device, object any) bool {

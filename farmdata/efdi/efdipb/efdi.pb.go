@@ -576,26 +576,30 @@ func (x *GPSEntry) GetFieldStatus() int32 {
 // TaskData is what TASKDATA.XML is in TaskData; a device description is one that has
 // nothing but devices.
 type TaskData struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	VersionMajor      int32                  `protobuf:"varint,1,opt,name=version_major,json=versionMajor,proto3" json:"version_major,omitempty"`
-	VersionMinor      uint32                 `protobuf:"varint,2,opt,name=version_minor,json=versionMinor,proto3" json:"version_minor,omitempty"`
-	Software          string                 `protobuf:"bytes,3,opt,name=software,proto3" json:"software,omitempty"`
-	SoftwareVersion   string                 `protobuf:"bytes,4,opt,name=software_version,json=softwareVersion,proto3" json:"software_version,omitempty"`
-	Controller        string                 `protobuf:"bytes,5,opt,name=controller,proto3" json:"controller,omitempty"`
-	ControllerVersion string                 `protobuf:"bytes,6,opt,name=controller_version,json=controllerVersion,proto3" json:"controller_version,omitempty"`
-	Origin            int32                  `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"`
-	CropType          []*CropType            `protobuf:"bytes,14,rep,name=crop_type,json=cropType,proto3" json:"crop_type,omitempty"`
-	Customer          []*Customer            `protobuf:"bytes,16,rep,name=customer,proto3" json:"customer,omitempty"`
-	Device            []*Device              `protobuf:"bytes,17,rep,name=device,proto3" json:"device,omitempty"`
-	Farm              []*Farm                `protobuf:"bytes,18,rep,name=farm,proto3" json:"farm,omitempty"`
-	Partfield         []*Partfield           `protobuf:"bytes,20,rep,name=partfield,proto3" json:"partfield,omitempty"`
-	Product           []*Product             `protobuf:"bytes,21,rep,name=product,proto3" json:"product,omitempty"`
-	ProductGroup      []*ProductGroup        `protobuf:"bytes,22,rep,name=product_group,json=productGroup,proto3" json:"product_group,omitempty"`
-	Task              []*Task                `protobuf:"bytes,23,rep,name=task,proto3" json:"task,omitempty"`
-	ValuePresentation []*ValuePresentation   `protobuf:"bytes,25,rep,name=value_presentation,json=valuePresentation,proto3" json:"value_presentation,omitempty"`
-	Worker            []*Worker              `protobuf:"bytes,26,rep,name=worker,proto3" json:"worker,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	VersionMajor       int32                  `protobuf:"varint,1,opt,name=version_major,json=versionMajor,proto3" json:"version_major,omitempty"`
+	VersionMinor       uint32                 `protobuf:"varint,2,opt,name=version_minor,json=versionMinor,proto3" json:"version_minor,omitempty"`
+	Software           string                 `protobuf:"bytes,3,opt,name=software,proto3" json:"software,omitempty"`
+	SoftwareVersion    string                 `protobuf:"bytes,4,opt,name=software_version,json=softwareVersion,proto3" json:"software_version,omitempty"`
+	Controller         string                 `protobuf:"bytes,5,opt,name=controller,proto3" json:"controller,omitempty"`
+	ControllerVersion  string                 `protobuf:"bytes,6,opt,name=controller_version,json=controllerVersion,proto3" json:"controller_version,omitempty"`
+	Origin             int32                  `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"`
+	CodedComment       []*CodedComment        `protobuf:"bytes,11,rep,name=coded_comment,json=codedComment,proto3" json:"coded_comment,omitempty"`
+	CodedCommentGroup  []*CodedCommentGroup   `protobuf:"bytes,12,rep,name=coded_comment_group,json=codedCommentGroup,proto3" json:"coded_comment_group,omitempty"`
+	CropType           []*CropType            `protobuf:"bytes,14,rep,name=crop_type,json=cropType,proto3" json:"crop_type,omitempty"`
+	CulturalPractice   []*CulturalPractice    `protobuf:"bytes,15,rep,name=cultural_practice,json=culturalPractice,proto3" json:"cultural_practice,omitempty"`
+	Customer           []*Customer            `protobuf:"bytes,16,rep,name=customer,proto3" json:"customer,omitempty"`
+	Device             []*Device              `protobuf:"bytes,17,rep,name=device,proto3" json:"device,omitempty"`
+	Farm               []*Farm                `protobuf:"bytes,18,rep,name=farm,proto3" json:"farm,omitempty"`
+	OperationTechnique []*OperationTechnique  `protobuf:"bytes,19,rep,name=operation_technique,json=operationTechnique,proto3" json:"operation_technique,omitempty"`
+	Partfield          []*Partfield           `protobuf:"bytes,20,rep,name=partfield,proto3" json:"partfield,omitempty"`
+	Product            []*Product             `protobuf:"bytes,21,rep,name=product,proto3" json:"product,omitempty"`
+	ProductGroup       []*ProductGroup        `protobuf:"bytes,22,rep,name=product_group,json=productGroup,proto3" json:"product_group,omitempty"`
+	Task               []*Task                `protobuf:"bytes,23,rep,name=task,proto3" json:"task,omitempty"`
+	ValuePresentation  []*ValuePresentation   `protobuf:"bytes,25,rep,name=value_presentation,json=valuePresentation,proto3" json:"value_presentation,omitempty"`
+	Worker             []*Worker              `protobuf:"bytes,26,rep,name=worker,proto3" json:"worker,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *TaskData) Reset() {
@@ -677,9 +681,30 @@ func (x *TaskData) GetOrigin() int32 {
 	return 0
 }
 
+func (x *TaskData) GetCodedComment() []*CodedComment {
+	if x != nil {
+		return x.CodedComment
+	}
+	return nil
+}
+
+func (x *TaskData) GetCodedCommentGroup() []*CodedCommentGroup {
+	if x != nil {
+		return x.CodedCommentGroup
+	}
+	return nil
+}
+
 func (x *TaskData) GetCropType() []*CropType {
 	if x != nil {
 		return x.CropType
+	}
+	return nil
+}
+
+func (x *TaskData) GetCulturalPractice() []*CulturalPractice {
+	if x != nil {
+		return x.CulturalPractice
 	}
 	return nil
 }
@@ -701,6 +726,13 @@ func (x *TaskData) GetDevice() []*Device {
 func (x *TaskData) GetFarm() []*Farm {
 	if x != nil {
 		return x.Farm
+	}
+	return nil
+}
+
+func (x *TaskData) GetOperationTechnique() []*OperationTechnique {
+	if x != nil {
+		return x.OperationTechnique
 	}
 	return nil
 }
@@ -1506,6 +1538,9 @@ type Product struct {
 	ProductGroup      *UID                   `protobuf:"bytes,3,opt,name=product_group,json=productGroup,proto3" json:"product_group,omitempty"`
 	ValuePresentation *UID                   `protobuf:"bytes,4,opt,name=value_presentation,json=valuePresentation,proto3" json:"value_presentation,omitempty"`
 	Ddi               uint32                 `protobuf:"varint,5,opt,name=ddi,proto3" json:"ddi,omitempty"`
+	Type              int32                  `protobuf:"varint,6,opt,name=type,proto3" json:"type,omitempty"`
+	Quantity          int64                  `protobuf:"zigzag64,7,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	Relation          []*ProductRelation     `protobuf:"bytes,11,rep,name=relation,proto3" json:"relation,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1573,6 +1608,27 @@ func (x *Product) GetDdi() uint32 {
 		return x.Ddi
 	}
 	return 0
+}
+
+func (x *Product) GetType() int32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *Product) GetQuantity() int64 {
+	if x != nil {
+		return x.Quantity
+	}
+	return 0
+}
+
+func (x *Product) GetRelation() []*ProductRelation {
+	if x != nil {
+		return x.Relation
+	}
+	return nil
 }
 
 type ProductGroup struct {
@@ -2281,8 +2337,12 @@ type Task struct {
 	OutOfFieldZone     uint32                 `protobuf:"varint,10,opt,name=out_of_field_zone,json=outOfFieldZone,proto3" json:"out_of_field_zone,omitempty"`
 	TreatmentZone      []*TreatmentZone       `protobuf:"bytes,11,rep,name=treatment_zone,json=treatmentZone,proto3" json:"treatment_zone,omitempty"`
 	Time               []*Time                `protobuf:"bytes,12,rep,name=time,proto3" json:"time,omitempty"`
+	Operation          *OperTechPractice      `protobuf:"bytes,13,opt,name=operation,proto3" json:"operation,omitempty"`
+	WorkerAllocation   []*WorkerAllocation    `protobuf:"bytes,14,rep,name=worker_allocation,json=workerAllocation,proto3" json:"worker_allocation,omitempty"`
 	DeviceAllocation   []*DeviceAllocation    `protobuf:"bytes,15,rep,name=device_allocation,json=deviceAllocation,proto3" json:"device_allocation,omitempty"`
+	Connection         []*Connection          `protobuf:"bytes,16,rep,name=connection,proto3" json:"connection,omitempty"`
 	ProductAllocation  []*ProductAllocation   `protobuf:"bytes,17,rep,name=product_allocation,json=productAllocation,proto3" json:"product_allocation,omitempty"`
+	CommentAllocation  []*CommentAllocation   `protobuf:"bytes,19,rep,name=comment_allocation,json=commentAllocation,proto3" json:"comment_allocation,omitempty"`
 	TimeLog            []*TimeLog             `protobuf:"bytes,20,rep,name=time_log,json=timeLog,proto3" json:"time_log,omitempty"`
 	Grid               *Grid                  `protobuf:"bytes,21,opt,name=grid,proto3" json:"grid,omitempty"`
 	GuidanceAllocation []*GuidanceAllocation  `protobuf:"bytes,23,rep,name=guidance_allocation,json=guidanceAllocation,proto3" json:"guidance_allocation,omitempty"`
@@ -2404,6 +2464,20 @@ func (x *Task) GetTime() []*Time {
 	return nil
 }
 
+func (x *Task) GetOperation() *OperTechPractice {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+func (x *Task) GetWorkerAllocation() []*WorkerAllocation {
+	if x != nil {
+		return x.WorkerAllocation
+	}
+	return nil
+}
+
 func (x *Task) GetDeviceAllocation() []*DeviceAllocation {
 	if x != nil {
 		return x.DeviceAllocation
@@ -2411,9 +2485,23 @@ func (x *Task) GetDeviceAllocation() []*DeviceAllocation {
 	return nil
 }
 
+func (x *Task) GetConnection() []*Connection {
+	if x != nil {
+		return x.Connection
+	}
+	return nil
+}
+
 func (x *Task) GetProductAllocation() []*ProductAllocation {
 	if x != nil {
 		return x.ProductAllocation
+	}
+	return nil
+}
+
+func (x *Task) GetCommentAllocation() []*CommentAllocation {
+	if x != nil {
+		return x.CommentAllocation
 	}
 	return nil
 }
@@ -2955,6 +3043,645 @@ func (x *GuidanceAllocation) GetStamp() *AllocationStamp {
 	return nil
 }
 
+// ProductRelation is a part of a mixture.
+type ProductRelation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Product       *UID                   `protobuf:"bytes,1,opt,name=product,proto3" json:"product,omitempty"`
+	Value         int64                  `protobuf:"zigzag64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProductRelation) Reset() {
+	*x = ProductRelation{}
+	mi := &file_efdi_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProductRelation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProductRelation) ProtoMessage() {}
+
+func (x *ProductRelation) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProductRelation.ProtoReflect.Descriptor instead.
+func (*ProductRelation) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ProductRelation) GetProduct() *UID {
+	if x != nil {
+		return x.Product
+	}
+	return nil
+}
+
+func (x *ProductRelation) GetValue() int64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// CulturalPractice is a kind of work.
+type CulturalPractice struct {
+	state         protoimpl.MessageState         `protogen:"open.v1"`
+	Id            *UID                           `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                         `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Reference     []*OperationTechniqueReference `protobuf:"bytes,3,rep,name=reference,proto3" json:"reference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CulturalPractice) Reset() {
+	*x = CulturalPractice{}
+	mi := &file_efdi_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CulturalPractice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CulturalPractice) ProtoMessage() {}
+
+func (x *CulturalPractice) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CulturalPractice.ProtoReflect.Descriptor instead.
+func (*CulturalPractice) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *CulturalPractice) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *CulturalPractice) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+func (x *CulturalPractice) GetReference() []*OperationTechniqueReference {
+	if x != nil {
+		return x.Reference
+	}
+	return nil
+}
+
+// OperationTechniqueReference is a technique that work may be done with.
+type OperationTechniqueReference struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Technique     *UID                   `protobuf:"bytes,1,opt,name=technique,proto3" json:"technique,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperationTechniqueReference) Reset() {
+	*x = OperationTechniqueReference{}
+	mi := &file_efdi_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperationTechniqueReference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperationTechniqueReference) ProtoMessage() {}
+
+func (x *OperationTechniqueReference) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperationTechniqueReference.ProtoReflect.Descriptor instead.
+func (*OperationTechniqueReference) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *OperationTechniqueReference) GetTechnique() *UID {
+	if x != nil {
+		return x.Technique
+	}
+	return nil
+}
+
+// OperationTechnique is a way to do work.
+type OperationTechnique struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperationTechnique) Reset() {
+	*x = OperationTechnique{}
+	mi := &file_efdi_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperationTechnique) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperationTechnique) ProtoMessage() {}
+
+func (x *OperationTechnique) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperationTechnique.ProtoReflect.Descriptor instead.
+func (*OperationTechnique) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *OperationTechnique) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *OperationTechnique) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+// OperTechPractice is what is done in a task, and how.
+type OperTechPractice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Practice      *UID                   `protobuf:"bytes,1,opt,name=practice,proto3" json:"practice,omitempty"`
+	Technique     *UID                   `protobuf:"bytes,2,opt,name=technique,proto3" json:"technique,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperTechPractice) Reset() {
+	*x = OperTechPractice{}
+	mi := &file_efdi_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperTechPractice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperTechPractice) ProtoMessage() {}
+
+func (x *OperTechPractice) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperTechPractice.ProtoReflect.Descriptor instead.
+func (*OperTechPractice) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *OperTechPractice) GetPractice() *UID {
+	if x != nil {
+		return x.Practice
+	}
+	return nil
+}
+
+func (x *OperTechPractice) GetTechnique() *UID {
+	if x != nil {
+		return x.Technique
+	}
+	return nil
+}
+
+// CodedComment is a comment that workers choose.
+type CodedComment struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	Id            *UID                     `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                   `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Scope         int32                    `protobuf:"varint,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	Group         *UID                     `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	Value         []*CodedCommentListValue `protobuf:"bytes,5,rep,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodedComment) Reset() {
+	*x = CodedComment{}
+	mi := &file_efdi_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodedComment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodedComment) ProtoMessage() {}
+
+func (x *CodedComment) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodedComment.ProtoReflect.Descriptor instead.
+func (*CodedComment) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *CodedComment) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *CodedComment) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+func (x *CodedComment) GetScope() int32 {
+	if x != nil {
+		return x.Scope
+	}
+	return 0
+}
+
+func (x *CodedComment) GetGroup() *UID {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *CodedComment) GetValue() []*CodedCommentListValue {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// CodedCommentGroup is coded comments that belong together.
+type CodedCommentGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodedCommentGroup) Reset() {
+	*x = CodedCommentGroup{}
+	mi := &file_efdi_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodedCommentGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodedCommentGroup) ProtoMessage() {}
+
+func (x *CodedCommentGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodedCommentGroup.ProtoReflect.Descriptor instead.
+func (*CodedCommentGroup) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *CodedCommentGroup) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *CodedCommentGroup) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+// CodedCommentListValue is an answer of a coded comment.
+type CodedCommentListValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodedCommentListValue) Reset() {
+	*x = CodedCommentListValue{}
+	mi := &file_efdi_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodedCommentListValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodedCommentListValue) ProtoMessage() {}
+
+func (x *CodedCommentListValue) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodedCommentListValue.ProtoReflect.Descriptor instead.
+func (*CodedCommentListValue) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *CodedCommentListValue) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *CodedCommentListValue) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+// CommentAllocation is a comment on a task.
+type CommentAllocation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Comment       *UID                   `protobuf:"bytes,1,opt,name=comment,proto3" json:"comment,omitempty"`
+	Value         *UID                   `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	Stamp         *AllocationStamp       `protobuf:"bytes,4,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommentAllocation) Reset() {
+	*x = CommentAllocation{}
+	mi := &file_efdi_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommentAllocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommentAllocation) ProtoMessage() {}
+
+func (x *CommentAllocation) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommentAllocation.ProtoReflect.Descriptor instead.
+func (*CommentAllocation) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *CommentAllocation) GetComment() *UID {
+	if x != nil {
+		return x.Comment
+	}
+	return nil
+}
+
+func (x *CommentAllocation) GetValue() *UID {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *CommentAllocation) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *CommentAllocation) GetStamp() *AllocationStamp {
+	if x != nil {
+		return x.Stamp
+	}
+	return nil
+}
+
+// WorkerAllocation is a worker at work in a task.
+type WorkerAllocation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        *UID                   `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Stamp         *AllocationStamp       `protobuf:"bytes,2,opt,name=stamp,proto3" json:"stamp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerAllocation) Reset() {
+	*x = WorkerAllocation{}
+	mi := &file_efdi_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerAllocation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerAllocation) ProtoMessage() {}
+
+func (x *WorkerAllocation) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerAllocation.ProtoReflect.Descriptor instead.
+func (*WorkerAllocation) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *WorkerAllocation) GetWorker() *UID {
+	if x != nil {
+		return x.Worker
+	}
+	return nil
+}
+
+func (x *WorkerAllocation) GetStamp() *AllocationStamp {
+	if x != nil {
+		return x.Stamp
+	}
+	return nil
+}
+
+// Connection is two devices that are connected.
+type Connection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Device_0      *UID                   `protobuf:"bytes,1,opt,name=device_0,json=device0,proto3" json:"device_0,omitempty"`
+	Element_0     *UID                   `protobuf:"bytes,2,opt,name=element_0,json=element0,proto3" json:"element_0,omitempty"`
+	Device_1      *UID                   `protobuf:"bytes,3,opt,name=device_1,json=device1,proto3" json:"device_1,omitempty"`
+	Element_1     *UID                   `protobuf:"bytes,4,opt,name=element_1,json=element1,proto3" json:"element_1,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connection) Reset() {
+	*x = Connection{}
+	mi := &file_efdi_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connection) ProtoMessage() {}
+
+func (x *Connection) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connection.ProtoReflect.Descriptor instead.
+func (*Connection) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Connection) GetDevice_0() *UID {
+	if x != nil {
+		return x.Device_0
+	}
+	return nil
+}
+
+func (x *Connection) GetElement_0() *UID {
+	if x != nil {
+		return x.Element_0
+	}
+	return nil
+}
+
+func (x *Connection) GetDevice_1() *UID {
+	if x != nil {
+		return x.Device_1
+	}
+	return nil
+}
+
+func (x *Connection) GetElement_1() *UID {
+	if x != nil {
+		return x.Element_1
+	}
+	return nil
+}
+
 var File_efdi_proto protoreflect.FileDescriptor
 
 const file_efdi_proto_rawDesc = "" +
@@ -3010,7 +3737,7 @@ const file_efdi_proto_rawDesc = "" +
 	"satellites\x18\a \x01(\rR\n" +
 	"satellites\x123\n" +
 	"\agps_utc\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06gpsUtc\x12!\n" +
-	"\ffield_status\x18\t \x01(\x05R\vfieldStatus\"\xf4\x06\n" +
+	"\ffield_status\x18\t \x01(\x05R\vfieldStatus\"\xce\t\n" +
 	"\bTaskData\x12#\n" +
 	"\rversion_major\x18\x01 \x01(\x05R\fversionMajor\x12#\n" +
 	"\rversion_minor\x18\x02 \x01(\rR\fversionMinor\x12\x1a\n" +
@@ -3020,11 +3747,15 @@ const file_efdi_proto_rawDesc = "" +
 	"controller\x18\x05 \x01(\tR\n" +
 	"controller\x12-\n" +
 	"\x12controller_version\x18\x06 \x01(\tR\x11controllerVersion\x12\x16\n" +
-	"\x06origin\x18\a \x01(\x05R\x06origin\x12=\n" +
-	"\tcrop_type\x18\x0e \x03(\v2 .agrimill.farmdata.efdi.CropTypeR\bcropType\x12<\n" +
+	"\x06origin\x18\a \x01(\x05R\x06origin\x12I\n" +
+	"\rcoded_comment\x18\v \x03(\v2$.agrimill.farmdata.efdi.CodedCommentR\fcodedComment\x12Y\n" +
+	"\x13coded_comment_group\x18\f \x03(\v2).agrimill.farmdata.efdi.CodedCommentGroupR\x11codedCommentGroup\x12=\n" +
+	"\tcrop_type\x18\x0e \x03(\v2 .agrimill.farmdata.efdi.CropTypeR\bcropType\x12U\n" +
+	"\x11cultural_practice\x18\x0f \x03(\v2(.agrimill.farmdata.efdi.CulturalPracticeR\x10culturalPractice\x12<\n" +
 	"\bcustomer\x18\x10 \x03(\v2 .agrimill.farmdata.efdi.CustomerR\bcustomer\x126\n" +
 	"\x06device\x18\x11 \x03(\v2\x1e.agrimill.farmdata.efdi.DeviceR\x06device\x120\n" +
-	"\x04farm\x18\x12 \x03(\v2\x1c.agrimill.farmdata.efdi.FarmR\x04farm\x12?\n" +
+	"\x04farm\x18\x12 \x03(\v2\x1c.agrimill.farmdata.efdi.FarmR\x04farm\x12[\n" +
+	"\x13operation_technique\x18\x13 \x03(\v2*.agrimill.farmdata.efdi.OperationTechniqueR\x12operationTechnique\x12?\n" +
 	"\tpartfield\x18\x14 \x03(\v2!.agrimill.farmdata.efdi.PartfieldR\tpartfield\x129\n" +
 	"\aproduct\x18\x15 \x03(\v2\x1f.agrimill.farmdata.efdi.ProductR\aproduct\x12I\n" +
 	"\rproduct_group\x18\x16 \x03(\v2$.agrimill.farmdata.efdi.ProductGroupR\fproductGroup\x120\n" +
@@ -3103,7 +3834,7 @@ const file_efdi_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1b\n" +
 	"\tlast_name\x18\x02 \x01(\tR\blastName\x12\x1d\n" +
 	"\n" +
-	"first_name\x18\x03 \x01(\tR\tfirstName\"\xf6\x01\n" +
+	"first_name\x18\x03 \x01(\tR\tfirstName\"\xeb\x02\n" +
 	"\aProduct\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3111,7 +3842,10 @@ const file_efdi_proto_rawDesc = "" +
 	"designator\x12@\n" +
 	"\rproduct_group\x18\x03 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\fproductGroup\x12J\n" +
 	"\x12value_presentation\x18\x04 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x11valuePresentation\x12\x10\n" +
-	"\x03ddi\x18\x05 \x01(\rR\x03ddi\"[\n" +
+	"\x03ddi\x18\x05 \x01(\rR\x03ddi\x12\x12\n" +
+	"\x04type\x18\x06 \x01(\x05R\x04type\x12\x1a\n" +
+	"\bquantity\x18\a \x01(\x12R\bquantity\x12C\n" +
+	"\brelation\x18\v \x03(\v2'.agrimill.farmdata.efdi.ProductRelationR\brelation\"[\n" +
 	"\fProductGroup\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3189,7 +3923,7 @@ const file_efdi_proto_rawDesc = "" +
 	"\x06radius\x18\b \x01(\x04R\x06radius\x12C\n" +
 	"\vline_string\x18\x10 \x01(\v2\".agrimill.farmdata.efdi.LineStringR\n" +
 	"lineString\x12;\n" +
-	"\bboundary\x18\x11 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\bboundary\"\xbd\a\n" +
+	"\bboundary\x18\x11 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\bboundary\"\xfa\t\n" +
 	"\x04Task\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3205,9 +3939,15 @@ const file_efdi_proto_rawDesc = "" +
 	"\x11out_of_field_zone\x18\n" +
 	" \x01(\rR\x0eoutOfFieldZone\x12L\n" +
 	"\x0etreatment_zone\x18\v \x03(\v2%.agrimill.farmdata.efdi.TreatmentZoneR\rtreatmentZone\x120\n" +
-	"\x04time\x18\f \x03(\v2\x1c.agrimill.farmdata.efdi.TimeR\x04time\x12U\n" +
-	"\x11device_allocation\x18\x0f \x03(\v2(.agrimill.farmdata.efdi.DeviceAllocationR\x10deviceAllocation\x12X\n" +
-	"\x12product_allocation\x18\x11 \x03(\v2).agrimill.farmdata.efdi.ProductAllocationR\x11productAllocation\x12:\n" +
+	"\x04time\x18\f \x03(\v2\x1c.agrimill.farmdata.efdi.TimeR\x04time\x12F\n" +
+	"\toperation\x18\r \x01(\v2(.agrimill.farmdata.efdi.OperTechPracticeR\toperation\x12U\n" +
+	"\x11worker_allocation\x18\x0e \x03(\v2(.agrimill.farmdata.efdi.WorkerAllocationR\x10workerAllocation\x12U\n" +
+	"\x11device_allocation\x18\x0f \x03(\v2(.agrimill.farmdata.efdi.DeviceAllocationR\x10deviceAllocation\x12B\n" +
+	"\n" +
+	"connection\x18\x10 \x03(\v2\".agrimill.farmdata.efdi.ConnectionR\n" +
+	"connection\x12X\n" +
+	"\x12product_allocation\x18\x11 \x03(\v2).agrimill.farmdata.efdi.ProductAllocationR\x11productAllocation\x12X\n" +
+	"\x12comment_allocation\x18\x13 \x03(\v2).agrimill.farmdata.efdi.CommentAllocationR\x11commentAllocation\x12:\n" +
 	"\btime_log\x18\x14 \x03(\v2\x1f.agrimill.farmdata.efdi.TimeLogR\atimeLog\x120\n" +
 	"\x04grid\x18\x15 \x01(\v2\x1c.agrimill.farmdata.efdi.GridR\x04grid\x12[\n" +
 	"\x13guidance_allocation\x18\x17 \x03(\v2*.agrimill.farmdata.efdi.GuidanceAllocationR\x12guidanceAllocation\"\xc1\x01\n" +
@@ -3255,7 +3995,58 @@ const file_efdi_proto_rawDesc = "" +
 	"\x05stamp\x18\b \x01(\v2'.agrimill.farmdata.efdi.AllocationStampR\x05stamp\"\x97\x01\n" +
 	"\x12GuidanceAllocation\x12B\n" +
 	"\x0eguidance_group\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\rguidanceGroup\x12=\n" +
-	"\x05stamp\x18\x02 \x01(\v2'.agrimill.farmdata.efdi.AllocationStampR\x05stampB3Z1github.com/agrimill/agrimill/farmdata/efdi/efdipbb\x06proto3"
+	"\x05stamp\x18\x02 \x01(\v2'.agrimill.farmdata.efdi.AllocationStampR\x05stamp\"^\n" +
+	"\x0fProductRelation\x125\n" +
+	"\aproduct\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\aproduct\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x12R\x05value\"\xb2\x01\n" +
+	"\x10CulturalPractice\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\x12Q\n" +
+	"\treference\x18\x03 \x03(\v23.agrimill.farmdata.efdi.OperationTechniqueReferenceR\treference\"X\n" +
+	"\x1bOperationTechniqueReference\x129\n" +
+	"\ttechnique\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\ttechnique\"a\n" +
+	"\x12OperationTechnique\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\"\x86\x01\n" +
+	"\x10OperTechPractice\x127\n" +
+	"\bpractice\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\bpractice\x129\n" +
+	"\ttechnique\x18\x02 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\ttechnique\"\xe9\x01\n" +
+	"\fCodedComment\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\x12\x14\n" +
+	"\x05scope\x18\x03 \x01(\x05R\x05scope\x121\n" +
+	"\x05group\x18\x04 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x05group\x12C\n" +
+	"\x05value\x18\x05 \x03(\v2-.agrimill.farmdata.efdi.CodedCommentListValueR\x05value\"`\n" +
+	"\x11CodedCommentGroup\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\"d\n" +
+	"\x15CodedCommentListValue\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\"\xd0\x01\n" +
+	"\x11CommentAllocation\x125\n" +
+	"\acomment\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\acomment\x121\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x05value\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12=\n" +
+	"\x05stamp\x18\x04 \x01(\v2'.agrimill.farmdata.efdi.AllocationStampR\x05stamp\"\x86\x01\n" +
+	"\x10WorkerAllocation\x123\n" +
+	"\x06worker\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x06worker\x12=\n" +
+	"\x05stamp\x18\x02 \x01(\v2'.agrimill.farmdata.efdi.AllocationStampR\x05stamp\"\xf0\x01\n" +
+	"\n" +
+	"Connection\x126\n" +
+	"\bdevice_0\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\adevice0\x128\n" +
+	"\telement_0\x18\x02 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\belement0\x126\n" +
+	"\bdevice_1\x18\x03 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\adevice1\x128\n" +
+	"\telement_1\x18\x04 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\belement1B3Z1github.com/agrimill/agrimill/farmdata/efdi/efdipbb\x06proto3"
 
 var (
 	file_efdi_proto_rawDescOnce sync.Once
@@ -3269,140 +4060,181 @@ func file_efdi_proto_rawDescGZIP() []byte {
 	return file_efdi_proto_rawDescData
 }
 
-var file_efdi_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_efdi_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_efdi_proto_goTypes = []any{
-	(*TimeLog)(nil),                 // 0: agrimill.farmdata.efdi.TimeLog
-	(*Time)(nil),                    // 1: agrimill.farmdata.efdi.Time
-	(*Position)(nil),                // 2: agrimill.farmdata.efdi.Position
-	(*DataLogValue)(nil),            // 3: agrimill.farmdata.efdi.DataLogValue
-	(*UID)(nil),                     // 4: agrimill.farmdata.efdi.UID
-	(*GPSList)(nil),                 // 5: agrimill.farmdata.efdi.GPSList
-	(*GPSEntry)(nil),                // 6: agrimill.farmdata.efdi.GPSEntry
-	(*TaskData)(nil),                // 7: agrimill.farmdata.efdi.TaskData
-	(*Device)(nil),                  // 8: agrimill.farmdata.efdi.Device
-	(*DeviceElement)(nil),           // 9: agrimill.farmdata.efdi.DeviceElement
-	(*DeviceObjectReference)(nil),   // 10: agrimill.farmdata.efdi.DeviceObjectReference
-	(*DeviceProcessData)(nil),       // 11: agrimill.farmdata.efdi.DeviceProcessData
-	(*DeviceProperty)(nil),          // 12: agrimill.farmdata.efdi.DeviceProperty
-	(*DeviceValuePresentation)(nil), // 13: agrimill.farmdata.efdi.DeviceValuePresentation
-	(*ValuePresentation)(nil),       // 14: agrimill.farmdata.efdi.ValuePresentation
-	(*Customer)(nil),                // 15: agrimill.farmdata.efdi.Customer
-	(*Farm)(nil),                    // 16: agrimill.farmdata.efdi.Farm
-	(*Worker)(nil),                  // 17: agrimill.farmdata.efdi.Worker
-	(*Product)(nil),                 // 18: agrimill.farmdata.efdi.Product
-	(*ProductGroup)(nil),            // 19: agrimill.farmdata.efdi.ProductGroup
-	(*CropType)(nil),                // 20: agrimill.farmdata.efdi.CropType
-	(*CropVariety)(nil),             // 21: agrimill.farmdata.efdi.CropVariety
-	(*Partfield)(nil),               // 22: agrimill.farmdata.efdi.Partfield
-	(*Polygon)(nil),                 // 23: agrimill.farmdata.efdi.Polygon
-	(*LineString)(nil),              // 24: agrimill.farmdata.efdi.LineString
-	(*Point)(nil),                   // 25: agrimill.farmdata.efdi.Point
-	(*GuidanceGroup)(nil),           // 26: agrimill.farmdata.efdi.GuidanceGroup
-	(*GuidancePattern)(nil),         // 27: agrimill.farmdata.efdi.GuidancePattern
-	(*Task)(nil),                    // 28: agrimill.farmdata.efdi.Task
-	(*TreatmentZone)(nil),           // 29: agrimill.farmdata.efdi.TreatmentZone
-	(*ProcessDataVariable)(nil),     // 30: agrimill.farmdata.efdi.ProcessDataVariable
-	(*Grid)(nil),                    // 31: agrimill.farmdata.efdi.Grid
-	(*AllocationStamp)(nil),         // 32: agrimill.farmdata.efdi.AllocationStamp
-	(*DeviceAllocation)(nil),        // 33: agrimill.farmdata.efdi.DeviceAllocation
-	(*ProductAllocation)(nil),       // 34: agrimill.farmdata.efdi.ProductAllocation
-	(*GuidanceAllocation)(nil),      // 35: agrimill.farmdata.efdi.GuidanceAllocation
-	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*TimeLog)(nil),                     // 0: agrimill.farmdata.efdi.TimeLog
+	(*Time)(nil),                        // 1: agrimill.farmdata.efdi.Time
+	(*Position)(nil),                    // 2: agrimill.farmdata.efdi.Position
+	(*DataLogValue)(nil),                // 3: agrimill.farmdata.efdi.DataLogValue
+	(*UID)(nil),                         // 4: agrimill.farmdata.efdi.UID
+	(*GPSList)(nil),                     // 5: agrimill.farmdata.efdi.GPSList
+	(*GPSEntry)(nil),                    // 6: agrimill.farmdata.efdi.GPSEntry
+	(*TaskData)(nil),                    // 7: agrimill.farmdata.efdi.TaskData
+	(*Device)(nil),                      // 8: agrimill.farmdata.efdi.Device
+	(*DeviceElement)(nil),               // 9: agrimill.farmdata.efdi.DeviceElement
+	(*DeviceObjectReference)(nil),       // 10: agrimill.farmdata.efdi.DeviceObjectReference
+	(*DeviceProcessData)(nil),           // 11: agrimill.farmdata.efdi.DeviceProcessData
+	(*DeviceProperty)(nil),              // 12: agrimill.farmdata.efdi.DeviceProperty
+	(*DeviceValuePresentation)(nil),     // 13: agrimill.farmdata.efdi.DeviceValuePresentation
+	(*ValuePresentation)(nil),           // 14: agrimill.farmdata.efdi.ValuePresentation
+	(*Customer)(nil),                    // 15: agrimill.farmdata.efdi.Customer
+	(*Farm)(nil),                        // 16: agrimill.farmdata.efdi.Farm
+	(*Worker)(nil),                      // 17: agrimill.farmdata.efdi.Worker
+	(*Product)(nil),                     // 18: agrimill.farmdata.efdi.Product
+	(*ProductGroup)(nil),                // 19: agrimill.farmdata.efdi.ProductGroup
+	(*CropType)(nil),                    // 20: agrimill.farmdata.efdi.CropType
+	(*CropVariety)(nil),                 // 21: agrimill.farmdata.efdi.CropVariety
+	(*Partfield)(nil),                   // 22: agrimill.farmdata.efdi.Partfield
+	(*Polygon)(nil),                     // 23: agrimill.farmdata.efdi.Polygon
+	(*LineString)(nil),                  // 24: agrimill.farmdata.efdi.LineString
+	(*Point)(nil),                       // 25: agrimill.farmdata.efdi.Point
+	(*GuidanceGroup)(nil),               // 26: agrimill.farmdata.efdi.GuidanceGroup
+	(*GuidancePattern)(nil),             // 27: agrimill.farmdata.efdi.GuidancePattern
+	(*Task)(nil),                        // 28: agrimill.farmdata.efdi.Task
+	(*TreatmentZone)(nil),               // 29: agrimill.farmdata.efdi.TreatmentZone
+	(*ProcessDataVariable)(nil),         // 30: agrimill.farmdata.efdi.ProcessDataVariable
+	(*Grid)(nil),                        // 31: agrimill.farmdata.efdi.Grid
+	(*AllocationStamp)(nil),             // 32: agrimill.farmdata.efdi.AllocationStamp
+	(*DeviceAllocation)(nil),            // 33: agrimill.farmdata.efdi.DeviceAllocation
+	(*ProductAllocation)(nil),           // 34: agrimill.farmdata.efdi.ProductAllocation
+	(*GuidanceAllocation)(nil),          // 35: agrimill.farmdata.efdi.GuidanceAllocation
+	(*ProductRelation)(nil),             // 36: agrimill.farmdata.efdi.ProductRelation
+	(*CulturalPractice)(nil),            // 37: agrimill.farmdata.efdi.CulturalPractice
+	(*OperationTechniqueReference)(nil), // 38: agrimill.farmdata.efdi.OperationTechniqueReference
+	(*OperationTechnique)(nil),          // 39: agrimill.farmdata.efdi.OperationTechnique
+	(*OperTechPractice)(nil),            // 40: agrimill.farmdata.efdi.OperTechPractice
+	(*CodedComment)(nil),                // 41: agrimill.farmdata.efdi.CodedComment
+	(*CodedCommentGroup)(nil),           // 42: agrimill.farmdata.efdi.CodedCommentGroup
+	(*CodedCommentListValue)(nil),       // 43: agrimill.farmdata.efdi.CodedCommentListValue
+	(*CommentAllocation)(nil),           // 44: agrimill.farmdata.efdi.CommentAllocation
+	(*WorkerAllocation)(nil),            // 45: agrimill.farmdata.efdi.WorkerAllocation
+	(*Connection)(nil),                  // 46: agrimill.farmdata.efdi.Connection
+	(*timestamppb.Timestamp)(nil),       // 47: google.protobuf.Timestamp
 }
 var file_efdi_proto_depIdxs = []int32{
-	1,  // 0: agrimill.farmdata.efdi.TimeLog.time:type_name -> agrimill.farmdata.efdi.Time
-	36, // 1: agrimill.farmdata.efdi.Time.start:type_name -> google.protobuf.Timestamp
-	36, // 2: agrimill.farmdata.efdi.Time.stop:type_name -> google.protobuf.Timestamp
-	2,  // 3: agrimill.farmdata.efdi.Time.position_start:type_name -> agrimill.farmdata.efdi.Position
-	2,  // 4: agrimill.farmdata.efdi.Time.position_stop:type_name -> agrimill.farmdata.efdi.Position
-	3,  // 5: agrimill.farmdata.efdi.Time.data_log_value:type_name -> agrimill.farmdata.efdi.DataLogValue
-	36, // 6: agrimill.farmdata.efdi.Position.gps_utc:type_name -> google.protobuf.Timestamp
-	4,  // 7: agrimill.farmdata.efdi.DataLogValue.device_element:type_name -> agrimill.farmdata.efdi.UID
-	6,  // 8: agrimill.farmdata.efdi.GPSList.entry:type_name -> agrimill.farmdata.efdi.GPSEntry
-	36, // 9: agrimill.farmdata.efdi.GPSEntry.gps_utc:type_name -> google.protobuf.Timestamp
-	20, // 10: agrimill.farmdata.efdi.TaskData.crop_type:type_name -> agrimill.farmdata.efdi.CropType
-	15, // 11: agrimill.farmdata.efdi.TaskData.customer:type_name -> agrimill.farmdata.efdi.Customer
-	8,  // 12: agrimill.farmdata.efdi.TaskData.device:type_name -> agrimill.farmdata.efdi.Device
-	16, // 13: agrimill.farmdata.efdi.TaskData.farm:type_name -> agrimill.farmdata.efdi.Farm
-	22, // 14: agrimill.farmdata.efdi.TaskData.partfield:type_name -> agrimill.farmdata.efdi.Partfield
-	18, // 15: agrimill.farmdata.efdi.TaskData.product:type_name -> agrimill.farmdata.efdi.Product
-	19, // 16: agrimill.farmdata.efdi.TaskData.product_group:type_name -> agrimill.farmdata.efdi.ProductGroup
-	28, // 17: agrimill.farmdata.efdi.TaskData.task:type_name -> agrimill.farmdata.efdi.Task
-	14, // 18: agrimill.farmdata.efdi.TaskData.value_presentation:type_name -> agrimill.farmdata.efdi.ValuePresentation
-	17, // 19: agrimill.farmdata.efdi.TaskData.worker:type_name -> agrimill.farmdata.efdi.Worker
-	4,  // 20: agrimill.farmdata.efdi.Device.id:type_name -> agrimill.farmdata.efdi.UID
-	9,  // 21: agrimill.farmdata.efdi.Device.element:type_name -> agrimill.farmdata.efdi.DeviceElement
-	11, // 22: agrimill.farmdata.efdi.Device.process_data:type_name -> agrimill.farmdata.efdi.DeviceProcessData
-	12, // 23: agrimill.farmdata.efdi.Device.property:type_name -> agrimill.farmdata.efdi.DeviceProperty
-	13, // 24: agrimill.farmdata.efdi.Device.value_presentation:type_name -> agrimill.farmdata.efdi.DeviceValuePresentation
-	4,  // 25: agrimill.farmdata.efdi.DeviceElement.id:type_name -> agrimill.farmdata.efdi.UID
-	10, // 26: agrimill.farmdata.efdi.DeviceElement.reference:type_name -> agrimill.farmdata.efdi.DeviceObjectReference
-	4,  // 27: agrimill.farmdata.efdi.ValuePresentation.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 28: agrimill.farmdata.efdi.Customer.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 29: agrimill.farmdata.efdi.Farm.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 30: agrimill.farmdata.efdi.Farm.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 31: agrimill.farmdata.efdi.Worker.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 32: agrimill.farmdata.efdi.Product.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 33: agrimill.farmdata.efdi.Product.product_group:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 34: agrimill.farmdata.efdi.Product.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 35: agrimill.farmdata.efdi.ProductGroup.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 36: agrimill.farmdata.efdi.CropType.id:type_name -> agrimill.farmdata.efdi.UID
-	21, // 37: agrimill.farmdata.efdi.CropType.variety:type_name -> agrimill.farmdata.efdi.CropVariety
-	4,  // 38: agrimill.farmdata.efdi.CropVariety.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 39: agrimill.farmdata.efdi.Partfield.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 40: agrimill.farmdata.efdi.Partfield.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 41: agrimill.farmdata.efdi.Partfield.farm:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 42: agrimill.farmdata.efdi.Partfield.crop_type:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 43: agrimill.farmdata.efdi.Partfield.crop_variety:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 44: agrimill.farmdata.efdi.Partfield.field:type_name -> agrimill.farmdata.efdi.UID
-	23, // 45: agrimill.farmdata.efdi.Partfield.polygon:type_name -> agrimill.farmdata.efdi.Polygon
-	24, // 46: agrimill.farmdata.efdi.Partfield.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	25, // 47: agrimill.farmdata.efdi.Partfield.point:type_name -> agrimill.farmdata.efdi.Point
-	26, // 48: agrimill.farmdata.efdi.Partfield.guidance_group:type_name -> agrimill.farmdata.efdi.GuidanceGroup
-	4,  // 49: agrimill.farmdata.efdi.Polygon.id:type_name -> agrimill.farmdata.efdi.UID
-	24, // 50: agrimill.farmdata.efdi.Polygon.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	4,  // 51: agrimill.farmdata.efdi.LineString.id:type_name -> agrimill.farmdata.efdi.UID
-	25, // 52: agrimill.farmdata.efdi.LineString.point:type_name -> agrimill.farmdata.efdi.Point
-	4,  // 53: agrimill.farmdata.efdi.Point.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 54: agrimill.farmdata.efdi.GuidanceGroup.id:type_name -> agrimill.farmdata.efdi.UID
-	27, // 55: agrimill.farmdata.efdi.GuidanceGroup.pattern:type_name -> agrimill.farmdata.efdi.GuidancePattern
-	23, // 56: agrimill.farmdata.efdi.GuidanceGroup.boundary:type_name -> agrimill.farmdata.efdi.Polygon
-	4,  // 57: agrimill.farmdata.efdi.GuidancePattern.id:type_name -> agrimill.farmdata.efdi.UID
-	24, // 58: agrimill.farmdata.efdi.GuidancePattern.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	23, // 59: agrimill.farmdata.efdi.GuidancePattern.boundary:type_name -> agrimill.farmdata.efdi.Polygon
-	4,  // 60: agrimill.farmdata.efdi.Task.id:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 61: agrimill.farmdata.efdi.Task.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 62: agrimill.farmdata.efdi.Task.farm:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 63: agrimill.farmdata.efdi.Task.partfield:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 64: agrimill.farmdata.efdi.Task.worker:type_name -> agrimill.farmdata.efdi.UID
-	29, // 65: agrimill.farmdata.efdi.Task.treatment_zone:type_name -> agrimill.farmdata.efdi.TreatmentZone
-	1,  // 66: agrimill.farmdata.efdi.Task.time:type_name -> agrimill.farmdata.efdi.Time
-	33, // 67: agrimill.farmdata.efdi.Task.device_allocation:type_name -> agrimill.farmdata.efdi.DeviceAllocation
-	34, // 68: agrimill.farmdata.efdi.Task.product_allocation:type_name -> agrimill.farmdata.efdi.ProductAllocation
-	0,  // 69: agrimill.farmdata.efdi.Task.time_log:type_name -> agrimill.farmdata.efdi.TimeLog
-	31, // 70: agrimill.farmdata.efdi.Task.grid:type_name -> agrimill.farmdata.efdi.Grid
-	35, // 71: agrimill.farmdata.efdi.Task.guidance_allocation:type_name -> agrimill.farmdata.efdi.GuidanceAllocation
-	23, // 72: agrimill.farmdata.efdi.TreatmentZone.polygon:type_name -> agrimill.farmdata.efdi.Polygon
-	30, // 73: agrimill.farmdata.efdi.TreatmentZone.value:type_name -> agrimill.farmdata.efdi.ProcessDataVariable
-	4,  // 74: agrimill.farmdata.efdi.ProcessDataVariable.product:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 75: agrimill.farmdata.efdi.ProcessDataVariable.device_element:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 76: agrimill.farmdata.efdi.ProcessDataVariable.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 77: agrimill.farmdata.efdi.Grid.filename:type_name -> agrimill.farmdata.efdi.UID
-	36, // 78: agrimill.farmdata.efdi.AllocationStamp.start:type_name -> google.protobuf.Timestamp
-	36, // 79: agrimill.farmdata.efdi.AllocationStamp.stop:type_name -> google.protobuf.Timestamp
-	4,  // 80: agrimill.farmdata.efdi.DeviceAllocation.device:type_name -> agrimill.farmdata.efdi.UID
-	32, // 81: agrimill.farmdata.efdi.DeviceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,  // 82: agrimill.farmdata.efdi.ProductAllocation.product:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 83: agrimill.farmdata.efdi.ProductAllocation.device_element:type_name -> agrimill.farmdata.efdi.UID
-	4,  // 84: agrimill.farmdata.efdi.ProductAllocation.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	32, // 85: agrimill.farmdata.efdi.ProductAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,  // 86: agrimill.farmdata.efdi.GuidanceAllocation.guidance_group:type_name -> agrimill.farmdata.efdi.UID
-	32, // 87: agrimill.farmdata.efdi.GuidanceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	88, // [88:88] is the sub-list for method output_type
-	88, // [88:88] is the sub-list for method input_type
-	88, // [88:88] is the sub-list for extension type_name
-	88, // [88:88] is the sub-list for extension extendee
-	0,  // [0:88] is the sub-list for field type_name
+	1,   // 0: agrimill.farmdata.efdi.TimeLog.time:type_name -> agrimill.farmdata.efdi.Time
+	47,  // 1: agrimill.farmdata.efdi.Time.start:type_name -> google.protobuf.Timestamp
+	47,  // 2: agrimill.farmdata.efdi.Time.stop:type_name -> google.protobuf.Timestamp
+	2,   // 3: agrimill.farmdata.efdi.Time.position_start:type_name -> agrimill.farmdata.efdi.Position
+	2,   // 4: agrimill.farmdata.efdi.Time.position_stop:type_name -> agrimill.farmdata.efdi.Position
+	3,   // 5: agrimill.farmdata.efdi.Time.data_log_value:type_name -> agrimill.farmdata.efdi.DataLogValue
+	47,  // 6: agrimill.farmdata.efdi.Position.gps_utc:type_name -> google.protobuf.Timestamp
+	4,   // 7: agrimill.farmdata.efdi.DataLogValue.device_element:type_name -> agrimill.farmdata.efdi.UID
+	6,   // 8: agrimill.farmdata.efdi.GPSList.entry:type_name -> agrimill.farmdata.efdi.GPSEntry
+	47,  // 9: agrimill.farmdata.efdi.GPSEntry.gps_utc:type_name -> google.protobuf.Timestamp
+	41,  // 10: agrimill.farmdata.efdi.TaskData.coded_comment:type_name -> agrimill.farmdata.efdi.CodedComment
+	42,  // 11: agrimill.farmdata.efdi.TaskData.coded_comment_group:type_name -> agrimill.farmdata.efdi.CodedCommentGroup
+	20,  // 12: agrimill.farmdata.efdi.TaskData.crop_type:type_name -> agrimill.farmdata.efdi.CropType
+	37,  // 13: agrimill.farmdata.efdi.TaskData.cultural_practice:type_name -> agrimill.farmdata.efdi.CulturalPractice
+	15,  // 14: agrimill.farmdata.efdi.TaskData.customer:type_name -> agrimill.farmdata.efdi.Customer
+	8,   // 15: agrimill.farmdata.efdi.TaskData.device:type_name -> agrimill.farmdata.efdi.Device
+	16,  // 16: agrimill.farmdata.efdi.TaskData.farm:type_name -> agrimill.farmdata.efdi.Farm
+	39,  // 17: agrimill.farmdata.efdi.TaskData.operation_technique:type_name -> agrimill.farmdata.efdi.OperationTechnique
+	22,  // 18: agrimill.farmdata.efdi.TaskData.partfield:type_name -> agrimill.farmdata.efdi.Partfield
+	18,  // 19: agrimill.farmdata.efdi.TaskData.product:type_name -> agrimill.farmdata.efdi.Product
+	19,  // 20: agrimill.farmdata.efdi.TaskData.product_group:type_name -> agrimill.farmdata.efdi.ProductGroup
+	28,  // 21: agrimill.farmdata.efdi.TaskData.task:type_name -> agrimill.farmdata.efdi.Task
+	14,  // 22: agrimill.farmdata.efdi.TaskData.value_presentation:type_name -> agrimill.farmdata.efdi.ValuePresentation
+	17,  // 23: agrimill.farmdata.efdi.TaskData.worker:type_name -> agrimill.farmdata.efdi.Worker
+	4,   // 24: agrimill.farmdata.efdi.Device.id:type_name -> agrimill.farmdata.efdi.UID
+	9,   // 25: agrimill.farmdata.efdi.Device.element:type_name -> agrimill.farmdata.efdi.DeviceElement
+	11,  // 26: agrimill.farmdata.efdi.Device.process_data:type_name -> agrimill.farmdata.efdi.DeviceProcessData
+	12,  // 27: agrimill.farmdata.efdi.Device.property:type_name -> agrimill.farmdata.efdi.DeviceProperty
+	13,  // 28: agrimill.farmdata.efdi.Device.value_presentation:type_name -> agrimill.farmdata.efdi.DeviceValuePresentation
+	4,   // 29: agrimill.farmdata.efdi.DeviceElement.id:type_name -> agrimill.farmdata.efdi.UID
+	10,  // 30: agrimill.farmdata.efdi.DeviceElement.reference:type_name -> agrimill.farmdata.efdi.DeviceObjectReference
+	4,   // 31: agrimill.farmdata.efdi.ValuePresentation.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 32: agrimill.farmdata.efdi.Customer.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 33: agrimill.farmdata.efdi.Farm.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 34: agrimill.farmdata.efdi.Farm.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 35: agrimill.farmdata.efdi.Worker.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 36: agrimill.farmdata.efdi.Product.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 37: agrimill.farmdata.efdi.Product.product_group:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 38: agrimill.farmdata.efdi.Product.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	36,  // 39: agrimill.farmdata.efdi.Product.relation:type_name -> agrimill.farmdata.efdi.ProductRelation
+	4,   // 40: agrimill.farmdata.efdi.ProductGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 41: agrimill.farmdata.efdi.CropType.id:type_name -> agrimill.farmdata.efdi.UID
+	21,  // 42: agrimill.farmdata.efdi.CropType.variety:type_name -> agrimill.farmdata.efdi.CropVariety
+	4,   // 43: agrimill.farmdata.efdi.CropVariety.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 44: agrimill.farmdata.efdi.Partfield.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 45: agrimill.farmdata.efdi.Partfield.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 46: agrimill.farmdata.efdi.Partfield.farm:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 47: agrimill.farmdata.efdi.Partfield.crop_type:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 48: agrimill.farmdata.efdi.Partfield.crop_variety:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 49: agrimill.farmdata.efdi.Partfield.field:type_name -> agrimill.farmdata.efdi.UID
+	23,  // 50: agrimill.farmdata.efdi.Partfield.polygon:type_name -> agrimill.farmdata.efdi.Polygon
+	24,  // 51: agrimill.farmdata.efdi.Partfield.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	25,  // 52: agrimill.farmdata.efdi.Partfield.point:type_name -> agrimill.farmdata.efdi.Point
+	26,  // 53: agrimill.farmdata.efdi.Partfield.guidance_group:type_name -> agrimill.farmdata.efdi.GuidanceGroup
+	4,   // 54: agrimill.farmdata.efdi.Polygon.id:type_name -> agrimill.farmdata.efdi.UID
+	24,  // 55: agrimill.farmdata.efdi.Polygon.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	4,   // 56: agrimill.farmdata.efdi.LineString.id:type_name -> agrimill.farmdata.efdi.UID
+	25,  // 57: agrimill.farmdata.efdi.LineString.point:type_name -> agrimill.farmdata.efdi.Point
+	4,   // 58: agrimill.farmdata.efdi.Point.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 59: agrimill.farmdata.efdi.GuidanceGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	27,  // 60: agrimill.farmdata.efdi.GuidanceGroup.pattern:type_name -> agrimill.farmdata.efdi.GuidancePattern
+	23,  // 61: agrimill.farmdata.efdi.GuidanceGroup.boundary:type_name -> agrimill.farmdata.efdi.Polygon
+	4,   // 62: agrimill.farmdata.efdi.GuidancePattern.id:type_name -> agrimill.farmdata.efdi.UID
+	24,  // 63: agrimill.farmdata.efdi.GuidancePattern.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	23,  // 64: agrimill.farmdata.efdi.GuidancePattern.boundary:type_name -> agrimill.farmdata.efdi.Polygon
+	4,   // 65: agrimill.farmdata.efdi.Task.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 66: agrimill.farmdata.efdi.Task.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 67: agrimill.farmdata.efdi.Task.farm:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 68: agrimill.farmdata.efdi.Task.partfield:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 69: agrimill.farmdata.efdi.Task.worker:type_name -> agrimill.farmdata.efdi.UID
+	29,  // 70: agrimill.farmdata.efdi.Task.treatment_zone:type_name -> agrimill.farmdata.efdi.TreatmentZone
+	1,   // 71: agrimill.farmdata.efdi.Task.time:type_name -> agrimill.farmdata.efdi.Time
+	40,  // 72: agrimill.farmdata.efdi.Task.operation:type_name -> agrimill.farmdata.efdi.OperTechPractice
+	45,  // 73: agrimill.farmdata.efdi.Task.worker_allocation:type_name -> agrimill.farmdata.efdi.WorkerAllocation
+	33,  // 74: agrimill.farmdata.efdi.Task.device_allocation:type_name -> agrimill.farmdata.efdi.DeviceAllocation
+	46,  // 75: agrimill.farmdata.efdi.Task.connection:type_name -> agrimill.farmdata.efdi.Connection
+	34,  // 76: agrimill.farmdata.efdi.Task.product_allocation:type_name -> agrimill.farmdata.efdi.ProductAllocation
+	44,  // 77: agrimill.farmdata.efdi.Task.comment_allocation:type_name -> agrimill.farmdata.efdi.CommentAllocation
+	0,   // 78: agrimill.farmdata.efdi.Task.time_log:type_name -> agrimill.farmdata.efdi.TimeLog
+	31,  // 79: agrimill.farmdata.efdi.Task.grid:type_name -> agrimill.farmdata.efdi.Grid
+	35,  // 80: agrimill.farmdata.efdi.Task.guidance_allocation:type_name -> agrimill.farmdata.efdi.GuidanceAllocation
+	23,  // 81: agrimill.farmdata.efdi.TreatmentZone.polygon:type_name -> agrimill.farmdata.efdi.Polygon
+	30,  // 82: agrimill.farmdata.efdi.TreatmentZone.value:type_name -> agrimill.farmdata.efdi.ProcessDataVariable
+	4,   // 83: agrimill.farmdata.efdi.ProcessDataVariable.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 84: agrimill.farmdata.efdi.ProcessDataVariable.device_element:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 85: agrimill.farmdata.efdi.ProcessDataVariable.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 86: agrimill.farmdata.efdi.Grid.filename:type_name -> agrimill.farmdata.efdi.UID
+	47,  // 87: agrimill.farmdata.efdi.AllocationStamp.start:type_name -> google.protobuf.Timestamp
+	47,  // 88: agrimill.farmdata.efdi.AllocationStamp.stop:type_name -> google.protobuf.Timestamp
+	4,   // 89: agrimill.farmdata.efdi.DeviceAllocation.device:type_name -> agrimill.farmdata.efdi.UID
+	32,  // 90: agrimill.farmdata.efdi.DeviceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 91: agrimill.farmdata.efdi.ProductAllocation.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 92: agrimill.farmdata.efdi.ProductAllocation.device_element:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 93: agrimill.farmdata.efdi.ProductAllocation.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	32,  // 94: agrimill.farmdata.efdi.ProductAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 95: agrimill.farmdata.efdi.GuidanceAllocation.guidance_group:type_name -> agrimill.farmdata.efdi.UID
+	32,  // 96: agrimill.farmdata.efdi.GuidanceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 97: agrimill.farmdata.efdi.ProductRelation.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 98: agrimill.farmdata.efdi.CulturalPractice.id:type_name -> agrimill.farmdata.efdi.UID
+	38,  // 99: agrimill.farmdata.efdi.CulturalPractice.reference:type_name -> agrimill.farmdata.efdi.OperationTechniqueReference
+	4,   // 100: agrimill.farmdata.efdi.OperationTechniqueReference.technique:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 101: agrimill.farmdata.efdi.OperationTechnique.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 102: agrimill.farmdata.efdi.OperTechPractice.practice:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 103: agrimill.farmdata.efdi.OperTechPractice.technique:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 104: agrimill.farmdata.efdi.CodedComment.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 105: agrimill.farmdata.efdi.CodedComment.group:type_name -> agrimill.farmdata.efdi.UID
+	43,  // 106: agrimill.farmdata.efdi.CodedComment.value:type_name -> agrimill.farmdata.efdi.CodedCommentListValue
+	4,   // 107: agrimill.farmdata.efdi.CodedCommentGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 108: agrimill.farmdata.efdi.CodedCommentListValue.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 109: agrimill.farmdata.efdi.CommentAllocation.comment:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 110: agrimill.farmdata.efdi.CommentAllocation.value:type_name -> agrimill.farmdata.efdi.UID
+	32,  // 111: agrimill.farmdata.efdi.CommentAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 112: agrimill.farmdata.efdi.WorkerAllocation.worker:type_name -> agrimill.farmdata.efdi.UID
+	32,  // 113: agrimill.farmdata.efdi.WorkerAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 114: agrimill.farmdata.efdi.Connection.device_0:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 115: agrimill.farmdata.efdi.Connection.element_0:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 116: agrimill.farmdata.efdi.Connection.device_1:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 117: agrimill.farmdata.efdi.Connection.element_1:type_name -> agrimill.farmdata.efdi.UID
+	118, // [118:118] is the sub-list for method output_type
+	118, // [118:118] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_efdi_proto_init() }
@@ -3416,7 +4248,7 @@ func file_efdi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_efdi_proto_rawDesc), len(file_efdi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,7 +10,7 @@ import (
 )
 
 // kind is a kind of objects by the letters that it has in TaskData, one bit each.
-type kind uint32
+type kind uint64
 
 const (
 	customer kind = 1 << iota
@@ -30,6 +30,11 @@ const (
 	point
 	guidanceGroup
 	guidancePattern
+	practice
+	technique
+	comment
+	commentValue
+	commentGroup
 	linkGroup
 	// What follows has no ID, or an object ID in its device, or a code in its task.
 	processData
@@ -42,6 +47,12 @@ const (
 	deviceAllocation
 	productAllocation
 	guidanceAllocation
+	productRelation
+	techniqueReference
+	operation
+	workerAllocation
+	connection
+	commentAllocation
 	link
 )
 
@@ -53,6 +64,8 @@ var letters = map[kind]string{
 	valuePresentation: "VPN", task: "TSK", device: "DVC", element: "DET", polygon: "PLN", lineString: "LSG", point: "PNT", guidanceGroup: "GGP",
 	guidancePattern: "GPN", linkGroup: "LGP", processData: "DPD", property: "DPT", presentation: "DVP", objectReference: "DOR", zone: "TZN",
 	zoneValue: "PDV", total: "DLV", deviceAllocation: "DAN", productAllocation: "PAN", guidanceAllocation: "GAN", link: "LNK",
+	practice: "CPC", technique: "OTQ", comment: "CCT", commentValue: "CCL", commentGroup: "CCG",
+	productRelation: "PRN", techniqueReference: "OTR", operation: "OTP", workerAllocation: "WAN", connection: "CNN", commentAllocation: "CAN",
 }
 
 // String returns the letters of the kinds.
@@ -184,6 +197,13 @@ func (c *checker) define(set *farmdata.Set) {
 		define(c, cropVariety, set.CropTypes[i].Varieties, func(o *farmdata.CropVariety) string { return o.ID })
 	}
 	define(c, valuePresentation, set.ValuePresentations, func(o *farmdata.ValuePresentation) string { return o.ID })
+	define(c, practice, set.Practices, func(o *farmdata.CulturalPractice) string { return o.ID })
+	define(c, technique, set.Techniques, func(o *farmdata.OperationTechnique) string { return o.ID })
+	define(c, commentGroup, set.CommentGroups, func(o *farmdata.CommentGroup) string { return o.ID })
+	for i := range set.Comments {
+		c.object(comment, set.Comments[i].ID)
+		define(c, commentValue, set.Comments[i].Values, func(o *farmdata.CommentValue) string { return o.ID })
+	}
 	define(c, linkGroup, set.Links, func(o *farmdata.LinkGroup) string { return o.ID })
 	for i := range set.Fields {
 		c.defineField(&set.Fields[i])
@@ -294,6 +314,20 @@ func (c *checker) refer(set *farmdata.Set) {
 		c.places[product]++
 		c.reference(product, "group", o.GroupID, productGroup)
 		c.reference(product, "presentation", o.Presentation, valuePresentation)
+		for _, part := range o.Parts {
+			c.places[productRelation]++
+			c.reference(productRelation, "product", part.ProductID, product)
+		}
+	}
+	for _, o := range set.Practices {
+		for _, id := range o.TechniqueIDs {
+			c.places[techniqueReference]++
+			c.reference(techniqueReference, "technique", id, technique)
+		}
+	}
+	for _, o := range set.Comments {
+		c.places[comment]++
+		c.reference(comment, "group", o.GroupID, commentGroup)
 	}
 	for _, o := range set.Fields {
 		c.places[field]++
@@ -306,6 +340,7 @@ func (c *checker) refer(set *farmdata.Set) {
 	for i := range set.Tasks {
 		c.places[task]++
 		c.referOfTask(&set.Tasks[i])
+		c.referOfWork(&set.Tasks[i])
 		c.zones(&set.Tasks[i])
 	}
 	for _, group := range set.Links {
@@ -360,6 +395,30 @@ func (c *checker) referOfTask(t *farmdata.Task) {
 	for _, o := range t.Guidance {
 		c.places[guidanceAllocation]++
 		c.reference(guidanceAllocation, "guidance group", o.GroupID, guidanceGroup)
+	}
+}
+
+func (c *checker) referOfWork(t *farmdata.Task) {
+	for _, o := range t.Operations {
+		c.places[operation]++
+		c.reference(operation, "practice", o.PracticeID, practice)
+		c.reference(operation, "technique", o.TechniqueID, technique)
+	}
+	for _, o := range t.Workers {
+		c.places[workerAllocation]++
+		c.reference(workerAllocation, "worker", o.WorkerID, worker)
+	}
+	for _, o := range t.Connections {
+		c.places[connection]++
+		for _, end := range o.Ends {
+			c.reference(connection, "device", end.DeviceID, device)
+			c.reference(connection, "device element", end.ElementID, element)
+		}
+	}
+	for _, o := range t.Comments {
+		c.places[commentAllocation]++
+		c.reference(commentAllocation, "comment", o.CommentID, comment)
+		c.reference(commentAllocation, "value", o.ValueID, commentValue)
 	}
 }
 

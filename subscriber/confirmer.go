@@ -14,11 +14,12 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/stoppoint"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // confirmation is one message that was acked by everyone and is to be confirmed.
 type confirmation struct {
-	entry    entryRef
+	core.Confirmation
 	endpoint string
 	message  string
 }
@@ -37,26 +38,19 @@ type confirmer struct {
 	heard   heard  // when the gateway last answered
 	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
-	// room is called after the backlog has become smaller.
-	room func()
-	// recovered is called when what leave has reported true for may get on again.
-	recovered func()
 
 	// ctx ends when Close gives up; requests and waits end with it.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	waiting atomic.Int64 // in the queue, without a tenant, or in a request
-	crowded atomic.Int64 // of waiting: what leave is never true below
 
 	mu         sync.Mutex
 	queue      *confirmQueue
 	timer      *time.Timer    // runs pump when something becomes due
 	unassigned []confirmation // whose tenant is not known
 	lookingUp  bool
-	unlisted   time.Time           // since when tenants are looked up in vain; zero: they are not
-	left       map[string]struct{} // tenants, in lower case, that leave was true for
-	leftLookup bool                // leave was true for what has no tenant yet
+	unlisted   time.Time // since when tenants are looked up in vain; zero: they are not
 	// lookupFails says that the latest lookup failed.
 	lookupFails bool
 	closing     bool
@@ -71,14 +65,13 @@ type confirmer struct {
 	failures  atomic.Int64
 }
 
-func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation), room, recovered func()) *confirmer {
+func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation)) *confirmer {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &confirmer{
 		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks,
-		done: done, room: room, recovered: recovered, ctx: ctx, cancel: cancel,
-		queue: newConfirmQueue(cfg.Confirm), left: make(map[string]struct{}), idle: make(chan struct{}),
+		done: done, ctx: ctx, cancel: cancel,
+		queue: newConfirmQueue(cfg.Confirm), idle: make(chan struct{}),
 	}
-	c.crowd()
 	return c
 }
 
@@ -162,7 +155,6 @@ func (c *confirmer) pump() {
 			c.mu.Lock()
 			c.pump()
 			c.mu.Unlock()
-			c.reviewFull()
 		})
 	default:
 		c.timer.Reset(at.Sub(now))
@@ -190,14 +182,8 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	if answer == answerFailed || answer == answerTimeout || answer == answerForbidden {
 		c.failures.Add(1)
 	}
-	key := f.t.key
 	c.mu.Lock()
 	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
-	c.crowd()
-	_, recovered := c.left[key]
-	if recovered = recovered && (answer == answerOK || len(rejected) > 0); recovered {
-		delete(c.left, key)
-	}
 	c.noteClosed(err)
 	c.pump()
 	c.mu.Unlock()
@@ -214,18 +200,6 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 		c.assign(rejected) // no request can name the tenant of the event, which may be any text
 	case len(rejected) > 0:
 		c.reject(f.tenant, rejected, err)
-	}
-	if recovered {
-		c.recovered()
-	}
-	c.reviewFull()
-}
-
-// reviewFull wakes intake if it may be waiting for room in a full backlog: a tenant that turns
-// out to be stalled no longer counts.
-func (c *confirmer) reviewFull() {
-	if c.waiting.Load() >= int64(c.cfg.MaxBacklog) {
-		c.room()
 	}
 }
 
@@ -266,7 +240,6 @@ func (c *confirmer) report(r *waitReport) {
 func (c *confirmer) finish(items []confirmation) {
 	c.done(items)
 	left := c.waiting.Add(-int64(len(items)))
-	c.room()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queue.reuse(items)
@@ -321,12 +294,8 @@ func (c *confirmer) lookUp() {
 		c.mu.Lock()
 		items := c.unassigned
 		if len(items) == 0 || c.ctx.Err() != nil {
-			recovered := c.leftLookup
-			c.lookingUp, c.lookupFails, c.unlisted, c.leftLookup = false, false, time.Time{}, false
+			c.lookingUp, c.lookupFails, c.unlisted = false, false, time.Time{}
 			c.mu.Unlock()
-			if recovered && c.ctx.Err() == nil {
-				c.recovered()
-			}
 			return
 		}
 		c.mu.Unlock()
@@ -338,17 +307,12 @@ func (c *confirmer) lookUp() {
 		items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
 		waiting := len(c.unassigned)
 		c.lookupFails = err != nil
-		recovered := err == nil && c.leftLookup
 		if err == nil {
-			c.unlisted, c.leftLookup = time.Now(), false
+			c.unlisted = time.Now()
 		}
 		c.mu.Unlock()
 		if err == nil {
 			c.assignListed(items)
-			if recovered {
-				c.recovered()
-			}
-			c.reviewFull()
 			attempt = -1
 			if lasted := outage.Over(); lasted > 0 {
 				c.logger.Info("Listing tenants succeeds again", watermill.LogFields{"lasted": lasted.Round(time.Second)})
@@ -356,7 +320,6 @@ func (c *confirmer) lookUp() {
 			continue
 		}
 		waiting += len(c.assign(items)) // some may have become known by events
-		c.reviewFull()
 		c.failures.Add(1)
 		if attempt == 0 {
 			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
@@ -385,28 +348,6 @@ func (c *confirmer) assignListed(items []confirmation) {
 	}
 }
 
-// full reports whether intake has to pause.
-func (c *confirmer) full() bool {
-	waiting := int(c.waiting.Load())
-	if waiting < c.cfg.MaxBacklog {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	stalled := 0
-	if c.lookupStalled(now) {
-		stalled = len(c.unassigned)
-	}
-	return c.queue.full(now, waiting, stalled)
-}
-
-// lookupStalled reports whether tenants are looked up in vain while confirmations of others
-// succeed. c.mu is held.
-func (c *confirmer) lookupStalled(now time.Time) bool {
-	return len(c.unassigned) > 0 && !c.unlisted.IsZero() && now.Sub(c.unlisted) >= stallAfter && c.queue.passedBy(now, c.unlisted)
-}
-
 // tenantOf returns the tenant of an endpoint, empty if it is not known. It calls code of the
 // application.
 func (c *confirmer) tenantOf(endpoint string) string {
@@ -414,33 +355,6 @@ func (c *confirmer) tenantOf(endpoint string) string {
 		return tenant
 	}
 	return ""
-}
-
-// crowd brings crowded up to date. c.mu is held.
-func (c *confirmer) crowd() { c.crowded.Store(int64(max(c.cfg.MaxBacklog/4, c.queue.share()))) }
-
-// leave reports whether messages of the tenant, which may be unknown, are to be left with the
-// service: its confirmations fail, or it cannot be looked up, while confirmations of others
-// succeed, and they take too much of the backlog.
-func (c *confirmer) leave(now time.Time, tenant string) bool {
-	if c.waiting.Load() < c.crowded.Load() {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if tenant == "" {
-		if !c.lookupStalled(now) || len(c.unassigned) < c.cfg.MaxBacklog/2 {
-			return false
-		}
-		c.leftLookup = true
-		return true
-	}
-	key := lower(tenant)
-	if !c.queue.aboveShare(now, key) {
-		return false
-	}
-	c.left[key] = struct{}{}
-	return true
 }
 
 // pending returns how many confirmations wait, and since when the oldest does.

@@ -11,11 +11,8 @@ import (
 const (
 	// healthyAfter is how many times Reconnect.Initial a stream has to be open to count as healthy.
 	healthyAfter = 4
-	// resyncEvery, and resyncCost for each message that was left, is how often the stream is
-	// reconnected at most to get again what was left: so reconnects cost the others little, and
-	// what is left right after one has come again within five seconds.
+	// resyncEvery is how often the stream is reconnected at most.
 	resyncEvery = 4 * time.Second
-	resyncCost  = 500 * time.Microsecond
 	// firstFreshShare is how many reconnects for first fresh URIs there may be in the time of one for
 	// further ones.
 	firstFreshShare = 5
@@ -33,9 +30,8 @@ type connection struct {
 	stream   StreamState
 	failures int // that the next wait depends on
 
-	left, fresh resync        // for what was left, and for fresh payload URIs
-	leftOn      int64         // the connection on which the former was asked for
-	freshEvery  time.Duration // see wantFreshSoon
+	fresh      resync        // for fresh payload URIs
+	freshEvery time.Duration // see wantFreshSoon
 }
 
 type connectionState int
@@ -161,21 +157,6 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 	return nil
 }
 
-// wantLeft asks for a reconnect because n messages were left: the fault that they were left for
-// has ended, or, if it can wait, part of it may have. tick says when it is due. Until then, a
-// connection that is made for another reason serves as well.
-func (c *connection) wantLeft(now time.Time, n int, canWait bool) {
-	c.leftOn = c.stream.Connects
-	every := min(resyncEvery+time.Duration(n)*resyncCost, max(c.limit, resyncEvery))
-	if canWait {
-		every *= 2 // leave the next turn to others
-	}
-	at := later(now, c.left.last.Add(every))
-	if c.left.at.IsZero() || at.Before(c.left.at) {
-		c.left.at = at
-	}
-}
-
 // wantFresh asks for a reconnect because payloads wait for further fresh URIs.
 func (c *connection) wantFresh(now time.Time) { c.freshAt(later(now, c.fresh.last.Add(c.limit))) }
 
@@ -198,10 +179,6 @@ func (c *connection) freshAt(at time.Time) {
 // tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
 // fresh URIs still. A stream that is not open brings everything when it is.
 func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
-	if c.left.due(now) && c.leftOn == c.stream.Connects {
-		c.left.last = now
-		reconnect = true
-	}
 	if c.fresh.due(now) && waiting {
 		c.fresh.last = now
 		c.freshEvery = min(2*c.freshEvery, c.limit)
@@ -212,10 +189,7 @@ func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
 
 // wake returns when tick is to be called; zero for never.
 func (c *connection) wake() time.Time {
-	if c.left.at.IsZero() || !c.fresh.at.IsZero() && c.fresh.at.Before(c.left.at) {
-		return c.fresh.at
-	}
-	return c.left.at
+	return c.fresh.at
 }
 
 // due reports whether there is one now, which is then no longer due.

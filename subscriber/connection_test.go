@@ -203,99 +203,6 @@ func TestStreamThatCannotBeRequested(t *testing.T) {
 	}
 }
 
-// The stream is reconnected for what was left at once, and then the more seldom the more was left.
-// What can wait leaves the next turn to others. The times are written out: five seconds after a fault
-// everything is confirmed (docs/fault-matrix.md), also if it ended right after a reconnect and a window of
-// 1,000 messages was left since.
-func TestReconnectsForWhatWasLeft(t *testing.T) {
-	for _, c := range []struct {
-		left    int
-		canWait bool
-		want    time.Duration
-	}{
-		{0, false, 4 * time.Second},
-		{1_000, false, 4500 * time.Millisecond},
-		{0, true, 8 * time.Second},
-		{10_000, false, 9 * time.Second},
-		{10_000_000, false, 5 * time.Minute},
-		{10_000_000, true, 10 * time.Minute},
-	} {
-		w := newConnectionWorld(t)
-		w.open(0)
-		w.wantLeft(w.now, c.left, c.canWait)
-		if !w.tick(w.now, false) || !w.wake().IsZero() {
-			t.Fatalf("%+v: the first one waits", c)
-		}
-		w.open(0)
-		w.wantLeft(w.now, c.left, c.canWait)
-		if got := w.wake().Sub(w.now); got != c.want {
-			t.Errorf("%+v: after %v", c, got)
-		}
-		w.pass(c.want - 1)
-		if w.tick(w.now, false) {
-			t.Errorf("%+v: too early", c)
-		}
-		w.pass(1)
-		if !w.tick(w.now, false) || w.tick(w.now, false) {
-			t.Errorf("%+v: not once", c)
-		}
-	}
-}
-
-// What cannot wait comes before what can, and both by one reconnect.
-func TestEarlierReconnectServesBoth(t *testing.T) {
-	w := newConnectionWorld(t)
-	w.left.last = w.now
-	w.open(0)
-	w.wantLeft(w.now, 0, true)
-	w.wantLeft(w.now, 0, false)
-	w.wantLeft(w.now, 0, true)
-	if got := w.wake().Sub(w.now); got != resyncEvery {
-		t.Errorf("after %v", got)
-	}
-	w.pass(resyncEvery)
-	if !w.tick(w.now, false) || !w.wake().IsZero() {
-		t.Error("not reconnected once")
-	}
-}
-
-// What is asked for while there is no stream, or before it ends for another reason, comes with the
-// next one.
-func TestReconnectDuringBackoff(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		ask  func(w *connectionWorld)
-	}{
-		{"left", func(w *connectionWorld) { w.wantLeft(w.now, 0, false) }},
-		{"fresh", func(w *connectionWorld) { w.wantFresh(w.now) }},
-	} {
-		w := newConnectionWorld(t)
-		w.open(0)
-		w.end(streamEnd{err: errCut})
-		c.ask(w)
-		if w.tick(w.now, true) {
-			t.Errorf("%s: a stream that is not open is closed", c.name)
-		}
-		w.open(0)
-		if w.tick(w.now, true) || !w.wake().IsZero() {
-			t.Errorf("%s: reconnected, although all comes on this stream", c.name)
-		}
-	}
-	w := newConnectionWorld(t)
-	w.left.last = w.now
-	w.open(0)
-	w.wantLeft(w.now, 0, false)
-	w.end(streamEnd{err: errCut})
-	w.open(resyncEvery)
-	if w.tick(w.now, false) {
-		t.Error("reconnected, although all came on this stream")
-	}
-	w.wantLeft(w.now, 0, false)
-	if !w.tick(w.now, false) {
-		t.Error("not reconnected for what was left on this stream")
-	}
-}
-
 // One reconnect serves all payloads that wait for fresh URIs, at once and then at most so often,
 // and only if they wait still.
 func TestReconnectsForFreshURIs(t *testing.T) {
@@ -355,23 +262,5 @@ func TestReconnectsForFirstFreshURIs(t *testing.T) {
 	w.pass(resyncEvery)
 	if w.tick(w.now, false) || !w.wake().IsZero() {
 		t.Error("nothing waits any longer, and it is reconnected")
-	}
-}
-
-// What is due first wakes it.
-func TestConnectionWakes(t *testing.T) {
-	w := newConnectionWorld(t)
-	w.open(0)
-	w.left.last, w.fresh.last = w.now, w.now
-	w.wantFresh(w.now)
-	w.wantLeft(w.now, 0, false)
-	for _, want := range []time.Duration{resyncEvery, w.limit - resyncEvery} {
-		if got := w.wake().Sub(w.now); got != want {
-			t.Errorf("it wakes after %v, want %v", got, want)
-		}
-		w.pass(want)
-		if !w.tick(w.now, true) {
-			t.Error("not reconnected")
-		}
 	}
 }

@@ -2,7 +2,6 @@ package subscriber
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // messageContext is the context of one message. It ends with the message, or when
@@ -21,9 +21,8 @@ type messageContext struct {
 	nack    msgctx.Nack  // value refers to it
 
 	// Whose message it is, for Following.
-	s   *Subscriber
-	sub *subscription
-	d   *delivery
+	s  *Subscriber
+	it *core.Item
 
 	mu     sync.Mutex
 	over   bool
@@ -38,19 +37,18 @@ func (c *messageContext) init(drained context.Context, open msgctx.Opener) {
 }
 
 // follow has the handler of the message told what comes behind it.
-func (c *messageContext) follow(s *Subscriber, sub *subscription, d *delivery) {
-	c.s, c.sub, c.d, c.nack.Follows = s, sub, d, c
+func (c *messageContext) follow(s *Subscriber, it *core.Item) {
+	c.s, c.it, c.nack.Follows = s, it, c
 }
 
 // Following implements [msgctx.Follows].
 func (c *messageContext) Following(messageType string) []*message.Message {
 	var messages []*message.Message
 	c.s.mu.Lock()
-	if q := c.sub.queues[c.d.order]; q != nil {
-		for _, d := range q.items[slices.Index(q.items, c.d)+1:] {
-			if e, ok := d.event.(*gateway.MessageReceived); ok && e.MessageType == messageType && d.payload.inMemory() {
-				messages = append(messages, dataMessage(d, e))
-			}
+	for it := c.it.Next(); it != nil; it = it.Next() {
+		d := ownerOf(it.Message)
+		if e, ok := d.event.(*gateway.MessageReceived); ok && e.MessageType == messageType && !d.Fetching && (d.payload == nil || len(d.payload.data) > 0) {
+			messages = append(messages, dataMessage(d, e))
 		}
 	}
 	c.s.mu.Unlock()
@@ -64,19 +62,6 @@ func (c *messageContext) Following(messageType string) []*message.Message {
 		}
 	}
 	return read
-}
-
-// inMemory reports whether the payload is there; nil stands for one in the event.
-func (p *payload) inMemory() bool {
-	if p == nil {
-		return true
-	}
-	select {
-	case <-p.ready:
-		return p.err == nil && len(p.data) > 0
-	default:
-		return false
-	}
 }
 
 // end ends the context.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/duequeue"
 )
@@ -61,6 +62,7 @@ type downloadQueue struct {
 // download is the download of one payload.
 type download struct {
 	d     *delivery
+	event gateway.Event // of d
 	host  *downloadHost
 	place duequeue.Entry[*download] // ranked by arrival
 
@@ -133,7 +135,7 @@ func (q *downloadQueue) add(now time.Time, d *delivery, host string, known bool)
 	}
 	h.downloads++
 	q.arrivals++
-	j := &download{d: d, host: h, known: known, uriAt: now}
+	j := &download{d: d, event: d.event, host: h, known: known, uriAt: now}
 	j.place.Item, j.place.Rank = j, q.arrivals
 	q.put(j, now)
 	return j

@@ -46,7 +46,7 @@ func newDownloadWorld(t *testing.T, slots int) *downloadWorld {
 func (w *downloadWorld) add(host string) *download { return w.addOf("tenant", host) }
 
 func (w *downloadWorld) addOf(tenant, host string) *download {
-	d := &delivery{tenant: tenant, tenantID: tenant, event: &gateway.MessageReceived{}, payload: newPayload("https://"+host+"/1", -1)}
+	d := &delivery{tenant: tenant, event: &gateway.MessageReceived{}, payload: newPayload("https://"+host+"/1", -1)}
 	j := w.q.add(w.now, d, host, false)
 	w.added[j] = w.now
 	return j

@@ -2,7 +2,6 @@ package subscriber
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -57,51 +56,10 @@ func (l *leased) drain(ctx context.Context) {
 func (s *Subscriber) moves(due time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running || s.untilDue(due) {
-		return true
-	}
-	parked := make(map[*delivery][]*subscription)
-	for e := range s.parked.All() {
-		parked[e.Item.job.d] = append(parked[e.Item.job.d], e.Item.sub)
-	}
-	moves := func(sub *subscription, d *delivery) bool {
-		return !sub.stopped && !slices.Contains(parked[d], sub) && !d.waitsForPayload()
-	}
-	if s.cfg.Order == Unordered {
-		some := false
-		s.apart.each(s.first, func(d *delivery) {
-			some = some || slices.ContainsFunc(d.waits, func(sub *subscription) bool { return moves(sub, d) })
-		})
-		return some
-	}
-	for _, sub := range s.subscriptions {
-		for _, q := range sub.queues {
-			if moves(sub, q.items[0]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// untilDue reports whether an attempt is due at the latest then, as long as that is not over. s.mu is held.
-func (s *Subscriber) untilDue(due time.Time) bool {
-	if !time.Now().Before(due) {
-		return false
-	}
-	if first := s.parked.First(); first != nil && first.DueBy(due) {
-		return true
+	soon := due.Sub(s.began)
+	if now := s.now(); now >= soon {
+		soon = -1
 	}
 	first := s.downloads.failing.First()
-	return first != nil && first.DueBy(due)
-}
-
-// waitsForPayload reports whether the download of d waits for another attempt, or for a fresh URI.
-// Subscriber.mu is held.
-func (d *delivery) waitsForPayload() bool {
-	p := d.payload
-	if p == nil {
-		return false
-	}
-	return p.expired.Load() || p.download != nil && p.download.failures > 0 && p.download.place.Queued()
+	return s.running || s.core.Moves(soon) || soon >= 0 && first != nil && first.DueBy(due)
 }

@@ -66,3 +66,11 @@ func (s *Subscriber) ask(ctx context.Context, unasked *heard) {
 		unasked.mark()
 	}
 }
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // Unmarshaler transforms a received message into the one that is delivered. It is
@@ -77,7 +78,7 @@ type messageText struct{ uuid, sent, received, size string }
 func newMessageText(d *delivery, e *gateway.MessageReceived, size int) (text messageText) {
 	const uuidLen = 36
 	var room [uuidLen + 2*len(time.RFC3339Nano) + len("9223372036854775807")]byte
-	b := appendUUID(room[:0], messageUUID(d.keys[0]))
+	b := appendUUID(room[:0], messageUUID(d.IDs[0]))
 	b = e.SentAt.AppendFormat(b, time.RFC3339Nano)
 	sent := len(b)
 	if !e.ReceivedAt.IsZero() {
@@ -97,8 +98,8 @@ func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
 	m := make(message.Metadata, 12)
 	m[gateway.KeyEventType] = string(gateway.EventFileReceived)
 	m[gateway.KeyMessageIDs] = strings.Join(e.MessageIDs, ",")
-	if d.context != "" {
-		m[gateway.KeyContextID] = d.context
+	if d.Part != nil {
+		m[gateway.KeyContextID] = familyContext(ownerOf(d.Part).context)
 	}
 	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
 	if d.payload != nil {
@@ -135,7 +136,7 @@ func setPayload(m message.Metadata, d *delivery) {
 
 // messageUUID derives the message UUID from the endpoint and the message ID: the service
 // gives one message to several endpoints under one ID.
-func messageUUID(key messageKey) uuid.UUID {
+func messageUUID(key core.ID) uuid.UUID {
 	const prefix = "message\n"
 	var name [len(prefix) + len(key)]byte
 	copy(name[copy(name[:], prefix):], key[:])

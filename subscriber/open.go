@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // Open is what is open of one endpoint: received, and not confirmed yet.
@@ -46,29 +48,14 @@ func (s *Subscriber) Open() []Open {
 func (s *Subscriber) openEvents(all openSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.eachOpen(all.add)
-	now := time.Now()
-	for _, c := range s.hold.chunks {
-		tenant, endpoint := "", c.family.endpoint
-		if c.event != nil {
-			tenant, endpoint = c.event.TenantID, c.event.ReceivingEndpointID
+	s.core.Lanes(func(l *core.Lane) { l.Items(all.add) })
+	s.core.Waiters(s.now(), func(m *core.Message, held bool, since, _ time.Duration) {
+		if d := ownerOf(m); held {
+			o := all.of(d.tenant, d.endpoint)
+			o.Held++
+			o.Oldest = earlier(o.Oldest, s.began.Add(since))
 		}
-		o := all.of(tenant, endpoint)
-		o.Held++
-		o.Oldest = earlier(o.Oldest, s.heldSince(now, c))
-	}
-}
-
-// eachOpen calls f with each open delivery, parked and stalled ones included. s.mu is held.
-func (s *Subscriber) eachOpen(f func(*delivery)) {
-	parked := map[*delivery]bool{}
-	for e := range s.parked.All() {
-		if d := e.Item.job.d; !d.linked && !d.apart && !parked[d] {
-			parked[d] = true
-			f(d)
-		}
-	}
-	s.apart.each(s.first, f)
+	})
 }
 
 // open is [Subscriber.Open].
@@ -95,21 +82,22 @@ func (all openSet) of(tenant, endpoint string) *Open {
 	return o
 }
 
-// add counts an event. Subscriber.mu is held.
-func (all openSet) add(d *delivery) {
+// add counts an event of a route. Subscriber.mu is held.
+func (all openSet) add(it *core.Item) {
+	d, name := ownerOf(it.Message), it.Lane.Route().Name
 	o := all.of(d.tenant, d.endpoint)
-	o.InFlight++
 	o.Oldest = earlier(o.Oldest, d.arrived)
-	for _, sub := range d.waits {
-		i := slices.IndexFunc(o.Routes, func(r OpenRoute) bool { return r.Name == sub.name })
-		if i < 0 {
-			i = len(o.Routes)
-			o.Routes = append(o.Routes, OpenRoute{Name: sub.name})
-		}
-		r := &o.Routes[i]
-		r.Count++
-		r.Oldest = earlier(r.Oldest, d.arrived)
+	if it.Principal() {
+		o.InFlight++
 	}
+	i := slices.IndexFunc(o.Routes, func(r OpenRoute) bool { return r.Name == name })
+	if i < 0 {
+		i = len(o.Routes)
+		o.Routes = append(o.Routes, OpenRoute{Name: name})
+	}
+	r := &o.Routes[i]
+	r.Count++
+	r.Oldest = earlier(r.Oldest, d.arrived)
 }
 
 // list returns all of them, ordered.

@@ -81,7 +81,7 @@ func (s *Subscriber) headArrived(stream *gateway.EventStream) {
 	s.connection.headArrived(time.Now())
 	s.outage.Over()
 	s.reconnect = func() { _ = stream.Close() }
-	if s.taking == takesNothing { // recalled while the head was awaited
+	if s.recalled { // recalled while the head was awaited
 		s.reconnect()
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/enum"
-	"github.com/agrimill/agrimill/internal/wakeup"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -99,55 +98,46 @@ func (c PayloadConfig) validate() error {
 	return e.Err(ErrConfig)
 }
 
-// payload is a payload that is not embedded. Fields that are not atomic are
-// written before ready is closed, and only read after that.
+// payload is a payload that is not embedded. Fields that are not atomic are written before the message is handed out,
+// and only read after that.
 type payload struct {
 	uri      atomic.Pointer[string] // replaced when the event is redelivered with a fresh one
-	ready    chan struct{}
 	data     []byte
 	size     int64
 	metadata map[string]string
-	err      error
 	ctx      context.Context // ends when the delivery is closed
 	cancel   context.CancelFunc
 	// expired is set when a handler finds that the payload can no longer be downloaded.
 	expired atomic.Bool
 	// opened is one more than the size that a handler found; zero if none opened it.
 	opened atomic.Int64
-	fresh  wakeup.Signal // raised when there is a fresh uri
-	// left is set when the message is left with the service because others need the room. Guarded
-	// by Subscriber.mu.
-	left bool
 	// download is its place in the queue of downloads; nil if it is not downloaded. Guarded
 	// by Subscriber.mu.
 	download *download
 }
 
 func newPayload(uri string, size int64) *payload {
-	p := &payload{size: size, ready: make(chan struct{})}
+	p := &payload{size: size}
 	p.uri.Store(&uri)
 	return p
 }
 
-// release cancels a download whose result is no longer needed.
+// release aborts what is still being downloaded for the payload.
 func (p *payload) release() {
 	if p.cancel != nil {
 		p.cancel()
 	}
 }
 
-// queueDownload prepares the download of d's payload. s.mu is held.
+// queueDownload has the payload of d fetched, unless whoever handles it does that. s.mu is held.
 func (s *Subscriber) queueDownload(d *delivery) {
 	p := d.payload
 	p.ctx, p.cancel = context.WithCancel(s.ctx)
-	id := d.identity()
-	s.payloads[id] = d
 	if s.cfg.Payload.Mode == PayloadLazy {
 		p.metadata = map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}
-		close(p.ready)
 		return
 	}
-	p.download = s.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.goneMessages.has(id))
+	p.download = s.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.goneMessages.has(d.identity()))
 	s.pumpDownloads()
 }
 
@@ -162,9 +152,7 @@ func hostOf(uri string) string {
 
 // forgetPayload is called when d is closed. s.mu is held.
 func (s *Subscriber) forgetPayload(d *delivery) {
-	if id := d.identity(); s.payloads[id] == d {
-		delete(s.payloads, id)
-	}
+	delete(s.stale, d)
 	if d.payload.download != nil {
 		s.downloads.remove(d.payload.download)
 		s.pumpDownloads()
@@ -206,41 +194,74 @@ func (s *Subscriber) pumpDownloads() {
 	}
 }
 
-// fetch makes one attempt to download a payload, and closes ready if there is no other.
+// fetch makes one attempt to download a payload. If there is no other, the message is handed out, or left.
 func (s *Subscriber) fetch(ctx context.Context, j *download) {
-	d, p := j.d, j.d.payload
+	d := j.d
 	err := s.download(ctx, j)
 	if err == nil {
-		s.progress(ProgressFetched, d.event, j.bytes.Load()) // before anybody gets it
+		s.progress(ProgressFetched, j.event, j.bytes.Load()) // before anybody gets it
 	}
-	result := downloadFailed
-	switch {
+	result, err := s.classifyDownload(ctx, j, err)
+	first, step := s.fetched(j, result, err)
+	refused := result == downloadOver && d.payload.ctx.Err() == nil
+	switch step {
+	case stepRetry:
+		if first {
+			s.logger.Info("Payload download failed; retrying", eventFields(j.event).Add(watermill.LogFields{"err": err}))
+		}
+		return
+	case stepRefresh:
+		s.stats.expired.Add(1)
+		s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(j.event))
+		return
+	case stepGone:
+		s.gone(d, j)
+	case stepUnserved:
+		s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(j.event))
+	default:
+		if refused {
+			s.stats.setAside.Add(1)
+			s.undeliverable(j.event, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if result == downloadOK {
+		s.core.Fetched(s.now(), &d.Message)
+	} else {
+		d.Aside = d.Aside || refused || step == stepGone
+		s.core.Lost(s.now(), &d.Message)
+	}
+}
+
+// classifyDownload says what the outcome of an attempt means.
+func (s *Subscriber) classifyDownload(ctx context.Context, j *download, err error) (downloadResult, error) {
+	switch p := j.d.payload; {
 	case err == nil:
-		result = downloadOK
+		return downloadOK, nil
 	case p.ctx.Err() != nil:
-		err, result = p.ctx.Err(), downloadOver
+		return downloadOver, p.ctx.Err()
 	case ctx.Err() != nil: // abandoned
-		err = errSlowDownload
+		return downloadFailed, errSlowDownload
 	case errors.Is(err, gateway.ErrPayloadExpired):
-		result = downloadExpired
+		return downloadExpired, err
 	case errors.Is(err, gateway.ErrPayloadSize), errors.Is(err, gateway.ErrPayloadTruncated), errors.Is(err, gateway.ErrBadResponse):
-		result = downloadBad
+		return downloadBad, err
 	case refusesPayload(err):
-		result = downloadOver
+		return downloadOver, err
 	}
+	return downloadFailed, err
+}
+
+// fetched takes in the outcome of an attempt. first reports whether it was the first one.
+func (s *Subscriber) fetched(j *download, result downloadResult, err error) (first bool, step downloadStep) {
 	now := time.Now()
 	s.mu.Lock()
-	left := p.left && result != downloadOK
-	switch {
-	case left:
-		err, result = errLeft, downloadOver
-	case result == downloadOK:
-		s.apart.downloaded(now, d)
-	}
+	defer s.unlock()
 	if err != nil {
 		j.host.err = err
 	}
-	first := j.failures == 0
+	first = j.failures == 0
 	step, helps := s.downloads.finished(now, j, result)
 	switch {
 	case helps, step == stepRefresh && j.fresh == 0:
@@ -250,44 +271,15 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 		s.requestFresh(now)
 	}
 	if result == downloadOK && s.goneMessages.served(j.host.name) {
-		s.requestLeft(now, false)
+		s.core.Want(s.now())
 	}
-	if step != stepRetry && step != stepRefresh {
-		p.download = nil
-		d.since = now
-		if id := d.identity(); s.payloads[id] == d {
-			delete(s.payloads, id)
-		}
-		if !s.waitsForFresh() {
-			s.endSkipping()
-		}
+	if step == stepRetry || step == stepRefresh {
+		s.core.Unfetched(s.now(), &j.d.Message)
+	} else {
+		j.d.payload.download = nil
 	}
-	refused := result == downloadOver && p.ctx.Err() == nil && !left
-	d.aside = d.aside || refused || step == stepGone
 	s.pumpDownloads()
-	s.mu.Unlock()
-
-	switch step {
-	case stepRetry:
-		if first {
-			s.logger.Info("Payload download failed; retrying", eventFields(d.event).Add(watermill.LogFields{"err": err}))
-		}
-		return
-	case stepRefresh:
-		s.expired(d)
-		return
-	case stepGone:
-		s.gone(d, j)
-	case stepUnserved:
-		s.unserved(d)
-	default:
-		if refused {
-			s.stats.setAside.Add(1)
-			s.undeliverable(d.event, err)
-		}
-	}
-	p.err = err
-	close(p.ready)
+	return first, step
 }
 
 // errSlowDownload means that a download was abandoned because it made no progress.
@@ -397,10 +389,10 @@ func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) erro
 // replaces the previous one. It contains nothing that a sender chose.
 func claimCheckKey(d *delivery) string {
 	switch {
-	case d.file != (fileKey{}):
-		return hex.EncodeToString(d.file[:])
-	case len(d.keys) > 0:
-		return hex.EncodeToString(d.keys[0][:])
+	case d.File:
+		return hex.EncodeToString(d.FileID[:16])
+	case len(d.IDs) > 0:
+		return hex.EncodeToString(d.IDs[0][:])
 	}
 	return uuid.NewString() // a file without messages has no identity
 }
@@ -428,26 +420,23 @@ func (r *progressReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reserveBytes waits for room and then reserves n more bytes for the delivery of j. The
-// oldest open delivery never waits, because ultimately all others wait for it.
+// reserveBytes waits for room and then reserves n more bytes for the delivery of j.
 func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) error {
 	d := j.d
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer func() { s.unlock() }()
 	defer j.blocked.Store(false)
-	s.rejoin(d) // something comes
-	for s.first != d && s.bytes+n > s.cfg.MaxInFlightBytes {
+	for !s.core.Fits(s.now(), &d.Message, n) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		j.blocked.Store(true)
-		if s.setApart(time.Now()) {
-			continue
+		if s.freed == nil {
+			s.freed = make(chan struct{})
 		}
-		s.checkStalled()
-		freed := s.waitRoom()
+		freed := s.freed
 		s.pumpDownloads() // it needs no slot meanwhile
-		s.mu.Unlock()
+		s.unlock()
 		select {
 		case <-freed:
 		case <-ctx.Done():
@@ -460,31 +449,14 @@ func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.countBytes(d, n)
+	s.core.Grow(&d.Message, n)
 	return nil
-}
-
-// countBytes adds n, which may be negative, to the bytes of d, and reports whether it is still
-// open. s.mu is held.
-func (s *Subscriber) countBytes(d *delivery, n int64) bool {
-	switch {
-	case d.apart:
-		s.apart.bytes += n
-	case d.linked:
-		s.bytes += n
-	default:
-		return false
-	}
-	d.bytes += n
-	return true
 }
 
 func (s *Subscriber) returnBytes(d *delivery, n int64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.countBytes(d, -n) { // else it was closed in the meantime, and its bytes were returned
-		s.wakeRoom()
-	}
+	defer s.unlock()
+	s.core.Grow(&d.Message, -n)
 }
 
 // opener returns a function that opens the payload of d if it is not in the message.

@@ -472,12 +472,10 @@ func (s *Subscriber) confirmQuarantined(r *quarantined, again bool) {
 	if !r.confirm || again && int(s.confirmer.waiting.Load()) >= s.cfg.Confirm.MaxBacklog {
 		return
 	}
-	key := newMessageKey(r.endpoint, r.messages[0])
 	s.mu.Lock()
-	state := s.ledger.state(key, time.Now())
-	_, held := s.hold.chunks[key]
+	unheard := s.core.Unheard(newID(r.endpoint, r.messages[0]))
 	s.mu.Unlock()
-	if held || state != 0 && state != stateConfirmed {
+	if !unheard {
 		return
 	}
 	// This does not go through the table: if an intact copy is redelivered, it is

@@ -1,31 +1,14 @@
 package subscriber
 
-import "time"
+import (
+	"time"
 
-// skipAfter is how long a message waits for room that can only be freed by
-// deliveries waiting for fresh payload URIs. Those URIs may be behind it on the
-// stream, so after that time it and everything after it on this connection is
-// skipped, and requested again later.
-const skipAfter = 5 * time.Second
-
-// taking is what is taken from a connection. It only grows until the next connection.
-type taking int
-
-const (
-	takesAll     taking = iota
-	takesURIs           // messages are skipped, but their fresh payload URIs are taken
-	takesNothing        // the connection was given up
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
-// endSkipping requests what was skipped. s.mu is held.
-func (s *Subscriber) endSkipping() {
-	if s.taking == takesURIs {
-		s.recallLocked()
-	}
-}
-
 // waitsForFresh reports whether anything open waits for a fresh payload URI. s.mu is held.
-func (s *Subscriber) waitsForFresh() bool { return s.freshWaits > 0 || s.downloads.stale > 0 }
+func (s *Subscriber) waitsForFresh() bool { return len(s.stale) > 0 || s.downloads.stale > 0 }
 
 // requestFresh asks for fresh payload URIs, which come with a redelivery, and that takes a
 // reconnect. One reconnect serves everything that waits for one, now and until the next: it
@@ -35,38 +18,27 @@ func (s *Subscriber) requestFresh(now time.Time) {
 	s.pumpConnection(now)
 }
 
-// refresh waits until d has been redelivered with a fresh payload URI and reports
-// whether it was. d stays open meanwhile, so that it keeps its place in its
-// order. refresh returns early if the delivery ends or stop is closed.
-func (s *Subscriber) refresh(d *delivery, stop <-chan struct{}) bool {
+// refresh has d, whose handler found that its payload can no longer be downloaded, delivered again once there is a fresh
+// URI. It keeps its place in its order. When none comes, it is given up.
+func (s *Subscriber) refresh(d *delivery) answer {
 	s.expired(d)
-	fresh := d.payload.fresh.Next()
+	s.mu.Lock()
+	defer s.unlock()
 	if !d.payload.expired.Load() {
-		return true // it came in the meantime
+		return answer{outcome: msgctx.Nacked, after: time.Nanosecond} // it came in the meantime
 	}
-	s.mu.Lock()
-	s.freshWaits++
-	s.requestFresh(time.Now())
-	s.mu.Unlock()
-
-	came := false
-	timer := time.NewTimer(s.downloads.giveUpAfter)
-	defer timer.Stop()
-	select {
-	case <-fresh:
-		came = true
-	case <-d.payload.ctx.Done():
-	case <-stop:
-	case <-timer.C:
+	now := time.Now()
+	since, waited := s.stale[d]
+	if waited && now.Sub(since) >= s.downloads.giveUpAfter {
+		delete(s.stale, d)
 		s.unserved(d)
+		return answer{}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.freshWaits--
-	if !s.waitsForFresh() {
-		s.endSkipping()
+	if !waited {
+		s.stale[d] = now
 	}
-	return came
+	s.requestFresh(now)
+	return answer{outcome: msgctx.Nacked, after: s.downloads.giveUpAfter}
 }
 
 // expired records that the payload URI of d has expired.
@@ -81,40 +53,29 @@ func (s *Subscriber) unserved(d *delivery) {
 	s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(d.event))
 }
 
-// refreshed stores the payload URI of a redelivered message, for current and later
-// downloads. s.mu is held.
-func (s *Subscriber) refreshed(id messageKey, uri string) {
-	d := s.payloads[id]
-	if uri == "" || d == nil {
+// refreshed takes the payload URI of d, which came again, for the delivery that is open. s.mu is held.
+func (s *Subscriber) refreshed(d *delivery) {
+	now := s.now()
+	m := s.core.Open(now, &d.Message)
+	if m == nil || m == &d.Message {
 		return
 	}
-	p := d.payload
+	open := ownerOf(m)
+	uri := *d.payload.uri.Load()
+	if open.payload == nil || uri == "" {
+		return
+	}
+	p := open.payload
 	p.uri.Store(&uri)
 	p.expired.Store(false)
-	p.fresh.Raise()
 	if p.download != nil {
 		s.downloads.refreshed(time.Now(), p.download)
 		s.pumpDownloads()
 	}
-	if !s.waitsForFresh() {
-		s.endSkipping()
+	if _, waits := s.stale[open]; waits {
+		delete(s.stale, open)
+		s.core.HastenAll(now, m)
 	}
-}
-
-// identity identifies the event of d among the open ones.
-func (d *delivery) identity() messageKey {
-	if d.file != (fileKey{}) {
-		return d.file.identity()
-	}
-	return d.key1[0]
-}
-
-// identity widens a file's key. The second half is zero, which it never is for a
-// message.
-func (f fileKey) identity() messageKey {
-	var id messageKey
-	copy(id[:], f[:])
-	return id
 }
 
 // maxGone bounds how many messages are remembered whose payloads were gone.
@@ -123,8 +84,8 @@ const maxGone = 1000
 // goneMessages are messages that were set aside because their payloads were gone. When one
 // is redelivered, its payload gets one attempt, and asks for no reconnect.
 type goneMessages struct {
-	known  map[messageKey]struct{}
-	recent []messageKey
+	known  map[core.ID]struct{}
+	recent []core.ID
 	head   int
 	hosts  map[string]struct{} // that served nothing meanwhile: perhaps it is they that fail
 }
@@ -147,12 +108,12 @@ func (g *goneMessages) served(host string) (again bool) {
 	return again
 }
 
-func (g *goneMessages) add(id messageKey) (isNew bool) {
+func (g *goneMessages) add(id core.ID) (isNew bool) {
 	if _, known := g.known[id]; known {
 		return false
 	}
 	if g.known == nil {
-		g.known = make(map[messageKey]struct{})
+		g.known = make(map[core.ID]struct{})
 	}
 	g.known[id] = struct{}{}
 	if len(g.recent) < maxGone {
@@ -165,7 +126,7 @@ func (g *goneMessages) add(id messageKey) (isNew bool) {
 	return true
 }
 
-func (g *goneMessages) has(id messageKey) bool {
+func (g *goneMessages) has(id core.ID) bool {
 	_, known := g.known[id]
 	return known
 }
@@ -180,18 +141,18 @@ func (s *Subscriber) gone(d *delivery, j *download) {
 	}
 	s.mu.Unlock()
 	if isNew {
-		s.undeliverable(d.event, ErrPayloadGone)
+		s.undeliverable(j.event, ErrPayloadGone)
 	}
 	if s.quarantine != nil {
-		s.quarantine.take(s.ctx, newGone(d)) // also again: there may have been too many
+		s.quarantine.take(s.ctx, newGone(d, j)) // also again: there may have been too many
 	}
 }
 
 // newGone makes the notice of a message whose payload is gone.
-func newGone(d *delivery) *quarantined {
+func newGone(d *delivery, j *download) *quarantined {
 	id := d.identity()
 	return &quarantined{
-		digest: digestOf(QuarantinePayloadGone, d.event.Type(), id[:]), class: QuarantinePayloadGone, reason: ErrPayloadGone.Error(),
-		event: string(d.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messageIDs(),
+		digest: digestOf(QuarantinePayloadGone, j.event.Type(), id[:]), class: QuarantinePayloadGone, reason: ErrPayloadGone.Error(),
+		event: string(j.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messages,
 	}
 }

@@ -104,9 +104,6 @@ func TestLeftByOneAndOpenForAnother(t *testing.T) {
 		if got := w.client.confirmed.Load(); got != 2 {
 			t.Errorf("%d are confirmed, want 2", got)
 		}
-		if len(w.partly) > 0 {
-			t.Errorf("%d are remembered", len(w.partly))
-		}
 	})
 }
 
@@ -118,7 +115,8 @@ func TestResyncOfALaterConnection(t *testing.T) {
 		request := func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.requestLeft(time.Now(), false)
+			w.core.Want(w.now())
+			w.schedule()
 		}
 		request()
 		w.connect()
@@ -159,9 +157,6 @@ func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 		}()
 		synctest.Wait()
 		w.connect()
-		w.mu.Lock()
-		w.connection.left.last = time.Now()
-		w.mu.Unlock()
 		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
 		ended.Store(true)
 		began := time.Now()

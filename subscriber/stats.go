@@ -3,6 +3,8 @@ package subscriber
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // Stats is a snapshot of a subscriber. Counters start at the construction of the
@@ -37,9 +39,6 @@ type Stats struct {
 	// Left is how many messages of this connection were left with the service for want of room; the
 	// next connection brings them.
 	Left int
-	// Parted is how many messages some subscriptions have acked and others ended without. Within ten
-	// seconds they are delivered again, or confirmed.
-	Parted int
 	// SetAside counts how often a message was set aside: its route and the poison queue do not
 	// accept it, or it cannot be delivered, because its payload is gone or too large. It stays
 	// unconfirmed until the next connection.
@@ -148,6 +147,7 @@ type StreamState struct {
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
 	malformed, unreadable, tooLarge, expired, held, inFiles, setAside                  atomic.Int64
+	unmatched                                                                          atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
 }
 
@@ -175,44 +175,29 @@ func (s *Subscriber) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats.Stream = s.connection.stream
-	stats.InFlight, stats.InFlightBytes, stats.HeldNow = s.inFlight, s.bytes, len(s.hold.chunks)
-	stats.HeldConfirmations, stats.ReleasedConfirmations = s.ledger.waiting.n, s.ledger.waiting.released
-	stats.Unmatched, stats.Left, stats.Parted = s.ledger.count, s.left, len(s.ledger.parted)
-	stats.Parked, stats.Stalled = s.parked.Len(), len(s.apart.items)
+	counts := s.core.Counts()
+	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held
+	stats.HeldConfirmations = counts.Awaiting
+	stats.Unmatched, stats.Left = counts.Unmatched+s.stats.unmatched.Load(), counts.Left
+	stats.Parked = counts.PutOff
+	stats.Stalled = max(0, counts.Waiting-counts.PutOff)
 	now := time.Now()
 	stats.Waits = s.waits(now)
 	if failing {
 		stats.Waits = append(stats.Waits, tenants)
 	}
-	older := func(d *delivery) {
-		if stats.OldestInFlight.IsZero() || d.arrived.Before(stats.OldestInFlight) {
-			stats.OldestInFlight = d.arrived
+	s.core.Lanes(func(l *core.Lane) {
+		if it := l.First(); it != nil {
+			stats.OldestInFlight = earlier(stats.OldestInFlight, s.began.Add(it.Opened()))
 		}
+	})
+	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
+	aside, since := s.core.SetAside()
+	if stats.SetAsideNow = aside; since > 0 {
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
 	}
-	if s.first != nil {
-		older(s.first)
-	}
-	for d := range s.apart.items {
-		older(d)
-	}
-	for e := range s.parked.All() {
-		older(e.Item.job.d)
-	}
-	aside, oldestAside := s.ledger.asideNow()
-	stats.SetAsideNow = aside
-	stats.OldestUnconfirmed = earlier(earlier(stats.OldestInFlight, stats.OldestPending), oldestAside)
-	for _, c := range s.hold.chunks {
-		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.heldSince(now, c))
-	}
-	for _, w := range stats.Waits {
-		if w.Kind == WaitFileConfirmation {
-			stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, w.Longest[0].Since)
-		}
-	}
+	s.core.Waiters(s.now(), func(_ *core.Message, _ bool, since, _ time.Duration) {
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
+	})
 	return stats
-}
-
-// heldSince returns when c arrived: the clock of what is held stands still at times. s.mu is held.
-func (s *Subscriber) heldSince(now time.Time, c *chunk) time.Time {
-	return c.start.Add(now.Sub(s.holdClock.now(now)))
 }

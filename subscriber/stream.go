@@ -222,21 +222,12 @@ func (s *Subscriber) syncTenants(ctx context.Context) {
 
 func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reconnect, s.taking = reconnect, takesAll
-	s.apart.connected(time.Now(), s.first)
-	for _, sub := range s.subscriptions {
-		sub.overflown = false
-		sub.shares.connected() // everything is redelivered on this connection, in order
-	}
-	s.left = 0
-	s.leftKeys.clear()
+	defer s.unlock()
+	s.reconnect, s.recalled = reconnect, false
 	clear(s.ackedKinds)
 	clear(s.ackedBefore)
-	now := time.Now()
-	s.connection.opened(now, awaitingHead)
-	s.ledger.resume(now, true)
-	s.scheduleLedger(now)
+	s.connection.opened(time.Now(), awaitingHead)
+	s.core.Connected(s.now())
 	if !awaitingHead {
 		s.outage.Over()
 	}
@@ -249,7 +240,7 @@ func (s *Subscriber) setDisconnected(end streamEnd) (wait time.Duration, final e
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.reconnect = nil
-	s.ledger.pause(now)
+	s.core.Disconnected(s.now())
 	return s.connection.ended(now, end)
 }
 
@@ -290,8 +281,8 @@ func (s *Subscriber) recallLocked() {
 	if s.reconnect == nil {
 		return
 	}
-	s.taking = takesNothing
-	s.wakeRoom()
+	s.recalled = true
+	s.wakeIntake()
 	s.reconnect()
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -64,33 +64,19 @@ type Subscriber struct {
 	failure         error         // see Err
 	outage          reminders.Log // of the stream
 
-	ledger        *ledger
-	ledgerTimer   *time.Timer // of what waits in the ledger
-	hold          *fileHold
-	holdClock     holdClock
-	first, last   *delivery // open deliveries in order of arrival
-	inFlight      int
-	bytes         int64
-	freed         chan struct{}  // closed when room may have become available; nil if nothing is waiting
-	taking        taking         // what is taken from the connection
+	core          *core.Core
+	began         time.Time      // the zero of its times
+	waker         *time.Timer    // of what is due in it
+	wakeAt        time.Duration  // when that is; zero for never
+	freed         chan struct{}  // closed when there may be room; nil if nothing waits for it
+	recalled      bool           // nothing more is taken from the connection
 	untakenKinds  kindCounts     // that nobody has accepted
 	ackedKinds    kindCounts     // that were acked by all on this connection
-	ackedBefore   map[string]int // what of ackedKinds came before the end of a topic's latest subscription, or was acked by one that ended
-	leftKinds     kindCounts     // that were given up unacked
+	ackedBefore   map[string]int // what of ackedKinds came before the end of a topic's latest subscription
 	downloads     *downloadQueue
-	downloadTimer *time.Timer              // pumps the downloads when one becomes due
-	payloads      map[messageKey]*delivery // open deliveries whose payload URI may be used
-	freshWaits    int                      // handlers that wait for a fresh payload URI
+	downloadTimer *time.Timer             // pumps the downloads when one becomes due
+	stale         map[*delivery]time.Time // since when their handlers wait for fresh payload URIs
 	goneMessages  goneMessages
-	parked        duequeue.Queue[parked]
-	parkedBytes   int64
-	parkedTimer   *time.Timer // of what is parked
-	apart         *apart
-	stallCheck    bool                  // what waits for room will be woken because a key may have stalled
-	leftKeys      keySet                // order keys that take nothing on this connection, see leavesUnconfirmed
-	left          int                   // messages left because of their shares since the last connect
-	partly        map[messageKey]partly // of what is open, that which some have left
-	leftTimer     *time.Timer           // of one while the fault goes on; nil if none is due
 }
 
 // New returns a Subscriber. It does not connect: the stream is opened once the
@@ -119,21 +105,23 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel,
 		fileTypes:    make(map[string]bool, len(cfg.Files)),
-		ledger:       newLedger(cfg),
-		hold:         newFileHold(),
-		apart:        newApart(cfg),
-		untakenKinds: make(kindCounts), leftKinds: make(kindCounts), ackedKinds: make(kindCounts),
+		began:        time.Now().Add(-1), // a time of zero is none
+		untakenKinds: make(kindCounts), ackedKinds: make(kindCounts),
 		ackedBefore: make(map[string]int),
 		downloads:   newDownloadQueue(cfg.Payload),
-		payloads:    make(map[messageKey]*delivery),
-		partly:      make(map[messageKey]partly),
+		stale:       make(map[*delivery]time.Time),
 		connection:  newConnection(cfg),
 	}
+	s.core = core.New(core.Config{
+		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, Ordered: cfg.Order == OrderByKey,
+		Recent: cfg.RecentConfirmed, RecentFor: cfg.RecentFor, Hold: cfg.FileHold, HoldWhole: cfg.WholeFileHold, MaxHeld: cfg.MaxHeld,
+		Quarantines: cfg.Unmatched == UnmatchedQuarantine,
+	})
 	for _, t := range cfg.Files {
 		s.fileTypes[t] = true
 	}
 	s.observer, _ = cfg.Tenants.(eventObserver)
-	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed, s.onRoom, s.onConfirmable)
+	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed)
 	if cfg.Quarantine.Publisher != nil {
 		s.quarantine = newQuarantine(cfg.Quarantine, logger, s.confirmQuarantined, s.recall)
 	}
@@ -205,6 +193,7 @@ func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
+	s.schedule()
 }
 
 // holdStream keeps the event stream from being opened until release is called, once.
@@ -341,42 +330,20 @@ func (s *Subscriber) hasTakers() bool {
 	return slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return !sub.ending() })
 }
 
-// catchUp makes the service send again what sub, which is new, has missed and is not confirmed: what
-// nobody took, what others have left, and what is open. The rest is counted in sub.missed. Only what
-// nobody took is asked for at once: a subscription that is made again and again would have everybody
-// reconnect all the time. s.mu is held.
+// catchUp gives sub, which is new, its place, and makes the service send again what it has missed and is not
+// confirmed. The rest is counted in sub.missed. Only what nobody took is asked for at once: a subscription that is made
+// again and again would have everybody reconnect all the time. s.mu is held.
 func (s *Subscriber) catchUp(sub *subscription) {
-	s.reclaim(sub.topic)
+	sub.route, _ = s.core.Add(s.now(), sub.name, sub.takes, sub.pipelines)
+	sub.route.Owner = sub
 	untaken, gone := s.untakenKinds.take(sub.topic)
-	left, _ := s.leftKinds.take(sub.topic)
-	acked := s.ackedKinds.of(sub.topic)
-	sub.missed = gone + acked - s.ackedBefore[sub.topic]
-	again := left || sub.missed > 0
-	s.eachOpen(func(d *delivery) {
-		switch {
-		case !Takes(sub.topic, d.event.Type(), messageTypeOf(d.event)) || d.ackedOn(sub.topic):
-		case len(d.keys) == 0:
-			sub.missed++
-		default:
-			again = true
-			d.left = true
-			s.leftBy(d, sub)
-			if s.cfg.Order == OrderByKey {
-				sub.shares.left.add(d.order) // nothing comes before it
-			}
-		}
-	})
+	sub.missed = gone + s.ackedKinds.of(sub.topic) - s.ackedBefore[sub.topic]
 	switch {
 	case untaken:
 		s.recallLocked()
-	case again:
-		s.requestLeft(time.Now(), false)
+	case sub.missed > 0 || s.core.Counts().Left > 0:
+		s.core.Want(s.now())
 	}
-}
-
-// ackedOn reports whether a subscription to topic that has ended has acked d: the next one needs no copy.
-func (d *delivery) ackedOn(topic string) bool {
-	return slices.ContainsFunc(d.acked, func(sub *subscription) bool { return sub.stopped && sub.topic == topic })
 }
 
 // errMissed is what is logged for a subscription that came late.
@@ -388,36 +355,27 @@ func (s *Subscriber) removeSubscription(sub *subscription) {
 	for i, other := range s.subscriptions {
 		if other == sub {
 			s.subscriptions = append(s.subscriptions[:i:i], s.subscriptions[i+1:]...)
-			s.ledger.forgetSubscription(sub)
 			return
 		}
 	}
 }
 
-// onConfirmable is called when messages that were left because of their confirmations may get on.
-func (s *Subscriber) onConfirmable() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed && s.ctx.Err() == nil {
-		s.requestLeft(time.Now(), false)
-	}
-}
-
 // onConfirmed is called with the confirmations that the confirmer has resolved.
 func (s *Subscriber) onConfirmed(batch []confirmation) {
-	now := time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
+	now := s.now()
 	for i := range batch {
-		s.ledger.confirmed(batch[i].entry, now)
+		s.core.Confirmed(now, batch[i].Confirmation)
 	}
 }
 
-// onRoom is called after the confirmation backlog has shrunk.
-func (s *Subscriber) onRoom() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wakeRoom()
+// wakeIntake wakes everything that waits for room. s.mu is held.
+func (s *Subscriber) wakeIntake() {
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
 }
 
 // Close stops reading the stream, waits up to Config.DrainTimeout for the

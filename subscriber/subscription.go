@@ -9,17 +9,19 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/workers"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
-// subscription is one call of Subscribe. Its queues are guarded by
-// Subscriber.mu. Only the delivery goroutines send to out, and the goroutine that
+// subscription is one call of Subscribe. Only the delivery goroutines send to out, and the goroutine that
 // waits for all of them calls done, which closes it.
 type subscription struct {
 	topic string
 	name  string // of the route, or else the topic
+	route *core.Route
 	out   chan *message.Message
 	done  func() // called when nothing is sent to out anymore
 	fence *fence
@@ -30,291 +32,175 @@ type subscription struct {
 	// or the subscriber is closing.
 	stop     chan struct{}
 	stopOnce sync.Once
+	stopped  bool // the same, guarded by Subscriber.mu
 	// drained ends when open messages are no longer waited for. The contexts
 	// of all messages derive from it rather than from Subscribe's context, so that
 	// handlers can finish their work during a graceful shutdown.
 	drained    context.Context
 	giveUp     context.CancelFunc
-	stopped    bool // no more deliveries are accepted
-	overflown  bool // messages were left with the service because too many were parked
-	queues     map[string]*keyQueue
-	emptied    []*keyQueue             // to be used again
-	nacked     map[*delivery]time.Time // since when messages that were parked have been nacked
-	shares     shares
-	acked      time.Time     // when it last acked something
-	newest     time.Time     // of all that it acked, when it got the newest
-	reached    time.Time     // and when the newest arrived
-	took       time.Duration // how long acks took lately, at most
-	served     served
-	pipelines  bool // whoever reads out tells when the next one of a key may come
-	missed     int  // events that it takes and that it can no longer get
-	ahead      int  // how many are open behind the first of their keys
+	missed     int // events that it takes and that it can no longer get
 	deliveries sync.WaitGroup
-	pool       *workers.Pool[job]
-}
-
-// job is the work of a goroutine of the pool: to deliver the contents of q until it is
-// empty, or d alone.
-type job struct {
-	key   string
-	q     *keyQueue
-	d     *delivery
-	nacks int          // of the head of q, or of d
-	wait  *msgctx.Wait // that its last nack began; nil if it failed
-	kept  any          // what whoever nacked it keeps for its next delivery
-	again bool         // it has been parked
-}
-
-// keyQueue holds the deliveries of one order key. One goroutine works on it until
-// it is empty.
-type keyQueue struct {
-	items []*delivery
-	room  [4]*delivery // of items while they are few
-	since time.Time    // when it last finished something, or began
-
-	// Of a subscription that pipelines.
-	lane   *lane // nil while no goroutine works on the queue
-	open   int   // how many of items the lane has: the first ones
-	resume map[*delivery]resumed
+	pool       *workers.Pool[*core.Item]
+	pipelines  bool // whoever reads out tells when the next one of a key may come
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
 	sub := &subscription{
 		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
-		queues: make(map[string]*keyQueue), acked: time.Now(),
 		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
 	}
 	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	sub.drained = s.fence.fenced(sub.drained)
-	sub.pool = workers.New(workers.Config[job]{
-		Do:   func(j job) { s.work(sub, j) },
+	sub.pool = workers.New(workers.Config[*core.Item]{
+		Do: func(it *core.Item) {
+			for it != nil {
+				it = s.handle(sub, it)
+			}
+		},
 		Go:   sub.deliveries.Go, // runSubscription waits for them
 		Stop: sub.stop,
 	})
 	return sub
 }
 
-// enqueue adds d. s.mu is held, and sub is not stopped.
-func (s *Subscriber) enqueue(sub *subscription, d *delivery) {
-	if s.cfg.Order == Unordered {
-		sub.pool.Push(job{d: d})
-		return
-	}
-	q := sub.queues[d.order]
-	if q != nil {
-		q.items = append(q.items, d)
-		if q.lane != nil {
-			q.lane.poke()
-		}
-		return
-	}
-	q = sub.newQueue()
-	q.items, q.since = append(q.room[:0], d), d.arrived
-	sub.queues[d.order] = q
-	sub.pool.Push(job{key: d.order, q: q})
+// takes reports whether sub wants m.
+func (sub *subscription) takes(m *core.Message) bool {
+	event := ownerOf(m).event
+	return event != nil && Takes(sub.topic, event.Type(), messageTypeOf(event))
 }
 
-// maxEmptied is how many queues are kept to be used again: a key comes and goes all the time when
-// handlers are as fast as the stream.
-const maxEmptied = 64
-
-// newQueue returns an empty queue. Subscriber.mu is held.
-func (sub *subscription) newQueue() *keyQueue {
-	last := len(sub.emptied) - 1
-	if last < 0 {
-		return &keyQueue{}
-	}
-	q := sub.emptied[last]
-	sub.emptied = sub.emptied[:last]
-	return q
+// answer is what came of a delivery.
+type answer struct {
+	outcome msgctx.Outcome
+	wait    *msgctx.Wait // that the nack began; nil if the handler has failed
+	after   time.Duration
+	kept    any // what whoever nacked it keeps for its next delivery
 }
 
-// drop removes q, which is empty and which nobody works on any longer. Subscriber.mu is held.
-func (sub *subscription) drop(key string, q *keyQueue) {
-	delete(sub.queues, key)
-	if len(sub.emptied) < maxEmptied {
-		*q = keyQueue{}
-		sub.emptied = append(sub.emptied, q)
-	}
-}
-
-// work does j.
-func (s *Subscriber) work(sub *subscription, j job) {
-	switch {
-	case j.q == nil:
-		s.workOne(sub, j)
-	case sub.pipelines:
-		s.workLane(sub, j)
-	default:
-		s.workQueue(sub, j)
-	}
-}
-
-// workOne delivers j.d.
-func (s *Subscriber) workOne(sub *subscription, j job) {
-	outcome := s.deliver(sub, j.d, &j)
+// handle delivers it, and returns what is to be delivered next.
+func (s *Subscriber) handle(sub *subscription, it *core.Item) (next *core.Item) {
+	a := s.deliver(sub, it)
+	d := ownerOf(it.Message)
 	s.mu.Lock()
-	now := time.Now()
-	switch {
-	case outcome == msgctx.Acked:
-		s.apart.acked(now, sub, j.d, j.d.since)
-		s.unparked(now, sub, j)
-	case outcome != msgctx.Nacked:
-		s.unparked(now, sub, j)
-	case s.park(now, sub, j):
-		s.mu.Unlock()
-		return
+	defer s.unlock()
+	now := s.now()
+	switch a.outcome {
+	case msgctx.Acked:
+		d.Large = s.isLarge(d)
+		return s.core.Done(now, it, core.Acked, 0)
+	case msgctx.Nacked:
 	default:
-		outcome = msgctx.Left
-		s.notRedelivered(sub, j)
-		if len(j.d.keys) > 0 {
-			s.overflow(sub)
+		d.Aside = d.Aside || a.outcome == msgctx.SetAside
+		return s.core.Done(now, it, core.Left, 0)
+	}
+	overtaken := it.Overtaken
+	it.Kept = nil
+	if a.wait == nil {
+		next = s.core.Done(now, it, core.Nacked, cmp.Or(a.after, s.nackDelay(it)))
+	} else {
+		it.Kept, it.Nacks = a.kept, -1 // nothing has failed
+		next = s.core.Done(now, it, core.Nacked, a.wait.Delay())
+		if !a.wait.OnEnd(func() { s.hasten(it) }) {
+			s.core.Hasten(now, it)
+		}
+		if sub.stopped {
+			s.stats.notRedelivered.Add(1)
 		}
 	}
-	last := s.finish(now, sub, j.d, outcome)
-	s.mu.Unlock()
-	if last {
-		s.release(now, j.d)
+	if it.Overtaken > overtaken {
+		s.stats.overtaken.Add(1)
 	}
+	return next
 }
 
-// workQueue delivers the contents of j.q, one after the other, until it is empty or its head is
-// parked.
-func (s *Subscriber) workQueue(sub *subscription, j job) {
-	q := j.q
+func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
+	return backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}.Delay(it.Nacks)
+}
+
+// hasten makes it due, if it waits.
+func (s *Subscriber) hasten(it *core.Item) {
 	s.mu.Lock()
-	d := q.items[0]
-	s.mu.Unlock()
-	for {
-		outcome := s.deliver(sub, d, &j)
-
-		var next *delivery
-		var closed []*delivery
-		s.mu.Lock()
-		now := time.Now()
-		overflow := false // it is left for want of room
-		switch j.d = d; {
-		case outcome == msgctx.Acked:
-			s.apart.acked(now, sub, d, later(d.since, q.since))
-			s.unparked(now, sub, j)
-		case outcome != msgctx.Nacked:
-			overflow = d.payload != nil && d.payload.left && !sub.stopped
-			s.unparked(now, sub, j)
-		case s.park(now, sub, j):
-			s.mu.Unlock()
-			return
-		default:
-			outcome = msgctx.Left
-			s.notRedelivered(sub, j)
-			overflow = s.overflow(sub)
-		}
-		if overflow { // what is behind it would overtake it
-			closed = s.shut(now, sub, j.key, q)
-		}
-		q.items[0] = nil
-		q.items = q.items[1:]
-		q.since = now
-		j.nacks, j.kept, j.again = 0, nil, false
-		if len(q.items) > 0 {
-			next = q.items[0]
-		} else {
-			sub.drop(j.key, q)
-			if !overflow && sub.shares.ended(j.key) {
-				s.requestLeft(now, false)
-			}
-		}
-		last := s.finish(now, sub, d, outcome)
-		s.mu.Unlock()
-		if last {
-			s.release(now, d)
-		}
-		for _, d := range closed {
-			s.release(now, d)
-		}
-		if d = next; d == nil {
-			return
-		}
-	}
+	defer s.unlock()
+	s.core.Hasten(s.now(), it)
 }
 
-// deliver offers d to the subscription and returns what came of it. It leaves the message to others if the subscription stops before the message was received,
-// if a received message is not acked within the drain timeout, or if the payload is
-// unavailable. It notes in j how the message was nacked.
-func (s *Subscriber) deliver(sub *subscription, d *delivery, j *job) msgctx.Outcome {
-	j.wait = nil
-	if d.payload != nil {
-		select {
-		case <-d.payload.ready:
-		case <-sub.stop:
-			return msgctx.Left
-		}
-		if d.payload.err != nil {
-			return msgctx.Left
-		}
+// deliver offers it to the subscription and returns what came of it. It leaves the message to others if the subscription
+// stops before the message was received, or if a received message is not acked within the drain timeout.
+func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
+	d := ownerOf(it.Message)
+	if sub.over() {
+		return answer{}
 	}
-	for !sub.over() {
-		msg, err := s.newMessage(d)
-		if err != nil {
-			s.undeliverable(d.event, err)
-			s.stats.setAside.Add(1)
-			return msgctx.SetAside
-		}
-		ctx := d.newContext(sub.drained, s.opener(d))
-		ctx.nack.Leased = sub.fence != nil
-		ctx.follow(s, sub, d)
-		if j.kept != nil {
-			ctx.nack.Keep(j.kept)
-		}
-		msg.SetContext(ctx)
-		size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
+	msg, err := s.newMessage(d)
+	if err != nil {
+		s.undeliverable(d.event, err)
+		s.stats.setAside.Add(1)
+		return answer{outcome: msgctx.SetAside}
+	}
+	ctx := d.newContext(sub.drained, s.opener(d))
+	ctx.nack.Leased = sub.fence != nil
+	ctx.follow(s, it)
+	if it.Kept != nil {
+		ctx.nack.Keep(it.Kept)
+	}
+	if sub.pipelines {
+		ctx.nack.Pipeline, ctx.nack.Behind, ctx.nack.Overtaken = pipeline{s, it}, s.behind(it), it.Overtaken
+	}
+	msg.SetContext(ctx)
+	defer ctx.end()
+	size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
 
-		stoppoint.At(stoppoint.Deliver)
-		select {
-		case <-sub.stop:
-			ctx.end()
-			return msgctx.Left
-		case sub.out <- msg:
-		}
-		s.stats.delivered.Add(1)
-		s.stats.deliveredBytes.Add(size)
-		select {
+	stoppoint.At(stoppoint.Deliver)
+	select {
+	case <-sub.stop:
+		return answer{}
+	case sub.out <- msg:
+	}
+	s.stats.delivered.Add(1)
+	s.stats.deliveredBytes.Add(size)
+	select {
+	case <-msg.Acked():
+		stoppoint.At(stoppoint.Acked)
+		return s.acked(sub, it, ctx)
+	case <-msg.Nacked():
+		return s.nacked(d, ctx)
+	case <-sub.drained.Done():
+		select { // an ack that arrived at the same time counts
 		case <-msg.Acked():
-			stoppoint.At(stoppoint.Acked)
-			ctx.end()
-			if outcome := s.answered(sub, d, ctx.nack.Refused(), j.nacks); outcome != msgctx.Nacked {
-				return outcome
-			}
-		case <-msg.Nacked():
-			ctx.end()
-			if ctx.nack.Delay() == 0 { // else nothing has failed
-				s.stats.nacked.Add(1)
-			}
-		case <-sub.drained.Done():
-			ctx.end()
-			// An ack that arrived at the same time counts.
-			select {
-			case <-msg.Acked():
-				return s.answered(sub, d, ctx.nack.Refused(), j.nacks)
-			default:
-			}
-			return msgctx.Left
+			return s.acked(sub, it, ctx)
+		default:
+			return answer{}
 		}
-		if d.payload != nil && d.payload.expired.Load() {
-			if !s.refresh(d, sub.stop) {
-				return msgctx.Left
-			}
-			continue
-		}
-		outcome := ctx.nack.Outcome()
-		if outcome == msgctx.SetAside {
-			// Treat it like an undeliverable event: it stays unconfirmed, and the
-			// service redelivers it after the next reconnect.
-			s.stats.setAside.Add(1)
-		}
-		j.wait, j.kept = ctx.nack.Wait(), ctx.nack.Kept()
-		return outcome
 	}
-	return msgctx.Left
+}
+
+// behind reports whether others of its key are on their way before it.
+func (s *Subscriber) behind(it *core.Item) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return it.Behind()
+}
+
+// acked returns what an ack means.
+func (s *Subscriber) acked(sub *subscription, it *core.Item, ctx *messageContext) answer {
+	return answer{outcome: s.answered(sub, it, ctx.nack.Refused())}
+}
+
+// nacked returns what a nack means.
+func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
+	a := answer{outcome: ctx.nack.Outcome(), wait: ctx.nack.Wait(), kept: ctx.nack.Kept()}
+	if a.wait == nil { // else nothing has failed
+		s.stats.nacked.Add(1)
+	}
+	switch {
+	case d.payload != nil && d.payload.expired.Load():
+		return s.refresh(d)
+	case a.outcome == msgctx.SetAside:
+		// Treat it like an undeliverable event: it stays unconfirmed, and the
+		// service redelivers it after the next reconnect.
+		s.stats.setAside.Add(1)
+	}
+	return a
 }
 
 // over reports whether delivery has to stop. The select in deliver alone would
@@ -358,7 +244,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	s.stopSubscription(sub)
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
-	// stopped is set, so no delivery is accepted and nothing is added anymore.
+	// stopped is set, so nothing is handed out anymore.
 	sub.deliveries.Wait()
 	sub.giveUp()
 	sub.done()
@@ -374,12 +260,23 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 		if !s.hasTakers() && s.stopRun != nil {
 			s.stopRun()
 		}
-		ended := s.endParked(sub)
-		s.mu.Unlock()
-		now := time.Now()
-		for _, d := range ended {
-			s.release(now, d)
-		}
+		s.stats.notRedelivered.Add(int64(putOffBy(s.core, sub)))
+		s.core.End(s.now(), sub.route)
+		s.unlock()
 		close(sub.stop)
 	})
+}
+
+// putOffBy counts what handlers of sub have put off.
+func putOffBy(c *core.Core, sub *subscription) (n int) {
+	c.Lanes(func(l *core.Lane) {
+		if l.Route() == sub.route {
+			l.Items(func(it *core.Item) {
+				if _, off := it.PutOff(); off && it.Nacks == 0 {
+					n++
+				}
+			})
+		}
+	})
+	return n
 }

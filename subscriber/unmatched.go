@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // Unmatched says what happens to messages that everybody who got them has refused.
@@ -51,90 +51,28 @@ func Refuse(msg *message.Message) bool {
 	return true
 }
 
-// unmatched is the part of the ledger that settles what everybody refused.
-type unmatched struct {
-	policy Unmatched
-	count  int64
-	// unasked says that something was left that is not in the quarantine yet.
-	unasked bool
-}
-
-// settle decides about a message that everybody who had it acked, and reports whether it is to be
-// confirmed.
-func (l *ledger) settle(now time.Time, ref entryRef) (confirm bool) {
-	e := &l.entries[ref.slot]
-	switch {
-	case e.took:
-		return true
-	case l.policy == UnmatchedConfirm:
-		l.count++
-		return true
-	}
-	// It is one of two deliveries of the message, each of which waited for the other to store it. It
-	// comes again, by its file, if that alone was delivered.
-	e.given = e.alone
-	l.leave(now, ref)
-	l.unasked = true
-	return false
-}
-
-// answered reports whether somebody has handled d or refused it.
-func (d *delivery) answered() bool { return len(d.acked)+len(d.refused) > 0 }
-
-// requestUnasked requests what the ledger left because it is not in the quarantine. s.mu is held.
-func (s *Subscriber) requestUnasked(now time.Time) {
-	if s.ledger.unasked && !s.closed {
-		s.requestLeft(now, false)
-	}
-	s.ledger.unasked = false
-}
-
 // answered records what an ack by sub means, and returns the outcome: that of a message which nobody
-// wants depends on the quarantine. nacks is how often sub has failed before.
-func (s *Subscriber) answered(sub *subscription, d *delivery, refused bool, nacks int) msgctx.Outcome {
-	if len(d.keys) == 0 || !refused && s.cfg.Unmatched != UnmatchedQuarantine {
+// wants depends on the quarantine.
+func (s *Subscriber) answered(sub *subscription, it *core.Item, refused bool) msgctx.Outcome {
+	d := ownerOf(it.Message)
+	if len(d.IDs) == 0 || !refused && s.cfg.Unmatched != UnmatchedQuarantine {
 		return msgctx.Acked
 	}
 	s.mu.Lock()
-	if i := slices.Index(d.refused, sub); i >= 0 { // it was asked again
-		d.refused = slices.Delete(d.refused, i, i+1)
-	}
-	if refused {
-		if d.refused == nil {
-			d.refused = d.refused1[:0]
-		}
-		d.refused = append(d.refused, sub)
-	}
-	last := refused && s.cfg.Unmatched == UnmatchedQuarantine && s.refusedByAll(d)
+	s.core.Refuse(it, refused)
+	last := refused && s.cfg.Unmatched == UnmatchedQuarantine && s.core.RefusedByAll(it)
 	s.mu.Unlock()
 	if !last {
 		return msgctx.Acked
 	}
-	outcome := s.quarantineUnmatched(sub, d, nacks)
+	outcome := s.quarantineUnmatched(sub, d, it.Nacks)
 	if outcome == msgctx.Acked { // the quarantine has it, so somebody does
+		s.stats.unmatched.Add(1)
 		s.mu.Lock()
-		s.ledger.count++
-		d.refused = slices.DeleteFunc(d.refused, func(other *subscription) bool { return other == sub })
+		s.core.Refuse(it, false)
 		s.mu.Unlock()
 	}
 	return outcome
-}
-
-// refusedByAll reports whether d is to be stored in the quarantine: everybody has refused it, and
-// it has a message that nobody took, and that no other open delivery has. s.mu is held.
-func (s *Subscriber) refusedByAll(d *delivery) bool {
-	if d.left || d.parted || len(d.acked) > 0 {
-		return false
-	}
-	for _, sub := range d.waits {
-		if !slices.Contains(d.refused, sub) {
-			return false
-		}
-	}
-	return slices.ContainsFunc(d.entries, func(ref entryRef) bool {
-		e := &s.ledger.entries[ref.slot]
-		return !e.took && e.open == 1
-	})
 }
 
 // quarantineUnmatched stores d, which everybody refused, in the quarantine, and returns Acked once it is
@@ -200,7 +138,7 @@ func (s *Subscriber) newUnmatchedRecord(ctx context.Context, d *delivery) (*quar
 	return &quarantined{
 		digest: sha256.Sum256(id[:]), class: QuarantineUnmatched, reason: "the filters of all routes refused the message",
 		event: string(d.event.Type()), body: body, received: time.Now(), endpoint: d.endpoint, tenant: d.tenant,
-		messages: d.messageIDs(), metadata: msg.Metadata,
+		messages: d.messages, metadata: msg.Metadata,
 	}, nil
 }
 

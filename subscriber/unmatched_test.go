@@ -399,24 +399,6 @@ func TestUnmatchedQuarantineOfAFile(t *testing.T) {
 	})
 }
 
-// Both deliveries of a message leave it to the other: it is not confirmed.
-func TestLedgerConfirmsNothingThatIsNotInTheQuarantine(t *testing.T) {
-	w := newLedgerWorld(t, 100)
-	w.l.policy = UnmatchedQuarantine
-	d := w.message(1)
-	if got := w.close(d, verdictAcked, false); len(got) > 0 || !w.l.unasked {
-		t.Errorf("%v are confirmed, want none, and it has to be requested again", got)
-	}
-	if got := w.l.state(w.key(1), w.now); got != stateLeft {
-		t.Errorf("state %d, want %d", got, stateLeft)
-	}
-	d = w.message(1)
-	d.acked = append(d.acked, &subscription{})
-	if got := w.close(d, verdictAcked, false); !slices.Equal(got, []string{"1"}) {
-		t.Errorf("%v are confirmed after it was stored, want 1", got)
-	}
-}
-
 func TestRefuseKnowsItsMessages(t *testing.T) {
 	if Refuse(message.NewMessage("1", nil)) {
 		t.Error("a message of nobody was refused")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // WaitKind is what waits.
@@ -93,64 +95,76 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 			waits = append(waits, w)
 		}
 	}
-	var nacks, files, confirmations []Wait
 	add(WaitKey, s.keyWaits(now, true))
 	add(WaitSubscription, s.subscriptionWaits(now))
-	for e := range s.parked.All() {
-		d := e.Item.job.d
-		nacks = append(nacks, Wait{What: nameOf(d), Count: 1, Since: e.Item.sub.nacked[d], Until: e.At()})
-	}
+	var nacks []Wait
+	s.eachNacked(func(it *core.Item, until time.Duration) {
+		nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.began.Add(it.FirstNack()), Until: s.began.Add(until)})
+	})
 	add(WaitNack, nacks)
 	add(WaitPayload, s.downloads.waits())
-	behind := now.Sub(s.holdClock.now(now)) // its clock stands still at times
-	if c := s.hold.first(); c != nil {
-		files = append(files, Wait{
-			What: c.family.context, Count: len(s.hold.chunks), Since: c.start.Add(behind), Until: c.until.Add(behind),
-		})
-	}
-	add(WaitFile, files)
-	if w := &s.ledger.waiting; w.n > 0 {
-		confirmations = append(confirmations, Wait{
-			What: w.items[0].message, Count: w.n, Since: w.items[0].since.Add(now.Sub(w.clock.now(now))), Until: s.ledger.nextDue(now),
-		})
-	}
-	add(WaitFileConfirmation, confirmations)
-	for i, w := range waits {
-		if w.Kind == WaitFile || w.Kind == WaitFileConfirmation {
-			waits[i].Count = w.Longest[0].Count
+	var held, awaiting Wait
+	s.core.Waiters(s.now(), func(m *core.Message, isHeld bool, since, until time.Duration) {
+		w, what := &awaiting, ""
+		if d := ownerOf(m); isHeld {
+			w, what = &held, familyContext(d.context)
+		} else {
+			what = d.messages[0]
+		}
+		if w.Count++; w.Count == 1 || s.began.Add(until).Before(w.Until) {
+			w.What, w.Since, w.Until = what, s.began.Add(since), s.began.Add(until)
+		}
+	})
+	for kind, w := range map[WaitKind]Wait{WaitFile: held, WaitFileConfirmation: awaiting} {
+		if w.Count > 0 {
+			waits = append(waits, Waits{Kind: kind, Count: w.Count, Longest: []Wait{w}, Total: w.Count, Newest: w.Since})
 		}
 	}
 	return waits
 }
 
+// eachNacked calls f for each message that is delivered again later. s.mu is held.
+func (s *Subscriber) eachNacked(f func(it *core.Item, until time.Duration)) {
+	s.core.Lanes(func(l *core.Lane) {
+		l.Items(func(it *core.Item) {
+			if until, off := it.PutOff(); off {
+				f(it, until)
+			}
+		})
+	})
+}
+
+// stallAfter is how long nothing of a key may be finished before it counts as waiting.
+const stallAfter = time.Second
+
 // keyWaits returns the keys of which nothing is finished; nacked tells whether those count whose first
 // message is nacked. s.mu is held.
 func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
-	for _, sub := range s.subscriptions {
-		for key, q := range sub.queues {
-			if !q.stalled(now) {
-				continue
-			}
-			if nacked || sub.nacked[q.items[0]].IsZero() {
-				keys = append(keys, Wait{What: key, Count: len(q.items), Since: q.since})
-			}
-		}
+	if s.cfg.Order == Unordered {
+		return nil
 	}
+	s.core.Lanes(func(l *core.Lane) {
+		first, since := l.First(), s.began.Add(l.Since())
+		if first == nil || now.Sub(since) < stallAfter {
+			return
+		}
+		n := 0
+		l.Items(func(*core.Item) { n++ })
+		if _, off := first.PutOff(); nacked || !off {
+			keys = append(keys, Wait{What: l.Key, Count: n, Since: since})
+		}
+	})
 	return keys
 }
 
 // nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. s.mu is held.
 func (s *Subscriber) nackWaits() []Wait {
 	found := make(map[string]Wait)
-	for _, sub := range s.subscriptions {
-		for _, since := range sub.nacked {
-			w := found[sub.name]
-			if w.Count == 0 || since.Before(w.Since) {
-				w.Since = since
-			}
-			found[sub.name] = Wait{What: sub.name, Count: w.Count + 1, Since: w.Since}
-		}
-	}
+	s.eachNacked(func(it *core.Item, _ time.Duration) {
+		name, since := it.Lane.Route().Name, s.began.Add(it.FirstNack())
+		w := found[name]
+		found[name] = Wait{What: name, Count: w.Count + 1, Since: earlier(w.Since, since)}
+	})
 	return slices.Collect(maps.Values(found))
 }
 
@@ -167,56 +181,37 @@ func (s *Subscriber) loggedWaits(now time.Time) (waits []Waits) {
 	return waits
 }
 
-// subscriptionWaits returns the subscriptions that are slow or hang. s.mu is held.
+// subscriptionWaits returns the subscriptions that hang, or of which something is left with the service. s.mu is held.
 func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 	found := make(map[string]Wait)
-	note := func(what string, count int, since time.Time) {
-		w, known := found[what]
-		if !known || since.Before(w.Since) {
-			w.Since = since
+	s.core.Lanes(func(l *core.Lane) {
+		if s.cfg.Order != Unordered {
+			return
 		}
-		found[what] = Wait{What: what, Count: max(w.Count, count), Since: w.Since}
-	}
-	for g, shut := range s.apart.shut {
-		switch {
-		case g.sub == nil: // its payloads' host waits
-		case g.tenant == "":
-			note(g.sub.topic, s.apart.stalled[g], shut.since)
-		default:
-			note(g.sub.topic+", tenant "+g.tenant, s.apart.stalled[g], shut.since)
-		}
-	}
-	if s.cfg.Order == Unordered {
-		unacked := make(map[string]int)
-		s.apart.each(s.first, func(d *delivery) {
-			if d.downloading() || d.parked > 0 || now.Sub(d.since) < stallAfter {
-				return
-			}
-			for _, sub := range d.waits {
-				unacked[sub.topic]++
-				note(sub.topic, unacked[sub.topic], d.since)
+		topic := l.Route().Owner.(*subscription).topic
+		l.Items(func(it *core.Item) {
+			since, has := it.HandedOut()
+			if at := s.began.Add(since); has && now.Sub(at) >= stallAfter {
+				found[topic] = Wait{What: topic, Count: found[topic].Count + 1, Since: earlier(found[topic].Since, at)}
 			}
 		})
-	}
+	})
+	s.core.Shut(func(r *core.Route, tenant string, open int, since time.Duration) {
+		what := r.Owner.(*subscription).topic
+		if tenant != "" {
+			what += ", tenant " + tenant
+		}
+		found[what] = Wait{What: what, Count: max(found[what].Count, open), Since: earlier(found[what].Since, s.began.Add(since))}
+	})
 	return slices.Collect(maps.Values(found))
 }
 
 // nameOf returns the ID of a message, or of the first message of a file.
 func nameOf(d *delivery) string {
-	if len(d.keys) > 0 {
-		return d.message(0)
+	if len(d.messages) > 0 {
+		return d.messages[0]
 	}
 	return string(d.event.Type())
-}
-
-// first returns the held message that is due first; nil without any.
-func (h *fileHold) first() *chunk {
-	for _, c := range h.deadlines {
-		if h.holds(c) {
-			return c
-		}
-	}
-	return nil
 }
 
 // waits returns the hosts whose payloads wait for another attempt.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 func TestWaitWatchReportsOnce(t *testing.T) {
@@ -59,70 +57,6 @@ func TestWaitsAreBounded(t *testing.T) {
 	w, _ := newWaits(WaitKey, all)
 	if w.Count != 100_000 || len(w.Longest) != maxWaits || w.Longest[0].What != "99999" {
 		t.Errorf("%d, %d with details, the longest is %s", w.Count, len(w.Longest), w.Longest[0].What)
-	}
-}
-
-// A subscription that hangs, or of which messages are left with the service because it is slow, is
-// visible, and logged once when it has lasted and once when it is over.
-func TestSlowSubscriptionIsVisible(t *testing.T) {
-	for name, shut := range map[string]bool{"hangs": false, "is shut": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{Order: Unordered})
-				messages, err := w.Subscribe(t.Context(), AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				w.connect()
-				w.arrive(1)
-				msg := w.next(messages)
-				want := AllData
-				w.mu.Lock()
-				if shut {
-					want += ", tenant tenant"
-					g := stallGroup{sub: w.subscriptions[0], tenant: "tenant"}
-					w.apart.shut[g], w.apart.stalled = shutGroup{n: 1, since: time.Now()}, map[stallGroup]int{g: 1}
-				}
-				w.mu.Unlock()
-				began := time.Now()
-				time.Sleep(stallAfter)
-				seen := false
-				for _, waits := range w.Stats().Waits {
-					for _, wait := range waits.Longest {
-						seen = seen || waits.Kind == WaitSubscription && wait.What == want && wait.Count == 1 && wait.Since.Equal(began)
-					}
-				}
-				if !seen {
-					t.Errorf("%q is not among %+v", want, w.Stats().Waits)
-				}
-				logged := func(level watermill.LogLevel, text string) (n int) {
-					for _, line := range w.log.Lines(level) {
-						if strings.Contains(line.Msg, text) && line.Fields["subscription"] == want {
-							n++
-						}
-					}
-					return n
-				}
-				time.Sleep(time.Minute)
-				if n := logged(watermill.ErrorLogLevel, "Messages of a subscription wait"); n != 1 {
-					t.Errorf("logged %d times", n)
-				}
-				msg.Ack()
-				w.mu.Lock()
-				clear(w.apart.shut)
-				w.mu.Unlock()
-				time.Sleep(time.Minute)
-				if n := logged(watermill.InfoLogLevel, "Messages of the subscription no longer wait"); n != 1 {
-					t.Errorf("that it is over is logged %d times", n)
-				}
-				for _, waits := range w.Stats().Waits {
-					if waits.Kind == WaitSubscription {
-						t.Errorf("it waits still: %+v", waits)
-					}
-				}
-			})
-		})
 	}
 }
 
@@ -181,111 +115,6 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 				if n := logged(watermill.InfoLogLevel, c.over); n != 1 {
 					t.Errorf("that it is over is logged %d times", n)
 				}
-			})
-		})
-	}
-}
-
-// When messages are nacked again and again, of a thousand keys as well as of one, there is one line for their
-// subscription once the first has been for ten seconds, and one when none is any longer. No matter how short the
-// pauses between the nacks are, and whether others are acked.
-func TestNacksAreLoggedOnce(t *testing.T) {
-	for name, c := range map[string]struct {
-		order  Order
-		keys   int
-		put    bool // off by the handler
-		window int  // 0: all fit
-	}{
-		"one key": {order: OrderByKey, keys: 1}, "many keys": {order: OrderByKey, keys: 1000}, "unordered": {order: Unordered, keys: 1000},
-		"put off": {order: OrderByKey, keys: 10, put: true}, "pipelined": {order: OrderByKey, keys: 1000},
-		"more than fit": {order: OrderByKey, keys: 1000, window: 100}, "more than fit, unordered": {order: Unordered, keys: 1000, window: 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
-				ctx := msgctx.WithRoute(t.Context(), "a route")
-				if name == "pipelined" {
-					ctx = msgctx.WithPipelines(ctx)
-				}
-				messages, err := w.Subscribe(ctx, AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var healed atomic.Bool
-				go func() { // ends with the subscription
-					for msg := range messages {
-						switch {
-						case healed.Load() || msg.Metadata[gateway.KeyMessageType] == "good":
-							msg.Ack()
-						case c.window > 0: // meanwhile others take its room
-							time.AfterFunc(500*time.Millisecond, func() { msg.Nack() })
-						default:
-							if c.put {
-								msgctx.NackOf(msg.Context()).After(time.Second)
-							}
-							msg.Nack()
-						}
-					}
-				}()
-				synctest.Wait()
-				w.connect()
-				send := func(i int, kind string) {
-					w.intake(t.Context(), &gateway.MessageReceived{
-						ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
-						TenantID: "tenant", MessageType: kind, Payload: []byte("small"),
-					}, 0)
-				}
-				for i := range c.keys {
-					send(i, "bad")
-				}
-				lines := func(level watermill.LogLevel) (all []string) {
-					for _, line := range w.log.Lines(level) {
-						all = append(all, fmt.Sprintf("%s %v %v", line.Msg, line.Fields["subscription"], line.Fields["count"]))
-					}
-					return all
-				}
-				beside := 0
-				for range 60 {
-					time.Sleep(time.Second)
-					beside++
-					send(1_000_000+beside, "good")
-					if c.window > 0 {
-						for i := range 10 {
-							send(2_000_000+10*beside+i, "bad")
-						}
-					}
-					if c.window == 0 && beside == int(waitReported/time.Second)-1 && len(lines(watermill.ErrorLogLevel)) != 0 {
-						t.Errorf("too early: %q", lines(watermill.ErrorLogLevel))
-					}
-				}
-				least, most := c.keys, c.keys
-				if c.window > 0 {
-					least, most = c.window, 2*c.window // put off, and in handlers
-				}
-				var count int
-				got := lines(watermill.ErrorLogLevel)
-				if len(got) == 1 {
-					_, _ = fmt.Sscanf(got[0], "Messages wait to be redelivered after a nack a route %d", &count)
-				}
-				if count < least || count > most {
-					t.Errorf("%q, want one line with a count from %d to %d", got[:min(len(got), 3)], least, most)
-				}
-				healed.Store(true)
-				time.Sleep(time.Minute)
-				n := 0
-				for _, line := range lines(watermill.InfoLogLevel) {
-					if strings.HasPrefix(line, "Messages no longer wait to be redelivered after a nack a route") {
-						n++
-					}
-				}
-				if got := lines(watermill.ErrorLogLevel); n != 1 || len(got) != 1 {
-					t.Errorf("that it is over is logged %d times, and errors %q", n, got)
-				}
-				w.mu.Lock()
-				if left := len(w.subscriptions[0].nacked); left > 0 {
-					t.Errorf("%d are remembered", left)
-				}
-				w.mu.Unlock()
 			})
 		})
 	}

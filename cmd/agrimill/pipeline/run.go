@@ -92,7 +92,7 @@ func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) d
 	now := p.subscriber.Stats()
 	d := drained{
 		returned: -returned,
-		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.Parted + now.InFlight + now.Stalled,
+		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.InFlight + now.Stalled,
 	}
 	for i, h := range g.router.Health() {
 		if g.routes[i].Direction != admin.FromGateway {

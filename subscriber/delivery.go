@@ -1,0 +1,158 @@
+package subscriber
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/zeebo/xxh3"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
+)
+
+// delivery is one event on its way to the subscriptions that want it.
+type delivery struct {
+	core.Message
+	event    gateway.Event // nil once nobody has it
+	endpoint string
+	context  string   // the sender's ID of the payload, if known
+	messages []string // the IDs of its messages
+	message1 [1]string
+	id1      [1]core.ID
+	tenant   string   // as the service wrote it
+	payload  *payload // nil if the payload is embedded in the event, or there is none
+	arrived  time.Time
+	used     atomic.Bool // context1 is
+	// context1 is the context of the first message that is made of it.
+	context1 messageContext
+}
+
+// ownerOf returns the delivery that m is part of.
+func ownerOf(m *core.Message) *delivery { return m.Owner.(*delivery) }
+
+func (s *Subscriber) newDelivery(event gateway.Event, size int64) *delivery {
+	d := &delivery{event: event, arrived: time.Now()}
+	d.Owner, d.Key = d, s.cfg.OrderKey(event)
+	switch e := event.(type) {
+	case *gateway.MessageReceived:
+		s.initMessage(d, e)
+	case *gateway.FileReceived:
+		s.initFile(d, e)
+	default:
+		d.Bytes = size
+	}
+	if d.tenant == "" && d.endpoint != "" {
+		d.Tenant = lower(s.confirmer.tenantOf(d.endpoint))
+	}
+	d.Fetching = d.payload != nil && s.cfg.Payload.Mode != PayloadLazy
+	return d
+}
+
+func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
+	d.tenant, d.Tenant, d.endpoint, d.context = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID, e.AppMessageID
+	d.message1[0], d.messages = e.ID, d.message1[:]
+	d.id1[0] = newID(e.ReceivingEndpointID, e.ID)
+	d.IDs = d.id1[:]
+	d.Family = xxh3.HashStringSeed(familyContext(e.AppMessageID), xxh3.Hash(d.id1[0][:16]))
+	d.Bytes, d.Large = int64(len(e.Payload)), len(e.Payload) >= s.cfg.ChunkSize
+	d.Hold = s.cfg.FileHold >= 0 && s.fileTypes[e.MessageType]
+	d.FileTaken = len(s.cfg.EventTypes) == 0 || slices.Contains(s.cfg.EventTypes, gateway.EventFileReceived)
+	if e.Payload == nil {
+		d.payload = newPayload(e.PayloadURI, -1)
+	}
+}
+
+func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
+	d.tenant, d.Tenant, d.endpoint, d.messages = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID, e.MessageIDs
+	d.IDs = make([]core.ID, len(e.MessageIDs))
+	for i, id := range e.MessageIDs {
+		d.IDs[i] = newID(e.ReceivingEndpointID, id)
+	}
+	d.File, d.FileID = true, newFileID(d.IDs)
+	d.Bytes = int64(len(e.Payload))
+	if e.Payload == nil {
+		d.payload = newPayload(e.PayloadURI, e.Size)
+	}
+}
+
+func newID(endpointID, messageID string) (id core.ID) {
+	putUUID(id[:16], endpointID)
+	putUUID(id[16:], messageID)
+	return id
+}
+
+// putUUID writes the bytes of id. Decoding rejects IDs that are not UUIDs; if one
+// came here, it would be hashed, so that it could not be confused with another.
+func putUUID(dst []byte, id string) {
+	if u, err := uuid.Parse(id); err == nil {
+		copy(dst, u[:])
+		return
+	}
+	h := xxh3.HashString128(id).Bytes()
+	copy(dst, h[:])
+}
+
+// newFileID identifies a file by its receiving endpoint and the set of its messages. The second half is zero, which it
+// never is for a message.
+func newFileID(ids []core.ID) (id core.ID) {
+	sorted := slices.SortedFunc(slices.Values(ids), func(a, b core.ID) int { return slices.Compare(a[:], b[:]) })
+	h := xxh3.New()
+	for i := range sorted {
+		_, _ = h.Write(sorted[i][:]) // a hash never fails
+	}
+	sum := h.Sum128().Bytes()
+	copy(id[:], sum[:])
+	return id
+}
+
+// identity names the event of d among the open ones; zero if it never comes again.
+func (d *delivery) identity() (id core.ID) {
+	switch {
+	case d.File:
+		return d.FileID
+	case len(d.IDs) > 0:
+		return d.IDs[0]
+	}
+	return id
+}
+
+// numberedContext is the context ID of a payload with the number of a chunk.
+var numberedContext = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}-[0-9]{1,9}$`)
+
+// familyContext returns what the context IDs of the chunks of a payload have in common: all of
+// it, except that some senders append a number to their UUID.
+func familyContext(id string) string {
+	const uuidLen = 36
+	if len(id) > uuidLen && numberedContext.MatchString(id) {
+		return id[:uuidLen]
+	}
+	return id
+}
+
+// newContext returns the context of a message that is made of d.
+func (d *delivery) newContext(drained context.Context, open msgctx.Opener) *messageContext {
+	c := &d.context1
+	if !d.used.CompareAndSwap(false, true) {
+		c = new(messageContext)
+	}
+	c.init(drained, open)
+	return c
+}
+
+// isLarge reports whether the payload of d may be as large as a chunk.
+func (s *Subscriber) isLarge(d *delivery) bool {
+	e, ok := d.event.(*gateway.MessageReceived)
+	if !ok {
+		return false
+	}
+	size := int64(len(e.Payload))
+	if d.payload != nil {
+		size = max(d.payload.size, d.payload.opened.Load()-1)
+	}
+	return size < 0 || size >= int64(s.cfg.ChunkSize)
+}

@@ -1,0 +1,230 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// stall is how long the oldest message of a lane may be open before the lane counts as behind.
+	stall = time.Second
+	// reviewEvery is how often the window is reviewed while it is full, or while something waits for a
+	// reconnect.
+	reviewEvery = 250 * time.Millisecond
+	// reconnectEvery is how often the stream is reconnected at most to get again what was left.
+	reconnectEvery = 4 * time.Second
+)
+
+// Config configures a [Core].
+type Config struct {
+	// MaxInFlight is how many items may be moving, and half of how many may be waiting.
+	MaxInFlight int
+	// MaxBytes is the same for the bytes of the messages. A message that is larger is opened when nothing
+	// else is moving.
+	MaxBytes int64
+	// MaxUnconfirmed is how many messages may be acked and not confirmed yet.
+	MaxUnconfirmed int
+	// Ordered says that the items of a lane are handed out in their order.
+	Ordered bool
+	// Recent is how many confirmed messages, and how many that were left, are remembered.
+	Recent int
+	// RecentFor is how long a confirmed message is remembered.
+	RecentFor time.Duration
+	// Hold is how long a message with Message.Hold waits for its file, and HoldWhole how long one that is
+	// probably no part of one. MaxHeld is how many wait at a time.
+	Hold, HoldWhole time.Duration
+	MaxHeld         int
+	// Quarantines says that what everybody refuses is acked only once it is in a quarantine.
+	Quarantines bool
+}
+
+// Core is the state machine. Times are those since it was made; they must not go back.
+type Core struct {
+	cfg    Config
+	window window
+	ledger ledger
+	files  files
+	queue  dueQueue // items that wait for their time
+	made   uint32   // routes
+	left   int      // messages that were left with the service since the stream was opened
+
+	blocked     bool          // something did not fit; see Effects.Room
+	short       bool          // it was a payload
+	wasFull     bool          // at the latest review
+	reviewAt    time.Duration // the next review; zero if none is due
+	wants       bool          // a reconnect, for what was left
+	reconnected time.Duration // when the stream was opened, or was to be
+
+	leftBehind bool // by a route that ended
+
+	effects Effects
+}
+
+// Effects is what has to be done. Their order within a list is that in which they came up.
+type Effects struct {
+	// Start has items that are handed out: somebody has to handle them, and to call [Core.Done].
+	Start []*Item
+	// Closed has messages that no route has any longer. Those whose Confirm is not empty are to be confirmed;
+	// [Core.Confirmed] has to follow.
+	Closed []*Message
+	// Confirm has messages of which something is to be confirmed that waited for a file.
+	Confirm []*Message
+	// Unclaimed has messages for which no file has come, and which are open now.
+	Unclaimed []*Message
+	// Room says that an event that did not fit may be offered again.
+	Room bool
+	// Reconnect says that the stream has to be opened again.
+	Reconnect bool
+}
+
+// New returns a Core without routes.
+func New(cfg Config) *Core {
+	c := &Core{cfg: cfg}
+	c.window.cfg = cfg
+	c.ledger.init(cfg)
+	c.files.init(cfg)
+	return c
+}
+
+// Effects returns what has to be done since they were last reset. The lists are valid until then.
+func (c *Core) Effects() *Effects { return &c.effects }
+
+// Reset forgets the effects, which have been carried out.
+func (e *Effects) Reset() {
+	clear(e.Start)
+	clear(e.Closed)
+	clear(e.Confirm)
+	clear(e.Unclaimed)
+	*e = Effects{Start: e.Start[:0], Closed: e.Closed[:0], Confirm: e.Confirm[:0], Unclaimed: e.Unclaimed[:0]}
+}
+
+// Add adds a route, which wants what takes returns true for; that depends on the fields of a message above the line
+// only. One that pipelines gets the next item of a lane once [Core.Placed] was called for the one before it. What is
+// open already is given to it when it comes again; wants reports whether there is any. Until then it gets nothing, so that
+// nothing comes before it.
+func (c *Core) Add(now time.Duration, name string, takes func(*Message) bool, pipelines bool) (r *Route, wants bool) {
+	c.made++
+	r = &Route{Name: name, number: c.made, takes: takes, pipelines: pipelines && c.cfg.Ordered}
+	c.window.lanes(func(l *Lane) {
+		for it := l.first; it != nil && !wants; it = it.next {
+			wants = len(it.Message.IDs) > 0 && takes(it.Message)
+		}
+	})
+	c.window.addRoute(r)
+	if wants {
+		r.shut = true
+		c.Want(now)
+	}
+	return r, wants
+}
+
+// End ends a route: what it has not acked is left with the service. What it has been handed out stays
+// open until Done.
+func (c *Core) End(now time.Duration, r *Route) {
+	r.ended = true
+	for _, it := range r.collect() {
+		if it.state == queued || it.state == waiting {
+			c.leave(now, it)
+			c.leftBehind = true
+		}
+	}
+	c.ledger.forget(r)
+	c.window.routes = slices.DeleteFunc(c.window.routes, func(other *Route) bool { return other == r })
+	c.askForOthers(now)
+}
+
+// askForOthers has what a route that ended has left come again, if there are others: they may have acked it.
+func (c *Core) askForOthers(now time.Duration) {
+	if c.leftBehind && len(c.window.routes) > 0 {
+		c.Want(now)
+	}
+	c.leftBehind = false
+}
+
+// Connected takes in that the stream was opened: everything that is not confirmed comes again, in order.
+func (c *Core) Connected(now time.Duration) {
+	c.reconnected = now
+	c.wants, c.blocked, c.left = false, false, 0
+	c.window.reopen()
+	c.files.resume(now)
+	c.files.renew(now)
+}
+
+// Disconnected takes in that nothing comes until [Core.Connected].
+func (c *Core) Disconnected(now time.Duration) {
+	c.blocked = false
+	c.files.pause(now)
+}
+
+// Want asks for a reconnect: the service has something that it does not send by itself.
+func (c *Core) Want(now time.Duration) {
+	c.wants = true
+	c.review(now)
+}
+
+// review has the window reviewed soon.
+func (c *Core) review(now time.Duration) {
+	if c.reviewAt == 0 {
+		c.reviewAt = now + reviewEvery
+	}
+}
+
+// NextWake returns when [Core.Wake] has to be called; zero for never.
+func (c *Core) NextWake() (at time.Duration) {
+	earliest := func(t time.Duration) {
+		if t != 0 && (at == 0 || t < at) {
+			at = t
+		}
+	}
+	earliest(c.reviewAt)
+	if first := c.queue.first(); first != nil {
+		earliest(first.due)
+	}
+	earliest(c.files.next())
+	return at
+}
+
+// Wake does what is due.
+func (c *Core) Wake(now time.Duration) {
+	for it := c.queue.first(); it != nil && it.due <= now; it = c.queue.first() {
+		c.queue.remove(it)
+		it.state = queued
+		it.since = now
+		c.offer(now, it)
+	}
+	c.wakeFiles(now)
+	if c.reviewAt != 0 && c.reviewAt <= now {
+		c.reviewAt = 0
+		c.lookAt(now)
+	}
+}
+
+// lookAt is the review.
+func (c *Core) lookAt(now time.Duration) {
+	if c.wants && now-c.reconnected >= reconnectEvery {
+		c.wants = false
+		c.reconnected = now // when it cannot be opened is up to whoever opens it
+		c.effects.Reconnect = true
+		return
+	}
+	full := c.window.crowded() || c.short || c.blocked
+	c.short = false // until somebody asks again
+	if full {
+		for _, it := range c.window.hung(now) {
+			c.wait(now, it)
+		}
+	}
+	if c.window.tooManyWait() || full && c.wasFull {
+		for _, it := range c.window.shed(now) {
+			c.leave(now, it)
+		}
+	}
+	if c.blocked {
+		c.window.excuse()
+		c.room()
+	}
+	c.wasFull = full
+	if full || c.blocked || c.wants || c.window.tooManyWait() {
+		c.review(now)
+	}
+}

@@ -1,0 +1,285 @@
+package core
+
+import (
+	"container/heap"
+	"encoding/binary"
+	"time"
+)
+
+// partWait is how long the confirmation of what may be a part of a file waits for the file.
+const partWait = 10 * time.Second
+
+// files has what waits for its file: messages that nobody gets before, and confirmations of messages that may be parts.
+// Once all parts of a file are confirmed, the service takes the file for confirmed as well, and never delivers it.
+//
+// Its clock stands still while the file may be the next event on the stream: when there is no room, or no stream.
+type files struct {
+	cfg      Config
+	waiting  waiters // by the time at which they stop to wait
+	byID     map[ID]*waiter
+	held     int
+	bytes    int64
+	heldOf   map[uint64]int // how many are held of each family
+	families families
+	over     bool // there were more than can be held, which were left with the service
+	starved  bool // there is no room for what no file has come for
+
+	stopped time.Duration // when the clock was stopped; zero while it runs
+	skipped time.Duration // for how long it stood still
+}
+
+// waiter is what waits for a file.
+type waiter struct {
+	m     *Message
+	held  bool // and not a confirmation
+	whole bool // probably no part of a file
+	since time.Duration
+	until time.Duration
+	index int // in files.waiting; -1 when it is no longer there
+}
+
+type waiters []*waiter
+
+func (w waiters) Len() int           { return len(w) }
+func (w waiters) Less(i, j int) bool { return w[i].until < w[j].until }
+func (w waiters) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].index, w[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (w *waiters) Push(x any) {
+	added := x.(*waiter)
+	added.index = len(*w)
+	*w = append(*w, added)
+}
+
+// Pop implements [heap.Interface].
+func (w *waiters) Pop() any {
+	old := *w
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*w = old[:len(old)-1]
+	last.index = -1
+	return last
+}
+
+func (f *files) init(cfg Config) {
+	f.cfg, f.byID, f.heldOf = cfg, make(map[ID]*waiter), make(map[uint64]int)
+}
+
+// clock returns the time of what waits.
+func (f *files) clock(now time.Duration) time.Duration {
+	if f.stopped != 0 {
+		now = f.stopped
+	}
+	return now - f.skipped
+}
+
+func (f *files) pause(now time.Duration) {
+	if f.stopped == 0 {
+		f.stopped = now
+	}
+}
+
+func (f *files) resume(now time.Duration) {
+	if f.stopped != 0 {
+		f.skipped += now - f.stopped
+		f.stopped = 0
+	}
+}
+
+// renew gives confirmations that wait their whole time once more: the stream begins again.
+func (f *files) renew(now time.Duration) {
+	for _, w := range f.waiting {
+		if !w.held {
+			w.until = f.clock(now) + partWait
+		}
+	}
+	heap.Init(&f.waiting)
+}
+
+// next returns when something stops to wait; zero for never.
+func (f *files) next() time.Duration {
+	if len(f.waiting) == 0 || f.stopped != 0 || f.starved {
+		return 0
+	}
+	return f.waiting[0].until + f.skipped
+}
+
+func (f *files) add(w *waiter) {
+	f.byID[w.m.IDs[0]] = w
+	if w.held {
+		f.held++
+		f.bytes += w.m.Bytes
+		f.heldOf[w.m.Family]++
+	}
+	heap.Push(&f.waiting, w)
+}
+
+func (f *files) remove(w *waiter) {
+	if w.index >= 0 {
+		heap.Remove(&f.waiting, w.index)
+	}
+	delete(f.byID, w.m.IDs[0])
+	if w.held {
+		f.held--
+		f.bytes -= w.m.Bytes
+		if f.heldOf[w.m.Family]--; f.heldOf[w.m.Family] == 0 {
+			delete(f.heldOf, w.m.Family)
+		}
+	}
+}
+
+// drop removes what waits of the parts of m: they come again with it.
+func (f *files) drop(m *Message) {
+	for i := range m.IDs {
+		if w := f.byID[m.IDs[i]]; w != nil {
+			f.remove(w)
+		}
+	}
+}
+
+// claim takes in that m is opened: a file stands for what waits of its parts, and what was held is held no longer.
+func (f *files) claim(m *Message) {
+	if len(f.byID) == 0 {
+		return
+	}
+	for i := range m.IDs {
+		w := f.byID[m.IDs[i]]
+		if w == nil {
+			continue
+		}
+		f.remove(w)
+		if m.File && w.held {
+			m.Part = w.m
+		}
+	}
+}
+
+// hold has m wait for its file.
+func (c *Core) hold(now time.Duration, m *Message) Taken {
+	f := &c.files
+	if f.byID[m.IDs[0]] != nil {
+		return Joined
+	}
+	if f.held >= c.cfg.MaxHeld || f.held > 0 && f.bytes+m.Bytes > c.cfg.MaxBytes {
+		f.over = true
+		return LeftWithService
+	}
+	w := &waiter{m: m, held: true, since: f.clock(now), whole: !m.Large && f.heldOf[m.Family] == 0}
+	w.until = w.since + c.cfg.Hold
+	if w.whole {
+		w.until = w.since + min(c.cfg.HoldWhole, c.cfg.Hold)
+	}
+	f.add(w)
+	return Held
+}
+
+// maybePart reports whether m, which is acked by all, may be a part of a file that somebody takes.
+func (f *files) maybePart(m *Message) bool {
+	return m.FileTaken && !m.File && !m.unclaimed && (m.Large || f.families.several(m.Family))
+}
+
+// wait has the confirmation of m wait for a file. If too many wait, the oldest is sent early.
+func (f *files) wait(now time.Duration, m *Message) {
+	w := &waiter{m: m, since: f.clock(now)}
+	w.until = w.since + partWait
+	f.add(w)
+}
+
+// wakeFiles ends the wait of what has waited long enough.
+func (c *Core) wakeFiles(now time.Duration) {
+	f := &c.files
+	for f.stopped == 0 && !f.starved && len(f.waiting) > 0 && f.waiting[0].until <= f.clock(now) {
+		w := f.waiting[0]
+		switch {
+		case !w.held:
+			c.endWait(now, w)
+		case w.whole && f.heldOf[w.m.Family] > 1: // others have come: it is a part after all
+			w.whole, w.until = false, w.since+c.cfg.Hold
+			heap.Fix(&f.waiting, 0)
+		default:
+			c.unclaimed(now, w)
+		}
+	}
+	if f.over && f.held == 0 {
+		f.over = false
+		c.Want(now)
+	}
+}
+
+// unclaimed gives out what no file has come for. If nobody takes it now, it comes again.
+func (c *Core) unclaimed(now time.Duration, w *waiter) {
+	m, f := w.m, &c.files
+	m.unclaimed = !w.whole
+	switch c.take(now, m, nil, c.window.wanted(m)) {
+	case Full:
+		f.starved = true
+		return
+	case Opened:
+		c.effects.Unclaimed = append(c.effects.Unclaimed, m)
+	default:
+	}
+	if f.byID[m.IDs[0]] == w {
+		f.remove(w)
+	}
+}
+
+// endWait has the confirmation of w sent although no file has come.
+func (c *Core) endWait(now time.Duration, w *waiter) {
+	c.files.remove(w)
+	c.ledger.resume(w.m)
+	if c.settle(now, w.m); len(w.m.Confirm) > 0 {
+		c.effects.Confirm = append(c.effects.Confirm, w.m)
+	}
+}
+
+// families knows which payloads came in several messages. It remembers about familySets*familyWays of them, and tells
+// them apart by hashes: to take a message for a part only delays its confirmation.
+type families struct{ sets [][familyWays]seenFamily }
+
+const familySets, familyWays = 1 << 12, 8
+
+type seenFamily struct {
+	family  uint64
+	message uint64
+	several bool
+}
+
+// add records that m, which is new, has come.
+func (s *families) add(m *Message) {
+	if m.File || len(m.IDs) == 0 {
+		return
+	}
+	if s.sets == nil {
+		s.sets = make([][familyWays]seenFamily, familySets)
+	}
+	set := &s.sets[m.Family%familySets]
+	id := &m.IDs[0]
+	message := binary.LittleEndian.Uint64(id[16:24]) ^ binary.LittleEndian.Uint64(id[24:32])
+	seen := seenFamily{family: m.Family, message: message}
+	at := familyWays - 1
+	for i := range set {
+		if set[i].family == m.Family {
+			seen.several = set[i].several || set[i].message != message
+			at = i
+			break
+		}
+	}
+	copy(set[1:at+1], set[:at])
+	set[0] = seen
+}
+
+// several reports whether more than one message of the family has come.
+func (s *families) several(family uint64) bool {
+	if s.sets == nil {
+		return false
+	}
+	for _, seen := range s.sets[family%familySets] {
+		if seen.family == family {
+			return seen.several
+		}
+	}
+	return false
+}

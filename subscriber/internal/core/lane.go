@@ -1,0 +1,202 @@
+package core
+
+import "time"
+
+// Lane has the items of one route that have the same key, in their order. It is a leaf of the tree, for as long as
+// something of it is open.
+type Lane struct {
+	node
+	Key           string
+	route         *Route
+	tenant        *tenant
+	before, after *Lane // among those of its tenant
+
+	first, last *Item
+	handed      int  // items that handlers have
+	failed      bool // one was nacked: nothing more is handed out until all that are handed out are settled
+	careful     bool // one at a time until one is acked
+	// Halted is of whoever handles its items: something that had its place has failed.
+	Halted bool
+
+	// unconfirmed is how many messages its route was the last to ack that are not confirmed, and unconfirmedSince
+	// since when the oldest of them is, or earlier.
+	unconfirmed      int
+	unconfirmedSince time.Duration
+}
+
+// Route returns whose lane it is.
+func (l *Lane) Route() *Route { return l.route }
+
+// push adds it as the last one.
+func (l *Lane) push(it *Item) {
+	it.prev = l.last
+	if l.last != nil {
+		l.last.next = it
+	} else {
+		l.first = it
+	}
+	l.last = it
+}
+
+// remove takes it out.
+func (l *Lane) remove(it *Item) {
+	if it.prev != nil {
+		it.prev.next = it.next
+	} else {
+		l.first = it.next
+	}
+	if it.next != nil {
+		it.next.prev = it.prev
+	} else {
+		l.last = it.prev
+	}
+	it.prev, it.next = nil, nil
+}
+
+// ready reports whether it can be handed out when its turn comes.
+func (it *Item) ready() bool { return it.state == queued && !it.Message.Fetching }
+
+// turnOf reports whether it is the turn of it.
+func (l *Lane) turnOf(it *Item) bool {
+	switch {
+	case l.route.ended:
+		return false
+	case !l.route.ordered:
+		return true
+	case l.first == it:
+		return l.handed == 0
+	case !l.route.pipelines || l.failed || l.careful:
+		return false
+	}
+	before := it.prev
+	return before.state == handed && before.placed && l.route.mayBeAhead()
+}
+
+// nextInTurn returns the item that can be handed out now; nil if none can be. It is only for lanes with an order.
+func (l *Lane) nextInTurn() *Item {
+	if !l.route.ordered {
+		return nil
+	}
+	it := l.first
+	for it != nil && it.state == handed {
+		it = it.next
+	}
+	if it != nil && it.ready() && l.turnOf(it) {
+		return it
+	}
+	return nil
+}
+
+// hand hands it out.
+func (l *Lane) hand(now time.Duration, it *Item) {
+	it.state, it.since, it.placed, it.Begun = handed, now, false, false
+	l.handed++
+	if l.handed > 1 && l.route.ordered {
+		l.route.ahead++
+	}
+}
+
+// settle takes in that no handler has it any longer.
+func (l *Lane) settle(it *Item, outcome Outcome) {
+	if l.handed > 1 && l.route.ordered {
+		l.route.ahead--
+	}
+	l.handed--
+	if !l.route.pipelines {
+		return
+	}
+	if it.Begun {
+		for before := it.prev; before != nil; before = before.prev { // it may be stored, whatever became of it
+			before.Overtaken++
+		}
+	}
+	switch outcome {
+	case Nacked:
+		l.failed = true
+	case Acked:
+		l.careful = false
+	case Left:
+	}
+}
+
+// retry returns the first item of a lane in which something has failed, once it is known of all others what became of them,
+// if it can be handed out again.
+func (l *Lane) retry(c *Core, now time.Duration) *Item {
+	if !l.failed || l.handed > 0 {
+		return nil
+	}
+	l.failed, l.careful, l.Halted = false, true, false
+	for it := l.first; it != nil; it = it.next {
+		if it != l.first && it.state == waiting { // its turn comes after the first
+			c.queue.remove(it)
+			it.state = queued
+		}
+	}
+	return nil
+}
+
+// oldest returns since when the oldest of l is open; now if nothing is.
+func (l *Lane) oldest(now time.Duration) time.Duration {
+	at := now
+	if l.first != nil {
+		at = l.first.opened
+	}
+	if l.unconfirmed > 0 {
+		at = min(at, l.unconfirmedSince)
+	}
+	return at
+}
+
+// late counts what has been open for longer than stall.
+func (l *Lane) late(now time.Duration) (n int) {
+	for it := l.first; it != nil && now-it.opened >= stall; it = it.next {
+		n++
+	}
+	if now-l.unconfirmedSince >= stall {
+		n += l.unconfirmed
+	}
+	return n
+}
+
+// Route is one who gets messages.
+type Route struct {
+	node
+	Name string
+	// Owner is of whoever added the route.
+	Owner     any
+	number    uint32
+	takes     func(*Message) bool
+	ordered   bool
+	pipelines bool
+	ended     bool
+	ahead     int // items that handlers have behind the first ones of their lanes
+	maxAhead  int
+	lanes     map[string]*Lane
+	tenants   map[string]*tenant
+	first     *tenant // of those that have something open
+	last      *tenant
+	spare     []*Lane // to be used again
+}
+
+// mayBeAhead reports whether one more item may be handed out behind the first one of its lane.
+func (r *Route) mayBeAhead() bool { return r.ahead+1 < r.maxAhead }
+
+// tenant is what a route has of a tenant.
+type tenant struct {
+	node
+	name          string
+	before, after *tenant
+	first, last   *Lane
+}
+
+// collect returns the items of r that are open, in the order of its lanes.
+func (r *Route) collect() (items []*Item) {
+	for t := r.first; t != nil; t = t.after {
+		for l := t.first; l != nil; l = l.after {
+			for it := l.first; it != nil; it = it.next {
+				items = append(items, it)
+			}
+		}
+	}
+	return items
+}

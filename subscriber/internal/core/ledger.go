@@ -1,0 +1,452 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/keyindex"
+)
+
+// ledger knows of each message that the service may deliver again what has become of it.
+//
+// A message is confirmed when everything that has it, its own event and files, was acked by all who wanted
+// it. What somebody left stays with the service, and comes again; the ledger remembers who has acked it
+// nevertheless, so that they get no copy.
+//
+// Nothing in it that grows with the number of confirmed messages has pointers, so the garbage collector
+// does not have to scan it.
+type ledger struct {
+	index    *keyindex.Index[ID] // one more than their slots
+	entries  []entry
+	free     []int32    // slots of forgotten entries
+	messages []*Message // that are open, or acked and not confirmed
+	vacant   []int32    // of messages
+	files    map[ID]*Message
+	done     fileSet // files that were acked by all
+	// aside has, for each message that was set aside and not confirmed since, when it came first.
+	aside       map[ID]time.Duration
+	recent      ring // of those that were confirmed
+	lost        ring // of those that were left
+	keep        time.Duration
+	quarantines bool            // what everybody refuses is stored in a quarantine first
+	unmatched   int64           // what was confirmed although everybody refused it
+	asksAgain   bool            // something was left because not everybody was asked
+	acked       map[ID][]*Route // of what was left: who has acked it; at most as many as in lost
+	ackedIDs    []ID            // of acked, in order, some of them no longer
+}
+
+// state is what has become of a message.
+type state uint8
+
+const (
+	unheard    state = iota
+	open             // somebody has it
+	left             // somebody who wanted it left it, or did not get it
+	awaiting         // all have acked it, and its confirmation waits for a file
+	confirming       // it is to be confirmed
+	confirmed        // the service accepted that
+)
+
+// entry is what the ledger knows of one message.
+type entry struct {
+	id      ID
+	at      time.Duration // when it was confirmed
+	issue   uint32        // how many messages have used this slot, this one included
+	having  int32         // what is open and has it: its own event, and files
+	message int32         // the place of its own event, and one; zero while that is not open
+	state   state
+	given   bool // its own event was left, so no file stands for it
+	gone    bool // while it is open: a file that has it was left
+	ring    bool // it is in ledger.lost
+	took    bool // somebody acked it, or its file
+	alone   bool // it had an event of its own
+	aside   bool // what was left was set aside
+}
+
+// ref refers to an entry. Slots are used again, so it also says for which use: one to a message that was
+// forgotten resolves to nothing, and so does the zero value.
+type ref struct {
+	slot  int32
+	issue uint32
+}
+
+func (l *ledger) init(cfg Config) {
+	l.files, l.acked, l.aside = make(map[ID]*Message), make(map[ID][]*Route), make(map[ID]time.Duration)
+	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
+	l.done.init(cfg.Recent/16+1, cfg.RecentFor)
+	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
+}
+
+// identity names m among those that are open.
+func (m *Message) identity() ID {
+	if m.File {
+		return m.FileID
+	}
+	return m.IDs[0]
+}
+
+// find returns the message that is open with the identity of m, nil without one, and what has become of m.
+func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
+	if len(m.IDs) == 0 {
+		return nil, unheard
+	}
+	if m.File {
+		if other := l.files[m.FileID]; other != nil {
+			return other, open
+		}
+		if l.done.has(m.FileID, now) {
+			return nil, confirmed
+		}
+		return nil, unheard
+	}
+	e := l.get(m.IDs[0])
+	switch {
+	case e == nil:
+		return nil, unheard
+	case e.state == confirmed && now-e.at > l.keep:
+		return nil, unheard
+	case e.message != 0:
+		return l.messages[e.message-1], open
+	case e.state == awaiting, e.state == open && !e.given: // a file that is open confirms it
+		return nil, confirming
+	}
+	return nil, e.state
+}
+
+// again records that m, which was confirmed before, is to be confirmed again, and sets m.Confirm: what of it is neither
+// open, nor waits, nor was left.
+func (l *ledger) again(m *Message) {
+	m.Confirm, m.slots = m.confirm[:0], m.slot1[:0]
+	for i := range m.IDs {
+		slot := l.entry(m.IDs[i])
+		m.slots = append(m.slots, slot)
+		if e := &l.entries[slot]; e.state == unheard || e.state == confirmed {
+			e.state = confirming
+			delete(l.aside, e.id)
+			m.Confirm = append(m.Confirm, Confirmation{Index: int32(i), entry: ref{slot, e.issue}})
+		}
+	}
+}
+
+// get returns the entry of id; nil if it is not known. It is valid until one is added.
+func (l *ledger) get(id ID) *entry {
+	if slot := l.index.Find(&id) - 1; slot >= 0 {
+		return &l.entries[slot]
+	}
+	return nil
+}
+
+// entry returns the slot of the entry of id, which is made if need be.
+func (l *ledger) entry(id ID) int32 {
+	if slot := l.index.Find(&id) - 1; slot >= 0 {
+		return slot
+	}
+	var slot int32
+	if last := len(l.free) - 1; last >= 0 {
+		slot, l.free = l.free[last], l.free[:last]
+	} else {
+		slot = int32(len(l.entries)) // 2^31 entries do not fit in memory
+		l.entries = append(l.entries, entry{issue: 1})
+	}
+	e := &l.entries[slot]
+	*e = entry{id: id, issue: e.issue}
+	l.index.Add(&id, slot+1)
+	return slot
+}
+
+func (l *ledger) forgetEntry(slot int32) {
+	e := &l.entries[slot]
+	delete(l.aside, e.id)
+	l.index.Remove(slot + 1)
+	e.issue++
+	l.free = append(l.free, slot)
+}
+
+// ackedBy returns who has acked m before, although it was left.
+func (l *ledger) ackedBy(m *Message) []*Route {
+	if len(l.acked) == 0 || len(m.IDs) == 0 {
+		return nil
+	}
+	return l.acked[m.identity()]
+}
+
+// open records that m is open.
+func (l *ledger) open(m *Message) {
+	if len(m.IDs) == 0 {
+		return
+	}
+	m.slots = m.slot1[:0]
+	for i := range m.IDs {
+		slot := l.entry(m.IDs[i])
+		e := &l.entries[slot]
+		if e.state != open {
+			e.gone = false
+		}
+		e.state = open
+		e.having++
+		if m.File {
+			e.gone = false // it is here again
+		} else { // only this makes up for an event of its own that was left
+			e.given, e.alone, e.aside = false, true, false
+			e.message = l.place(m)
+		}
+		m.slots = append(m.slots, slot)
+	}
+	if m.File {
+		l.files[m.FileID] = m
+	}
+}
+
+// place gives m a place among the open messages, and returns it, and one.
+func (l *ledger) place(m *Message) int32 {
+	if last := len(l.vacant) - 1; last >= 0 {
+		at := l.vacant[last]
+		l.vacant = l.vacant[:last]
+		l.messages[at] = m
+		return at + 1
+	}
+	l.messages = append(l.messages, m)
+	return int32(len(l.messages))
+}
+
+// close records that nobody has m any longer, and sets m.Confirm.
+func (l *ledger) close(now time.Duration, m *Message) {
+	m.Confirm = m.confirm[:0]
+	if len(m.IDs) == 0 {
+		return
+	}
+	if m.File {
+		delete(l.files, m.FileID)
+		if !m.left {
+			l.done.add(m.FileID, now)
+		}
+	}
+	for i, slot := range m.slots {
+		e := &l.entries[slot]
+		e.having--
+		e.took, e.aside = e.took || len(m.acked) > 0, e.aside || m.Aside
+		if m.File {
+			e.gone = e.gone || m.left
+		} else {
+			l.messages[e.message-1] = nil
+			l.vacant = append(l.vacant, e.message-1)
+			e.message, e.given = 0, m.left
+		}
+		if e.having == 0 {
+			l.noteAside(m, e)
+		}
+		switch {
+		case e.having > 0:
+		case e.gone || e.given:
+			l.leave(slot)
+		default:
+			e.state = confirming
+			m.Confirm = append(m.Confirm, Confirmation{Index: int32(i), entry: ref{slot, e.issue}})
+		}
+	}
+	l.rememberAcked(m)
+}
+
+// noteAside brings up to date whether the message of e, which nobody has any longer, is set aside.
+func (l *ledger) noteAside(m *Message, e *entry) {
+	_, known := l.aside[e.id]
+	switch is := e.aside && (e.gone || e.given); {
+	case is && !known:
+		l.aside[e.id] = m.came
+	case !is && known:
+		delete(l.aside, e.id)
+	}
+}
+
+// rememberAcked remembers who has acked m if it comes again, and forgets what is confirmed.
+func (l *ledger) rememberAcked(m *Message) {
+	if len(l.acked) > 0 {
+		for i := range m.Confirm {
+			delete(l.acked, m.IDs[m.Confirm[i].Index])
+		}
+	}
+	id := m.identity()
+	switch {
+	case m.File && !m.left:
+		delete(l.acked, id)
+	case len(m.Confirm) == 0 && len(m.acked) > 0:
+		l.remember(id, m.acked)
+	}
+}
+
+// remember remembers that what has this identity was acked.
+func (l *ledger) remember(id ID, acked []*Route) {
+	if _, known := l.acked[id]; !known {
+		l.ackedIDs = append(l.ackedIDs, id)
+	}
+	l.acked[id] = slices.Clone(acked)
+	for len(l.ackedIDs) > l.lost.size {
+		delete(l.acked, l.ackedIDs[0])
+		l.ackedIDs = l.ackedIDs[1:]
+	}
+}
+
+// leaveNew records that m, which never was open, is left with the service.
+func (l *ledger) leaveNew(m *Message) {
+	for i := range m.IDs {
+		slot := l.entry(m.IDs[i])
+		e := &l.entries[slot]
+		e.given = e.given || !m.File && !m.Hold // nobody had it, and its file stands for it
+		e.aside = false                         // it is asked for again once there is room
+		delete(l.aside, e.id)
+		switch e.state {
+		case open:
+			e.gone = e.gone || m.File
+		case unheard:
+			l.leave(slot)
+		case awaiting:
+			l.leave(slot)
+		case left, confirming, confirmed:
+		}
+	}
+}
+
+// wasGiven reports whether somebody who had m itself left it: no file stands for it.
+func (l *ledger) wasGiven(m *Message) bool {
+	e := l.get(m.IDs[0])
+	return e != nil && e.given
+}
+
+// await records that the confirmation of m, which is acked by all, waits for a file.
+func (l *ledger) await(m *Message) {
+	l.entries[m.slots[0]].state = awaiting
+	m.Confirm = nil
+	l.remember(m.IDs[0], m.acked)
+}
+
+// resume records that no file has come for m, and that it is to be confirmed.
+func (l *ledger) resume(m *Message) {
+	l.entries[m.slots[0]].state = confirming
+	m.Confirm = append(m.confirm[:0], Confirmation{entry: ref{m.slots[0], l.entries[m.slots[0]].issue}})
+	delete(l.acked, m.IDs[0])
+}
+
+// settle decides about those messages of m that are to be confirmed and that everybody refused. With a quarantine, such a
+// one is one of two deliveries of the message, each of which waited for the other to store it: it comes again.
+func (l *ledger) settle(m *Message) {
+	m.Confirm = slices.DeleteFunc(m.Confirm, func(c Confirmation) bool {
+		e := &l.entries[c.entry.slot]
+		switch {
+		case e.took:
+			return false
+		case !l.quarantines:
+			l.unmatched++
+			return false
+		}
+		e.given = e.alone
+		l.leave(c.entry.slot)
+		l.asksAgain = true
+		return true
+	})
+}
+
+// leave records that the message of a slot was left.
+func (l *ledger) leave(slot int32) {
+	e := &l.entries[slot]
+	e.state, e.gone = left, false
+	if e.ring {
+		return
+	}
+	e.ring = true
+	oldest, full := l.lost.add(ref{slot, e.issue})
+	if old := l.resolve(oldest); full && old != nil {
+		old.ring = false
+		if old.state == left {
+			delete(l.acked, old.id)
+			l.forgetEntry(oldest.slot)
+		}
+	}
+}
+
+// resolve returns the entry of r; nil if its message was forgotten.
+func (l *ledger) resolve(r ref) *entry {
+	if r == (ref{}) || l.entries[r.slot].issue != r.issue {
+		return nil
+	}
+	return &l.entries[r.slot]
+}
+
+// confirmed records that a message is confirmed, or never will be.
+func (l *ledger) confirmed(now time.Duration, r ref) {
+	e := l.resolve(r)
+	if e == nil || e.state != confirming {
+		return // it came again, and is open
+	}
+	e.state, e.at = confirmed, now
+	if oldest, full := l.recent.add(r); full {
+		if old := l.resolve(oldest); old != nil && old.state == confirmed {
+			l.forgetEntry(oldest.slot)
+		}
+	}
+}
+
+// untaken reports whether m has a message that nobody has acked, and that nothing else that is open has.
+func (l *ledger) untaken(m *Message) bool {
+	return slices.ContainsFunc(m.slots, func(slot int32) bool {
+		e := &l.entries[slot]
+		return !e.took && e.having == 1
+	})
+}
+
+// forget forgets what r has acked: it has ended.
+func (l *ledger) forget(r *Route) {
+	for id, acked := range l.acked {
+		if acked = slices.DeleteFunc(acked, func(other *Route) bool { return other == r }); len(acked) == 0 {
+			delete(l.acked, id)
+		} else {
+			l.acked[id] = acked
+		}
+	}
+}
+
+// ring remembers entries in the order in which they were added, at most size.
+type ring struct {
+	refs []ref
+	head int
+	size int
+}
+
+// add adds an entry and returns the one whose place it took.
+func (r *ring) add(added ref) (oldest ref, full bool) {
+	if len(r.refs) < r.size {
+		r.refs = append(r.refs, added)
+		return ref{}, false
+	}
+	oldest = r.refs[r.head]
+	r.refs[r.head] = added
+	r.head = (r.head + 1) % r.size
+	return oldest, true
+}
+
+// fileSet remembers files, at most size, for a time.
+type fileSet struct {
+	at         map[ID]time.Duration
+	ring       []ID
+	head, size int
+	keep       time.Duration
+}
+
+func (f *fileSet) init(size int, keep time.Duration) {
+	f.at, f.size, f.keep = make(map[ID]time.Duration), size, keep
+}
+
+func (f *fileSet) add(id ID, now time.Duration) {
+	if len(f.ring) < f.size {
+		f.ring = append(f.ring, id)
+	} else {
+		delete(f.at, f.ring[f.head])
+		f.ring[f.head] = id
+		f.head = (f.head + 1) % f.size
+	}
+	f.at[id] = now
+}
+
+func (f *fileSet) has(id ID, now time.Duration) bool {
+	at, known := f.at[id]
+	return known && now-at <= f.keep
+}

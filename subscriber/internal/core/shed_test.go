@@ -1,0 +1,156 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// scenario is something that is sick beside others that are not, from 10 s to 40 s.
+type scenario struct {
+	name      string
+	tenants   int
+	keys      int // of a tenant
+	routes    int
+	sick      func(tenant, key, number, route int) bool
+	outcome   Outcome
+	hangs     bool
+	takes     time.Duration // instead of an outcome
+	confirms  bool          // it is confirmations that fail
+	heavy     bool          // the first tenant has 99 % of the load
+	firstOnly bool          // what the first route does counts
+	unordered bool
+	share     float64
+}
+
+const (
+	faultFrom = 10 * time.Second
+	faultTo   = 40 * time.Second
+)
+
+func (sc scenario) play(t testing.TB, fault bool, seed uint64) (healthy int, w *world) {
+	w = newWorld(Config{MaxInFlight: 1000, MaxBytes: 1 << 30, MaxUnconfirmed: 2000, Ordered: !sc.unordered, Recent: 1 << 16, RecentFor: 10 * time.Minute}, seed)
+	w.fault = func(problem string) { t.Fatalf("%s, seed %d: %s", sc.name, seed, problem) }
+	for i := range sc.routes {
+		r, _ := w.core.Add(w.now, fmt.Sprint(i), func(*Message) bool { return true }, false)
+		w.routes = append(w.routes, r)
+	}
+	number := make(map[*Route]int)
+	for i, r := range w.routes {
+		number[r] = i
+	}
+	tenants, keys := make([]string, sc.tenants), make([]string, sc.tenants*sc.keys)
+	for i := range tenants {
+		tenants[i] = fmt.Sprintf("t%d", i)
+	}
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%d", i)
+	}
+	where := make(map[*sent][2]int)
+	during := func() bool { return fault && w.now >= faultFrom && w.now < faultTo }
+	count := func(m *sent) {
+		if !m.sick && m.at >= faultFrom+2*time.Second && m.at < faultTo-2*time.Second && w.now < faultTo {
+			healthy++
+		}
+	}
+	w.handle = func(r *Route, m *sent) (time.Duration, Outcome) {
+		service := 2500*time.Microsecond + time.Duration(w.random.Int64N(int64(5*ms)))
+		at := where[m]
+		if during() && !sc.confirms && sc.sick(at[0], at[1], m.number, number[r]) {
+			switch {
+			case sc.takes > 0:
+				return sc.takes, Acked
+			case sc.hangs:
+				return faultTo - w.now + service, Acked
+			}
+			return service, sc.outcome
+		}
+		if sc.firstOnly && number[r] == 0 {
+			count(m)
+		}
+		return service, Acked
+	}
+	w.confirm = func(m *sent) bool { return !(during() && sc.confirms && m.sick) }
+	if !sc.firstOnly {
+		w.settled = count
+	}
+	var send func()
+	send = func() {
+		tenant := w.random.IntN(sc.tenants)
+		if sc.heavy && w.random.IntN(100) > 0 {
+			tenant = 0
+		}
+		key := tenant*sc.keys + w.random.IntN(sc.keys)
+		m := w.send(tenants[tenant], keys[key])
+		where[m] = [2]int{tenant, key}
+		if !sc.firstOnly {
+			for i := range sc.routes {
+				m.sick = m.sick || sc.sick(tenant, key, m.number, i)
+			}
+		}
+		if w.now < 60*time.Second {
+			w.after(ms, send)
+		}
+	}
+	w.after(0, send)
+	w.after(0, w.connect)
+	w.run(100 * time.Second)
+	return healthy, w
+}
+
+func scenarios() []scenario {
+	first := func(tenant, _, _, _ int) bool { return tenant == 0 }
+	of := func(n int) func(int, int, int, int) bool {
+		return func(tenant, _, _, _ int) bool { return tenant < n }
+	}
+	all := func(int, int, int, int) bool { return true }
+	return []scenario{
+		{name: "a tenant of five fails", tenants: 5, keys: 20, routes: 1, sick: first, outcome: Nacked},
+		{name: "a tenant of five hangs", tenants: 5, keys: 20, routes: 1, sick: first, hangs: true},
+		{name: "three tenants of five hang", tenants: 5, keys: 20, routes: 1, sick: of(3), hangs: true},
+		{name: "a key of one tenant hangs", tenants: 1, keys: 20, routes: 1, sick: func(_, key, _, _ int) bool { return key == 0 }, hangs: true},
+		{name: "a key of one tenant fails", tenants: 1, keys: 20, routes: 1, sick: func(_, key, _, _ int) bool { return key == 0 }, outcome: Nacked},
+		{name: "10,000 keys of a tenant hang", tenants: 5, keys: 10000, routes: 1, sick: first, hangs: true},
+		{name: "10,000 keys of a tenant fail", tenants: 5, keys: 10000, routes: 1, sick: first, outcome: Nacked},
+		{name: "100 of 1,000 tenants hang", tenants: 1000, keys: 3, routes: 1, sick: of(100), hangs: true},
+		{name: "every tenth key hangs", tenants: 20, keys: 100, routes: 1, sick: func(_, key, _, _ int) bool { return key%10 == 0 }, hangs: true},
+		{name: "a tenant takes 1 s", tenants: 5, keys: 20, routes: 1, sick: first, takes: time.Second},
+		{name: "a tenant takes 200 ms", tenants: 5, keys: 20, routes: 1, sick: first, takes: 200 * ms},
+		{name: "a tenant hangs in one of two routes", tenants: 5, keys: 20, routes: 2, sick: func(tenant, _, _, route int) bool { return route == 1 && tenant == 0 }, hangs: true},
+		{name: "confirmations of a tenant fail", tenants: 5, keys: 20, routes: 1, sick: first, confirms: true},
+		{name: "confirmations of three tenants of five fail", tenants: 5, keys: 20, routes: 1, sick: of(3), confirms: true},
+		{name: "confirmations of 100 of 1,000 tenants fail", tenants: 1000, keys: 3, routes: 1, sick: of(100), confirms: true},
+		{name: "confirmations of the tenant with most of the load fail", tenants: 5, keys: 20, routes: 1, sick: first, confirms: true, heavy: true},
+		{name: "confirmations fail", tenants: 5, keys: 20, routes: 1, sick: all, confirms: true},
+		{name: "the tenant with most of the load hangs", tenants: 5, keys: 20, routes: 1, sick: first, hangs: true, heavy: true},
+		{name: "the tenant with most of the load fails", tenants: 5, keys: 20, routes: 1, sick: first, outcome: Nacked, heavy: true},
+		{name: "one of two routes takes 200 ms", tenants: 5, keys: 20, routes: 2, sick: func(_, _, _, route int) bool { return route == 1 }, takes: 200 * ms, firstOnly: true},
+		{name: "one of two routes hangs", tenants: 5, keys: 20, routes: 2, sick: func(_, _, _, route int) bool { return route == 1 }, hangs: true, firstOnly: true},
+		{name: "30 % of the messages of two tenants fail", tenants: 20, keys: 20, routes: 1, sick: func(tenant, _, number, _ int) bool { return tenant < 2 && number%10 < 3 }, outcome: Nacked},
+		{name: "every 50th message fails", tenants: 20, keys: 50, routes: 1, sick: func(_, _, number, _ int) bool { return number%50 == 0 }, outcome: Nacked},
+		{name: "everything hangs", tenants: 5, keys: 20, routes: 1, sick: all, hangs: true},
+		{name: "everything fails", tenants: 5, keys: 20, routes: 1, sick: all, outcome: Nacked},
+		{name: "a tenant of five fails, without an order", tenants: 5, keys: 20, routes: 1, sick: first, outcome: Nacked, unordered: true},
+		{name: "a tenant of five hangs, without an order", tenants: 5, keys: 20, routes: 1, sick: first, hangs: true, unordered: true},
+		{name: "every 50th message fails, without an order", tenants: 20, keys: 50, routes: 1, sick: func(_, _, number, _ int) bool { return number%50 == 0 }, outcome: Nacked, unordered: true},
+		{name: "every 50th message hangs, without an order", tenants: 20, keys: 50, routes: 1, sick: func(_, _, number, _ int) bool { return number%50 == 0 }, hangs: true, unordered: true},
+	}
+}
+
+func TestScenarios(t *testing.T) {
+	for _, sc := range scenarios() {
+		before, healthy := sc.play(t, false, 1)
+		with, w := sc.play(t, true, 1)
+		left := 0
+		for _, m := range w.sent {
+			if m.confirmed == 0 {
+				left++
+			}
+		}
+		share := 1.0
+		if before > 0 {
+			share = float64(with) / float64(before)
+		}
+		t.Logf("%-60s share %.3f streams %2d read x %.2f open %4d left %d", sc.name, share, w.connects, float64(w.read)/float64(healthy.read), w.most, left)
+	}
+}

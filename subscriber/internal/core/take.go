@@ -1,0 +1,370 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// Taken is what became of an event that came.
+type Taken int
+
+const (
+	// Opened: it is open for those routes that do not have it and have not acked it.
+	Opened Taken = iota
+	// Joined: it is open already, is about to be confirmed, or is held already. One that was confirmed before is in
+	// Effects.Confirm.
+	Joined
+	// Held: it waits for its file.
+	Held
+	// LeftWithService: no route takes it now. The service delivers it again.
+	LeftWithService
+	// Untaken: no route wants it.
+	Untaken
+	// Full: there is no room for it. It is to be offered again after Effects.Room.
+	Full
+)
+
+// Take takes in m, which has come on the stream. A message that is open already stays the one that it was; [Core.Open]
+// returns it.
+func (c *Core) Take(now time.Duration, m *Message) Taken {
+	known, state := c.ledger.find(now, m)
+	wanted := c.window.wanted(m)
+	switch {
+	case state == confirming:
+		return Joined
+	case state == confirmed:
+		if c.ledger.again(m); len(m.Confirm) > 0 {
+			c.effects.Confirm = append(c.effects.Confirm, m)
+		}
+		return Joined
+	case len(wanted) == 0:
+		return Untaken
+	case known == nil && m.Hold && !c.ledger.wasGiven(m):
+		return c.hold(now, m)
+	}
+	taken := c.take(now, m, known, wanted)
+	if taken == Full {
+		c.blocked = true
+		c.files.pause(now) // the file may be the next event
+		c.review(now)
+	} else {
+		c.files.resume(now)
+	}
+	return taken
+}
+
+// take gives m, or the one that is known in its place, to those of wanted who do not have it.
+func (c *Core) take(now time.Duration, m, known *Message, wanted []*Route) Taken {
+	if known == nil {
+		known = m
+	}
+	acked := c.ledger.ackedBy(m)
+	to, left := c.window.recipients(known, wanted, acked)
+	switch {
+	case len(to) == 0 && left:
+		if known == m {
+			c.ledger.leaveNew(m)
+			c.files.drop(m)
+		}
+		c.left++
+		c.review(now)
+		return LeftWithService
+	case len(to) == 0 && known == m: // all who want it have acked it
+		c.begin(now, m, acked)
+		c.close(now, m, nil)
+		return Joined
+	case len(to) == 0:
+		return Joined
+	case !m.Last && !c.window.hasRoom(known):
+		return Full
+	}
+	if known == m {
+		c.begin(now, m, acked)
+		c.files.families.add(m)
+	}
+	for _, r := range to {
+		c.open(now, known, r)
+	}
+	known.left = left || known.leftByOther(wanted)
+	if left {
+		c.review(now)
+	}
+	return Opened
+}
+
+// Open returns the message that is open with the identity of m; nil without one.
+func (c *Core) Open(now time.Duration, m *Message) *Message {
+	known, _ := c.ledger.find(now, m)
+	return known
+}
+
+// begin makes m known.
+func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
+	m.acked, m.came = append(m.acked1[:0], acked...), now
+	c.files.claim(m)
+	c.ledger.open(m)
+}
+
+// open gives m to r.
+func (c *Core) open(now time.Duration, m *Message, r *Route) {
+	it := m.newItem()
+	l := c.window.lane(r, m)
+	*it = Item{Message: m, Lane: l, opened: now, since: now}
+	l.push(it)
+	c.window.add(it)
+	c.offer(now, it)
+}
+
+// offer hands it out if its turn has come.
+func (c *Core) offer(now time.Duration, it *Item) {
+	if l := it.Lane; it.ready() && l.turnOf(it) {
+		l.hand(now, it)
+		c.effects.Start = append(c.effects.Start, it)
+	}
+}
+
+// Outcome is what a route made of an item.
+type Outcome int
+
+const (
+	// Acked: it is done.
+	Acked Outcome = iota
+	// Nacked: it is handed out again after a while.
+	Nacked
+	// Left: the route gives it up. The message stays with the service.
+	Left
+)
+
+// Done takes in the outcome of an item that was handed out. after is how long a nacked one waits.
+// It returns the next item that is handed out to whoever handled this one; nil if there is none.
+func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Duration) (next *Item) {
+	l := it.Lane
+	l.settle(it, outcome)
+	if outcome == Nacked && !l.route.ordered && c.window.overShare(l) {
+		outcome = Left
+	}
+	if outcome == Nacked && !l.route.ended {
+		if it.Nacks++; it.firstNack == 0 {
+			it.firstNack = now
+		}
+		c.putOff(now, it, now+after)
+	} else {
+		c.finish(now, it, outcome)
+		if l.route.ended && outcome != Acked {
+			c.leftBehind = true
+			c.askForOthers(now)
+		}
+	}
+	next = l.retry(c, now)
+	if next == nil {
+		next = l.nextInTurn()
+	}
+	if next != nil {
+		l.hand(now, next)
+	}
+	c.released(now, l)
+	return next
+}
+
+// Placed takes in that it, which was handed out by a route that pipelines, has its place behind those before it.
+func (c *Core) Placed(now time.Duration, it *Item) {
+	it.placed = true
+	if next := it.next; next != nil {
+		c.offer(now, next)
+	}
+}
+
+// putOff has it handed out again when it is due.
+func (c *Core) putOff(now time.Duration, it *Item, due time.Duration) {
+	it.state = waiting
+	c.wait(now, it)
+	c.queue.put(it, due)
+}
+
+// wait counts it among those that wait.
+func (c *Core) wait(now time.Duration, it *Item) {
+	if it.moving {
+		c.window.wait(it)
+		c.room()
+		c.reviewWaiting(now)
+	}
+}
+
+// reviewWaiting has the window reviewed if too much waits.
+func (c *Core) reviewWaiting(now time.Duration) {
+	if c.window.tooManyWait() {
+		c.review(now)
+	}
+}
+
+// room lets an event that did not fit be offered again.
+func (c *Core) room() {
+	if c.blocked {
+		c.blocked = false
+		c.effects.Room = true
+	}
+	if c.files.starved {
+		c.files.starved = false
+	}
+}
+
+// leave leaves it, which no handler has, with the service.
+func (c *Core) leave(now time.Duration, it *Item) {
+	l := it.Lane
+	c.queue.remove(it)
+	c.finish(now, it, Left)
+	if l.first != nil {
+		c.offer(now, l.first)
+	}
+	c.released(now, l)
+}
+
+// finish ends the work on it.
+func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
+	m, l := it.Message, it.Lane
+	l.remove(it)
+	it.state = finished
+	m.pending--
+	switch {
+	case outcome != Acked:
+		m.left = true
+		c.left++
+	case !slices.Contains(m.refused, l.route):
+		m.acked = append(m.acked, l.route)
+	}
+	c.window.remove(it)
+	if m.pending == 0 {
+		c.close(now, m, l)
+	}
+	if outcome == Acked && (m.pending > 0 || len(m.Confirm) == 0) {
+		l.finished(now)
+	}
+}
+
+// close takes in that no route has m any longer. What is to be confirmed goes on to count in l, which may be nil, as
+// something that waits.
+func (c *Core) close(now time.Duration, m *Message, l *Lane) {
+	c.ledger.close(now, m)
+	c.effects.Closed = append(c.effects.Closed, m)
+	if len(m.Confirm) > 0 && c.files.maybePart(m) {
+		c.files.wait(now, m)
+		c.ledger.await(m)
+		return
+	}
+	c.settle(now, m)
+	if n := len(m.Confirm); n > 0 && l != nil {
+		for i := range m.Confirm {
+			m.Confirm[i].lane, m.Confirm[i].since = l, now
+		}
+		c.window.unconfirmed(now, l, n)
+		c.reviewWaiting(now)
+	}
+}
+
+// settle leaves out of what is to be confirmed of m what has to be asked for again.
+func (c *Core) settle(now time.Duration, m *Message) {
+	c.ledger.settle(m)
+	if c.ledger.asksAgain {
+		c.ledger.asksAgain = false
+		c.Want(now)
+	}
+}
+
+// Refuse says whether the route of it, which was handed out, does not want the message. The Acked that follows is no
+// acknowledgment then.
+func (c *Core) Refuse(it *Item, refused bool) {
+	m, r := it.Message, it.Lane.route
+	m.refused = slices.DeleteFunc(m.refused, func(other *Route) bool { return other == r })
+	if refused {
+		m.refused = append(m.refused, r)
+	}
+}
+
+// RefusedByAll reports whether everybody who got the message refused it, the route of it, which still has it, included,
+// and something of it is nowhere else.
+func (c *Core) RefusedByAll(it *Item) bool {
+	m := it.Message
+	return !m.left && len(m.acked) == 0 && c.ledger.untaken(m) && !slices.ContainsFunc(m.items, func(it *Item) bool {
+		return it.state != finished && !slices.Contains(m.refused, it.Lane.route)
+	})
+}
+
+// Grow adds n bytes to the size of m, or takes some away.
+func (c *Core) Grow(m *Message, n int64) {
+	m.Bytes += n
+	for _, it := range m.items {
+		if it.state != finished {
+			it.Lane.add(0, n)
+		}
+	}
+	c.window.count(m)
+	if n < 0 {
+		c.room()
+	}
+}
+
+// Fits reports whether n more bytes of m, which is open, fit. The oldest message that moves always fits: all others
+// wait for it in the end. Otherwise Effects.Room says when to ask again.
+func (c *Core) Fits(now time.Duration, m *Message, n int64) bool {
+	if c.window.movingBytes+n <= c.cfg.MaxBytes || m.place == nowhere || c.window.oldest() == m {
+		return true
+	}
+	c.blocked, c.short = true, true
+	c.review(now)
+	return false
+}
+
+// Confirmed takes in that the service has accepted a confirmation, or never will.
+func (c *Core) Confirmed(now time.Duration, confirmation Confirmation) {
+	c.ledger.confirmed(now, confirmation.entry)
+	if l := confirmation.lane; l != nil {
+		c.window.confirmed(l, confirmation.since)
+		l.finished(now)
+		c.released(now, l)
+	}
+}
+
+// released is called when something of l is no longer open.
+func (c *Core) released(now time.Duration, l *Lane) {
+	c.room()
+	if c.window.workedOff(l) {
+		c.wants = true
+		c.review(now)
+	}
+	c.window.prune(l)
+}
+
+// Fetched takes in that the payload of m is there. Until then its items are not handed out.
+func (c *Core) Fetched(now time.Duration, m *Message) {
+	m.Fetching, m.unfetched = false, false
+	for _, it := range m.items {
+		c.offer(now, it)
+	}
+}
+
+// Unfetched takes in that the payload of m cannot be had now: what needs it waits.
+func (c *Core) Unfetched(now time.Duration, m *Message) {
+	m.unfetched = true
+	for _, it := range m.items {
+		if it.state == queued {
+			c.wait(now, it)
+		}
+	}
+}
+
+// Lost takes in that the payload of m cannot be had at all: the message is left with the service.
+func (c *Core) Lost(now time.Duration, m *Message) {
+	m.Fetching = false
+	for _, it := range m.items {
+		if it.state == queued || it.state == waiting {
+			c.leave(now, it)
+		}
+	}
+}
+
+// Hasten makes it due, if it waits.
+func (c *Core) Hasten(now time.Duration, it *Item) {
+	if it.state == waiting {
+		c.queue.put(it, now)
+	}
+}

@@ -1,0 +1,144 @@
+package core
+
+import "time"
+
+// Counts is how much of what there is.
+type Counts struct {
+	// Moving and Waiting count messages that are open; MovingBytes are the bytes of the former.
+	Moving, Waiting int
+	MovingBytes     int64
+	// PutOff counts items that are handed out again later.
+	PutOff int
+	// Held counts messages that wait for their files, and Awaiting confirmations that do.
+	Held, Awaiting int
+	// Unconfirmed counts messages that are acked and not confirmed.
+	Unconfirmed int
+	// Left counts messages that were left with the service since the stream was opened.
+	Left int
+	// Unmatched counts messages that everybody refused. It never decreases.
+	Unmatched int64
+}
+
+// Counts returns how much there is of what.
+func (c *Core) Counts() Counts {
+	w := &c.window
+	return Counts{
+		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue.items),
+		Held: c.files.held, Awaiting: len(c.files.waiting) - c.files.held, Unconfirmed: w.unconfirmedNow,
+		Left: c.left, Unmatched: c.ledger.unmatched,
+	}
+}
+
+// Lanes calls f for each lane.
+func (c *Core) Lanes(f func(*Lane)) { c.window.lanes(f) }
+
+// Items calls f for each item of l, in order.
+func (l *Lane) Items(f func(*Item)) {
+	for it := l.first; it != nil; it = it.next {
+		f(it)
+	}
+}
+
+// First returns the first item of l that is open; nil without one.
+func (l *Lane) First() *Item { return l.first }
+
+// Since returns since when l has finished nothing, or has had its oldest if that came later.
+func (l *Lane) Since() time.Duration { return max(l.done, l.oldest(l.done)) }
+
+// Opened returns when it came.
+func (it *Item) Opened() time.Duration { return it.opened }
+
+// HandedOut reports whether a handler has it, and since when.
+func (it *Item) HandedOut() (since time.Duration, is bool) { return it.since, it.state == handed }
+
+// PutOff reports whether it waits to be handed out again, and until when.
+func (it *Item) PutOff() (until time.Duration, is bool) { return it.due, it.state == waiting }
+
+// Next returns the item behind it in its lane; nil without one.
+func (it *Item) Next() *Item { return it.next }
+
+// Behind reports whether there is one before it in its lane.
+func (it *Item) Behind() bool { return it.prev != nil }
+
+// Principal reports whether it is the one of its message that stands for it, of those that are open.
+func (it *Item) Principal() bool {
+	for _, other := range it.Message.items {
+		if other.state != finished {
+			return other == it
+		}
+	}
+	return false
+}
+
+// Waiters calls f for each message that waits for a file: held itself, or only its confirmation. since and until are
+// when it began and ends.
+func (c *Core) Waiters(now time.Duration, f func(m *Message, held bool, since, until time.Duration)) {
+	shift := now - c.files.clock(now)
+	for _, w := range c.files.waiting {
+		f(w.m, w.held, w.since+shift, w.until+shift)
+	}
+}
+
+// Unheard reports whether nothing is known of a message but perhaps that it was confirmed.
+func (c *Core) Unheard(id ID) bool {
+	e := c.ledger.get(id)
+	return c.files.byID[id] == nil && (e == nil || e.state == confirmed)
+}
+
+// Moves reports whether anything gets on by itself, or by an attempt that is due by then.
+func (c *Core) Moves(due time.Duration) (moves bool) {
+	if first := c.queue.first(); first != nil && first.due <= due {
+		return true
+	}
+	c.window.lanes(func(l *Lane) {
+		for it := l.first; it != nil && !moves; it = it.next {
+			moves = it.state == handed || it.ready() && !l.route.ended || it.Message.Fetching && !it.Message.unfetched
+			if l.route.ordered {
+				break
+			}
+		}
+	})
+	return moves
+}
+
+// Settled reports whether m, which is closed, was acked by all who wanted it.
+func (m *Message) Settled() bool { return !m.left }
+
+// HastenAll makes all items of m due that wait.
+func (c *Core) HastenAll(now time.Duration, m *Message) {
+	for _, it := range m.items {
+		c.Hasten(now, it)
+	}
+}
+
+// FirstNack returns when it was nacked first.
+func (it *Item) FirstNack() time.Duration { return it.firstNack }
+
+// Shut calls f for each route, and each tenant of one, for which nothing is taken until the next connection: with how
+// much of it is open, and since when it has finished nothing.
+func (c *Core) Shut(f func(r *Route, tenant string, open int, since time.Duration)) {
+	for _, r := range c.window.routes {
+		if r.shut {
+			f(r, "", r.open, r.done)
+		}
+		for t := r.first; t != nil; t = t.after {
+			if t.shut {
+				f(r, t.name, t.open, t.done)
+			}
+		}
+	}
+}
+
+// SetAside returns how many messages are set aside, and since when the oldest waits, those included that have come again
+// and are not acked yet; zero if there is none.
+func (c *Core) SetAside() (n int, oldest time.Duration) {
+	for id, at := range c.ledger.aside {
+		if e := c.ledger.get(id); e != nil && e.state == left {
+			n++
+		}
+		if oldest == 0 || at < oldest {
+			oldest = at
+		}
+	}
+	return n, oldest
+}

@@ -1,0 +1,590 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// window has the tree of what is open, and decides what is left with the service when there is too much.
+// A node is in the tree while something of it is open.
+type window struct {
+	cfg  Config
+	root node
+	// moving and waiting count messages; what is acked and not confirmed counts as unconfirmed.
+	moving, waiting, unconfirmedNow int
+	movingBytes, waitingBytes       int64
+	routes                          []*Route
+	shut                            shutSet // of nodes that are shut and no longer in the tree
+	// excused are how many of those that wait, or are unconfirmed, are of nodes that are shut, at the latest review: they
+	// keep nobody else out, but for once more as many as there may be.
+	excusedWaiting, excusedUnconfirmed int
+	to, want                           []*Route // the room of recipients and wanted
+}
+
+// node is a route, a tenant of it, or a lane.
+type node struct {
+	parent *node
+	open   int           // below it: items, and what is not confirmed
+	bytes  int64         // of the items
+	done   time.Duration // when something below it was last finished; zero for never
+	gone   time.Duration // the same, of what was below it and is no longer in the tree
+	shut   bool          // nothing is taken for it until the next connection
+	share  share         // of a node that is shut: what it may keep
+	left   bool          // and whether something was left since
+}
+
+func (n *node) add(open int, bytes int64) {
+	for ; n != nil; n = n.parent {
+		n.open += open
+		n.bytes += bytes
+	}
+}
+
+// share is a part of the window.
+type share struct {
+	items int
+	bytes int64
+}
+
+// exceeds reports whether n has more than the share.
+func (n *node) exceeds(s share) bool { return n.open > s.items || n.bytes > s.bytes }
+
+// quarter returns a quarter of it.
+func (s share) quarter() share { return share{s.items / 4, s.bytes / 4} }
+
+// finished records that something below n was finished.
+func (n *node) finished(now time.Duration) {
+	for ; n != nil; n = n.parent {
+		n.done = now
+	}
+}
+
+// goesOn reports whether something below n was finished lately.
+func (n *node) goesOn(now time.Duration) bool { return n.done > 0 && now-n.done < stall }
+
+// emptied returns fine if something below n, of which nothing is open, was finished lately.
+func (n *node) emptied(now time.Duration) health {
+	if n.gone > 0 && now-n.gone < stall {
+		return fine
+	}
+	return unknown
+}
+
+func (w *window) addRoute(r *Route) {
+	r.parent, r.ordered = &w.root, w.cfg.Ordered
+	r.maxAhead = w.cfg.MaxInFlight - max(1, w.cfg.MaxInFlight/8)
+	r.lanes, r.tenants = make(map[string]*Lane), make(map[string]*tenant)
+	w.routes = append(w.routes, r)
+}
+
+// laneKey returns the key of the lane of m. Without an order all messages of a tenant are in one.
+func (w *window) laneKey(m *Message) string {
+	if w.cfg.Ordered {
+		return m.Key
+	}
+	return m.Tenant
+}
+
+// lane returns the lane of m in r, which is made if need be. A lane that several tenants have in common is
+// that of the one whose message opened it.
+func (w *window) lane(r *Route, m *Message) *Lane {
+	key := w.laneKey(m)
+	l := r.lanes[key]
+	if l != nil {
+		return l
+	}
+	t := r.tenants[m.Tenant]
+	if t == nil {
+		t = &tenant{name: m.Tenant}
+		t.parent = &r.node
+		r.tenants[m.Tenant] = t
+		t.before = r.last
+		if r.last != nil {
+			r.last.after = t
+		} else {
+			r.first = t
+		}
+		r.last = t
+	}
+	if last := len(r.spare) - 1; last >= 0 {
+		l, r.spare = r.spare[last], r.spare[:last]
+	} else {
+		l = new(Lane)
+	}
+	l.parent, l.Key, l.route, l.tenant = &t.node, key, r, t
+	r.lanes[key] = l
+	l.before = t.last
+	if t.last != nil {
+		t.last.after = l
+	} else {
+		t.first = l
+	}
+	t.last = l
+	return l
+}
+
+// prune removes l, and its tenant, from the tree if nothing of it is open.
+func (w *window) prune(l *Lane) {
+	if l.open > 0 || l.route == nil {
+		return
+	}
+	r, t := l.route, l.tenant
+	w.keepShut(&l.node, r, laneKind, l.Key)
+	if l.before != nil {
+		l.before.after = l.after
+	} else {
+		t.first = l.after
+	}
+	if l.after != nil {
+		l.after.before = l.before
+	} else {
+		t.last = l.before
+	}
+	delete(r.lanes, l.Key)
+	t.gone = max(t.gone, l.done)
+	*l = Lane{}
+	if len(r.spare) < maxSpare {
+		r.spare = append(r.spare, l)
+	}
+	if t.first != nil {
+		return
+	}
+	w.keepShut(&t.node, r, tenantKind, t.name)
+	if t.before != nil {
+		t.before.after = t.after
+	} else {
+		r.first = t.after
+	}
+	if t.after != nil {
+		t.after.before = t.before
+	} else {
+		r.last = t.before
+	}
+	delete(r.tenants, t.name)
+	r.gone = max(r.gone, t.gone)
+}
+
+// maxSpare is how many lanes of a route are kept to be used again: a key comes and goes all the time when
+// handlers are as fast as the stream.
+const maxSpare = 64
+
+// keepShut remembers that n, which leaves the tree, is shut.
+func (w *window) keepShut(n *node, r *Route, kind byte, name string) {
+	if n.shut {
+		w.shut.add(r.number, kind, name)
+	}
+}
+
+// wanted returns the routes that take m.
+func (w *window) wanted(m *Message) []*Route {
+	w.want = w.want[:0]
+	for _, r := range w.routes {
+		if r.takes(m) {
+			w.want = append(w.want, r)
+		}
+	}
+	return w.want
+}
+
+// recipients returns those of wanted that neither have m nor have acked it, and take it. left reports whether
+// one of them takes nothing now.
+func (w *window) recipients(m *Message, wanted, acked []*Route) (to []*Route, left bool) {
+	to = w.to[:0]
+	for _, r := range wanted {
+		if slices.Contains(acked, r) || slices.Contains(m.acked, r) || slices.Contains(m.refused, r) || m.has(r) {
+			continue
+		}
+		if w.isShut(r, m) && len(m.IDs) > 0 {
+			left = true
+			continue
+		}
+		to = append(to, r)
+	}
+	w.to = to
+	return to, left
+}
+
+// isShut reports whether r takes nothing like m now, and notes that something of it is left.
+func (w *window) isShut(r *Route, m *Message) bool {
+	if r.shut {
+		r.left = true
+		return true
+	}
+	if t := r.tenants[m.Tenant]; t != nil {
+		if t.shut {
+			t.left = true
+			return true
+		}
+	} else if w.shut.has(r.number, tenantKind, m.Tenant) {
+		w.shut.left = true
+		return true
+	}
+	key := w.laneKey(m)
+	if l := r.lanes[key]; l != nil {
+		if l.shut {
+			l.left = true
+			return true
+		}
+	} else if w.shut.has(r.number, laneKind, key) {
+		w.shut.left = true
+		return true
+	}
+	return false
+}
+
+// hasRoom reports whether m fits. One that is larger than the window fits alone.
+func (w *window) hasRoom(m *Message) bool {
+	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed
+	if m.place == amongMoving || w.moving == 0 && waits {
+		return true
+	}
+	return waits && w.moving < w.cfg.MaxInFlight &&
+		w.movingBytes+m.Bytes <= w.cfg.MaxBytes && w.waitingBytes < 2*w.cfg.MaxBytes
+}
+
+// crowded reports whether next to nothing fits.
+func (w *window) crowded() bool {
+	return w.moving >= w.cfg.MaxInFlight-w.cfg.MaxInFlight/16 || w.movingBytes >= w.cfg.MaxBytes-w.cfg.MaxBytes/16
+}
+
+// tooManyWait reports whether so many wait that some of them have to be left.
+func (w *window) tooManyWait() bool {
+	return w.waiting > w.cfg.MaxInFlight || w.waitingBytes > w.cfg.MaxBytes || 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed
+}
+
+// add counts it.
+func (w *window) add(it *Item) {
+	it.Lane.add(1, it.Message.Bytes)
+	it.moving = true
+	it.Message.moving++
+	w.count(it.Message)
+}
+
+// wait counts it among those that wait.
+func (w *window) wait(it *Item) {
+	it.moving = false
+	it.Message.moving--
+	w.count(it.Message)
+}
+
+// remove counts it no longer.
+func (w *window) remove(it *Item) {
+	if it.moving {
+		it.moving = false
+		it.Message.moving--
+	}
+	it.Lane.add(-1, -it.Message.Bytes)
+	w.count(it.Message)
+}
+
+// count brings the place of m up to date.
+func (w *window) count(m *Message) {
+	now := nowhere
+	switch {
+	case m.moving > 0:
+		now = amongMoving
+	case m.pending > 0:
+		now = amongWaiting
+	}
+	if now == m.place && m.counted == m.Bytes {
+		return
+	}
+	w.sum(m, -1, m.counted)
+	m.place, m.counted = now, m.Bytes
+	w.sum(m, 1, m.counted)
+}
+
+// sum adds n messages of so many bytes where m is.
+func (w *window) sum(m *Message, n int, bytes int64) {
+	switch m.place {
+	case amongMoving:
+		w.moving += n
+		w.movingBytes += int64(n) * bytes
+	case amongWaiting:
+		w.waiting += n
+		w.waitingBytes += int64(n) * bytes
+	case nowhere:
+	}
+}
+
+// unconfirmed counts n messages, which are acked by all and not confirmed, for l.
+func (w *window) unconfirmed(now time.Duration, l *Lane, n int) {
+	if l.unconfirmed == 0 {
+		l.unconfirmedSince = now
+	}
+	l.unconfirmed += n
+	l.add(n, 0)
+	w.unconfirmedNow += n
+}
+
+// confirmed counts one less for l, which was acked then. Those that were acked after it are confirmed after it, as a rule.
+func (w *window) confirmed(l *Lane, acked time.Duration) {
+	l.unconfirmed--
+	l.unconfirmedSince = max(l.unconfirmedSince, acked)
+	l.add(-1, 0)
+	w.unconfirmedNow--
+}
+
+// workedOff reports whether l, or a node above it, is shut and has worked off three quarters of what it may keep, so
+// that what was left can come again.
+func (w *window) workedOff(l *Lane) bool {
+	if w.shut.left {
+		return true
+	}
+	for n := &l.node; n != nil; n = n.parent {
+		if n.left && !n.exceeds(n.share.quarter()) {
+			return true
+		}
+	}
+	return false
+}
+
+// reopen opens every node: all that was left comes again.
+func (w *window) reopen() {
+	w.shut = shutSet{}
+	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
+	for _, r := range w.routes {
+		r.reopen()
+		for t := r.first; t != nil; t = t.after {
+			t.reopen()
+			for l := t.first; l != nil; l = l.after {
+				l.reopen()
+			}
+		}
+	}
+}
+
+func (n *node) reopen() { n.shut, n.left, n.share = false, false, share{} }
+
+// hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves.
+func (w *window) hung(now time.Duration) (items []*Item) {
+	w.lanes(func(l *Lane) {
+		for it := l.first; it != nil; it = it.next {
+			if it.moving && it.state == handed && now-it.since >= stall {
+				items = append(items, it)
+			}
+			if l.route.ordered {
+				break
+			}
+		}
+	})
+	if !w.root.goesOn(now) && len(items) < w.moving {
+		return nil
+	}
+	return items
+}
+
+// lanes calls f for each lane, in the order in which they were made.
+func (w *window) lanes(f func(*Lane)) {
+	for _, r := range w.routes {
+		for t := r.first; t != nil; t = t.after {
+			for l := t.first; l != nil; l = l.after {
+				f(l)
+			}
+		}
+	}
+}
+
+// health is how a node gets on.
+type health int
+
+const (
+	unknown health = iota // nothing of it is open, or it has come just now
+	behind                // its oldest has been open for longer than stall, and nothing below it goes on
+	fine                  // something below it was finished within stall
+)
+
+// shed returns what is to be left with the service. Nodes that are behind beside one that is fine share a
+// quarter of the window. When nothing is fine, it is an outage, or whoever fills the window is to blame: the
+// lowest node that does keeps half of it, so that others can show which.
+func (w *window) shed(now time.Duration) (left []*Item) {
+	late := w.frontier(now)
+	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
+	if late == nil {
+		late = w.filling(share{w.cfg.MaxInFlight/2 + w.cfg.MaxInFlight/8, w.cfg.MaxBytes/2 + w.cfg.MaxBytes/8})
+		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
+	}
+	each := share{max(1, total.items/max(1, len(late))), total.bytes / int64(max(1, len(late)))}
+	for _, b := range late {
+		if !b.exceeds(each) {
+			continue
+		}
+		cut, enough := b.cut(now, each)
+		b.share = each
+		b.left = b.left || len(cut) > 0
+		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
+		left = append(left, cut...)
+	}
+	return left
+}
+
+// branch is a node with the lanes below it.
+type branch struct {
+	*node
+	first *Lane // and those behind it, of a tenant
+	of    *Route
+}
+
+// lanes calls f for each lane below b.
+func (b branch) lanes(f func(*Lane)) {
+	if b.of != nil {
+		for t := b.of.first; t != nil; t = t.after {
+			for l := t.first; l != nil; l = l.after {
+				f(l)
+			}
+		}
+		return
+	}
+	if b.node == &b.first.node { // a lane alone
+		f(b.first)
+		return
+	}
+	for l := b.first; l != nil; l = l.after {
+		f(l)
+	}
+}
+
+// cut returns the newest items below b that no handler has and that come again, as many as it has above its share.
+// enough reports whether there are as many, with those that handlers have not had for long.
+func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) {
+	passing := 0
+	b.lanes(func(l *Lane) {
+		for it := l.last; it != nil; it = it.prev {
+			switch {
+			case len(it.Message.IDs) == 0:
+			case it.state != handed:
+				items = append(items, it)
+			case now-it.since < stall:
+				passing++
+			}
+		}
+	})
+	slices.SortStableFunc(items, func(a, b *Item) int { return cmp.Compare(b.opened, a.opened) })
+	open, bytes := b.open, b.bytes
+	for i, it := range items {
+		if open <= keep.items && bytes <= keep.bytes {
+			return items[:i], true
+		}
+		open--
+		bytes -= it.Message.Bytes
+	}
+	return items, open-passing <= keep.items
+}
+
+// overShare reports whether l, or a node above it, has more than what it may keep since something of it was left.
+func (w *window) overShare(l *Lane) bool {
+	for n := &l.node; n != nil; n = n.parent {
+		if n.share.items > 0 && n.exceeds(n.share) {
+			return true
+		}
+	}
+	return false
+}
+
+// excuse brings what is excused up to date.
+func (w *window) excuse() {
+	waiting, unconfirmed := 0, 0
+	w.lanes(func(l *Lane) {
+		if !l.shut && !l.tenant.shut && !l.route.shut {
+			return
+		}
+		for it := l.first; it != nil; it = it.next {
+			if !it.moving {
+				waiting++
+			}
+		}
+		unconfirmed += l.unconfirmed
+	})
+	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
+}
+
+// frontier returns the topmost nodes that are behind beside one that is fine; nil if nothing is fine.
+func (w *window) frontier(now time.Duration) (late []branch) {
+	late = []branch{}
+	best := unknown
+	var routes []branch
+	for _, r := range w.routes {
+		h := r.emptied(now)
+		var tenants []branch
+		for t := r.first; t != nil; t = t.after {
+			g := t.emptied(now)
+			var lanes []branch
+			for l := t.first; l != nil; l = l.after {
+				f := l.health(now)
+				if f == behind {
+					lanes = append(lanes, branch{&l.node, l, nil})
+				}
+				g = max(g, f)
+			}
+			switch g {
+			case fine:
+				late = append(late, lanes...)
+			case behind:
+				tenants = append(tenants, branch{&t.node, t.first, nil})
+			case unknown:
+			}
+			h = max(h, g)
+		}
+		switch h {
+		case fine:
+			late = append(late, tenants...)
+		case behind:
+			routes = append(routes, branch{&r.node, nil, r})
+		case unknown:
+		}
+		best = max(best, h)
+	}
+	if best != fine {
+		return nil
+	}
+	return append(late, routes...)
+}
+
+// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on.
+func (l *Lane) health(now time.Duration) health {
+	late := l.open > 0 && now-l.oldest(now) >= stall
+	switch {
+	case late && (l.route.ordered || !l.goesOn(now) || 2*l.late(now) > l.open):
+		return behind
+	case l.goesOn(now):
+		return fine
+	}
+	return unknown
+}
+
+// filling returns the lowest node that exceeds most, alone; nil without one.
+func (w *window) filling(most share) []branch {
+	for _, r := range w.routes {
+		for t := r.first; t != nil; t = t.after {
+			if !t.exceeds(most) {
+				continue
+			}
+			for l := t.first; l != nil; l = l.after {
+				if l.exceeds(most) {
+					return []branch{{&l.node, l, nil}}
+				}
+			}
+			return []branch{{&t.node, t.first, nil}}
+		}
+	}
+	for _, r := range w.routes {
+		if len(w.routes) > 1 && r.exceeds(most) {
+			return []branch{{&r.node, nil, r}}
+		}
+	}
+	return nil
+}
+
+// oldest returns the message that came first of those that move; nil without one.
+func (w *window) oldest() (first *Message) {
+	at := time.Duration(-1)
+	w.lanes(func(l *Lane) {
+		for it := l.first; it != nil; it = it.next {
+			if it.moving && (at < 0 || it.opened < at) {
+				first, at = it.Message, it.opened
+			}
+		}
+	})
+	return first
+}

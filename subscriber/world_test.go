@@ -1,0 +1,69 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// silentClient has no stream and takes every confirmation.
+type silentClient struct {
+	Client
+	confirmed, streams atomic.Int64
+}
+
+func (c *silentClient) ReceiveEvents(ctx context.Context, _ gateway.ReceiveEventsRequest) (*gateway.EventStream, error) {
+	c.streams.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (c *silentClient) OpenPayload(context.Context, string, int64) (*gateway.PayloadReader, error) {
+	return nil, errors.New("the host is down")
+}
+
+func (c *silentClient) ConfirmMessages(_ context.Context, _ string, confirmations []gateway.MessageConfirmation) error {
+	c.confirmed.Add(int64(len(confirmations)))
+	return nil
+}
+
+const fileEndpoint = "66666666-7777-4888-8999-aaaaaaaaaaaa"
+
+func filePart(i byte) *gateway.MessageReceived {
+	return &gateway.MessageReceived{
+		ID: "0000000" + string('0'+i) + "-2222-4333-8444-555555555555", AppMessageID: "payload", ReceivingEndpointID: fileEndpoint,
+		TenantID: "tenant", MessageType: "type", Payload: []byte("as large as a chunk"),
+	}
+}
+
+func fileOf(parts ...byte) *gateway.FileReceived {
+	e := &gateway.FileReceived{ReceivingEndpointID: fileEndpoint, TenantID: "tenant", MessageType: "type", Payload: []byte("all of it")}
+	for _, i := range parts {
+		e.MessageIDs = append(e.MessageIDs, filePart(i).ID)
+	}
+	return e
+}
+
+// come lets events arrive.
+func (w *resyncWorld) come(events ...gateway.Event) {
+	for _, e := range events {
+		w.intake(w.Context(), e, 0)
+		synctest.Wait()
+	}
+}
+
+// none waits for long, and nothing comes.
+func (w *resyncWorld) none(messages <-chan *message.Message, after time.Duration) {
+	w.Helper()
+	select {
+	case msg := <-messages:
+		w.Fatalf("message %v came", msg.Metadata)
+	case <-time.After(after):
+	}
+}

@@ -219,10 +219,10 @@ type ConfirmConfig struct {
 	// fail share half as many of their own, and requests that are late do not count. Default 64.
 	MaxRequests int `yaml:"max_requests"`
 	// MaxBacklog is how many confirmations may wait before the stream is no
-	// longer read. Tenants whose confirmations fail, or that cannot be looked up, while
-	// those of others succeed get half of it at most: above that, their messages are left
-	// with the service and requested again when their confirmations succeed. So they are
-	// when it has been full for 5 seconds and nothing was confirmed. Default 10,000.
+	// longer read. Once half of it is full, messages of tenants whose confirmations fail, or
+	// that cannot be looked up, while those of others succeed are left with the service and
+	// requested again when their confirmations succeed. If nothing is confirmed at all, so are
+	// those of the tenant that fills it. Default 10,000.
 	MaxBacklog int `yaml:"max_backlog"`
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.

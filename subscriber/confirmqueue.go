@@ -14,8 +14,6 @@ const (
 	// lateAfter is how long a request may go unanswered before it no longer takes the slot of a
 	// tenant that is served.
 	lateAfter = 250 * time.Millisecond
-	// unansweredAfter is how long it may go unanswered before its tenant counts as stalled.
-	unansweredAfter = 2 * lateAfter
 	// closingFlights is how many requests of one tenant are under way on close. Before, it is one.
 	closingFlights = 4
 	// A request is abandoned after a multiple of the latency that was seen last, within
@@ -41,9 +39,6 @@ const (
 	splitAfter = 3
 	// waitReported is after how long a tenant's wait is logged.
 	waitReported = 10 * time.Second
-	// hopelessBacklog is how long the backlog may be full, and nothing be confirmed, before
-	// tenants that fail give others room that may not fail.
-	hopelessBacklog = 5 * time.Second
 )
 
 // confirmQueue decides which confirmations go into which request, and when. It is a
@@ -65,14 +60,10 @@ type confirmQueue struct {
 	spare            [][]confirmation // room for a batch each, to be used again
 
 	patience time.Duration // of tenants that were not seen yet
-	// lastOK is when the service last took a confirmation, of whichever tenant; inARow
-	// counts the failures since. After many of them only one request at a time probes.
-	lastOK time.Time
+	// inARow counts the failures since the service last took a confirmation, of whichever tenant. After many
+	// of them only one request at a time probes.
 	inARow int
 	probe  time.Time // when the next one may
-	down   int       // tenants with outageAfter failures in a row
-	// fullSince is when the backlog was first full after lastOK; zero if it was not.
-	fullSince time.Time
 }
 
 // tenantConfirmations are the confirmations of one tenant.
@@ -82,9 +73,8 @@ type tenantConfirmations struct {
 	freshSince  time.Time
 	groups      []*confirmGroup // sent in vain
 	flights     int
-	lastFlight  time.Time // start of the newest
-	lastGroup   bool      // the newest was a group
-	size        int       // confirmations in all of these
+	lastGroup   bool // the newest was a group
+	size        int  // confirmations in all of these
 
 	ok       float64 // moving ratio of requests that succeeded
 	patience time.Duration
@@ -208,7 +198,6 @@ func (q *confirmQueue) next(now time.Time) *confirmFlight {
 	f := q.take(t, now)
 	q.flights = append(q.flights, f)
 	t.flights++
-	t.lastFlight = now
 	q.reschedule(t)
 	return f
 }
@@ -304,9 +293,6 @@ func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmA
 	}
 	q.reschedule(t)
 	if t.size == 0 {
-		if t.failures >= outageAfter { // what failed was rejected
-			q.down--
-		}
 		delete(q.tenants, t.key)
 	}
 	return confirmed, rejected, report
@@ -314,13 +300,12 @@ func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmA
 
 func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
 	t := f.t
-	q.lastOK, q.inARow, q.probe, q.fullSince = now, 0, time.Time{}, time.Time{}
+	q.inARow, q.probe = 0, time.Time{}
 	t.patience = min(max(patienceFactor*now.Sub(f.started), minPatience), maxPatience)
 	q.patience = max(t.patience, time.Second)
 	t.lastOK = now
 	t.ok += (1 - t.ok) * okWeight
 	if t.failures >= outageAfter {
-		q.down--
 		// It was the tenant: what failed meanwhile is as good as what did not.
 		later := t.fresh
 		t.fresh = batches{}
@@ -350,9 +335,6 @@ func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAns
 	}
 	if t.failures++; t.failures == 1 {
 		t.since = f.started
-	}
-	if t.failures == outageAfter {
-		q.down++
 	}
 	if answer == answerTimeout && t.failures > 1 && !t.lastOK.After(f.started) { // one alone says nothing about its pace
 		t.patience = min(max(2*f.timeout, t.patience), maxPatience)
@@ -484,57 +466,6 @@ func (q *confirmQueue) wake(now time.Time) time.Time {
 		earliest(q.probe)
 	}
 	return at
-}
-
-// stalled reports whether the confirmations of t fail, or are not answered, while those of
-// others succeed, or could if the stream were read.
-func (q *confirmQueue) stalled(now time.Time, t *tenantConfirmations) bool {
-	switch {
-	case t.failures >= outageAfter:
-		return q.passedBy(now, t.since)
-	case t.flights > 0:
-		return q.passedBy(now, t.lastFlight) && now.Sub(t.lastFlight) >= unansweredAfter
-	}
-	return false
-}
-
-// passedBy reports whether something was confirmed since the time. While the backlog is full of
-// what fails, nobody else's can be: after some time, that counts as much.
-func (q *confirmQueue) passedBy(now, since time.Time) bool {
-	return q.lastOK.After(since) || !q.fullSince.IsZero() && now.Sub(q.fullSince) >= hopelessBacklog
-}
-
-// full reports whether the backlog of so many confirmations is full. What has stalled, with other
-// more, does not count, up to once more the backlog.
-func (q *confirmQueue) full(now time.Time, waiting, other int) bool {
-	if waiting < q.cfg.MaxBacklog {
-		return false
-	}
-	if q.fullSince.IsZero() {
-		q.fullSince = now
-	}
-	return waiting-min(q.stalledSize(now)+other, q.cfg.MaxBacklog) >= q.cfg.MaxBacklog
-}
-
-// share is how many confirmations of a tenant that is stalled may wait: of all such tenants together
-// half of the backlog.
-func (q *confirmQueue) share() int { return q.cfg.MaxBacklog / 2 / max(1, q.down) }
-
-// aboveShare reports whether the tenant is stalled and has as many confirmations waiting as such a
-// tenant may.
-func (q *confirmQueue) aboveShare(now time.Time, key string) bool {
-	t := q.tenants[key]
-	return t != nil && t.size >= q.share() && q.stalled(now, t)
-}
-
-// stalledSize counts the confirmations of stalled tenants.
-func (q *confirmQueue) stalledSize(now time.Time) (n int) {
-	for _, t := range q.tenants {
-		if q.stalled(now, t) {
-			n += t.size
-		}
-	}
-	return n
 }
 
 // oldest returns since when the oldest confirmation waits; zero without any.

@@ -177,7 +177,7 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream = s.connection.stream
 	counts := s.core.Counts()
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held
-	stats.HeldConfirmations = counts.Awaiting
+	stats.HeldConfirmations, stats.ReleasedConfirmations = counts.Awaiting, counts.Released
 	stats.Unmatched, stats.Left = counts.Unmatched+s.stats.unmatched.Load(), counts.Left
 	stats.Parked = counts.PutOff
 	stats.Stalled = max(0, counts.Waiting-counts.PutOff)

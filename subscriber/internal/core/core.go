@@ -31,7 +31,7 @@ type Config struct {
 	// RecentFor is how long a confirmed message is remembered.
 	RecentFor time.Duration
 	// Hold is how long a message with Message.Hold waits for its file, and HoldWhole how long one that is
-	// probably no part of one. MaxHeld is how many wait at a time.
+	// probably no part of one. MaxHeld is how many wait at a time, and how many confirmations of what may be a part.
 	Hold, HoldWhole time.Duration
 	MaxHeld         int
 	// Quarantines says that what everybody refuses is acked only once it is in a quarantine.

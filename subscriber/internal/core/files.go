@@ -15,10 +15,11 @@ const partWait = 10 * time.Second
 // Its clock stands still while the file may be the next event on the stream: when there is no room, or no stream.
 type files struct {
 	cfg      Config
-	waiting  waiters // by the time at which they stop to wait
+	held     waiters // messages
+	awaiting waiters // confirmations
+	released int64   // of them: sent early, because there were too many
 	byID     map[ID]*waiter
-	held     int
-	bytes    int64
+	bytes    int64          // of what is held
 	heldOf   map[uint64]int // how many are held of each family
 	families families
 	over     bool // there were more than can be held, which were left with the service
@@ -35,13 +36,16 @@ type waiter struct {
 	whole bool // probably no part of a file
 	since time.Duration
 	until time.Duration
-	index int // in files.waiting; -1 when it is no longer there
+	index int // in its heap; -1 when it is no longer there
 }
 
+// waiters is a heap by the time at which they stop to wait, and among those of the same time, by age.
 type waiters []*waiter
 
-func (w waiters) Len() int           { return len(w) }
-func (w waiters) Less(i, j int) bool { return w[i].until < w[j].until }
+func (w waiters) Len() int { return len(w) }
+func (w waiters) Less(i, j int) bool {
+	return w[i].until < w[j].until || w[i].until == w[j].until && w[i].since < w[j].since
+}
 func (w waiters) Swap(i, j int) {
 	w[i], w[j] = w[j], w[i]
 	w[i].index, w[j].index = i, j
@@ -91,39 +95,53 @@ func (f *files) resume(now time.Duration) {
 
 // renew gives confirmations that wait their whole time once more: the stream begins again.
 func (f *files) renew(now time.Duration) {
-	for _, w := range f.waiting {
-		if !w.held {
-			w.until = f.clock(now) + partWait
-		}
+	for _, w := range f.awaiting {
+		w.until = f.clock(now) + partWait
 	}
-	heap.Init(&f.waiting)
+	heap.Init(&f.awaiting)
 }
 
 // next returns when something stops to wait; zero for never.
-func (f *files) next() time.Duration {
-	if len(f.waiting) == 0 || f.stopped != 0 || f.starved {
+func (f *files) next() (at time.Duration) {
+	switch {
+	case f.tooManyAwait():
+		return time.Nanosecond // at once
+	case f.stopped != 0:
 		return 0
+	case len(f.awaiting) > 0:
+		at = f.awaiting[0].until + f.skipped
 	}
-	return f.waiting[0].until + f.skipped
+	if len(f.held) > 0 && !f.starved && (at == 0 || f.held[0].until+f.skipped < at) {
+		at = f.held[0].until + f.skipped
+	}
+	return at
+}
+
+func (f *files) tooManyAwait() bool { return len(f.awaiting) > f.cfg.MaxHeld }
+
+// heap returns that of w.
+func (f *files) heap(w *waiter) *waiters {
+	if w.held {
+		return &f.held
+	}
+	return &f.awaiting
 }
 
 func (f *files) add(w *waiter) {
 	f.byID[w.m.IDs[0]] = w
 	if w.held {
-		f.held++
 		f.bytes += w.m.Bytes
 		f.heldOf[w.m.Family]++
 	}
-	heap.Push(&f.waiting, w)
+	heap.Push(f.heap(w), w)
 }
 
 func (f *files) remove(w *waiter) {
 	if w.index >= 0 {
-		heap.Remove(&f.waiting, w.index)
+		heap.Remove(f.heap(w), w.index)
 	}
 	delete(f.byID, w.m.IDs[0])
 	if w.held {
-		f.held--
 		f.bytes -= w.m.Bytes
 		if f.heldOf[w.m.Family]--; f.heldOf[w.m.Family] == 0 {
 			delete(f.heldOf, w.m.Family)
@@ -163,7 +181,7 @@ func (c *Core) hold(now time.Duration, m *Message) Taken {
 	if f.byID[m.IDs[0]] != nil {
 		return Joined
 	}
-	if f.held >= c.cfg.MaxHeld || f.held > 0 && f.bytes+m.Bytes > c.cfg.MaxBytes {
+	if held := len(f.held); held >= c.cfg.MaxHeld || held > 0 && f.bytes+m.Bytes > c.cfg.MaxBytes {
 		f.over = true
 		return LeftWithService
 	}
@@ -181,8 +199,10 @@ func (f *files) maybePart(m *Message) bool {
 	return m.FileTaken && !m.File && !m.unclaimed && (m.Large || f.families.several(m.Family))
 }
 
-// wait has the confirmation of m wait for a file. If too many wait, the oldest is sent early.
-func (f *files) wait(now time.Duration, m *Message) {
+// await has the confirmation of m wait for a file. If too many wait, the oldest are sent early.
+func (c *Core) await(now time.Duration, m *Message) {
+	c.ledger.await(m)
+	f := &c.files
 	w := &waiter{m: m, since: f.clock(now)}
 	w.until = w.since + partWait
 	f.add(w)
@@ -191,19 +211,23 @@ func (f *files) wait(now time.Duration, m *Message) {
 // wakeFiles ends the wait of what has waited long enough.
 func (c *Core) wakeFiles(now time.Duration) {
 	f := &c.files
-	for f.stopped == 0 && !f.starved && len(f.waiting) > 0 && f.waiting[0].until <= f.clock(now) {
-		w := f.waiting[0]
-		switch {
-		case !w.held:
-			c.endWait(now, w)
-		case w.whole && f.heldOf[w.m.Family] > 1: // others have come: it is a part after all
+	for f.tooManyAwait() {
+		f.released++
+		c.endWait(now, f.awaiting[0])
+	}
+	for f.stopped == 0 && len(f.awaiting) > 0 && f.awaiting[0].until <= f.clock(now) {
+		c.endWait(now, f.awaiting[0])
+	}
+	for f.stopped == 0 && !f.starved && len(f.held) > 0 && f.held[0].until <= f.clock(now) {
+		w := f.held[0]
+		if w.whole && f.heldOf[w.m.Family] > 1 { // others have come: it is a part after all
 			w.whole, w.until = false, w.since+c.cfg.Hold
-			heap.Fix(&f.waiting, 0)
-		default:
+			heap.Fix(&f.held, 0)
+		} else {
 			c.unclaimed(now, w)
 		}
 	}
-	if f.over && f.held == 0 {
+	if f.over && len(f.held) == 0 {
 		f.over = false
 		c.Want(now)
 	}

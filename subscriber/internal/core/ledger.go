@@ -323,7 +323,6 @@ func (l *ledger) await(m *Message) {
 func (l *ledger) resume(m *Message) {
 	l.entries[m.slots[0]].state = confirming
 	m.Confirm = append(m.confirm[:0], Confirmation{entry: ref{m.slots[0], l.entries[m.slots[0]].issue}})
-	delete(l.acked, m.IDs[0])
 }
 
 // settle decides about those messages of m that are to be confirmed and that everybody refused. With a quarantine, such a
@@ -378,6 +377,7 @@ func (l *ledger) confirmed(now time.Duration, r ref) {
 		return // it came again, and is open
 	}
 	e.state, e.at = confirmed, now
+	delete(l.acked, e.id)
 	if oldest, full := l.recent.add(r); full {
 		if old := l.resolve(oldest); old != nil && old.state == confirmed {
 			l.forgetEntry(oldest.slot)

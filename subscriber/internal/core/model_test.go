@@ -42,6 +42,8 @@ type world struct {
 	came    map[opening]time.Duration     // and since when
 	stepped map[*sent]bool                // it may be overtaken
 	most    int                           // open at a time
+	// released is how many confirmations were sent early.
+	released int64
 
 	putOff time.Duration // how long what is nacked waits at least
 	traced bool
@@ -237,11 +239,14 @@ func (w *world) do() {
 			w.fetch(w.byEvent(m), m)
 		}
 	}
-	for _, m := range append(closed, waited...) {
-		if len(m.Confirm) > 0 {
-			w.toConfirm(m)
-		}
+	released := w.core.Counts().Released
+	for _, m := range closed {
+		w.toConfirm(m, true)
 	}
+	for _, m := range waited { // what is sent early has waited for its file in vain
+		w.toConfirm(m, released == w.released)
+	}
+	w.released = released
 	for _, it := range start {
 		w.work(it)
 	}
@@ -307,13 +312,18 @@ func (w *world) byEvent(m *Message) *sent {
 	return w.byID[m.IDs[0]]
 }
 
-// toConfirm sends the confirmations of m.
-func (w *world) toConfirm(m *Message) {
+// toConfirm sends the confirmations of m, if there are any. inFiles says that the files that have them are to be acked, too.
+func (w *world) toConfirm(m *Message, inFiles bool) {
+	if len(m.Confirm) == 0 {
+		return
+	}
 	for _, c := range m.Confirm {
 		part := w.byID[m.IDs[c.Index]]
 		w.checkAcked(part, part)
-		for _, f := range part.files {
-			w.checkAcked(part, f)
+		if inFiles {
+			for _, f := range part.files {
+				w.checkAcked(part, f)
+			}
 		}
 	}
 	w.say("to confirm: %d", w.byEvent(m).number)

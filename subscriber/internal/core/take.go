@@ -247,8 +247,7 @@ func (c *Core) close(now time.Duration, m *Message, l *Lane) {
 	c.ledger.close(now, m)
 	c.effects.Closed = append(c.effects.Closed, m)
 	if len(m.Confirm) > 0 && c.files.maybePart(m) {
-		c.files.wait(now, m)
-		c.ledger.await(m)
+		c.await(now, m)
 		return
 	}
 	c.settle(now, m)

@@ -11,6 +11,8 @@ type Counts struct {
 	PutOff int
 	// Held counts messages that wait for their files, and Awaiting confirmations that do.
 	Held, Awaiting int
+	// Released counts those of the latter that were sent early, because there were too many. It never decreases.
+	Released int64
 	// Unconfirmed counts messages that are acked and not confirmed.
 	Unconfirmed int
 	// Left counts messages that were left with the service since the stream was opened.
@@ -24,7 +26,7 @@ func (c *Core) Counts() Counts {
 	w := &c.window
 	return Counts{
 		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue.items),
-		Held: c.files.held, Awaiting: len(c.files.waiting) - c.files.held, Unconfirmed: w.unconfirmedNow,
+		Held: len(c.files.held), Awaiting: len(c.files.awaiting), Released: c.files.released, Unconfirmed: w.unconfirmedNow,
 		Left: c.left, Unmatched: c.ledger.unmatched,
 	}
 }
@@ -74,8 +76,10 @@ func (it *Item) Principal() bool {
 // when it began and ends.
 func (c *Core) Waiters(now time.Duration, f func(m *Message, held bool, since, until time.Duration)) {
 	shift := now - c.files.clock(now)
-	for _, w := range c.files.waiting {
-		f(w.m, w.held, w.since+shift, w.until+shift)
+	for _, waiting := range []waiters{c.files.held, c.files.awaiting} {
+		for _, w := range waiting {
+			f(w.m, w.held, w.since+shift, w.until+shift)
+		}
 	}
 }
 

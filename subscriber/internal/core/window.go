@@ -19,6 +19,7 @@ type window struct {
 	// excused are how many of those that wait, or are unconfirmed, are of nodes that are shut, at the latest review: they
 	// keep nobody else out, but for once more as many as there may be.
 	excusedWaiting, excusedUnconfirmed int
+	excusedBytes                       int64
 	to, want                           []*Route // the room of recipients and wanted
 }
 
@@ -235,12 +236,12 @@ func (w *window) isShut(r *Route, m *Message) bool {
 
 // hasRoom reports whether m fits. One that is larger than the window fits alone.
 func (w *window) hasRoom(m *Message) bool {
-	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed
+	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.waitingBytes-w.excusedBytes < 2*w.cfg.MaxBytes &&
+		w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed
 	if m.place == amongMoving || w.moving == 0 && waits {
 		return true
 	}
-	return waits && w.moving < w.cfg.MaxInFlight &&
-		w.movingBytes+m.Bytes <= w.cfg.MaxBytes && w.waitingBytes < 2*w.cfg.MaxBytes
+	return waits && w.moving < w.cfg.MaxInFlight && w.movingBytes+m.Bytes <= w.cfg.MaxBytes
 }
 
 // crowded reports whether next to nothing fits.
@@ -343,7 +344,7 @@ func (w *window) workedOff(l *Lane) bool {
 // reopen opens every node: all that was left comes again.
 func (w *window) reopen() {
 	w.shut = shutSet{}
-	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
+	w.excusedWaiting, w.excusedBytes, w.excusedUnconfirmed = 0, 0, 0
 	for _, r := range w.routes {
 		r.reopen()
 		for t := r.first; t != nil; t = t.after {
@@ -357,8 +358,12 @@ func (w *window) reopen() {
 
 func (n *node) reopen() { n.shut, n.left, n.share = false, false, share{} }
 
-// hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves.
+// hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves. A window of
+// one message has none: there is no second one in a handler.
 func (w *window) hung(now time.Duration) (items []*Item) {
+	if w.cfg.MaxInFlight == 1 {
+		return nil
+	}
 	w.lanes(func(l *Lane) {
 		for it := l.first; it != nil; it = it.next {
 			if it.moving && it.state == handed && now-it.since >= stall {
@@ -484,7 +489,7 @@ func (w *window) overShare(l *Lane) bool {
 
 // excuse brings what is excused up to date.
 func (w *window) excuse() {
-	waiting, unconfirmed := 0, 0
+	waiting, bytes, unconfirmed := 0, int64(0), 0
 	w.lanes(func(l *Lane) {
 		if !l.shut && !l.tenant.shut && !l.route.shut {
 			return
@@ -492,11 +497,13 @@ func (w *window) excuse() {
 		for it := l.first; it != nil; it = it.next {
 			if !it.moving {
 				waiting++
+				bytes += it.Message.Bytes
 			}
 		}
 		unconfirmed += l.unconfirmed
 	})
-	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
+	w.excusedWaiting, w.excusedBytes = min(waiting, 2*w.cfg.MaxInFlight), min(bytes, 2*w.cfg.MaxBytes)
+	w.excusedUnconfirmed = min(unconfirmed, w.cfg.MaxUnconfirmed)
 }
 
 // frontier returns the topmost nodes that are behind beside one that is fine; nil if nothing is fine.

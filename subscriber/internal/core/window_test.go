@@ -1,0 +1,264 @@
+package core
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func windowOf(size int, ordered bool) Config {
+	return Config{
+		MaxInFlight: size, MaxBytes: int64(100 * size), MaxUnconfirmed: 10 * size, Ordered: ordered,
+		Recent: 1000, RecentFor: time.Hour, MaxHeld: 100,
+	}
+}
+
+// small returns message n of a tenant and key.
+func small(n int, tenant, key string) *Message {
+	return &Message{Tenant: tenant, Key: key, IDs: []ID{numberedID(n)}, Family: uint64(n), Bytes: 1}
+}
+
+// goesOn has messages of other keys of a tenant acked while time passes, as many as fit, up to twenty at a time.
+func (h *byHand) goesOn(r *Route, tenant string, d time.Duration) {
+	h.Helper()
+	for end := h.now + d; h.now < end; {
+		var open []*Message
+		for len(open) < 20 {
+			h.goods++
+			m := small(1_000_000+h.goods, tenant, fmt.Sprint("good ", h.goods))
+			if h.Take(h.now, m) != Opened {
+				break
+			}
+			h.do()
+			open = append(open, m)
+		}
+		h.pass(stall / 4)
+		for _, m := range open {
+			h.settles(r, m, Acked)
+		}
+		h.confirmed()
+	}
+}
+
+// With a window of one message there is never a second one in a handler, but one that is nacked, or whose payload cannot
+// be fetched, makes room.
+func TestWindowOfOne(t *testing.T) {
+	h := newByHand(t, windowOf(1, false))
+	r := h.add(everything)
+	h.connects()
+	first, second := small(1, "t", "1"), small(2, "t", "2")
+	h.takes(Opened, first)
+	h.takes(Full, second)
+	h.pass(time.Hour)
+	h.takes(Full, second)
+	h.settles(r, first, Nacked)
+	h.takes(Opened, second)
+	h.settles(r, second, Acked)
+	h.pass(time.Second)
+	h.settles(r, first, Acked)
+	h.confirmed()
+	third := small(3, "t", "3")
+	third.Fetching = true
+	h.takes(Opened, third)
+	h.takes(Full, small(4, "t", "4"))
+	h.Unfetched(h.now, third)
+	h.do()
+	h.takes(Opened, small(4, "t", "4"))
+}
+
+// Keys of which nothing is finished for a second keep a quarter of a full window together, each an equal share, beside
+// what goes on. What comes later of them is left as well until the next connection, which brings all of it.
+func TestStalledKeysShareAQuarter(t *testing.T) {
+	for _, c := range []struct{ stalled, keeps []int }{
+		{[]int{90}, []int{25}}, {[]int{60, 30}, []int{12, 12}}, {[]int{80, 10}, []int{12, 10}},
+	} {
+		t.Run(fmt.Sprint(c.stalled), func(t *testing.T) {
+			h := newByHand(t, windowOf(100, true))
+			r := h.add(everything)
+			h.connects()
+			number := 0
+			for i, n := range c.stalled {
+				for range n {
+					number++
+					h.takes(Opened, small(number, "t", fmt.Sprint(i)))
+				}
+			}
+			h.goesOn(r, "t", 4*time.Second)
+			for i, keeps := range c.keeps {
+				if got := len(h.itemsOf(r, fmt.Sprint(i))); got != keeps {
+					t.Errorf("key %d keeps %d, want %d", i, got, keeps)
+				}
+			}
+			h.takes(LeftWithService, small(1001, "t", "0"))
+			h.takes(Opened, small(1002, "t", "another key"))
+			if h.reconnects > 0 {
+				t.Error("it is reconnected although nothing gets on")
+			}
+			for range c.keeps[0] {
+				h.settles(r, h.itemsOf(r, "0")[0].Message, Acked)
+			}
+			h.confirmed()
+			h.pass(reconnectEvery)
+			if h.reconnects != 1 {
+				t.Errorf("%d reconnects when the key has got on, want 1", h.reconnects)
+			}
+			h.connects()
+			h.takes(Opened, small(1001, "t", "0"))
+		})
+	}
+}
+
+// itemsOf returns what is open of a key.
+func (h *byHand) itemsOf(r *Route, key string) (items []*Item) {
+	if l := r.lanes[key]; l != nil {
+		l.Items(func(it *Item) { items = append(items, it) })
+	}
+	return items
+}
+
+// What the service never delivers again is not left.
+func TestWhatDoesNotComeAgainIsNotLeft(t *testing.T) {
+	h := newByHand(t, windowOf(20, true))
+	r := h.add(everything)
+	h.connects()
+	for i := range 18 {
+		m := small(i+1, "t", "sick")
+		if i%2 == 1 {
+			m.IDs = nil
+		}
+		h.takes(Opened, m)
+	}
+	h.goesOn(r, "good", 3*time.Second)
+	if got := len(h.itemsOf(r, "sick")); got != 10 { // one of the others is in its handler
+		t.Errorf("%d are kept", got)
+	}
+	h.takes(Opened, &Message{Tenant: "t", Key: "sick"})
+}
+
+// In an outage nothing is left, as long as no tenant has most of the window.
+func TestOutageLeavesNothing(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		h := newByHand(t, windowOf(20, ordered))
+		h.add(everything)
+		h.connects()
+		for i := range 20 {
+			h.takes(Opened, small(i+1, fmt.Sprint("tenant ", i%2), fmt.Sprint("key ", i%4)))
+		}
+		h.takes(Full, small(100, "other", "other"))
+		h.pass(time.Hour)
+		if h.left > 0 || h.reconnects > 0 {
+			t.Errorf("ordered %v: %d are left, %d reconnects", ordered, h.left, h.reconnects)
+		}
+	}
+}
+
+// When all that moves is one tenant's, it keeps half of the window, so that others can show whether it is an outage.
+func TestTenantThatHasEverythingLeavesRoom(t *testing.T) {
+	h := newByHand(t, windowOf(20, true))
+	r := h.add(everything)
+	h.connects()
+	for i := range 20 {
+		h.takes(Opened, small(i+1, "bad", fmt.Sprint("key ", i%4)))
+	}
+	h.takes(Full, small(100, "good", "good"))
+	h.pass(3 * time.Second)
+	if got := r.tenants["bad"].open; got != 10 {
+		t.Errorf("%d are kept, want half of the window", got)
+	}
+	h.acks(r, small(100, "good", "good"))
+	h.takes(LeftWithService, small(101, "bad", "new"))
+}
+
+// Who has little beside another that has much keeps it.
+func TestWhoHasLittleKeepsIt(t *testing.T) {
+	h := newByHand(t, windowOf(100, true))
+	r := h.add(everything)
+	h.connects()
+	for i := range 90 {
+		h.takes(Opened, small(i+1, "much", fmt.Sprint("much ", i%10)))
+	}
+	for i := range 9 {
+		h.takes(Opened, small(100+i, "little", fmt.Sprint("little ", i%3)))
+	}
+	h.goesOn(r, "good", 3*time.Second)
+	if much, little := r.tenants["much"].open, r.tenants["little"].open; much > 13 || little != 9 {
+		t.Errorf("who had 90 keeps %d, want 12; who had 9 keeps %d", much, little)
+	}
+	h.takes(Opened, small(200, "little", "little 0"))
+	h.takes(LeftWithService, small(201, "much", "much 0"))
+}
+
+// The bytes of what waits are bounded like those of what moves. What is larger than all waits alone.
+func TestBytesThatWaitAreBounded(t *testing.T) {
+	for _, size := range []int64{100, 1000} {
+		h := newByHand(t, windowOf(10, false)) // of 1,000 bytes
+		r := h.add(everything)
+		h.connects()
+		most := int64(0)
+		for i := range 100 {
+			m := small(i+1, fmt.Sprint("tenant ", i), "key")
+			m.Bytes = size
+			if h.Take(h.now, m) == Opened {
+				h.do()
+				h.settles(r, m, Nacked)
+			}
+			most = max(most, h.window.waitingBytes)
+			h.goesOn(r, "good", stall/4)
+		}
+		if most > 2000 || most < 1000 {
+			t.Errorf("up to %d bytes wait", most)
+		}
+	}
+}
+
+// A message that is acked takes room until it is confirmed.
+func TestUnconfirmedCountsFromTheAck(t *testing.T) {
+	cfg := windowOf(100, true)
+	cfg.MaxUnconfirmed = 1
+	h := newByHand(t, cfg)
+	r := h.add(everything)
+	h.connects()
+	h.acks(r, small(1, "t", "1"))
+	h.takes(Full, small(2, "t", "2"))
+	h.confirmed()
+	h.takes(Opened, small(2, "t", "2"))
+}
+
+// However many keys are shut, all of them are, few others, and what is remembered of them is bounded.
+func TestManyShutKeys(t *testing.T) {
+	const many = 100_000
+	h := newByHand(t, windowOf(100, true))
+	r := h.add(everything)
+	before := heapInUse()
+	for i := range many {
+		h.window.shut.add(r.number, laneKind, fmt.Sprint(i))
+	}
+	if grown := heapInUse() - before; grown > 2<<20 {
+		t.Errorf("%d bytes are kept", grown)
+	}
+	wrong := 0
+	for i := range many {
+		h.takes(LeftWithService, small(i, "t", fmt.Sprint(i)))
+		if h.window.shut.has(r.number, laneKind, fmt.Sprint("other ", i)) {
+			wrong++
+		}
+	}
+	if wrong > many/10_000 {
+		t.Errorf("%d of %d others are shut", wrong, many)
+	}
+	if got := len(h.ledger.entries); got > 1010 {
+		t.Errorf("%d of those that were left are remembered", got)
+	}
+	h.connects()
+	h.takes(Opened, small(0, "t", "0"))
+}
+
+// heapInUse returns how much of the heap is reachable.
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

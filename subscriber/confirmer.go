@@ -34,6 +34,7 @@ type confirmer struct {
 	tenants TenantResolver
 	logger  watermill.LoggerAdapter
 	hooks   Hooks
+	stats   *counters
 	fence   *fence // after it nothing is sent; nil without a lease
 	heard   heard  // when the gateway last answered
 	// done is called with the confirmations that need no more work, confirmed or rejected.
@@ -58,17 +59,12 @@ type confirmer struct {
 	// clientClosed says that the last answer was that the client is closed.
 	clientClosed bool
 	wg           sync.WaitGroup
-
-	confirmed atomic.Int64
-	rejected  atomic.Int64
-	requests  atomic.Int64
-	failures  atomic.Int64
 }
 
-func newConfirmer(cfg Config, logger watermill.LoggerAdapter, done func([]confirmation)) *confirmer {
+func newConfirmer(cfg Config, logger watermill.LoggerAdapter, stats *counters, done func([]confirmation)) *confirmer {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &confirmer{
-		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks,
+		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks, stats: stats,
 		done: done, ctx: ctx, cancel: cancel,
 		queue: newConfirmQueue(cfg.Confirm), idle: make(chan struct{}),
 	}
@@ -172,7 +168,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 		return
 	}
 	stoppoint.At(stoppoint.Confirm)
-	c.requests.Add(1)
+	c.stats.confirmRequests.Add(1)
 	err := c.client.ConfirmMessages(ctx, f.tenant, wire)
 	c.heard.note(err)
 	if err != nil && c.ctx.Err() != nil {
@@ -180,7 +176,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	}
 	answer := classifyConfirmation(err)
 	if answer == answerFailed || answer == answerTimeout || answer == answerForbidden {
-		c.failures.Add(1)
+		c.stats.confirmFailures.Add(1)
 	}
 	c.mu.Lock()
 	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
@@ -191,7 +187,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	c.report(report)
 	switch {
 	case len(confirmed) > 0:
-		c.confirmed.Add(int64(len(confirmed)))
+		c.stats.confirmed.Add(int64(len(confirmed)))
 		if c.hooks.Confirmed != nil {
 			c.hooks.Confirmed(f.tenant, wire)
 		}
@@ -269,7 +265,7 @@ func (c *confirmer) noteClosed(err error) {
 }
 
 func (c *confirmer) reject(tenant string, items []confirmation, err error) {
-	c.rejected.Add(int64(len(items)))
+	c.stats.rejected.Add(int64(len(items)))
 	c.logger.Error("Confirmations were rejected and dropped; the service may redeliver these messages", err, watermill.LogFields{
 		"tenant_id": tenant, "count": len(items), "first_message_id": items[0].message, "first_endpoint_id": items[0].endpoint,
 	})
@@ -320,7 +316,7 @@ func (c *confirmer) lookUp() {
 			continue
 		}
 		waiting += len(c.assign(items)) // some may have become known by events
-		c.failures.Add(1)
+		c.stats.confirmFailures.Add(1)
 		if attempt == 0 {
 			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
 		}

@@ -78,7 +78,6 @@ func (c *connection) request() { c.state = streamConnecting }
 func (c *connection) opened(now time.Time, awaitingHead bool) {
 	c.state = streamConnected
 	c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = true, awaitingHead, now
-	c.stream.Connects++
 	if !awaitingHead {
 		c.clearRefusal()
 	}

@@ -138,6 +138,8 @@ func (s *Subscriber) unlock() {
 		}
 		unclaimed = append(unclaimed, d.event)
 	}
+	s.stats.unmatched.Add(e.Unmatched)
+	s.stats.released.Add(e.Released)
 	if e.Room {
 		s.wakeIntake()
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -120,38 +119,6 @@ func TestNoFence(t *testing.T) {
 	}
 	if ctx := f.fenced(t.Context()); ctx != t.Context() {
 		t.Error("another context without a lease")
-	}
-}
-
-// Stats.add adds every counter, and nothing else.
-func TestStatsAdd(t *testing.T) {
-	fill := func(s *Stats) {
-		for _, v := range []reflect.Value{reflect.ValueOf(s).Elem(), reflect.ValueOf(&s.Stream).Elem()} {
-			for _, field := range v.Fields() {
-				if field.Kind() == reflect.Int64 {
-					field.SetInt(1)
-				}
-			}
-		}
-		s.InFlight, s.Parked = 1, 1
-	}
-	var got, other Stats
-	fill(&got)
-	fill(&other)
-	got.add(other)
-	for _, v := range []reflect.Value{reflect.ValueOf(got), reflect.ValueOf(got.Stream)} {
-		for field, value := range v.Fields() {
-			want := int64(2)
-			if field.Name == "InFlightBytes" {
-				want = 1 // what is open now
-			}
-			if value.Kind() == reflect.Int64 && value.Int() != want {
-				t.Errorf("%s = %d, want %d", field.Name, value.Int(), want)
-			}
-		}
-	}
-	if got.InFlight != 1 || got.Parked != 1 {
-		t.Errorf("InFlight = %d, Parked = %d, want 1", got.InFlight, got.Parked)
 	}
 }
 

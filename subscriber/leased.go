@@ -44,7 +44,7 @@ type leased struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	inVain int // terms in a row without a stream; of run
+	inVain int // terms in a row that were given up without a stream; of watchStream
 
 	// mu guards the fields below. It is locked after outer.mu and before worker.mu.
 	mu      sync.Mutex
@@ -53,8 +53,7 @@ type leased struct {
 	worker  *Subscriber // nil without the lease
 	fence   *fence      // that of worker
 	release func()      // of the worker's stream; nil if nobody holds it
-	past    Stats       // of the workers that have ended
-	last    Stats       // what the last one left open on Close
+	last    *Subscriber // the worker of the last term, with what it left open on Close
 	state   LeaseState
 	err     error // of the latest worker's Close
 	// endsWithin is how long the end of a term may take, besides its lease.
@@ -129,7 +128,7 @@ func (l *leased) start() {
 	if l.running || l.ctx.Err() != nil || !slices.ContainsFunc(l.subs, func(sub *leasedSubscription) bool { return sub.ctx.Err() == nil }) {
 		return
 	}
-	l.running, l.outer.failure = true, nil
+	l.running, l.last, l.outer.failure = true, nil, nil
 	// Ends with Close, or when the service has refused the stream for too long.
 	l.wg.Go(l.run)
 }
@@ -174,7 +173,7 @@ func (l *leased) wanted() bool {
 		l.running = false
 		return false
 	}
-	l.outer.failure = nil
+	l.last, l.outer.failure = nil, nil
 	return true
 }
 
@@ -182,7 +181,7 @@ func (l *leased) wanted() bool {
 func (l *leased) work(term LeaseTerm) (again bool) {
 	f := newFence(l.lease.TTL(), term.Renewed(), l.wall)
 	failed := make(chan struct{})
-	worker := newWorker(l.cfg, l.logger, f, func(cause error) {
+	worker := newWorker(l.cfg, l.logger, l.outer.stats, f, func(cause error) {
 		l.fail(cause)
 		close(failed)
 	})
@@ -228,9 +227,6 @@ func (l *leased) work(term LeaseTerm) (again bool) {
 	stopRenewing()
 	f.stop()
 	helpers.Wait()
-	if l.inVain++; worker.Stats().Stream.Connects > 0 && !worker.lastHeard().IsZero() {
-		l.inVain = 0
-	}
 	l.end(worker, lost, gaveUp, again, err)
 	switch {
 	case lost:
@@ -271,6 +267,7 @@ func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp fun
 	var unasked heard
 	began := time.Now()
 	up, asked := began, began
+	l.inVain++
 	for {
 		select {
 		case <-tick.C:
@@ -286,6 +283,9 @@ func (l *leased) watchStream(ctx context.Context, worker *Subscriber, giveUp fun
 			continue
 		case state.Connected:
 			up = now
+			if !worker.lastHeard().IsZero() {
+				l.inVain = 0
+			}
 		}
 		if silent := now.Sub(heard); silent >= patience/askAfter && now.Sub(asked) >= patience/askEvery {
 			asked = now
@@ -330,10 +330,8 @@ func (l *leased) begin(worker *Subscriber, f *fence, epoch uint64) {
 // end records the end of a term, after which there may be another one.
 func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 	l.mu.Lock()
-	stats := worker.Stats()
-	l.past.add(stats)
 	if !again { // else another process gets it
-		l.last = Stats{HeldNow: stats.HeldNow, HeldConfirmations: stats.HeldConfirmations, QuarantineWaiting: stats.QuarantineWaiting, SetAsideNow: stats.SetAsideNow}
+		l.last = worker
 	}
 	l.worker, l.fence, l.release = nil, nil, nil
 	if l.err = err; again {
@@ -351,7 +349,7 @@ func (l *leased) end(worker *Subscriber, lost, gaveUp, again bool, err error) {
 		l.change(LeaseStandby, 0)
 	}
 	if lost {
-		fields := watermill.LogFields{"epoch": epoch, "unconfirmed": stats.PendingConfirmations}
+		fields := watermill.LogFields{"epoch": epoch, "unconfirmed": worker.confirmer.waiting.Load()}
 		l.logger.Error("Lease lost; nothing is handled or confirmed until it is acquired again", cmp.Or(cause, ErrLeaseLost), fields)
 	}
 }
@@ -468,45 +466,22 @@ func (l *leased) close(limit time.Duration) error {
 	return l.err
 }
 
-// stats is [Subscriber.Stats].
-func (l *leased) stats() Stats {
+// working is the worker of this term, or after the last one that of it; without either, the outer Subscriber, in which
+// nothing is open.
+func (l *leased) working() (*Subscriber, LeaseState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	stats := l.last
-	if l.worker != nil {
-		stats = l.worker.Stats()
-	}
-	stats.add(l.past)
-	stats.Lease = l.state
+	state := l.state
 	if l.fence != nil {
-		stats.Lease.Until = l.fence.until()
+		state.Until = l.fence.until()
 	}
-	return stats
-}
-
-// add adds the counters of other.
-func (s *Stats) add(other Stats) {
-	for _, c := range []struct{ to, from *int64 }{
-		{&s.Stream.Connects, &other.Stream.Connects},
-		{&s.Received, &other.Received}, {&s.Delivered, &other.Delivered},
-		{&s.ReceivedBytes, &other.ReceivedBytes}, {&s.DeliveredBytes, &other.DeliveredBytes},
-		{&s.Nacked, &other.Nacked}, {&s.Joined, &other.Joined}, {&s.Untaken, &other.Untaken},
-		{&s.Abandoned, &other.Abandoned}, {&s.SetAside, &other.SetAside},
-		{&s.Malformed, &other.Malformed}, {&s.Unreadable, &other.Unreadable}, {&s.TooLarge, &other.TooLarge},
-		{&s.Quarantined, &other.Quarantined}, {&s.QuarantineFailures, &other.QuarantineFailures},
-		{&s.Unmatched, &other.Unmatched}, {&s.Expired, &other.Expired}, {&s.Held, &other.Held}, {&s.InFiles, &other.InFiles},
-		{&s.Confirmed, &other.Confirmed}, {&s.Rejected, &other.Rejected},
-		{&s.ConfirmRequests, &other.ConfirmRequests}, {&s.ConfirmFailures, &other.ConfirmFailures},
-		{&s.NotRedelivered, &other.NotRedelivered}, {&s.Overtaken, &other.Overtaken}, {&s.ReleasedConfirmations, &other.ReleasedConfirmations},
-	} {
-		*c.to += *c.from
-	}
+	return cmp.Or(l.worker, l.last, l.outer), state
 }
 
 // newWorker returns a Subscriber for one term. failed is called with the reason when the service
 // has refused the stream for too long.
-func newWorker(cfg Config, logger watermill.LoggerAdapter, f *fence, failed func(cause error)) *Subscriber {
-	s := newSubscriber(cfg, logger)
+func newWorker(cfg Config, logger watermill.LoggerAdapter, stats *counters, f *fence, failed func(cause error)) *Subscriber {
+	s := newSubscriber(cfg, logger, stats)
 	s.fence, s.confirmer.fence, s.failed = f, f, failed
 	if s.quarantine != nil {
 		s.quarantine.fence = f

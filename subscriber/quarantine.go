@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -132,6 +131,7 @@ type quarantined struct {
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
+	stats  *counters
 	fence  *fence // after it nothing is stored; nil without a lease
 	// stored is called for stored events, also again when they are redelivered.
 	stored func(r *quarantined, again bool)
@@ -145,18 +145,16 @@ type quarantine struct {
 	// reading has room for one who reads a payload to be stored.
 	reading chan struct{}
 
-	count, failures atomic.Int64
-
 	mu      sync.Mutex
 	queue   *quarantineQueue
 	working bool // the worker is running
 	changed chan struct{}
 }
 
-func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stored func(r *quarantined, again bool), again func()) *quarantine {
+func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &quarantine{
-		cfg: cfg, logger: logger, stored: stored, again: again, ctx: ctx, cancel: cancel,
+		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: ctx, cancel: cancel,
 		reading: make(chan struct{}, 1), changed: make(chan struct{}), queue: newQuarantineQueue(cfg),
 	}
 }
@@ -227,7 +225,7 @@ func (q *quarantine) work() {
 			continue
 		}
 		if state == quarantineStored {
-			q.count.Add(1)
+			q.stats.quarantined.Add(1)
 			q.stored(r, false)
 		}
 		q.mu.Lock()
@@ -292,7 +290,7 @@ func (q *quarantine) publishIn(ctx context.Context, msg *message.Message) error 
 }
 
 func (q *quarantine) fails(err error) {
-	q.failures.Add(1)
+	q.stats.quarantineFailures.Add(1)
 	q.mu.Lock()
 	first := !q.queue.failing
 	q.queue.failing = true

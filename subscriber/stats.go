@@ -144,18 +144,27 @@ type StreamState struct {
 	EndsAt       time.Time
 }
 
+// counters are those of Stats. The workers of a lease count in the same ones, one after the other.
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
 	malformed, unreadable, tooLarge, expired, held, inFiles, setAside                  atomic.Int64
-	unmatched                                                                          atomic.Int64
+	unmatched, released, connects, quarantined, quarantineFailures                     atomic.Int64
+	confirmed, rejected, confirmRequests, confirmFailures                              atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
 }
 
 // Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
-	if s.leased != nil {
-		return s.leased.stats()
+	if s.leased == nil {
+		return s.ownStats()
 	}
+	worker, state := s.leased.working()
+	stats := worker.ownStats()
+	stats.Lease = state
+	return stats
+}
+
+func (s *Subscriber) ownStats() Stats {
 	pending, oldest := s.confirmer.pending()
 	tenants, failing := newWaits(WaitTenant, s.confirmer.waits())
 	stats := Stats{
@@ -165,20 +174,23 @@ func (s *Subscriber) Stats() Stats {
 		Malformed: s.stats.malformed.Load(), Unreadable: s.stats.unreadable.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
 		NotRedelivered: s.stats.notRedelivered.Load(), Overtaken: s.stats.overtaken.Load(),
 		Held: s.stats.held.Load(), InFiles: s.stats.inFiles.Load(), SetAside: s.stats.setAside.Load(),
-		Confirmed: s.confirmer.confirmed.Load(), Rejected: s.confirmer.rejected.Load(),
-		ConfirmRequests: s.confirmer.requests.Load(), ConfirmFailures: s.confirmer.failures.Load(),
+		Confirmed: s.stats.confirmed.Load(), Rejected: s.stats.rejected.Load(), Unmatched: s.stats.unmatched.Load(),
+		ReleasedConfirmations: s.stats.released.Load(),
+		ConfirmRequests:       s.stats.confirmRequests.Load(), ConfirmFailures: s.stats.confirmFailures.Load(),
+		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest,
 	}
 	if q := s.quarantine; q != nil {
-		stats.Quarantined, stats.QuarantineFailures, stats.QuarantineWaiting = q.count.Load(), q.failures.Load(), q.waiting()
+		stats.QuarantineWaiting = q.waiting()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats.Stream = s.connection.stream
+	stats.Stream.Connects = s.stats.connects.Load()
 	counts := s.core.Counts()
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held
-	stats.HeldConfirmations, stats.ReleasedConfirmations = counts.Awaiting, counts.Released
-	stats.Unmatched, stats.Left = counts.Unmatched+s.stats.unmatched.Load(), counts.Left
+	stats.HeldConfirmations = counts.Awaiting
+	stats.Left = counts.Left
 	stats.Parked = counts.PutOff
 	stats.Stalled = max(0, counts.Waiting-counts.PutOff)
 	now := time.Now()

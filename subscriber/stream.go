@@ -224,6 +224,7 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.reconnect, s.recalled = reconnect, false
+	s.stats.connects.Add(1)
 	clear(s.ackedKinds)
 	clear(s.ackedBefore)
 	s.connection.opened(time.Now(), awaitingHead)

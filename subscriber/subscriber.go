@@ -31,7 +31,7 @@ type Subscriber struct {
 	quarantine *quarantine   // nil if not configured
 	observer   eventObserver // nil if Config.Tenants does not observe events
 	fileTypes  map[string]bool
-	stats      counters
+	stats      *counters
 	leased     *leased                             // nil without a lease; with one, it has all that follows
 	fence      *fence                              // of the term that it works in; nil without a lease
 	stream     atomic.Pointer[gateway.EventStream] // the latest one; nil before the first
@@ -92,7 +92,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	// A problem with one event may affect every event that follows.
 	logger = warnlog.Limit(logger, warnlog.PerMessage)
-	s := newSubscriber(cfg, logger)
+	s := newSubscriber(cfg, logger, new(counters))
 	if cfg.Lease != nil {
 		s.leased = newLeased(s, cfg, logger)
 	}
@@ -100,10 +100,10 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 }
 
 // newSubscriber returns a Subscriber with a valid configuration.
-func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
+func newSubscriber(cfg Config, logger watermill.LoggerAdapter, stats *counters) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{
-		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel,
+		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel, stats: stats,
 		fileTypes:    make(map[string]bool, len(cfg.Files)),
 		began:        time.Now().Add(-1), // a time of zero is none
 		untakenKinds: make(kindCounts), ackedKinds: make(kindCounts),
@@ -121,9 +121,9 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter) *Subscriber {
 		s.fileTypes[t] = true
 	}
 	s.observer, _ = cfg.Tenants.(eventObserver)
-	s.confirmer = newConfirmer(cfg, logger, s.onConfirmed)
+	s.confirmer = newConfirmer(cfg, logger, stats, s.onConfirmed)
 	if cfg.Quarantine.Publisher != nil {
-		s.quarantine = newQuarantine(cfg.Quarantine, logger, s.confirmQuarantined, s.recall)
+		s.quarantine = newQuarantine(cfg.Quarantine, logger, stats, s.confirmQuarantined, s.recall)
 	}
 	return s
 }

@@ -95,7 +95,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 	switch {
 	case err == nil:
 		q.works()
-		q.count.Add(1)
+		s.stats.quarantined.Add(1)
 		return msgctx.Acked
 	case sub.drained.Err() != nil:
 		return msgctx.Left

@@ -71,6 +71,9 @@ type Effects struct {
 	Confirm []*Message
 	// Unclaimed has messages for which no file has come, and which are open now.
 	Unclaimed []*Message
+	// Unmatched counts messages that everybody refused, and Released confirmations that waited for a file and
+	// are sent early, because too many do.
+	Unmatched, Released int64
 	// Room says that an event that did not fit may be offered again.
 	Room bool
 	// Reconnect says that the stream has to be opened again.

@@ -17,7 +17,6 @@ type files struct {
 	cfg      Config
 	held     waiters // messages
 	awaiting waiters // confirmations
-	released int64   // of them: sent early, because there were too many
 	byID     map[ID]*waiter
 	bytes    int64          // of what is held
 	heldOf   map[uint64]int // how many are held of each family
@@ -212,7 +211,7 @@ func (c *Core) await(now time.Duration, m *Message) {
 func (c *Core) wakeFiles(now time.Duration) {
 	f := &c.files
 	for f.tooManyAwait() {
-		f.released++
+		c.effects.Released++
 		c.endWait(now, f.awaiting[0])
 	}
 	for f.stopped == 0 && len(f.awaiting) > 0 && f.awaiting[0].until <= f.clock(now) {

@@ -29,7 +29,6 @@ type ledger struct {
 	lost        ring // of those that were left
 	keep        time.Duration
 	quarantines bool            // what everybody refuses is stored in a quarantine first
-	unmatched   int64           // what was confirmed although everybody refused it
 	asksAgain   bool            // something was left because not everybody was asked
 	acked       map[ID][]*Route // of what was left: who has acked it; at most as many as in lost
 	ackedIDs    []ID            // of acked, in order, some of them no longer
@@ -326,15 +325,16 @@ func (l *ledger) resume(m *Message) {
 }
 
 // settle decides about those messages of m that are to be confirmed and that everybody refused. With a quarantine, such a
-// one is one of two deliveries of the message, each of which waited for the other to store it: it comes again.
-func (l *ledger) settle(m *Message) {
+// one is one of two deliveries of the message, each of which waited for the other to store it: it comes again. It returns how
+// many are confirmed although everybody refused them.
+func (l *ledger) settle(m *Message) (unmatched int64) {
 	m.Confirm = slices.DeleteFunc(m.Confirm, func(c Confirmation) bool {
 		e := &l.entries[c.entry.slot]
 		switch {
 		case e.took:
 			return false
 		case !l.quarantines:
-			l.unmatched++
+			unmatched++
 			return false
 		}
 		e.given = e.alone
@@ -342,6 +342,7 @@ func (l *ledger) settle(m *Message) {
 		l.asksAgain = true
 		return true
 	})
+	return unmatched
 }
 
 // leave records that the message of a slot was left.

@@ -42,8 +42,6 @@ type world struct {
 	came    map[opening]time.Duration     // and since when
 	stepped map[*sent]bool                // it may be overtaken
 	most    int                           // open at a time
-	// released is how many confirmations were sent early.
-	released int64
 
 	putOff time.Duration // how long what is nacked waits at least
 	traced bool
@@ -230,7 +228,7 @@ func (m *sent) event() *Message {
 // do carries out the effects.
 func (w *world) do() {
 	e := w.core.Effects()
-	start, closed, waited, unclaimed, room, reconnect := slices.Clone(e.Start), slices.Clone(e.Closed), slices.Clone(e.Confirm), slices.Clone(e.Unclaimed), e.Room, e.Reconnect
+	start, closed, waited, unclaimed, room, reconnect, early := slices.Clone(e.Start), slices.Clone(e.Closed), slices.Clone(e.Confirm), slices.Clone(e.Unclaimed), e.Room, e.Reconnect, e.Released > 0
 	e.Reset()
 	for _, m := range unclaimed {
 		w.say("no file for %d", w.byEvent(m).number)
@@ -239,14 +237,12 @@ func (w *world) do() {
 			w.fetch(w.byEvent(m), m)
 		}
 	}
-	released := w.core.Counts().Released
 	for _, m := range closed {
 		w.toConfirm(m, true)
 	}
 	for _, m := range waited { // what is sent early has waited for its file in vain
-		w.toConfirm(m, released == w.released)
+		w.toConfirm(m, !early)
 	}
-	w.released = released
 	for _, it := range start {
 		w.work(it)
 	}

@@ -262,7 +262,7 @@ func (c *Core) close(now time.Duration, m *Message, l *Lane) {
 
 // settle leaves out of what is to be confirmed of m what has to be asked for again.
 func (c *Core) settle(now time.Duration, m *Message) {
-	c.ledger.settle(m)
+	c.effects.Unmatched += c.ledger.settle(m)
 	if c.ledger.asksAgain {
 		c.ledger.asksAgain = false
 		c.Want(now)

@@ -11,14 +11,10 @@ type Counts struct {
 	PutOff int
 	// Held counts messages that wait for their files, and Awaiting confirmations that do.
 	Held, Awaiting int
-	// Released counts those of the latter that were sent early, because there were too many. It never decreases.
-	Released int64
 	// Unconfirmed counts messages that are acked and not confirmed.
 	Unconfirmed int
 	// Left counts messages that were left with the service since the stream was opened.
 	Left int
-	// Unmatched counts messages that everybody refused. It never decreases.
-	Unmatched int64
 }
 
 // Counts returns how much there is of what.
@@ -26,8 +22,8 @@ func (c *Core) Counts() Counts {
 	w := &c.window
 	return Counts{
 		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue.items),
-		Held: len(c.files.held), Awaiting: len(c.files.awaiting), Released: c.files.released, Unconfirmed: w.unconfirmedNow,
-		Left: c.left, Unmatched: c.ledger.unmatched,
+		Held: len(c.files.held), Awaiting: len(c.files.awaiting), Unconfirmed: w.unconfirmedNow,
+		Left: c.left,
 	}
 }
 

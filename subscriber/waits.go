@@ -138,7 +138,7 @@ func (s *Subscriber) eachNacked(f func(it *core.Item, until time.Duration)) {
 const stallAfter = time.Second
 
 // keyWaits returns the keys of which nothing is finished; nacked tells whether those count whose first
-// message is nacked. s.mu is held.
+// message was nacked. s.mu is held.
 func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 	if s.cfg.Order == Unordered {
 		return nil
@@ -150,20 +150,24 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 		}
 		n := 0
 		l.Items(func(*core.Item) { n++ })
-		if _, off := first.PutOff(); nacked || !off {
+		if nacked || first.FirstNack() == 0 {
 			keys = append(keys, Wait{What: l.Key, Count: n, Since: since})
 		}
 	})
 	return keys
 }
 
-// nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. s.mu is held.
+// nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. Those that a handler has
+// again count, however short the pauses between the nacks are. s.mu is held.
 func (s *Subscriber) nackWaits() []Wait {
 	found := make(map[string]Wait)
-	s.eachNacked(func(it *core.Item, _ time.Duration) {
-		name, since := it.Lane.Route().Name, s.began.Add(it.FirstNack())
-		w := found[name]
-		found[name] = Wait{What: name, Count: w.Count + 1, Since: earlier(w.Since, since)}
+	s.core.Lanes(func(l *core.Lane) {
+		l.Items(func(it *core.Item) {
+			if first := it.FirstNack(); first > 0 {
+				w := found[l.Route().Name]
+				found[l.Route().Name] = Wait{What: l.Route().Name, Count: w.Count + 1, Since: earlier(w.Since, s.began.Add(first))}
+			}
+		})
 	})
 	return slices.Collect(maps.Values(found))
 }
@@ -196,7 +200,7 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 			}
 		})
 	})
-	s.core.Shut(func(r *core.Route, tenant string, open int, since time.Duration) {
+	s.core.Shut(s.now(), func(r *core.Route, tenant string, open int, since time.Duration) {
 		what := r.Owner.(*subscription).topic
 		if tenant != "" {
 			what += ", tenant " + tenant

@@ -119,13 +119,13 @@ func (h *byHand) acks(r *Route, messages ...*Message) {
 	}
 }
 
-// pass lets time pass.
-func (h *byHand) pass(d time.Duration) {
+// pass lets time pass, and returns how often a reconnect was asked for.
+func (h *byHand) pass(d time.Duration) int {
 	for end := h.now + d; ; {
 		at := h.NextWake()
 		if at == 0 || at > end {
 			h.now = end
-			return
+			return h.reconnects
 		}
 		h.now = max(h.now, at)
 		h.Wake(h.now)

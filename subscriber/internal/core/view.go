@@ -115,18 +115,24 @@ func (c *Core) HastenAll(now time.Duration, m *Message) {
 func (it *Item) FirstNack() time.Duration { return it.firstNack }
 
 // Shut calls f for each route, and each tenant of one, for which nothing is taken until the next connection: with how
-// much of it is open, and since when it has finished nothing.
-func (c *Core) Shut(f func(r *Route, tenant string, open int, since time.Duration)) {
+// much of it is open, and since when it has finished nothing, or has had its oldest if that came later.
+func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int, since time.Duration)) {
 	for _, r := range c.window.routes {
 		if r.shut {
-			f(r, "", r.open, r.done)
+			f(r, "", r.open, branch{&r.node, nil, r}.since(now))
 		}
 		for t := r.first; t != nil; t = t.after {
-			if t.shut {
-				f(r, t.name, t.open, t.done)
+			if t.shut || !r.ordered && t.first.shut { // which has all of the tenant
+				f(r, t.name, t.open, branch{&t.node, t.first, nil}.since(now))
 			}
 		}
 	}
+}
+
+func (b branch) since(now time.Duration) time.Duration {
+	oldest := now
+	b.lanes(func(l *Lane) { oldest = min(oldest, l.oldest(now)) })
+	return max(b.done, oldest)
 }
 
 // SetAside returns how many messages are set aside, and since when the oldest waits, those included that have come again

@@ -117,6 +117,31 @@ func (h *byHand) itemsOf(r *Route, key string) (items []*Item) {
 	return items
 }
 
+// The stream is opened again for what was left every four seconds at most, once for all of it. What is asked for before it
+// has been opened for another reason comes with that.
+func TestReconnectsForWhatWasLeft(t *testing.T) {
+	h := newByHand(t, Config{})
+	h.connects()
+	const seconds = 60
+	for range seconds {
+		h.Want(h.now)
+		h.Want(h.now)
+		if asked := h.reconnects; h.pass(time.Second) > asked {
+			h.connects()
+		}
+	}
+	if h.reconnects > seconds/4 || h.reconnects < seconds/5 {
+		t.Errorf("%d reconnects in %d seconds", h.reconnects, seconds)
+	}
+	before := h.reconnects
+	h.Disconnected(h.now)
+	h.Want(h.now)
+	h.connects()
+	if h.pass(time.Hour); h.reconnects > before {
+		t.Error("reconnected although everything has come")
+	}
+}
+
 // What the service never delivers again is not left.
 func TestWhatDoesNotComeAgainIsNotLeft(t *testing.T) {
 	h := newByHand(t, windowOf(20, true))

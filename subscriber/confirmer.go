@@ -40,11 +40,11 @@ type confirmer struct {
 	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
 
-	// ctx ends when Close gives up; requests and waits end with it.
+	// ctx ends when there is nothing left to do on close, or close gives up; requests and waits end with it.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	waiting atomic.Int64 // in the queue, without a tenant, or in a request
+	waiting atomic.Int64 // expected, in the queue, without a tenant, or in a request
 
 	mu         sync.Mutex
 	queue      *confirmQueue
@@ -55,7 +55,6 @@ type confirmer struct {
 	// lookupFails says that the latest lookup failed.
 	lookupFails bool
 	closing     bool
-	idle        chan struct{} // closed when waiting falls to zero while closing
 	// clientClosed says that the last answer was that the client is closed.
 	clientClosed bool
 	wg           sync.WaitGroup
@@ -63,31 +62,23 @@ type confirmer struct {
 
 func newConfirmer(cfg Config, logger watermill.LoggerAdapter, stats *counters, done func([]confirmation)) *confirmer {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &confirmer{
+	return &confirmer{
 		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks, stats: stats,
-		done: done, ctx: ctx, cancel: cancel,
-		queue: newConfirmQueue(cfg.Confirm), idle: make(chan struct{}),
+		done: done, ctx: ctx, cancel: cancel, queue: newConfirmQueue(cfg.Confirm),
 	}
-	return c
 }
 
-// add queues the confirmations. tenant may be empty; it is then looked up for
-// each endpoint. It does not block.
-func (c *confirmer) add(tenant string, items ...confirmation) {
-	c.expect(len(items))
-	c.addExpected(time.Now(), tenant, lower(tenant), items...)
-}
-
-// expect counts n confirmations as waiting, before addExpected brings them: what is no
-// longer in flight has to be in the backlog at once, or both caps miss it.
+// expect counts n confirmations that add is about to bring: they wait as soon as nobody has their messages.
 func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
 
-// addExpected is add for confirmations that are counted; key is tenant in lower case.
-func (c *confirmer) addExpected(now time.Time, tenant, key string, items ...confirmation) {
+// add queues confirmations that are expected. tenant may be empty; it is then looked up for
+// each endpoint. It does not block.
+func (c *confirmer) add(tenant string, items ...confirmation) {
 	if tenant == "" {
-		c.assign(items)
+		c.assign(items, false)
 		return
 	}
+	now, key := time.Now(), lower(tenant)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queue.add(now, key, tenant, items...) {
@@ -96,14 +87,15 @@ func (c *confirmer) addExpected(now time.Time, tenant, key string, items ...conf
 }
 
 // assign queues confirmations under the tenants of their endpoints. Those whose tenant is
-// not known wait for a lookup.
-func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
+// not known wait for a lookup, or are dropped after one: there is no tenant to confirm them for. It returns how
+// many are not known.
+func (c *confirmer) assign(items []confirmation, listed bool) int {
 	tenants := make([]string, len(items))
 	for i, item := range items { // not under the lock: a resolver is code of the application
 		tenants[i] = c.tenantOf(item.endpoint)
 	}
+	var unknown []confirmation
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	now := time.Now()
 	for i, item := range items {
 		if tenants[i] == "" {
@@ -112,14 +104,22 @@ func (c *confirmer) assign(items []confirmation) (unknown []confirmation) {
 			c.queue.add(now, lower(tenants[i]), tenants[i], item)
 		}
 	}
-	c.unassigned = append(c.unassigned, unknown...)
-	if len(unknown) > 0 && !c.lookingUp && c.ctx.Err() == nil {
+	if !listed {
+		c.unassigned = append(c.unassigned, unknown...)
+	}
+	if len(c.unassigned) > 0 && !c.lookingUp && c.ctx.Err() == nil {
 		c.lookingUp, c.unlisted = true, now
 		// Ends when every tenant is known, or with c.ctx; close waits for it.
 		c.wg.Go(c.lookUp)
 	}
 	c.pump()
-	return unknown
+	c.mu.Unlock()
+	if listed {
+		for _, item := range unknown {
+			c.reject("", []confirmation{item}, errTenantUnknown)
+		}
+	}
+	return len(unknown)
 }
 
 // pump sends what is due. c.mu is held.
@@ -129,39 +129,43 @@ func (c *confirmer) pump() {
 	}
 	now := time.Now()
 	for {
-		f := c.queue.next(now)
-		if f == nil {
+		b := c.queue.next(now)
+		if b == nil {
 			break
 		}
-		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), f.timeout)
+		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), b.timeout)
 		ctx = c.fence.fenced(ctx)
 		// Ends with the answer, or with ctx; close waits for it.
 		c.wg.Go(func() {
 			defer cancel()
-			c.send(ctx, f)
+			c.send(ctx, b)
 		})
 	}
-	at := c.queue.wake(now)
-	switch {
-	case at.IsZero() && c.timer != nil:
+	c.stopTimer()
+	if at := c.queue.wake(now); !at.IsZero() {
+		c.timer = time.AfterFunc(at.Sub(now), c.wake)
+	}
+}
+
+// stopTimer stops the timer, if there is one. c.mu is held.
+func (c *confirmer) stopTimer() {
+	if c.timer != nil {
 		c.timer.Stop()
-	case at.IsZero():
-	case c.timer == nil:
-		c.timer = time.AfterFunc(at.Sub(now), func() {
-			c.mu.Lock()
-			c.pump()
-			c.mu.Unlock()
-		})
-	default:
-		c.timer.Reset(at.Sub(now))
 	}
+}
+
+// wake sends what has become due.
+func (c *confirmer) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pump()
 }
 
 // send makes one request. What failed is queued again: the queue decides when it is worth
 // another request, and what may go in the meantime.
-func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
-	wire := make([]gateway.MessageConfirmation, len(f.items))
-	for i, item := range f.items {
+func (c *confirmer) send(ctx context.Context, b *confirmBatch) {
+	tenant, wire := b.t.tenant, make([]gateway.MessageConfirmation, len(b.items))
+	for i, item := range b.items {
 		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
 	}
 	if c.fence.passed() {
@@ -169,7 +173,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	}
 	stoppoint.At(stoppoint.Confirm)
 	c.stats.confirmRequests.Add(1)
-	err := c.client.ConfirmMessages(ctx, f.tenant, wire)
+	err := c.client.ConfirmMessages(ctx, tenant, wire)
 	c.heard.note(err)
 	if err != nil && c.ctx.Err() != nil {
 		return
@@ -179,7 +183,7 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 		c.stats.confirmFailures.Add(1)
 	}
 	c.mu.Lock()
-	confirmed, rejected, report := c.queue.answered(time.Now(), f, answer, err)
+	confirmed, rejected, report := c.queue.answered(time.Now(), b, answer, err)
 	c.noteClosed(err)
 	c.pump()
 	c.mu.Unlock()
@@ -189,13 +193,13 @@ func (c *confirmer) send(ctx context.Context, f *confirmFlight) {
 	case len(confirmed) > 0:
 		c.stats.confirmed.Add(int64(len(confirmed)))
 		if c.hooks.Confirmed != nil {
-			c.hooks.Confirmed(f.tenant, wire)
+			c.hooks.Confirmed(tenant, wire)
 		}
 		c.finish(confirmed)
-	case len(rejected) > 0 && errors.Is(err, gateway.ErrInvalid) && c.tenantOf(rejected[0].endpoint) != f.tenant:
-		c.assign(rejected) // no request can name the tenant of the event, which may be any text
+	case len(rejected) > 0 && errors.Is(err, gateway.ErrInvalid) && c.tenantOf(rejected[0].endpoint) != tenant:
+		c.assign(rejected, false) // no request can name the tenant of the event, which may be any text
 	case len(rejected) > 0:
-		c.reject(f.tenant, rejected, err)
+		c.reject(tenant, rejected, err)
 	}
 }
 
@@ -235,31 +239,22 @@ func (c *confirmer) report(r *waitReport) {
 // finish ends the work on items.
 func (c *confirmer) finish(items []confirmation) {
 	c.done(items)
-	left := c.waiting.Add(-int64(len(items)))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue.reuse(items)
-	if left == 0 {
-		c.signalIdle()
+	if c.waiting.Add(-int64(len(items))) == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.endIfDone()
 	}
 }
 
-// signalIdle wakes close when nothing is left. c.mu is held.
-func (c *confirmer) signalIdle() {
-	if c.closing && c.waiting.Load() == 0 {
-		select {
-		case <-c.idle:
-		default:
-			close(c.idle)
-		}
-	}
-}
-
-// noteClosed records whether the client is closed. While closing, there is then nothing
-// left to wait for. c.mu is held.
+// noteClosed records whether the client is closed. c.mu is held.
 func (c *confirmer) noteClosed(err error) {
 	c.clientClosed = errors.Is(err, gateway.ErrClosed)
-	if c.clientClosed && c.closing {
+	c.endIfDone()
+}
+
+// endIfDone ends the confirmer while it closes, if nothing waits any longer or nothing can be confirmed. c.mu is held.
+func (c *confirmer) endIfDone() {
+	if c.closing && (c.clientClosed || c.waiting.Load() == 0) {
 		c.cancel()
 	}
 }
@@ -281,8 +276,7 @@ func (c *confirmer) reject(tenant string, items []confirmation, err error) {
 var errTenantUnknown = errors.New("no authorized tenant has this endpoint")
 
 // lookUp resolves the tenants of endpoints whose events did not name one, until none is
-// unknown. Confirmations that a fresh list does not resolve are logged and dropped: there is
-// no tenant to confirm them for.
+// unknown. Confirmations that a fresh list does not resolve are logged and dropped.
 func (c *confirmer) lookUp() {
 	policy := backoff.Policy{Initial: c.cfg.Retry.Initial, Max: c.cfg.Retry.Max}
 	var outage reminders.Log
@@ -302,20 +296,18 @@ func (c *confirmer) lookUp() {
 		// Those that came during the request may be newer than the list.
 		items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
 		waiting := len(c.unassigned)
-		c.lookupFails = err != nil
-		if err == nil {
+		if c.lookupFails = err != nil; err == nil {
 			c.unlisted = time.Now()
 		}
 		c.mu.Unlock()
+		waiting += c.assign(items, err == nil) // some may have become known by events
 		if err == nil {
-			c.assignListed(items)
 			attempt = -1
 			if lasted := outage.Over(); lasted > 0 {
 				c.logger.Info("Listing tenants succeeds again", watermill.LogFields{"lasted": lasted.Round(time.Second)})
 			}
 			continue
 		}
-		waiting += len(c.assign(items)) // some may have become known by events
 		c.stats.confirmFailures.Add(1)
 		if attempt == 0 {
 			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
@@ -325,22 +317,6 @@ func (c *confirmer) lookUp() {
 				reminders.Fields(lasted, err).Add(watermill.LogFields{"count": waiting}))
 		}
 		_ = policy.Wait(c.ctx, attempt) // the loop sees that c.ctx has ended
-	}
-}
-
-// assignListed queues items after the tenants were listed for them.
-func (c *confirmer) assignListed(items []confirmation) {
-	var known, unknown []confirmation
-	for _, item := range items {
-		if c.tenantOf(item.endpoint) != "" {
-			known = append(known, item)
-		} else {
-			unknown = append(unknown, item)
-		}
-	}
-	c.assign(known)
-	for _, item := range unknown {
-		c.reject("", []confirmation{item}, errTenantUnknown)
 	}
 }
 
@@ -357,10 +333,10 @@ func (c *confirmer) tenantOf(endpoint string) string {
 func (c *confirmer) pending() (n int, oldest time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldest = c.queue.oldest()
-	if at := c.unlisted; len(c.unassigned) > 0 && (oldest.IsZero() || at.Before(oldest)) {
-		oldest = at
+	if len(c.unassigned) > 0 {
+		oldest = c.unlisted
 	}
+	c.queue.all(func(b *confirmBatch) { oldest = earlier(oldest, b.since) })
 	return int(c.waiting.Load()), oldest
 }
 
@@ -383,22 +359,16 @@ func (c *confirmer) close(ctx, sending context.Context) int {
 	c.mu.Lock()
 	c.closing = true
 	c.queue.drain(time.Now())
+	c.endIfDone()
 	c.pump()
-	c.signalIdle()
-	if c.clientClosed {
-		c.cancel()
-	}
 	c.mu.Unlock()
 	select {
-	case <-c.idle:
 	case <-c.ctx.Done():
 	case <-sending.Done():
 	}
-	c.cancel()
 	c.mu.Lock() // any caller that missed the end of c.ctx has started its request by now
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.cancel()
+	c.stopTimer()
 	c.mu.Unlock()
 	waitUntil(ctx, ended(&c.wg))
 	return int(c.waiting.Load())

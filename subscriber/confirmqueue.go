@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -12,10 +11,10 @@ import (
 
 const (
 	// lateAfter is how long a request may go unanswered before it no longer takes the slot of a
-	// tenant that is served.
-	lateAfter = 250 * time.Millisecond
-	// closingFlights is how many requests of one tenant are under way on close. Before, it is one.
-	closingFlights = 4
+	// tenant that is served. There may be so many late ones that all requests are lateFactor times
+	// ConfirmConfig.MaxRequests.
+	lateAfter  = 250 * time.Millisecond
+	lateFactor = 4
 	// A request is abandoned after a multiple of the latency that was seen last, within
 	// these bounds, and after firstPatience where none was seen yet. Confirmations are
 	// idempotent, so a request that was answered too late is merely repeated.
@@ -23,19 +22,8 @@ const (
 	firstPatience  = 2 * time.Second
 	maxPatience    = 30 * time.Second
 	patienceFactor = 8
-	// outageAfter is how many failures in a row are the tenant's rather than those of
-	// the confirmations in the request.
-	outageAfter = 3
-	// quickRetries is how many failures in a row do not slow a tenant down yet: a service
-	// that fails most requests still takes the others.
-	quickRetries = 4
-	// okWeight is the weight of one answer in a tenant's success ratio.
-	okWeight = 0.2
-	// chance is how improbable it has to be that a batch failed as often as it did by
-	// chance alone before it is split.
-	chance = 0.05
-	// splitAfter is how often it has to fail in any case: the tenant may have nothing else that
-	// could tell whether others pass. What is split in vain is joined again by the next success.
+	// splitAfter is how often a batch has to fail before it is split: something in it may not pass.
+	// What is split in vain is joined again by the next success.
 	splitAfter = 3
 	// waitReported is after how long a tenant's wait is logged.
 	waitReported = 10 * time.Second
@@ -46,39 +34,27 @@ const (
 // owns it.
 //
 // What a tenant's confirmations wait for never keeps those of another waiting: a tenant
-// has one request under way; tenants that fail, or
-// whose requests are late, share half of the slots; and a tenant that waits is in a queue,
-// not in a slot.
+// has one request under way; tenants that fail, and those whose requests are late, have slots of
+// their own; and a tenant that waits is in a queue, not in a slot.
 type confirmQueue struct {
 	cfg     ConfirmConfig
 	tenants map[string]*tenantConfirmations
-	// healthy and failing hold the tenants that have something to send, by the time at
-	// which they may.
-	healthy, failing duequeue.Queue[*tenantConfirmations]
-	flights          []*confirmFlight // under way, oldest first
-	closing          bool
-	spare            [][]confirmation // room for a batch each, to be used again
-
-	patience time.Duration // of tenants that were not seen yet
-	// inARow counts the failures since the service last took a confirmation, of whichever tenant. After many
-	// of them only one request at a time probes.
-	inARow int
-	probe  time.Time // when the next one may
+	// served and failing hold the tenants that have something to send and no request under way, by the
+	// time at which they may.
+	served, failing duequeue.Queue[*tenantConfirmations]
+	flights         []*confirmBatch // under way, oldest first
+	closing         bool
+	patience        time.Duration // of tenants that were not seen yet
 }
 
 // tenantConfirmations are the confirmations of one tenant.
 type tenantConfirmations struct {
 	key, tenant string
-	fresh       batches // not sent yet
-	freshSince  time.Time
-	groups      []*confirmGroup // sent in vain
-	flights     int
-	lastGroup   bool // the newest was a group
-	size        int  // confirmations in all of these
+	batches     []*confirmBatch // those that wait, the newest last
+	flight      *confirmBatch   // under way; nil if none is
+	size        int             // confirmations in all of these
 
-	ok       float64 // moving ratio of requests that succeeded
 	patience time.Duration
-	lastOK   time.Time
 	failures int       // in a row
 	since    time.Time // of the first of them
 	reported int
@@ -90,23 +66,20 @@ type tenantConfirmations struct {
 	place duequeue.Entry[*tenantConfirmations]
 }
 
-// confirmGroup is what was sent in one request and failed.
-type confirmGroup struct {
+// confirmBatch is what goes into one request.
+type confirmBatch struct {
+	t            *tenantConfirmations
 	items        []confirmation
 	since        time.Time // when the oldest was added
-	fails        int       // in a row
 	due          time.Time
+	sent         bool      // once at least: nothing is added to it any longer
+	fails        int       // in a row
 	refusedSince time.Time // zero while the service did not refuse it
-}
 
-// confirmFlight is a request under way.
-type confirmFlight struct {
-	confirmGroup
-	t       *tenantConfirmations
-	tenant  string
+	// Of the request that is under way:
 	started time.Time
 	timeout time.Duration
-	failing bool // the tenant was failing when it started
+	failing bool // the tenant was
 }
 
 // confirmAnswer classifies the answer to a request.
@@ -137,155 +110,98 @@ func newConfirmQueue(cfg ConfirmConfig) *confirmQueue {
 
 // add queues confirmations of a tenant; key is its ID in lower case. It reports whether that may change
 // what next and wake return: it does not when others of the tenant wait for a batch that is still not
-// full, or for their turn.
+// full.
 func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmation) (changed bool) {
 	if len(items) == 0 {
 		return false
 	}
 	t := q.tenants[key]
 	if t == nil {
-		t = &tenantConfirmations{key: key, tenant: tenant, ok: 1, patience: q.patience}
+		t = &tenantConfirmations{key: key, tenant: tenant, patience: q.patience}
 		t.place.Item = t
 		q.tenants[key] = t
 	}
-	before := t.fresh.size
-	if before == 0 {
-		t.freshSince = now
-	}
-	t.fresh.add(q.cfg.MaxBatch, q.room, items...)
 	t.size += len(items)
-	if before > 0 && !q.closing && (before >= q.cfg.MaxBatch) == (t.fresh.size >= q.cfg.MaxBatch) {
-		return false
+	if changed = q.fill(t, now, items); changed {
+		q.reschedule(t)
 	}
-	q.reschedule(t)
-	return true
+	return changed
 }
 
-// room returns an empty batch.
-func (q *confirmQueue) room() (batch []confirmation) {
-	if last := len(q.spare) - 1; last >= 0 {
-		batch, q.spare = q.spare[last], q.spare[:last]
+// fill puts items, the oldest of which came at that time, into the newest batch of t and into further ones. It
+// reports whether one of them is new or has become full.
+func (q *confirmQueue) fill(t *tenantConfirmations, since time.Time, items []confirmation) (changed bool) {
+	for len(items) > 0 {
+		var b *confirmBatch
+		if n := len(t.batches); n > 0 {
+			b = t.batches[n-1]
+		}
+		if b == nil || b.sent || len(b.items) >= q.cfg.MaxBatch {
+			b = &confirmBatch{t: t, since: since, due: since.Add(q.cfg.MaxAge)}
+			t.batches = append(t.batches, b)
+			changed = true
+		}
+		n := min(len(items), q.cfg.MaxBatch-len(b.items))
+		b.items, items = append(b.items, items[:n]...), items[n:]
+		if q.closing || len(b.items) >= q.cfg.MaxBatch {
+			b.due = b.since // there is nothing to wait for
+			changed = true
+		}
 	}
-	return batch
-}
-
-// reuse takes the room of a batch that was confirmed, once nobody reads it any longer.
-func (q *confirmQueue) reuse(items []confirmation) {
-	if cap(items) >= q.cfg.MaxBatch && len(q.spare) < q.cfg.MaxRequests {
-		clear(items)
-		q.spare = append(q.spare, items[:0])
-	}
+	return changed
 }
 
 // next returns a request that is to be sent now, or nil. The caller reports its outcome
 // by answered.
-func (q *confirmQueue) next(now time.Time) *confirmFlight {
-	busy, troubled, inTime := q.occupied(now)
-	if q.probing() && (inTime > 0 || now.Before(q.probe)) || len(q.flights) >= 4*q.cfg.MaxRequests {
-		return nil
+func (q *confirmQueue) next(now time.Time) *confirmBatch {
+	served, others := 0, 0
+	for _, b := range q.flights {
+		if b.failing || b.late(now) {
+			others++
+		} else {
+			served++
+		}
 	}
 	var place *duequeue.Entry[*tenantConfirmations]
-	if busy < q.cfg.MaxRequests {
-		place = q.healthy.Due(now)
+	if served < q.cfg.MaxRequests && served+others < lateFactor*q.cfg.MaxRequests {
+		place = q.served.Due(now)
 	}
-	if place == nil && troubled < max(1, q.cfg.MaxRequests/2) {
+	if place == nil && others < max(1, q.cfg.MaxRequests/2) {
 		place = q.failing.Due(now)
 	}
 	if place == nil {
 		return nil
 	}
 	t := place.Item
-	f := q.take(t, now)
-	q.flights = append(q.flights, f)
-	t.flights++
+	i := t.first()
+	b := t.batches[i]
+	t.batches = slices.Delete(t.batches, i, i+1)
+	b.sent, b.started, b.timeout, b.failing = true, now, t.patience, t.failures > 0
+	t.flight = b
+	q.flights = append(q.flights, b)
 	q.reschedule(t)
-	return f
+	return b
 }
 
-// probing reports whether nothing has succeeded for so long that one request at a time
-// is enough to find out when it does again.
-func (q *confirmQueue) probing() bool { return q.inARow >= 2*q.cfg.MaxRequests }
-
-// occupied counts the requests under way that are neither late nor of a failing tenant,
-// the others, and those that are not late.
-func (q *confirmQueue) occupied(now time.Time) (busy, troubled, inTime int) {
-	for _, f := range q.flights {
-		late := now.Sub(f.started) >= lateAfter
-		if !late {
-			inTime++
-		}
-		if f.failing || late {
-			troubled++
-		} else {
-			busy++
-		}
-	}
-	return busy, troubled, inTime
-}
-
-// take removes what goes into the next request of t: in turn what failed before and what
-// is fresh, so that neither keeps the other waiting.
-func (q *confirmQueue) take(t *tenantConfirmations, now time.Time) *confirmFlight {
-	f := &confirmFlight{t: t, tenant: t.tenant, started: now, timeout: t.patience, failing: t.failures > 0}
-	i := t.firstGroup()
-	groupDue := i >= 0 && !t.groups[i].due.After(now)
-	freshDue := t.fresh.size > 0 && !q.freshAt(t).After(now)
-	if groupDue && (!freshDue || !t.lastGroup) {
-		f.confirmGroup = *t.groups[i]
-		t.groups = slices.Delete(t.groups, i, i+1)
-		t.lastGroup = true
-		return f
-	}
-	f.confirmGroup = confirmGroup{items: t.fresh.take(), since: t.freshSince}
-	t.freshSince = now // what is left came later than what goes
-	t.lastGroup = false
-	return f
-}
+// late reports whether b, which is under way, no longer takes the slot of a tenant that is served.
+func (b *confirmBatch) late(now time.Time) bool { return now.Sub(b.started) >= lateAfter }
 
 // answered takes in the answer to a request and returns the confirmations that need no
 // more work: confirmed ones, or rejected ones. The others are queued again.
-func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmAnswer, err error) (confirmed, rejected []confirmation, report *waitReport) {
-	t := f.t
-	q.flights = slices.DeleteFunc(q.flights, func(other *confirmFlight) bool { return other == f })
-	t.flights--
-	switch answer {
-	case answerOK:
-		confirmed = f.items
-		report = q.succeeded(now, f)
-	case answerInvalid, answerTooLarge:
-		// An answer that blames the request says that the tenant is served.
-		if len(f.items) == 1 {
-			if answer == answerInvalid {
-				rejected = f.items
-				break
-			}
-			report = q.failed(now, f, answer, err)
-			break
-		}
-		q.split(now, f)
-	case answerRefused:
-		if f.refusedSince.IsZero() {
-			f.refusedSince = now
-		}
-		if t.refusedSince.IsZero() {
-			t.refusedSince = now
-		}
-		// On close there is no time to see whether it passes.
-		if q.closing || now.Sub(f.refusedSince) >= q.cfg.RefusedFor || now.Sub(t.refusedSince) >= q.cfg.RefusedFor {
-			rejected = f.items
-			break
-		}
-		report = q.failed(now, f, answer, err)
-	case answerForbidden:
-		// It refuses everybody now, or there is nobody else.
-		if !t.refusedSince.IsZero() && (q.closing || now.Sub(t.refusedSince) >= q.cfg.RefusedFor) {
-			rejected = f.items
-			break
-		}
-		report = q.failed(now, f, answer, err)
+func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAnswer, err error) (confirmed, rejected []confirmation, report *waitReport) {
+	t := b.t
+	q.flights = slices.DeleteFunc(q.flights, func(other *confirmBatch) bool { return other == b })
+	t.flight = nil
+	switch {
+	case answer == answerOK:
+		confirmed = b.items
+		report = q.succeeded(now, b)
+	case (answer == answerInvalid || answer == answerTooLarge) && len(b.items) > 1:
+		q.split(now, b) // an answer that blames the request says that the tenant is served
+	case answer == answerInvalid, q.refused(now, b, answer):
+		rejected = b.items
 	default:
-		f.refusedSince = time.Time{}
-		report = q.failed(now, f, answer, err)
+		report = q.failed(now, b, answer, err)
 	}
 	t.size -= len(confirmed) + len(rejected)
 	if report != nil {
@@ -298,61 +214,61 @@ func (q *confirmQueue) answered(now time.Time, f *confirmFlight, answer confirmA
 	return confirmed, rejected, report
 }
 
-func (q *confirmQueue) succeeded(now time.Time, f *confirmFlight) *waitReport {
-	t := f.t
-	q.inARow, q.probe = 0, time.Time{}
-	t.patience = min(max(patienceFactor*now.Sub(f.started), minPatience), maxPatience)
-	q.patience = max(t.patience, time.Second)
-	t.lastOK = now
-	t.ok += (1 - t.ok) * okWeight
-	if t.failures >= outageAfter {
-		// It was the tenant: what failed meanwhile is as good as what did not.
-		later := t.fresh
-		t.fresh = batches{}
-		for _, g := range t.groups {
-			t.fresh.add(q.cfg.MaxBatch, q.room, g.items...)
-			t.freshSince = now.Add(-q.cfg.MaxAge) // at once
-		}
-		for _, items := range later.list {
-			t.fresh.add(q.cfg.MaxBatch, q.room, items...)
-		}
-		t.groups = nil
+// refused takes in whether the service refuses b, and reports whether it has done so for long enough.
+func (q *confirmQueue) refused(now time.Time, b *confirmBatch, answer confirmAnswer) bool {
+	since := b.t.refusedSince // it may refuse everybody now, or there is nobody else
+	switch answer {
+	case answerForbidden:
+	case answerRefused:
+		b.refusedSince = earlier(b.refusedSince, now)
+		b.t.refusedSince = earlier(since, now)
+		since = earlier(since, b.refusedSince)
+	default:
+		b.refusedSince = time.Time{}
+		return false
 	}
-	t.failures, t.notBefore, t.refusedSince = 0, time.Time{}, time.Time{}
+	// On close there is no time to see whether it passes.
+	return !since.IsZero() && (q.closing || now.Sub(since) >= q.cfg.RefusedFor)
+}
+
+func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *waitReport {
+	t := b.t
+	t.patience = min(max(patienceFactor*now.Sub(b.started), minPatience), maxPatience)
+	q.patience = max(t.patience, time.Second)
+	if t.failures >= splitAfter {
+		// It was the tenant: what failed meanwhile is as good as what did not.
+		batches := t.batches
+		t.batches = nil
+		for _, other := range batches {
+			q.fill(t, other.since, other.items)
+		}
+		for _, other := range t.batches {
+			other.due = now
+		}
+	}
 	var report *waitReport
 	if t.reported > 0 {
 		report = &waitReport{tenant: t.tenant, recovered: true, lasted: now.Sub(t.since)}
-		t.reported = 0
 	}
-	t.since = time.Time{}
+	t.failures, t.since, t.reported, t.notBefore, t.refusedSince = 0, time.Time{}, 0, time.Time{}, time.Time{}
 	return report
 }
 
-func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAnswer, err error) *waitReport {
-	t := f.t
-	if q.inARow++; q.probing() && !q.probe.After(now) {
-		q.probe = now.Add(q.retry(q.inARow - 2*q.cfg.MaxRequests))
-	}
+func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnswer, err error) *waitReport {
+	t := b.t
 	if t.failures++; t.failures == 1 {
-		t.since = f.started
+		t.since = b.started
+	} else if answer == answerTimeout { // one alone says nothing about its pace
+		t.patience = min(2*b.timeout, maxPatience)
 	}
-	if answer == answerTimeout && t.failures > 1 && !t.lastOK.After(f.started) { // one alone says nothing about its pace
-		t.patience = min(max(2*f.timeout, t.patience), maxPatience)
-	}
-	ok := t.ok
-	t.ok -= t.ok * okWeight
-	f.fails++
-	if len(f.items) > 1 && f.fails > 1 && (f.fails >= splitAfter || math.Pow(1-ok, float64(f.fails)) < chance) {
-		// Others of the tenant pass, or may, if there are none that could tell: something in this
-		// batch does not.
-		q.split(now, f)
+	if b.fails++; b.fails >= splitAfter && len(b.items) > 1 {
+		q.split(now, b)
 	} else {
-		g := f.confirmGroup
-		g.due = q.again(now, f, q.retry(f.fails-1))
-		t.groups = append(t.groups, &g)
+		b.due = q.again(now, b, q.cfg.Retry.Initial, b.fails)
+		t.batches = slices.Insert(t.batches, 0, b)
 	}
-	quick := backoff.Policy{Initial: max(q.cfg.Retry.Initial/16, 1), Max: q.cfg.Retry.Max}
-	t.notBefore = q.again(now, f, quick.Delay(t.failures-quickRetries))
+	// A service that fails most requests still takes the others: the first failures cost its tenants little.
+	t.notBefore = q.again(now, b, max(q.cfg.Retry.Initial/16, 1), t.failures)
 	lasted := now.Sub(t.since)
 	if lasted < waitReported || t.reported > reminders.Due(lasted) {
 		return nil
@@ -362,50 +278,39 @@ func (q *confirmQueue) failed(now time.Time, f *confirmFlight, answer confirmAns
 }
 
 // split queues both halves of a request.
-func (q *confirmQueue) split(now time.Time, f *confirmFlight) {
-	half := len(f.items) / 2
-	for _, items := range [][]confirmation{f.items[:half:half], f.items[half:]} {
-		f.t.groups = append(f.t.groups, &confirmGroup{items: items, since: f.since, due: now, refusedSince: f.refusedSince})
+func (q *confirmQueue) split(now time.Time, b *confirmBatch) {
+	half := len(b.items) / 2
+	for i, items := range [][]confirmation{b.items[:half:half], b.items[half:]} {
+		b.t.batches = slices.Insert(b.t.batches, i, &confirmBatch{
+			t: b.t, items: items, since: b.since, due: now, sent: true, refusedSince: b.refusedSince,
+		})
 	}
 }
 
-// again returns when to try again after a wait that began with the request: one that took long
+// again returns when to try again after so many failures. The wait began with the request: one that took long
 // to fail has waited already, and the service may have been back for as long. It still pauses
 // as long as after a first failure.
-func (q *confirmQueue) again(now time.Time, f *confirmFlight, wait time.Duration) time.Time {
-	return now.Add(max(wait-now.Sub(f.started), min(wait, q.cfg.Retry.Initial)))
-}
-
-func (q *confirmQueue) retry(n int) time.Duration {
-	return backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(n)
+func (q *confirmQueue) again(now time.Time, b *confirmBatch, initial time.Duration, fails int) time.Time {
+	wait := backoff.Policy{Initial: initial, Max: q.cfg.Retry.Max}.Delay(fails - 1)
+	return now.Add(max(wait-now.Sub(b.started), min(wait, q.cfg.Retry.Initial)))
 }
 
 // drain makes everything due: there is no time to wait for batches to fill.
 func (q *confirmQueue) drain(now time.Time) {
 	q.closing = true
-	q.probe = time.Time{}
 	for _, t := range q.tenants {
 		t.notBefore = time.Time{}
-		for _, g := range t.groups {
-			g.due = now
+		for _, b := range t.batches {
+			b.due = now
 		}
 		q.reschedule(t)
 	}
 }
 
-// freshAt is when what is fresh is to be sent.
-func (q *confirmQueue) freshAt(t *tenantConfirmations) time.Time {
-	if q.closing || t.fresh.size >= q.cfg.MaxBatch {
-		return t.freshSince
-	}
-	return t.freshSince.Add(q.cfg.MaxAge)
-}
-
-// firstGroup is the index of the group that is due first, -1 without one.
-func (t *tenantConfirmations) firstGroup() int {
-	first := -1
-	for i, g := range t.groups {
-		if first < 0 || g.due.Before(t.groups[first].due) {
+// first is the index of the batch that is due first; there has to be one.
+func (t *tenantConfirmations) first() (first int) {
+	for i, b := range t.batches {
+		if b.due.Before(t.batches[first].due) {
 			first = i
 		}
 	}
@@ -414,77 +319,44 @@ func (t *tenantConfirmations) firstGroup() int {
 
 // reschedule brings t's place in the queues up to date.
 func (q *confirmQueue) reschedule(t *tenantConfirmations) {
-	at, some := time.Time{}, false
-	flights := 1
-	if q.closing && t.failures == 0 { // there is no time for one after the other
-		flights = closingFlights
-	}
-	if t.flights < flights {
-		if t.fresh.size > 0 {
-			at, some = q.freshAt(t), true
-		}
-		if i := t.firstGroup(); i >= 0 && (!some || t.groups[i].due.Before(at)) {
-			at, some = t.groups[i].due, true
-		}
-	}
-	if t.notBefore.After(at) {
-		at = t.notBefore
-	}
-	switch {
-	case !some:
+	if len(t.batches) == 0 || t.flight != nil {
 		t.place.Remove()
-	case t.failures > 0:
+		return
+	}
+	at := later(t.batches[t.first()].due, t.notBefore)
+	if t.failures > 0 {
 		q.failing.Put(&t.place, at)
-	default:
-		q.healthy.Put(&t.place, at)
+	} else {
+		q.served.Put(&t.place, at)
 	}
 }
 
 // wake returns when next is to be called again although nothing was added or answered;
 // zero for never.
-func (q *confirmQueue) wake(now time.Time) time.Time {
-	var at time.Time
-	earliest := func(t time.Time) {
-		if at.IsZero() || t.Before(at) {
-			at = t
-		}
-	}
-	for _, first := range []*duequeue.Entry[*tenantConfirmations]{q.healthy.First(), q.failing.First()} {
+func (q *confirmQueue) wake(now time.Time) (at time.Time) {
+	for _, first := range []*duequeue.Entry[*tenantConfirmations]{q.served.First(), q.failing.First()} {
 		if first != nil && !first.DueBy(now) {
-			earliest(first.At())
+			at = earlier(at, first.At())
 		}
 	}
 	// What is due has to wait for a slot. One becomes free by an answer, or when a
 	// request turns out to be late.
-	for _, f := range q.flights {
-		if late := f.started.Add(lateAfter); late.After(now) {
-			earliest(late)
-			break
+	for _, b := range q.flights {
+		if !b.late(now) {
+			return earlier(at, b.started.Add(lateAfter))
 		}
-	}
-	if q.probing() && q.probe.After(now) {
-		earliest(q.probe)
 	}
 	return at
 }
 
-// oldest returns since when the oldest confirmation waits; zero without any.
-func (q *confirmQueue) oldest() (at time.Time) {
-	earliest := func(t time.Time) {
-		if at.IsZero() || t.Before(at) {
-			at = t
-		}
-	}
+// all calls f for each batch.
+func (q *confirmQueue) all(f func(*confirmBatch)) {
 	for _, t := range q.tenants {
-		if t.fresh.size > 0 {
-			earliest(t.freshSince)
-		}
-		for _, g := range t.groups {
-			earliest(g.since)
+		for _, b := range t.batches {
+			f(b)
 		}
 	}
-	for _, f := range q.flights {
-		earliest(f.since)
+	for _, b := range q.flights {
+		f(b)
 	}
-	return at
 }

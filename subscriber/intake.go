@@ -208,7 +208,7 @@ func (s *Subscriber) release(e *finished) {
 	for _, c := range confirm {
 		items = append(items, confirmation{c, d.endpoint, d.messages[c.Index]})
 	}
-	s.confirmer.addExpected(time.Now(), d.tenant, lower(d.tenant), items...)
+	s.confirmer.add(d.tenant, items...)
 }
 
 // schedule sets the timer of the core. s.mu is held.

@@ -25,11 +25,11 @@ func TestManyWaitingConfirmations(t *testing.T) {
 	const tenants, ends = 10_000, 3 * time.Minute
 	w := newConfirmWorld(t, ConfirmConfig{})
 	ok := func() (confirmAnswer, time.Duration) { return answerOK, 50 * time.Millisecond }
-	w.answer = func(f *confirmFlight) (confirmAnswer, time.Duration) {
+	w.answer = func(f *confirmBatch) (confirmAnswer, time.Duration) {
 		if w.now.Sub(w.began) >= ends {
 			return ok()
 		}
-		switch f.tenant[len(f.tenant)-1] % 4 {
+		switch f.t.tenant[len(f.t.tenant)-1] % 4 {
 		case 0:
 			return answerFailed, 20 * time.Millisecond
 		case 1:

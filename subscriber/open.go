@@ -131,17 +131,7 @@ func (c *confirmer) open(all openSet) {
 			o.Pending++
 		}
 	}
-	for _, t := range c.queue.tenants {
-		for _, items := range t.fresh.list {
-			count(t.tenant, items, t.freshSince)
-		}
-		for _, g := range t.groups {
-			count(t.tenant, g.items, g.since)
-		}
-	}
-	for _, f := range c.queue.flights {
-		count(f.tenant, f.items, f.since)
-	}
+	c.queue.all(func(b *confirmBatch) { count(b.t.tenant, b.items, b.since) })
 	count("", c.unassigned, c.unlisted)
 }
 

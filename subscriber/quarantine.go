@@ -478,5 +478,6 @@ func (s *Subscriber) confirmQuarantined(r *quarantined, again bool) {
 	}
 	// This does not go through the table: if an intact copy is redelivered, it is
 	// delivered to the subscriptions.
+	s.confirmer.expect(1)
 	s.confirmer.add(r.tenant, confirmation{endpoint: r.endpoint, message: r.messages[0]})
 }

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -184,10 +185,22 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 	}
 	if d.Settled() {
 		s.ackedKinds.count(event, messageType)
+		s.ackedByEnded(d)
 	} else if !d.Aside {
 		s.stats.abandoned.Add(1)
 	}
 	d.event = nil // nobody needs the payload any longer
+}
+
+// ackedByEnded records that subscriptions that have ended have d nevertheless: one that is made again has not missed it.
+func (s *Subscriber) ackedByEnded(d *delivery) {
+	var topics []string
+	for _, r := range d.AckedBy() {
+		if sub := r.Owner.(*subscription); sub.stopped && !slices.Contains(topics, sub.topic) {
+			topics = append(topics, sub.topic)
+			s.ackedBefore[sub.topic]++
+		}
+	}
 }
 
 // release does what is left to do with a delivery.

@@ -69,6 +69,9 @@ func TestStreamWaitsForTheLastSubscription(t *testing.T) {
 	}
 }
 
+// oneReconnect is longer than it takes until a reconnect is asked for: there is at most one every four seconds.
+const oneReconnect = 5 * time.Second
+
 // late subscribes and returns what comes.
 func (w *resyncWorld) late(ctx context.Context, topic string) <-chan *message.Message {
 	w.Helper()
@@ -101,6 +104,7 @@ func TestLateSubscriptionGetsWhatIsOpen(t *testing.T) {
 		w.next(first).Ack()
 		open := w.next(first)
 		late := w.late(t.Context(), "type")
+		time.Sleep(oneReconnect)
 		if got := w.reconnects(); len(got) != 1 {
 			t.Fatalf("reconnects are asked for after %v, want 1", got)
 		}
@@ -171,6 +175,7 @@ func TestWhatALateSubscriptionMisses(t *testing.T) {
 				end()
 				synctest.Wait()
 				go ack(w.late(t.Context(), test.topic))
+				time.Sleep(oneReconnect)
 				got := w.missed()
 				if test.missed == 0 && len(got) > 0 || test.missed > 0 && (len(got) != 1 || got[0] != test.missed) {
 					t.Errorf("it has missed %v, want %d", got, test.missed)

@@ -86,7 +86,9 @@ func (all openSet) of(tenant, endpoint string) *Open {
 func (all openSet) add(it *core.Item) {
 	d, name := ownerOf(it.Message), it.Lane.Route().Name
 	o := all.of(d.tenant, d.endpoint)
-	o.Oldest = earlier(o.Oldest, d.arrived)
+	if o.Oldest.IsZero() || d.arrived.Before(o.Oldest) {
+		o.TenantID, o.EndpointID, o.Oldest = d.tenant, d.endpoint, d.arrived
+	}
 	if it.Principal() {
 		o.InFlight++
 	}

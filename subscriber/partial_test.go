@@ -171,7 +171,7 @@ func TestFreshURIsAreKept(t *testing.T) {
 	for i := range 50 {
 		f.send(typeJSON, append(random(100), byte(i)))
 	}
-	testkit.Eventually(f, "all have arrived", func() bool { return sub.Stats().InFlight == 50 })
+	testkit.Eventually(f, "all have arrived", func() bool { s := sub.Stats(); return s.InFlight+s.Stalled == 50 })
 	f.server.Advance(2 * time.Hour) // their URIs expire
 	blocked.Lift()
 	f.ackN(messages, 50)

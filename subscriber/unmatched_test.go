@@ -457,8 +457,11 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 			if got := msg.Metadata[gateway.KeyMessageID][:8]; got != want {
 				t.Fatalf("message %s came, want %s", got, want)
 			}
-			msgctx.NackOf(msg.Context()).Pipeline.Placed()
 			return msg
+		}
+		ack := func(msg *message.Message) {
+			msgctx.NackOf(msg.Context()).Pipeline.Placed()
+			msg.Ack()
 		}
 		began := time.Now()
 		refuse := func(msg *message.Message) {
@@ -469,9 +472,8 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 		w.arrive(1)
 		refuse(next("00000001"))
 		w.arrive(3, 2, 4)
-		two, four := next("00000002"), next("00000004")
-		two.Ack()
-		four.Ack()
+		ack(next("00000002"))
+		ack(next("00000004"))
 		time.Sleep(timeout - time.Second)
 		if got := w.client.confirmed.Load(); got != 2 {
 			t.Errorf("%d are confirmed while the store hangs, want the 2 of the other key", got)
@@ -480,7 +482,7 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 		if got := gaveUp.Sub(began); got != timeout {
 			t.Errorf("the store was given %v, want %v", got, timeout)
 		}
-		next("00000003").Ack()
+		ack(next("00000003"))
 		w.want(4, 1)
 	})
 }

@@ -13,6 +13,10 @@ const (
 	reviewEvery = 250 * time.Millisecond
 	// reconnectEvery is how often the stream is reconnected at most to get again what was left.
 	reconnectEvery = 4 * time.Second
+	// recallAfter is how long what was left stays with the service although the node that it was left for
+	// has not worked off its share: part of what that has may never be finished. It doubles each time, so that a fault that lasts costs
+	// few reconnects.
+	recallAfter = 30 * time.Second
 )
 
 // Config configures a [Core].
@@ -54,6 +58,7 @@ type Core struct {
 	reviewAt    time.Duration // the next review; zero if none is due
 	wants       bool          // a reconnect, for what was left
 	reconnected time.Duration // when the stream was opened, or was to be
+	recallIn    time.Duration // how long after that it is opened again in any case if something was left
 
 	leftBehind bool // by a route that ended
 
@@ -82,7 +87,7 @@ type Effects struct {
 
 // New returns a Core without routes.
 func New(cfg Config) *Core {
-	c := &Core{cfg: cfg}
+	c := &Core{cfg: cfg, recallIn: recallAfter}
 	c.window.cfg = cfg
 	c.ledger.init(cfg)
 	c.files.init(cfg)
@@ -109,8 +114,10 @@ func (c *Core) Add(now time.Duration, name string, takes func(*Message) bool, pi
 	c.made++
 	r = &Route{Name: name, number: c.made, takes: takes, pipelines: pipelines && c.cfg.Ordered}
 	c.window.lanes(func(l *Lane) {
-		for it := l.first; it != nil && !wants; it = it.next {
-			wants = len(it.Message.IDs) > 0 && takes(it.Message)
+		for it := l.first; it != nil; it = it.next {
+			if m := it.Message; len(m.IDs) > 0 && takes(m) {
+				m.left, wants = true, true
+			}
 		}
 	})
 	c.window.addRoute(r)
@@ -184,6 +191,9 @@ func (c *Core) NextWake() (at time.Duration) {
 		earliest(first.due)
 	}
 	earliest(c.files.next())
+	if c.left > 0 {
+		earliest(c.reconnected + c.recallIn)
+	}
 	return at
 }
 
@@ -196,6 +206,10 @@ func (c *Core) Wake(now time.Duration) {
 		c.offer(now, it)
 	}
 	c.wakeFiles(now)
+	if c.left > 0 && now >= c.reconnected+c.recallIn {
+		c.recallIn *= 2
+		c.wants, c.reviewAt = true, now
+	}
 	if c.reviewAt != 0 && c.reviewAt <= now {
 		c.reviewAt = 0
 		c.lookAt(now)

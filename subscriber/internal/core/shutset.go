@@ -36,6 +36,21 @@ func (s *shutSet) add(route uint32, kind byte, name string) {
 	}
 }
 
+// vacated returns the kind under which a node is that finished nothing: all of it was left.
+func vacated(kind byte) byte { return kind - 'a' + 'A' }
+
+// keepsOut reports whether a node is shut, and notes if something is left because of one that has finished all that it kept.
+func (s *shutSet) keepsOut(route uint32, kind byte, name string) bool {
+	if s.bits == nil {
+		return false
+	}
+	if s.has(route, kind, name) {
+		s.left = true
+		return true
+	}
+	return s.has(route, vacated(kind), name)
+}
+
 // has reports whether it was added, perhaps wrongly if others were.
 func (s *shutSet) has(route uint32, kind byte, name string) bool {
 	if s.bits == nil {

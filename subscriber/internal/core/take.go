@@ -327,7 +327,7 @@ func (c *Core) Confirmed(now time.Duration, confirmation Confirmation) {
 func (c *Core) released(now time.Duration, l *Lane) {
 	c.room()
 	if c.window.workedOff(l) {
-		c.wants = true
+		c.wants, c.recallIn = true, recallAfter
 		c.review(now)
 	}
 	c.window.prune(l)

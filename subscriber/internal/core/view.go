@@ -104,6 +104,9 @@ func (c *Core) Moves(due time.Duration) (moves bool) {
 // Settled reports whether m, which is closed, was acked by all who wanted it.
 func (m *Message) Settled() bool { return !m.left }
 
+// AckedBy returns who has acked m, which is closed.
+func (m *Message) AckedBy() []*Route { return m.acked }
+
 // HastenAll makes all items of m due that wait.
 func (c *Core) HastenAll(now time.Duration, m *Message) {
 	for _, it := range m.items {

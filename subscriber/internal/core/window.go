@@ -25,14 +25,15 @@ type window struct {
 
 // node is a route, a tenant of it, or a lane.
 type node struct {
-	parent *node
-	open   int           // below it: items, and what is not confirmed
-	bytes  int64         // of the items
-	done   time.Duration // when something below it was last finished; zero for never
-	gone   time.Duration // the same, of what was below it and is no longer in the tree
-	shut   bool          // nothing is taken for it until the next connection
-	share  share         // of a node that is shut: what it may keep
-	left   bool          // and whether something was left since
+	parent  *node
+	open    int           // below it: items, and what is not confirmed
+	bytes   int64         // of the items
+	done    time.Duration // when something below it was last finished; zero for never
+	gone    time.Duration // the same, of what was below it and is no longer in the tree
+	shut    bool          // nothing is taken for it until the next connection
+	share   share         // of a node that is shut: what it may keep
+	left    bool          // and whether something was left since
+	vacated bool          // it was shut, and everything of it left
 }
 
 func (n *node) add(open int, bytes int64) {
@@ -50,6 +51,15 @@ type share struct {
 
 // exceeds reports whether n has more than the share.
 func (n *node) exceeds(s share) bool { return n.open > s.items || n.bytes > s.bytes }
+
+// of returns the part of the i-th of n. When there are more than items, the first ones have one, and the others nothing.
+func (s share) of(i, n int) share {
+	items := s.items / n
+	if items == 0 && i < max(1, s.items) {
+		items = 1
+	}
+	return share{items, s.bytes / int64(n)}
+}
 
 // quarter returns a quarter of it.
 func (s share) quarter() share { return share{s.items / 4, s.bytes / 4} }
@@ -172,7 +182,11 @@ const maxSpare = 64
 
 // keepShut remembers that n, which leaves the tree, is shut.
 func (w *window) keepShut(n *node, r *Route, kind byte, name string) {
-	if n.shut {
+	switch {
+	case !n.shut:
+	case n.vacated:
+		w.shut.add(r.number, vacated(kind), name)
+	default:
 		w.shut.add(r.number, kind, name)
 	}
 }
@@ -217,8 +231,7 @@ func (w *window) isShut(r *Route, m *Message) bool {
 			t.left = true
 			return true
 		}
-	} else if w.shut.has(r.number, tenantKind, m.Tenant) {
-		w.shut.left = true
+	} else if w.shut.keepsOut(r.number, tenantKind, m.Tenant) {
 		return true
 	}
 	key := w.laneKey(m)
@@ -227,8 +240,7 @@ func (w *window) isShut(r *Route, m *Message) bool {
 			l.left = true
 			return true
 		}
-	} else if w.shut.has(r.number, laneKind, key) {
-		w.shut.left = true
+	} else if w.shut.keepsOut(r.number, laneKind, key) {
 		return true
 	}
 	return false
@@ -356,7 +368,7 @@ func (w *window) reopen() {
 	}
 }
 
-func (n *node) reopen() { n.shut, n.left, n.share = false, false, share{} }
+func (n *node) reopen() { n.shut, n.left, n.vacated, n.share = false, false, false, share{} }
 
 // hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves. A window of
 // one message has none: there is no second one in a handler.
@@ -401,25 +413,30 @@ const (
 )
 
 // shed returns what is to be left with the service. Nodes that are behind beside one that is fine share a
-// quarter of the window. When nothing is fine, it is an outage, or whoever fills the window is to blame: the
-// lowest node that does keeps half of it, so that others can show which.
+// quarter of the window. When nothing is fine, it is an outage, or nothing else can show because of who fills the
+// window: all lanes share half of it.
 func (w *window) shed(now time.Duration) (left []*Item) {
 	late := w.frontier(now)
 	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
 	if late == nil {
-		late = w.filling(share{w.cfg.MaxInFlight/2 + w.cfg.MaxInFlight/8, w.cfg.MaxBytes/2 + w.cfg.MaxBytes/8})
+		late = w.all()
 		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
 	}
-	each := share{max(1, total.items/max(1, len(late))), total.bytes / int64(max(1, len(late)))}
-	for _, b := range late {
+	for i, b := range late {
+		each := total.of(i, len(late))
 		if !b.exceeds(each) {
 			continue
 		}
 		cut, enough := b.cut(now, each)
 		b.share = each
-		b.left = b.left || len(cut) > 0
 		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
+		b.vacated = len(cut) == b.open
 		left = append(left, cut...)
+	}
+	if len(left) > 0 { // when one of them has finished what it keeps, the others may get on as well
+		for i, b := range late {
+			b.left, b.share = true, total.of(i, len(late))
+		}
 	}
 	return left
 }
@@ -560,27 +577,10 @@ func (l *Lane) health(now time.Duration) health {
 	return unknown
 }
 
-// filling returns the lowest node that exceeds most, alone; nil without one.
-func (w *window) filling(most share) []branch {
-	for _, r := range w.routes {
-		for t := r.first; t != nil; t = t.after {
-			if !t.exceeds(most) {
-				continue
-			}
-			for l := t.first; l != nil; l = l.after {
-				if l.exceeds(most) {
-					return []branch{{&l.node, l, nil}}
-				}
-			}
-			return []branch{{&t.node, t.first, nil}}
-		}
-	}
-	for _, r := range w.routes {
-		if len(w.routes) > 1 && r.exceeds(most) {
-			return []branch{{&r.node, nil, r}}
-		}
-	}
-	return nil
+// all returns the lanes.
+func (w *window) all() (lanes []branch) {
+	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l, nil}) })
+	return lanes
 }
 
 // oldest returns the message that came first of those that move; nil without one.

@@ -92,9 +92,6 @@ func testManyWaiting(t *testing.T, order Order) {
 	well, mostHeld := 0, 0
 	for i := range n {
 		kind := [...]string{"put off", "hangs", "files", "well", "malformed", "payload", "may be a chunk", "well"}[i%8]
-		if kind == "payload" && i > 8*window/4 { // of more tenants than share what may wait
-			kind = "well"
-		}
 		event := &gateway.MessageReceived{
 			ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
 			TenantID: kind, MessageType: "type", Payload: []byte("small"),

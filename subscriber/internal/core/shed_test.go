@@ -117,6 +117,7 @@ func scenarios() []scenario {
 		{name: "every tenth key hangs", tenants: 20, keys: 100, routes: 1, sick: func(_, key, _, _ int) bool { return key%10 == 0 }, hangs: true},
 		{name: "nine of ten of the 1,000 keys of the only tenant hang", tenants: 1, keys: 1000, routes: 1, sick: func(_, key, _, _ int) bool { return key%10 > 0 }, hangs: true},
 		{name: "nine of ten of the 10,000 keys of the only tenant fail", tenants: 1, keys: 10000, routes: 1, sick: func(_, key, _, _ int) bool { return key%10 > 0 }, outcome: Nacked},
+		{name: "half of 20,000 tenants fail", tenants: 20000, keys: 1, routes: 1, sick: func(tenant, _, _, _ int) bool { return tenant%2 == 0 }, outcome: Nacked},
 		{name: "a tenant takes 1 s", tenants: 5, keys: 20, routes: 1, sick: first, takes: time.Second},
 		{name: "a tenant takes 200 ms", tenants: 5, keys: 20, routes: 1, sick: first, takes: 200 * ms},
 		{name: "a tenant hangs in one of two routes", tenants: 5, keys: 20, routes: 2, sick: func(tenant, _, _, route int) bool { return route == 1 && tenant == 0 }, hangs: true},

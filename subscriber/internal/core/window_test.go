@@ -161,38 +161,29 @@ func TestWhatDoesNotComeAgainIsNotLeft(t *testing.T) {
 	h.takes(Opened, &Message{Tenant: "t", Key: "sick"})
 }
 
-// In an outage nothing is left, as long as no tenant has most of the window.
-func TestOutageLeavesNothing(t *testing.T) {
+// When nothing goes on, what came first keeps half of the window, so that others can show whether it is an outage, and the
+// stream is reconnected seldom.
+func TestOutage(t *testing.T) {
 	for _, ordered := range []bool{true, false} {
 		h := newByHand(t, windowOf(20, ordered))
-		h.add(everything)
+		r := h.add(everything)
 		h.connects()
 		for i := range 20 {
-			h.takes(Opened, small(i+1, fmt.Sprint("tenant ", i%2), fmt.Sprint("key ", i%4)))
+			h.takes(Opened, small(i+1, fmt.Sprint("bad ", i%2), fmt.Sprint("key ", i%4)))
 		}
-		h.takes(Full, small(100, "other", "other"))
-		h.pass(time.Hour)
-		if h.left > 0 || h.reconnects > 0 {
-			t.Errorf("ordered %v: %d are left, %d reconnects", ordered, h.left, h.reconnects)
+		h.takes(Full, small(100, "good", "good"))
+		h.pass(3 * time.Second)
+		if ordered { // else all are in handlers
+			if got := r.open; got > 10 || got < 8 {
+				t.Errorf("%d are kept, want half of the window", got)
+			}
+			h.takes(LeftWithService, small(101, "bad 0", "key 0"))
+		}
+		h.acks(r, small(100, "good", "good"))
+		if h.pass(time.Hour); h.reconnects > 10 {
+			t.Errorf("ordered %v: %d reconnects in an hour", ordered, h.reconnects)
 		}
 	}
-}
-
-// When all that moves is one tenant's, it keeps half of the window, so that others can show whether it is an outage.
-func TestTenantThatHasEverythingLeavesRoom(t *testing.T) {
-	h := newByHand(t, windowOf(20, true))
-	r := h.add(everything)
-	h.connects()
-	for i := range 20 {
-		h.takes(Opened, small(i+1, "bad", fmt.Sprint("key ", i%4)))
-	}
-	h.takes(Full, small(100, "good", "good"))
-	h.pass(3 * time.Second)
-	if got := r.tenants["bad"].open; got != 10 {
-		t.Errorf("%d are kept, want half of the window", got)
-	}
-	h.acks(r, small(100, "good", "good"))
-	h.takes(LeftWithService, small(101, "bad", "new"))
 }
 
 // Who has little beside another that has much keeps it.
@@ -214,7 +205,7 @@ func TestWhoHasLittleKeepsIt(t *testing.T) {
 	h.takes(LeftWithService, small(201, "much", "much 0"))
 }
 
-// The bytes of what waits are bounded like those of what moves. What is larger than all waits alone.
+// The bytes of what waits are bounded: twice what may move, and as much again of what is shut.
 func TestBytesThatWaitAreBounded(t *testing.T) {
 	for _, size := range []int64{100, 1000} {
 		h := newByHand(t, windowOf(10, false)) // of 1,000 bytes
@@ -231,7 +222,7 @@ func TestBytesThatWaitAreBounded(t *testing.T) {
 			most = max(most, h.window.waitingBytes)
 			h.goesOn(r, "good", stall/4)
 		}
-		if most > 2000 || most < 1000 {
+		if most > 4000 || most < 1000 {
 			t.Errorf("up to %d bytes wait", most)
 		}
 	}

@@ -29,8 +29,6 @@ const (
 	officeTenant = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 	// wholeType is the type that is delivered as whole files.
 	wholeType = "whole"
-	// endGrace is how long what an ended subscription left waits for it.
-	endGrace = 10 * time.Second
 )
 
 func officeID(n int) string { return fmt.Sprintf("6f0e3a0c-3a5e-4a6c-9b57-%012x", n) }
@@ -55,7 +53,7 @@ type unit struct {
 	stored    bool          // in the quarantine, because everybody has refused it
 	kept      bool          // what all subscriptions have left when they ended: it has to be acked again
 	due       []*subscribed // who is to have it, and goes on
-	left      []*subscribed // who ended without an ack
+	left      []*subscribed // who ended without an ack since it came last
 }
 
 // subscribed is one subscription, from its beginning to its end.
@@ -103,7 +101,6 @@ type office struct {
 	confirmed map[string]bool
 	stream    *officeStream
 	slots     []*subscribed
-	ended     map[*subscribed]time.Time // lately, and not all at once
 	next      int
 	failed    bool
 }
@@ -242,6 +239,9 @@ func (o *office) emitLocked(u *unit) {
 		if s != nil && !u.whole && !u.known && subscriber.Takes(s.topic, u.event, u.kind) {
 			u.due = append(u.due, s)
 		}
+	}
+	if u.known && !u.kept && o.takenLocked(u) { // it is up to those who go on
+		u.left = nil
 	}
 	u.known = true
 	u.loose = u.loose || !o.takesFilesLocked()
@@ -444,16 +444,13 @@ func (o *office) finish(slot int) {
 	s := o.slots[slot]
 	o.logf("%s ends", s.name)
 	o.slots[slot] = nil
-	o.ended[s] = time.Now()
 	others := slices.ContainsFunc(o.slots, func(s *subscribed) bool { return s != nil })
 	for _, u := range o.units {
 		if u.event == gateway.EventMessageReceived && s.got[u] && !s.answered(u) {
 			u.left = append(u.left, s)
 		}
-		for _, d := range u.left {
-			if !others && time.Since(o.ended[d]) < endGrace && o.unconfirmedLocked(u) {
-				u.kept = true // until somebody acks it
-			}
+		if !others && len(u.left) > 0 && o.unconfirmedLocked(u) {
+			u.kept = true // until somebody acks it
 		}
 	}
 	if !o.takesFilesLocked() {
@@ -472,7 +469,6 @@ func (o *office) finish(slot int) {
 			onItsWay := u.acked || u.refused || u.file != nil && (u.file.acked || u.file.refused) || u.event == gateway.EventFileReceived
 			u.due, u.known = nil, u.known && onItsWay && !u.kept // then its confirmation may be
 		}
-		clear(o.ended)
 	}
 	o.mu.Unlock()
 	s.end()
@@ -519,7 +515,7 @@ func TestPartGivenUpAlone(t *testing.T) {
 func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	pick := func(values ...string) string { return values[random.IntN(len(values))] }
-	o := &office{t: t, rand: random, byName: map[string]*unit{}, confirmed: map[string]bool{}, ended: map[*subscribed]time.Time{}, slots: make([]*subscribed, 3)}
+	o := &office{t: t, rand: random, byName: map[string]*unit{}, confirmed: map[string]bool{}, slots: make([]*subscribed, 3)}
 	config := subscriber.Config{
 		Files: []string{wholeType}, ChunkSize: partSize, RecentFor: 1000 * time.Hour, RecentConfirmed: 1000,
 		MaxInFlight: []int{1, 3, 1000}[random.IntN(3)], Order: []subscriber.Order{subscriber.OrderByKey, subscriber.Unordered}[random.IntN(2)],
@@ -576,7 +572,6 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 		for _, u := range o.units {
 			u.due, u.left, u.known, u.delivered, u.kept, u.refused = nil, nil, false, false, false, false
 		}
-		clear(o.ended)
 		clear(o.slots)
 		o.stream = nil
 		o.mu.Unlock()

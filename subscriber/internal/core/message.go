@@ -138,7 +138,9 @@ func (m *Message) has(r *Route) bool {
 	return false
 }
 
-// leftByOther reports whether one of those who want m neither has it nor has acked it.
+// leftByOther reports whether one of those who want m neither has it nor has acked or refused it.
 func (m *Message) leftByOther(wanted []*Route) bool {
-	return slices.ContainsFunc(wanted, func(r *Route) bool { return !slices.Contains(m.acked, r) && !m.has(r) })
+	return slices.ContainsFunc(wanted, func(r *Route) bool {
+		return !slices.Contains(m.acked, r) && !slices.Contains(m.refused, r) && !m.has(r)
+	})
 }

@@ -74,6 +74,7 @@ func (c *Core) take(now time.Duration, m, known *Message, wanted []*Route) Taken
 		c.close(now, m, nil)
 		return Joined
 	case len(to) == 0:
+		known.left = known.leftByOther(wanted)
 		return Joined
 	case !m.Last && !c.window.hasRoom(known):
 		return Full

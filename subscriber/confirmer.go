@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // confirmation is one message that was acked by everyone and is to be confirmed.
@@ -35,12 +36,12 @@ type confirmer struct {
 	logger  watermill.LoggerAdapter
 	hooks   Hooks
 	stats   *counters
-	fence   *fence // after it nothing is sent; nil without a lease
-	heard   heard  // when the gateway last answered
+	heard   heard // when the gateway last answered
 	// done is called with the confirmations that need no more work, confirmed or rejected.
 	done func(batch []confirmation)
 
-	// ctx ends when there is nothing left to do on close, or close gives up; requests and waits end with it.
+	// ctx ends when there is nothing left to do on close, when close gives up, or with a term; requests and waits end
+	// with it.
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -60,11 +61,11 @@ type confirmer struct {
 	wg           sync.WaitGroup
 }
 
-func newConfirmer(cfg Config, logger watermill.LoggerAdapter, stats *counters, done func([]confirmation)) *confirmer {
-	ctx, cancel := context.WithCancel(context.Background())
+func newConfirmer(within context.Context, cfg Config, logger watermill.LoggerAdapter, stats *counters, done func([]confirmation)) *confirmer {
+	ctx, cancel := context.WithCancel(within)
 	return &confirmer{
 		client: cfg.Client, cfg: cfg.Confirm, tenants: cfg.Tenants, logger: logger, hooks: cfg.Hooks, stats: stats,
-		done: done, ctx: ctx, cancel: cancel, queue: newConfirmQueue(cfg.Confirm),
+		done: done, ctx: lease.Guard(ctx), cancel: cancel, queue: newConfirmQueue(cfg.Confirm),
 	}
 }
 
@@ -124,7 +125,7 @@ func (c *confirmer) assign(items []confirmation, listed bool) int {
 
 // pump sends what is due. c.mu is held.
 func (c *confirmer) pump() {
-	if c.ctx.Err() != nil || c.fence.passed() {
+	if c.ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
@@ -134,11 +135,10 @@ func (c *confirmer) pump() {
 			break
 		}
 		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), b.timeout)
-		ctx = c.fence.fenced(ctx)
 		// Ends with the answer, or with ctx; close waits for it.
 		c.wg.Go(func() {
 			defer cancel()
-			c.send(ctx, b)
+			c.send(lease.Guard(ctx), b)
 		})
 	}
 	c.stopTimer()
@@ -168,7 +168,7 @@ func (c *confirmer) send(ctx context.Context, b *confirmBatch) {
 	for i, item := range b.items {
 		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
 	}
-	if c.fence.passed() {
+	if c.ctx.Err() != nil {
 		return
 	}
 	stoppoint.At(stoppoint.Confirm)

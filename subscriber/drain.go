@@ -17,15 +17,14 @@ const (
 // or for its file, or when ctx ends. Close or the end of the subscriptions has to follow: no stream is
 // opened again. The caller goes on receiving and acking meanwhile.
 func (s *Subscriber) Drain(ctx context.Context) {
+	if s.holder != nil {
+		s.holder.Drain()
+		s = s.working()
+	}
 	s.mu.Lock()
-	s.draining = true
 	s.holds++ // never released
 	stopRun := s.stopRun
 	s.mu.Unlock()
-	if s.leased != nil {
-		s.leased.drain(ctx)
-		return
-	}
 	if stopRun != nil {
 		stopRun()
 	}
@@ -38,16 +37,6 @@ func (s *Subscriber) Drain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// drain is [Subscriber.Drain].
-func (l *leased) drain(ctx context.Context) {
-	l.mu.Lock()
-	worker := l.worker
-	l.mu.Unlock()
-	if worker != nil {
-		worker.Drain(ctx)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s *Subscriber) lastHeard() time.Time {
 // ask asks the gateway for something, so that its answer is heard. What it answers does not matter.
 // Without an access token nothing was asked, which unasked remembers.
 func (s *Subscriber) ask(ctx context.Context, unasked *heard) {
-	if s.fence.passed() {
+	if s.ctx.Err() != nil {
 		return
 	}
 	_, err := s.cfg.Client.ListAuthorizedTenants(gateway.SingleAttempt(ctx))

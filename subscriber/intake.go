@@ -15,7 +15,7 @@ import (
 // intake accepts one decoded event of size bytes from the stream. It blocks while the window is full; nothing
 // else applies back-pressure to the stream.
 func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64) {
-	if s.fence.passed() {
+	if s.ctx.Err() != nil {
 		return
 	}
 	s.stats.received.Add(1)

@@ -2,17 +2,15 @@ package subscriber
 
 import (
 	"context"
-	"errors"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // ErrLeaseLost: a term has ended for good, because another process has the lease or the term
 // was released. Asking again does not help; Acquire begins another term.
-var ErrLeaseLost = errors.New("subscriber: the lease is lost")
+var ErrLeaseLost = lease.ErrLost
 
 // Lease is what several processes compete for when one at a time may work; see [Config.Lease].
 // Each process has a Lease of its own to the same thing in a store that all of them share.
@@ -73,11 +71,11 @@ type LeaseRole int
 const (
 	// LeaseNone: no lease is configured, or the Subscriber does not want it: nobody has
 	// subscribed, or it is closed.
-	LeaseNone LeaseRole = iota
+	LeaseNone = LeaseRole(lease.None)
 	// LeaseStandby: it waits for the lease.
-	LeaseStandby
+	LeaseStandby = LeaseRole(lease.Standby)
 	// LeaseHolder: it has the lease, and works.
-	LeaseHolder
+	LeaseHolder = LeaseRole(lease.Holding)
 )
 
 var leaseRoles = []string{"none", "standby", "holder"}
@@ -106,97 +104,3 @@ type LeaseState struct {
 	// LastError is why the latest Acquire or Renew failed; nil after a success.
 	LastError error
 }
-
-// fence tells whether a term is over. Every check looks at the clock, because a process that was
-// stopped and goes on may get there before a timer does. A nil fence is never over.
-type fence struct {
-	ttl time.Duration
-	// wall returns the time of the wall clock. It may jump, and the monotonic clock may stop
-	// while the machine is suspended: whichever says so first ends the term.
-	wall func() time.Time
-
-	renewed atomic.Pointer[time.Time]
-	once    sync.Once
-	over    chan struct{} // closed when the term is over, and the only record of that
-
-	mu    sync.Mutex
-	timer *time.Timer
-}
-
-// newFence returns the fence of a term that was renewed then. It has to be ended.
-func newFence(ttl time.Duration, renewed time.Time, wall func() time.Time) *fence {
-	f := &fence{ttl: ttl, wall: wall, over: make(chan struct{})}
-	f.renewed.Store(&renewed)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.timer = time.AfterFunc(time.Until(renewed.Add(ttl)), func() { f.passed() })
-	return f
-}
-
-// renew extends the term unless it is over.
-func (f *fence) renew(renewed time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.passed() {
-		return
-	}
-	f.renewed.Store(&renewed)
-	f.timer.Reset(time.Until(renewed.Add(f.ttl)))
-}
-
-// passed reports whether nothing may start any longer. It stays true.
-func (f *fence) passed() bool {
-	if f == nil {
-		return false
-	}
-	select {
-	case <-f.over:
-		return true
-	default:
-	}
-	renewed := *f.renewed.Load()
-	if time.Since(renewed) < f.ttl && f.wall().Sub(renewed.Round(0)) < f.ttl {
-		return false
-	}
-	f.end()
-	return true
-}
-
-// end ends the term now.
-func (f *fence) end() { f.once.Do(func() { close(f.over) }) }
-
-// stop ends the term and its timer.
-func (f *fence) stop() {
-	f.end()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.timer.Stop()
-}
-
-// until is when the term ends unless it is renewed.
-func (f *fence) until() time.Time { return f.renewed.Load().Add(f.ttl) }
-
-// fencedContext looks at the clock whenever it is asked for its error.
-type fencedContext struct {
-	context.Context
-	fence *fence
-}
-
-// Err implements context.Context.
-func (c fencedContext) Err() error {
-	if c.fence.passed() {
-		return context.Canceled
-	}
-	return c.Context.Err()
-}
-
-// fenced returns ctx as it is without a fence.
-func (f *fence) fenced(ctx context.Context) context.Context {
-	if f == nil {
-		return ctx
-	}
-	return fencedContext{ctx, f}
-}
-
-// wallClock is the clock of the wall, without a monotonic reading.
-func wallClock() time.Time { return time.Now().Round(0) }

@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,111 +17,10 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-const testTTL = 5 * time.Second
-
-func TestFence(t *testing.T) {
-	tests := map[string]struct {
-		do   func(f *fence, jump func(time.Duration))
-		want time.Duration // when it is over; 0: at once
-	}{
-		"not renewed": {func(*fence, func(time.Duration)) {}, testTTL},
-		"renewed": {func(f *fence, _ func(time.Duration)) {
-			f.renew(time.Now().Add(-time.Second)) // when the request was sent
-		}, testTTL + 2*time.Second},
-		"lost":                           {func(f *fence, _ func(time.Duration)) { f.end() }, 0},
-		"the wall clock jumps ahead":     {func(_ *fence, jump func(time.Duration)) { jump(time.Hour) }, 0},
-		"the wall clock jumps by little": {func(_ *fence, jump func(time.Duration)) { jump(time.Second) }, testTTL - time.Second},
-		"the wall clock jumps back":      {func(_ *fence, jump func(time.Duration)) { jump(-time.Hour) }, testTTL},
-	}
-	const after = 3 * time.Second // when it is done
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var jumped time.Duration
-				began := time.Now()
-				f := newFence(testTTL, began, func() time.Time { return wallClock().Add(jumped) })
-				defer f.stop()
-				time.Sleep(after)
-				if f.passed() {
-					t.Fatalf("over after %v", after)
-				}
-				tt.do(f, func(d time.Duration) { jumped = d })
-				over := max(tt.want, after)
-				if tt.want > after {
-					time.Sleep(tt.want - after - time.Nanosecond)
-					if f.passed() {
-						t.Errorf("over before %v", over)
-					}
-					time.Sleep(time.Nanosecond)
-				}
-				if !f.passed() {
-					t.Fatalf("not over after %v", over)
-				}
-				select {
-				case <-f.over:
-				default:
-					t.Error("over is not closed")
-				}
-				jumped = 0
-				if f.renew(time.Now()); !f.passed() {
-					t.Error("it was renewed although it was over")
-				}
-			})
-		})
-	}
-}
-
-// The timer alone ends a term: nothing has to look at the clock.
-func TestFenceTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := newFence(testTTL, began, wallClock)
-		defer f.stop()
-		time.Sleep(time.Second)
-		f.renew(time.Now())
-		<-f.over
-		if got, want := time.Since(began), testTTL+time.Second; got != want {
-			t.Errorf("over after %v, want %v", got, want)
-		}
-	})
-}
-
-// A context of a term, and one that has only values in addition, says at once that it is over.
-func TestFencedContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var jumped time.Duration
-		f := newFence(testTTL, time.Now(), func() time.Time { return wallClock().Add(jumped) })
-		defer f.stop()
-		drained, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		type key struct{}
-		msg := new(messageContext)
-		msg.init(f.fenced(drained), nil)
-		ctx := context.WithValue(msg, key{}, 1)
-		derived, stop := context.WithCancel(ctx)
-		defer stop()
-		if err := ctx.Err(); err != nil {
-			t.Errorf("Err = %v, want nil", err)
-		}
-		jumped = time.Hour
-		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
-			t.Errorf("Err = %v, want context.Canceled", err)
-		}
-		cancel() // what the worker does then
-		<-derived.Done()
-		<-ctx.Done()
-	})
-}
-
-func TestNoFence(t *testing.T) {
-	var f *fence
-	if f.passed() {
-		t.Error("over without a lease")
-	}
-	if ctx := f.fenced(t.Context()); ctx != t.Context() {
-		t.Error("another context without a lease")
-	}
-}
+const (
+	testTTL       = 5 * time.Second
+	leaseRenewals = 3 // in it
+)
 
 // scriptedLease grants what the test says. Its store is asked at the times that the test counts.
 type scriptedLease struct {
@@ -195,13 +95,16 @@ type leaseWorld struct {
 func newLeaseWorld(t *testing.T, cfg Config) *leaseWorld {
 	t.Helper()
 	w := &leaseWorld{T: t, lease: &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}, client: &silentClient{}, jump: &atomic.Int64{}}
-	cfg.Client, cfg.Lease, cfg.StreamDownFor = w.client, w.lease, KeepLease // its stream is never open
+	if cfg.Client == nil {
+		cfg.Client = w.client // its stream is never open
+	}
+	cfg.Lease, cfg.StreamDownFor = w.lease, cmp.Or(cfg.StreamDownFor, KeepLease)
 	cfg.StartAfter, cfg.DrainTimeout, cfg.CloseTimeout = -1, 2*time.Second, 4*time.Second
 	var err error
 	if w.Subscriber, err = New(cfg, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.leased.wall = func() time.Time { return wallClock().Add(time.Duration(w.jump.Load())) }
+	w.holder = w.newHolder(func() time.Time { return time.Now().Add(time.Duration(w.jump.Load())) })
 	t.Cleanup(func() { _ = w.Close() })
 	if w.messages, err = w.Subscribe(t.Context(), AllData); err != nil {
 		t.Fatal(err)
@@ -217,13 +120,6 @@ func (w *leaseWorld) grant(epoch uint64) *scriptedTerm {
 	w.lease.grants <- term
 	synctest.Wait()
 	return term
-}
-
-// worker is the one of this term.
-func (w *leaseWorld) worker() *Subscriber {
-	w.leased.mu.Lock()
-	defer w.leased.mu.Unlock()
-	return w.leased.worker
 }
 
 // arrive lets a message arrive on the stream of a worker.
@@ -306,7 +202,7 @@ func TestLeaseIsNotRenewed(t *testing.T) {
 		term.answer = func(context.Context) error { return errAway }
 		w.lease.grants <- term
 		synctest.Wait()
-		worker := w.worker()
+		worker := w.working()
 		for i := range 3 {
 			w.arrive(worker, i)
 		}
@@ -342,8 +238,8 @@ func TestLeaseIsNotRenewed(t *testing.T) {
 		// With the lease it goes on, and takes everything as new.
 		w.grant(2)
 		w.state(LeaseHolder, 2, 4, 1)
-		w.arrive(w.worker(), 0)
-		w.arrive(w.worker(), 1)
+		w.arrive(w.working(), 0)
+		w.arrive(w.working(), 1)
 		(<-w.messages).Ack()
 		(<-w.messages).Ack()
 		if err := w.Close(); err != nil {
@@ -382,7 +278,7 @@ func TestLeaseIsLost(t *testing.T) {
 				}
 				w.lease.grants <- term
 				synctest.Wait()
-				w.arrive(w.worker(), 1)
+				w.arrive(w.working(), 1)
 				open := <-w.messages
 				if tt.after != nil {
 					tt.after(w, term)
@@ -411,10 +307,10 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 		step   func(w *leaseWorld) // it starts something
 	}{
 		"intake": {
-			step: func(w *leaseWorld) { w.arrive(w.worker(), 1) },
+			step: func(w *leaseWorld) { w.arrive(w.working(), 1) },
 		},
 		"handing out": {
-			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.arrive(w.worker(), 1|1<<28); w.open = w.next() },
+			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.arrive(w.working(), 1|1<<28); w.open = w.next() },
 			step: func(w *leaseWorld) {
 				w.open.Nack() // it is delivered again, or the other one
 				time.Sleep(time.Second)
@@ -423,24 +319,24 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 		},
 		"a confirmation at once": {
 			config: Config{Confirm: ConfirmConfig{MaxBatch: 1}},
-			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.open = w.next() },
+			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.open = w.next() },
 			step:   func(w *leaseWorld) { w.open.Ack() },
 		},
 		"a confirmation that waits for its batch": {
 			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
-			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.next().Ack() },
+			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.next().Ack() },
 			step: func(w *leaseWorld) {
-				w.worker().confirmer.mu.Lock()
-				w.worker().confirmer.queue.drain(time.Now())
-				w.worker().confirmer.pump()
-				w.worker().confirmer.mu.Unlock()
+				w.working().confirmer.mu.Lock()
+				w.working().confirmer.queue.drain(time.Now())
+				w.working().confirmer.pump()
+				w.working().confirmer.mu.Unlock()
 			},
 		},
 		"a confirmation that was about to be sent": {
 			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
-			before: func(w *leaseWorld) { w.arrive(w.worker(), 1); w.next().Ack() },
+			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.next().Ack() },
 			step: func(w *leaseWorld) {
-				c := w.worker().confirmer
+				c := w.working().confirmer
 				c.mu.Lock()
 				c.queue.drain(time.Now())
 				f := c.queue.next(time.Now())
@@ -450,7 +346,7 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 		},
 		"the quarantine": {
 			step: func(w *leaseWorld) {
-				q := w.worker().quarantine
+				q := w.working().quarantine
 				_ = q.publish(message.NewMessage("1", nil))
 			},
 		},
@@ -467,7 +363,7 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 						tt.before(w)
 					}
 					synctest.Wait()
-					worker := w.worker()
+					worker := w.working()
 					count := func() int64 {
 						s := worker.Stats()
 						return s.Received + s.Delivered + w.client.confirmed.Load() + int64(stored.Load())
@@ -494,12 +390,11 @@ func TestContextsOfRequestsLookAtTheClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &patientClient{asked: make(chan context.Context)}
-				w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxBatch: 1}})
-				w.leased.cfg.Client = client
+				w := newLeaseWorld(t, Config{Client: client, Confirm: ConfirmConfig{MaxBatch: 1}})
 				w.grant(1)
 				ctx := <-client.asked
 				if name == "confirmation" {
-					w.arrive(w.worker(), 1)
+					w.arrive(w.working(), 1)
 					w.next().Ack()
 					ctx = <-client.asked
 				}
@@ -544,7 +439,7 @@ func TestMessageThatWaitedSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{})
 		w.grant(1)
-		w.arrive(w.worker(), 1)
+		w.arrive(w.working(), 1)
 		w.jump.Store(int64(time.Hour))
 		if msg := w.next(); msg != nil && msg.Context().Err() == nil {
 			t.Error("a message was handed out after the term")
@@ -562,7 +457,7 @@ func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.grant(1)
-		w.arrive(w.worker(), 1)
+		w.arrive(w.working(), 1)
 		messages := map[string]*message.Message{"plain": w.next(), "pipelined": <-pipelined}
 		for name, msg := range messages {
 			if nack := msgctx.NackOf(msg.Context()); msg.Context().Err() != nil || !nack.Leased {
@@ -608,8 +503,8 @@ func TestCloseReleasesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxAge: time.Hour}})
 		term := w.grant(1)
-		w.arrive(w.worker(), 1)
-		w.arrive(w.worker(), 2)
+		w.arrive(w.working(), 1)
+		w.arrive(w.working(), 2)
 		a, b := <-w.messages, <-w.messages
 		a.Ack()
 		closed := make(chan error)
@@ -636,7 +531,7 @@ func TestLeaseIsLostDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{})
 		term := w.grant(1)
-		w.arrive(w.worker(), 1)
+		w.arrive(w.working(), 1)
 		open := <-w.messages
 		closed := make(chan error)
 		began := time.Now()
@@ -729,19 +624,55 @@ func TestSubscriptionsWithALease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.arrive(w.worker(), 1)
+		w.arrive(w.working(), 1)
 		(<-first).Ack()
 		(<-second).Ack()
 		cancel()
 		if _, open := <-first; open {
 			t.Error("the channel is open although the subscription has ended")
 		}
-		w.arrive(w.worker(), 2)
+		w.arrive(w.working(), 2)
 		(<-second).Ack()
 		time.Sleep(time.Minute)
 		w.state(LeaseHolder, 1, 2, 0)
 		if got := client.confirmed.Load(); got != 2 {
 			t.Errorf("%d confirmed, want 2", got)
+		}
+	})
+}
+
+// After Drain nothing is taken in any longer, nor is there another term.
+func TestDrainWithALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLeaseWorld(t, Config{})
+		term := w.grant(1)
+		w.arrive(w.working(), 1)
+		open := w.next()
+		drained := make(chan struct{})
+		go func() {
+			w.Drain(t.Context())
+			close(drained)
+		}()
+		time.Sleep(time.Second)
+		select {
+		case <-drained:
+			t.Error("Drain returned while a message was open")
+		default:
+		}
+		open.Ack()
+		<-drained
+		if _, err := w.Subscribe(t.Context(), AllData); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.client.streams.Load(); got != 1 {
+			t.Errorf("%d streams were opened, want 1", got)
+		}
+		w.state(LeaseHolder, 1, 2, 0)
+		close(term.lost)
+		w.state(LeaseNone, 1, 3, 1)
+		if got := w.client.confirmed.Load(); got != 1 {
+			t.Errorf("%d are confirmed, want 1", got)
 		}
 	})
 }
@@ -816,8 +747,7 @@ func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
 	}{"slow": {testTTL - time.Second, true}, "gone": {time.Hour, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newLeaseWorld(t, Config{})
-				w.leased.cfg.Client, w.leased.cfg.StreamDownFor = &askedClient{}, time.Second
+				w := newLeaseWorld(t, Config{Client: &askedClient{}, StreamDownFor: time.Second})
 				term := newScriptedTerm(1)
 				term.takes = test.takes
 				w.lease.grants <- term
@@ -851,10 +781,9 @@ func TestLeaseWithoutAToken(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &askedClient{}
 				client.answer.Store(test.answer)
-				w := newLeaseWorld(t, Config{})
-				w.leased.cfg.Client, w.leased.cfg.StreamDownFor = client, patience
+				w := newLeaseWorld(t, Config{Client: client, StreamDownFor: patience})
 				w.grant(1)
-				worker := w.worker()
+				worker := w.working()
 				worker.mu.Lock()
 				worker.connection.opened(time.Now(), false)
 				if test.down {

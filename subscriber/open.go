@@ -35,9 +35,7 @@ type OpenRoute struct {
 // Open returns what is open by tenant and endpoint, in their order. It looks at everything that is open, so it is made
 // for status pages: call it every few seconds at most for each of them.
 func (s *Subscriber) Open() []Open {
-	if s.leased != nil {
-		return s.leased.open()
-	}
+	s = s.working()
 	all := openSet{}
 	s.openEvents(all)
 	s.confirmer.open(all)
@@ -56,17 +54,6 @@ func (s *Subscriber) openEvents(all openSet) {
 			o.Oldest = earlier(o.Oldest, s.began.Add(since))
 		}
 	})
-}
-
-// open is [Subscriber.Open].
-func (l *leased) open() []Open {
-	l.mu.Lock()
-	worker := l.worker
-	l.mu.Unlock()
-	if worker == nil {
-		return nil
-	}
-	return worker.Open()
 }
 
 // openSet is what is open, by endpoint and tenant in lower case.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // headGrace is how long to wait for the response head before treating the stream
@@ -15,8 +16,8 @@ const headGrace = time.Second
 // That may be as late as the first event, so after headGrace a requested stream
 // counts as open. The stream lives as long as connection, which cancel ends.
 func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) (*gateway.EventStream, error) {
-	if s.fence.passed() {
-		return nil, context.Canceled
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
 	}
 	type answer struct {
 		stream *gateway.EventStream
@@ -31,7 +32,7 @@ func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) 
 	}}
 	// Ends with connection at the latest; the loop below waits for it.
 	go func() {
-		stream, err := s.cfg.Client.ReceiveEvents(s.fence.fenced(connection), request)
+		stream, err := s.cfg.Client.ReceiveEvents(lease.Guard(connection), request)
 		answered <- answer{stream, err}
 	}()
 	var late <-chan time.Time

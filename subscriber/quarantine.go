@@ -20,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // Metadata keys of quarantine records. The first two are those of the router's
@@ -132,13 +133,12 @@ type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
 	stats  *counters
-	fence  *fence // after it nothing is stored; nil without a lease
 	// stored is called for stored events, also again when they are redelivered.
 	stored func(r *quarantined, again bool)
 	// again requests what was left with the service.
 	again func()
 
-	// ctx ends when close gives up; publishing and waiting end with it.
+	// ctx ends when close gives up, or with a term; publishing and waiting end with it.
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -151,10 +151,10 @@ type quarantine struct {
 	changed chan struct{}
 }
 
-func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
-	ctx, cancel := context.WithCancel(context.Background())
+func newQuarantine(within context.Context, cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
+	ctx, cancel := context.WithCancel(within)
 	return &quarantine{
-		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: ctx, cancel: cancel,
+		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: lease.Guard(ctx), cancel: cancel,
 		reading: make(chan struct{}, 1), changed: make(chan struct{}), queue: newQuarantineQueue(cfg),
 	}
 }
@@ -282,10 +282,11 @@ func (q *quarantine) publish(msg *message.Message) error { return q.publishIn(q.
 func (q *quarantine) publishIn(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeout)
 	defer cancel()
-	if q.fence.passed() {
-		return context.Canceled
+	ctx = lease.Guard(ctx)
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	msg.SetContext(q.fence.fenced(ctx))
+	msg.SetContext(ctx)
 	return q.cfg.Publisher.Publish(q.cfg.Topic, msg)
 }
 

@@ -117,7 +117,7 @@ func TestQuarantineStoreThatHangs(t *testing.T) {
 		cfg.setDefaults()
 		cfg.Timeout = time.Hour
 		asked := 0
-		q := newQuarantine(cfg, watermill.NopLogger{}, new(counters), func(*quarantined, bool) {}, func() { asked++ })
+		q := newQuarantine(t.Context(), cfg, watermill.NopLogger{}, new(counters), func(*quarantined, bool) {}, func() { asked++ })
 		began := time.Now()
 		for _, text := range []string{"a", "b", "c", "d", "e", "f"} {
 			if !q.take(t.Context(), broken(text)) {

@@ -144,30 +144,24 @@ type StreamState struct {
 	EndsAt       time.Time
 }
 
-// counters are those of Stats. The workers of a lease count in the same ones, one after the other.
+// counters are those of Stats, and of watchStream. The workers of a lease count in the same ones, one after the other.
 type counters struct {
 	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
 	malformed, unreadable, tooLarge, expired, held, inFiles, setAside                  atomic.Int64
 	unmatched, released, connects, quarantined, quarantineFailures                     atomic.Int64
 	confirmed, rejected, confirmRequests, confirmFailures                              atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
+	inVain                                                                             atomic.Int64 // terms in a row that were given up without a stream
 }
 
 // Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
-	if s.leased == nil {
-		return s.ownStats()
-	}
-	worker, state := s.leased.working()
-	stats := worker.ownStats()
-	stats.Lease = state
-	return stats
-}
-
-func (s *Subscriber) ownStats() Stats {
+	state := s.leaseState()
+	s = s.working()
 	pending, oldest := s.confirmer.pending()
 	tenants, failing := newWaits(WaitTenant, s.confirmer.waits())
 	stats := Stats{
+		Lease:    state,
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/stoppoint"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // run keeps the event stream open until ctx ends, or until the service has refused
@@ -75,6 +76,7 @@ func (s *Subscriber) remind(err error) {
 // error of a closed client. It is nil while the stream is open or being opened,
 // and if subscriptions ended because of their contexts or Close.
 func (s *Subscriber) Err() error {
+	s = s.working()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
@@ -85,9 +87,7 @@ func (s *Subscriber) end(cause error) {
 	s.mu.Lock()
 	s.failure = cause
 	s.mu.Unlock()
-	if s.failed != nil {
-		s.failed(cause)
-	}
+	lease.Of(s.ctx).Leave()
 	s.stopAll()
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -32,12 +33,10 @@ type Subscriber struct {
 	observer   eventObserver // nil if Config.Tenants does not observe events
 	fileTypes  map[string]bool
 	stats      *counters
-	leased     *leased                             // nil without a lease; with one, it has all that follows
-	fence      *fence                              // of the term that it works in; nil without a lease
+	holder     *lease.Holder                       // nil without a lease, and in a worker
 	stream     atomic.Pointer[gateway.EventStream] // the latest one; nil before the first
-	failed     func(error)                         // called when all subscriptions end; may be nil
 
-	// ctx is canceled once Close has drained; everything except deliveries ends
+	// ctx is canceled once Close has drained, and ends with the term of a worker; everything except deliveries ends
 	// with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -50,7 +49,6 @@ type Subscriber struct {
 	// mu guards the fields below. No user code and no request runs while it is held.
 	mu              sync.Mutex
 	closed          bool
-	draining        bool // see Drain
 	subscriptions   []*subscription
 	running         bool               // the stream loop is running
 	stopRun         context.CancelFunc // stops the stream loop
@@ -92,18 +90,18 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	}
 	// A problem with one event may affect every event that follows.
 	logger = warnlog.Limit(logger, warnlog.PerMessage)
-	s := newSubscriber(cfg, logger, new(counters))
+	s := newSubscriber(context.Background(), cfg, logger, new(counters))
 	if cfg.Lease != nil {
-		s.leased = newLeased(s, cfg, logger)
+		s.holder = s.newHolder(time.Now)
 	}
 	return s, nil
 }
 
-// newSubscriber returns a Subscriber with a valid configuration.
-func newSubscriber(cfg Config, logger watermill.LoggerAdapter, stats *counters) *Subscriber {
-	ctx, cancel := context.WithCancel(context.Background())
+// newSubscriber returns a Subscriber with a valid configuration, in which nothing starts once within has ended.
+func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAdapter, stats *counters) *Subscriber {
+	ctx, cancel := context.WithCancel(within)
 	s := &Subscriber{
-		cfg: cfg, logger: logger, ctx: ctx, cancel: cancel, stats: stats,
+		cfg: cfg, logger: logger, ctx: lease.Guard(ctx), cancel: cancel, stats: stats,
 		fileTypes:    make(map[string]bool, len(cfg.Files)),
 		began:        time.Now().Add(-1), // a time of zero is none
 		untakenKinds: make(kindCounts), ackedKinds: make(kindCounts),
@@ -121,9 +119,9 @@ func newSubscriber(cfg Config, logger watermill.LoggerAdapter, stats *counters) 
 		s.fileTypes[t] = true
 	}
 	s.observer, _ = cfg.Tenants.(eventObserver)
-	s.confirmer = newConfirmer(cfg, logger, stats, s.onConfirmed)
+	s.confirmer = newConfirmer(within, cfg, logger, stats, s.onConfirmed)
 	if cfg.Quarantine.Publisher != nil {
-		s.quarantine = newQuarantine(cfg.Quarantine, logger, stats, s.confirmQuarantined, s.recall)
+		s.quarantine = newQuarantine(within, cfg.Quarantine, logger, stats, s.confirmQuarantined, s.recall)
 	}
 	return s
 }
@@ -162,8 +160,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.cfg.Unmarshaler == nil {
 		msgctx.Give(ctx, s) // each delivery has metadata of its own
 	}
-	if s.leased != nil {
-		out := s.leased.subscribe(ctx, topic)
+	if s.holder != nil {
+		out := s.holder.Subscribe(ctx, topic)
 		s.awaitOthers(ctx)
 		s.startRun()
 		return out, nil
@@ -173,18 +171,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	return out, nil
 }
 
-// subscribe adds a subscription that sends to out and calls ended when it no longer does.
-func (s *Subscriber) subscribe(ctx context.Context, topic string, out chan *message.Message, ended func()) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	s.addSubscription(ctx, topic, out, ended)
-	return nil
-}
-
-// addSubscription is subscribe for callers that hold s.mu.
+// addSubscription adds a subscription that sends to out and calls ended when it no longer does. s.mu is held.
 func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan *message.Message, ended func()) {
 	sub := s.newSubscription(ctx, topic, out, ended)
 	s.subscriptions = append(s.subscriptions, sub)
@@ -194,26 +181,6 @@ func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
 	s.schedule()
-}
-
-// holdStream keeps the event stream from being opened until release is called, once.
-func (s *Subscriber) holdStream() (release func()) {
-	s.mu.Lock()
-	s.holds++
-	s.mu.Unlock()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.holds--
-		s.startRun()
-	}
-}
-
-// wantsStream reports whether the event stream is to be open.
-func (s *Subscriber) wantsStream() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running && !s.closed
 }
 
 // maxStartAfters is for how many times Config.StartAfter the stream waits at most, while subscriptions are made again
@@ -281,11 +248,14 @@ func (s *Subscriber) startRun() {
 		s.startLater(wait)
 		return
 	}
-	if s.leased != nil && !s.closed && s.holds == 0 {
-		s.leased.start()
+	if s.running || s.closed || s.holds > 0 || s.ctx.Err() != nil {
 		return
 	}
-	if s.running || s.closed || s.holds > 0 || !s.hasTakers() {
+	if s.holder != nil {
+		s.holder.Start()
+		return
+	}
+	if !s.hasTakers() {
 		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -302,6 +272,10 @@ func (s *Subscriber) startRun() {
 	})
 	// Ends with ctx.
 	s.wg.Go(func() { s.watchWaits(ctx) })
+	if term := lease.Of(ctx); term != nil {
+		// Ends with ctx.
+		s.wg.Go(func() { s.watchStream(ctx, term) })
+	}
 	if keeper, ok := s.cfg.Tenants.(freshKeeper); ok {
 		// Ends with ctx.
 		s.wg.Go(func() {
@@ -398,16 +372,24 @@ func (s *Subscriber) Close() error { return s.CloseWithin(s.cfg.CloseTimeout) }
 // either counts.
 func (s *Subscriber) CloseWithin(limit time.Duration) error {
 	s.closeOnce.Do(func() {
-		if s.leased != nil {
-			s.closeErr = s.leased.close(limit)
-			return
+		closing := s.close
+		if s.holder != nil {
+			s.mu.Lock()
+			s.closed = true // nobody subscribes any longer
+			s.mu.Unlock()
+			s.cancel()
+			s.wg.Wait() // for what waits for a start
+			closing = s.holder.Close
 		}
-		s.closeErr = s.close(limit)
+		if unconfirmed := closing(limit); unconfirmed > 0 {
+			s.closeErr = &UnconfirmedError{Count: unconfirmed}
+		}
 	})
 	return s.closeErr
 }
 
-func (s *Subscriber) close(limit time.Duration) error {
+// close is CloseWithin without a lease, and at the end of a term.
+func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	began, draining := time.Now(), min(s.cfg.DrainTimeout, limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -452,18 +434,15 @@ func (s *Subscriber) close(limit time.Duration) error {
 	// Aborted requests need a moment to return.
 	sending, stopSending := context.WithTimeout(ctx, limit-min(time.Second, limit/10)-time.Since(began))
 	defer stopSending()
-	unconfirmed := s.confirmer.close(ctx, sending)
-	if !s.fence.passed() { // else only a term has ended
+	unconfirmed = s.confirmer.close(ctx, sending)
+	if lease.Of(s.ctx).Err() == nil { // else only a term has ended
 		stats := s.Stats()
 		s.logger.Info("Subscriber closed", watermill.LogFields{
 			"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
 			"held_confirmations": stats.HeldConfirmations, "unconfirmed": unconfirmed,
 		})
 	}
-	if unconfirmed > 0 {
-		return &UnconfirmedError{Count: unconfirmed}
-	}
-	return nil
+	return unconfirmed
 }
 
 // errStillRunning is logged when a hook or other application code did not return

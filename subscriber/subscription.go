@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/workers"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // subscription is one call of Subscribe. Only the delivery goroutines send to out, and the goroutine that
@@ -24,7 +25,6 @@ type subscription struct {
 	route *core.Route
 	out   chan *message.Message
 	done  func() // called when nothing is sent to out anymore
-	fence *fence
 	// ended is closed when Subscribe's context ends.
 	ended <-chan struct{}
 
@@ -37,7 +37,7 @@ type subscription struct {
 	// of all messages derive from it rather than from Subscribe's context, so that
 	// handlers can finish their work during a graceful shutdown.
 	drained    context.Context
-	giveUp     context.CancelFunc
+	giveUp     func()
 	missed     int // events that it takes and that it can no longer get
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[*core.Item]
@@ -46,11 +46,10 @@ type subscription struct {
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
 	sub := &subscription{
-		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, fence: s.fence, ended: ctx.Done(), stop: make(chan struct{}),
+		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, ended: ctx.Done(), stop: make(chan struct{}),
 		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
 	}
-	sub.drained, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))
-	sub.drained = s.fence.fenced(sub.drained)
+	sub.drained, sub.giveUp = lease.In(s.ctx, context.WithoutCancel(ctx))
 	sub.pool = workers.New(workers.Config[*core.Item]{
 		Do: func(it *core.Item) {
 			for it != nil {
@@ -138,7 +137,7 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		return answer{outcome: msgctx.SetAside}
 	}
 	ctx := d.newContext(sub.drained, s.opener(d))
-	ctx.nack.Leased = sub.fence != nil
+	ctx.nack.Leased = s.cfg.Lease != nil
 	ctx.follow(s, it)
 	if it.Kept != nil {
 		ctx.nack.Keep(it.Kept)
@@ -212,7 +211,7 @@ func (sub *subscription) over() bool {
 	case <-sub.ended:
 		return true
 	default:
-		return sub.fence.passed()
+		return sub.drained.Err() != nil
 	}
 }
 
@@ -240,6 +239,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	select {
 	case <-ctx.Done():
 	case <-sub.stop:
+	case <-sub.drained.Done(): // a term is over
 	}
 	s.stopSubscription(sub)
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)

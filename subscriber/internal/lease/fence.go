@@ -1,0 +1,138 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/backoff"
+)
+
+// ErrLost is subscriber.ErrLeaseLost.
+var ErrLost = errors.New("subscriber: the lease is lost")
+
+// errGivenUp and errOver are why a fence ends that was not lost.
+var (
+	errGivenUp = errors.New("the lease is given up")
+	errOver    = errors.New("the work is done")
+)
+
+// Fence is the context of a term. Everything that works in the term derives from it. Its Err looks at the clock,
+// because a process that was stopped and goes on may get there before a timer does: who asks it before something is
+// started starts nothing after the term. A nil Fence is never over.
+type Fence struct {
+	context.Context
+	end context.CancelCauseFunc
+	ttl time.Duration
+	// wall returns the time of the wall clock. It may jump, and the monotonic clock may stop
+	// while the machine is suspended: whichever says so first ends the term.
+	wall    func() time.Time
+	renewed atomic.Pointer[time.Time]
+	leave   func()
+}
+
+// newFence returns the fence of a term that was renewed then. It has to be ended; watch has to run.
+func newFence(ttl time.Duration, renewed time.Time, wall func() time.Time) *Fence {
+	f := &Fence{ttl: ttl, wall: wall}
+	f.Context, f.end = context.WithCancelCause(context.Background())
+	f.renewed.Store(&renewed)
+	return f
+}
+
+// watch ends the term in time, whether or not anybody looks.
+func (f *Fence) watch() {
+	for f.Err() == nil {
+		_ = backoff.Sleep(f.Context, time.Until(f.until())) // Err says the rest
+	}
+}
+
+// renew extends the term unless it is over.
+func (f *Fence) renew(renewed time.Time) {
+	if f.Err() == nil {
+		f.renewed.Store(&renewed)
+	}
+}
+
+// until is when the term ends unless it is renewed.
+func (f *Fence) until() time.Time { return f.renewed.Load().Add(f.ttl) }
+
+// Err implements context.Context. What derives from f has ended when it is not nil.
+func (f *Fence) Err() error {
+	if f == nil {
+		return nil
+	}
+	if renewed := *f.renewed.Load(); time.Since(renewed) >= f.ttl || f.wall().Sub(renewed.Round(0)) >= f.ttl {
+		f.end(ErrLost)
+	}
+	return f.Context.Err()
+}
+
+// fenceKey is that of a fence in its own values.
+type fenceKey struct{}
+
+// Value implements context.Context.
+func (f *Fence) Value(key any) any {
+	if key == (fenceKey{}) {
+		return f
+	}
+	return f.Context.Value(key)
+}
+
+// Leave says that the worker has nothing left to do: the subscriptions end. The term lasts until it is closed.
+func (f *Fence) Leave() {
+	if f != nil {
+		f.leave()
+	}
+}
+
+// GiveUp ends the term, so that another process gets the lease.
+func (f *Fence) GiveUp() { f.end(errGivenUp) }
+
+// Of returns the fence that ctx derives from; nil without one.
+func Of(ctx context.Context) *Fence {
+	f, _ := ctx.Value(fenceKey{}).(*Fence)
+	return f
+}
+
+// guarded looks at the clock whenever it is asked for its error.
+type guarded struct {
+	context.Context
+	fence *Fence
+}
+
+// Err implements context.Context.
+func (g guarded) Err() error {
+	if err := g.fence.Err(); err != nil {
+		return err
+	}
+	return g.Context.Err()
+}
+
+// Value implements context.Context.
+func (g guarded) Value(key any) any {
+	if key == (fenceKey{}) {
+		return g.fence
+	}
+	return g.Context.Value(key)
+}
+
+// Guard returns ctx with an Err that asks the fence that it derives from, for others who look at it; without one, ctx.
+func Guard(ctx context.Context) context.Context {
+	if f := Of(ctx); f != nil {
+		return guarded{ctx, f}
+	}
+	return ctx
+}
+
+// In returns a context with the values of ctx that ends with it, with the fence that term derives from, or by cancel, which
+// has to be called.
+func In(term, ctx context.Context) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancel(ctx)
+	f := Of(term)
+	if f == nil {
+		return ctx, end
+	}
+	stop := context.AfterFunc(f, end)
+	return guarded{ctx, f}, func() { stop(); end() }
+}

@@ -229,7 +229,9 @@ func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
 	switch {
 	case outcome != Acked:
 		m.left = true
-		c.left++
+		if !m.Aside { // which is not asked for again
+			c.left++
+		}
 	case !slices.Contains(m.refused, l.route):
 		m.acked = append(m.acked, l.route)
 	}

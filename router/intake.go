@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -29,8 +30,8 @@ var subscribePolicy = backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * 
 // an error until then: everything may be starting at the same time.
 const subscribeOverdue = time.Minute
 
-// intake reads the subscription of a route and handles each message at once, in a
-// goroutine that has nothing else to do meanwhile. Watermill's own Router would take
+// intake reads the subscription of a route and handles each message at once, in the goroutine of a subscriber that
+// calls for that, see [msgctx.WithHandler], or else in one that has nothing else to do meanwhile. Watermill's own Router would take
 // each message through three more goroutines, start a fourth, and cancel the
 // subscription when it begins to close, and with it, for most subscribers, the
 // contexts of the messages that it then waits for. The intake instead stops reading,
@@ -57,7 +58,7 @@ func (in *intake) run() {
 	}
 	closed := make(chan struct{})
 	workers.Read(messages, workers.Config[*message.Message]{
-		Do: in.take,
+		Do: func(msg *message.Message) { in.take(msg) },
 		Go: func(work func()) {
 			in.running.Go(func() {
 				growStack(len(in.Topic))
@@ -92,8 +93,8 @@ func (in *intake) run() {
 	}
 }
 
-// take handles a message.
-func (in *intake) take(msg *message.Message) {
+// take handles a message, and reports whether it is acked.
+func (in *intake) take(msg *message.Message) (acked bool) {
 	in.health.inFlight.Add(1)
 	// Only now: what is counted before stop is closed is waited for, and nothing else is
 	// handled.
@@ -101,8 +102,9 @@ func (in *intake) take(msg *message.Message) {
 	case <-in.stop:
 		msg.Nack()
 		in.done()
+		return false
 	default:
-		in.handle(msg)
+		return in.handle(msg)
 	}
 }
 
@@ -184,6 +186,9 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	in.pipelined.Store(sink.Pipelined)
 	if sink.Pipelined {
 		ctx = msgctx.WithPipelines(ctx)
+	}
+	if reflect.TypeOf(in.From).Comparable() {
+		ctx = msgctx.WithHandler(ctx, in.From, in.take)
 	}
 	ctx, gift := msgctx.WithGift(ctx)
 	subscribed := make(chan struct{})

@@ -170,21 +170,23 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 	return h
 }
 
-// handle takes a message through the chain and acks or nacks it. A message that no
+// handle takes a message through the chain and acks or nacks it, and reports which. A message that no
 // longer counts as in flight is certainly one or the other.
-func (rt *route) handle(msg *message.Message) {
+func (rt *route) handle(msg *message.Message) (acked bool) {
 	defer rt.done()
 	d, err := rt.process(&deliveryContext{Context: msg.Context()}, msg)
 	switch {
 	case err == nil:
-		msg.Ack()
+		acked = msg.Ack() // false if a middleware has nacked it
 	case !msg.Nack():
+		acked = true
 		rt.logger.Error("a middleware acked a message that was not stored; it will not be redelivered",
 			redacted(err.Error()), watermill.LogFields{"message_uuid": msg.UUID})
 	}
 	if pipeline := d.pipeline(); pipeline != nil {
 		pipeline.Settled()
 	}
+	return acked
 }
 
 // process takes a message through the chain, with ctx as its context, and reports

@@ -160,6 +160,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.cfg.Unmarshaler == nil {
 		msgctx.Give(ctx, s) // each delivery has metadata of its own
 	}
+	ctx = msgctx.Accept(ctx, s)
 	if s.holder != nil {
 		out := s.holder.Subscribe(ctx, topic)
 		s.awaitOthers(ctx)

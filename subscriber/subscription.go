@@ -24,7 +24,9 @@ type subscription struct {
 	name  string // of the route, or else the topic
 	route *core.Route
 	out   chan *message.Message
-	done  func() // called when nothing is sent to out anymore
+	// handler handles messages in place of whoever reads out; nil without one.
+	handler msgctx.Handler
+	done    func() // called when nothing is sent to out anymore
 	// ended is closed when Subscribe's context ends.
 	ended <-chan struct{}
 
@@ -33,6 +35,8 @@ type subscription struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 	stopped  bool // the same, guarded by Subscriber.mu
+	// givenUp says that what handlers still have is left with the service. Guarded by Subscriber.mu.
+	givenUp bool
 	// drained ends when open messages are no longer waited for. The contexts
 	// of all messages derive from it rather than from Subscribe's context, so that
 	// handlers can finish their work during a graceful shutdown.
@@ -47,7 +51,7 @@ type subscription struct {
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
 	sub := &subscription{
 		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, ended: ctx.Done(), stop: make(chan struct{}),
-		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx),
+		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx), handler: msgctx.Accepted(ctx),
 	}
 	sub.drained, sub.giveUp = lease.In(s.ctx, context.WithoutCancel(ctx))
 	sub.pool = workers.New(workers.Config[*core.Item]{
@@ -78,10 +82,27 @@ type answer struct {
 
 // handle delivers it, and returns what is to be delivered next.
 func (s *Subscriber) handle(sub *subscription, it *core.Item) (next *core.Item) {
+	returned := false
+	defer func() {
+		if !returned { // runtime.Goexit in a handler
+			if next := s.finish(sub, it, answer{outcome: msgctx.Nacked}); next != nil {
+				sub.pool.Push(next)
+			}
+		}
+	}()
 	a := s.deliver(sub, it)
+	returned = true
+	return s.finish(sub, it, a)
+}
+
+// finish takes in what came of a delivery, and returns what is to be delivered next.
+func (s *Subscriber) finish(sub *subscription, it *core.Item, a answer) (next *core.Item) {
 	d := ownerOf(it.Message)
 	s.mu.Lock()
 	defer s.unlock()
+	if sub.givenUp {
+		return nil
+	}
 	now := s.now()
 	switch a.outcome {
 	case msgctx.Acked:
@@ -92,7 +113,6 @@ func (s *Subscriber) handle(sub *subscription, it *core.Item) (next *core.Item) 
 		d.Aside = d.Aside || a.outcome == msgctx.SetAside
 		return s.core.Done(now, it, core.Left, 0)
 	}
-	overtaken := it.Overtaken
 	it.Kept = nil
 	if a.wait == nil {
 		next = s.core.Done(now, it, core.Nacked, cmp.Or(a.after, s.nackDelay(it)))
@@ -105,9 +125,6 @@ func (s *Subscriber) handle(sub *subscription, it *core.Item) (next *core.Item) 
 		if sub.stopped {
 			s.stats.notRedelivered.Add(1)
 		}
-	}
-	if it.Overtaken > overtaken {
-		s.stats.overtaken.Add(1)
 	}
 	return next
 }
@@ -143,13 +160,23 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		ctx.nack.Keep(it.Kept)
 	}
 	if sub.pipelines {
-		ctx.nack.Pipeline, ctx.nack.Behind, ctx.nack.Overtaken = pipeline{s, it}, s.behind(it), it.Overtaken
+		ctx.nack.Pipeline = pipeline{s, it}
+		ctx.nack.Behind, ctx.nack.Overtaken = s.placeOf(it)
 	}
 	msg.SetContext(ctx)
 	defer ctx.end()
 	size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
 
 	stoppoint.At(stoppoint.Deliver)
+	if sub.handler != nil {
+		s.stats.delivered.Add(1)
+		s.stats.deliveredBytes.Add(size)
+		if !sub.handler(msg) {
+			return s.nacked(d, ctx)
+		}
+		stoppoint.At(stoppoint.Acked)
+		return s.acked(sub, it, ctx)
+	}
 	select {
 	case <-sub.stop:
 		return answer{}
@@ -173,11 +200,15 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 	}
 }
 
-// behind reports whether others of its key are on their way before it.
-func (s *Subscriber) behind(it *core.Item) bool {
+// placeOf tells whether others of its key are on their way before it, and how many have overtaken it.
+func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return it.Behind()
+	if it.Overtaken > it.Told {
+		it.Told = it.Overtaken
+		s.stats.overtaken.Add(1)
+	}
+	return it.Behind(), it.Overtaken
 }
 
 // acked returns what an ack means.
@@ -245,10 +276,36 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
 	// stopped is set, so nothing is handed out anymore.
-	sub.deliveries.Wait()
+	if sub.handler == nil {
+		sub.deliveries.Wait()
+	} else {
+		s.awaitHandlers(sub)
+	}
 	sub.giveUp()
 	sub.done()
 	s.removeSubscription(sub)
+}
+
+// awaitHandlers waits until handlers are done with all that they have, at most for the drain timeout. What they have then
+// is left with the service; its context has ended.
+func (s *Subscriber) awaitHandlers(sub *subscription) {
+	done := make(chan struct{})
+	go func() { // ends when the last handler returns, which nobody else can bring about
+		sub.deliveries.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return
+	case <-sub.drained.Done():
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	sub.givenUp = true
+	now := s.now()
+	for _, it := range s.core.Handed(sub.route) {
+		s.core.Done(now, it, core.Left, 0)
+	}
 }
 
 // stopSubscription stops intake for sub. It is idempotent.

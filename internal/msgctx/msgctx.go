@@ -14,14 +14,16 @@
 //
 // Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
 //
-// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute] and
-// the question of [WithGift], which the router sets and the subscriber reads.
+// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute],
+// the question of [WithGift] and the offer of [WithHandler], which the router sets and the subscriber reads.
 package msgctx
 
 import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 // Opener opens a payload. size is -1 if it is unknown.
@@ -177,6 +179,51 @@ func GiveOn(ctx context.Context, from, sub any) {
 // From reports whether sub has said so, and not one that it wraps: it may do with messages what
 // that knows nothing of.
 func (g *Gift) From(sub any) bool { return g.from != nil && g.from == sub }
+
+// Handler handles a message, and reports whether it is acked. What a nack means is in the message's [Nack]. The message
+// may be handled until its context ends; what comes of it later is not waited for.
+type Handler func(msg *message.Message) (acked bool)
+
+type (
+	offerKey    struct{}
+	acceptedKey struct{}
+)
+
+// offer is a handler for one subscriber.
+type offer struct {
+	to      any
+	handler Handler
+}
+
+// WithHandler returns a context for Subscribe that offers a handler to sub, which may call it for each message in place
+// of sending that on its channel. It is to sub alone and not to one that it wraps: who stands in between may do with messages
+// what that knows nothing of. sub can be compared.
+func WithHandler(ctx context.Context, sub any, handler Handler) context.Context {
+	return context.WithValue(ctx, offerKey{}, offer{sub, handler})
+}
+
+// HandOn is for a subscriber that hands on the messages of another one and does nothing else with them: what is offered
+// to sub is offered to from.
+func HandOn(ctx context.Context, sub, from any) context.Context {
+	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.to == sub {
+		return WithHandler(ctx, from, o.handler)
+	}
+	return ctx
+}
+
+// Accept is for subscribers: in the context that it returns, [Accepted] is the handler that is offered to sub.
+func Accept(ctx context.Context, sub any) context.Context {
+	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.to == sub {
+		return context.WithValue(ctx, acceptedKey{}, o.handler)
+	}
+	return ctx
+}
+
+// Accepted returns the handler of [Accept], or nil.
+func Accepted(ctx context.Context) Handler {
+	handler, _ := ctx.Value(acceptedKey{}).(Handler)
+	return handler
+}
 
 type pipelinesKey struct{}
 

@@ -76,7 +76,7 @@ type shared struct {
 
 // Subscribe implements [message.Subscriber].
 func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	messages, err := s.Subscriber.Subscribe(ctx, topic)
+	messages, err := s.Subscriber.Subscribe(msgctx.HandOn(ctx, s, s.Subscriber), topic)
 	msgctx.GiveOn(ctx, s.Subscriber, s)
 	return messages, err
 }

@@ -13,9 +13,8 @@ type Lane struct {
 
 	first, last *Item
 	handed      int  // items that handlers have
-	failed      bool // one was nacked: nothing more is handed out until all that are handed out are settled
 	careful     bool // one at a time until one is acked
-	// Halted is of whoever handles its items: something that had its place has failed.
+	// Halted says that one has failed, or was nacked: nothing more is handed out until all that are handed out are settled.
 	Halted bool
 
 	// unconfirmed is how many messages its route was the last to ack that are not confirmed, and unconfirmedSince
@@ -65,7 +64,7 @@ func (l *Lane) turnOf(it *Item) bool {
 		return true
 	case l.first == it:
 		return l.handed == 0
-	case !l.route.pipelines || l.failed || l.careful:
+	case !l.route.pipelines || l.Halted || l.careful:
 		return false
 	}
 	before := it.prev
@@ -112,7 +111,7 @@ func (l *Lane) settle(it *Item, outcome Outcome) {
 	}
 	switch outcome {
 	case Nacked:
-		l.failed = true
+		l.Halted = true
 	case Acked:
 		l.careful = false
 	case Left:
@@ -122,10 +121,10 @@ func (l *Lane) settle(it *Item, outcome Outcome) {
 // retry returns the first item of a lane in which something has failed, once it is known of all others what became of them,
 // if it can be handed out again.
 func (l *Lane) retry(c *Core, now time.Duration) *Item {
-	if !l.failed || l.handed > 0 {
+	if !l.Halted || l.handed > 0 {
 		return nil
 	}
-	l.failed, l.careful, l.Halted = false, true, false
+	l.Halted, l.careful = false, true
 	for it := l.first; it != nil; it = it.next {
 		if it != l.first && it.state == waiting { // its turn comes after the first
 			c.queue.remove(it)

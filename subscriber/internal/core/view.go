@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Counts is how much of what there is.
 type Counts struct {
@@ -106,6 +109,11 @@ func (m *Message) Settled() bool { return !m.left }
 
 // AckedBy returns who has acked m, which is closed.
 func (m *Message) AckedBy() []*Route { return m.acked }
+
+// Handed returns the items of r that handlers have.
+func (c *Core) Handed(r *Route) []*Item {
+	return slices.DeleteFunc(r.collect(), func(it *Item) bool { return it.state != handed })
+}
 
 // HastenAll makes all items of m due that wait.
 func (c *Core) HastenAll(now time.Duration, m *Message) {

@@ -347,7 +347,7 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 		"the quarantine": {
 			step: func(w *leaseWorld) {
 				q := w.working().quarantine
-				_ = q.publish(message.NewMessage("1", nil))
+				_ = q.publish(q.ctx, message.NewMessage("1", nil))
 			},
 		},
 	}

@@ -3,7 +3,6 @@ package subscriber
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -88,16 +87,9 @@ func (w worker) Close(limit time.Duration) (unconfirmed int) { return w.close(li
 // word. So what counts is an answer to whatever was asked, and a byte on the stream. If there was
 // none for a while, the worker asks.
 func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
-	if s.cfg.StreamDownFor < 0 {
-		return
-	}
 	patience := s.cfg.StreamDownFor * time.Duration(min(1<<min(s.stats.inVain.Load(), maxStreamDown), maxStreamDown)) // the inner bound is against overflow
 	tick := time.NewTicker(max(patience/streamLooks, time.Millisecond))
 	defer tick.Stop()
-	var questions sync.WaitGroup
-	defer questions.Wait()
-	asking, stopAsking := context.WithCancel(ctx)
-	defer stopAsking()
 	var unasked heard
 	began := time.Now()
 	up, asked, vain := began, began, int64(1)
@@ -125,7 +117,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 		}
 		if silent := now.Sub(heard); silent >= patience/askAfter && now.Sub(asked) >= patience/askEvery {
 			asked = now
-			questions.Go(func() { s.ask(asking, &unasked) }) // ends with asking
+			s.wg.Go(func() { s.ask(ctx, &unasked) }) // ends with ctx
 		}
 		down, err := now.Sub(up), state.LastError
 		if silent := now.Sub(heard); silent > down && state.Connected {

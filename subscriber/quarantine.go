@@ -253,7 +253,7 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 	policy := backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}
 	noticed := 0
 	for attempt := 0; ; attempt++ {
-		err := q.publish(r.message(q.cfg.Topic, true))
+		err := q.publish(q.ctx, r.message(q.cfg.Topic, true))
 		if err == nil {
 			q.works()
 			return quarantineStored, true
@@ -261,7 +261,7 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 		if q.ctx.Err() != nil {
 			return 0, false
 		}
-		if r.body != nil && attempt >= noticeAfter-1 && q.publish(r.message(q.cfg.Topic, false)) == nil {
+		if r.body != nil && attempt >= noticeAfter-1 && q.publish(q.ctx, r.message(q.cfg.Topic, false)) == nil {
 			q.works()
 			if noticed++; noticed >= noticeAfter {
 				q.logger.Error("Quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
@@ -276,10 +276,7 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 	}
 }
 
-func (q *quarantine) publish(msg *message.Message) error { return q.publishIn(q.ctx, msg) }
-
-// publishIn is publish within ctx.
-func (q *quarantine) publishIn(ctx context.Context, msg *message.Message) error {
+func (q *quarantine) publish(ctx context.Context, msg *message.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, q.cfg.Timeout)
 	defer cancel()
 	ctx = lease.Guard(ctx)

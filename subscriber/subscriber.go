@@ -273,7 +273,7 @@ func (s *Subscriber) startRun() {
 	})
 	// Ends with ctx.
 	s.wg.Go(func() { s.watchWaits(ctx) })
-	if term := lease.Of(ctx); term != nil {
+	if term := lease.Of(ctx); term != nil && s.cfg.StreamDownFor > 0 {
 		// Ends with ctx.
 		s.wg.Go(func() { s.watchStream(ctx, term) })
 	}
@@ -424,7 +424,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	waitUntil(patience, delivered)
 	s.cancel()
 	if !waitUntil(patience, ended) {
-		s.logger.Error("Close gave up waiting", errStillRunning, nil)
+		s.logger.Error("Close gave up waiting", lease.ErrStillRunning, nil)
 	}
 	if s.quarantine != nil {
 		if left := s.quarantine.close(drain, patience); left > 0 {
@@ -445,10 +445,6 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	}
 	return unconfirmed
 }
-
-// errStillRunning is logged when a hook or other application code did not return
-// while Close was waiting.
-var errStillRunning = errors.New("subscriber: a hook or other application code is still running")
 
 // waitUntil waits for done until ctx ends and reports whether done was closed.
 func waitUntil(ctx context.Context, done <-chan struct{}) bool {

@@ -41,7 +41,7 @@ type subscription struct {
 	// of all messages derive from it rather than from Subscribe's context, so that
 	// handlers can finish their work during a graceful shutdown.
 	drained    context.Context
-	giveUp     func()
+	giveUp     context.CancelFunc
 	missed     int // events that it takes and that it can no longer get
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[*core.Item]

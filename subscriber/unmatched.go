@@ -90,7 +90,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 	}
 	r, err := s.newUnmatchedRecord(sub.drained, d)
 	if err == nil {
-		err = q.publishIn(sub.drained, r.message(q.cfg.Topic, true))
+		err = q.publish(sub.drained, r.message(q.cfg.Topic, true))
 	}
 	switch {
 	case err == nil:
@@ -99,7 +99,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 		return msgctx.Acked
 	case sub.drained.Err() != nil:
 		return msgctx.Left
-	case r != nil && nacks >= noticeAfter && q.publishIn(sub.drained, r.message(q.cfg.Topic, false)) == nil:
+	case r != nil && nacks >= noticeAfter && q.publish(sub.drained, r.message(q.cfg.Topic, false)) == nil:
 		q.works()
 		q.logger.Error("Quarantine accepts a notice of a message that every filter refused but not the message itself; it stays unconfirmed", err, r.fields())
 		s.stats.setAside.Add(1)

@@ -34,8 +34,9 @@ type Fence struct {
 
 // newFence returns the fence of a term that was renewed then. It has to be ended; watch has to run.
 func newFence(ttl time.Duration, renewed time.Time, wall func() time.Time) *Fence {
-	f := &Fence{ttl: ttl, wall: wall}
-	f.Context, f.end = context.WithCancelCause(context.Background())
+	ctx, end := context.WithCancelCause(context.Background())
+	f := &Fence{end: end, ttl: ttl, wall: wall}
+	f.Context = context.WithValue(ctx, fenceKey{}, f)
 	f.renewed.Store(&renewed)
 	return f
 }
@@ -68,17 +69,6 @@ func (f *Fence) Err() error {
 	return f.Context.Err()
 }
 
-// fenceKey is that of a fence in its own values.
-type fenceKey struct{}
-
-// Value implements context.Context.
-func (f *Fence) Value(key any) any {
-	if key == (fenceKey{}) {
-		return f
-	}
-	return f.Context.Value(key)
-}
-
 // Leave says that the worker has nothing left to do: the subscriptions end. The term lasts until it is closed.
 func (f *Fence) Leave() {
 	if f != nil {
@@ -88,6 +78,9 @@ func (f *Fence) Leave() {
 
 // GiveUp ends the term, so that another process gets the lease.
 func (f *Fence) GiveUp() { f.end(errGivenUp) }
+
+// fenceKey is the key of a fence in the values of what derives from it.
+type fenceKey struct{}
 
 // Of returns the fence that ctx derives from; nil without one.
 func Of(ctx context.Context) *Fence {
@@ -109,14 +102,6 @@ func (g guarded) Err() error {
 	return g.Context.Err()
 }
 
-// Value implements context.Context.
-func (g guarded) Value(key any) any {
-	if key == (fenceKey{}) {
-		return g.fence
-	}
-	return g.Context.Value(key)
-}
-
 // Guard returns ctx with an Err that asks the fence that it derives from, for others who look at it; without one, ctx.
 func Guard(ctx context.Context) context.Context {
 	if f := Of(ctx); f != nil {
@@ -127,12 +112,12 @@ func Guard(ctx context.Context) context.Context {
 
 // In returns a context with the values of ctx that ends with it, with the fence that term derives from, or by cancel, which
 // has to be called.
-func In(term, ctx context.Context) (_ context.Context, cancel func()) {
-	ctx, end := context.WithCancel(ctx)
+func In(term, ctx context.Context) (context.Context, context.CancelFunc) {
 	f := Of(term)
 	if f == nil {
-		return ctx, end
+		return context.WithCancel(ctx)
 	}
+	ctx, end := context.WithCancel(context.WithValue(ctx, fenceKey{}, f))
 	stop := context.AfterFunc(f, end)
-	return guarded{ctx, f}, func() { stop(); end() }
+	return Guard(ctx), func() { stop(); end() }
 }

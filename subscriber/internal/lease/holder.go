@@ -201,15 +201,16 @@ func (h *Holder) Close(limit time.Duration) (unconfirmed int) {
 	select {
 	case <-done:
 	case <-late:
-		h.cfg.Logger.Error("Close gave up waiting", errRuns, nil)
+		h.cfg.Logger.Error("Close gave up waiting", ErrStillRunning, nil)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.unconfirmed
 }
 
-// errRuns is logged when application code did not return in time.
-var errRuns = errors.New("subscriber: a hook or other application code is still running")
+// ErrStillRunning is logged when a hook or other application code did not return
+// while Close was waiting.
+var ErrStillRunning = errors.New("subscriber: a hook or other application code is still running")
 
 func (h *Holder) endSubscriptions() {
 	h.mu.Lock()
@@ -301,7 +302,7 @@ func (h *Holder) work(term Term) {
 	select {
 	case <-held:
 	case <-late:
-		h.cfg.Logger.Error("The lease is given up although a hook still runs", errRuns, nil)
+		h.cfg.Logger.Error("The lease is given up although a hook still runs", ErrStillRunning, nil)
 	}
 	_ = f.Err() // looks at the clock
 	f.end(errOver)

@@ -141,6 +141,7 @@ func (s *Subscriber) unlock() {
 	}
 	s.stats.unmatched.Add(e.Unmatched)
 	s.stats.released.Add(e.Released)
+	s.stats.overtaken.Add(e.Overtaken)
 	if e.Room {
 		s.wakeIntake()
 	}

@@ -79,6 +79,8 @@ type Effects struct {
 	// Unmatched counts messages that everybody refused, and Released confirmations that waited for a file and
 	// are sent early, because too many do.
 	Unmatched, Released int64
+	// Overtaken counts items that were nacked when others that came after them in their lane may have been stored.
+	Overtaken int64
 	// Room says that an event that did not fit may be offered again.
 	Room bool
 	// Reconnect says that the stream has to be opened again.

@@ -126,6 +126,10 @@ func (l *Lane) retry(c *Core, now time.Duration) *Item {
 	}
 	l.Halted, l.careful = false, true
 	for it := l.first; it != nil; it = it.next {
+		if it.Overtaken > it.overtakenCounted {
+			it.overtakenCounted = it.Overtaken
+			c.effects.Overtaken++
+		}
 		if it != l.first && it.state == waiting { // its turn comes after the first
 			c.queue.remove(it)
 			it.state = queued

@@ -85,6 +85,8 @@ type Item struct {
 	Kept any
 
 	firstNack time.Duration
+	// overtakenCounted is how much of Overtaken is counted.
+	overtakenCounted int
 
 	state  itemState
 	moving bool          // counted as that, and else as waiting

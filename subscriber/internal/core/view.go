@@ -125,19 +125,26 @@ func (c *Core) HastenAll(now time.Duration, m *Message) {
 // FirstNack returns when it was nacked first.
 func (it *Item) FirstNack() time.Duration { return it.firstNack }
 
-// Shut calls f for each route, and each tenant of one, for which nothing is taken until the next connection: with how
-// much of it is open, and since when it has finished nothing, or has had its oldest if that came later.
+// Shut calls f for each route, and each tenant of one, for which nothing is taken until the next connection, or nothing of some keys
+// and which gets on with none: with how much of it is open, and since when it has finished nothing, or has had its oldest if that came later.
 func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int, since time.Duration)) {
 	for _, r := range c.window.routes {
 		if r.shut {
 			f(r, "", r.open, branch{&r.node, nil, r}.since(now))
 		}
 		for t := r.first; t != nil; t = t.after {
-			if t.shut || !r.ordered && t.first.shut { // which has all of the tenant
-				f(r, t.name, t.open, branch{&t.node, t.first, nil}.since(now))
+			b := branch{&t.node, t.first, nil}
+			if since := b.since(now); t.shut || b.anyShut() && (!r.ordered || now-since >= stall) {
+				f(r, t.name, t.open, since)
 			}
 		}
 	}
+}
+
+// anyShut reports whether a lane of b is shut.
+func (b branch) anyShut() (is bool) {
+	b.lanes(func(l *Lane) { is = is || l.shut })
+	return is
 }
 
 func (b branch) since(now time.Duration) time.Duration {

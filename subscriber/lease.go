@@ -71,11 +71,11 @@ type LeaseRole int
 const (
 	// LeaseNone: no lease is configured, or the Subscriber does not want it: nobody has
 	// subscribed, or it is closed.
-	LeaseNone = LeaseRole(lease.None)
+	LeaseNone LeaseRole = iota
 	// LeaseStandby: it waits for the lease.
-	LeaseStandby = LeaseRole(lease.Standby)
+	LeaseStandby
 	// LeaseHolder: it has the lease, and works.
-	LeaseHolder = LeaseRole(lease.Holding)
+	LeaseHolder
 )
 
 var leaseRoles = []string{"none", "standby", "holder"}

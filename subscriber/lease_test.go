@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
@@ -43,7 +44,7 @@ func (l *scriptedLease) Acquire(ctx context.Context) (LeaseTerm, error) {
 
 type scriptedTerm struct {
 	epoch    uint64
-	takes    time.Duration // to release it
+	release  func(ctx context.Context) error // what comes of Release; nil: it succeeds
 	renewed  time.Time
 	lost     chan struct{}
 	answer   func(ctx context.Context) error // of Renew; nil: it succeeds
@@ -72,10 +73,10 @@ func (s *scriptedTerm) Renew(ctx context.Context) error {
 }
 
 func (s *scriptedTerm) Release(ctx context.Context) error {
-	select {
-	case <-time.After(s.takes):
-	case <-ctx.Done():
-		return ctx.Err()
+	if s.release != nil {
+		if err := s.release(ctx); err != nil {
+			return err
+		}
 	}
 	s.released = true
 	return nil
@@ -749,7 +750,7 @@ func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newLeaseWorld(t, Config{Client: &askedClient{}, StreamDownFor: time.Second})
 				term := newScriptedTerm(1)
-				term.takes = test.takes
+				term.release = func(ctx context.Context) error { return backoff.Sleep(ctx, test.takes) }
 				w.lease.grants <- term
 				time.Sleep(2 * testTTL)
 				w.state(LeaseStandby, 1, 3, 0)

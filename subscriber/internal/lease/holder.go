@@ -76,7 +76,7 @@ type Config struct {
 // Role is what a Holder does: nothing, wait for the lease, or work.
 type Role int
 
-// The roles, as in package subscriber.
+// The roles, in the order of those of package subscriber.
 const (
 	None Role = iota
 	Standby

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
@@ -45,19 +45,13 @@ type confirmer struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	waiting atomic.Int64 // expected, in the queue, without a tenant, or in a request
+	waiting atomic.Int64 // expected, in the queue, or in a request
 
-	mu         sync.Mutex
-	queue      *confirmQueue
-	timer      *time.Timer    // runs pump when something becomes due
-	unassigned []confirmation // whose tenant is not known
-	lookingUp  bool
-	unlisted   time.Time // since when tenants are looked up in vain; zero: they are not
-	// lookupFails says that the latest lookup failed.
-	lookupFails bool
-	closing     bool
-	// clientClosed says that the last answer was that the client is closed.
-	clientClosed bool
+	mu           sync.Mutex
+	queue        *confirmQueue
+	timer        *time.Timer // runs pump when something becomes due
+	closing      bool
+	clientClosed bool // the last answer said so
 	wg           sync.WaitGroup
 }
 
@@ -72,7 +66,7 @@ func newConfirmer(within context.Context, cfg Config, logger watermill.LoggerAda
 // expect counts n confirmations that add is about to bring: they wait as soon as nobody has their messages.
 func (c *confirmer) expect(n int) { c.waiting.Add(int64(n)) }
 
-// add queues confirmations that are expected. tenant may be empty; it is then looked up for
+// add queues confirmations that are expected. tenant may be empty; it is then that of
 // each endpoint. It does not block.
 func (c *confirmer) add(tenant string, items ...confirmation) {
 	if tenant == "" {
@@ -88,9 +82,9 @@ func (c *confirmer) add(tenant string, items ...confirmation) {
 }
 
 // assign queues confirmations under the tenants of their endpoints. Those whose tenant is
-// not known wait for a lookup, or are dropped after one: there is no tenant to confirm them for. It returns how
-// many are not known.
-func (c *confirmer) assign(items []confirmation, listed bool) int {
+// not known are queued under one without a name, see lookUp. If the tenants were listed for them, they are dropped:
+// there is no tenant to confirm them for.
+func (c *confirmer) assign(items []confirmation, listed bool) {
 	tenants := make([]string, len(items))
 	for i, item := range items { // not under the lock: a resolver is code of the application
 		tenants[i] = c.tenantOf(item.endpoint)
@@ -98,29 +92,18 @@ func (c *confirmer) assign(items []confirmation, listed bool) int {
 	var unknown []confirmation
 	c.mu.Lock()
 	now := time.Now()
-	for i, item := range items {
-		if tenants[i] == "" {
-			unknown = append(unknown, item)
+	for i, tenant := range tenants {
+		if tenant == "" && listed {
+			unknown = append(unknown, items[i])
 		} else {
-			c.queue.add(now, lower(tenants[i]), tenants[i], item)
+			c.queue.add(now, lower(tenant), tenant, items[i])
 		}
-	}
-	if !listed {
-		c.unassigned = append(c.unassigned, unknown...)
-	}
-	if len(c.unassigned) > 0 && !c.lookingUp && c.ctx.Err() == nil {
-		c.lookingUp, c.unlisted = true, now
-		// Ends when every tenant is known, or with c.ctx; close waits for it.
-		c.wg.Go(c.lookUp)
 	}
 	c.pump()
 	c.mu.Unlock()
-	if listed {
-		for _, item := range unknown {
-			c.reject("", []confirmation{item}, errTenantUnknown)
-		}
+	if len(unknown) > 0 {
+		c.reject("", unknown, errTenantUnknown)
 	}
-	return len(unknown)
 }
 
 // pump sends what is due. c.mu is held.
@@ -134,7 +117,7 @@ func (c *confirmer) pump() {
 		if b == nil {
 			break
 		}
-		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), b.timeout)
+		ctx, cancel := context.WithTimeout(gateway.SingleAttempt(c.ctx), b.t.patience)
 		// Ends with the answer, or with ctx; close waits for it.
 		c.wg.Go(func() {
 			defer cancel()
@@ -164,31 +147,23 @@ func (c *confirmer) wake() {
 // send makes one request. What failed is queued again: the queue decides when it is worth
 // another request, and what may go in the meantime.
 func (c *confirmer) send(ctx context.Context, b *confirmBatch) {
-	tenant, wire := b.t.tenant, make([]gateway.MessageConfirmation, len(b.items))
-	for i, item := range b.items {
-		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
-	}
 	if c.ctx.Err() != nil {
 		return
+	}
+	tenant := b.t.tenant
+	if tenant == "" {
+		c.lookUp(ctx, b)
+		return
+	}
+	wire := make([]gateway.MessageConfirmation, len(b.items))
+	for i, item := range b.items {
+		wire[i] = gateway.MessageConfirmation{MessageID: item.message, EndpointID: item.endpoint}
 	}
 	stoppoint.At(stoppoint.Confirm)
 	c.stats.confirmRequests.Add(1)
 	err := c.client.ConfirmMessages(ctx, tenant, wire)
 	c.heard.note(err)
-	if err != nil && c.ctx.Err() != nil {
-		return
-	}
-	answer := classifyConfirmation(err)
-	if answer == answerFailed || answer == answerTimeout || answer == answerForbidden {
-		c.stats.confirmFailures.Add(1)
-	}
-	c.mu.Lock()
-	confirmed, rejected, report := c.queue.answered(time.Now(), b, answer, err)
-	c.noteClosed(err)
-	c.pump()
-	c.mu.Unlock()
-
-	c.report(report)
+	confirmed, rejected := c.answered(b, classifyConfirmation(err), err)
 	switch {
 	case len(confirmed) > 0:
 		c.stats.confirmed.Add(int64(len(confirmed)))
@@ -201,6 +176,43 @@ func (c *confirmer) send(ctx context.Context, b *confirmBatch) {
 	case len(rejected) > 0:
 		c.reject(tenant, rejected, err)
 	}
+}
+
+// lookUp queues confirmations whose events did not name a tenant under the tenants of their endpoints, which are listed if
+// one of them is not known.
+func (c *confirmer) lookUp(ctx context.Context, b *confirmBatch) {
+	var err error
+	unknown := slices.ContainsFunc(b.items, func(item confirmation) bool { return c.tenantOf(item.endpoint) == "" })
+	if unknown {
+		err = c.tenants.Sync(ctx)
+	}
+	answer := classifyConfirmation(err)
+	if answer != answerOK && answer != answerTimeout {
+		answer = answerFailed // whatever it says, it is not about the confirmations
+	}
+	items, _ := c.answered(b, answer, err)
+	c.assign(items, unknown)
+}
+
+// answered takes in the answer to the request of b, and returns what needs no request like it any longer.
+func (c *confirmer) answered(b *confirmBatch, answer confirmAnswer, err error) (confirmed, rejected []confirmation) {
+	c.mu.Lock()
+	if err != nil && c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return nil, nil
+	}
+	confirmed, rejected, report := c.queue.answered(time.Now(), b, answer, err)
+	c.clientClosed = errors.Is(err, gateway.ErrClosed)
+	c.endIfDone()
+	c.pump()
+	c.mu.Unlock()
+	if answer == answerFailed || answer == answerTimeout || answer == answerForbidden {
+		c.stats.confirmFailures.Add(1)
+	}
+	if report != nil {
+		c.report(report)
+	}
+	return confirmed, rejected
 }
 
 // classifyConfirmation says what an answer means for the confirmations of its request.
@@ -223,32 +235,26 @@ func classifyConfirmation(err error) confirmAnswer {
 	return answerFailed
 }
 
-func (c *confirmer) report(r *waitReport) {
-	switch {
-	case r == nil:
-	case r.recovered:
-		c.logger.Info("Confirmations for the tenant succeed again", watermill.LogFields{
-			"tenant_id": r.tenant, "lasted": r.lasted.Round(time.Second), "count": r.count,
-		})
-	default:
-		c.logger.Error("Confirmations for the tenant fail; they are kept and retried", r.err,
-			reminders.Fields(r.lasted, r.err).Add(watermill.LogFields{"tenant_id": r.tenant, "count": r.count}))
+func (c *confirmer) report(w *Wait) {
+	fail, succeed := "Confirmations for the tenant fail; they are kept and retried", "Confirmations for the tenant succeed again"
+	if w.What == "" {
+		fail, succeed = "Listing tenants fails; confirmations whose events name no tenant wait", "Listing tenants succeeds again"
+	}
+	lasted := time.Since(w.Since).Round(time.Second)
+	fields := watermill.LogFields{"tenant_id": w.What, "count": w.Count, "lasted": lasted}
+	if w.Err == nil {
+		c.logger.Info(succeed, fields)
+	} else {
+		c.logger.Error(fail, w.Err, reminders.Fields(lasted, w.Err).Add(fields))
 	}
 }
 
 // finish ends the work on items.
 func (c *confirmer) finish(items []confirmation) {
 	c.done(items)
-	if c.waiting.Add(-int64(len(items))) == 0 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.endIfDone()
-	}
-}
-
-// noteClosed records whether the client is closed. c.mu is held.
-func (c *confirmer) noteClosed(err error) {
-	c.clientClosed = errors.Is(err, gateway.ErrClosed)
+	c.waiting.Add(-int64(len(items)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.endIfDone()
 }
 
@@ -275,51 +281,6 @@ func (c *confirmer) reject(tenant string, items []confirmation, err error) {
 // errTenantUnknown means that no authorized tenant has the endpoint.
 var errTenantUnknown = errors.New("no authorized tenant has this endpoint")
 
-// lookUp resolves the tenants of endpoints whose events did not name one, until none is
-// unknown. Confirmations that a fresh list does not resolve are logged and dropped.
-func (c *confirmer) lookUp() {
-	policy := backoff.Policy{Initial: c.cfg.Retry.Initial, Max: c.cfg.Retry.Max}
-	var outage reminders.Log
-	for attempt := 0; ; attempt++ {
-		c.mu.Lock()
-		items := c.unassigned
-		if len(items) == 0 || c.ctx.Err() != nil {
-			c.lookingUp, c.lookupFails, c.unlisted = false, false, time.Time{}
-			c.mu.Unlock()
-			return
-		}
-		c.mu.Unlock()
-
-		err := c.tenants.Sync(gateway.SingleAttempt(c.ctx)) // it is tried again here
-		c.mu.Lock()
-		c.noteClosed(err)
-		// Those that came during the request may be newer than the list.
-		items, c.unassigned = c.unassigned[:len(items):len(items)], c.unassigned[len(items):]
-		waiting := len(c.unassigned)
-		if c.lookupFails = err != nil; err == nil {
-			c.unlisted = time.Now()
-		}
-		c.mu.Unlock()
-		waiting += c.assign(items, err == nil) // some may have become known by events
-		if err == nil {
-			attempt = -1
-			if lasted := outage.Over(); lasted > 0 {
-				c.logger.Info("Listing tenants succeeds again", watermill.LogFields{"lasted": lasted.Round(time.Second)})
-			}
-			continue
-		}
-		c.stats.confirmFailures.Add(1)
-		if attempt == 0 {
-			c.logger.Info("Listing tenants failed; confirmations whose events name no tenant wait", watermill.LogFields{"count": waiting, "err": err})
-		}
-		if lasted, due := outage.Failed(); due && isAnswer(err) {
-			c.logger.Error("Listing tenants still fails; confirmations whose events name no tenant wait", err,
-				reminders.Fields(lasted, err).Add(watermill.LogFields{"count": waiting}))
-		}
-		_ = policy.Wait(c.ctx, attempt) // the loop sees that c.ctx has ended
-	}
-}
-
 // tenantOf returns the tenant of an endpoint, empty if it is not known. It calls code of the
 // application.
 func (c *confirmer) tenantOf(endpoint string) string {
@@ -329,27 +290,13 @@ func (c *confirmer) tenantOf(endpoint string) string {
 	return ""
 }
 
-// pending returns how many confirmations wait, and since when the oldest does.
-func (c *confirmer) pending() (n int, oldest time.Time) {
+// pending returns how many confirmations wait, since when the oldest does, and the tenants whose confirmations fail, with one
+// without a name for all that cannot be looked up.
+func (c *confirmer) pending() (n int, oldest time.Time, failing []Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.unassigned) > 0 {
-		oldest = c.unlisted
-	}
 	c.queue.all(func(b *confirmBatch) { oldest = earlier(oldest, b.since) })
-	return int(c.waiting.Load()), oldest
-}
-
-// waits returns the tenants whose confirmations fail, and one without a name for all that
-// cannot be looked up.
-func (c *confirmer) waits() []Wait {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waits := c.queue.waits()
-	if n := len(c.unassigned); n > 0 && c.lookupFails {
-		waits = append(waits, Wait{Count: n, Since: c.unlisted})
-	}
-	return waits
+	return int(c.waiting.Load()), oldest, c.queue.waits()
 }
 
 // close sends what waits, without waiting for batches to fill, until sending ends,

@@ -47,21 +47,20 @@ type confirmQueue struct {
 	patience        time.Duration // of tenants that were not seen yet
 }
 
-// tenantConfirmations are the confirmations of one tenant.
+// tenantConfirmations are the confirmations of one tenant. One without an ID has those whose tenant is not known:
+// its requests are lookups.
 type tenantConfirmations struct {
 	key, tenant string
 	batches     []*confirmBatch // those that wait, the newest last
 	flight      *confirmBatch   // under way; nil if none is
 	size        int             // confirmations in all of these
 
-	patience time.Duration
-	failures int       // in a row
-	since    time.Time // of the first of them
-	reported int
-	// refusedSince is when the service first refused it; zero after a success.
-	refusedSince time.Time
-	// notBefore is the tenant's own backoff.
-	notBefore time.Time
+	patience     time.Duration // how long its requests may take
+	failures     int           // in a row
+	since        time.Time     // of the first of them
+	reported     int
+	refusedSince time.Time // when the service first did; zero after a success
+	notBefore    time.Time // its own backoff
 
 	place duequeue.Entry[*tenantConfirmations]
 }
@@ -72,14 +71,9 @@ type confirmBatch struct {
 	items        []confirmation
 	since        time.Time // when the oldest was added
 	due          time.Time
-	sent         bool      // once at least: nothing is added to it any longer
+	started      time.Time // when it was sent last; nothing is added to it any longer
 	fails        int       // in a row
 	refusedSince time.Time // zero while the service did not refuse it
-
-	// Of the request that is under way:
-	started time.Time
-	timeout time.Duration
-	failing bool // the tenant was
 }
 
 // confirmAnswer classifies the answer to a request.
@@ -95,22 +89,12 @@ const (
 	answerForbidden               // the same, but it may refuse everybody
 )
 
-// waitReport is what is worth a line in the log about a tenant.
-type waitReport struct {
-	tenant    string
-	recovered bool
-	lasted    time.Duration
-	count     int
-	err       error
-}
-
 func newConfirmQueue(cfg ConfirmConfig) *confirmQueue {
 	return &confirmQueue{cfg: cfg, tenants: make(map[string]*tenantConfirmations), patience: firstPatience}
 }
 
 // add queues confirmations of a tenant; key is its ID in lower case. It reports whether that may change
-// what next and wake return: it does not when others of the tenant wait for a batch that is still not
-// full.
+// what next and wake return: not if they only join a batch that is still not full.
 func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmation) (changed bool) {
 	if len(items) == 0 {
 		return false
@@ -132,15 +116,13 @@ func (q *confirmQueue) add(now time.Time, key, tenant string, items ...confirmat
 // reports whether one of them is new or has become full.
 func (q *confirmQueue) fill(t *tenantConfirmations, since time.Time, items []confirmation) (changed bool) {
 	for len(items) > 0 {
-		var b *confirmBatch
-		if n := len(t.batches); n > 0 {
-			b = t.batches[n-1]
-		}
-		if b == nil || b.sent || len(b.items) >= q.cfg.MaxBatch {
-			b = &confirmBatch{t: t, since: since, due: since.Add(q.cfg.MaxAge)}
-			t.batches = append(t.batches, b)
+		last := len(t.batches) - 1
+		if last < 0 || !t.batches[last].started.IsZero() || len(t.batches[last].items) >= q.cfg.MaxBatch {
+			t.batches = append(t.batches, &confirmBatch{t: t, since: since, due: since.Add(q.cfg.MaxAge)})
+			last++
 			changed = true
 		}
+		b := t.batches[last]
 		n := min(len(items), q.cfg.MaxBatch-len(b.items))
 		b.items, items = append(b.items, items[:n]...), items[n:]
 		if q.closing || len(b.items) >= q.cfg.MaxBatch {
@@ -156,7 +138,7 @@ func (q *confirmQueue) fill(t *tenantConfirmations, since time.Time, items []con
 func (q *confirmQueue) next(now time.Time) *confirmBatch {
 	served, others := 0, 0
 	for _, b := range q.flights {
-		if b.failing || b.late(now) {
+		if b.t.failures > 0 || now.Sub(b.started) >= lateAfter {
 			others++
 		} else {
 			served++
@@ -176,19 +158,16 @@ func (q *confirmQueue) next(now time.Time) *confirmBatch {
 	i := t.first()
 	b := t.batches[i]
 	t.batches = slices.Delete(t.batches, i, i+1)
-	b.sent, b.started, b.timeout, b.failing = true, now, t.patience, t.failures > 0
-	t.flight = b
+	b.started, t.flight = now, b
 	q.flights = append(q.flights, b)
 	q.reschedule(t)
 	return b
 }
 
-// late reports whether b, which is under way, no longer takes the slot of a tenant that is served.
-func (b *confirmBatch) late(now time.Time) bool { return now.Sub(b.started) >= lateAfter }
-
 // answered takes in the answer to a request and returns the confirmations that need no
-// more work: confirmed ones, or rejected ones. The others are queued again.
-func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAnswer, err error) (confirmed, rejected []confirmation, report *waitReport) {
+// more work: confirmed ones, or rejected ones. The others are queued again. report is what is worth a line in the log: that
+// the tenant fails, or without an error, that it no longer does.
+func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAnswer, err error) (confirmed, rejected []confirmation, report *Wait) {
 	t := b.t
 	q.flights = slices.DeleteFunc(q.flights, func(other *confirmBatch) bool { return other == b })
 	t.flight = nil
@@ -205,7 +184,7 @@ func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAn
 	}
 	t.size -= len(confirmed) + len(rejected)
 	if report != nil {
-		report.count = t.size
+		report.Count = t.size
 	}
 	q.reschedule(t)
 	if t.size == 0 {
@@ -231,7 +210,7 @@ func (q *confirmQueue) refused(now time.Time, b *confirmBatch, answer confirmAns
 	return !since.IsZero() && (q.closing || now.Sub(since) >= q.cfg.RefusedFor)
 }
 
-func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *waitReport {
+func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *Wait {
 	t := b.t
 	t.patience = min(max(patienceFactor*now.Sub(b.started), minPatience), maxPatience)
 	q.patience = max(t.patience, time.Second)
@@ -242,24 +221,21 @@ func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *waitReport {
 		for _, other := range batches {
 			q.fill(t, other.since, other.items)
 		}
-		for _, other := range t.batches {
-			other.due = now
-		}
 	}
-	var report *waitReport
+	var report *Wait
 	if t.reported > 0 {
-		report = &waitReport{tenant: t.tenant, recovered: true, lasted: now.Sub(t.since)}
+		report = &Wait{What: t.tenant, Since: t.since}
 	}
 	t.failures, t.since, t.reported, t.notBefore, t.refusedSince = 0, time.Time{}, 0, time.Time{}, time.Time{}
 	return report
 }
 
-func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnswer, err error) *waitReport {
+func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnswer, err error) *Wait {
 	t := b.t
 	if t.failures++; t.failures == 1 {
 		t.since = b.started
 	} else if answer == answerTimeout { // one alone says nothing about its pace
-		t.patience = min(2*b.timeout, maxPatience)
+		t.patience = min(2*t.patience, maxPatience)
 	}
 	if b.fails++; b.fails >= splitAfter && len(b.items) > 1 {
 		q.split(now, b)
@@ -274,7 +250,7 @@ func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnsw
 		return nil
 	}
 	t.reported = 1 + reminders.Due(lasted)
-	return &waitReport{tenant: t.tenant, lasted: lasted, err: err}
+	return &Wait{What: t.tenant, Since: t.since, Err: err}
 }
 
 // split queues both halves of a request.
@@ -282,7 +258,7 @@ func (q *confirmQueue) split(now time.Time, b *confirmBatch) {
 	half := len(b.items) / 2
 	for i, items := range [][]confirmation{b.items[:half:half], b.items[half:]} {
 		b.t.batches = slices.Insert(b.t.batches, i, &confirmBatch{
-			t: b.t, items: items, since: b.since, due: now, sent: true, refusedSince: b.refusedSince,
+			t: b.t, items: items, since: b.since, due: now, started: b.started, refusedSince: b.refusedSince,
 		})
 	}
 }
@@ -339,10 +315,9 @@ func (q *confirmQueue) wake(now time.Time) (at time.Time) {
 			at = earlier(at, first.At())
 		}
 	}
-	// What is due has to wait for a slot. One becomes free by an answer, or when a
-	// request turns out to be late.
+	// What is due waits for a slot. One becomes free by an answer, or when a request turns out to be late.
 	for _, b := range q.flights {
-		if !b.late(now) {
+		if now.Sub(b.started) < lateAfter {
 			return earlier(at, b.started.Add(lateAfter))
 		}
 	}

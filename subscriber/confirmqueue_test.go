@@ -25,7 +25,8 @@ type confirmWorld struct {
 	requests  map[string]int
 	underWay  int
 	most      int // requests under way
-	reports   []waitReport
+	reports   []Wait
+	lasted    []time.Duration // of them
 	serial    int
 }
 
@@ -85,8 +86,8 @@ func (w *confirmWorld) send(f *confirmBatch) {
 		w.t.Fatalf("request of %s with %d confirmations, beside another one: %v", f.t.tenant, len(f.items), f.t.flight != f)
 	}
 	answer, took := w.answer(f)
-	if took > f.timeout {
-		answer, took = answerTimeout, f.timeout
+	if took > f.t.patience {
+		answer, took = answerTimeout, f.t.patience
 	}
 	w.at(w.now.Add(took), func() { w.answered(f, answer) })
 }
@@ -108,7 +109,7 @@ func (w *confirmWorld) answered(f *confirmBatch, answer confirmAnswer) {
 	}
 	w.rejected = append(w.rejected, rejected...)
 	if report != nil {
-		w.reports = append(w.reports, *report)
+		w.reports, w.lasted = append(w.reports, *report), append(w.lasted, w.now.Sub(report.Since))
 	}
 }
 
@@ -175,9 +176,9 @@ func TestOneTenantsFaultIsItsOwn(t *testing.T) {
 				return // its patience has grown, so some succeed
 			}
 			last := len(w.reports) - 1
-			if last < 1 || last > 2 || w.reports[0].recovered || w.reports[0].lasted < 10*time.Second || w.reports[0].lasted > 20*time.Second ||
-				!w.reports[last].recovered || w.reports[0].tenant != "a" {
-				t.Errorf("reports %+v", w.reports)
+			if last < 1 || last > 2 || w.reports[0].Err == nil || w.lasted[0] < 10*time.Second || w.lasted[0] > 20*time.Second ||
+				w.reports[last].Err != nil || w.reports[0].What != "a" {
+				t.Errorf("reports %+v after %v", w.reports, w.lasted)
 			}
 		})
 	}

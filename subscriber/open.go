@@ -121,7 +121,6 @@ func (c *confirmer) open(all openSet) {
 		}
 	}
 	c.queue.all(func(b *confirmBatch) { count(b.t.tenant, b.items, b.since) })
-	count("", c.unassigned, c.unlisted)
 }
 
 // earlier returns the earlier of two times; the other one, if one is zero.

@@ -158,8 +158,8 @@ type counters struct {
 func (s *Subscriber) Stats() Stats {
 	state := s.leaseState()
 	s = s.working()
-	pending, oldest := s.confirmer.pending()
-	tenants, failing := newWaits(WaitTenant, s.confirmer.waits())
+	pending, oldest, waits := s.confirmer.pending()
+	tenants, failing := newWaits(WaitTenant, waits)
 	stats := Stats{
 		Lease:    state,
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),

@@ -17,8 +17,9 @@ const (
 	lateFactor = 4
 	// A request is abandoned after a multiple of the latency that was seen last, within
 	// these bounds, and after firstPatience where none was seen yet. Confirmations are
-	// idempotent, so a request that was answered too late is merely repeated.
-	minPatience    = 500 * time.Millisecond
+	// idempotent, so a request that was answered too late is merely repeated. Two that are lost in a row are over
+	// within the second after which the core counts a tenant as behind.
+	minPatience    = 400 * time.Millisecond
 	firstPatience  = 2 * time.Second
 	maxPatience    = 30 * time.Second
 	patienceFactor = 8
@@ -212,8 +213,8 @@ func (q *confirmQueue) refused(now time.Time, b *confirmBatch, answer confirmAns
 
 func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *Wait {
 	t := b.t
-	t.patience = min(max(patienceFactor*now.Sub(b.started), minPatience), maxPatience)
-	q.patience = max(t.patience, time.Second)
+	q.patience = min(max(patienceFactor*now.Sub(b.started), minPatience), maxPatience)
+	t.patience = q.patience
 	if t.failures >= splitAfter {
 		// It was the tenant: what failed meanwhile is as good as what did not.
 		batches := t.batches
@@ -240,11 +241,13 @@ func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnsw
 	if b.fails++; b.fails >= splitAfter && len(b.items) > 1 {
 		q.split(now, b)
 	} else {
-		b.due = q.again(now, b, q.cfg.Retry.Initial, b.fails)
+		b.due = b.started.Add(backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(b.fails - 1))
 		t.batches = slices.Insert(t.batches, 0, b)
 	}
-	// A service that fails most requests still takes the others: the first failures cost its tenants little.
-	t.notBefore = q.again(now, b, max(q.cfg.Retry.Initial/16, 1), t.failures)
+	// The waits began with the request: one that took long to fail has waited already, and the service may have been back
+	// for as long. That of the tenant begins with little: a service that fails most requests still takes the others.
+	quick := max(q.cfg.Retry.Initial/16, 1)
+	t.notBefore = later(now.Add(quick), b.started.Add(backoff.Policy{Initial: quick, Max: q.cfg.Retry.Max}.Delay(t.failures-1)))
 	lasted := now.Sub(t.since)
 	if lasted < waitReported || t.reported > reminders.Due(lasted) {
 		return nil
@@ -261,14 +264,6 @@ func (q *confirmQueue) split(now time.Time, b *confirmBatch) {
 			t: b.t, items: items, since: b.since, due: now, started: b.started, refusedSince: b.refusedSince,
 		})
 	}
-}
-
-// again returns when to try again after so many failures. The wait began with the request: one that took long
-// to fail has waited already, and the service may have been back for as long. It still pauses
-// as long as after a first failure.
-func (q *confirmQueue) again(now time.Time, b *confirmBatch, initial time.Duration, fails int) time.Time {
-	wait := backoff.Policy{Initial: initial, Max: q.cfg.Retry.Max}.Delay(fails - 1)
-	return now.Add(max(wait-now.Sub(b.started), min(wait, q.cfg.Retry.Initial)))
 }
 
 // drain makes everything due: there is no time to wait for batches to fill.

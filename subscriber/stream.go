@@ -238,7 +238,7 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 // long to wait before the next one, or why there is none.
 func (s *Subscriber) setDisconnected(end streamEnd) (wait time.Duration, final error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	now := time.Now()
 	s.reconnect = nil
 	s.core.Disconnected(s.now())

@@ -81,7 +81,7 @@ type Effects struct {
 	Unmatched, Released int64
 	// Overtaken counts items that were nacked when others that came after them in their lane may have been stored.
 	Overtaken int64
-	// Room says that an event that did not fit may be offered again.
+	// Room says that an event that did not fit may be offered again, and that [Core.Fits] may be asked again.
 	Room bool
 	// Reconnect says that the stream has to be opened again.
 	Reconnect bool
@@ -156,7 +156,8 @@ func (c *Core) askForOthers(now time.Duration) {
 // Connected takes in that the stream was opened: everything that is not confirmed comes again, in order.
 func (c *Core) Connected(now time.Duration) {
 	c.reconnected = now
-	c.wants, c.blocked, c.left = false, false, 0
+	c.wants, c.left = false, 0
+	c.room()
 	c.window.reopen()
 	c.files.resume(now)
 	c.files.renew(now)
@@ -164,7 +165,7 @@ func (c *Core) Connected(now time.Duration) {
 
 // Disconnected takes in that nothing comes until [Core.Connected].
 func (c *Core) Disconnected(now time.Duration) {
-	c.blocked = false
+	c.room() // for no event
 	c.files.pause(now)
 }
 

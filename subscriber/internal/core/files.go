@@ -33,9 +33,11 @@ type waiter struct {
 	m     *Message
 	held  bool // and not a confirmation
 	whole bool // probably no part of a file
-	since time.Duration
-	until time.Duration
-	index int // in its heap; -1 when it is no longer there
+	// absent says that the stream was opened, and has not come to the message yet: what was left of its key comes first.
+	absent bool
+	since  time.Duration
+	until  time.Duration
+	index  int // in its heap; -1 when it is no longer there
 }
 
 // waiters is a heap by the time at which they stop to wait, and among those of the same time, by age.
@@ -92,8 +94,11 @@ func (f *files) resume(now time.Duration) {
 	}
 }
 
-// renew gives confirmations that wait their whole time once more: the stream begins again.
+// renew takes in that the stream begins again. It gives confirmations that wait their whole time once more.
 func (f *files) renew(now time.Duration) {
+	for _, w := range f.held {
+		w.absent = true
+	}
 	for _, w := range f.awaiting {
 		w.until = f.clock(now) + partWait
 	}
@@ -177,7 +182,8 @@ func (f *files) claim(m *Message) {
 // hold has m wait for its file.
 func (c *Core) hold(now time.Duration, m *Message) Taken {
 	f := &c.files
-	if f.byID[m.IDs[0]] != nil {
+	if w := f.byID[m.IDs[0]]; w != nil {
+		w.absent = false
 		return Joined
 	}
 	if held := len(f.held); held >= c.cfg.MaxHeld || held > 0 && f.bytes+m.Bytes > c.cfg.MaxBytes {
@@ -219,10 +225,13 @@ func (c *Core) wakeFiles(now time.Duration) {
 	}
 	for f.stopped == 0 && !f.starved && len(f.held) > 0 && f.held[0].until <= f.clock(now) {
 		w := f.held[0]
-		if w.whole && f.heldOf[w.m.Family] > 1 { // others have come: it is a part after all
+		switch {
+		case w.absent: // it is held anew when it comes
+			f.remove(w)
+		case w.whole && f.heldOf[w.m.Family] > 1: // others have come: it is a part after all
 			w.whole, w.until = false, w.since+c.cfg.Hold
 			heap.Fix(&f.held, 0)
-		} else {
+		default:
 			c.unclaimed(now, w)
 		}
 	}
@@ -236,7 +245,13 @@ func (c *Core) wakeFiles(now time.Duration) {
 func (c *Core) unclaimed(now time.Duration, w *waiter) {
 	m, f := w.m, &c.files
 	m.unclaimed = !w.whole
-	switch c.take(now, m, nil, c.window.wanted(m)) {
+	wanted := c.window.wanted(m)
+	if len(wanted) == 0 { // all who wanted it have ended
+		f.remove(w)
+		c.left++
+		return
+	}
+	switch c.take(now, m, nil, wanted) {
 	case Full:
 		f.starved = true
 		return

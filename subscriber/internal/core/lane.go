@@ -17,9 +17,6 @@ type Lane struct {
 	// Halted says that one has failed, or was nacked: nothing more is handed out until all that are handed out are settled.
 	Halted bool
 
-	// pace is how long the latest message that was acked took, of those that handlers had beside it each their part.
-	pace time.Duration
-
 	// unconfirmed is how many messages its route was the last to ack that are not confirmed, and unconfirmedSince
 	// since when the oldest of them is, or earlier.
 	unconfirmed      int
@@ -57,6 +54,9 @@ func (l *Lane) remove(it *Item) {
 
 // ready reports whether it can be handed out when its turn comes.
 func (it *Item) ready() bool { return it.state == queued && !it.Message.Fetching }
+
+// stuck reports whether it is put off, or hangs.
+func (it *Item) stuck() bool { return it.state == waiting || it.state == handed && !it.moving }
 
 // turnOf reports whether it is the turn of it.
 func (l *Lane) turnOf(it *Item) bool {

@@ -181,7 +181,9 @@ func (l *ledger) open(m *Message) {
 		if e.state != open {
 			e.gone = false
 		}
-		e.state = open
+		if e.state != confirming { // which nothing takes back
+			e.state = open
+		}
 		e.having++
 		if m.File {
 			e.gone = false // it is here again
@@ -231,16 +233,18 @@ func (l *ledger) close(now time.Duration, m *Message) {
 			l.vacant = append(l.vacant, e.message-1)
 			e.message, e.given = 0, m.left
 		}
-		if e.having == 0 {
-			l.noteAside(m, e)
-		}
 		switch {
-		case e.having > 0:
+		case e.having > 0, e.state == confirming:
+		case e.state == confirmed:
+			l.rememberConfirmed(ref{slot, e.issue})
 		case e.gone || e.given:
 			l.leave(slot)
 		default:
 			e.state = confirming
 			m.Confirm = append(m.Confirm, Confirmation{Index: int32(i), entry: ref{slot, e.issue}})
+		}
+		if e.having == 0 {
+			l.noteAside(m, e)
 		}
 	}
 	l.rememberAcked(m)
@@ -249,7 +253,7 @@ func (l *ledger) close(now time.Duration, m *Message) {
 // noteAside brings up to date whether the message of e, which nobody has any longer, is set aside.
 func (l *ledger) noteAside(m *Message, e *entry) {
 	_, known := l.aside[e.id]
-	switch is := e.aside && (e.gone || e.given); {
+	switch is := e.aside && e.state == left; {
 	case is && !known:
 		l.aside[e.id] = m.came
 	case !is && known:
@@ -379,6 +383,13 @@ func (l *ledger) confirmed(now time.Duration, r ref) {
 	}
 	e.state, e.at = confirmed, now
 	delete(l.acked, e.id)
+	if e.having == 0 { // else when the file that has it is closed
+		l.rememberConfirmed(r)
+	}
+}
+
+// rememberConfirmed remembers the latest of those that were confirmed.
+func (l *ledger) rememberConfirmed(r ref) {
 	if oldest, full := l.recent.add(r); full {
 		if old := l.resolve(oldest); old != nil && old.state == confirmed {
 			l.forgetEntry(oldest.slot)

@@ -66,6 +66,7 @@ func (c *Core) take(now time.Duration, m, known *Message, wanted []*Route) Taken
 			c.ledger.leaveNew(m)
 			c.files.drop(m)
 		}
+		known.left = true
 		c.left++
 		c.review(now)
 		return LeftWithService
@@ -140,11 +141,8 @@ const (
 // It returns the next item that is handed out to whoever handled this one; nil if there is none.
 func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Duration) (next *Item) {
 	l := it.Lane
-	if outcome == Acked {
-		l.pace = (now - it.since) / time.Duration(l.handed)
-	}
 	l.settle(it, outcome)
-	if outcome == Nacked && !l.route.ordered && c.window.overShare(l) {
+	if outcome == Nacked && !l.route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left
 	}
 	if outcome == Nacked && !l.route.ended {
@@ -308,10 +306,10 @@ func (c *Core) Grow(m *Message, n int64) {
 	}
 }
 
-// Fits reports whether n more bytes of m, which is open, fit. The oldest message that moves always fits: all others
-// wait for it in the end. Otherwise Effects.Room says when to ask again.
+// Fits reports whether n more bytes of m, which is open, fit. Those of the oldest message whose turn it is do, however
+// many: all others wait for it in the end. Otherwise Effects.Room says when to ask again.
 func (c *Core) Fits(now time.Duration, m *Message, n int64) bool {
-	if c.window.movingBytes+n <= c.cfg.MaxBytes || m.place == nowhere || c.window.oldest() == m {
+	if m.place == nowhere || c.window.hasRoomFor(m, n) || c.window.nextToEnd(m) {
 		return true
 	}
 	c.blocked, c.short = true, true

@@ -108,7 +108,7 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 	t := r.tenants[m.Tenant]
 	if t == nil {
 		t = &tenant{name: m.Tenant}
-		t.parent = &r.node
+		t.parent, t.shut = &r.node, w.shut.has(r.number, tenantKind, m.Tenant) || w.shut.has(r.number, vacated(tenantKind), m.Tenant)
 		r.tenants[m.Tenant] = t
 		t.before = r.last
 		if r.last != nil {
@@ -124,6 +124,7 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 		l = new(Lane)
 	}
 	l.parent, l.Key, l.route, l.tenant = &t.node, key, r, t
+	l.shut = w.shut.has(r.number, laneKind, key) || w.shut.has(r.number, vacated(laneKind), key)
 	r.lanes[key] = l
 	l.before = t.last
 	if t.last != nil {
@@ -226,24 +227,37 @@ func (w *window) isShut(r *Route, m *Message) bool {
 		r.left = true
 		return true
 	}
-	if t := r.tenants[m.Tenant]; t != nil {
-		if t.shut {
-			t.left = true
-			return true
-		}
-	} else if w.shut.keepsOut(r.number, tenantKind, m.Tenant) {
-		return true
-	}
 	key := w.laneKey(m)
-	if l := r.lanes[key]; l != nil {
-		if l.shut {
-			l.left = true
-			return true
-		}
-	} else if w.shut.keepsOut(r.number, laneKind, key) {
+	l := r.lanes[key]
+	if w.isTenantShut(r, m.Tenant) {
+		w.shutKey(r, l, key)
 		return true
 	}
-	return false
+	if l != nil {
+		l.left = l.left || l.shut
+		return l.shut
+	}
+	return w.shut.keepsOut(r.number, laneKind, key)
+}
+
+// isTenantShut reports whether r takes nothing of a tenant now, and notes that something of it is left.
+func (w *window) isTenantShut(r *Route, name string) bool {
+	if t := r.tenants[name]; t != nil {
+		t.left = t.left || t.shut
+		return t.shut
+	}
+	return w.shut.keepsOut(r.number, tenantKind, name)
+}
+
+// shutKey shuts a key of a tenant that is shut: others may have it in common, and nothing overtakes what is left.
+func (w *window) shutKey(r *Route, l *Lane, key string) {
+	switch {
+	case !r.ordered:
+	case l != nil:
+		l.shut = true
+	default:
+		w.shut.add(r.number, vacated(laneKind), key)
+	}
 }
 
 // hasRoom reports whether m fits. One that is larger than the window fits alone.
@@ -254,6 +268,14 @@ func (w *window) hasRoom(m *Message) bool {
 		return true
 	}
 	return waits && w.moving < w.cfg.MaxInFlight && w.movingBytes+m.Bytes <= w.cfg.MaxBytes
+}
+
+// hasRoomFor reports whether n more bytes of m, which is open, fit.
+func (w *window) hasRoomFor(m *Message, n int64) bool {
+	if m.place == amongWaiting {
+		return w.waitingBytes+n <= 2*w.cfg.MaxBytes
+	}
+	return w.movingBytes+n <= w.cfg.MaxBytes && w.waitingBytes < 2*w.cfg.MaxBytes
 }
 
 // crowded reports whether next to nothing fits.
@@ -419,9 +441,6 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 	late := w.frontier(now)
 	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
 	if late == nil {
-		if w.root.goesOn(now) && !w.tooManyWait() {
-			return nil // all of it is slow
-		}
 		late = w.all()
 		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
 	}
@@ -434,6 +453,11 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 		b.share = each
 		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
 		b.vacated = len(cut) == b.open
+		for _, it := range cut {
+			if l := it.Lane; l.route.ordered && !l.shut { // others may have the key in common
+				l.shut, l.vacated = true, true
+			}
+		}
 		left = append(left, cut...)
 	}
 	if len(left) > 0 { // when one of them has finished what it keeps, the others may get on as well
@@ -470,12 +494,13 @@ func (b branch) lanes(f func(*Lane)) {
 	}
 }
 
-// cut returns the newest items below b that no handler has and that come again, as many as it has above its share.
+// cut returns the newest items below b that no handler has and that come again, as many as it has above its share. What is
+// before one that a handler has would come again behind it.
 // enough reports whether there are as many, with those that handlers have not had for long.
 func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) {
 	passing := 0
 	b.lanes(func(l *Lane) {
-		for it := l.last; it != nil; it = it.prev {
+		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.route.ordered); it = it.prev {
 			switch {
 			case len(it.Message.IDs) == 0:
 			case it.state != handed:
@@ -538,7 +563,7 @@ func (w *window) frontier(now time.Duration) (late []branch) {
 			g := t.emptied(now)
 			var lanes []branch
 			for l := t.first; l != nil; l = l.after {
-				f := l.health(now, len(w.routes) == 1)
+				f := l.health(now)
 				if f == behind {
 					lanes = append(lanes, branch{&l.node, l, nil})
 				}
@@ -568,17 +593,13 @@ func (w *window) frontier(now time.Duration) (late []branch) {
 	return append(late, routes...)
 }
 
-// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one
-// route, a lane with an order that goes on is not behind if it will have worked off what it has before that could come again: it
-// would only stand still meanwhile.
-func (l *Lane) health(now time.Duration, alone bool) health {
-	late, goesOn := l.open > 0 && now-l.oldest(now) >= stall, l.goesOn(now)
+// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on.
+func (l *Lane) health(now time.Duration) health {
+	late := l.open > 0 && now-l.oldest(now) >= stall
 	switch {
-	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
-		return fine
-	case late && (l.route.ordered || !goesOn || 2*l.late(now) > l.open):
+	case late && (l.route.ordered || !l.goesOn(now) || 2*l.late(now) > l.open):
 		return behind
-	case goesOn:
+	case l.goesOn(now):
 		return fine
 	}
 	return unknown
@@ -590,15 +611,21 @@ func (w *window) all() (lanes []branch) {
 	return lanes
 }
 
-// oldest returns the message that came first of those that move; nil without one.
-func (w *window) oldest() (first *Message) {
-	at := time.Duration(-1)
+// nextToEnd reports whether m is the message that came first of those whose turn it is, and which neither are put off nor
+// hang: in the end, all others wait for it. None is while those, with what is behind them, are all that there may be.
+func (w *window) nextToEnd(m *Message) bool {
+	var first *Item
+	off := int64(0)
 	w.lanes(func(l *Lane) {
 		for it := l.first; it != nil; it = it.next {
-			if it.moving && (at < 0 || it.opened < at) {
-				first, at = it.Message, it.opened
+			head := it == l.first || !l.route.ordered
+			switch {
+			case it.stuck(), !head && l.first.stuck():
+				off += it.Message.Bytes
+			case head && (first == nil || it.opened < first.opened):
+				first = it
 			}
 		}
 	})
-	return first
+	return first != nil && first.Message == m && off < 2*w.cfg.MaxBytes
 }

@@ -11,8 +11,10 @@ import (
 
 const ms = time.Millisecond
 
-// world is the gateway, the handlers and the time around a Core. Everything in it follows from its seed.
+// world is the gateway, the handlers and the time around a Core. Everything in it follows from its seed. Its oracle
+// judges the Core.
 type world struct {
+	oracle
 	now    time.Duration
 	events timeline
 	seq    int
@@ -24,28 +26,36 @@ type world struct {
 	unconfirmed []*sent // in the order in which they were sent
 	byID        map[ID]*sent
 	position    int // of the connection in unconfirmed
-	connection  int
+	connection  int // odd while the stream is open
 	connects    int
 	readEvery   time.Duration
 	reading     bool // an event is on its way, or did not fit
-	full        *sent
+	coming      *sent
+	full        *Message
 	read        int
-	routes      []*Route
+	blocked     []func() // downloads that wait for room
 
-	handle  func(r *Route, m *sent) (time.Duration, Outcome) // what a handler does
-	confirm func(m *sent) bool                               // whether the service accepts it now
-	fault   func(problem string)
-	settled func(m *sent)
-	fetches func(m *sent) bool            // whether its payload has to be fetched; nil: never
-	fetch   func(m *sent, event *Message) // fetches it
-	taken   map[*sent][]*Route            // who was to get it
-	came    map[opening]time.Duration     // and since when
-	stepped map[*sent]bool                // it may be overtaken
-	most    int                           // open at a time
+	handle  func(it *Item, m *sent) work    // what a handler does
+	confirm func(m *sent) bool              // whether the service accepts it now
+	fetch   func(m *sent, event *Message)   // fetches its payload
+	again   func(m *sent) bool              // whether it comes although it was confirmed a moment ago
+	settled func(m *sent)                   // the service has its confirmation
+	quarry  func(it *Item, m *sent) Outcome // stores it in the quarantine
 
-	putOff time.Duration // how long what is nacked waits at least
+	most   int // open at a time
 	traced bool
 	trace  []string
+}
+
+// work is what a handler does: how long it takes until the message has its place, and until its outcome.
+type work struct {
+	place, rest time.Duration
+	places      bool // else it fails before it has its place
+	begins      bool // and leaves something there nevertheless
+	refuses     bool
+	aside       bool
+	waits       time.Duration // it is nacked until then
+	outcome     Outcome
 }
 
 func (w *world) say(format string, args ...any) {
@@ -54,7 +64,7 @@ func (w *world) say(format string, args ...any) {
 	}
 }
 
-// sent is a message that was sent.
+// sent is an event that was sent.
 type sent struct {
 	id          ID
 	tenant, key string
@@ -62,12 +72,15 @@ type sent struct {
 	at          time.Duration
 	confirmed   time.Duration // zero while it is not
 	sick        bool
-	acked       []*Route
 	kind        string
+	bytes       int64
+	fetched     bool    // its payload is in the event
+	once        bool    // it is never delivered again
 	part        bool    // of a file
 	payload     int     // the number of the first of its parts
 	files       []*sent // that have it
 	parts       []*sent // of a file
+	judged
 }
 
 // family is the same for all parts of a file.
@@ -107,10 +120,11 @@ func (t *timeline) Pop() any {
 }
 
 func newWorld(cfg Config, seed uint64) *world {
-	w := &world{
-		random: rand.New(rand.NewPCG(seed, 1)), core: New(cfg), byID: make(map[ID]*sent), readEvery: 20 * time.Microsecond,
-		now: 1, taken: make(map[*sent][]*Route), came: make(map[opening]time.Duration), stepped: make(map[*sent]bool), settled: func(*sent) {}, confirm: func(*sent) bool { return true },
-	}
+	w := &world{random: rand.New(rand.NewPCG(seed, 1)), core: New(cfg), byID: make(map[ID]*sent), readEvery: 20 * time.Microsecond, now: 1}
+	w.oracle.init(w, cfg)
+	w.settled = func(*sent) {}
+	w.confirm = func(*sent) bool { return true }
+	w.again = func(*sent) bool { return false }
 	return w
 }
 
@@ -134,8 +148,11 @@ func newID(n int) (id ID) {
 }
 
 // send sends a message.
-func (w *world) send(tenant, key string) *sent {
-	m := &sent{id: newID(len(w.sent)), tenant: tenant, key: key, number: len(w.sent), at: w.now}
+func (w *world) send(m *sent) *sent {
+	m.number, m.id, m.at = len(w.sent), newID(len(w.sent)), w.now
+	if m.bytes == 0 {
+		m.bytes = 100
+	}
 	w.sent = append(w.sent, m)
 	w.unconfirmed = append(w.unconfirmed, m)
 	w.byID[m.id] = m
@@ -143,23 +160,62 @@ func (w *world) send(tenant, key string) *sent {
 	return m
 }
 
+// addRoute adds one, whose messages are those that it wants.
+func (w *world) addRoute(name string, wants func(*sent) bool, pipelines bool) *taker {
+	t := &taker{name: name, wants: wants, pipelines: pipelines && w.cfg.Ordered}
+	route, _ := w.core.Add(w.now, name, func(m *Message) bool { return wants(m.Owner.(*sent)) }, pipelines)
+	route.Owner, t.route = t, route
+	w.takers = append(w.takers, t)
+	return t
+}
+
+func (w *world) endRoute(t *taker) {
+	w.takers = slices.DeleteFunc(w.takers, func(other *taker) bool { return other == t })
+	w.oracle.seq++
+	t.ended = w.oracle.seq
+	w.core.End(w.now, t.route)
+	w.do()
+}
+
 // connect opens the stream, which begins with everything that is not confirmed.
 func (w *world) connect() {
+	if w.connection%2 == 1 {
+		return
+	}
 	w.connection++
 	w.connects++
-	w.unconfirmed = slices.DeleteFunc(w.unconfirmed, func(m *sent) bool { return m.done() })
-	w.position, w.reading, w.full = 0, false, nil
+	w.say("connected")
+	w.unconfirmed = slices.DeleteFunc(w.unconfirmed, func(m *sent) bool { return m.done() || m.once && m.came })
+	w.position, w.reading = 0, false
 	w.core.Connected(w.now)
 	w.readOn()
 	w.do()
 }
 
-// readOn reads the next event unless one is being read.
-func (w *world) readOn() {
-	if w.reading || w.connection == 0 {
+// cut ends the stream. What comes once is taken nevertheless.
+func (w *world) cut(again time.Duration) {
+	if w.connection%2 == 0 {
 		return
 	}
-	for w.position < len(w.unconfirmed) && w.unconfirmed[w.position].done() {
+	w.connection++
+	coming := w.coming
+	w.coming, w.full = nil, nil
+	if coming != nil && coming.once {
+		event := coming.event()
+		event.Last = true
+		w.give(coming, event)
+	}
+	w.core.Disconnected(w.now)
+	w.do()
+	w.after(again, w.connect)
+}
+
+// readOn reads the next event unless one is being read.
+func (w *world) readOn() {
+	if w.reading || w.connection%2 == 0 {
+		return
+	}
+	for w.position < len(w.unconfirmed) && w.unconfirmed[w.position].done() && !w.again(w.unconfirmed[w.position]) {
 		w.position++
 	}
 	if w.position == len(w.unconfirmed) {
@@ -167,95 +223,110 @@ func (w *world) readOn() {
 	}
 	m, connection := w.unconfirmed[w.position], w.connection
 	w.position++
-	w.reading = true
+	w.reading, w.coming = true, m
 	w.after(w.readEvery, func() {
 		if connection == w.connection {
 			w.read++
-			w.take(m)
+			w.give(m, m.event())
 		}
 	})
 }
 
-// take gives an event to the core.
-func (w *world) take(m *sent) {
-	w.full = nil
-	event := m.event()
-	event.Fetching = w.fetches != nil && w.fetches(m)
+// give gives an event to the core.
+func (w *world) give(m *sent, event *Message) {
+	if w.traced {
+		w.say("%d comes", m.number)
+	}
 	taken := w.core.Take(w.now, event)
-	w.say("%d comes: %d", m.number, taken)
+	if w.traced {
+		w.say("%d is taken: %d", m.number, taken)
+	}
+	w.taken(m, event, taken)
+	w.full = nil
 	w.reading = taken == Full
-	switch taken {
-	case Full:
-		w.full = m
-	case Untaken:
-		w.stepped[m] = true
-	case Opened:
-		w.opened(m)
-		if event.Fetching && w.core.Open(w.now, event) == event {
-			w.fetch(m, event)
-		}
+	if taken == Full {
+		w.full = event
+	} else {
+		w.coming = nil
+	}
+	if taken == Opened && event.Fetching && m.opened == event {
+		w.fetch(m, event)
 	}
 	w.do()
 	w.readOn()
 }
 
-type opening struct {
-	m *sent
-	r *Route
-}
-
-// opened records who was to get m.
-func (w *world) opened(m *sent) {
-	for _, r := range w.routes {
-		if r.takes(m.event()) && !slices.Contains(w.taken[m], r) {
-			w.taken[m] = append(w.taken[m], r)
-			w.came[opening{m, r}] = w.now
-		}
-	}
-}
-
+// event returns a new event of m.
 func (m *sent) event() *Message {
-	event := &Message{Tenant: m.tenant, Key: m.key, IDs: []ID{m.id}, Bytes: 100, Hold: m.kind == "held" && len(m.parts) == 0, Large: m.part, FileTaken: true, Family: m.family()}
-	if len(m.parts) > 0 {
-		event.File, event.FileID, event.IDs = true, m.id, nil
-		for _, part := range m.parts {
-			event.IDs = append(event.IDs, part.id)
-		}
+	e := &Message{
+		Tenant: m.tenant, Key: m.key, Bytes: m.bytes, Owner: m, Hold: m.kind == "held" && len(m.parts) == 0 && !m.once, Large: m.part, FileTaken: true,
+		Family: m.family(),
 	}
-	return event
+	if !m.fetched && m.kind == "fetched" {
+		e.Fetching, e.Bytes = true, 0
+	}
+	switch {
+	case m.once:
+	case len(m.parts) > 0:
+		e.File, e.FileID = true, m.id
+		for _, part := range m.parts {
+			e.IDs = append(e.IDs, part.id)
+		}
+	default:
+		e.IDs = []ID{m.id}
+	}
+	return e
 }
 
 // do carries out the effects.
 func (w *world) do() {
 	e := w.core.Effects()
-	start, closed, waited, unclaimed, room, reconnect, early := slices.Clone(e.Start), slices.Clone(e.Closed), slices.Clone(e.Confirm), slices.Clone(e.Unclaimed), e.Room, e.Reconnect, e.Released > 0
-	e.Reset()
-	for _, m := range unclaimed {
-		w.say("no file for %d", w.byEvent(m).number)
-		w.opened(w.byEvent(m))
+	for len(e.Start)+len(e.Closed)+len(e.Confirm)+len(e.Unclaimed) > 0 || e.Room || e.Reconnect {
+		now := Effects{
+			Start: slices.Clone(e.Start), Closed: slices.Clone(e.Closed), Confirm: slices.Clone(e.Confirm), Unclaimed: slices.Clone(e.Unclaimed),
+			Room: e.Room, Reconnect: e.Reconnect,
+		}
+		e.Reset()
+		w.carryOut(&now)
+	}
+	w.checkCaps()
+	w.setWake()
+}
+
+func (w *world) carryOut(e *Effects) {
+	for _, m := range e.Unclaimed {
+		w.unclaimed(m)
 		if m.Fetching {
-			w.fetch(w.byEvent(m), m)
+			w.fetch(m.Owner.(*sent), m)
 		}
 	}
-	for _, m := range closed {
-		w.toConfirm(m, true)
+	for _, m := range e.Closed {
+		w.closed(m)
 	}
-	for _, m := range waited { // what is sent early has waited for its file in vain
-		w.toConfirm(m, !early)
+	for _, m := range append(e.Closed, e.Confirm...) {
+		if len(m.Confirm) > 0 {
+			w.toConfirm(m)
+		}
 	}
-	for _, it := range start {
+	for _, it := range e.Start {
 		w.work(it)
 	}
-	w.most = max(w.most, w.core.window.moving+w.core.window.waiting)
-	if reconnect {
+	w.most = max(w.most, w.open)
+	if e.Reconnect {
 		w.say("reconnect")
-		w.connection++ // nothing more comes on this one
-		w.core.Disconnected(w.now)
-		w.after(5*ms, w.connect)
-	} else if room && w.full != nil {
-		w.take(w.full)
+		w.cut(5 * ms)
 	}
-	w.setWake()
+	if !e.Room {
+		return
+	}
+	waiting := w.blocked
+	w.blocked = nil
+	for _, ask := range waiting {
+		ask()
+	}
+	if w.full != nil {
+		w.give(w.full.Owner.(*sent), w.full)
+	}
 }
 
 // setWake has the core called when it wants to be.
@@ -279,80 +350,96 @@ func (w *world) work(it *Item) {
 	if it == nil {
 		return
 	}
-	m, r := w.byEvent(it.Message), it.Lane.route
-	if slices.Contains(m.acked, r) {
-		w.fault(fmt.Sprintf("route %s has acked %d, and gets it again", r.Name, m.number))
+	m := it.Message.Owner.(*sent)
+	w.handed(it)
+	do := w.handle(it, m)
+	if !it.Lane.Route().Owner.(*taker).pipelines {
+		w.after(do.place+do.rest, func() { w.end(it, m, do) })
+		return
 	}
-	took, outcome := w.handle(r, m)
-	w.after(took, func() {
-		after := time.Duration(0)
-		if outcome == Nacked {
-			d := min(100*ms<<min(it.Nacks, 9), 30*time.Second)
-			after = max(w.putOff, d/2+time.Duration(w.random.Int64N(int64(d/2))))
+	behind := it.Behind()
+	w.after(do.place, func() {
+		switch {
+		case behind && it.Lane.Halted:
+			w.say("%d makes way", m.number)
+			w.end(it, m, work{outcome: Nacked, waits: ms})
+			return
+		case do.places:
+			w.placed(it)
+			it.Begun = true
+			w.core.Placed(w.now, it)
+			w.do()
+		default:
+			it.Begun = do.begins
 		}
-		if outcome == Acked {
-			m.acked = append(m.acked, r)
-		}
-		w.say("route %s: %d is %d", r.Name, m.number, outcome)
-		next := w.core.Done(w.now, it, outcome, after)
-		w.do()
-		w.work(next)
+		w.after(do.rest, func() {
+			if do.places && do.outcome != Acked {
+				it.Lane.Halted = true
+			}
+			w.end(it, m, do)
+		})
 	})
 }
 
-// byEvent returns what was sent as m.
-func (w *world) byEvent(m *Message) *sent {
-	if m.File {
-		return w.byID[m.FileID]
-	}
-	return w.byID[m.IDs[0]]
-}
-
-// toConfirm sends the confirmations of m, if there are any. inFiles says that the files that have them are to be acked, too.
-func (w *world) toConfirm(m *Message, inFiles bool) {
-	if len(m.Confirm) == 0 {
-		return
-	}
-	for _, c := range m.Confirm {
-		part := w.byID[m.IDs[c.Index]]
-		w.checkAcked(part, part)
-		if inFiles {
-			for _, f := range part.files {
-				w.checkAcked(part, f)
+// end ends the work on it.
+func (w *world) end(it *Item, m *sent, do work) {
+	outcome := do.outcome
+	if outcome == Acked && len(it.Message.IDs) > 0 {
+		w.core.Refuse(it, do.refuses)
+		if do.refuses && w.core.cfg.Quarantines && w.core.RefusedByAll(it) {
+			if outcome = w.quarry(it, m); outcome == Acked {
+				w.core.Refuse(it, false)
+				do.refuses = false
 			}
 		}
 	}
-	w.say("to confirm: %d", w.byEvent(m).number)
-	w.request(m)
-}
-
-// checkAcked reports it when m, which has the part that is to be confirmed, is not acked by all who were to get it.
-func (w *world) checkAcked(part, m *sent) {
-	for _, r := range w.taken[m] {
-		if !r.ended && !slices.Contains(m.acked, r) {
-			w.fault(fmt.Sprintf("%d is to be confirmed, but route %s has not acked %d", part.number, r.Name, m.number))
-		}
+	after := do.waits
+	if outcome == Nacked && after == 0 {
+		d := min(100*ms<<min(it.Nacks, 9), 30*time.Second)
+		after = d/2 + time.Duration(w.random.Int64N(int64(d/2)))
 	}
+	if do.aside {
+		it.Message.Aside = true
+	}
+	if w.traced {
+		w.say("route %s: the outcome of %d is %d, after %s", it.Lane.Route().Name, m.number, outcome, after)
+	}
+	w.ended(it, outcome, do.refuses, after)
+	next := w.core.Done(w.now, it, outcome, after)
+	w.do()
+	w.work(next)
 }
 
-func (w *world) request(m *Message) {
-	if !w.confirm(w.byEvent(m)) {
-		w.after(2*time.Second, func() { w.request(m) })
+// toConfirm sends the confirmations of m.
+func (w *world) toConfirm(m *Message) {
+	for _, c := range m.Confirm {
+		w.confirms(w.byID[m.IDs[c.Index]])
+	}
+	if w.traced {
+		w.say("to confirm: %d of %d", len(m.Confirm), m.Owner.(*sent).number)
+	}
+	w.request(m, slices.Clone(m.Confirm))
+}
+
+// request asks the service to take in confirmations. Its answer takes as long as it does.
+func (w *world) request(m *Message, confirmations []Confirmation) {
+	if !w.confirm(m.Owner.(*sent)) {
+		w.after(2*time.Second, func() { w.request(m, confirmations) })
 		return
 	}
-	w.after(50*ms, func() {
-		for _, c := range m.Confirm {
-			w.accept(w.byID[m.IDs[c.Index]])
-			w.core.Confirmed(w.now, c)
+	w.after(25*ms, func() {
+		for _, c := range confirmations {
+			if part := w.byID[m.IDs[c.Index]]; part.confirmed == 0 {
+				part.confirmed = w.now
+				w.settled(part)
+			}
 		}
-		w.do()
+		w.after(25*ms, func() {
+			for _, c := range confirmations {
+				w.accepted()
+				w.core.Confirmed(w.now, c)
+			}
+			w.do()
+		})
 	})
-}
-
-// accept is the service that takes in a confirmation.
-func (w *world) accept(s *sent) {
-	if s.confirmed == 0 {
-		s.confirmed = w.now
-		w.settled(s)
-	}
 }

@@ -8,20 +8,19 @@ import (
 func TestPutOff(t *testing.T) {
 	w := newWorld(Config{MaxInFlight: 10, MaxBytes: 1 << 20, MaxUnconfirmed: 1000, Recent: 1000, RecentFor: time.Hour}, 1)
 	w.fault = func(s string) { t.Fatal(s) }
-	r, _ := w.core.Add(1, "r", func(*Message) bool { return true }, false)
-	w.routes = append(w.routes, r)
-	w.handle = func(_ *Route, m *sent) (time.Duration, Outcome) {
+	w.addRoute("r", func(*sent) bool { return true }, false)
+	w.handle = func(_ *Item, m *sent) work {
 		if m.key == "sick" {
-			return ms, Nacked
+			return work{rest: ms, outcome: Nacked, waits: time.Hour}
 		}
-		return ms, Acked
+		return work{rest: ms}
 	}
-	w.traced, w.putOff = true, time.Hour
+	w.traced = true
 	for range 40 {
-		w.send("t", "sick")
+		w.send(&sent{tenant: "t", key: "sick"})
 	}
 	for range 40 {
-		w.send("t", "well")
+		w.send(&sent{tenant: "t", key: "well"})
 	}
 	w.after(0, w.connect)
 	w.run(10 * time.Second)

@@ -22,7 +22,7 @@ var identities = []sameness{
 	{
 		"delivery", "the subscriber", "receiving endpoint and message IDs",
 		"while it is open, and `subscriber.Config.RecentFor` (10 minutes) after its confirmation", "the router is asked",
-		"subscriber.newMessageKey", []string{"TestRedeliveryIsJoinedToTheOpenMessage", "TestRedeliveryAfterConfirmationIsConfirmedAgain", "TestJetStreamPrograms", "TestKafkaPrograms"},
+		"subscriber.newID", []string{"TestRedeliveryIsJoinedToTheOpenMessage", "TestRedeliveryAfterConfirmationIsConfirmedAgain", "TestJetStreamPrograms", "TestKafkaPrograms"},
 	}, {
 		"UUID of a received message", "the subscriber", "receiving endpoint and message IDs",
 		"for good: whether or when its chunks came makes no difference",
@@ -31,7 +31,7 @@ var identities = []sameness{
 	}, {
 		"parts of a file", "the subscriber", "the message IDs that the file lists",
 		"`subscriber.Config.FileHold`", "what no file claims is a message",
-		"subscriber.absorb", []string{"TestHoldIsBoundedAndLosesNothing"},
+		"subscriber/internal/core.claim", []string{"TestHoldIsBoundedAndLosesNothing"},
 	}, {
 		"redelivery", "the router, `router.Keys.Delivery`", "route, event type, receiving endpoint, message IDs",
 		"`router.DedupSettings.TTL` (24 hours), in a store that [survives](dedup.md#which-store)",

@@ -17,6 +17,9 @@ type Lane struct {
 	// Halted says that one has failed, or was nacked: nothing more is handed out until all that are handed out are settled.
 	Halted bool
 
+	// pace is how long the latest message that was acked took, of those that handlers had beside it each their part.
+	pace time.Duration
+
 	// unconfirmed is how many messages its route was the last to ack that are not confirmed, and unconfirmedSince
 	// since when the oldest of them is, or earlier.
 	unconfirmed      int

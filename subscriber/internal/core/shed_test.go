@@ -158,3 +158,22 @@ func TestScenarios(t *testing.T) {
 		t.Logf("%-60s share %.3f streams %2d read x %.2f open %4d left %d", sc.name, share, w.connects, float64(w.read)/float64(healthy.read), w.most, left)
 	}
 }
+
+// When the stream is faster than all handlers together, they work nearly all the time: what they will soon have
+// worked off is not left with the service.
+func TestHandlersThatAreSlowerThanTheStream(t *testing.T) {
+	for _, keys := range []int{2, 20} { // of each of five tenants
+		takes := time.Duration(10*keys) * ms
+		all := func(int, int, int, int) bool { return true }
+		_, w := scenario{name: "all are slow", tenants: 5, keys: keys, routes: 1, sick: all, takes: takes}.play(t, true, 1)
+		n := 0
+		for _, m := range w.sent {
+			if m.confirmed >= faultFrom && m.confirmed < faultTo {
+				n++
+			}
+		}
+		if could := int((faultTo - faultFrom) / takes * time.Duration(5*keys)); n < could*9/10 {
+			t.Errorf("%d keys: %d messages are handled in the time for %d", 5*keys, n, could)
+		}
+	}
+}

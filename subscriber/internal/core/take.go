@@ -141,6 +141,9 @@ const (
 // It returns the next item that is handed out to whoever handled this one; nil if there is none.
 func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Duration) (next *Item) {
 	l := it.Lane
+	if outcome == Acked {
+		l.pace = (now - it.since) / time.Duration(l.handed)
+	}
 	l.settle(it, outcome)
 	if outcome == Nacked && !l.route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left

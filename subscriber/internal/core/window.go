@@ -441,6 +441,9 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 	late := w.frontier(now)
 	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
 	if late == nil {
+		if w.root.goesOn(now) && !w.tooManyWait() {
+			return nil // all of it is slow
+		}
 		late = w.all()
 		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
 	}
@@ -563,7 +566,7 @@ func (w *window) frontier(now time.Duration) (late []branch) {
 			g := t.emptied(now)
 			var lanes []branch
 			for l := t.first; l != nil; l = l.after {
-				f := l.health(now)
+				f := l.health(now, len(w.routes) == 1)
 				if f == behind {
 					lanes = append(lanes, branch{&l.node, l, nil})
 				}
@@ -593,13 +596,17 @@ func (w *window) frontier(now time.Duration) (late []branch) {
 	return append(late, routes...)
 }
 
-// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on.
-func (l *Lane) health(now time.Duration) health {
-	late := l.open > 0 && now-l.oldest(now) >= stall
+// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one
+// route, a lane with an order that goes on is not behind if it will have worked off what it has before that could come again: it
+// would only stand still meanwhile.
+func (l *Lane) health(now time.Duration, alone bool) health {
+	late, goesOn := l.open > 0 && now-l.oldest(now) >= stall, l.goesOn(now)
 	switch {
-	case late && (l.route.ordered || !l.goesOn(now) || 2*l.late(now) > l.open):
+	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
+		return fine
+	case late && (l.route.ordered || !goesOn || 2*l.late(now) > l.open):
 		return behind
-	case l.goesOn(now):
+	case goesOn:
 		return fine
 	}
 	return unknown

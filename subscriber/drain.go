@@ -22,8 +22,8 @@ func (s *Subscriber) Drain(ctx context.Context) {
 		s = s.working()
 	}
 	s.mu.Lock()
-	s.holds++ // never released
-	stopRun := s.stopRun
+	s.start.holds++ // never released
+	stopRun := s.loop.stop
 	s.mu.Unlock()
 	if stopRun != nil {
 		stopRun()
@@ -50,5 +50,5 @@ func (s *Subscriber) moves(due time.Time) bool {
 		soon = -1
 	}
 	first := s.downloads.failing.First()
-	return s.running || s.core.Moves(soon) || soon >= 0 && first != nil && first.DueBy(due)
+	return s.loop.running || s.core.Moves(soon) || soon >= 0 && first != nil && first.DueBy(due)
 }

@@ -3,7 +3,6 @@ package subscriber
 import (
 	"context"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -52,7 +51,7 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, room <-chan struct{}) {
 	s.mu.Lock()
 	defer s.unlock()
-	if s.recalled || ctx.Err() != nil {
+	if s.loop.recalled || ctx.Err() != nil {
 		if len(d.IDs) > 0 {
 			return core.LeftWithService, nil // it comes again
 		}
@@ -98,23 +97,6 @@ func (s *Subscriber) report(d *delivery, event gateway.Event, taken core.Taken) 
 	}
 }
 
-// untaken records an event that no subscription accepts. It stays unconfirmed and is logged once per type.
-func (s *Subscriber) untaken(d *delivery) {
-	event, messageType := d.event.Type(), messageTypeOf(d.event)
-	s.stats.untaken.Add(1)
-	s.mu.Lock()
-	first := s.untakenKinds.count(event, messageType) == 1
-	s.mu.Unlock()
-	if first {
-		s.logger.Info("No subscription accepts this kind of event; it stays unconfirmed", watermill.LogFields{
-			"event_type": string(event), "message_type": messageType,
-		})
-	}
-	if len(d.IDs) > 0 {
-		s.progress(ProgressUntaken, d.event, 0)
-	}
-}
-
 // unlock carries out the effects of what the core was told, and unlocks s.mu.
 func (s *Subscriber) unlock() {
 	e := s.core.Effects()
@@ -149,7 +131,7 @@ func (s *Subscriber) unlock() {
 		s.recallLocked()
 	}
 	e.Reset()
-	s.schedule()
+	s.wakeBy(s.core.NextWake())
 	s.mu.Unlock()
 	for _, event := range unclaimed {
 		s.progress(ProgressUnclaimed, event, 0)
@@ -185,23 +167,12 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 		s.stats.inFiles.Add(int64(len(d.Confirm)))
 	}
 	if d.Settled() {
-		s.ackedKinds.count(event, messageType)
+		s.seen.acked.count(event, messageType)
 		s.ackedByEnded(d)
 	} else if !d.Aside {
 		s.stats.abandoned.Add(1)
 	}
 	d.event = nil // nobody needs the payload any longer
-}
-
-// ackedByEnded records that subscriptions that have ended have d nevertheless: one that is made again has not missed it.
-func (s *Subscriber) ackedByEnded(d *delivery) {
-	var topics []string
-	for _, r := range d.AckedBy() {
-		if sub := r.Owner.(*subscription); sub.stopped && !slices.Contains(topics, sub.topic) {
-			topics = append(topics, sub.topic)
-			s.ackedBefore[sub.topic]++
-		}
-	}
 }
 
 // release does what is left to do with a delivery.
@@ -225,29 +196,45 @@ func (s *Subscriber) release(e *finished) {
 	s.confirmer.add(d.tenant, items...)
 }
 
-// schedule sets the timer of the core. s.mu is held.
-func (s *Subscriber) schedule() {
-	at := s.core.NextWake()
-	if at == 0 || s.ctx.Err() != nil || s.wakeAt != 0 && s.wakeAt <= at {
+// alarm is the one timer of a Subscriber.
+type alarm struct {
+	timer *time.Timer
+	at    time.Duration // when it goes off; zero for never
+}
+
+// wakeBy has wake called then, or earlier; zero for never. s.mu is held.
+func (s *Subscriber) wakeBy(at time.Duration) {
+	if at == 0 || s.ctx.Err() != nil || s.alarm.at != 0 && s.alarm.at <= at {
 		return
 	}
-	s.wakeAt = at
+	s.alarm.at = at
 	wait := at - s.now()
-	if s.waker == nil {
-		s.waker = time.AfterFunc(wait, s.wake)
+	if s.alarm.timer == nil {
+		s.alarm.timer = time.AfterFunc(wait, s.wake)
 	} else {
-		s.waker.Reset(wait)
+		s.alarm.timer.Reset(wait)
 	}
 }
 
-// wake has the core do what is due.
+// wakeAt is wakeBy for a time of the clock; zero for never.
+func (s *Subscriber) wakeAt(at time.Time) {
+	if !at.IsZero() {
+		s.wakeBy(max(1, at.Sub(s.began)))
+	}
+}
+
+// wake does what is due.
 func (s *Subscriber) wake() {
 	s.mu.Lock()
 	defer s.unlock()
-	s.wakeAt = 0
-	if s.ctx.Err() == nil {
-		s.core.Wake(s.now())
+	s.alarm.at = 0
+	if s.ctx.Err() != nil {
+		return
 	}
+	s.core.Wake(s.now())
+	s.pumpConnection(time.Now())
+	s.pumpDownloads()
+	s.startRun()
 }
 
 // now is the time of the core.
@@ -274,52 +261,6 @@ func (s *Subscriber) reportUnreadable(event gateway.Event) {
 			"event_type": string(event.Type()), "tenant_id": tenant, "count": len(left), "endpoint_id": left[0].EndpointID,
 		})
 	}
-}
-
-// maxUntakenKinds bounds how many kinds the subscriber remembers, since tenants
-// choose the message types.
-const maxUntakenKinds = 1000
-
-type untakenKind struct {
-	event       gateway.EventType
-	messageType string
-}
-
-// kindCounts counts events by kind. Beyond maxUntakenKinds, those of a type count together.
-type kindCounts map[untakenKind]int
-
-func (c kindCounts) count(event gateway.EventType, messageType string) int {
-	kind := untakenKind{event, messageType}
-	if _, known := c[kind]; !known && len(c) >= maxUntakenKinds {
-		kind = untakenKind{event, ""}
-	}
-	c[kind]++
-	return c[kind]
-}
-
-// take forgets the kinds for topic and reports whether there were any, and how many events do not come again.
-func (c kindCounts) take(topic string) (some bool, gone int) {
-	for kind, n := range c {
-		data := Takes(AllData, kind.event, "")
-		if Takes(topic, kind.event, kind.messageType) || data && kind.messageType == "" {
-			delete(c, kind)
-			some = true
-			if !data {
-				gone += n
-			}
-		}
-	}
-	return some, gone
-}
-
-// of counts the events for topic.
-func (c kindCounts) of(topic string) (n int) {
-	for kind, count := range c {
-		if Takes(topic, kind.event, kind.messageType) {
-			n += count
-		}
-	}
-	return n
 }
 
 func messageTypeOf(event gateway.Event) string {

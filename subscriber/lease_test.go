@@ -786,9 +786,9 @@ func TestLeaseWithoutAToken(t *testing.T) {
 				w.grant(1)
 				worker := w.working()
 				worker.mu.Lock()
-				worker.connection.opened(time.Now(), false)
+				worker.loop.connection.opened(time.Now(), false)
 				if test.down {
-					_, _ = worker.connection.ended(time.Now(), streamEnd{err: noToken})
+					_, _ = worker.loop.connection.ended(time.Now(), streamEnd{err: noToken})
 				}
 				worker.mu.Unlock()
 				time.Sleep(2 * patience)

@@ -64,7 +64,7 @@ func (s *Subscriber) leaseState() (state LeaseState) {
 func (w worker) Join(subs ...*lease.Subscription) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.holds++ // until all of them have joined
+	w.start.holds++ // until all of them have joined
 	for _, sub := range subs {
 		if w.closed {
 			sub.Left()
@@ -72,7 +72,7 @@ func (w worker) Join(subs ...*lease.Subscription) {
 			w.addSubscription(sub.Ctx, sub.Topic, sub.Out, sub.Left)
 		}
 	}
-	w.holds--
+	w.start.holds--
 	w.startRun()
 }
 
@@ -101,7 +101,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 		}
 		now := time.Now()
 		s.mu.Lock()
-		state := s.connection.stream
+		state := s.loop.connection.stream
 		s.mu.Unlock()
 		heard := later(later(began, s.lastHeard()), unasked.last())
 		switch {

@@ -79,10 +79,10 @@ func (s *Subscriber) headArrived(stream *gateway.EventStream) {
 	s.logger.Info("Event stream connected", nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.connection.headArrived(time.Now())
-	s.outage.Over()
-	s.reconnect = func() { _ = stream.Close() }
-	if s.recalled { // recalled while the head was awaited
-		s.reconnect()
+	s.loop.connection.headArrived(time.Now())
+	s.loop.outage.Over()
+	s.loop.reconnect = func() { _ = stream.Close() }
+	if s.loop.recalled { // recalled while the head was awaited
+		s.loop.reconnect()
 	}
 }

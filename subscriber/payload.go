@@ -178,20 +178,7 @@ func (s *Subscriber) pumpDownloads() {
 			s.fetch(ctx, j)
 		})
 	}
-	at := s.downloads.wake(now)
-	switch {
-	case at.IsZero() && s.downloadTimer != nil:
-		s.downloadTimer.Stop()
-	case at.IsZero():
-	case s.downloadTimer == nil:
-		s.downloadTimer = time.AfterFunc(at.Sub(now), func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.pumpDownloads()
-		})
-	default:
-		s.downloadTimer.Reset(at.Sub(now))
-	}
+	s.wakeAt(s.downloads.wake(now))
 }
 
 // fetch makes one attempt to download a payload. If there is no other, the message is handed out, or left.
@@ -265,7 +252,7 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	step, helps := s.downloads.finished(now, j, result)
 	switch {
 	case helps, step == stepRefresh && j.fresh == 0:
-		s.connection.wantFreshSoon(now, helps)
+		s.loop.connection.wantFreshSoon(now, helps)
 		s.pumpConnection(now)
 	case step == stepRefresh:
 		s.requestFresh(now)

@@ -14,7 +14,7 @@ func (s *Subscriber) waitsForFresh() bool { return len(s.stale) > 0 || s.downloa
 // reconnect. One reconnect serves everything that waits for one, now and until the next: it
 // happens at once, but at most once in Payload.RefreshEvery. s.mu is held.
 func (s *Subscriber) requestFresh(now time.Time) {
-	s.connection.wantFresh(now)
+	s.loop.connection.wantFresh(now)
 	s.pumpConnection(now)
 }
 

@@ -79,7 +79,7 @@ func TestResyncOfALaterConnection(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.core.Want(w.now())
-			w.schedule()
+			w.wakeBy(w.core.NextWake())
 		}
 		request()
 		w.connect()

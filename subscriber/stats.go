@@ -179,7 +179,7 @@ func (s *Subscriber) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats.Stream = s.connection.stream
+	stats.Stream = s.loop.connection.stream
 	stats.Stream.Connects = s.stats.connects.Load()
 	counts := s.core.Counts()
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held

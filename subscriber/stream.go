@@ -65,7 +65,7 @@ func (s *Subscriber) remind(err error) {
 		return
 	}
 	s.mu.Lock()
-	lasted, due := s.outage.Failed()
+	lasted, due := s.loop.outage.Failed()
 	s.mu.Unlock()
 	if due {
 		s.logger.Error("Event stream still cannot be opened; retrying", err, reminders.Fields(lasted, err))
@@ -79,13 +79,13 @@ func (s *Subscriber) Err() error {
 	s = s.working()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failure
+	return s.loop.failure
 }
 
 // end ends every subscription with cause.
 func (s *Subscriber) end(cause error) {
 	s.mu.Lock()
-	s.failure = cause
+	s.loop.failure = cause
 	s.mu.Unlock()
 	lease.Of(s.ctx).Leave()
 	s.stopAll()
@@ -128,7 +128,7 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	connection, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.mu.Lock()
-	s.connection.request()
+	s.loop.connection.request()
 	s.mu.Unlock()
 	stream, err := s.openStream(ctx, connection, cancel)
 	s.confirmer.heard.note(err)
@@ -223,14 +223,14 @@ func (s *Subscriber) syncTenants(ctx context.Context) {
 func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	s.mu.Lock()
 	defer s.unlock()
-	s.reconnect, s.recalled = reconnect, false
+	s.loop.reconnect, s.loop.recalled = reconnect, false
 	s.stats.connects.Add(1)
-	clear(s.ackedKinds)
-	clear(s.ackedBefore)
-	s.connection.opened(time.Now(), awaitingHead)
+	clear(s.seen.acked)
+	clear(s.seen.before)
+	s.loop.connection.opened(time.Now(), awaitingHead)
 	s.core.Connected(s.now())
 	if !awaitingHead {
-		s.outage.Over()
+		s.loop.outage.Over()
 	}
 }
 
@@ -240,32 +240,20 @@ func (s *Subscriber) setDisconnected(end streamEnd) (wait time.Duration, final e
 	s.mu.Lock()
 	defer s.unlock()
 	now := time.Now()
-	s.reconnect = nil
+	s.loop.reconnect = nil
 	s.core.Disconnected(s.now())
-	return s.connection.ended(now, end)
+	return s.loop.connection.ended(now, end)
 }
 
-// pumpConnection ends the connection if it is time to have events redelivered, and sets the timer of
-// the next time. s.mu is held.
+// pumpConnection ends the connection if it is time to have events redelivered. s.mu is held.
 func (s *Subscriber) pumpConnection(now time.Time) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	if s.connection.tick(now, s.waitsForFresh()) {
+	if s.loop.connection.tick(now, s.waitsForFresh()) {
 		s.recallLocked()
 	}
-	at := s.connection.wake()
-	switch {
-	case at.IsZero():
-	case s.connectionTimer == nil:
-		s.connectionTimer = time.AfterFunc(at.Sub(now), func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.pumpConnection(time.Now())
-		})
-	default:
-		s.connectionTimer.Reset(at.Sub(now))
-	}
+	s.wakeAt(s.loop.connection.wake())
 }
 
 // recall ends the current connection so that the service redelivers everything that
@@ -279,12 +267,12 @@ func (s *Subscriber) recall() {
 
 // recallLocked is recall for callers that hold s.mu.
 func (s *Subscriber) recallLocked() {
-	if s.reconnect == nil {
+	if s.loop.reconnect == nil {
 		return
 	}
-	s.recalled = true
+	s.loop.recalled = true
 	s.wakeIntake()
-	s.reconnect()
+	s.loop.reconnect()
 }
 
 // stopAll ends every subscription.

@@ -42,39 +42,42 @@ type Subscriber struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	notReady  sync.Once // it was logged
 	closeOnce sync.Once
 	closeErr  error
 
 	// mu guards the fields below. No user code and no request runs while it is held.
-	mu              sync.Mutex
-	closed          bool
-	subscriptions   []*subscription
-	running         bool               // the stream loop is running
-	stopRun         context.CancelFunc // stops the stream loop
-	holds           int                // reasons not to open the stream yet
-	startFrom       time.Time          // when the first subscription began to wait for others
-	startAt         time.Time          // when the stream may be opened; see Config.StartAfter
-	startTimer      *time.Timer        // of startAt
-	reconnect       func()             // ends the current connection; nil if there is none
-	connection      connection
-	connectionTimer *time.Timer   // of what it wants next
-	failure         error         // see Err
-	outage          reminders.Log // of the stream
-
+	mu            sync.Mutex
+	closed        bool
+	subscriptions []*subscription
+	start         start
+	loop          loop
+	seen          seen
 	core          *core.Core
-	began         time.Time      // the zero of its times
-	waker         *time.Timer    // of what is due in it
-	wakeAt        time.Duration  // when that is; zero for never
-	freed         chan struct{}  // closed when there may be room; nil if nothing waits for it
-	recalled      bool           // nothing more is taken from the connection
-	untakenKinds  kindCounts     // that nobody has accepted
-	ackedKinds    kindCounts     // that were acked by all on this connection
-	ackedBefore   map[string]int // what of ackedKinds came before the end of a topic's latest subscription
+	began         time.Time // the zero of its times
+	alarm         alarm
+	freed         chan struct{} // closed when there may be room; nil if nothing waits for it
 	downloads     *downloadQueue
-	downloadTimer *time.Timer             // pumps the downloads when one becomes due
 	stale         map[*delivery]time.Time // since when their handlers wait for fresh payload URIs
 	goneMessages  goneMessages
+}
+
+// start is what the stream waits for before it is opened first.
+type start struct {
+	holds    int       // reasons not to open it yet
+	from     time.Time // when the first subscription began to wait for others
+	at       time.Time // when it may be opened; see Config.StartAfter
+	notReady sync.Once // it was logged that it takes long
+}
+
+// loop is what opens the stream again and again.
+type loop struct {
+	running    bool
+	stop       context.CancelFunc // nil before it runs first
+	reconnect  func()             // ends the current connection; nil if there is none
+	recalled   bool               // nothing more is taken from that
+	connection connection
+	failure    error         // see Subscriber.Err
+	outage     reminders.Log // of the stream
 }
 
 // New returns a Subscriber. It does not connect: the stream is opened once the
@@ -102,13 +105,12 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 	ctx, cancel := context.WithCancel(within)
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: lease.Guard(ctx), cancel: cancel, stats: stats,
-		fileTypes:    make(map[string]bool, len(cfg.Files)),
-		began:        time.Now().Add(-1), // a time of zero is none
-		untakenKinds: make(kindCounts), ackedKinds: make(kindCounts),
-		ackedBefore: make(map[string]int),
-		downloads:   newDownloadQueue(cfg.Payload),
-		stale:       make(map[*delivery]time.Time),
-		connection:  newConnection(cfg),
+		fileTypes: make(map[string]bool, len(cfg.Files)),
+		began:     time.Now().Add(-1), // a time of zero is none
+		seen:      seen{make(kindCounts), make(kindCounts), make(map[string]int)},
+		downloads: newDownloadQueue(cfg.Payload),
+		stale:     make(map[*delivery]time.Time),
+		loop:      loop{connection: newConnection(cfg)},
 	}
 	s.core = core.New(core.Config{
 		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, Ordered: cfg.Order == OrderByKey,
@@ -181,7 +183,7 @@ func (s *Subscriber) addSubscription(ctx context.Context, topic string, out chan
 	// Ends after ctx ends or stop is closed, once the deliveries have ended.
 	s.wg.Go(func() { s.runSubscription(ctx, sub) })
 	s.startRun()
-	s.schedule()
+	s.wakeBy(s.core.NextWake())
 }
 
 // maxStartAfters is for how many times Config.StartAfter the stream waits at most, while subscriptions are made again
@@ -201,11 +203,11 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 	}
 	if start == nil {
 		now := time.Now()
-		if now.After(s.startAt) { // nobody waits yet
-			s.startFrom = now
+		if now.After(s.start.at) { // nobody waits yet
+			s.start.from = now
 		}
-		if now.Sub(s.startFrom)/(maxStartAfters-1) < s.cfg.StartAfter {
-			s.startAt = now.Add(s.cfg.StartAfter)
+		if now.Sub(s.start.from)/(maxStartAfters-1) < s.cfg.StartAfter {
+			s.start.at = now.Add(s.cfg.StartAfter)
 		}
 		return
 	}
@@ -214,13 +216,13 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 		return
 	default:
 	}
-	s.holds++
+	s.start.holds++
 	// Ends when start is closed, with ctx, or on Close.
 	s.wg.Go(func() {
 		s.awaitStart(ctx, start)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.holds--
+		s.start.holds--
 		s.startRun()
 	})
 }
@@ -228,7 +230,7 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 // awaitStart waits for start, until ctx ends or Close. That it takes long is logged, once for all subscriptions.
 func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
 	late := time.AfterFunc(readyReported, func() {
-		s.notReady.Do(func() {
+		s.start.notReady.Do(func() {
 			s.logger.Error("The event stream is not opened: not all subscriptions are made", errNotReady, nil)
 		})
 	})
@@ -245,11 +247,11 @@ var errNotReady = errors.New("subscriber: for 1 minute Config.Ready has not been
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
-	if wait := time.Until(s.startAt); wait > 0 && !s.running && !s.closed {
-		s.startLater(wait)
+	if time.Until(s.start.at) > 0 && !s.loop.running && !s.closed {
+		s.wakeAt(s.start.at)
 		return
 	}
-	if s.running || s.closed || s.holds > 0 || s.ctx.Err() != nil {
+	if s.loop.running || s.closed || s.start.holds > 0 || s.ctx.Err() != nil {
 		return
 	}
 	if s.holder != nil {
@@ -260,15 +262,15 @@ func (s *Subscriber) startRun() {
 		return
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	s.running, s.stopRun, s.failure = true, cancel, nil
-	s.connection.start()
+	s.loop.running, s.loop.stop, s.loop.failure = true, cancel, nil
+	s.loop.connection.start()
 	// Ends with ctx: when the last subscription stops, or on Close.
 	s.wg.Go(func() {
 		s.run(ctx)
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.running = false
+		s.loop.running = false
 		s.startRun()
 	})
 	// Ends with ctx.
@@ -287,42 +289,10 @@ func (s *Subscriber) startRun() {
 	}
 }
 
-// startLater calls startRun after wait. s.mu is held.
-func (s *Subscriber) startLater(wait time.Duration) {
-	if s.startTimer != nil {
-		s.startTimer.Reset(wait)
-		return
-	}
-	s.startTimer = time.AfterFunc(wait, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.startRun()
-	})
-}
-
 // hasTakers reports whether any subscription still accepts events. s.mu is held.
 func (s *Subscriber) hasTakers() bool {
 	return slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return !sub.ending() })
 }
-
-// catchUp gives sub, which is new, its place, and makes the service send again what it has missed and is not
-// confirmed. The rest is counted in sub.missed. Only what nobody took is asked for at once: a subscription that is made
-// again and again would have everybody reconnect all the time. s.mu is held.
-func (s *Subscriber) catchUp(sub *subscription) {
-	sub.route, _ = s.core.Add(s.now(), sub.name, sub.takes, sub.pipelines)
-	sub.route.Owner = sub
-	untaken, gone := s.untakenKinds.take(sub.topic)
-	sub.missed = gone + s.ackedKinds.of(sub.topic) - s.ackedBefore[sub.topic]
-	switch {
-	case untaken:
-		s.recallLocked()
-	case sub.missed > 0 || s.core.Counts().Left > 0:
-		s.core.Want(s.now())
-	}
-}
-
-// errMissed is what is logged for a subscription that came late.
-var errMissed = errors.New("subscriber: events that were acked without this subscription do not come again; make all subscriptions before Config.Ready is closed, or within Config.StartAfter of each other")
 
 func (s *Subscriber) removeSubscription(sub *subscription) {
 	s.mu.Lock()
@@ -403,7 +373,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	s.mu.Lock()
 	s.closed = true
 	subs := append([]*subscription(nil), s.subscriptions...)
-	stopRun := s.stopRun
+	stopRun := s.loop.stop
 	s.mu.Unlock()
 	if stopRun != nil {
 		stopRun()

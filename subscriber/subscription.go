@@ -313,9 +313,9 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 	sub.stopOnce.Do(func() {
 		s.mu.Lock()
 		sub.stopped = true
-		s.ackedBefore[sub.topic] = s.ackedKinds.of(sub.topic)
-		if !s.hasTakers() && s.stopRun != nil {
-			s.stopRun()
+		s.seen.before[sub.topic] = s.seen.acked.of(sub.topic)
+		if !s.hasTakers() && s.loop.stop != nil {
+			s.loop.stop()
 		}
 		s.stats.notRedelivered.Add(int64(putOffBy(s.core, sub)))
 		s.core.End(s.now(), sub.route)

@@ -76,26 +76,21 @@ type Config struct {
 	// ID, waits up to 10 seconds for the file, if any subscription accepts that. Default 1
 	// MiB.
 	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
-	// MaxHeld bounds the messages that are held back for their files. Beyond it,
-	// payloads are not kept, and beyond ten times as many not even the identity; the
-	// service redelivers those messages if no file claims them. It also bounds the confirmations that are held back because a
-	// file may be on its way (see ChunkSize): beyond it, the oldest are sent early.
-	// Default 10,000.
+	// MaxHeld bounds the messages that are held back for their files. Further ones are left with
+	// the service, which redelivers them if no file claims them. It also bounds the confirmations
+	// that are held back because a file may be on its way (see ChunkSize): beyond it, the oldest
+	// are sent early. Default 10,000.
 	MaxHeld int `yaml:"max_held"`
 
-	// MaxInFlight is how many events may be open (not yet acked by every subscription) before
-	// the stream is no longer read. As many more may wait to be redelivered after a nack. Keys
-	// (see OrderKey) of which nothing was acked for a second get half of it at most, when
-	// others need room: above that, their messages are left with the service, and requested
-	// again once what they kept is acked. Half as many more may have stalled: in a full window,
-	// messages give up their place if their payload cannot be downloaded, or if they are not
-	// acked for a second while others are; what comes for a tenant or
-	// subscription of which more stall is left in the same way, and so is what comes for a
-	// subscription that has more than half of a full window and is a second behind others. With 1, there is never a second
-	// message in a handler. Default 1,000.
+	// MaxInFlight is how many events may be in flight (not yet acked by every subscription). At
+	// the limit the stream is not read. Events that wait do not count: those that were nacked,
+	// whose payload cannot be downloaded, or that a handler has had for a second. Of them there
+	// may be twice as many, and as many again of stalled keys. In a full window, stalled keys,
+	// tenants and subscriptions keep a quarter; their further messages are left with the service
+	// and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of open events. The same holds for what was nacked, and
-	// half of it for what has stalled. Default 64 MiB. A larger payload is still delivered once it is the oldest.
+	// MaxInFlightBytes bounds the bytes of events in flight, as MaxInFlight does their number. A
+	// larger payload is delivered once it is the oldest. Default 64 MiB.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
 	// Order is whether messages of one key (the receiving endpoint, unless there is an
@@ -218,11 +213,10 @@ type ConfirmConfig struct {
 	// MaxRequests is how many requests may be under way. Each tenant has one at a time. Tenants that
 	// fail share half as many of their own, and requests that are late do not count. Default 64.
 	MaxRequests int `yaml:"max_requests"`
-	// MaxBacklog is how many confirmations may wait before the stream is no
-	// longer read. Once half of it is full, messages of tenants whose confirmations fail, or
-	// that cannot be looked up, while those of others succeed are left with the service and
-	// requested again when their confirmations succeed. If nothing is confirmed at all, so are
-	// those of the tenant that fills it. Default 10,000.
+	// MaxBacklog is how many confirmations may be pending before the stream is no longer read.
+	// Above half of it, keys and tenants whose confirmations have been pending for a second are
+	// stalled: their further messages are left with the service, as in a full window, and as many
+	// confirmations again may be pending. Default 10,000.
 	MaxBacklog int `yaml:"max_backlog"`
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.

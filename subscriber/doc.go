@@ -5,7 +5,7 @@
 // # Delivery
 //
 // Delivery is at least once. An event is confirmed only after every
-// subscription that received it has acked its message. A nacked message is
+// subscription that takes it has acked its message. A nacked message is
 // redelivered after a backoff. Events still unconfirmed when the process ends
 // are redelivered on the next connection. An event that is redelivered while its
 // first copy is still open, or shortly after that copy was confirmed, is joined
@@ -16,9 +16,15 @@
 //
 // # In-flight window
 //
-// [Config.MaxInFlight] and [Config.MaxInFlightBytes] bound the open events. At the
-// limit the stream is not read, and TCP applies back-pressure to the service. A key that
-// makes no progress keeps a share of the window only, in the subscription that it stalls.
+// [Config.MaxInFlight] and [Config.MaxInFlightBytes] bound the events in flight. At the
+// limit the stream is not read, and TCP applies back-pressure to the service. In a full
+// window, a key is stalled if its oldest message has been open, or unconfirmed, for a
+// second, and so is a tenant or a subscription of which all keys are. Beside others that
+// make progress, all stalled ones keep a quarter of the window, each an equal share. Further
+// messages of theirs are left with the service until they have worked off three quarters of
+// the share, or for 30 seconds, which double each time. A reconnect, at most one every four
+// seconds, then brings them again, in order. If nothing makes progress, all keys share half
+// of the window in the same way.
 //
 // # Metadata
 //

@@ -33,11 +33,11 @@ type Stats struct {
 	Joined int64
 	// Untaken counts events that no subscription accepts. They stay unconfirmed.
 	Untaken int64
-	// Abandoned counts events that were abandoned unconfirmed, because their
+	// Abandoned counts events that were left with the service, because there was no room, their
 	// subscription ended or their payload was unavailable, and that were not set aside.
 	Abandoned int64
-	// Left is how many messages of this connection were left with the service for want of room; the
-	// next connection brings them.
+	// Left is how many messages were left with the service on this connection, other than those
+	// set aside. The next connection brings them.
 	Left int
 	// SetAside counts how often a message was set aside: its route and the poison queue do not
 	// accept it, or it cannot be delivered, because its payload is gone or too large. It stays
@@ -86,17 +86,18 @@ type Stats struct {
 	PendingConfirmations int
 	OldestPending        time.Time
 
-	// Parked is how many messages wait to be redelivered after a nack. They do not count in
-	// InFlight, unless another subscription has them as well.
+	// Parked is how many messages wait to be redelivered after a nack, counted in each
+	// subscription. They do not count in InFlight, unless another subscription has them as well.
 	Parked int
 	// NotRedelivered counts messages that waited for a time their handler had set, after a
 	// nack, when their subscription ended.
 	NotRedelivered int64
-	// Stalled is how many messages gave up their place in a full window because their payload
-	// cannot be downloaded, or because nobody acks them. They do not count in InFlight.
+	// Stalled is how many other messages wait: their payload cannot be downloaded, or handlers have
+	// had them for a second in a full window. They do not count in InFlight.
 	Stalled int
-	// InFlight and InFlightBytes are the number and payload bytes of open events, and
-	// OldestInFlight is when the oldest of them arrived; zero if none is open.
+	// InFlight and InFlightBytes are the number and payload bytes of the events that count in
+	// [Config.MaxInFlight], and OldestInFlight is when the oldest event that is not acked arrived,
+	// one that waits included; zero without one.
 	InFlight       int
 	InFlightBytes  int64
 	OldestInFlight time.Time

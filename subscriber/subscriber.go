@@ -139,11 +139,12 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 // stream with 400 or 403 for Config.StreamRefusedFor, in which case
 // [Subscriber.Err] returns the reason. A later Subscribe tries again.
 //
-// A message is confirmed when every subscription that had it has acked it. What a
-// subscription has not acked when it ends is confirmed ten seconds later if others
-// have acked it and go on; one to the same topic that is made within that time
-// gets it. Otherwise it stays unconfirmed. End subscriptions that belong together at
-// the same time, or by Close.
+// A message is confirmed when every subscription that takes it has acked it. What a
+// subscription has not acked when it ends is left with the service. If others go on, a
+// reconnect brings it again, at most one every four seconds, to all that take it then and
+// have not acked it; if they all have, it is confirmed. What a subscription acked and another
+// one left also comes to its successor, as a copy. End subscriptions that belong together
+// at the same time, or by Close.
 //
 // The context of a message carries the values of ctx. It ends when the message
 // is acked or nacked, or when the drain timeout expires. It does not end with

@@ -22,9 +22,8 @@ const (
 	// WaitKey: the messages of an order key wait for a handler, or for the payload of the
 	// first one, and nothing of the key has been finished for a second.
 	WaitKey WaitKind = "key"
-	// WaitSubscription: messages of a subscription wait because it is slow or hangs: with
-	// [Unordered], those that have not been acked for a second, and with either order, those of
-	// which what comes later is left with the service meanwhile, perhaps of one tenant alone.
+	// WaitSubscription: a subscription, or what it has of a tenant, is slow or hangs: further
+	// messages are left with the service, or, with [Unordered], handlers have had some for a second.
 	WaitSubscription WaitKind = "subscription"
 	// WaitNack: a message waits to be redelivered after a nack, since the first one.
 	WaitNack WaitKind = "nack"

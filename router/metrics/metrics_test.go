@@ -106,7 +106,7 @@ agrimill_subscriber_delivered_bytes_total 121
 # HELP agrimill_subscriber_event_fields_unreadable_total Optional fields, and endpoints in lists, that could not be read and were left out of their events.
 # TYPE agrimill_subscriber_event_fields_unreadable_total counter
 agrimill_subscriber_event_fields_unreadable_total 132
-# HELP agrimill_subscriber_events_abandoned_total Events that were given up unconfirmed: their subscription ended, or their payload was unavailable.
+# HELP agrimill_subscriber_events_abandoned_total Events that were left with the service: there was no room, their subscription ended, or their payload was unavailable.
 # TYPE agrimill_subscriber_events_abandoned_total counter
 agrimill_subscriber_events_abandoned_total 106
 # HELP agrimill_subscriber_events_joined_total Redelivered events that were joined to their first copy.
@@ -217,7 +217,7 @@ agrimill_subscriber_quarantine_waiting 124
 # HELP agrimill_subscriber_received_bytes_total Payload bytes that arrived, embedded in events or downloaded, including redeliveries.
 # TYPE agrimill_subscriber_received_bytes_total counter
 agrimill_subscriber_received_bytes_total 120
-# HELP agrimill_subscriber_stalled_messages Messages that gave up their place in a full window because their payload cannot be downloaded, or because nobody acks them.
+# HELP agrimill_subscriber_stalled_messages Messages that wait because their payload cannot be downloaded, or because handlers have had them for a second in a full window.
 # TYPE agrimill_subscriber_stalled_messages gauge
 agrimill_subscriber_stalled_messages 128
 # HELP agrimill_subscriber_stream_connected 1 while the event stream is open, else 0.

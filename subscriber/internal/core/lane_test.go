@@ -105,3 +105,17 @@ func (l *laneByHand) handedOut() string {
 	}
 	return fmt.Sprint(numbers)
 }
+
+// Nothing is placed behind what failed, until it comes again.
+func TestLaneIsHaltedUntilItsRetry(t *testing.T) {
+	l := newLaneByHand(t)
+	lane := l.items[0].Lane
+	l.placed(0)
+	lane.Halted = true
+	if l.settle(0, Nacked); !lane.Halted {
+		t.Error("not halted, although it is not known what became of the second")
+	}
+	if l.settle(1, Nacked); lane.Halted {
+		t.Error("still halted when they come again")
+	}
+}

@@ -124,16 +124,11 @@ func (c *confirmer) pump() {
 			c.send(lease.Guard(ctx), b)
 		})
 	}
-	c.stopTimer()
-	if at := c.queue.wake(now); !at.IsZero() {
-		c.timer = time.AfterFunc(at.Sub(now), c.wake)
-	}
-}
-
-// stopTimer stops the timer, if there is one. c.mu is held.
-func (c *confirmer) stopTimer() {
 	if c.timer != nil {
 		c.timer.Stop()
+	}
+	if at := c.queue.wake(now); !at.IsZero() {
+		c.timer = time.AfterFunc(at.Sub(now), c.wake)
 	}
 }
 
@@ -236,16 +231,17 @@ func classifyConfirmation(err error) confirmAnswer {
 }
 
 func (c *confirmer) report(w *Wait) {
-	fail, succeed := "Confirmations for the tenant fail; they are kept and retried", "Confirmations for the tenant succeed again"
-	if w.What == "" {
-		fail, succeed = "Listing tenants fails; confirmations whose events name no tenant wait", "Listing tenants succeeds again"
-	}
 	lasted := time.Since(w.Since).Round(time.Second)
-	fields := watermill.LogFields{"tenant_id": w.What, "count": w.Count, "lasted": lasted}
-	if w.Err == nil {
-		c.logger.Info(succeed, fields)
-	} else {
-		c.logger.Error(fail, w.Err, reminders.Fields(lasted, w.Err).Add(fields))
+	fields := reminders.Fields(lasted, w.Err).Add(watermill.LogFields{"tenant_id": w.What, "count": w.Count})
+	switch listing := w.What == ""; {
+	case w.Err == nil && listing:
+		c.logger.Info("Listing tenants succeeds again", fields)
+	case w.Err == nil:
+		c.logger.Info("Confirmations for the tenant succeed again", fields)
+	case listing:
+		c.logger.Error("Listing tenants fails; confirmations whose events name no tenant wait", w.Err, fields)
+	default:
+		c.logger.Error("Confirmations for the tenant fail; they are kept and retried", w.Err, fields)
 	}
 }
 
@@ -315,7 +311,9 @@ func (c *confirmer) close(ctx, sending context.Context) int {
 	}
 	c.mu.Lock() // any caller that missed the end of c.ctx has started its request by now
 	c.cancel()
-	c.stopTimer()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 	c.mu.Unlock()
 	waitUntil(ctx, ended(&c.wg))
 	return int(c.waiting.Load())

@@ -177,3 +177,21 @@ func TestHandlersThatAreSlowerThanTheStream(t *testing.T) {
 		}
 	}
 }
+
+// What has come just now is to blame for nothing, however full the window is: after a pause, a burst is read once, and nothing
+// of it left with the service.
+func TestBurst(t *testing.T) {
+	w := newWorld(Config{MaxInFlight: 80, MaxBytes: 1 << 20, MaxUnconfirmed: 100, Ordered: true, Recent: 1000, RecentFor: time.Hour}, 1)
+	w.fault = func(problem string) { t.Fatal(problem) }
+	w.addRoute("0", func(*sent) bool { return true }, false)
+	w.handle = func(*Item, *sent) work { return work{rest: 600 * ms} }
+	w.after(0, w.connect)
+	w.run(10 * time.Second)
+	for n := range 300 {
+		w.send(&sent{tenant: fmt.Sprintf("t%d", n%5), key: fmt.Sprintf("k%d", n%40)})
+	}
+	w.run(30 * time.Second)
+	if w.read != len(w.sent) || w.connects != 1 {
+		t.Errorf("%d messages were read %d times, on %d streams", len(w.sent), w.read, w.connects)
+	}
+}

@@ -438,12 +438,12 @@ const (
 // quarter of the window. When nothing is fine, it is an outage, or nothing else can show because of who fills the
 // window: all lanes share half of it.
 func (w *window) shed(now time.Duration) (left []*Item) {
-	late := w.frontier(now)
+	late, best := w.frontier(now)
 	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
-	if late == nil {
-		if w.root.goesOn(now) && !w.tooManyWait() {
-			return nil // all of it is slow
-		}
+	switch {
+	case best == unknown, best == behind && w.root.goesOn(now) && !w.tooManyWait():
+		return nil // all of it has come just now, or is slow
+	case best == behind:
 		late = w.all()
 		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
 	}
@@ -554,10 +554,8 @@ func (w *window) excuse() {
 	w.excusedUnconfirmed = min(unconfirmed, w.cfg.MaxUnconfirmed)
 }
 
-// frontier returns the topmost nodes that are behind beside one that is fine; nil if nothing is fine.
-func (w *window) frontier(now time.Duration) (late []branch) {
-	late = []branch{}
-	best := unknown
+// frontier returns the topmost nodes that are behind beside one that is fine, and how the best one gets on.
+func (w *window) frontier(now time.Duration) (late []branch, best health) {
 	var routes []branch
 	for _, r := range w.routes {
 		h := r.emptied(now)
@@ -590,10 +588,7 @@ func (w *window) frontier(now time.Duration) (late []branch) {
 		}
 		best = max(best, h)
 	}
-	if best != fine {
-		return nil
-	}
-	return append(late, routes...)
+	return append(late, routes...), best
 }
 
 // health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one

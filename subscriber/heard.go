@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
 // heard remembers when the gateway last answered, and when it last did what was requested.
@@ -57,10 +58,7 @@ func (s *Subscriber) lastHeard() time.Time {
 // ask asks the gateway for something, so that its answer is heard. What it answers does not matter.
 // Without an access token nothing was asked, which unasked remembers.
 func (s *Subscriber) ask(ctx context.Context, unasked *heard) {
-	if s.ctx.Err() != nil {
-		return
-	}
-	_, err := s.cfg.Client.ListAuthorizedTenants(gateway.SingleAttempt(ctx))
+	_, err := s.cfg.Client.ListAuthorizedTenants(gateway.SingleAttempt(lease.Guard(ctx)))
 	s.confirmer.heard.note(err)
 	if errors.Is(err, gateway.ErrToken) {
 		unasked.mark()

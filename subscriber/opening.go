@@ -16,9 +16,6 @@ const headGrace = time.Second
 // That may be as late as the first event, so after headGrace a requested stream
 // counts as open. The stream lives as long as connection, which cancel ends.
 func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) (*gateway.EventStream, error) {
-	if err := s.ctx.Err(); err != nil {
-		return nil, err
-	}
 	type answer struct {
 		stream *gateway.EventStream
 		err    error

@@ -270,7 +270,6 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	select {
 	case <-ctx.Done():
 	case <-sub.stop:
-	case <-sub.drained.Done(): // a term is over
 	}
 	s.stopSubscription(sub)
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)

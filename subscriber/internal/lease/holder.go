@@ -304,7 +304,6 @@ func (h *Holder) work(term Term) {
 	case <-late:
 		h.cfg.Logger.Error("The lease is given up although a hook still runs", ErrStillRunning, nil)
 	}
-	_ = f.Err() // looks at the clock
 	f.end(errOver)
 	helpers.Wait()
 	switch cause := h.end(f, unconfirmed); {

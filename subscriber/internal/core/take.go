@@ -337,6 +337,7 @@ func (c *Core) released(now time.Duration, l *Lane) {
 		c.wants, c.recallIn = true, recallAfter
 		c.review(now)
 	}
+	l.reopenSpared()
 	c.window.prune(l)
 }
 

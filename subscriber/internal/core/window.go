@@ -34,6 +34,7 @@ type node struct {
 	share   share         // of a node that is shut: what it may keep
 	left    bool          // and whether something was left since
 	vacated bool          // it was shut, and everything of it left
+	spared  bool          // it was shut, and nothing of it left since
 }
 
 func (n *node) add(open int, bytes int64) {
@@ -223,8 +224,7 @@ func (w *window) recipients(m *Message, wanted, acked []*Route) (to []*Route, le
 
 // isShut reports whether r takes nothing like m now, and notes that something of it is left.
 func (w *window) isShut(r *Route, m *Message) bool {
-	if r.shut {
-		r.left = true
+	if r.keepsOut() {
 		return true
 	}
 	key := w.laneKey(m)
@@ -234,8 +234,7 @@ func (w *window) isShut(r *Route, m *Message) bool {
 		return true
 	}
 	if l != nil {
-		l.left = l.left || l.shut
-		return l.shut
+		return l.keepsOut()
 	}
 	return w.shut.keepsOut(r.number, laneKind, key)
 }
@@ -243,8 +242,7 @@ func (w *window) isShut(r *Route, m *Message) bool {
 // isTenantShut reports whether r takes nothing of a tenant now, and notes that something of it is left.
 func (w *window) isTenantShut(r *Route, name string) bool {
 	if t := r.tenants[name]; t != nil {
-		t.left = t.left || t.shut
-		return t.shut
+		return t.keepsOut()
 	}
 	return w.shut.keepsOut(r.number, tenantKind, name)
 }
@@ -390,7 +388,27 @@ func (w *window) reopen() {
 	}
 }
 
-func (n *node) reopen() { n.shut, n.left, n.vacated, n.share = false, false, false, share{} }
+func (n *node) reopen() {
+	n.shut, n.left, n.vacated, n.spared, n.share = false, false, false, false, share{}
+}
+
+// keepsOut reports whether n is shut, and notes that something of it is left then.
+func (n *node) keepsOut() bool {
+	if n.shut {
+		n.left, n.spared = true, false
+	}
+	return n.shut
+}
+
+// reopenSpared opens n and the nodes above it again that have worked off three quarters of what they may keep, and of
+// which nothing was left.
+func (n *node) reopenSpared() {
+	for ; n != nil; n = n.parent {
+		if n.spared && !n.exceeds(n.share.quarter()) {
+			n.reopen()
+		}
+	}
+}
 
 // hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves. A window of
 // one message has none: there is no second one in a handler.
@@ -454,10 +472,13 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 		}
 		cut, enough := b.cut(now, each)
 		b.share = each
+		b.spared = len(cut) == 0 && (b.spared || !b.shut)
 		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
 		b.vacated = len(cut) == b.open
 		for _, it := range cut {
-			if l := it.Lane; l.route.ordered && !l.shut { // others may have the key in common
+			l := it.Lane
+			l.spared = false
+			if l.route.ordered && !l.shut { // others may have the key in common
 				l.shut, l.vacated = true, true
 			}
 		}

@@ -278,3 +278,37 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A tenant that was shut because its confirmations failed is open again as soon as they succeed, if nothing of it was left.
+func TestShutWithoutAnythingLeft(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		cfg := windowOf(20, true)
+		cfg.MaxUnconfirmed = 20
+		h := newByHand(t, cfg)
+		r := h.add(everything)
+		h.connects()
+		const sick = 15
+		for n := range sick {
+			m := small(n, "sick", fmt.Sprint(n))
+			h.takes(Opened, m)
+			h.settles(r, m, Acked)
+		}
+		fail := h.flying
+		h.flying = nil
+		h.goesOn(r, "well", 3*time.Second)
+		if leaves {
+			h.takes(LeftWithService, small(sick, "sick", "0"))
+		}
+		h.flying = fail
+		h.confirmed()
+		want := Opened
+		if leaves {
+			want = LeftWithService
+		}
+		h.takes(want, small(sick+1, "sick", "0"))
+		h.pass(reconnectEvery)
+		if reconnects := h.reconnects > 0; reconnects != leaves {
+			t.Errorf("something is left: %v; reconnects: %v", leaves, reconnects)
+		}
+	}
+}

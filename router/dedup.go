@@ -216,7 +216,7 @@ func DedupID(ctx context.Context) (string, bool) {
 
 // Middleware is the message.HandlerMiddleware.
 func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) (out []*message.Message, err error) {
+	return func(msg *message.Message) ([]*message.Message, error) {
 		scope := d.config.Scope
 		if scope == "" {
 			scope = message.HandlerNameFromCtx(msg.Context())
@@ -228,74 +228,89 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if keys.Valid() != nil {
 			return h(msg)
 		}
-		ctx := msg.Context()
 		del := deliveryOf(msg)
-		if del != nil && del.replay != nil && keys.Delivery == (Key{}) {
+		replayed := del != nil && del.replay != nil
+		if replayed && keys.Delivery == (Key{}) {
 			keys.Delivery = recordKey(scope, del.replay.record, msg, keys.Content)
 		}
 		key, named := keys.Delivery, true
 		if key == (Key{}) {
 			key, named = keys.Content, false
 		}
-
 		handled := Claim{Keys: keys, Owner: d.config.Owner}
 		claim := handled
-		if del != nil && del.replay != nil {
+		if replayed {
 			// Two records are not one, however equal they are.
 			claim.Keys = Keys{Delivery: key}
 		}
-		stoppoint.At(stoppoint.Reserve)
-		var reserved Reservation
-		err = guarded(func() (err error) {
-			reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
-			return err
-		})
-		if err != nil {
-			return nil, &DedupError{Op: "reserve", Err: err}
+		token, mine, err := d.reserve(scope, key, handled, claim, msg)
+		if !mine {
+			return nil, err
 		}
-		switch reserved.State {
-		case Reserved:
-			d.waits.over(scope, key)
-			d.waits.gone(reserved.From)
-		case Committed:
-			d.waits.over(scope, key)
-			if del != nil {
-				del.duplicate = true
-			}
-			if own := (Keys{Delivery: keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
-				// The content key may tell nothing any more when it is redelivered.
-				d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
-			}
-			observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx, Message: msg})
-			return nil, nil
-		default:
-			return nil, d.waits.busy(scope, key, reserved)
-		}
-
 		if del != nil {
 			del.key, del.hasKey, del.named = key, true, named
 		} else {
+			ctx := msg.Context()
 			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, dedupID{key, named}))
 			defer msg.SetContext(ctx)
 		}
-
-		// In a defer, so that a panic releases the key too.
-		done := false
-		defer func() {
-			if done {
-				if keys.Untold {
-					d.untold.Add(1)
-				}
-				d.commit(ctx, scope, handled, reserved.Token, msg)
-			} else {
-				d.release(ctx, claim, reserved.Token, msg)
-			}
-		}()
-		out, err = h(msg)
-		// What a filter rejects was not handled: the filter may want it next time.
-		done = err == nil && (del == nil || !del.rejected)
-		return out, err
+		return d.handle(h, scope, handled, claim, token, msg)
 	}
+}
+
+// reserve reserves the keys of claim. mine reports whether the caller is to handle the message; else it was handled,
+// which is recorded, or err says why it cannot be handled now.
+func (d *Dedup) reserve(scope string, key Key, handled, claim Claim, msg *message.Message) (token Token, mine bool, err error) {
+	ctx := msg.Context()
+	stoppoint.At(stoppoint.Reserve)
+	var reserved Reservation
+	err = guarded(func() (err error) {
+		reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
+		return err
+	})
+	if err != nil {
+		return Token{}, false, &DedupError{Op: "reserve", Err: err}
+	}
+	switch reserved.State {
+	case Reserved:
+		d.waits.over(scope, key)
+		d.waits.gone(reserved.From)
+		return reserved.Token, true, nil
+	case Committed:
+		d.waits.over(scope, key)
+		if del := deliveryOf(msg); del != nil {
+			del.duplicate = true
+		}
+		if own := (Keys{Delivery: handled.Keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
+			// The content key may tell nothing any more when it is redelivered.
+			d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
+		}
+		observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx, Message: msg})
+		return Token{}, false, nil
+	}
+	return Token{}, false, d.waits.busy(scope, key, reserved)
+}
+
+// handle calls h and records that the message was handled, or releases what is reserved.
+func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim, token Token, msg *message.Message) (out []*message.Message, err error) {
+	ctx := msg.Context()
+	// In a defer, so that a panic releases the key too.
+	done := false
+	defer func() {
+		if done {
+			if handled.Keys.Untold {
+				d.untold.Add(1)
+			}
+			d.commit(ctx, scope, handled, token, msg)
+		} else {
+			d.release(ctx, claim, token, msg)
+		}
+	}()
+	out, err = h(msg)
+	del := deliveryOf(msg)
+	// What a filter rejects was not handled: the filter may want it next time.
+	done = err == nil && (del == nil || !del.rejected)
+	return out, err
 }
 
 // commit never fails the message: it is handled, and handling it again because

@@ -564,37 +564,10 @@ func (t *retrying) failed(d *delivery, err error) error {
 		t.passed()
 	}
 
-	var delay time.Duration
-	var yields *gate
-	switch {
-	case class == ClassPermanent, class == ClassRedeliver:
-		t.others++
-		return t.giveUp(class, err)
-	case interrupted:
-		t.others++
-		return t.interrupted(err)
-	case class == ClassOutage:
-		t.others++
-		if errors.Is(err, ErrReserved) {
-			delay = reservedPolicy.Delay(t.others - 1)
-			if t.putOffReserved(err) {
-				return t.giveUp(class, err)
-			}
-			break
-		}
-		delay, yields = t.outage(err)
-	case class == ClassShutdown:
-		t.others++
-		delay = t.policy.Delay(t.others - 1)
-	default:
-		class = ClassHandler
-		t.failures++
-		if t.failures >= t.config.MaxAttempts && !t.ended() {
-			return t.giveUp(class, err)
-		}
-		delay = t.policy.Delay(t.failures - 1)
+	delay, yields, final := t.delay(&class, err, interrupted)
+	if final != nil {
+		return final
 	}
-
 	if t.ended() {
 		return t.interrupted(err)
 	}
@@ -604,15 +577,50 @@ func (t *retrying) failed(d *delivery, err error) error {
 			Attempt: t.failures + t.others, Delay: delay,
 		})
 	}
-	if d != nil && d.placed || t.behind() {
+	return t.wait(d, err, delay, yields)
+}
+
+// delay returns how long a message that has failed is to wait at least, or at which gate elsewhere; final is the error
+// with which it is given up, if it is. Errors of no other class are those of a handler.
+func (t *retrying) delay(class *Class, err error, interrupted bool) (delay time.Duration, yields *gate, final error) {
+	switch {
+	case *class == ClassPermanent, *class == ClassRedeliver:
+		t.others++
+		return 0, nil, t.giveUp(*class, err)
+	case interrupted:
+		t.others++
+		return 0, nil, t.interrupted(err)
+	case *class == ClassOutage && errors.Is(err, ErrReserved):
+		t.others++
+		if t.putOffReserved(err) {
+			return 0, nil, t.giveUp(*class, err)
+		}
+		return reservedPolicy.Delay(t.others - 1), nil, nil
+	case *class == ClassOutage:
+		t.others++
+		delay, yields = t.outage(err)
+		return delay, yields, nil
+	case *class == ClassShutdown:
+		t.others++
+		return t.policy.Delay(t.others - 1), nil, nil
+	}
+	*class = ClassHandler
+	t.failures++
+	if t.failures >= t.config.MaxAttempts && !t.ended() {
+		return 0, nil, t.giveUp(*class, err)
+	}
+	return t.policy.Delay(t.failures - 1), nil, nil
+}
+
+// wait waits before the next attempt. It returns an error if the message is to wait elsewhere.
+func (t *retrying) wait(d *delivery, err error, delay time.Duration, yields *gate) error {
+	switch {
+	case d != nil && d.placed || t.behind():
 		// It has to wait for what becomes of those that have their places behind it, and lets
 		// those go first that are before it.
 		return t.postpone(d, err, max(delay, placedAgain))
-	}
-	if yields != nil && msgctx.NackOf(t.ctx) != nil {
+	case yields != nil && msgctx.NackOf(t.ctx) != nil:
 		return t.postpone(d, err, t.gates.comeBack(yields, true))
-	}
-	switch {
 	case delay <= 0:
 	case delay > waitInPlace && t.mayPutOff():
 		return t.postpone(d, err, delay)

@@ -457,14 +457,18 @@ const (
 // window: all lanes share half of it.
 func (w *window) shed(now time.Duration) (left []*Item) {
 	late, best := w.frontier(now)
-	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}
-	switch {
-	case best == unknown, best == behind && w.root.goesOn(now) && !w.tooManyWait():
-		return nil // all of it has come just now, or is slow
-	case best == behind:
-		late = w.all()
-		total = share{w.cfg.MaxInFlight / 2, w.cfg.MaxBytes / 2}
+	total, parts := share{w.cfg.MaxInFlight, w.cfg.MaxBytes}, 4
+	if 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed {
+		total.items = min(total.items, w.cfg.MaxUnconfirmed)
 	}
+	switch best {
+	case unknown:
+		return nil // all of it has come just now
+	case behind:
+		late, parts = w.all(), 2
+	case fine:
+	}
+	total = share{total.items / parts, total.bytes / int64(parts)}
 	for i, b := range late {
 		each := total.of(i, len(late))
 		if !b.exceeds(each) {

@@ -241,6 +241,31 @@ func TestUnconfirmedCountsFromTheAck(t *testing.T) {
 	h.takes(Opened, small(2, "t", "2"))
 }
 
+// Tenants whose confirmations fail can fill the backlog before those of any other were confirmed: others come in
+// nevertheless.
+func TestFullBacklogOfTenantsThatFail(t *testing.T) {
+	for _, most := range []int{10, 200} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			cfg := windowOf(100, true)
+			cfg.MaxUnconfirmed = most
+			h := newByHand(t, cfg)
+			r := h.add(everything)
+			h.connects()
+			for i := range most {
+				h.acks(r, small(i+1, fmt.Sprint("sick ", i%5), fmt.Sprint("sick ", i%5)))
+			}
+			good := small(1000, "good", "good")
+			for range 12 { // it is offered again and again
+				h.takes(Full, good)
+				if h.pass(reviewEvery); h.window.hasRoom(good) {
+					break
+				}
+			}
+			h.acks(r, good)
+		})
+	}
+}
+
 // However many keys are shut, all of them are, few others, and what is remembered of them is bounded.
 func TestManyShutKeys(t *testing.T) {
 	const many = 100_000

@@ -740,7 +740,7 @@ func (c *askedClient) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tena
 }
 
 // A lease that is given up is released also when the store takes a while, since nobody waits for that: else
-// the next one would have to wait for the rest of its time.
+// the next one would have to wait for the rest of its time. It is wanted again a TTL later.
 func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes    time.Duration
@@ -757,6 +757,14 @@ func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
 				if got := w.Stats().Lease.GivenUp; got != 1 || term.released != test.released {
 					t.Errorf("given up %d times, released: %v; want 1, %v", got, term.released, test.released)
 				}
+				select {
+				case w.lease.grants <- newScriptedTerm(2):
+					t.Error("it is wanted again within its TTL")
+				default:
+				}
+				time.Sleep(testTTL)
+				w.grant(3)
+				w.state(LeaseHolder, 3, 4, 0)
 			})
 		})
 	}

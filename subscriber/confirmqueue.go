@@ -46,6 +46,8 @@ type confirmQueue struct {
 	flights         []*confirmBatch // under way, oldest first
 	closing         bool
 	patience        time.Duration // of tenants that were not seen yet
+	failures        int           // in a row, of whichever tenant
+	probe           time.Time     // when the next request may be sent in an outage
 }
 
 // tenantConfirmations are the confirmations of one tenant. One without an ID has those whose tenant is not known:
@@ -137,13 +139,20 @@ func (q *confirmQueue) fill(t *tenantConfirmations, since time.Time, items []con
 // next returns a request that is to be sent now, or nil. The caller reports its outcome
 // by answered.
 func (q *confirmQueue) next(now time.Time) *confirmBatch {
-	served, others := 0, 0
+	served, others, late := 0, 0, 0
 	for _, b := range q.flights {
-		if b.t.failures > 0 || now.Sub(b.started) >= lateAfter {
+		isLate := now.Sub(b.started) >= lateAfter
+		if isLate {
+			late++
+		}
+		if b.t.failures > 0 || isLate {
 			others++
 		} else {
 			served++
 		}
+	}
+	if q.outage() && (len(q.flights) > late || now.Before(q.probe)) {
+		return nil
 	}
 	var place *duequeue.Entry[*tenantConfirmations]
 	if served < q.cfg.MaxRequests && served+others < lateFactor*q.cfg.MaxRequests {
@@ -165,6 +174,9 @@ func (q *confirmQueue) next(now time.Time) *confirmBatch {
 	return b
 }
 
+// outage reports whether so many requests in a row have failed that one at a time is enough to find out when that is over.
+func (q *confirmQueue) outage() bool { return q.failures >= 2*q.cfg.MaxRequests }
+
 // answered takes in the answer to a request and returns the confirmations that need no
 // more work: confirmed ones, or rejected ones. The others are queued again. report is what is worth a line in the log: that
 // the tenant fails, or without an error, that it no longer does.
@@ -172,6 +184,11 @@ func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAn
 	t := b.t
 	q.flights = slices.DeleteFunc(q.flights, func(other *confirmBatch) bool { return other == b })
 	t.flight = nil
+	if answer != answerFailed && answer != answerTimeout && answer != answerForbidden {
+		q.failures = 0
+	} else if q.failures++; q.outage() {
+		q.probe = now.Add(backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(q.failures - 2*q.cfg.MaxRequests))
+	}
 	switch {
 	case answer == answerOK:
 		confirmed = b.items
@@ -269,6 +286,7 @@ func (q *confirmQueue) split(now time.Time, b *confirmBatch) {
 // drain makes everything due: there is no time to wait for batches to fill.
 func (q *confirmQueue) drain(now time.Time) {
 	q.closing = true
+	q.probe = time.Time{}
 	for _, t := range q.tenants {
 		t.notBefore = time.Time{}
 		for _, b := range t.batches {
@@ -305,6 +323,9 @@ func (q *confirmQueue) reschedule(t *tenantConfirmations) {
 // wake returns when next is to be called again although nothing was added or answered;
 // zero for never.
 func (q *confirmQueue) wake(now time.Time) (at time.Time) {
+	if q.outage() && q.probe.After(now) {
+		at = q.probe
+	}
 	for _, first := range []*duequeue.Entry[*tenantConfirmations]{q.served.First(), q.failing.First()} {
 		if first != nil && !first.DueBy(now) {
 			at = earlier(at, first.At())

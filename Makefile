@@ -79,7 +79,7 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # end for a race of what still runs: nothing does at the end of a test, and many start such programs.
 LONGEST := ./subscriber ./cmd/agrimill/command ./cmd/agrimill/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
 	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/config ./sinks/blob ./router ./internal/quickstart
-ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/...
+ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/... ./subscriber/internal/core
 CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
 
 .PHONY: test
@@ -153,13 +153,17 @@ bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 
 	| $(GO) run ./internal/tool/benchreport
 
 # Everything in its whole length. A part is a target torture-PART below.
-PARTS := identity order faults partial-faults chaos stress yield order-kafka soak ha peer
+PARTS := core identity order faults partial-faults chaos stress yield order-kafka soak ha peer
 
 .PHONY: torture
 torture: ## Everything whole, for hours; PART=chaos SEED=7: a part, of which CONTRIBUTING.md has a list
 	@for part in $(or $(PART),$(PARTS)); do echo "==> $$part"; $(MAKE) --no-print-directory "torture-$$part"; done
 
 .PHONY: $(PARTS:%=torture-%)
+
+# A million random programs for the core of the subscriber, and each mutant of it.
+torture-core:
+	$(GO) test -count 1 -timeout 24h ./subscriber/internal/core -programs 1000000 -mutants
 
 # 100,000 random programs against the rules of docs/identity.md, 1,000 with each broker, and each mutant.
 torture-identity:

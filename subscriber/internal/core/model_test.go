@@ -166,6 +166,14 @@ func (w *world) addRoute(name string, wants func(*sent) bool, pipelines bool) *t
 	route, _ := w.core.Add(w.now, name, func(m *Message) bool { return wants(m.Owner.(*sent)) }, pipelines)
 	route.Owner, t.route = t, route
 	w.takers = append(w.takers, t)
+	for _, m := range w.sent {
+		has := func(d *duty) bool {
+			return d.t.ended == 0 && !d.acked && !d.refused && d.item != nil && d.item.Message == m.opened
+		}
+		if m.opened != nil && !m.once && wants(m) && slices.ContainsFunc(m.duties, has) { // it comes again, and before others
+			w.oblige(m)
+		}
+	}
 	return t
 }
 

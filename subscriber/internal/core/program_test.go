@@ -4,14 +4,16 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// program is a random program: what is sent, what is sick, and for how long. Everything in it is decided before it begins,
-// so that the same program can be run without what is sick.
+// program is a random program: what is sent, what is sick, and for how long. Everything in it is decided before it begins.
 type program struct {
 	*world
 	seed     uint64
@@ -22,9 +24,6 @@ type program struct {
 	shared   bool          // tenants have keys in common
 	from, to time.Duration // of what is sick
 	faults   []sickness
-	faulty   bool
-	healthy  int // confirmed in time
-	inTime   time.Duration
 	sizes    []int64
 }
 
@@ -63,7 +62,7 @@ func (s *sickness) of(m *sent, route int) bool {
 
 // sickNow returns what ails m in the route now.
 func (p *program) sickNow(m *sent, route int, kinds ...sickKind) *sickness {
-	if !p.faulty || p.now < p.from || p.now >= p.to {
+	if p.now < p.from || p.now >= p.to {
 		return nil
 	}
 	for i := range p.faults {
@@ -74,9 +73,9 @@ func (p *program) sickNow(m *sent, route int, kinds ...sickKind) *sickness {
 	return nil
 }
 
-func newProgram(seed uint64, faulty bool) *program {
+func newProgram(seed uint64) *program {
 	windows := []int{8, 16, 50, 200, 1000}
-	p := &program{seed: seed, faulty: faulty, plan: rand.New(rand.NewPCG(seed, 2))}
+	p := &program{seed: seed, plan: rand.New(rand.NewPCG(seed, 2))}
 	r := p.plan
 	window := windows[r.IntN(len(windows))]
 	cfg := Config{
@@ -111,12 +110,6 @@ func (p *program) setUp() {
 	p.handle, p.fetch, p.quarry = p.handler, p.download, p.quarantine
 	p.confirm = func(m *sent) bool { return p.sickNow(m, -1, unconfirmable) == nil }
 	p.again = func(m *sent) bool { return !m.once && p.now-m.confirmed < time.Second && p.random.IntN(4) == 0 }
-	p.settled = func(m *sent) {
-		if m.at >= p.from && m.at < p.to-p.inTime && p.now < p.to && p.isHealthy(m) {
-			p.healthy++
-		}
-	}
-	p.inTime = 5 * time.Second
 	p.sending()
 	p.after(0, p.connect)
 	for range r.IntN(4) { // cuts
@@ -325,16 +318,6 @@ func (p *program) steps(m *sent) {
 	}
 }
 
-// isHealthy reports whether nothing of its key is ever sick.
-func (p *program) isHealthy(m *sent) bool {
-	if m.once || m.part || len(m.parts) > 0 || m.kind == "held" {
-		return false
-	}
-	return !slices.ContainsFunc(p.faults, func(s sickness) bool {
-		return (s.tenant == "" || s.tenant == m.tenant || p.shared) && (s.key == "" || s.key == m.key)
-	})
-}
-
 // settleWithin is how long it takes at most until everything is settled once nothing is sick any longer: the longest hold,
 // the longest wait after a nack, the wait for a file, and a few reconnects.
 const settleWithin = 3 * time.Minute
@@ -364,8 +347,8 @@ func (p *program) finish() {
 // broken is a promise that is.
 type broken string
 
-// play runs the program with a seed, with what is sick or without, and returns what is wrong with it.
-func play(seed uint64, faulty, traced bool) (p *program, problem string) {
+// play runs the program with a seed, and returns what is wrong with it.
+func play(seed uint64, traced bool) (p *program, problem string) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -375,24 +358,10 @@ func play(seed uint64, faulty, traced bool) (p *program, problem string) {
 			panic(e)
 		}
 	}()
-	p = newProgram(seed, faulty)
+	p = newProgram(seed)
 	p.traced = traced
-	if p.finish(); faulty {
-		problem = p.checkShare()
-	}
+	p.finish()
 	return p, ""
-}
-
-func (p *program) checkShare() string {
-	if len(p.faults) == 0 {
-		return ""
-	}
-	without := newProgram(p.seed, false)
-	without.run(p.to)
-	if without.healthy > 0 && *shares {
-		fmt.Printf("share %.3f of %d seed %d\n", float64(p.healthy)/float64(without.healthy), without.healthy, p.seed)
-	}
-	return ""
 }
 
 // repeats returns how the program with a seed is run alone.
@@ -400,14 +369,22 @@ func repeats(seed uint64) string {
 	return fmt.Sprintf("go test ./subscriber/internal/core -run '^TestProgram$' -program %d", seed)
 }
 
+// TestPrograms runs random programs, as many at a time as there are processors.
 func TestPrograms(t *testing.T) {
-	failed := 0
-	for seed := *firstProgram; seed < *firstProgram+uint64(*programs) && failed < *mostFailed; seed++ {
-		if _, problem := play(seed, true, false); problem != "" {
-			t.Errorf("seed %d: %s; run it alone with %s", seed, problem, repeats(seed))
-			failed++
-		}
+	var next, failed atomic.Int64
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for n := next.Add(1); n <= int64(*programs) && failed.Load() < int64(*mostFailed); n = next.Add(1) {
+				seed := *firstProgram + uint64(n) - 1
+				if _, problem := play(seed, false); problem != "" {
+					failed.Add(1)
+					t.Errorf("seed %d: %s; run it alone with %s", seed, problem, repeats(seed))
+				}
+			}
+		})
 	}
+	all.Wait()
 }
 
 // TestProgram prints what happens in the program with a seed.
@@ -415,7 +392,7 @@ func TestProgram(t *testing.T) {
 	if *program1 == 0 {
 		t.Skip("without -program")
 	}
-	p, problem := play(*program1, true, true)
+	p, problem := play(*program1, true)
 	fmt.Println(strings.Join(p.trace, "\n"))
 	if problem != "" {
 		t.Error(problem)
@@ -425,8 +402,8 @@ func TestProgram(t *testing.T) {
 // TestTraceRepeats plays programs twice.
 func TestTraceRepeats(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
-		once, _ := play(seed, true, true)
-		again, _ := play(seed, true, true)
+		once, _ := play(seed, true)
+		again, _ := play(seed, true)
 		if len(once.trace) == 0 || !slices.Equal(once.trace, again.trace) {
 			t.Errorf("seed %d leads to another trace the second time", seed)
 		}
@@ -434,9 +411,8 @@ func TestTraceRepeats(t *testing.T) {
 }
 
 var (
-	programs     = flag.Int("programs", 200, "how many random programs are run")
+	programs     = flag.Int("programs", 10_000, "how many random programs are run")
 	firstProgram = flag.Uint64("first", 1, "the seed of the first of them")
 	mostFailed   = flag.Int("failed", 3, "how many of them may fail before the others are not run")
 	program1     = flag.Uint64("program", 0, "the seed of a program that is to be traced")
-	shares       = flag.Bool("shares", false, "")
 )

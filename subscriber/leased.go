@@ -60,11 +60,10 @@ func (s *Subscriber) leaseState() (state LeaseState) {
 	return state
 }
 
-// Join implements [lease.Worker].
+// Join implements [lease.Worker]. The stream is not requested before all have joined: that takes w.mu.
 func (w worker) Join(subs ...*lease.Subscription) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.start.holds++ // until all of them have joined
 	for _, sub := range subs {
 		if w.closed {
 			sub.Left()
@@ -72,8 +71,6 @@ func (w worker) Join(subs ...*lease.Subscription) {
 			w.addSubscription(sub.Ctx, sub.Topic, sub.Out, sub.Left)
 		}
 	}
-	w.start.holds--
-	w.startRun()
 }
 
 // Close implements [lease.Worker].

@@ -11,7 +11,7 @@ const (
 	// order is strict, and a key gets on by one message in each round trip. It is the default.
 	IngestPlain Ingest = iota
 	// IngestPipelined: the messages of a key are on their way one behind the other, all keys together as
-	// many as half of the source's window holds. The order is strict as long as nothing fails. When a
+	// many as seven eighths of the source's window hold. The order is strict as long as nothing fails. When a
 	// message fails in flight, what was sent after it may be stored before it: at most those, after
 	// which the key waits until it is known what became of all of it. The message then has
 	// [KeyOvertaken].

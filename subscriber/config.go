@@ -211,7 +211,8 @@ type ConfirmConfig struct {
 	// 100 ms.
 	MaxAge time.Duration `yaml:"max_age"`
 	// MaxRequests is how many requests may be under way. Each tenant has one at a time. Tenants that
-	// fail share half as many of their own, and requests that are late do not count. Default 64.
+	// fail share half as many of their own, and requests that are late do not count. When twice as
+	// many have failed in a row, one request at a time is sent until one succeeds. Default 64.
 	MaxRequests int `yaml:"max_requests"`
 	// MaxBacklog is how many confirmations may be pending before the stream is no longer read.
 	// Above half of it, keys and tenants whose confirmations have been pending for a second are

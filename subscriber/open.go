@@ -13,7 +13,7 @@ type Open struct {
 	// TenantID and EndpointID are as the service wrote them, once if it did so in several ways. The tenant is empty where only the service knows it: of messages that are
 	// held back without their event, and of confirmations whose tenant was not looked up yet.
 	TenantID, EndpointID string
-	// InFlight counts the events that are not acked by all, parked and stalled ones included; Held the messages that
+	// InFlight counts the events that are not acked by all, those that wait included; Held the messages that
 	// wait for their file; Pending the confirmations that the service has not accepted yet.
 	InFlight, Held, Pending int
 	// Oldest is when the oldest event in flight or held arrived, or the oldest pending confirmation was added, with those

@@ -21,7 +21,7 @@ const (
 
 // Config configures a [Core].
 type Config struct {
-	// MaxInFlight is how many items may be moving, and half of how many may be waiting.
+	// MaxInFlight is how many messages may be moving, and half of how many may be waiting.
 	MaxInFlight int
 	// MaxBytes is the same for the bytes of the messages. A message that is larger is opened when nothing
 	// else is moving.

@@ -89,7 +89,7 @@ type Config struct {
 	// tenants and subscriptions keep a quarter; their further messages are left with the service
 	// and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of events in flight, as MaxInFlight does their number. A
+	// MaxInFlightBytes bounds the bytes of events in flight, and those of events that wait. A
 	// larger payload is delivered once it is the oldest. Default 64 MiB.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 

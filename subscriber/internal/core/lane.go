@@ -124,11 +124,10 @@ func (l *Lane) settle(it *Item, outcome Outcome) {
 	}
 }
 
-// retry returns the first item of a lane in which something has failed, once it is known of all others what became of them,
-// if it can be handed out again.
-func (l *Lane) retry(c *Core, now time.Duration) *Item {
+// resume has a lane in which something has failed go on, once it is known of all others what became of them.
+func (l *Lane) resume(c *Core) {
 	if !l.Halted || l.handed > 0 {
-		return nil
+		return
 	}
 	l.Halted, l.careful = false, true
 	for it := l.first; it != nil; it = it.next {
@@ -136,12 +135,7 @@ func (l *Lane) retry(c *Core, now time.Duration) *Item {
 			it.overtakenCounted = it.Overtaken
 			c.effects.Overtaken++
 		}
-		if it != l.first && it.state == waiting { // its turn comes after the first
-			c.queue.remove(it)
-			it.state = queued
-		}
 	}
-	return nil
 }
 
 // oldest returns since when the oldest of l is open; now if nothing is.

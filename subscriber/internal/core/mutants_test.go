@@ -62,7 +62,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what hangs keeps its place", "core.go", "		for _, it := range c.window.hung(now) {\n			c.wait(now, it)\n		}\n", "", byScenarios},
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byScenarios},
-	{"all that are behind have all of the window", "window.go", "	total := share{w.cfg.MaxInFlight / 4, w.cfg.MaxBytes / 4}\n", "	total := share{w.cfg.MaxInFlight, w.cfg.MaxBytes}\n", byScenarios},
+	{"all that are behind have all of the window", "window.go", "w.cfg.MaxBytes}, 4\n", "w.cfg.MaxBytes}, 1\n", byScenarios},
 	{"what is not confirmed is not behind", "lane.go", "		at = min(at, l.unconfirmedSince)\n", "", byScenarios},
 }
 

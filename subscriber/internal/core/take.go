@@ -145,6 +145,9 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 		l.pace = (now - it.since) / time.Duration(l.handed)
 	}
 	l.settle(it, outcome)
+	if outcome != Acked && len(it.Message.refused) > 0 { // it has not got rid of it
+		c.Refuse(it, false)
+	}
 	if outcome == Nacked && !l.route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left
 	}
@@ -160,11 +163,8 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 			c.askForOthers(now)
 		}
 	}
-	next = l.retry(c, now)
-	if next == nil {
-		next = l.nextInTurn()
-	}
-	if next != nil {
+	l.resume(c)
+	if next = l.nextInTurn(); next != nil {
 		l.hand(now, next)
 	}
 	c.released(now, l)

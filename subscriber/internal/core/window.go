@@ -19,7 +19,6 @@ type window struct {
 	// excused are how many of those that wait, or are unconfirmed, are of nodes that are shut, at the latest review: they
 	// keep nobody else out, but for once more as many as there may be.
 	excusedWaiting, excusedUnconfirmed int
-	excusedBytes                       int64
 	to, want                           []*Route // the room of recipients and wanted
 }
 
@@ -260,7 +259,7 @@ func (w *window) shutKey(r *Route, l *Lane, key string) {
 
 // hasRoom reports whether m fits. One that is larger than the window fits alone.
 func (w *window) hasRoom(m *Message) bool {
-	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.waitingBytes-w.excusedBytes < 2*w.cfg.MaxBytes &&
+	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.waitingBytes < w.cfg.MaxBytes &&
 		w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed
 	if m.place == amongMoving || w.moving == 0 && waits {
 		return true
@@ -271,9 +270,9 @@ func (w *window) hasRoom(m *Message) bool {
 // hasRoomFor reports whether n more bytes of m, which is open, fit.
 func (w *window) hasRoomFor(m *Message, n int64) bool {
 	if m.place == amongWaiting {
-		return w.waitingBytes+n <= 2*w.cfg.MaxBytes
+		return w.waitingBytes+n <= w.cfg.MaxBytes
 	}
-	return w.movingBytes+n <= w.cfg.MaxBytes && w.waitingBytes < 2*w.cfg.MaxBytes
+	return w.movingBytes+n <= w.cfg.MaxBytes && w.waitingBytes < w.cfg.MaxBytes
 }
 
 // crowded reports whether next to nothing fits.
@@ -283,7 +282,7 @@ func (w *window) crowded() bool {
 
 // tooManyWait reports whether so many wait that some of them have to be left.
 func (w *window) tooManyWait() bool {
-	return w.waiting > w.cfg.MaxInFlight || w.waitingBytes > w.cfg.MaxBytes || 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed
+	return w.waiting > w.cfg.MaxInFlight || 2*w.waitingBytes > w.cfg.MaxBytes || 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed
 }
 
 // add counts it.
@@ -376,7 +375,7 @@ func (w *window) workedOff(l *Lane) bool {
 // reopen opens every node: all that was left comes again.
 func (w *window) reopen() {
 	w.shut = shutSet{}
-	w.excusedWaiting, w.excusedBytes, w.excusedUnconfirmed = 0, 0, 0
+	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
 	for _, r := range w.routes {
 		r.reopen()
 		for t := r.first; t != nil; t = t.after {
@@ -562,7 +561,7 @@ func (w *window) overShare(l *Lane) bool {
 
 // excuse brings what is excused up to date.
 func (w *window) excuse() {
-	waiting, bytes, unconfirmed := 0, int64(0), 0
+	waiting, unconfirmed := 0, 0
 	w.lanes(func(l *Lane) {
 		if !l.shut && !l.tenant.shut && !l.route.shut {
 			return
@@ -570,13 +569,11 @@ func (w *window) excuse() {
 		for it := l.first; it != nil; it = it.next {
 			if !it.moving {
 				waiting++
-				bytes += it.Message.Bytes
 			}
 		}
 		unconfirmed += l.unconfirmed
 	})
-	w.excusedWaiting, w.excusedBytes = min(waiting, 2*w.cfg.MaxInFlight), min(bytes, 2*w.cfg.MaxBytes)
-	w.excusedUnconfirmed = min(unconfirmed, w.cfg.MaxUnconfirmed)
+	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
 }
 
 // frontier returns the topmost nodes that are behind beside one that is fine, and how the best one gets on.

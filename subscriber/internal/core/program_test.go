@@ -25,6 +25,7 @@ type program struct {
 	from, to time.Duration // of what is sick
 	faults   []sickness
 	sizes    []int64
+	added    time.Duration // when a route was added; zero for never
 }
 
 // sickness is what is sick: everything that matches.
@@ -74,7 +75,7 @@ func (p *program) sickNow(m *sent, route int, kinds ...sickKind) *sickness {
 }
 
 func newProgram(seed uint64) *program {
-	windows := []int{8, 16, 50, 200, 1000}
+	windows := []int{8, 16, 50, 50, 200, 200, 1000, 1000}
 	p := &program{seed: seed, plan: rand.New(rand.NewPCG(seed, 2))}
 	r := p.plan
 	window := windows[r.IntN(len(windows))]
@@ -83,7 +84,10 @@ func newProgram(seed uint64) *program {
 		Recent: 1 << 14, RecentFor: time.Hour, Hold: time.Minute, HoldWhole: 2 * time.Second, MaxHeld: []int{20, 100, 1000}[r.IntN(3)],
 		Quarantines: r.IntN(3) == 0,
 	}
-	if r.IntN(4) == 0 && window >= 50 {
+	switch tight := r.IntN(4); {
+	case tight > 1: // bytes hardly matter
+		cfg.MaxBytes *= 100
+	case tight == 1 && window >= 50:
 		cfg.MaxBytes /= 4
 	}
 	p.world = newWorld(cfg, seed)
@@ -215,6 +219,7 @@ func (p *program) turnover(routes int) {
 	})
 	p.after(at+later, func() {
 		p.say("a route is added")
+		p.added = p.now
 		p.route(routes)
 		p.core.Want(p.now)
 		p.do()
@@ -227,11 +232,14 @@ func (p *program) route(i int) {
 	p.addRoute(fmt.Sprint(i), func(m *sent) bool { return all || m.kind == "a" }, p.plan.IntN(2) == 0)
 }
 
+// number is what the name says.
+func (t *taker) number() int { return int(t.name[0] - '0') }
+
 // handler says what a handler does.
 func (p *program) handler(it *Item, m *sent) work {
 	service := time.Duration(1+p.random.IntN(10)) * ms
 	t := it.Lane.Route().Owner.(*taker)
-	number := int(t.name[0] - '0')
+	number := t.number()
 	do := work{place: service / 2, rest: service - service/2, places: true, refuses: (m.number+number*m.number/3)%7 == 0}
 	s := p.sickNow(m, number, fails, failsPlaced, hangs, hangsPlaced, slow, gives, setsAside, gated)
 	if t.ended != 0 && p.random.IntN(2) == 0 {
@@ -342,6 +350,7 @@ func (p *program) finish() {
 	}
 	p.run(p.now + settleWithin)
 	p.checkEnd()
+	p.checkShare()
 }
 
 // broken is a promise that is.

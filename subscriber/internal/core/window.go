@@ -420,9 +420,6 @@ func (w *window) hung(now time.Duration) (items []*Item) {
 			if it.moving && it.state == handed && now-it.since >= stall {
 				items = append(items, it)
 			}
-			if l.route.ordered {
-				break
-			}
 		}
 	})
 	if !w.root.goesOn(now) && len(items) < w.moving {
@@ -610,7 +607,22 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 		}
 		best = max(best, h)
 	}
-	return append(late, routes...), best
+	late = append(late, routes...)
+	for i, b := range late {
+		late[i] = b.only()
+	}
+	return late, best
+}
+
+// only returns what is below b if that is a single node: whatever else may come below b is not to blame.
+func (b branch) only() branch {
+	if r := b.of; r != nil && r.first == r.last {
+		b = branch{&r.first.node, r.first.first, nil}
+	}
+	if l := b.first; l != nil && l == l.tenant.first && l == l.tenant.last {
+		b.node = &l.node
+	}
+	return b
 }
 
 // health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one

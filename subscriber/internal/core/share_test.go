@@ -1,0 +1,60 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// healthyShare is how much of what nothing ails is confirmed in time beside something that is sick, of what is confirmed
+	// in the same program without it.
+	healthyShare = 0.9
+	// lateness is how much later that may be.
+	lateness = 2 * time.Second
+)
+
+// sharesFairly reports whether the share can be measured. A quarter of a window of fewer messages is less than one of each sick key, and what
+// handlers have is never left, so it may be all of such a window.
+func (p *program) sharesFairly() bool {
+	cfg := &p.core.cfg
+	return len(p.faults) > 0 && min(int64(cfg.MaxInFlight), cfg.MaxBytes/slices.Max(p.sizes)) >= 25
+}
+
+// ails reports whether something that is sick may hold m up: all of a lane waits for what is sick in it.
+func (p *program) ails(m *sent, takers []*taker) bool {
+	ordered := p.core.cfg.Ordered
+	return slices.ContainsFunc(p.faults, func(s sickness) bool {
+		tenant := s.tenant == "" || s.tenant == m.tenant || ordered && p.shared
+		key := s.key == "" || s.key == m.key || !ordered
+		route := s.route < 0 || s.kind > gated || slices.ContainsFunc(takers, func(t *taker) bool { return t.number() == s.route && t.wants(m) })
+		return tenant && key && route
+	})
+}
+
+// checkShare reports it when what is sick holds up others. It compares with the same program without it, of which it runs as much
+// as is needed.
+func (p *program) checkShare() {
+	if !p.sharesFairly() {
+		return
+	}
+	well := newProgram(p.seed)
+	well.faults = nil
+	takers := slices.Clone(well.takers)
+	well.run(p.to)
+	before, with := 0, 0
+	for i, m := range well.sent {
+		switch {
+		case m.once, m.confirmed < p.from, m.confirmed >= p.to-lateness, p.ails(m, takers):
+		case m.part, m.kind == "held": // how long it waits for a file depends on how many others do
+		case p.added != 0 && m.confirmed >= p.added && m.confirmed < p.added+reconnectEvery+lateness: // the new route may get nothing before the next connection
+		default:
+			before++
+			if at := p.sent[i].confirmed; at != 0 && at < p.to {
+				with++
+			}
+		}
+	}
+	if float64(with) < healthyShare*float64(before) {
+		p.wrong("%d of %d that nothing ails are confirmed in time", with, before)
+	}
+}

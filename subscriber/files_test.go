@@ -2,8 +2,10 @@ package subscriber_test
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -177,31 +179,48 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a00
 }
 
 func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
-	t.Parallel()
-	f, cfg := fileFixture(t, gatewaytest.Config{})
-	cfg.MaxHeld = 2
-	cfg.MaxInFlight = 4
-	cfg.FileHold = 200 * time.Millisecond
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	// More chunks than may be held or open: the file still comes through.
-	payload := random(20 * chunkSize)
-	f.sendFile(payload, contextID)
-	msg := f.next(messages)
-	f.wantFile(msg, payload, 20, contextID)
-	msg.Ack()
-	f.waitConfirmed(20)
-	// More whole messages than may be held: all are delivered, in the end.
-	for i := range 6 {
-		f.sendFile([]byte{byte(i)}, "")
-	}
-	seen := map[byte]bool{}
-	for len(seen) < 6 {
-		msg := f.next(messages)
-		seen[msg.Payload[0]] = true
+	synctest.Test(t, func(t *testing.T) {
+		const maxHeld, parts, whole = 2, 20, 30
+		payload := random(parts * chunkSize)
+		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) { _, _ = w.Write(payload) })
+		sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, ChunkSize: chunkSize, MaxHeld: maxHeld, MaxInFlight: 4})
+		// More chunks than may be held or open: the file still comes through.
+		var ids []int
+		for i := range parts {
+			ids = append(ids, i)
+			g.message(i, 1, 1, typeFile, payload[i*chunkSize:(i+1)*chunkSize])
+		}
+		g.file(parts, 1, typeFile, len(payload), ids...)
+		msg := <-messages
+		if got := msg.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) || !bytes.Equal(msg.Payload, payload) {
+			t.Errorf("a %s of %d bytes came", got, len(msg.Payload))
+		}
 		msg.Ack()
-	}
-	f.waitConfirmed(26)
+		time.Sleep(time.Minute)
+		if n := g.unconfirmed(); n != 0 {
+			t.Errorf("%d of %d chunks are not confirmed", n, parts)
+		}
+		// More whole messages than may be held: all are delivered, in the end.
+		for i := range whole {
+			g.message(100+i, i, 100+i, typeFile, []byte{byte(i)})
+		}
+		seen := map[byte]bool{}
+		for began := time.Now(); len(seen) < whole && time.Since(began) < time.Hour; {
+			select {
+			case msg := <-messages:
+				seen[msg.Payload[0]] = true
+				msg.Ack()
+			case <-time.After(100 * time.Millisecond):
+			}
+			if n := sub.Stats().HeldNow; n > maxHeld {
+				t.Fatalf("%d are held, want at most %d", n, maxHeld)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := g.unconfirmed(); len(seen) != whole || n != 0 {
+			t.Errorf("%d of %d came, and %d are not confirmed", len(seen), whole, n)
+		}
+	})
 }
 
 func TestSmallFileThatComesAlone(t *testing.T) {

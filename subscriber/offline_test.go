@@ -31,6 +31,7 @@ type offlineGateway struct {
 	answer   func(w http.ResponseWriter) (taken bool) // to confirmations, in place of 202
 	mu       sync.Mutex
 	events   []offlineEvent
+	added    chan struct{} // closed with the next event
 	streams  int
 	requests map[int]int // for payloads, by status
 }
@@ -83,7 +84,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // newOfflineGateway is to be called in the bubble. payload answers requests for payloads.
 func newOfflineGateway(t *testing.T, payload func(w http.ResponseWriter, r *http.Request, p offlinePayload)) *offlineGateway {
 	t.Helper()
-	g := &offlineGateway{T: t, payload: payload, log: testkit.NewLog(), requests: map[int]int{}}
+	g := &offlineGateway{T: t, payload: payload, log: testkit.NewLog(), added: make(chan struct{}), requests: map[int]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -134,6 +135,7 @@ func (g *offlineGateway) stream(w http.ResponseWriter, r *http.Request) {
 				text.WriteString(e.write(stream))
 			}
 		}
+		added := g.added
 		g.mu.Unlock()
 		if text.Len() == 0 {
 			text.WriteString(":\n\n") // the stream is alive
@@ -144,7 +146,8 @@ func (g *offlineGateway) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(100 * time.Millisecond):
+		case <-added:
+		case <-time.After(5 * time.Second):
 		}
 	}
 }
@@ -283,6 +286,8 @@ func (g *offlineGateway) add(e offlineEvent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.events = append(g.events, e)
+	close(g.added)
+	g.added = make(chan struct{})
 }
 
 // unconfirmed returns how many messages are not confirmed.

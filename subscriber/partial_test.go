@@ -204,6 +204,7 @@ func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each waits for a reconnect
 			f := newFixture(t, gatewaytest.Config{})
 			other := f.server.AddTenant()
 			f.server.Authorize(f.server.Application(), other)

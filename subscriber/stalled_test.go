@@ -49,11 +49,11 @@ func TestPayloadsOfOneTenantLeaveTheOthersRoom(t *testing.T) {
 				// Only the first tenant has payloads elsewhere.
 				broken := f.server.Inject(gatewaytest.OpPayload, fault)
 				cfg := f.config()
-				cfg.MaxInFlight, cfg.Order = 20, order
+				cfg.MaxInFlight, cfg.Order = 10, order
 				sub := f.subscriber(cfg)
 				var n atomic.Int64
 				go ackAll(f.subscribe(sub, typeJSON), &n)
-				const bad, good = 60, 50
+				const bad, good = 30, 25
 				for i := range bad {
 					e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
 					f.send(typeJSON, random(2000), e)

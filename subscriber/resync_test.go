@@ -121,6 +121,10 @@ func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 		synctest.Wait()
 		w.connect()
 		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
+		time.Sleep(3 * time.Second)
+		if w.Stats().Left == 0 {
+			t.Fatal("nothing is left")
+		}
 		ended.Store(true)
 		began := time.Now()
 		for len(w.reconnects()) == 0 && time.Since(began) < time.Hour {

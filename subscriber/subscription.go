@@ -204,10 +204,6 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if it.Overtaken > it.Told {
-		it.Told = it.Overtaken
-		s.stats.overtaken.Add(1)
-	}
 	return it.Behind(), it.Overtaken
 }
 

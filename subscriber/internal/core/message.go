@@ -77,8 +77,8 @@ type Item struct {
 	Message *Message
 	Lane    *Lane
 	// Nacks is how often it was nacked. Overtaken is by how many that came after it in its lane, which may be stored
-	// before it; Told is of whoever handles it.
-	Nacks, Overtaken, Told int
+	// before it.
+	Nacks, Overtaken int
 	// Begun says that some of what was made of it may be stored even if one before it fails.
 	Begun bool
 	// Kept is of whoever handles it.

@@ -526,7 +526,7 @@ func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) 
 	b.lanes(func(l *Lane) {
 		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.route.ordered); it = it.prev {
 			switch {
-			case len(it.Message.IDs) == 0:
+			case len(it.Message.IDs) == 0, it.Overtaken > 0: // which would come again as if nothing had overtaken it
 			case it.state != handed:
 				items = append(items, it)
 			case now-it.since < stall:
@@ -629,7 +629,8 @@ func (b branch) only() branch {
 // route, a lane with an order that goes on is not behind if it will have worked off what it has before that could come again: it
 // would only stand still meanwhile.
 func (l *Lane) health(now time.Duration, alone bool) health {
-	late, goesOn := l.open > 0 && now-l.oldest(now) >= stall, l.goesOn(now)
+	waits := l.first != nil && !l.first.moving
+	late, goesOn := l.open > 0 && (waits || now-l.oldest(now) >= stall), l.goesOn(now)
 	switch {
 	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
 		return fine

@@ -18,6 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -36,6 +37,8 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			c.queue.remove(it)\n			c.finish(now, it, Acked)\n", byPrograms},
 	{"what nobody wants any longer is confirmed", "files.go", "	if len(wanted) == 0 { // all who wanted it have ended\n", "	if false {\n", byPrograms},
 	{"a confirmation does not wait for a file", "files.go", "	return m.FileTaken && ", "	return false && m.FileTaken && ", byPrograms},
+	{"what everybody refused is confirmed, although nobody stored it", "ledger.go", "		case !l.quarantines:\n", "		default:\n", byHands},
+	{"what everybody refused does not come again", "ledger.go", "		l.asksAgain = true\n", "", byHands},
 	// Order.
 	{"the next one does not wait", "lane.go", "	case l.first == it:\n		return l.handed == 0\n", "	case l.first == it || l.route.number == 1:\n		return l.handed == 0\n", byPrograms},
 	{"the one behind does not wait for the place of the one before it", "lane.go", "before.state == handed && before.placed && ", "before.state == handed && ", byPrograms},
@@ -54,6 +57,8 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what waits is not bounded", "window.go", "	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && ", "	waits := ", byPrograms},
 	{"what is held is not bounded", "files.go", "held >= c.cfg.MaxHeld || ", "", byPrograms},
 	{"what is not confirmed is not bounded", "window.go", "		w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed\n", "		true\n", byPrograms},
+	{"a payload that moves does not wait for what waits", "window.go", " && w.waitingBytes < w.cfg.MaxBytes\n}\n\n// crowded", "\n}\n\n// crowded", byHands},
+	{"payloads of what waits are not bounded", "window.go", "		return w.waitingBytes+n <= w.cfg.MaxBytes\n", "		return true\n", byHands},
 	// What gets on.
 	{"what comes once is left", "take.go", "!l.route.ordered && len(it.Message.IDs) > 0 && ", "!l.route.ordered && ", byPrograms},
 	{"nobody is told that there is room", "take.go", "		c.effects.Room = true\n", "", byPrograms},
@@ -63,6 +68,10 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byScenarios},
 	{"all that are behind have all of the window", "window.go", "w.cfg.MaxBytes}, 4\n", "w.cfg.MaxBytes}, 1\n", byScenarios},
+	{"a node of which something was left gets more", "window.go", "		b.shut = b.shut || w.cfg.Ordered || !enough //", "		_ = enough //", byScenarios},
+	{"a node is shut for the only one below it", "window.go", "		late[i] = b.only()\n", "		late[i] = b\n", byPrograms},
+	{"only the first one of a key hangs", "window.go", "				items = append(items, it)\n			}\n", "				items = append(items, it)\n			}\n			if l.route.ordered {\n				break\n			}\n", byPrograms},
+	{"what a route that ended left is not asked for", "core.go", "	if c.leftBehind && len(c.window.routes) > 0 {\n", "	if false {\n", byHands},
 	{"what is not confirmed is not behind", "lane.go", "		at = min(at, l.unconfirmedSince)\n", "", byScenarios},
 }
 

@@ -33,3 +33,47 @@ func TestLeftByRouteThatEndedAndOpenForAnother(t *testing.T) {
 		t.Error("it is not to be confirmed, although all who want it have acked or refused it")
 	}
 }
+
+// What a route that ends leaves comes again soon if there are others, which may have it left to do.
+func TestLeftByRouteThatEndedIsAskedFor(t *testing.T) {
+	for _, others := range []int{0, 1} {
+		h := newByHand(t, Config{})
+		ends := h.add(everything)
+		for range others {
+			h.add(everything)
+		}
+		h.connects()
+		h.takes(Opened, small(1, "t", "key"), small(2, "t", "key")) // the second one waits for the first one
+		h.End(h.now, ends)
+		h.do()
+		if got := h.pass(2 * reconnectEvery); got != others {
+			t.Errorf("with %d others, a reconnect was asked for %d times", others, got)
+		}
+	}
+}
+
+// A payload waits for room: among what moves, and among what waits.
+func TestPayloadsFit(t *testing.T) {
+	h := newByHand(t, windowOf(10, true)) // of 1,000 bytes
+	r := h.add(everything)
+	h.connects()
+	waits, moves, large := small(2, "t", "waits"), small(3, "t", "moves"), small(4, "t", "large")
+	waits.Fetching, moves.Fetching, large.Bytes = true, true, 900
+	h.takes(Opened, small(1, "t", "first"), waits, moves, large)
+	h.settles(r, large, Nacked)
+	h.Unfetched(h.now, waits)
+	fits := func(m *Message, n int64, want bool) {
+		t.Helper()
+		if got := h.Fits(h.now, m, n); got != want {
+			t.Errorf("%d bytes fit: %v, want %v, while %d bytes wait and %d move", n, got, want, h.window.waitingBytes, h.window.movingBytes)
+		}
+	}
+	fits(waits, 99, true)
+	fits(waits, 100, false)
+	fits(moves, 998, true)
+	fits(moves, 999, false)
+	h.Grow(waits, 99)
+	fits(moves, 1, false)
+	h.Grow(waits, -99)
+	fits(moves, 1, true)
+}

@@ -239,6 +239,7 @@ func TestConcurrentCloseAndSubscribe(t *testing.T) {
 // A hook that blocks does not keep Close from returning, nor acked messages from
 // being confirmed, wherever it was called.
 func TestCloseIsBoundedWhileAHookBlocks(t *testing.T) {
+	t.Parallel()
 	for name, block := range map[string]func(hooks *subscriber.Hooks, wait func()){
 		"Connected": func(h *subscriber.Hooks, wait func()) { h.Connected = wait },
 		"Event":     func(h *subscriber.Hooks, wait func()) { h.Event = func(gateway.Event) { wait() } },

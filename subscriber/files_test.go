@@ -285,27 +285,30 @@ data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID +
 
 // While intake waits for room, the file of what is held may be the next event on the stream.
 func TestHoldStopsWhileIntakeWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
-	cfg := f.config()
-	cfg.Files = []string{typeFile}
-	cfg.FileHold = 400 * time.Millisecond // for the parts and the file to come on a busy machine
-	cfg.MaxInFlight = 1
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	for range 8 { // what wins the race for room must not matter
-		f.send(typeJSON, []byte("slow"), f.receiver)
-		slow := f.next(messages)
-		received := sub.Stats().Received
-		f.send(typeFile, random(1000), f.receiver2)
-		testkit.Eventually(t, "the file waits for room", func() bool { return sub.Stats().Received == received+11 })
-		<-time.After(cfg.FileHold * 3 / 2) // the time is what this is about
-		slow.Ack()
-		file := f.next(messages)
-		if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
-			t.Errorf("a %s came", got)
+	synctest.Test(t, func(t *testing.T) {
+		const parts = 10
+		g := newOfflineGateway(t, nil)
+		sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, MaxInFlight: 1, FileHold: time.Minute})
+		for round := range 8 { // what wins the race for room must not matter
+			first := round * 100
+			g.message(first, 1, first, typeJSON, []byte("slow"))
+			slow := <-messages
+			received := sub.Stats().Received
+			var ids []int
+			for i := range parts {
+				ids = append(ids, first+1+i)
+				g.message(first+1+i, 2, first+1, typeFile, []byte("part"))
+			}
+			g.fileOf(first+1+parts, 2, typeFile, []byte("file"), ids...)
+			testkit.Eventually(t, "the file waits for room", func() bool { return sub.Stats().Received == received+parts+1 })
+			time.Sleep(90 * time.Second)
+			slow.Ack()
+			file := <-messages
+			if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
+				t.Errorf("a %s came", got)
+			}
+			file.Ack()
+			testkit.Eventually(t, "all is confirmed", func() bool { return g.unconfirmed() == 0 && sub.Stats().InFlight == 0 })
 		}
-		file.Ack()
-		testkit.Eventually(t, "all is confirmed", func() bool { return sub.Stats().PendingConfirmations == 0 && sub.Stats().InFlight == 0 })
-	}
+	})
 }

@@ -217,6 +217,7 @@ func TestPayloadsWhoseAddressesLiveShortly(t *testing.T) {
 // Payloads that are gone one after the other hold up their own endpoints not much longer, and the reconnects for them
 // become rare.
 func TestPayloadsThatAreGoneOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) { w.WriteHeader(http.StatusGone) })
 		_, all := g.ackAll(subscriber.Config{})

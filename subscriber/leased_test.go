@@ -391,6 +391,7 @@ func TestTheLeaseIsKept(t *testing.T) {
 
 // Watermill's suite finds nothing that a lease changes.
 func TestUniversalSuiteWithALease(t *testing.T) {
+	t.Parallel()
 	m := &multiverse{byID: map[string]*universe{}, lease: func() subscriber.Lease { return leasetest.NewMemory(time.Minute).Lease() }}
 	features := features()
 	features.ForceShort = !*universal

@@ -156,6 +156,7 @@ func (l *learned) Sync(context.Context) error { return errors.New("refused") }
 // Messages that are left because of the confirmations of their tenant come again in order, also
 // when its confirmations are dropped.
 func TestLeftMessagesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		status, backlog, more int
 	}{{500, 100, 50}, {403, 40, 10}} { // a tenant that is refused for good takes long

@@ -64,6 +64,7 @@ func TestManyWaitingConfirmations(t *testing.T) {
 // 100,000 payloads wait, those of every host in another way: downloads stay few, and when
 // the hosts recover everything comes.
 func TestManyWaitingDownloads(t *testing.T) {
+	t.Parallel()
 	const hosts, slots, ends = 1000, 8, 2 * time.Minute
 	w := newDownloadWorld(t, slots)
 	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {

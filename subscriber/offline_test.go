@@ -255,8 +255,17 @@ func (g *offlineGateway) message(n, endpoint, context int, messageType string, p
 	}})
 }
 
-// file sends the file that some messages carried.
+// file sends the file that some messages carried, which is not embedded.
 func (g *offlineGateway) file(n, endpoint int, messageType string, size int, messages ...int) {
+	g.addFile(n, endpoint, messageType, size, nil, messages)
+}
+
+// fileOf sends the file that some messages carried, embedded.
+func (g *offlineGateway) fileOf(n, endpoint int, messageType string, payload []byte, messages ...int) {
+	g.addFile(n, endpoint, messageType, len(payload), payload, messages)
+}
+
+func (g *offlineGateway) addFile(n, endpoint int, messageType string, size int, payload []byte, messages []int) {
 	var ids []string
 	for _, m := range messages {
 		ids = append(ids, offlineID(offlineMessageID, m))
@@ -265,7 +274,7 @@ func (g *offlineGateway) file(n, endpoint int, messageType string, size int, mes
 		return offlineText(map[string]any{
 			"event_type": gateway.EventFileReceived, "message_ids": ids, "size": size, "message_type": messageType,
 			"receiving_endpoint_id": offlineID(offlineEndpointID, endpoint), "tenant_id": offlineID(offlineTenantID, 0),
-		}, nil, n, stream)
+		}, payload, n, stream)
 	}})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,12 +17,12 @@ import (
 
 // subscribeUntil subscribes and returns a function that ends the subscription and waits
 // until its channel is closed.
-func (f *fixture) subscribeUntil(sub *subscriber.Subscriber, topic string) (messages <-chan *message.Message, end func()) {
-	f.Helper()
-	ctx, cancel := context.WithCancel(f.Context())
+func subscribeUntil(t *testing.T, sub *subscriber.Subscriber, topic string) (messages <-chan *message.Message, end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
 	messages, err := sub.Subscribe(ctx, topic)
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
 	return messages, func() {
 		cancel()
@@ -43,7 +44,7 @@ func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	sub, release := f.held(f.config())
-	_, end := f.subscribeUntil(sub, typeJSON)
+	_, end := subscribeUntil(t, sub, typeJSON)
 	other := f.subscribe(sub, typeJSON)
 	release()
 	var n atomic.Int64
@@ -63,55 +64,73 @@ func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
 // A subscription that comes back while what it had left is not confirmed yet gets that, and
 // the other one gets no copy of what it has acked.
 func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub, release := f.held(f.config())
-	_, end := f.subscribeUntil(sub, typeJSON)
-	other := f.subscribe(sub, typeJSON)
-	release()
-	var n atomic.Int64
-	go ackAll(other, &n)
-	f.sendN(20)
-	testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
-	for range 3 {
+	synctest.Test(t, func(t *testing.T) {
+		g := newOfflineGateway(t, nil)
+		sub, other := g.subscribe(subscriber.Config{})
+		_, end := subscribeUntil(t, sub, typeJSON)
+		var n atomic.Int64
+		go ackAll(other, &n)
+		for i := range 20 {
+			g.message(i, 1, i, typeJSON, []byte("x"))
+		}
+		testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
+		for range 3 {
+			end()
+			var messages <-chan *message.Message
+			messages, end = subscribeUntil(t, sub, typeJSON)
+			(<-messages).Nack()
+		}
 		end()
-		var messages <-chan *message.Message
-		messages, end = f.subscribeUntil(sub, typeJSON)
-		f.next(messages).Nack()
-	}
-	end()
-	f.ackN(f.subscribe(sub, typeJSON), 20)
-	f.waitConfirmed(20)
-	if got := n.Load(); got != 20 {
-		t.Errorf("the other one got %d copies", got-20)
-	}
+		messages, err := sub.Subscribe(t.Context(), typeJSON)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			(<-messages).Ack()
+		}
+		testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
+		if got := n.Load(); got != 20 {
+			t.Errorf("the other one got %d copies", got-20)
+		}
+	})
 }
 
 // What ends with the subscriber, or with all subscriptions, is no unsubscribing: what one of
 // them has not acked stays unconfirmed.
 func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
-	t.Parallel()
 	for name, closes := range map[string]bool{"Close": true, "contexts": false} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			sub, release := f.held(f.config())
-			_, end := f.subscribeUntil(sub, typeJSON)
-			other, endOther := f.subscribeUntil(sub, typeJSON)
-			release()
-			f.sendN(20)
-			f.ackN(other, 20)
-			if !closes {
-				end()
-				endOther()
-				<-time.After(12 * time.Second) // longer than a subscription may take to come back
-			}
-			f.close(sub)
-			if got := f.confirmed(); got != 0 {
-				t.Errorf("%d are confirmed", got)
-			}
-			f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
-			f.waitConfirmed(20)
+			synctest.Test(t, func(t *testing.T) {
+				g := newOfflineGateway(t, nil)
+				sub, err := subscriber.New(subscriber.Config{Client: g.client}, g.log)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, end := subscribeUntil(t, sub, typeJSON)
+				other, endOther := subscribeUntil(t, sub, typeJSON)
+				for i := range 20 {
+					g.message(i, 1, i, typeJSON, []byte("x"))
+				}
+				for range 20 {
+					(<-other).Ack()
+				}
+				if !closes {
+					end()
+					endOther()
+					time.Sleep(time.Minute) // longer than a subscription may take to come back
+				}
+				if err := sub.Close(); err != nil {
+					t.Error(err)
+				}
+				if got := g.unconfirmed(); got != 20 {
+					t.Errorf("%d are confirmed", 20-got)
+				}
+				_, messages := g.subscribe(subscriber.Config{})
+				for range 20 {
+					(<-messages).Ack()
+				}
+				testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
+			})
 		})
 	}
 }
@@ -122,7 +141,7 @@ func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
 	sub, release := f.held(f.config())
-	chunks, end := f.subscribeUntil(sub, string(gateway.EventMessageReceived))
+	chunks, end := subscribeUntil(t, sub, string(gateway.EventMessageReceived))
 	files := f.subscribe(sub, string(gateway.EventFileReceived))
 	release()
 	f.send(typeFile, random(250), f.receiver)

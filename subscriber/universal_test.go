@@ -133,6 +133,7 @@ var universal = flag.Bool("universal", false, "run Watermill's Pub/Sub suite wit
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub over a real
 // gateway.
 func TestUniversalSuite(t *testing.T) {
+	t.Parallel()
 	m := &multiverse{byID: map[string]*universe{}}
 	features := features()
 	features.ForceShort = !*universal
@@ -142,6 +143,7 @@ func TestUniversalSuite(t *testing.T) {
 // TestRestartedGateway publishes 10,000 messages with 100 goroutines while the
 // gateway is restarted twice.
 func TestRestartedGateway(t *testing.T) {
+	t.Parallel()
 	const publishers = 100
 	count := 2000
 	if *universal {

@@ -151,7 +151,7 @@ func TestIDsAreComparedWithoutRegardToCase(t *testing.T) {
 	testkit.Eventually(f, "connected", func() bool { return sub.Stats().Stream.Connected })
 	for n, write := range []func(string) string{strings.ToLower, strings.ToUpper} {
 		f.emit(gateway.EventMessageReceived, fmt.Sprintf(
-			`"id":"11111111-1111-4111-8111-11111111111%d","app_message_id":"x","sent_at":"2026-01-01T00:00:00Z","message_type":%q,"receiving_endpoint_id":%q,"tenant_id":%q,"payload":""`,
+			`"id":"11111111-1111-4111-8111-11111111111%d","app_message_id":"%[1]d","sent_at":"2026-01-01T00:00:00Z","message_type":%q,"receiving_endpoint_id":%q,"tenant_id":%q,"payload":""`,
 			n, typeJSON, write(f.receiver.ID), write(f.server.Tenant())))
 	}
 	first := f.next(messages)

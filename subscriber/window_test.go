@@ -164,7 +164,7 @@ func TestNackingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlight = 5
 	sub, release := f.held(cfg)
-	bad, end := f.subscribeUntil(sub, typeJSON)
+	bad, end := subscribeUntil(t, sub, typeJSON)
 	good := f.subscribe(sub, subscriber.AllData)
 	release()
 	go func() {

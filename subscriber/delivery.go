@@ -18,7 +18,7 @@ import (
 // delivery is one event on its way to the subscriptions that want it.
 type delivery struct {
 	core.Message
-	event    gateway.Event // nil once nobody has it
+	event    gateway.Event // nil once nobody has it, unless a handler that was given up may still look
 	endpoint string
 	context  string   // the sender's ID of the payload, if known
 	messages []string // the IDs of its messages
@@ -27,6 +27,7 @@ type delivery struct {
 	tenant   string   // as the service wrote it
 	payload  *payload // nil if the payload is embedded in the event, or there is none
 	arrived  time.Time
+	givenUp  bool        // by a subscription that has ended, with its handler. Guarded by Subscriber.mu
 	used     atomic.Bool // context1 is
 	// context1 is the context of the first message that is made of it.
 	context1 messageContext

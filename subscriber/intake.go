@@ -172,7 +172,9 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 	} else if !d.Aside {
 		s.stats.abandoned.Add(1)
 	}
-	d.event = nil // nobody needs the payload any longer
+	if !d.givenUp {
+		d.event = nil // nobody needs the payload any longer
+	}
 }
 
 // release does what is left to do with a delivery.

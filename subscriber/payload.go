@@ -204,7 +204,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	case stepGone:
 		s.gone(d, j)
 	case stepUnserved:
-		s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(j.event))
+		s.unserved(j.event)
 	default:
 		if refused {
 			s.stats.setAside.Add(1)

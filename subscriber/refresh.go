@@ -3,7 +3,7 @@ package subscriber
 import (
 	"time"
 
-	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
@@ -18,27 +18,25 @@ func (s *Subscriber) requestFresh(now time.Time) {
 	s.pumpConnection(now)
 }
 
-// refresh has d, whose handler found that its payload can no longer be downloaded, delivered again once there is a fresh
-// URI. It keeps its place in its order. When none comes, it is given up.
-func (s *Subscriber) refresh(d *delivery) answer {
-	s.expired(d)
-	s.mu.Lock()
-	defer s.unlock()
-	if !d.payload.expired.Load() {
-		return answer{outcome: msgctx.Nacked, after: time.Nanosecond} // it came in the meantime
-	}
+// finishExpired has it, whose handler found that its payload can no longer be downloaded, delivered again once there is a
+// fresh URI. It keeps its place in its order. When none comes, it is given up, and its event is returned. s.mu is held.
+func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gateway.Event) {
+	d := ownerOf(it.Message)
 	now := time.Now()
 	since, waited := s.stale[d]
-	if waited && now.Sub(since) >= s.downloads.giveUpAfter {
+	it.Kept = nil
+	switch {
+	case !d.payload.expired.Load(): // it came in the meantime
+		return s.core.Done(s.now(), it, core.Nacked, 0), nil
+	case waited && now.Sub(since) >= s.downloads.giveUpAfter:
 		delete(s.stale, d)
-		s.unserved(d)
-		return answer{}
-	}
-	if !waited {
+		event := d.event
+		return s.core.Done(s.now(), it, core.Left, 0), event
+	case !waited:
 		s.stale[d] = now
 	}
 	s.requestFresh(now)
-	return answer{outcome: msgctx.Nacked, after: s.downloads.giveUpAfter}
+	return s.core.Done(s.now(), it, core.Nacked, s.downloads.giveUpAfter), nil
 }
 
 // expired records that the payload URI of d has expired.
@@ -47,10 +45,9 @@ func (s *Subscriber) expired(d *delivery) {
 	s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(d.event))
 }
 
-// unserved records that d was not redelivered. A message that the service has withdrawn
-// never is.
-func (s *Subscriber) unserved(d *delivery) {
-	s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(d.event))
+// unserved records that a message was not redelivered. One that the service has withdrawn never is.
+func (s *Subscriber) unserved(event gateway.Event) {
+	s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(event))
 }
 
 // refreshed takes the payload URI of d, which came again, for the delivery that is open. s.mu is held.

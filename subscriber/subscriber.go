@@ -386,7 +386,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	ended := make(chan struct{})
 	go func() { // ends with the last goroutine of the subscriber
 		for _, sub := range subs {
-			sub.deliveries.Wait()
+			<-sub.drained.Done()
 		}
 		close(delivered)
 		s.wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/stoppoint"
@@ -53,7 +54,7 @@ func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan
 		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, ended: ctx.Done(), stop: make(chan struct{}),
 		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx), handler: msgctx.Accepted(ctx),
 	}
-	sub.drained, sub.giveUp = lease.In(s.ctx, context.WithoutCancel(ctx))
+	sub.drained, sub.giveUp = lease.In(s.ctx, msgctx.WithoutHandler(context.WithoutCancel(ctx)))
 	sub.pool = workers.New(workers.Config[*core.Item]{
 		Do: func(it *core.Item) {
 			for it != nil {
@@ -76,8 +77,8 @@ func (sub *subscription) takes(m *core.Message) bool {
 type answer struct {
 	outcome msgctx.Outcome
 	wait    *msgctx.Wait // that the nack began; nil if the handler has failed
-	after   time.Duration
-	kept    any // what whoever nacked it keeps for its next delivery
+	kept    any          // what whoever nacked it keeps for its next delivery
+	expired bool         // it needs a fresh payload URI
 }
 
 // handle delivers it, and returns what is to be delivered next.
@@ -97,13 +98,27 @@ func (s *Subscriber) handle(sub *subscription, it *core.Item) (next *core.Item) 
 
 // finish takes in what came of a delivery, and returns what is to be delivered next.
 func (s *Subscriber) finish(sub *subscription, it *core.Item, a answer) (next *core.Item) {
-	d := ownerOf(it.Message)
 	s.mu.Lock()
-	defer s.unlock()
 	if sub.givenUp {
+		s.unlock()
 		return nil
 	}
-	now := s.now()
+	var unserved gateway.Event
+	if a.expired {
+		next, unserved = s.finishExpired(it)
+	} else {
+		next = s.finishAnswered(sub, it, a)
+	}
+	s.unlock()
+	if unserved != nil {
+		s.unserved(unserved)
+	}
+	return next
+}
+
+// finishAnswered is finish for what needs no fresh payload URI. s.mu is held.
+func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) (next *core.Item) {
+	d, now := ownerOf(it.Message), s.now()
 	switch a.outcome {
 	case msgctx.Acked:
 		d.Large = s.isLarge(d)
@@ -115,7 +130,7 @@ func (s *Subscriber) finish(sub *subscription, it *core.Item, a answer) (next *c
 	}
 	it.Kept = nil
 	if a.wait == nil {
-		next = s.core.Done(now, it, core.Nacked, cmp.Or(a.after, s.nackDelay(it)))
+		next = s.core.Done(now, it, core.Nacked, s.nackDelay(it))
 	} else {
 		it.Kept, it.Nacks = a.kept, -1 // nothing has failed
 		next = s.core.Done(now, it, core.Nacked, a.wait.Delay())
@@ -220,7 +235,8 @@ func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
 	}
 	switch {
 	case d.payload != nil && d.payload.expired.Load():
-		return s.refresh(d)
+		s.expired(d)
+		a.expired = true
 	case a.outcome == msgctx.SetAside:
 		// Treat it like an undeliverable event: it stays unconfirmed, and the
 		// service redelivers it after the next reconnect.
@@ -299,6 +315,7 @@ func (s *Subscriber) awaitHandlers(sub *subscription) {
 	sub.givenUp = true
 	now := s.now()
 	for _, it := range s.core.Handed(sub.route) {
+		ownerOf(it.Message).givenUp = true
 		s.core.Done(now, it, core.Left, 0)
 	}
 }

@@ -184,22 +184,20 @@ func (g *Gift) From(sub any) bool { return g.from != nil && g.from == sub }
 // may be handled until its context ends; what comes of it later is not waited for.
 type Handler func(msg *message.Message) (acked bool)
 
-type (
-	offerKey    struct{}
-	acceptedKey struct{}
-)
+type offerKey struct{}
 
 // offer is a handler for one subscriber.
 type offer struct {
-	to      any
-	handler Handler
+	to       any
+	handler  Handler
+	accepted bool
 }
 
 // WithHandler returns a context for Subscribe that offers a handler to sub, which may call it for each message in place
 // of sending that on its channel. It is to sub alone and not to one that it wraps: who stands in between may do with messages
 // what that knows nothing of. sub can be compared.
 func WithHandler(ctx context.Context, sub any, handler Handler) context.Context {
-	return context.WithValue(ctx, offerKey{}, offer{sub, handler})
+	return context.WithValue(ctx, offerKey{}, offer{to: sub, handler: handler})
 }
 
 // HandOn is for a subscriber that hands on the messages of another one and does nothing else with them: what is offered
@@ -214,15 +212,26 @@ func HandOn(ctx context.Context, sub, from any) context.Context {
 // Accept is for subscribers: in the context that it returns, [Accepted] is the handler that is offered to sub.
 func Accept(ctx context.Context, sub any) context.Context {
 	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.to == sub {
-		return context.WithValue(ctx, acceptedKey{}, o.handler)
+		o.accepted = true
+		return context.WithValue(ctx, offerKey{}, o)
 	}
 	return ctx
 }
 
 // Accepted returns the handler of [Accept], or nil.
 func Accepted(ctx context.Context) Handler {
-	handler, _ := ctx.Value(acceptedKey{}).(Handler)
-	return handler
+	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.accepted {
+		return o.handler
+	}
+	return nil
+}
+
+// WithoutHandler returns ctx for the contexts of messages: a handler may subscribe in them, and that offers nothing.
+func WithoutHandler(ctx context.Context) context.Context {
+	if ctx.Value(offerKey{}) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, offerKey{}, nil)
 }
 
 type pipelinesKey struct{}

@@ -229,12 +229,15 @@ func (c *Core) lookAt(now time.Duration) {
 	}
 	full := c.window.crowded() || c.short || c.blocked
 	c.short = false // until somebody asks again
+	var hung []*Item
 	if full {
-		for _, it := range c.window.hung(now) {
+		hung = c.window.hung(now)
+		for _, it := range hung {
 			c.wait(now, it)
 		}
 	}
-	if c.window.tooManyWait() || full && c.wasFull {
+	// What comes in place of what hangs shows whether others go on.
+	if c.window.tooManyWait() || full && c.wasFull && len(hung) == 0 {
 		for _, it := range c.window.shed(now) {
 			c.leave(now, it)
 		}

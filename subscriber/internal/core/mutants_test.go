@@ -64,7 +64,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"nobody is told that there is room", "take.go", "		c.effects.Room = true\n", "", byPrograms},
 	{"no payload is larger than the window", "take.go", " || c.window.nextToEnd(m) {", " {", byPrograms},
 	{"what waits keeps its place", "take.go", "		c.window.wait(it)\n		c.room()\n", "", byScenarios},
-	{"what hangs keeps its place", "core.go", "		for _, it := range c.window.hung(now) {\n			c.wait(now, it)\n		}\n", "", byScenarios},
+	{"what hangs keeps its place", "core.go", "		for _, it := range hung {\n			c.wait(now, it)\n		}\n", "", byScenarios},
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byScenarios},
 	{"all that are behind have all of the window", "window.go", "w.cfg.MaxBytes}, 4\n", "w.cfg.MaxBytes}, 1\n", byScenarios},

@@ -181,6 +181,7 @@ data: {"event_type":"MESSAGE_RECEIVED","id":"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a00
 func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const maxHeld, parts, whole = 2, 20, 30
+		f := &fixture{T: t}
 		payload := random(parts * chunkSize)
 		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) { _, _ = w.Write(payload) })
 		sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, ChunkSize: chunkSize, MaxHeld: maxHeld, MaxInFlight: 4})
@@ -191,7 +192,7 @@ func TestHoldIsBoundedAndLosesNothing(t *testing.T) {
 			g.message(i, 1, 1, typeFile, payload[i*chunkSize:(i+1)*chunkSize])
 		}
 		g.file(parts, 1, typeFile, len(payload), ids...)
-		msg := <-messages
+		msg := f.next(messages)
 		if got := msg.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) || !bytes.Equal(msg.Payload, payload) {
 			t.Errorf("a %s of %d bytes came", got, len(msg.Payload))
 		}
@@ -287,12 +288,13 @@ data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID +
 func TestHoldStopsWhileIntakeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const parts = 10
+		f := &fixture{T: t}
 		g := newOfflineGateway(t, nil)
 		sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, MaxInFlight: 1, FileHold: time.Minute})
 		for round := range 8 { // what wins the race for room must not matter
 			first := round * 100
 			g.message(first, 1, first, typeJSON, []byte("slow"))
-			slow := <-messages
+			slow := f.next(messages)
 			received := sub.Stats().Received
 			var ids []int
 			for i := range parts {
@@ -303,7 +305,7 @@ func TestHoldStopsWhileIntakeWaits(t *testing.T) {
 			testkit.Eventually(t, "the file waits for room", func() bool { return sub.Stats().Received == received+parts+1 })
 			time.Sleep(90 * time.Second)
 			slow.Ack()
-			file := <-messages
+			file := f.next(messages)
 			if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
 				t.Errorf("a %s came", got)
 			}

@@ -65,6 +65,7 @@ func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
 // the other one gets no copy of what it has acked.
 func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{T: t}
 		g := newOfflineGateway(t, nil)
 		sub, other := g.subscribe(subscriber.Config{})
 		_, end := subscribeUntil(t, sub, typeJSON)
@@ -78,16 +79,12 @@ func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 			end()
 			var messages <-chan *message.Message
 			messages, end = subscribeUntil(t, sub, typeJSON)
-			(<-messages).Nack()
+			msg := f.next(messages)
+			synctest.Wait() // all of the stream has come: what comes while the other one is alone is confirmed
+			msg.Nack()
 		}
 		end()
-		messages, err := sub.Subscribe(t.Context(), typeJSON)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 20 {
-			(<-messages).Ack()
-		}
+		f.ackN(f.subscribe(sub, typeJSON), 20)
 		testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
 		if got := n.Load(); got != 20 {
 			t.Errorf("the other one got %d copies", got-20)
@@ -101,6 +98,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 	for name, closes := range map[string]bool{"Close": true, "contexts": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				f := &fixture{T: t}
 				g := newOfflineGateway(t, nil)
 				sub, err := subscriber.New(subscriber.Config{Client: g.client}, g.log)
 				if err != nil {
@@ -111,9 +109,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 				for i := range 20 {
 					g.message(i, 1, i, typeJSON, []byte("x"))
 				}
-				for range 20 {
-					(<-other).Ack()
-				}
+				f.ackN(other, 20)
 				if !closes {
 					end()
 					endOther()
@@ -126,9 +122,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 					t.Errorf("%d are confirmed", 20-got)
 				}
 				_, messages := g.subscribe(subscriber.Config{})
-				for range 20 {
-					(<-messages).Ack()
-				}
+				f.ackN(messages, 20)
 				testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
 			})
 		})

@@ -51,6 +51,11 @@ func TestProgress(t *testing.T) {
 		`{"event_type":"FILE_RECEIVED","receiving_endpoint_id":%q,"message_type":%q,"size":2,"message_ids":[%q,%q],"payload":"eHg=","tenant_id":%q}`+"\n\n",
 		f.receiver.ID, typeFile, first, second, f.server.Tenant()))
 	f.next(messages).Ack()
+	testkit.Eventually(t, "the file is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told[subscriber.ProgressJoined]) > 0
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	for kind, want := range map[subscriber.ProgressKind][]string{

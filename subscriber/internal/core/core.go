@@ -229,15 +229,12 @@ func (c *Core) lookAt(now time.Duration) {
 	}
 	full := c.window.crowded() || c.short || c.blocked
 	c.short = false // until somebody asks again
-	var hung []*Item
 	if full {
-		hung = c.window.hung(now)
-		for _, it := range hung {
+		for _, it := range c.window.hung(now) {
 			c.wait(now, it)
 		}
 	}
-	// What comes in place of what hangs shows whether others go on.
-	if c.window.tooManyWait() || full && c.wasFull && len(hung) == 0 {
+	if c.window.tooManyWait() || full && c.wasFull {
 		for _, it := range c.window.shed(now) {
 			c.leave(now, it)
 		}

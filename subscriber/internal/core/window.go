@@ -251,7 +251,7 @@ func (w *window) shutKey(r *Route, l *Lane, key string) {
 	switch {
 	case !r.ordered:
 	case l != nil:
-		l.shut = true
+		l.shut, l.spared = true, false
 	default:
 		w.shut.add(r.number, vacated(laneKind), key)
 	}
@@ -450,21 +450,28 @@ const (
 
 // shed returns what is to be left with the service. Nodes that are behind beside one that is fine share a
 // quarter of the window. When nothing is fine, it is an outage, or nothing else can show because of who fills the
-// window: all lanes share half of it.
+// window: all lanes share half of it, or the tenants if handlers have all that the lanes have.
 func (w *window) shed(now time.Duration) (left []*Item) {
 	late, best := w.frontier(now)
-	total, parts := share{w.cfg.MaxInFlight, w.cfg.MaxBytes}, 4
+	total := share{w.cfg.MaxInFlight, w.cfg.MaxBytes}
 	if 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed {
 		total.items = min(total.items, w.cfg.MaxUnconfirmed)
 	}
 	switch best {
-	case unknown:
-		return nil // all of it has come just now
+	case unknown: // all of it has come just now
 	case behind:
-		late, parts = w.all(), 2
+		half := share{total.items / 2, total.bytes / 2}
+		if left = w.cutDown(now, w.all(), half); len(left) == 0 { // handlers have all of it
+			left = w.cutDown(now, w.tenants(), half)
+		}
 	case fine:
+		left = w.cutDown(now, late, share{total.items / 4, total.bytes / 4})
 	}
-	total = share{total.items / parts, total.bytes / int64(parts)}
+	return left
+}
+
+// cutDown returns what nodes have that share total, above their parts of it, and shuts them.
+func (w *window) cutDown(now time.Duration, late []branch, total share) (left []*Item) {
 	for i, b := range late {
 		each := total.of(i, len(late))
 		if !b.exceeds(each) {
@@ -640,6 +647,16 @@ func (l *Lane) health(now time.Duration, alone bool) health {
 		return fine
 	}
 	return unknown
+}
+
+// tenants returns the tenants of all routes.
+func (w *window) tenants() (tenants []branch) {
+	for _, r := range w.routes {
+		for t := r.first; t != nil; t = t.after {
+			tenants = append(tenants, branch{&t.node, t.first, nil})
+		}
+	}
+	return tenants
 }
 
 // all returns the lanes.

@@ -123,6 +123,36 @@ func TestCloseDrainsOpenMessages(t *testing.T) {
 	}
 }
 
+// What is being read while Drain ends the stream is delivered, and Drain waits for it.
+func TestDrainWhileAnEventIsRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	var sub *subscriber.Subscriber
+	drained := make(chan struct{})
+	cfg.Hooks.Event = func(gateway.Event) {
+		go func() {
+			defer close(drained)
+			sub.Drain(f.Context())
+		}()
+		testkit.EventuallyNil(f, func() error { return f.server.WaitStreams(f.Context(), 0) })
+	}
+	sub = f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.sendN(1)
+	msg := f.next(messages)
+	select {
+	case <-drained:
+		t.Error("Drain did not wait for the message")
+	default:
+	}
+	msg.Ack()
+	<-drained
+	if s := sub.Stats(); s.Abandoned != 0 || s.InFlight != 0 {
+		t.Errorf("%d abandoned, %d in flight", s.Abandoned, s.InFlight)
+	}
+}
+
 // messagesOnly passes messages on, and hides that the channel is closed.
 func messagesOnly(in <-chan *message.Message) <-chan *message.Message {
 	out := make(chan *message.Message)

@@ -45,3 +45,12 @@ func ExampleColumn_Describe() {
 	fmt.Println(column.Device, column.Element, column.Name, farmdata.Value{Column: &column, Raw: 9000}.Scaled(), column.Unit)
 	// Output: Mower Body Width 9 m
 }
+
+func ExampleValue_In() {
+	yield := farmdata.Value{Column: &farmdata.Column{DDI: 0x0054, Scale: 1e-5, Unit: "t/ha"}, Raw: 850_000}
+	fmt.Println(yield.In(farmdata.Presented))
+	fmt.Println(yield.In(farmdata.SI))
+	// Output:
+	// 8.5 t/ha
+	// 0.85 kg/m²
+}

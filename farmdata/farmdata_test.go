@@ -129,6 +129,42 @@ func TestDictionary(t *testing.T) {
 	}
 }
 
+// TestUnits: a value is in the unit of its presentation or in the SI, and every unit of the data dictionary has one there.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for ddi, m := range dictionary() {
+		if _, ok := coherent[m.Unit]; !ok && m.Unit != "" {
+			t.Errorf("%s: %s is in no unit of the SI", ddi, m.Unit)
+		}
+	}
+	celsius := &Column{DDI: 0x00C0, Unit: "°C", Scale: 0.001, Offset: -273150}
+	for name, tt := range map[string]struct {
+		column          *Column
+		raw             int64
+		presented, want float64
+		unit            string
+	}{
+		"rate":          {&Column{DDI: 0x0054, Unit: "t/ha", Scale: 1e-5}, 850_000, 8.5, 0.85, "kg/m²"},
+		"temperature":   {celsius, 293150, 20, 293.15, "K"},
+		"as it is":      {&Column{DDI: 0x0074, Unit: "m²", Scale: 1}, 7, 7, 7, "m²"},
+		"resolution":    {&Column{DDI: 0x0001, Unit: "L/ha", Scale: 1e-4}, 2_000_000, 200, 2e-5, "m³/m²"},
+		"speed":         {&Column{DDI: 0x01E4, Unit: "r/min", Scale: 0.0001}, 18_000_000, 1800, 30, "1/s"},
+		"energy":        {&Column{DDI: 0x023D, Unit: "kWh", Scale: 0.001}, 2000, 2, 7.2e6, "J"},
+		"no unit":       {&Column{DDI: 0x008D, Scale: 1}, 1, 1, 1, ""},
+		"proprietary":   {&Column{DDI: 0xEA7E, Unit: "km/h", Scale: 0.1}, 95, 9.5, 9.5, "km/h"},
+		"a CAN message": {&Column{DDI: DDIPGN, PGN: 65096, Unit: "km/h", Scale: 0.5}, 20, 10, 10, "km/h"},
+	} {
+		v := Value{Column: tt.column, Raw: tt.raw}
+		got, unit := v.In(SI)
+		if math.Abs(got-tt.want) > 1e-12*math.Abs(tt.want) || unit != tt.unit {
+			t.Errorf("%s: got %v %s, want %v %s", name, got, unit, tt.want, tt.unit)
+		}
+		if got, unit := v.In(Presented); math.Abs(got-tt.presented) > 1e-9 || unit != tt.column.Unit {
+			t.Errorf("%s: got %v %s, want %v %s", name, got, unit, tt.presented, tt.column.Unit)
+		}
+	}
+}
+
 // TestTimesAsTheyAreWritten: what programs write for times is read, with its offset or as local time; anything else is an error.
 func TestTimesAsTheyAreWritten(t *testing.T) {
 	t.Parallel()

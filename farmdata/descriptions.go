@@ -5,7 +5,8 @@ import "sync"
 // Descriptions is what devices say about the values of their elements. It finds that in little time, however
 // many elements and values the devices have, and however they refer to each other. It is safe for concurrent use.
 type Descriptions struct {
-	devices []Device
+	devices       []Device
+	presentations map[string]*ValuePresentation // by ID, the first one; only of Set.Descriptions
 
 	mu       sync.Mutex
 	indexes  []*deviceIndex // made when they are needed

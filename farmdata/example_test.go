@@ -54,3 +54,17 @@ func ExampleValue_In() {
 	// 8.5 t/ha
 	// 0.85 kg/m²
 }
+
+func ExampleSet_Prescriptions() {
+	zones := []farmdata.TreatmentZone{{Code: 1, Values: []farmdata.ZoneValue{{DDI: 6, Raw: 150_000}}}}
+	grid := farmdata.Grid{Type: 1, Name: "GRD00001", North: 52, East: 7, CellNorth: 0.1, CellEast: 0.1, Rows: 2, Cols: 2}
+	again := grid
+	set := &farmdata.Set{Tasks: []farmdata.Task{
+		{ID: "TSK1", Zones: zones, Grids: []*farmdata.Grid{&grid}},
+		{ID: "TSK2", Zones: zones, Grids: []*farmdata.Grid{&again}},
+	}}
+	for _, p := range set.Prescriptions() {
+		fmt.Println(p.Grid.Name, p.Tasks[0].ID, p.Tasks[1].ID)
+	}
+	// Output: GRD00001 TSK1 TSK2
+}

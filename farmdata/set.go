@@ -168,6 +168,8 @@ type Cell struct {
 	Zone int
 	// Values are those of the cell in type 2, those of its zone in type 1.
 	Values []Value
+	// Products are the IDs of what the Values are of, one for each, empty where none is named; nil if the zone names none.
+	Products []string
 }
 
 // Device is a machine and how it describes itself.

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -106,7 +108,7 @@ func TestSummaryOfTaskData(t *testing.T) {
 		`"fields":[{"id":"PFD1","name":"Long acre","area":20000,"customer":"CTR1","farm":"FRM1","box":{"south":52.5,"west":7.5,"north":52.501,"east":7.502}}]`,
 		`"records":5,"values":10,"positions":5,"start":"2026-05-04T06:30:00","end":"2026-05-04T06:30:04","box":{"south":52.5001,"west":7.5001,"north":52.50014,"east":7.50014}`,
 		`{"ddi":"0043","name":"Working width","element":"DET-1","device":"Mower","unit":"m","count":5,"min":9,"max":9}`,
-		`"grids":[],"findings":[]`,
+		`"grids":[],"zones":[],"findings":[]`,
 	} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("no %s in\n%s", want, b)
@@ -328,6 +330,56 @@ func TestGridsAreRead(t *testing.T) {
 		if g := s.Sets[0].Grids[0]; g.Box != nil || g.Cells != 4 || len(s.Sets[0].Findings) == 0 || !strings.Contains(picture(t, s), "No positions") {
 			t.Errorf("%s: got %+v and findings %v, want no place, and 4 cells", name, g, s.Sets[0].Findings)
 		}
+	}
+}
+
+// TestPrescriptionsAreSummarized: a grid that two tasks name is there once with both, a rate is one column in all zones, zones
+// with polygons are there, and the picture says what its colors mean.
+func TestPrescriptionsAreSummarized(t *testing.T) {
+	t.Parallel()
+	s := summarize(t, open(t, farmdatatest.Prescriptions(t, farmdatatest.TaskGridOfZones, farmdatatest.TaskGridOfValues, farmdatatest.TaskGridAgain, farmdatatest.TaskZones), content.Config{}))
+	set := s.Sets[0]
+	if len(set.Findings) > 0 || len(set.Grids) != 2 || len(set.Zones) != 3 || !strings.Contains(s.Line(), "2 grids, 3 zones") {
+		t.Fatalf("got %d grids, %d zones, findings %v, %s", len(set.Grids), len(set.Zones), set.Findings, s.Line())
+	}
+	rate := func(v content.Prescribed) string {
+		return fmt.Sprint(v.DDI, " ", v.Column.Name, " ", v.Element, " ", v.Count, " ", v.Min, " ", v.Max, " ", v.Unit, " ", v.Products)
+	}
+	zones, values := set.Grids[0], set.Grids[1]
+	if got := rate(zones.Values[0]); got != "0006 Rate DET1 132 120 220 kg/ha [PDT3 PDT1]" || len(zones.Values) != 1 ||
+		!slices.Equal(zones.Tasks, []string{"TSK1", "TSK2"}) || !slices.Equal(zones.Fields, []string{"PFD1"}) {
+		t.Errorf("got %s of tasks %q and fields %q", got, zones.Tasks, zones.Fields)
+	}
+	if got := rate(values.Values[1]); got != "0006 Rate DET1 132 19.31 194.96 kg/ha [PDT1]" || len(values.Values) != 2 || values.Tasks[0] != "TSK3" {
+		t.Errorf("got %s", got)
+	}
+	if z := set.Zones[0]; z.Code != 1 || z.Name != "west" || z.Task != "TSK4" || z.Field != "PFD1" || z.Box == nil || rate(z.Values[0]) != "0006 Rate DET1 1 1500 1500 kg/ha [PDT3]" || len(set.Zones[2].Values) != 0 {
+		t.Errorf("got %+v", z)
+	}
+	svg := picture(t, s)
+	for _, want := range []string{"Rate, kg/ha (GRD00001 and 1 more)", ">1500</text>", "Z\"><title>160 kg/ha</title>", "246.7 – 263.3</text>"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %q in %s", want, svg)
+		}
+	}
+}
+
+// TestPicturesOfGridsAreBounded: a large grid is drawn in blocks, and what is too much is an outline, which is said.
+func TestPicturesOfGridsAreBounded(t *testing.T) {
+	t.Parallel()
+	var xml strings.Builder
+	xml.WriteString(`<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5"/></TZN><TZN A="1"><PDV A="0006" B="7"/></TZN>`)
+	files := []string{"TASKDATA.XML", ""}
+	cells := strings.Repeat("\x00\x01", 150*150/2)
+	for i := range 12 {
+		fmt.Fprintf(&xml, `<GRD A="52" B="%d" C="0.001" D="0.001" E="150" F="150" G="GRD%05d" I="1"/>`, 8+i, i)
+		files = append(files, fmt.Sprintf("GRD%05d.BIN", i), cells)
+	}
+	xml.WriteString(`</TSK></ISO11783_TaskData>`)
+	files[1] = xml.String()
+	svg := picture(t, summarize(t, open(t, farmdatatest.Zip(t, files...), content.Config{})))
+	if !strings.Contains(svg, "without colors: 4 prescription maps") || strings.Count(svg, "Z") > 50_000 {
+		t.Errorf("got %d areas and no %q", strings.Count(svg, "Z"), "without colors")
 	}
 }
 

@@ -36,9 +36,11 @@ type Set struct {
 	Products  []Named    `json:"products"`
 	Logs      []Log      `json:"logs"`
 	Grids     []Grid     `json:"grids"`
+	Zones     []Zone     `json:"zones"`
 	Findings  []Finding  `json:"findings"`
 	tracks    []*track   // of the logs, for a picture
 	outlines  [][]latLon // of fields and grids
+	rates     []rates    // of grids and zones
 }
 
 // Named is something with an ID and a name for people.
@@ -78,21 +80,6 @@ type Field struct {
 	Farm     string `json:"farm,omitempty"`
 	// Box is what its boundary is in; nil without one.
 	Box *Box `json:"box,omitempty"`
-}
-
-// Grid is the summary of a prescription map.
-type Grid struct {
-	Name string `json:"name"`
-	Task string `json:"task"`
-	// Type 1 has codes of treatment zones, type 2 has values.
-	Type int   `json:"type"`
-	Rows int64 `json:"rows"`
-	Cols int64 `json:"columns"`
-	// Cells is how many could be read.
-	Cells int64 `json:"cells"`
-	// Box is nil if the grid has no place on Earth.
-	Box      *Box      `json:"box,omitempty"`
-	Findings []Finding `json:"findings"`
 }
 
 // Log is the summary of a log.
@@ -190,6 +177,7 @@ func findings(list []*farmdata.Finding) []Finding {
 // then; what cannot be read is a finding.
 func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	s := &Summary{Form: data.Form, Sets: make([]Set, 0, len(data.Sets)), More: findings(data.Findings)}
+	blocks := maxBlocks
 	for _, set := range data.Sets {
 		summary := summarizeSet(set)
 		for _, log := range set.Logs {
@@ -201,7 +189,7 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 				return s, err
 			}
 		}
-		err := summary.readGrids(ctx, set)
+		err := summary.prescriptions(ctx, set, &blocks)
 		s.Sets = append(s.Sets, summary)
 		if err != nil {
 			return s, err
@@ -210,33 +198,10 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	return s, nil
 }
 
-// readGrids reads the grids, which are in the summary in the same order. The error is that of ctx.
-func (s *Set) readGrids(ctx context.Context, set *farmdata.Set) error {
-	at := 0
-	for _, task := range set.Tasks {
-		for _, grid := range task.Grids {
-			g := &s.Grids[at]
-			at++
-			for _, err := range grid.Cells {
-				if err != nil {
-					if err := note(&g.Findings, err); err != nil {
-						return err
-					}
-					continue
-				}
-				if g.Cells++; g.Cells%256 == 0 && ctx.Err() != nil {
-					return ctx.Err()
-				}
-			}
-		}
-	}
-	return ctx.Err()
-}
-
 func summarizeSet(set *farmdata.Set) Set {
 	s := Set{
 		Path: set.Path, Software: join(set.Software, set.SoftwareVersion), Controller: join(set.Controller, set.ControllerVersion),
-		Tasks: []Task{}, Devices: []Device{}, Customers: []Named{}, Farms: []Named{}, Fields: []Field{}, Products: []Named{}, Logs: []Log{}, Grids: []Grid{},
+		Tasks: []Task{}, Devices: []Device{}, Customers: []Named{}, Farms: []Named{}, Fields: []Field{}, Products: []Named{}, Logs: []Log{}, Grids: []Grid{}, Zones: []Zone{},
 		Findings: findings(set.Findings),
 	}
 	if set.Major != 0 {
@@ -248,15 +213,6 @@ func summarizeSet(set *farmdata.Set) Set {
 			Worker: task.WorkerID, Logs: append([]string{}, task.LogNames...),
 		}
 		s.Tasks = append(s.Tasks, t)
-		for _, grid := range task.Grids {
-			g := Grid{Name: grid.Name, Task: task.ID, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
-			if grid.Valid() {
-				south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
-				g.Box = g.Box.add(south).add(north)
-				s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
-			}
-			s.Grids = append(s.Grids, g)
-		}
 	}
 	for _, d := range set.Devices {
 		s.Devices = append(s.Devices, Device{Named{d.ID, d.Designator}, d.Name, d.SoftwareVersion, d.SerialNumber, len(d.Elements)})
@@ -273,16 +229,7 @@ func summarizeSet(set *farmdata.Set) Set {
 	for _, field := range set.Fields {
 		f := Field{Named: Named{field.ID, field.Designator}, Area: field.Area, Customer: field.CustomerID, Farm: field.FarmID}
 		for _, polygon := range field.Polygons {
-			for _, ring := range polygon.Rings {
-				var outline []latLon
-				for _, point := range ring.Points {
-					if at := (latLon{point.North, point.East}); point.Valid() {
-						outline = append(outline, at)
-						f.Box = f.Box.add(at)
-					}
-				}
-				s.outlines = append(s.outlines, outline)
-			}
+			s.outlines = append(s.outlines, outlines(polygon, &f.Box)...)
 		}
 		s.Fields = append(s.Fields, f)
 	}
@@ -298,7 +245,7 @@ func status(n int) string {
 func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
 	l := Log{Name: log.Name, Task: log.TaskID, Bytes: log.Size, Columns: []Column{}, Findings: []Finding{}}
 	t := &track{name: log.Name}
-	stats := newStatistics(log)
+	stats := newStatistics(log.Columns)
 	for record, err := range log.Records {
 		if err != nil {
 			if err := note(&l.Findings, err); err != nil {
@@ -347,10 +294,10 @@ type statistic struct {
 	min, max float64
 }
 
-func newStatistics(log *farmdata.Log) *statistics {
+func newStatistics(columns []farmdata.Column) *statistics {
 	s := &statistics{index: map[*farmdata.Column]int{}}
-	for i := range log.Columns {
-		s.find(&log.Columns[i])
+	for i := range columns {
+		s.find(&columns[i])
 	}
 	return s
 }
@@ -360,9 +307,13 @@ func (s *statistics) find(c *farmdata.Column) int {
 	if !ok {
 		i = len(s.list)
 		s.index[c] = i
-		s.list = append(s.list, statistic{column: c, min: math.Inf(1), max: math.Inf(-1)})
+		s.list = append(s.list, newStatistic(c))
 	}
 	return i
+}
+
+func newStatistic(c *farmdata.Column) statistic {
+	return statistic{column: c, min: math.Inf(1), max: math.Inf(-1)}
 }
 
 // add counts the value at a place of a record.
@@ -373,11 +324,7 @@ func (s *statistics) add(place int, v farmdata.Value) {
 	if s.list[s.hints[place]].column != v.Column {
 		s.hints[place] = s.find(v.Column)
 	}
-	at := &s.list[s.hints[place]]
-	at.count++
-	if scaled := v.Scaled(); !math.IsNaN(scaled) && !math.IsInf(scaled, 0) {
-		at.min, at.max = min(at.min, scaled), max(at.max, scaled)
-	}
+	s.list[s.hints[place]].add(v)
 }
 
 // constant counts a value that all records have in common, unless they have values of their own.
@@ -390,19 +337,30 @@ func (s *statistics) constant(v farmdata.Value, records int64) {
 
 func (s *statistics) summary() []Column {
 	out := make([]Column, 0, len(s.list))
-	for _, at := range s.list {
-		c := Column{DDI: at.column.DDI.String(), Name: at.column.Name, Element: at.column.ElementID, Device: at.column.Device, Unit: at.column.Unit, Count: at.count}
-		if at.min <= at.max {
-			c.Min, c.Max = at.min, at.max
-		}
-		out = append(out, c)
+	for i := range s.list {
+		out = append(out, s.list[i].summary())
 	}
 	return out
 }
 
+func (s *statistic) summary() Column {
+	c := Column{DDI: s.column.DDI.String(), Name: s.column.Name, Element: s.column.ElementID, Device: s.column.Device, Unit: s.column.Unit, Count: s.count}
+	if s.min <= s.max {
+		c.Min, c.Max = s.min, s.max
+	}
+	return c
+}
+
+func (s *statistic) add(v farmdata.Value) {
+	s.count++
+	if scaled := v.Scaled(); !math.IsNaN(scaled) && !math.IsInf(scaled, 0) {
+		s.min, s.max = min(s.min, scaled), max(s.max, scaled)
+	}
+}
+
 // Line says in one line what is in the data, without any content of it but times.
 func (s *Summary) Line() string {
-	var tasks, devices, fields, logs, grids, found int
+	var tasks, devices, fields, logs, grids, zones, found int
 	var records, values int64
 	var first, last farmdata.Stamp
 	version := ""
@@ -412,7 +370,7 @@ func (s *Summary) Line() string {
 			version = " " + set.Version
 		}
 		tasks, devices, fields = tasks+len(set.Tasks), devices+len(set.Devices), fields+len(set.Fields)
-		logs, grids, found = logs+len(set.Logs), grids+len(set.Grids), found+len(set.Findings)
+		logs, grids, zones, found = logs+len(set.Logs), grids+len(set.Grids), zones+len(set.Zones), found+len(set.Findings)
 		for _, log := range set.Logs {
 			records, values, found = records+log.Records, values+log.Values, found+len(log.Findings)
 			first, last = earlier(first, log.Start), later(last, log.End)
@@ -435,6 +393,7 @@ func (s *Summary) Line() string {
 	add(int64(devices), "device")
 	add(int64(fields), "field")
 	add(int64(grids), "grid")
+	add(int64(zones), "zone")
 	add(int64(logs), "log")
 	add(records, "record")
 	add(values, "value")

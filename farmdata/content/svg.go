@@ -75,28 +75,23 @@ const (
 	margin       = 30
 )
 
-// WriteSVG writes a picture of the tracks of the logs, and of fields and grids, to scale and
-// north up, with a bar for the scale. It needs nothing from elsewhere: no tiles, no network.
+// WriteSVG writes a picture of the tracks of the logs, of fields, and of prescription maps, to scale and
+// north up, with a bar for the scale. Grids and treatment zones have colors for the first of their values; large grids are
+// drawn in blocks of cells that have their mean. It needs nothing from elsewhere: no tiles, no network.
 // Long tracks are drawn with fewer places. Damaged logs have places all over the world, so the picture
 // shows where most of them are, and says how many are elsewhere. Data
 // without any place has a picture that says so.
 func (s *Summary) WriteSVG(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	d := s.drawing()
-	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="14">`+"\n", pictureWidth, d.height)
+	legends, left := s.legends()
+	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="14">`+"\n", pictureWidth, d.height+legendHeight*len(legends))
 	fmt.Fprintf(w, "<title>%s</title>\n", escape(s.Line()))
 	fmt.Fprintln(w, `<rect width="100%" height="100%" fill="#ffffff"/>`)
-	for _, set := range s.Sets {
-		for _, outline := range set.outlines {
-			if !d.shows(outline...) {
-				continue
-			}
-			fmt.Fprint(w, `<polygon fill="#e8f0d8" stroke="#5b7f2b" stroke-width="1.5" points="`)
-			for _, at := range outline {
-				d.point(w, at)
-			}
-			fmt.Fprintln(w, `"/>`)
-		}
+	const stroke = `stroke="#5b7f2b" stroke-width="1.5"`
+	d.outlines(w, s, `fill="#e8f0d8" `+stroke)
+	if d.rates(w, legends); len(legends) > 0 {
+		d.outlines(w, s, `fill="none" `+stroke) // which the colors have covered
 	}
 	n := 0
 	for _, set := range s.Sets {
@@ -112,9 +107,31 @@ func (s *Summary) WriteSVG(to io.Writer) error {
 		if d.elsewhere > 0 {
 			fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#333333">not shown: %d places farther away</text>`+"\n", pictureWidth-margin, d.height-margin/2, d.elsewhere)
 		}
+		if left > 0 {
+			fmt.Fprintf(w, `<text x="%d" y="%d" text-anchor="end" fill="#333333">without colors: %d prescription maps</text>`+"\n", pictureWidth-margin, d.height-margin*3/2, left)
+		}
+	}
+	for i := range legends {
+		legends[i].write(w, d.height+legendHeight*i+margin/2)
 	}
 	fmt.Fprintln(w, "</svg>")
 	return w.Flush()
+}
+
+// outlines draws the outlines of fields, grids and treatment zones.
+func (d *drawing) outlines(w io.Writer, s *Summary, style string) {
+	for _, set := range s.Sets {
+		for _, outline := range set.outlines {
+			if !d.shows(outline...) {
+				continue
+			}
+			fmt.Fprintf(w, `<polygon %s points="`, style)
+			for _, at := range outline {
+				d.point(w, at)
+			}
+			fmt.Fprintln(w, `"/>`)
+		}
+	}
 }
 
 // track draws a track, and returns how many colors it took.

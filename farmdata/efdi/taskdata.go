@@ -70,9 +70,6 @@ func (r *reader) readTaskData(s section) error {
 		if len(converted.Grids) > 0 {
 			r.add(damaged(farmdata.KindMissing, task.offset, "cells of the grid, which are in a file of their own", nil))
 		}
-		if slices.ContainsFunc(converted.Zones, func(z farmdata.TreatmentZone) bool { return len(z.Polygons) > 0 }) {
-			r.add(damaged(farmdata.KindUnsupported, task.offset, "treatment zones as polygons, which no map shows", nil))
-		}
 		r.set.Tasks = append(r.set.Tasks, converted)
 		return nil
 	})

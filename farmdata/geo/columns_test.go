@@ -39,6 +39,16 @@ func TestOneColumnForOneMeaning(t *testing.T) {
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
+		for _, log := range tt.logs { // those of one log differ, whatever came before
+			keys.Begin()
+			seen := map[string]bool{}
+			for _, column := range slices.Backward(log) {
+				seen[keys.Name(column)] = true
+			}
+			if len(seen) != len(log) {
+				t.Errorf("%s: got %v of %d columns", name, seen, len(log))
+			}
+		}
 		if names := slices.Compact(slices.Sorted(slices.Values(got))); len(keys.Columns()) != len(names) || len(keys.Descriptions()) != len(names) {
 			t.Errorf("%s: got %d columns and %d descriptions of %q", name, len(keys.Columns()), len(keys.Descriptions()), names)
 		}

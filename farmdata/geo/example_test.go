@@ -47,8 +47,8 @@ func ExampleWriter_Points() {
 		fmt.Println(err)
 	}
 	// Output:
-	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[7.5,52.5]},"properties":{"kind":"record","log":"TLG00001","record":0,"time":"","0043_DET-1":9}},
-	// {"type":"Feature","geometry":{"type":"Point","coordinates":[7.5,52.6]},"properties":{"kind":"record","log":"TLG00001","record":1,"time":""}}],"columns":{"0043_DET-1":{"ddi":"0043","name":"Width","unit":"m","element":"","device":""}}}
+	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[7.5,52.5]},"properties":{"kind":"record","log":"TLG00001","task":"TSK1","record":0,"time":"","0043_DET-1":9}},
+	// {"type":"Feature","geometry":{"type":"Point","coordinates":[7.5,52.6]},"properties":{"kind":"record","log":"TLG00001","task":"TSK1","record":1,"time":""}}],"columns":{"0043_DET-1":{"ddi":"0043","name":"Width","unit":"m","element":"","device":""}}}
 }
 
 func ExampleWriter_Field() {
@@ -87,6 +87,28 @@ func ExampleWriter_Grid() {
 	}
 	// Output:
 	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[7,52],[8,52],[8,53],[7,53],[7,52]]]},"properties":{"kind":"cell","grid":"GRD00001","row":0,"column":0,"zone":3}}]}
+}
+
+func ExampleWriter_Prescription() {
+	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Designator: "Liming", Zones: []farmdata.TreatmentZone{{
+		Code: 1, Designator: "west", Values: []farmdata.ZoneValue{{DDI: 6, Raw: 150_000}},
+		Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 7, North: 53}}}}}},
+	}}}}}
+	w, err := geo.NewWriter(os.Stdout, geo.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, p := range set.Prescriptions() {
+		if err := w.Prescription(&p); err != nil {
+			fmt.Println(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"MultiPolygon","coordinates":[[[[7,52],[8,52],[7,53],[7,52]]]]},"properties":{"kind":"zone","task":"TSK1","task_name":"Liming","field":null,"field_name":null,"zone":1,"zone_name":"west","product":null,"product_name":null,"0006":150000}}],"columns":{"0006":{"ddi":"0006","name":"Setpoint mass per area application rate","unit":"mg/m²","element":"","device":""}}}
 }
 
 func ExampleMultiPolygon() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
 // Config says how a map is made.
@@ -46,6 +47,8 @@ type Writer struct {
 	w        *bufio.Writer
 	cfg      Config
 	keys     Keys
+	set      *farmdata.Set    // that names is of
+	names    *names.Directory // nil until it is needed
 	features int
 	closed   bool
 	buffer   []byte
@@ -162,56 +165,6 @@ func (w *Writer) endTrack(log *farmdata.Log, t *track) {
 	t.count, t.moved = 0, false
 }
 
-// Points writes a Point for each record of a log that has a valid position, with its
-// time, without an offset if that is local, its scaled values, and those that the log has for all records.
-func (w *Writer) Points(log *farmdata.Log) error {
-	w.keys.Begin()
-	seen := map[*farmdata.Column]int64{} // the record, from 1, that a column was written in
-	for record, err := range log.Records {
-		if err != nil {
-			if err := w.found(err); err != nil {
-				return err
-			}
-			continue
-		}
-		if !record.Position.Valid() {
-			continue
-		}
-		p := record.Position
-		w.begin()
-		w.raw(`"geometry":{"type":"Point","coordinates":`)
-		w.coordinates(Coordinates{p.East, p.North})
-		w.raw(`},"properties":{"kind":"record","log":`)
-		w.string(log.Name)
-		w.raw(`,"record":` + strconv.FormatInt(record.Number, 10) + `,"time":`)
-		w.string(record.Stamp.String())
-		if p.Has&farmdata.HasUp != 0 {
-			w.raw(`,"up":`)
-			w.number(float64(p.Up) / 1000)
-		}
-		if p.Has&farmdata.HasStatus != 0 {
-			w.raw(`,"status":` + strconv.Itoa(int(p.Status)))
-		}
-		for _, v := range record.Values {
-			if seen[v.Column] == record.Number+1 {
-				continue // twice in damaged data; an object has a name once
-			}
-			seen[v.Column] = record.Number + 1
-			w.value(v)
-		}
-		for _, v := range log.Constants {
-			if seen[v.Column] != record.Number+1 {
-				w.value(v)
-			}
-		}
-		w.raw("}}")
-		if record.Number%1000 == 0 && w.failed() != nil {
-			return w.failed()
-		}
-	}
-	return w.failed()
-}
-
 // Field writes the boundaries of a field as one MultiPolygon; nothing if it has none. Interior rings beyond MaxCrossings are a finding.
 func (w *Writer) Field(field *farmdata.Field) error {
 	multi, surplus := MultiPolygon(field.Polygons)
@@ -222,17 +175,8 @@ func (w *Writer) Field(field *farmdata.Field) error {
 		return w.failed()
 	}
 	w.begin()
-	w.raw(`"geometry":{"type":"MultiPolygon","coordinates":[`)
-	for i, polygon := range multi {
-		w.comma(i)
-		w.raw("[")
-		for j, ring := range polygon {
-			w.comma(j)
-			w.ring(ring)
-		}
-		w.raw("]")
-	}
-	w.raw(`]},"properties":{"kind":"field","id":`)
+	w.multiPolygon(multi)
+	w.raw(`,"properties":{"kind":"field","id":`)
 	w.string(field.ID)
 	w.raw(`,"name":`)
 	w.string(field.Designator)
@@ -243,38 +187,6 @@ func (w *Writer) Field(field *farmdata.Field) error {
 		w.raw("null")
 	}
 	w.raw("}}")
-	return w.failed()
-}
-
-// Grid writes a Polygon for each cell of a grid, with its treatment zone and its
-// scaled values; nothing but a finding if the grid is not valid.
-func (w *Writer) Grid(grid *farmdata.Grid) error {
-	if !grid.Valid() {
-		w.cfg.Finding(Nowhere(grid))
-		return w.failed()
-	}
-	for cell, err := range grid.Cells {
-		if err != nil {
-			if err := w.found(err); err != nil {
-				return err
-			}
-			continue
-		}
-		w.begin()
-		w.raw(`"geometry":{"type":"Polygon","coordinates":[`)
-		w.ring(Rectangle(grid, cell))
-		w.raw(`]},"properties":{"kind":"cell","grid":`)
-		w.string(grid.Name)
-		w.raw(`,"row":` + strconv.FormatInt(cell.Row, 10) + `,"column":` + strconv.FormatInt(cell.Col, 10) + `,"zone":` + strconv.Itoa(cell.Zone))
-		w.keys.Begin() // zones may have columns of their own
-		for _, v := range cell.Values {
-			w.value(v)
-		}
-		w.raw("}}")
-		if cell.Col == 0 && w.failed() != nil {
-			return w.failed()
-		}
-	}
 	return w.failed()
 }
 
@@ -337,11 +249,22 @@ func (w *Writer) comma(i int) {
 }
 
 func (w *Writer) string(s string) {
-	b, err := json.Marshal(s)
+	w.buffer = appendString(w.buffer[:0], s)
+	_, _ = w.w.Write(w.buffer)
+}
+
+// appendString appends a text as JSON.
+func appendString(b []byte, s string) []byte {
+	quoted, err := json.Marshal(s)
 	if err != nil { // a string always can be marshaled
-		b = []byte(`""`)
+		return append(b, `""`...)
 	}
-	_, _ = w.w.Write(b)
+	return append(b, quoted...)
+}
+
+func (w *Writer) integer(n int64) {
+	w.buffer = strconv.AppendInt(w.buffer[:0], n, 10)
+	_, _ = w.w.Write(w.buffer)
 }
 
 // number writes null for what JSON has no number for.
@@ -350,8 +273,17 @@ func (w *Writer) number(f float64) {
 		w.raw("null")
 		return
 	}
-	w.buffer = strconv.AppendFloat(w.buffer[:0], f, 'g', -1, 64)
+	w.buffer = appendFloat(w.buffer[:0], f)
 	_, _ = w.w.Write(w.buffer)
+}
+
+// appendFloat appends the shortest text that means the number.
+func appendFloat(b []byte, f float64) []byte {
+	const exact = 1 << 53
+	if n := int64(f); -exact < f && f < exact && float64(n) == f && (n != 0 || !math.Signbit(f)) {
+		return strconv.AppendInt(b, n, 10) // takes a tenth of the time
+	}
+	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
 func (w *Writer) coordinates(at Coordinates) {
@@ -372,9 +304,21 @@ func (w *Writer) ring(ring []Coordinates) {
 	w.raw("]")
 }
 
-func (w *Writer) value(v farmdata.Value) {
-	w.raw(",")
-	w.string(w.keys.Name(v.Column))
-	w.raw(":")
-	w.number(v.Scaled())
+func (w *Writer) multiPolygon(multi [][][]Coordinates) {
+	w.raw(`"geometry":{"type":"MultiPolygon","coordinates":[`)
+	for i, polygon := range multi {
+		w.comma(i)
+		w.raw("[")
+		for j, ring := range polygon {
+			w.comma(j)
+			w.ring(ring)
+		}
+		w.raw("]")
+	}
+	w.raw("]}")
+}
+
+// key returns the name of a column as the beginning of a property.
+func (w *Writer) key(column *farmdata.Column) []byte {
+	return append(appendString([]byte{','}, w.keys.Name(column)), ':')
 }

@@ -14,27 +14,31 @@ import (
 // that would have the same one, the second gets it with "_2", and so on. The zero
 // value is ready for use, by one goroutine.
 type Keys struct {
-	names   map[*farmdata.Column]string
+	names   map[*farmdata.Column]string // since Begin
+	seen    map[kind]int                // since Begin
 	kinds   map[kind]string
-	seen    map[kind]int // since Begin
 	taken   map[string]bool
 	columns []*farmdata.Column
+	list    []string // the names of columns
 }
 
-// kind is what columns of several logs or grids have in common if they are one column of a table.
+// kind is what columns of several logs, grids or zones have in common if they are one column of a table.
 type kind struct {
 	ddi                       farmdata.DDI
 	element, id, device, unit string
 	pgn                       uint32
 	start, stop               uint8
-	again                     int // of those of one log
+	again                     int // of those since Begin
 }
 
-// Begin says that the columns that follow are of another log or grid: those that mean the same as earlier
-// ones get the same names.
-func (k *Keys) Begin() { clear(k.seen) }
+// Begin says that the columns that follow are of another log, grid or treatment zone: those that mean the same as
+// earlier ones get the same names.
+func (k *Keys) Begin() {
+	clear(k.names)
+	clear(k.seen)
+}
 
-// Name returns the name of a column, always the same.
+// Name returns the name of a column, the same until Begin is called. Columns that differ have names that differ until then.
 func (k *Keys) Name(column *farmdata.Column) string {
 	if name, ok := k.names[column]; ok {
 		return name
@@ -50,7 +54,7 @@ func (k *Keys) Name(column *farmdata.Column) string {
 	if !ok {
 		name = k.free(base(column))
 		k.kinds[of], k.taken[strings.ToLower(name)] = name, true
-		k.columns = append(k.columns, column)
+		k.columns, k.list = append(k.columns, column), append(k.list, name)
 	}
 	k.names[column] = name
 	return name
@@ -97,8 +101,8 @@ type Description struct {
 // Descriptions says what the columns that were named are, by name.
 func (k *Keys) Descriptions() map[string]Description {
 	list := make(map[string]Description, len(k.columns))
-	for _, c := range k.columns {
-		list[k.names[c]] = Description{c.DDI.String(), c.Name, c.Unit, c.Element, c.Device}
+	for i, c := range k.columns {
+		list[k.list[i]] = Description{c.DDI.String(), c.Name, c.Unit, c.Element, c.Device}
 	}
 	return list
 }

@@ -256,21 +256,24 @@ func TestZonesOfAGridShareItsColumns(t *testing.T) {
 	}
 }
 
-// TestZonesAsPolygonsAreFound: they are read, and it is said that no map has them.
-func TestZonesAsPolygonsAreFound(t *testing.T) {
+// TestZonesWithTheSameDescription: value presentations with other IDs that say the same are no other column, those in
+// another scale are; of zones with the same code the first one counts.
+func TestZonesWithTheSameDescription(t *testing.T) {
 	t.Parallel()
-	const polygon = `<PLN A="2"><LSG A="1"><PNT A="2" C="52" D="8"/></LSG></PLN>`
-	for name, tt := range map[string]struct{ zones, found string }{
-		"none":      {`<TZN A="1"/>`, ""},
-		"empty":     {`<TZN A="1"><PLN A="2"/></TZN>`, ""},
-		"two zones": {`<TZN A="1">` + polygon + `</TZN><TZN A="2">` + polygon + polygon + `</TZN>`, "unsupported"},
-	} {
-		set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1">` + tt.zones + `</TSK></ISO11783_TaskData>`})
-		if got := farmdatatest.Kinds(set.Findings); got != tt.found {
-			t.Errorf("%s: got findings %q, want %q", name, got, tt.found)
+	const xml = `<ISO11783_TaskData VersionMajor="4"><VPN A="VPN1" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN2" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN3" B="0" C="1" D="1" E="kg/ha"/>
+<TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5" E="VPN1"/></TZN><TZN A="1"><PDV A="0006" B="6" E="VPN2"/></TZN><TZN A="2"><PDV A="0006" B="7" E="VPN3"/></TZN><TZN A="1"><PDV A="0006" B="8"/></TZN>
+<GRD A="52" B="8" C="0.1" D="0.1" E="3" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	grid := openSet(t, entry{"TASKDATA.XML", xml}, entry{"GRD00001.BIN", "\x00\x01\x02"}).Tasks[0].Grids[0]
+	var got []string
+	for cell, err := range grid.Cells {
+		if err != nil {
+			t.Fatal(err)
 		}
-		if tt.found != "" && !strings.HasSuffix(set.Findings[0].Detail, ": 2") {
-			t.Errorf("%s: got %q, want the number of zones", name, set.Findings[0].Detail)
+		for _, v := range cell.Values {
+			got = append(got, fmt.Sprintf("%d*%g", v.Raw, v.Column.Scale))
 		}
+	}
+	if want := "5*0.01 6*0.01 7*1"; strings.Join(got, " ") != want || len(grid.Columns) != 3 { // with that of the second zone 1
+		t.Errorf("got %v of %d columns, want %s of 3", got, len(grid.Columns), want)
 	}
 }

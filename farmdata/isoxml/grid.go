@@ -2,7 +2,6 @@ package isoxml
 
 import (
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"path"
 	"slices"
@@ -14,24 +13,15 @@ import (
 // addGrids opens the grids of the tasks. A grid that cannot be read is given
 // without cells.
 func (r *setReader) addGrids() {
-	drawn := 0
 	for i := range r.set.Tasks {
 		task := &r.set.Tasks[i]
-		for _, zone := range task.Zones {
-			if slices.ContainsFunc(zone.Polygons, func(p farmdata.Polygon) bool { return len(p.Rings) > 0 }) {
-				drawn++
-			}
-		}
-		zones := &zones{reader: r, of: task}
+		zones := &zones{of: task, descriptions: r.descriptions}
 		for _, grid := range task.Grids {
 			if r.ctx.Err() != nil {
 				return
 			}
 			r.openGrid(zones, grid)
 		}
-	}
-	if drawn > 0 {
-		r.find(farmdata.KindUnsupported, path.Join(r.set.Path, "TASKDATA.XML"), fmt.Sprintf("treatment zones as polygons, which no map shows: %d", drawn))
 	}
 }
 
@@ -52,11 +42,11 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	}
 	switch grid.Type {
 	case 1:
-		var values map[int][]farmdata.Value
-		grid.Columns, values = zones.values()
-		grid.Cells = cells(f, grid, values, r.cfg.MaxStream)
+		var prescribed map[int]farmdata.PrescribedZone
+		grid.Columns, prescribed = zones.prescribed()
+		grid.Cells = cells(f, grid, prescribed, r.cfg.MaxStream)
 	case 2:
-		columns := zones.columnsOf(grid.Zone)
+		columns, products := zones.columnsOf(grid.Zone)
 		if len(columns) == 0 {
 			r.find(farmdata.KindUnreadable, name, "no treatment zone says what the values of the grid are")
 			return
@@ -66,96 +56,64 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 			return
 		}
 		grid.Columns = columns
-		grid.Cells = cells(f, grid, nil, r.cfg.MaxStream)
+		grid.Cells = cells(f, grid, map[int]farmdata.PrescribedZone{grid.Zone: {Products: products}}, r.cfg.MaxStream)
 	default:
 		r.find(farmdata.KindUnreadable, name, "cells of a grid whose type is neither 1 nor 2")
 	}
 }
 
-// zones are the treatment zones of a task, worked out once for all of its grids.
+// zones are the treatment zones of a task, worked out once for all of its grids. Of zones with the same code the first
+// one counts.
 type zones struct {
-	reader  *setReader
-	of      *farmdata.Task
-	columns map[int][]farmdata.Column // of zones of grids of type 2, by code
-	places  map[int]int               // of the first zone with a code
-	all     []farmdata.Column         // of grids of type 1
-	byCode  map[int][]farmdata.Value  // of all zones; nil: not worked out
+	of           *farmdata.Task
+	descriptions *farmdata.Descriptions
+	places       map[int]int                     // in of.Zones, by code
+	described    map[int][]farmdata.Column       // of zones of grids of type 2, by code
+	columns      []farmdata.Column               // of grids of type 1
+	byCode       map[int]farmdata.PrescribedZone // for grids of type 1; nil: not worked out
 }
 
-// columnsOf returns the columns of the zone with a code.
-func (z *zones) columnsOf(code int) []farmdata.Column {
-	if z.columns == nil {
-		z.columns, z.places = map[int][]farmdata.Column{}, map[int]int{}
+// columnsOf returns the columns of the zone with a code, and the products of their values; nil if it names none.
+func (z *zones) columnsOf(code int) (columns []farmdata.Column, products []string) {
+	if z.places == nil {
+		z.places, z.described = map[int]int{}, map[int][]farmdata.Column{}
 		for i, zone := range slices.Backward(z.of.Zones) {
 			z.places[zone.Code] = i
 		}
 	}
-	columns, known := z.columns[code]
-	if i, there := z.places[code]; there && !known && code >= 0 {
-		columns = z.reader.zoneColumns(z.of.Zones[i])
-		z.columns[code] = columns
+	i, ok := z.places[code]
+	if !ok || code < 0 {
+		return nil, nil
 	}
-	return columns
-}
-
-// values returns the values of the zones by their codes. Zones share the columns, which are those of each grid.
-func (z *zones) values() ([]farmdata.Column, map[int][]farmdata.Value) {
-	if z.byCode != nil {
-		return z.all, z.byCode
+	zone := &z.of.Zones[i]
+	columns, known := z.described[code]
+	if !known {
+		columns = z.descriptions.Zone(zone)
+		z.described[code] = columns
 	}
-	type kind struct {
-		ddi                   farmdata.DDI
-		element, presentation string
-		again                 int // of those in one zone
-	}
-	columns := map[kind]int{}
-	type amount struct {
-		zone, column int
-		raw          int64
-	}
-	var amounts []amount
-	for _, zone := range z.of.Zones {
-		seen := map[kind]int{}
-		for i, column := range z.reader.zoneColumns(zone) {
-			value := zone.Values[i]
-			k := kind{ddi: value.DDI, element: value.ElementID, presentation: value.Presentation}
-			seen[k]++
-			k.again = seen[k]
-			if _, ok := columns[k]; !ok {
-				columns[k] = len(z.all)
-				z.all = append(z.all, column)
-			}
-			if !value.Missing {
-				amounts = append(amounts, amount{zone.Code, columns[k], value.Raw})
-			}
+	if slices.ContainsFunc(zone.Values, func(v farmdata.ZoneValue) bool { return v.ProductID != "" }) {
+		for _, v := range zone.Values {
+			products = append(products, v.ProductID)
 		}
 	}
-	z.byCode = map[int][]farmdata.Value{}
-	for _, zone := range z.of.Zones {
-		z.byCode[zone.Code] = nil // it is there, also without values
-	}
-	for _, a := range amounts {
-		z.byCode[a.zone] = append(z.byCode[a.zone], farmdata.Value{Column: &z.all[a.column], Raw: a.raw})
-	}
-	return z.all, z.byCode
+	return columns, products
 }
 
-// zoneColumns describes the values of a treatment zone.
-func (r *setReader) zoneColumns(zone farmdata.TreatmentZone) []farmdata.Column {
-	columns := make([]farmdata.Column, len(zone.Values))
-	for i, value := range zone.Values {
-		c := &columns[i]
-		c.DDI, c.ElementID = value.DDI, value.ElementID
-		r.descriptions.Describe(c) // that no device has the element was found already
-		if p, ok := r.presentations[value.Presentation]; ok {
-			c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
+// prescribed returns the zones by their codes, and their columns, which are those of each grid of type 1.
+func (z *zones) prescribed() ([]farmdata.Column, map[int]farmdata.PrescribedZone) {
+	if z.byCode == nil {
+		var list []farmdata.PrescribedZone
+		z.columns, list = z.descriptions.Zones(z.of.Zones)
+		z.byCode = map[int]farmdata.PrescribedZone{}
+		for _, zone := range slices.Backward(list) {
+			z.byCode[zone.Code] = zone
 		}
 	}
-	return columns
+	return z.columns, z.byCode
 }
 
 // cells decodes the binary file of a grid.
-func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit int64) iter.Seq2[*farmdata.Cell, error] {
+func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, limit int64) iter.Seq2[*farmdata.Cell, error] {
 	return func(yield func(*farmdata.Cell, error) bool) {
 		s, finding := openStream(f, limit)
 		if finding != nil {
@@ -164,7 +122,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 		}
 		defer s.close()
 		size, told := 1, false
-		cell := farmdata.Cell{Zone: grid.Zone, Col: -1}
+		cell := farmdata.Cell{Zone: grid.Zone, Col: -1, Products: zones[grid.Zone].Products}
 		if grid.Type == 2 {
 			size = 4 * len(grid.Columns)
 			cell.Values = make([]farmdata.Value, len(grid.Columns))
@@ -190,9 +148,9 @@ func cells(f file, grid *farmdata.Grid, zones map[int][]farmdata.Value, limit in
 					cell.Values[i] = farmdata.Value{Column: &grid.Columns[i], Raw: int64(int32(binary.LittleEndian.Uint32(data[4*i:])))}
 				}
 			} else {
-				var there bool
 				cell.Zone = int(data[0])
-				cell.Values, there = zones[cell.Zone]
+				zone, there := zones[cell.Zone]
+				cell.Values, cell.Products = zone.Amounts, zone.Products
 				if !there && !told {
 					told = true
 					finding := &farmdata.Finding{Kind: farmdata.KindReference, File: f.path, Offset: s.offset() - int64(size), Record: number,

@@ -35,7 +35,7 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 	if list, ok := files["linklist.xml"]; ok {
 		r.walkFile(list)
 	}
-	r.locate()
+	r.descriptions = r.set.Descriptions()
 	for _, finding := range ids.Check(r.ctx, r.set, nil) {
 		finding.File = main.path
 		r.findings.add(finding)
@@ -52,16 +52,15 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 type setReader struct {
 	*opener
 	walker
-	files         folder
-	set           *farmdata.Set
-	findings      *findings
-	descriptions  *farmdata.Descriptions
-	presentations map[string]farmdata.ValuePresentation // by ID, the first one
-	externals     map[string]bool                       // external files that were named
-	queue         []string                              // external files to read
-	skipped       *skipped
-	rooted        bool // the current file has its root
-	foreign       bool // which is not one of TaskData
+	files        folder
+	set          *farmdata.Set
+	findings     *findings
+	descriptions *farmdata.Descriptions
+	externals    map[string]bool // external files that were named
+	queue        []string        // external files to read
+	skipped      *skipped
+	rooted       bool // the current file has its root
+	foreign      bool // which is not one of TaskData
 }
 
 func (r *setReader) find(kind farmdata.Kind, file, detail string) {
@@ -423,17 +422,6 @@ func addToTask(t *farmdata.Task, object any) bool {
 
 func addToDevice(d *farmdata.Device, object any) bool {
 	return appendTo(&d.Elements, object) || appendTo(&d.ProcessData, object) || appendTo(&d.Properties, object) || appendTo(&d.Presentations, object)
-}
-
-// locate finds the device elements.
-func (r *setReader) locate() {
-	r.descriptions = farmdata.NewDescriptions(r.set.Devices)
-	r.presentations = map[string]farmdata.ValuePresentation{}
-	for _, p := range r.set.ValuePresentations {
-		if _, twice := r.presentations[p.ID]; !twice && p.ID != "" && p.Scale != 0 {
-			r.presentations[p.ID] = p
-		}
-	}
 }
 
 var logFile = regexp.MustCompile(`^(tlg[0-9]+)\.(bin|xml)$`)

@@ -36,7 +36,7 @@ type Contents struct {
 	// machine counts as UTC.
 	Start time.Time `cel:"start"`
 	End   time.Time `cel:"end"`
-	// Located says whether a record, field or grid has a place. South, West, North and East, in
+	// Located says whether a record, field, grid or treatment zone has a place. South, West, North and East, in
 	// degrees, are where they all are; 0 without any.
 	Located bool    `cel:"located"`
 	South   float64 `cel:"south"`
@@ -127,6 +127,9 @@ func contents(s *content.Summary) *Contents {
 		}
 		for _, g := range set.Grids {
 			place(g.Box)
+		}
+		for _, z := range set.Zones {
+			place(z.Box)
 		}
 		for _, log := range set.Logs {
 			c.Records += log.Records

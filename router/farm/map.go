@@ -43,16 +43,18 @@ const (
 	LayerTracks = "tracks"
 	LayerPoints = "points"
 	LayerGrids  = "grids"
+	LayerZones  = "zones"
 )
 
-var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids}
+var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids, LayerZones}
 
 // MapConfig configures [NewMap].
 type MapConfig struct {
 	// Format is geojson or geoparquet. Empty means geojson.
 	Format string `yaml:"format" enum:"geojson,geoparquet"`
 	// Layers are what the map shows: fields (boundaries), tracks (where machines went), points (each
-	// record with its values), grids (prescriptions). Empty means fields, tracks and grids.
+	// record with its values), grids and zones (prescriptions: cells, and treatment zones that have polygons). Empty means
+	// all but points.
 	Layers []string `yaml:"layers"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. A point
@@ -67,7 +69,7 @@ type MapConfig struct {
 func (c MapConfig) WithDefaults() MapConfig {
 	c.Format, c.MaxOutput = cmp.Or(c.Format, FormatGeoJSON), cmp.Or(c.MaxOutput, DefaultMaxOutput)
 	if len(c.Layers) == 0 {
-		c.Layers = []string{LayerFields, LayerTracks, LayerGrids}
+		c.Layers = []string{LayerFields, LayerTracks, LayerGrids, LayerZones}
 	}
 	c.ReadConfig = c.ReadConfig.WithDefaults()
 	return c
@@ -78,7 +80,7 @@ func (c MapConfig) Validate() error {
 	var e validate.Errors
 	e.Check(c.Format == "" || c.Format == FormatGeoJSON || c.Format == FormatGeoParquet, "Format", "must be %s or %s", FormatGeoJSON, FormatGeoParquet)
 	for _, layer := range c.Layers {
-		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points and grids")
+		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points, grids and zones")
 	}
 	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
 	e.Join("", c.ReadConfig.Validate())
@@ -89,7 +91,7 @@ func (c MapConfig) Validate() error {
 // blob sink, say.
 //
 // GeoJSON is one message for a set, of the type [TypeGeoJSON]. GeoParquet is a message for each layer of a set, and in the
-// layers points and grids for each log and grid, of the type [TypeGeoParquet], with [KeyLayer]; their columns
+// layers points, grids and zones for each log, grid and task, of the type [TypeGeoParquet], with [KeyLayer]; their columns
 // differ. Both have a file name of their own and [KeySourceType], and the same
 // payload for the same endpoint makes the same messages with the same UUIDs. What there is nothing to show of makes no message. A payload that
 // cannot be read, or of which nothing can be read that the map shows, passes as it is, with [KeyReadable]; maps of one that can be
@@ -104,6 +106,7 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		for i, set := range data.Sets {
 			m := &cartographer{ctx: ctx, config: config, maker: to, set: set, index: strconv.Itoa(i)}
+			m.prescriptions()
 			for _, finding := range set.Findings {
 				to.lose(finding)
 			}
@@ -126,7 +129,8 @@ type cartographer struct {
 	maker  *maker
 	set    *farmdata.Set
 	index  string
-	found  int // findings of the map that is being made
+	maps   []farmdata.Prescription // of the layers grids and zones
+	found  int                     // findings of the map that is being made
 }
 
 // finding counts.
@@ -153,7 +157,7 @@ func (m *cartographer) run() error {
 
 func (m *cartographer) json() error {
 	shown := m.shows(LayerFields) && len(m.set.Fields) > 0 || (m.shows(LayerTracks) || m.shows(LayerPoints)) && len(m.set.Logs) > 0 ||
-		m.shows(LayerGrids) && len(m.grids()) > 0
+		len(m.maps) > 0
 	if !shown {
 		return nil
 	}
@@ -182,11 +186,9 @@ func (m *cartographer) json() error {
 				}
 			}
 		}
-		if m.shows(LayerGrids) {
-			for _, grid := range m.grids() {
-				if err := w.Grid(grid); err != nil {
-					return err
-				}
+		for i := range m.maps {
+			if err := w.Prescription(&m.maps[i]); err != nil {
+				return err
 			}
 		}
 		return w.Close()
@@ -240,13 +242,36 @@ func (m *cartographer) parquet() error {
 			return err
 		}
 	}
-	for i, grid := range m.grids() {
-		write := func(w io.Writer) error { return geoparquet.WriteGrid(w, grid, geoparquet.Config{Finding: m.finding}) }
-		if err := layer(LayerGrids, "-"+cmp.Or(grid.Name, "grid")+".parquet", []string{strconv.Itoa(i)}, nil, write); err != nil {
+	endings := map[string]bool{}
+	for i := range m.maps {
+		write := func(w io.Writer) error {
+			return geoparquet.WritePrescription(w, &m.maps[i], geoparquet.Config{Finding: m.finding})
+		}
+		name, ending := LayerGrids, m.ending(i, endings)
+		if m.maps[i].Grid == nil {
+			name = LayerZones
+		}
+		if err := layer(name, ending, []string{strconv.Itoa(i)}, nil, write); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ending is what the name of a prescription's file ends in. Other prescriptions of the set have other ones.
+func (m *cartographer) ending(at int, taken map[string]bool) string {
+	p := &m.maps[at]
+	name := "-"
+	if p.Grid != nil {
+		name += cmp.Or(p.Grid.Name, "grid")
+	} else {
+		name += cmp.Or(p.Tasks[0].ID, "task") + "-zones"
+	}
+	if taken[name] { // by tasks that mean other things by the same grid, for example
+		name += "-" + strconv.Itoa(at)
+	}
+	taken[name] = true
+	return name + ".parquet"
 }
 
 // located reports whether the layer of points shows something of a log. If not, what cannot be read of it is noted. The error is
@@ -294,16 +319,25 @@ func (m *cartographer) affordable(log *farmdata.Log) *farmdata.Log {
 	return &limited
 }
 
-// grids returns the grids of all tasks, whose reading ends with the context.
-func (m *cartographer) grids() (grids []*farmdata.Grid) {
-	for _, task := range m.set.Tasks {
-		for _, grid := range task.Grids {
-			limited := *grid
-			limited.Cells = bounded(m.ctx, grid.Cells, func(*farmdata.Cell) { m.shown(grid.Valid()) })
-			grids = append(grids, &limited)
+// prescriptions finds the prescriptions that the map shows. The reading of grids ends with the context.
+func (m *cartographer) prescriptions() {
+	if !m.shows(LayerGrids) && !m.shows(LayerZones) {
+		return
+	}
+	for _, p := range m.set.Prescriptions() {
+		switch {
+		case p.Grid != nil && m.shows(LayerGrids):
+			limited := *p.Grid
+			limited.Cells = bounded(m.ctx, p.Grid.Cells, func(*farmdata.Cell) { m.shown(p.Grid.Valid()) })
+			p.Grid = &limited
+			m.maps = append(m.maps, p)
+		case p.Grid == nil && m.shows(LayerZones):
+			for _, zone := range p.Zones {
+				m.shown(geo.Encloses(zone.Polygons))
+			}
+			m.maps = append(m.maps, p)
 		}
 	}
-	return grids
 }
 
 // bounded returns the log, whose reading ends with the context.

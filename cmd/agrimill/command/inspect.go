@@ -1,11 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -185,10 +188,7 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 			row(n.ID, n.Name)
 		}
 	}
-	heading(len(set.Grids), "GRID", "TASK", "TYPE", "ROWS", "COLUMNS", "CELLS", "FINDINGS")
-	for _, g := range set.Grids {
-		row(g.Name, g.Task, g.Type, g.Rows, g.Cols, g.Cells, len(g.Findings))
-	}
+	writePrescriptions(heading, row, set)
 	heading(len(set.Logs), "LOG", "TASK", "RECORDS", "VALUES", "POSITIONS", "START", "END", "FINDINGS")
 	for _, l := range set.Logs {
 		row(l.Name, l.Task, l.Records, l.Values, l.Positions, l.Start, l.End, len(l.Findings))
@@ -206,6 +206,46 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 		list = append(list[:len(list):len(list)], g.Findings...)
 	}
 	writeFindings(table, row, list)
+}
+
+// writePrescriptions writes tables of grids and treatment zones, with their values and products.
+func writePrescriptions(heading func(int, ...any) bool, row func(...any), set *content.Set) {
+	products := map[string]string{}
+	for _, p := range slices.Backward(set.Products) {
+		products[p.ID] = p.Name
+	}
+	named := func(ids []string) string {
+		texts := make([]string, len(ids))
+		for i, id := range ids {
+			texts[i] = cmp.Or(products[id], id)
+		}
+		return strings.Join(texts, "; ")
+	}
+	heading(len(set.Grids), "GRID", "TASK", "FIELD", "TYPE", "ROWS", "COLUMNS", "CELLS", "FINDINGS")
+	values := 0
+	for _, g := range set.Grids {
+		row(g.Name, strings.Join(g.Tasks, "; "), strings.Join(g.Fields, "; "), g.Type, g.Rows, g.Cols, g.Cells, len(g.Findings))
+		values += len(g.Values)
+	}
+	heading(values, "GRID", "DDI", "NAME", "ELEMENT", "PRODUCT", "COUNT", "MIN", "MAX", "UNIT")
+	for _, g := range set.Grids {
+		for _, v := range g.Values {
+			row(g.Name, v.DDI, v.Name, v.Element, named(v.Products), v.Count, number(v.Min), number(v.Max), v.Unit)
+		}
+	}
+	heading(len(set.Zones), "ZONE", "ZONE NAME", "TASK", "FIELD", "DDI", "NAME", "ELEMENT", "PRODUCT", "VALUE", "UNIT")
+	for _, z := range set.Zones {
+		code := "" // unknown
+		if z.Code >= 0 {
+			code = strconv.Itoa(z.Code)
+		}
+		if len(z.Values) == 0 {
+			row(code, z.Name, z.Task, z.Field, "", "", "", "", "", "")
+		}
+		for _, v := range z.Values {
+			row(code, z.Name, z.Task, z.Field, v.DDI, v.Column.Name, v.Element, named(v.Products), number(v.Min), v.Unit)
+		}
+	}
 }
 
 func number(f float64) string { return fmt.Sprintf("%.6g", f) }

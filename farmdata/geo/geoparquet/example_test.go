@@ -59,7 +59,7 @@ func ExampleWriteGrid() {
 		return
 	}
 	show(file.Bytes())
-	// Output: 1 rows, columns bbox column geometry row zone
+	// Output: 1 rows, columns bbox column geometry grid row zone
 }
 
 func show(file []byte) {
@@ -73,4 +73,18 @@ func show(file []byte) {
 		fmt.Print(" ", column.Name())
 	}
 	fmt.Println()
+}
+
+func ExampleWritePrescription() {
+	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Zones: []farmdata.TreatmentZone{{Code: 1, Values: []farmdata.ZoneValue{{DDI: 6, Raw: 150_000}},
+		Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 7, North: 53}}}}}}}}}}}
+	for _, p := range set.Prescriptions() {
+		var file bytes.Buffer
+		if err := geoparquet.WritePrescription(&file, &p, geoparquet.Config{}); err != nil {
+			fmt.Println(err)
+			return
+		}
+		show(file.Bytes())
+	}
+	// Output: 1 rows, columns 0006 bbox field field_name geometry product product_name task task_name zone zone_name
 }

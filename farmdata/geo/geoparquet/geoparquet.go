@@ -238,74 +238,11 @@ func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 		}
 		t.set("farm", parquet.ByteArrayValue([]byte(field.FarmID)))
 		t.set("customer", parquet.ByteArrayValue([]byte(field.CustomerID)))
-		wkb := header(nil, wkbMultiPolygon, len(multi))
-		var corners []geo.Coordinates
-		for _, rings := range multi {
-			wkb = polygon(wkb, rings)
-			corners = append(corners, rings[0]...)
-		}
-		if err := t.end("MultiPolygon", wkb, corners); err != nil {
+		if err := t.multiPolygon(multi); err != nil {
 			return err
 		}
 	}
 	return t.close(nil)
-}
-
-// WriteGrid writes a row for each cell of a grid: columns row, column, zone, and one for
-// each kind of value, scaled, named by geo.Keys. The geometries are Polygons. A grid that is not valid has a finding
-// and no rows. One without Columns is read twice.
-func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
-	fields := parquet.Group{"row": parquet.Int(64), "column": parquet.Int(64), "zone": parquet.Int(64)}
-	valid := grid.Valid()
-	if !valid {
-		if err := found(cfg, geo.Nowhere(grid)); err != nil {
-			return err
-		}
-	}
-	var keys geo.Keys
-	for i := range grid.Columns {
-		keys.Name(&grid.Columns[i])
-	}
-	for cell, err := range grid.Cells {
-		if len(grid.Columns) > 0 || !valid {
-			break
-		}
-		if err != nil {
-			continue // told below
-		}
-		keys.Begin()
-		for _, v := range cell.Values {
-			keys.Name(v.Column)
-		}
-	}
-	for _, column := range keys.Columns() {
-		fields[keys.Name(column)] = optionalDouble()
-	}
-	t := newTable(w, fields)
-	for cell, err := range grid.Cells {
-		if !valid {
-			break
-		}
-		if err != nil {
-			if err := found(cfg, err); err != nil {
-				return err
-			}
-			continue
-		}
-		t.begin()
-		t.set("row", parquet.Int64Value(cell.Row))
-		t.set("column", parquet.Int64Value(cell.Col))
-		t.set("zone", parquet.Int64Value(int64(cell.Zone)))
-		keys.Begin()
-		for _, v := range cell.Values {
-			t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
-		}
-		ring := geo.Rectangle(grid, cell)
-		if err := t.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
-			return err
-		}
-	}
-	return t.close(&keys)
 }
 
 // found takes what a stream yields instead of a record.
@@ -423,6 +360,13 @@ func (t *table) set(name string, value parquet.Value) {
 	}
 }
 
+// setText leaves a text that is empty out: it is null.
+func (t *table) setText(name, text string) {
+	if text != "" {
+		t.set(name, parquet.ByteArrayValue([]byte(text)))
+	}
+}
+
 func (t *table) put(leaf *parquet.LeafColumn, value parquet.Value) {
 	t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
 }
@@ -451,6 +395,17 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 		return nil
 	}
 	return t.flush()
+}
+
+// multiPolygon writes the row with polygons.
+func (t *table) multiPolygon(multi [][][]geo.Coordinates) error {
+	wkb := header(nil, wkbMultiPolygon, len(multi))
+	var corners []geo.Coordinates
+	for _, rings := range multi {
+		wkb = polygon(wkb, rings)
+		corners = append(corners, rings[0]...)
+	}
+	return t.end("MultiPolygon", wkb, corners)
 }
 
 // close writes the metadata and the end of the file. keys may be nil.

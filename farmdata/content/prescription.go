@@ -1,0 +1,316 @@
+package content
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
+)
+
+// Grid is the summary of a prescription map of cells. Tasks that name the same grid and mean the same by it have one.
+type Grid struct {
+	Name string `json:"name"`
+	// Tasks and Fields are IDs.
+	Tasks  []string `json:"tasks"`
+	Fields []string `json:"fields"`
+	// Type 1 has codes of treatment zones, type 2 has values.
+	Type int   `json:"type"`
+	Rows int64 `json:"rows"`
+	Cols int64 `json:"columns"`
+	// Cells is how many could be read.
+	Cells int64 `json:"cells"`
+	// Values are what to apply.
+	Values []Prescribed `json:"values"`
+	// Box is nil if the grid has no place on Earth.
+	Box      *Box      `json:"box,omitempty"`
+	Findings []Finding `json:"findings"`
+}
+
+// Zone is the summary of a treatment zone that has polygons.
+type Zone struct {
+	// Code is that of the zone, -1 if unknown; Task and Field are IDs.
+	Code  int    `json:"zone"`
+	Name  string `json:"name"`
+	Task  string `json:"task"`
+	Field string `json:"field,omitempty"`
+	// Values are what to apply, each once.
+	Values []Prescribed `json:"values"`
+	// Box is nil if the zone has no place on Earth.
+	Box *Box `json:"box,omitempty"`
+}
+
+// Prescribed is the summary of the values of one DDI of one device element in a prescription map, whatever the zone.
+type Prescribed struct {
+	Column
+	// Products are the IDs of what the values are of.
+	Products []string `json:"products"`
+}
+
+// rates is a prescription map for a picture: areas with the first of its values.
+type rates struct {
+	name  string
+	areas []area
+	// more is how many other values the map has; plain says that a grid has an outline only.
+	more  int
+	plain bool
+	Column
+}
+
+// area is a part of a map with one value; NaN if it has none.
+type area struct {
+	rings [][]latLon
+	rate  float64
+}
+
+const (
+	// maxBlocks is how many areas the pictures of all grids of a summary have, blocksAcross how many one has in each direction.
+	maxBlocks    = 50_000
+	blocksAcross = 100
+)
+
+// prescriptions summarizes the prescription maps, and takes what their picture needs from blocks. The error is that of ctx.
+func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int) error {
+	for _, p := range set.Prescriptions() {
+		if p.Grid == nil {
+			s.zones(&p)
+			continue
+		}
+		if err := s.grid(ctx, &p, blocks); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) error {
+	grid := p.Grid
+	g := Grid{Name: grid.Name, Tasks: []string{}, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
+	var fields unique
+	for _, task := range p.Tasks {
+		g.Tasks = append(g.Tasks, task.ID)
+		fields.add(task.FieldID)
+	}
+	g.Fields = append([]string{}, fields.list...)
+	if grid.Valid() {
+		south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
+		g.Box = g.Box.add(south).add(north)
+		s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
+	}
+	var values prescribed
+	picture := newRaster(grid, blocks)
+	defer func() {
+		g.Values = values.summary()
+		s.Grids = append(s.Grids, g)
+		if len(g.Values) > 0 && g.Box != nil {
+			s.rates = append(s.rates, picture.rates(g.Values))
+		}
+	}()
+	for cell, err := range grid.Cells {
+		if err != nil {
+			if err := note(&g.Findings, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if g.Cells++; g.Cells%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		values.add(cell.Zone, cell.Values, cell.Products)
+		picture.add(cell, values.first(cell.Zone, cell.Values))
+	}
+	return nil
+}
+
+func (s *Set) zones(p *farmdata.Prescription) {
+	var all prescribed
+	picture := rates{name: p.Tasks[0].ID}
+	for _, zone := range p.Zones {
+		z := Zone{Code: zone.Code, Name: zone.Designator, Task: p.Tasks[0].ID, Field: p.Tasks[0].FieldID}
+		all.add(zone.Code, zone.Amounts, zone.Products)
+		var values prescribed
+		values.add(zone.Code, zone.Amounts, zone.Products)
+		z.Values = values.summary()
+		a := area{rate: all.first(zone.Code, zone.Amounts)}
+		for _, polygon := range zone.Polygons {
+			a.rings = append(a.rings, outlines(polygon, &z.Box)...)
+		}
+		picture.areas = append(picture.areas, a)
+		s.outlines = append(s.outlines, a.rings...)
+		s.Zones = append(s.Zones, z)
+	}
+	if summary := all.summary(); len(summary) > 0 {
+		picture.Column, picture.more = summary[0].Column, len(summary)-1
+	}
+	s.rates = append(s.rates, picture)
+}
+
+// outlines returns the places of a polygon's rings, and extends the box that they are in.
+func outlines(polygon farmdata.Polygon, box **Box) (rings [][]latLon) {
+	for _, ring := range polygon.Rings {
+		var outline []latLon
+		for _, point := range ring.Points {
+			if at := (latLon{point.North, point.East}); point.Valid() {
+				outline = append(outline, at)
+				*box = (*box).add(at)
+			}
+		}
+		rings = append(rings, outline)
+	}
+	return rings
+}
+
+// prescribed are the values of a prescription map: one for each name that geo.Keys gives their columns.
+type prescribed struct {
+	keys    geo.Keys
+	list    []amounts
+	index   map[string]int
+	layouts map[int]*layout // of zones
+}
+
+type amounts struct {
+	statistic
+	products unique
+}
+
+// layout is what cells of the same zone have in common.
+type layout struct {
+	columns  []*farmdata.Column
+	places   []int // in list
+	products []string
+}
+
+// unique are texts, each once, none of them empty.
+type unique struct {
+	list  []string
+	known map[string]bool
+}
+
+func (u *unique) add(text string) {
+	if text == "" || u.known[text] {
+		return
+	}
+	if u.known == nil {
+		u.known = map[string]bool{}
+	}
+	u.known[text] = true
+	u.list = append(u.list, text)
+}
+
+// add counts the values of a cell or zone.
+func (p *prescribed) add(zone int, values []farmdata.Value, products []string) {
+	l := p.layouts[zone]
+	if l == nil || !slices.EqualFunc(l.columns, values, func(c *farmdata.Column, v farmdata.Value) bool { return c == v.Column }) ||
+		!slices.Equal(l.products, products) {
+		l = p.layout(values, products)
+		if p.layouts == nil {
+			p.layouts = map[int]*layout{}
+		}
+		p.layouts[zone] = l
+	}
+	for i, v := range values {
+		p.list[l.places[i]].statistic.add(v)
+	}
+}
+
+func (p *prescribed) layout(values []farmdata.Value, products []string) *layout {
+	if p.index == nil {
+		p.index = map[string]int{}
+	}
+	l := &layout{products: products}
+	p.keys.Begin()
+	for i, v := range values {
+		name := p.keys.Name(v.Column)
+		at, ok := p.index[name]
+		if !ok {
+			at = len(p.list)
+			p.index[name] = at
+			p.list = append(p.list, amounts{statistic: newStatistic(v.Column)})
+		}
+		l.columns, l.places = append(l.columns, v.Column), append(l.places, at)
+		if i < len(products) {
+			p.list[at].products.add(products[i])
+		}
+	}
+	return l
+}
+
+// first returns the value of the first column that the map has; NaN if there is none.
+func (p *prescribed) first(zone int, values []farmdata.Value) float64 {
+	if i := slices.Index(p.layouts[zone].places, 0); i >= 0 {
+		return values[i].Scaled()
+	}
+	return math.NaN()
+}
+
+func (p *prescribed) summary() []Prescribed {
+	out := make([]Prescribed, 0, len(p.list))
+	for i := range p.list {
+		out = append(out, Prescribed{p.list[i].summary(), append([]string{}, p.list[i].products.list...)})
+	}
+	return out
+}
+
+// raster makes the picture of a grid: blocks of cells with their mean. Cells come row by row.
+type raster struct {
+	grid  *farmdata.Grid
+	side  int64 // cells of a block in each direction
+	row   int64 // of blocks
+	line  []block
+	areas []area
+	left  *int // how many blocks there still may be
+	plain bool // there were too many
+}
+
+type block struct {
+	sum   float64
+	count int64
+}
+
+func newRaster(grid *farmdata.Grid, left *int) *raster {
+	return &raster{grid: grid, side: max(1, (max(grid.Rows, grid.Cols)+blocksAcross-1)/blocksAcross), left: left}
+}
+
+func (r *raster) add(cell *farmdata.Cell, rate float64) {
+	if r.plain || math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return
+	}
+	if row := cell.Row / r.side; row != r.row {
+		r.flush()
+		r.row = row
+	}
+	for int64(len(r.line)) <= cell.Col/r.side {
+		r.line = append(r.line, block{})
+	}
+	b := &r.line[cell.Col/r.side]
+	b.sum, b.count = b.sum+rate, b.count+1
+}
+
+// flush ends a row of blocks.
+func (r *raster) flush() {
+	for i, b := range r.line {
+		if b.count == 0 {
+			continue
+		}
+		if *r.left--; *r.left < 0 {
+			*r.left += len(r.areas) + 1
+			r.plain, r.areas = true, nil
+			break
+		}
+		south, north := r.corner(r.row, int64(i)), r.corner(r.row+1, int64(i)+1)
+		r.areas = append(r.areas, area{[][]latLon{{south, {south.north, north.east}, north, {north.north, south.east}}}, b.sum / float64(b.count)})
+	}
+	r.line = r.line[:0]
+}
+
+// corner returns the south west corner of a block, within the grid.
+func (r *raster) corner(row, col int64) latLon {
+	return latLon{r.grid.North + float64(min(row*r.side, r.grid.Rows))*r.grid.CellNorth, r.grid.East + float64(min(col*r.side, r.grid.Cols))*r.grid.CellEast}
+}
+
+// rates returns the picture of a grid with values.
+func (r *raster) rates(values []Prescribed) rates {
+	r.flush()
+	return rates{name: r.grid.Name, areas: r.areas, Column: values[0].Column, more: len(values) - 1, plain: r.plain}
+}

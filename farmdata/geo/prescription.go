@@ -1,0 +1,169 @@
+package geo
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
+)
+
+// Prescription writes a map of what to apply: a Polygon for each cell of a grid, or a MultiPolygon for each treatment
+// zone. Each has its tasks, field, zone, products and scaled values. Several tasks or products are one text with "; "
+// between them; what is not known is null. A grid or zone without a place is a finding.
+func (w *Writer) Prescription(p *farmdata.Prescription) error {
+	if w.names == nil || p.Set != w.set {
+		w.set, w.names = p.Set, names.New(p.Set)
+	}
+	if p.Grid != nil {
+		return w.cells(p)
+	}
+	head := w.head(p, nil)
+	for i := range p.Zones {
+		zone := &p.Zones[i]
+		multi, finding := ZonePolygon(zone.TreatmentZone)
+		if finding != nil {
+			w.cfg.Finding(finding)
+		}
+		if len(multi) == 0 {
+			continue
+		}
+		w.begin()
+		w.multiPolygon(multi)
+		w.raw(`,"properties":{"kind":"zone"`)
+		_, _ = w.w.Write(head)
+		w.layout(p, zone.Code, zone.Amounts, zone.Products).write(w, zone.Amounts)
+		w.raw("}}")
+	}
+	return w.failed()
+}
+
+// Grid writes the cells of a grid as Prescription does, but without its tasks, and so without the names of anything.
+func (w *Writer) Grid(grid *farmdata.Grid) error {
+	return w.Prescription(&farmdata.Prescription{Grid: grid})
+}
+
+// ZonePolygon returns the MultiPolygon of a treatment zone. The finding says what it lacks; nil if that is nothing.
+func ZonePolygon(zone *farmdata.TreatmentZone) (multi [][][]Coordinates, finding *farmdata.Finding) {
+	multi, surplus := MultiPolygon(zone.Polygons)
+	switch name := fmt.Sprintf("treatment zone %d", zone.Code); {
+	case len(multi) == 0:
+		finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: -1, Detail: name + " has no place on Earth: no map shows it"}
+	case surplus > 0:
+		finding = Surplus(&farmdata.Field{}, surplus)
+		finding.Detail += ", of " + name
+	}
+	return multi, finding
+}
+
+func (w *Writer) cells(p *farmdata.Prescription) error {
+	grid := p.Grid
+	if !grid.Valid() {
+		w.cfg.Finding(Nowhere(grid))
+		return w.failed()
+	}
+	layouts, head := map[int]*layout{}, w.head(p, grid)
+	for cell, err := range grid.Cells {
+		if err != nil {
+			if err := w.found(err); err != nil {
+				return err
+			}
+			continue
+		}
+		w.begin()
+		w.raw(`"geometry":{"type":"Polygon","coordinates":[`)
+		w.ring(Rectangle(grid, cell))
+		w.raw(`]},"properties":{"kind":"cell"`)
+		_, _ = w.w.Write(head)
+		w.raw(`,"row":`)
+		w.integer(cell.Row)
+		w.raw(`,"column":`)
+		w.integer(cell.Col)
+		l := layouts[cell.Zone]
+		if l == nil || !l.fits(cell) {
+			l = w.layout(p, cell.Zone, cell.Values, cell.Products)
+			layouts[cell.Zone] = l
+		}
+		l.write(w, cell.Values)
+		w.raw("}}")
+		if cell.Col == 0 && w.failed() != nil {
+			return w.failed()
+		}
+	}
+	return w.failed()
+}
+
+// head returns the properties that all cells or zones of a map have in common.
+func (w *Writer) head(p *farmdata.Prescription, grid *farmdata.Grid) (b []byte) {
+	if grid != nil {
+		b = appendString(append(b, `,"grid":`...), grid.Name)
+	}
+	if len(p.Tasks) > 0 {
+		b = appendReference(b, "task", w.names.Tasks(p.Tasks))
+		b = appendReference(b, "field", w.names.Fields(p.Tasks))
+	}
+	return b
+}
+
+// layout is what cells of the same zone have in common.
+type layout struct {
+	columns  []*farmdata.Column
+	products []string
+	text     []byte   // the properties of the zone
+	keys     [][]byte // of the columns
+}
+
+func (w *Writer) layout(p *farmdata.Prescription, code int, values []farmdata.Value, products []string) *layout {
+	l := &layout{products: products, text: []byte(`,"zone":`)}
+	if code < 0 {
+		l.text = append(l.text, "null"...)
+	} else {
+		l.text = strconv.AppendInt(l.text, int64(code), 10)
+	}
+	if len(p.Tasks) > 0 {
+		l.text = appendText(append(l.text, `,"zone_name":`...), names.Zone(p, code))
+		l.text = appendReference(l.text, "product", w.names.Products(products))
+	}
+	w.keys.Begin()
+	for _, v := range values {
+		l.columns = append(l.columns, v.Column)
+		l.keys = append(l.keys, w.key(v.Column))
+	}
+	return l
+}
+
+// fits reports whether a cell is one of those that the layout is of.
+func (l *layout) fits(cell *farmdata.Cell) bool {
+	if len(cell.Values) != len(l.columns) || !slices.Equal(cell.Products, l.products) {
+		return false
+	}
+	for i := range cell.Values {
+		if cell.Values[i].Column != l.columns[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *layout) write(w *Writer, values []farmdata.Value) {
+	_, _ = w.w.Write(l.text)
+	for i := range values {
+		_, _ = w.w.Write(l.keys[i])
+		w.number(values[i].Scaled())
+	}
+}
+
+// appendReference appends two properties: the ID and the name of what a row refers to.
+func appendReference(b []byte, name string, r names.Reference) []byte {
+	b = appendText(append(append(append(b, `,"`...), name...), `":`...), r.ID)
+	return appendText(append(append(append(b, `,"`...), name...), `_name":`...), r.Name)
+}
+
+// appendText appends a text, or null for none.
+func appendText(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	return appendString(b, s)
+}

@@ -1,0 +1,303 @@
+package geo_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
+	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+)
+
+// rows are the properties of each cell or zone, and where it is.
+type rows []map[string]any
+
+// geoJSON returns the rows of prescription maps as GeoJSON, without what is null.
+func geoJSON(t *testing.T, maps []farmdata.Prescription) (out rows) {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := geo.NewWriter(&b, geo.Config{})
+	for i := range maps {
+		if err == nil {
+			err = w.Prescription(&maps[i])
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	var c struct {
+		Features []struct {
+			Geometry   struct{ Coordinates json.RawMessage }
+			Properties map[string]any
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(b.Bytes(), &c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range c.Features {
+		f.Properties["at"] = string(f.Geometry.Coordinates)
+		delete(f.Properties, "kind")
+		out = append(out, known(f.Properties))
+	}
+	return out
+}
+
+// geoParquet returns the same of GeoParquet.
+func geoParquet(t *testing.T, maps []farmdata.Prescription) (out rows) {
+	t.Helper()
+	for i := range maps {
+		var b bytes.Buffer
+		if err := geoparquet.WritePrescription(&b, &maps[i], geoparquet.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		reader := parquet.NewReader(bytes.NewReader(b.Bytes()))
+		for {
+			row := map[string]any{}
+			if err := reader.Read(&row); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for key, value := range row {
+				switch v := value.(type) {
+				case int64:
+					row[key] = float64(v)
+				case []byte:
+					row[key] = string(v)
+				}
+			}
+			row["at"] = coordinates(t, []byte(row["geometry"].(string)))
+			delete(row, "geometry")
+			delete(row, "bbox")
+			out = append(out, known(row))
+		}
+	}
+	return out
+}
+
+func known(row map[string]any) map[string]any {
+	maps.DeleteFunc(row, func(_ string, v any) bool { return v == nil })
+	return row
+}
+
+// coordinates reads polygons of WKB.
+func coordinates(t *testing.T, wkb []byte) string {
+	t.Helper()
+	var at func() any
+	at = func() any {
+		kind, count := binary.LittleEndian.Uint32(wkb[1:]), binary.LittleEndian.Uint32(wkb[5:])
+		wkb = wkb[9:]
+		parts := []any{}
+		for range count {
+			if kind == 6 {
+				parts = append(parts, at())
+				continue
+			}
+			n := binary.LittleEndian.Uint32(wkb)
+			wkb = wkb[4:]
+			ring := make([][2]float64, n)
+			if _, err := binary.Decode(wkb, binary.LittleEndian, ring); err != nil {
+				t.Fatal(err)
+			}
+			wkb = wkb[16*n:]
+			parts = append(parts, ring)
+		}
+		return parts
+	}
+	text, err := json.Marshal(at())
+	if err != nil || len(wkb) > 0 {
+		t.Fatal(err, wkb)
+	}
+	return string(text)
+}
+
+func prescriptions(t *testing.T, archive []byte) []farmdata.Prescription {
+	t.Helper()
+	a, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Sets[0].Findings) > 0 {
+		t.Fatal(a.Sets[0].Findings)
+	}
+	return a.Sets[0].Prescriptions()
+}
+
+// TestCellsAreThoseOfTheBytes compares every cell of grids of both types, in both formats, with the bytes of their files.
+func TestCellsAreThoseOfTheBytes(t *testing.T) {
+	t.Parallel()
+	list := prescriptions(t, farmdatatest.Prescriptions(t, farmdatatest.TaskGridOfZones, farmdatatest.TaskGridOfValues, farmdatatest.TaskGridAgain, farmdatatest.TaskOtherMeaning))
+	if len(list) != 3 || len(list[0].Tasks) != 2 || len(list[2].Tasks) != 1 {
+		t.Fatalf("got %d maps, want the grid of two tasks, that of one, and the first one by its other meaning", len(list))
+	}
+	codes, values := farmdatatest.PrescriptionCells()
+	var want rows
+	corner := func(base, size float64, n int) float64 { return base + float64(n)*size }
+	row := func(i int, properties map[string]any) {
+		west, south, east, north := corner(7.4998, 0.0002, i%12), corner(52.5, 0.0001, i/12), corner(7.4998, 0.0002, i%12+1), corner(52.5, 0.0001, i/12+1)
+		at, err := json.Marshal([][][2]float64{{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range map[string]any{"row": float64(i / 12), "column": float64(i % 12), "field": "PFD1", "field_name": "Long acre", "at": string(at)} {
+			properties[key] = value
+		}
+		want = append(want, properties)
+	}
+	for i, code := range codes {
+		zone := map[byte]map[string]any{
+			1: {"zone_name": "low", "0006_DET1": 120.0, "product": "PDT1", "product_name": "Urea"},
+			2: {"zone_name": "middle", "0006_DET1": 160.0, "product": "PDT1", "product_name": "Urea"},
+			3: {"zone_name": "high", "0006_DET1": 220.0, "product": "PDT3"},
+		}[code]
+		maps.Copy(zone, map[string]any{"grid": "GRD00001", "task": "TSK1; TSK2", "task_name": "Base dressing; Base dressing, rest", "zone": float64(code)})
+		row(i, zone)
+	}
+	for i := range len(values) / 8 {
+		first, second := int32(binary.LittleEndian.Uint32(values[8*i:])), int32(binary.LittleEndian.Uint32(values[8*i+4:]))
+		row(i, map[string]any{"grid": "GRD00002", "task": "TSK3", "task_name": "Sowing", "zone": 4.0, "product": "PDT2; PDT1", "product_name": "Winter wheat; Urea",
+			"0001_DET1": float64(first) * 0.01, "0006_DET1": float64(second) * 0.01})
+	}
+	for i, code := range codes {
+		properties := map[string]any{"grid": "GRD00001", "task": "TSK5", "task_name": "Late dressing", "zone": float64(code)}
+		if code == 1 {
+			properties["0006_DET1"] = 70.0
+		}
+		row(i, properties)
+	}
+	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list), "GeoParquet": geoParquet(t, list)} {
+		if len(got) != len(want) {
+			t.Errorf("%s: got %d cells, want %d", format, len(got), len(want))
+			continue
+		}
+		for i := range want {
+			if !maps.Equal(got[i], want[i]) {
+				t.Fatalf("%s, cell %d: got\n%v, want\n%v", format, i, got[i], want[i])
+			}
+		}
+	}
+}
+
+// TestZonesArePolygons: treatment zones with polygons are on the map, with holes, also those without an amount.
+func TestZonesArePolygons(t *testing.T) {
+	t.Parallel()
+	list := prescriptions(t, farmdatatest.Prescriptions(t, farmdatatest.TaskGridOfZones, farmdatatest.TaskZones))
+	if len(list) != 2 || list[1].Grid != nil {
+		t.Fatalf("got %d maps, want a grid and zones", len(list))
+	}
+	zone := func(code float64, name, at string, more map[string]any) map[string]any {
+		row := map[string]any{"task": "TSK4", "task_name": "Liming", "field": "PFD1", "field_name": "Long acre", "zone": code, "zone_name": name, "at": at}
+		maps.Copy(row, more)
+		return row
+	}
+	want := rows{
+		zone(1, "west", "[[[[7.5001,52.5001],[7.501,52.5001],[7.501,52.5009],[7.5001,52.5008],[7.5001,52.5001]],[[7.5004,52.5004],[7.5006,52.5005],[7.5006,52.5004],[7.5004,52.5004]]]]",
+			map[string]any{"0006_DET1": 1500.0, "product": "PDT3"}),
+		zone(2, "east", "[[[[7.501,52.5002],[7.5019,52.5002],[7.5019,52.5008],[7.501,52.5009],[7.501,52.5002]]]]", map[string]any{"0006_DET1": 900.0}),
+		zone(3, "nothing", "[[[[7.5008,52.50095],[7.5012,52.50095],[7.501,52.50105],[7.5008,52.50095]]]]", nil),
+	}
+	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list[1:]), "GeoParquet": geoParquet(t, list[1:])} {
+		if !slices.EqualFunc(got, want, maps.Equal) {
+			t.Errorf("%s: got\n%v, want\n%v", format, got, want)
+		}
+	}
+}
+
+// TestZonesWithoutAPlaceAreFound: nothing is left out of a map without a word.
+func TestZonesWithoutAPlaceAreFound(t *testing.T) {
+	t.Parallel()
+	line := farmdata.LineString{Type: 1, Points: []farmdata.Point{{North: 52, East: 7}, {North: 53, East: 7}}}
+	p := &farmdata.Prescription{Zones: []farmdata.PrescribedZone{{TreatmentZone: &farmdata.TreatmentZone{Code: 3, Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{line}}}}}}}
+	var found []string
+	note := func(f *farmdata.Finding) { found = append(found, f.Error()) }
+	w, err := geo.NewWriter(io.Discard, geo.Config{Finding: note})
+	if err == nil {
+		err = errors.Join(w.Prescription(p), w.Close(), geoparquet.WritePrescription(io.Discard, p, geoparquet.Config{Finding: note}))
+	}
+	if want := "position: treatment zone 3 has no place on Earth: no map shows it"; err != nil || !slices.Equal(found, []string{want, want}) {
+		t.Errorf("got %q, %v, want twice %s", found, err, want)
+	}
+}
+
+// TestRealGridsAreThoseOfTheirBytes compares the cells of real grids of type 2 with their files, whose values are 4 bytes each.
+func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
+	t.Parallel()
+	cells := 0
+	for _, name := range farmdatatest.Files(t, "../..", "farm/*.zip") {
+		archive, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
+		if err != nil {
+			continue // no TaskData
+		}
+		for _, set := range a.Sets {
+			for _, p := range set.Prescriptions() {
+				if p.Grid == nil || p.Grid.Type != 2 {
+					continue
+				}
+				bin := entry(t, archive, path.Join(set.Path, p.Grid.Name+".BIN"))
+				columns := len(p.Grid.Columns)
+				for i, row := range geoJSON(t, []farmdata.Prescription{p}) {
+					var keys geo.Keys
+					for j := range p.Grid.Columns {
+						c := &p.Grid.Columns[j]
+						raw := int32(binary.LittleEndian.Uint32(bin[4*(i*columns+j):]))
+						if want := (float64(raw) + float64(c.Offset)) * c.Scale; row[keys.Name(c)] != want {
+							t.Fatalf("%s, %s, cell %d: got %v, want %g", name, p.Grid.Name, i, row, want)
+						}
+					}
+					cells++
+				}
+				if want := len(bin) / 4 / columns; cells < want {
+					t.Errorf("%s, %s: got %d cells, want %d", name, p.Grid.Name, cells, want)
+				}
+			}
+		}
+	}
+	if cells == 0 {
+		t.Error("no cells in real files")
+	}
+}
+
+// entry returns a file of an archive.
+func entry(t *testing.T, archive []byte, name string) []byte {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.File {
+		if strings.EqualFold(f.Name, name) {
+			content, err := f.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+	}
+	t.Fatalf("no %s", name)
+	return nil
+}

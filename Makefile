@@ -153,7 +153,7 @@ bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 
 	| $(GO) run ./internal/tool/benchreport
 
 # Everything in its whole length. A part is a target torture-PART below.
-PARTS := core identity order faults partial-faults chaos stress yield order-kafka soak ha peer
+PARTS := core identity order faults partial-faults chaos stress yield order-kafka soak ha taskdata peer
 
 .PHONY: torture
 torture: ## Everything whole, for hours; PART=chaos SEED=7: a part, of which CONTRIBUTING.md has a list
@@ -227,8 +227,12 @@ torture-ha:
 	$(GO) test -tags reload -count 1 -timeout 24h -parallel $(TOGETHER) -run '^TestHighAvailability$$' -v ./cmd/agrimill/command \
 	| { grep --line-buffered -v -e '^=== ' || true; }
 
-# Farm data record by record, and in speed, beside the npm package isoxml; GeoParquet opened elsewhere.
-# Needs Node with npm, the files in ../shared/data, and PYTHON (python3) with GeoPandas and DuckDB; says
+# A million random sets of TaskData are written and read again.
+torture-taskdata:
+	$(GO) test -count 1 -timeout 4h -run '^TestWriteOfRandomSets$$' ./farmdata/isoxml -sets 1000000
+
+# Farm data record by record, and in speed, beside the npm package isoxml, which also reads what was written; GeoParquet opened elsewhere.
+# Needs Node with npm, the files in ../shared/data, and PYTHON (python3) with isoxml, GeoPandas and DuckDB; says
 # loudly what is absent.
 torture-peer:
 	$(GO) test -tags peer -count 1 -timeout 10m -run '^TestPeer' -v ./farmdata/isoxml ./farmdata/geo/geoparquet

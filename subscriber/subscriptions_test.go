@@ -92,36 +92,6 @@ func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 	})
 }
 
-// Who unsubscribes while it acks has the others wait no longer than anybody who unsubscribes.
-func TestUnsubscribingWithAnAck(t *testing.T) {
-	for range 20 { // whether the next message is taken before the end is noticed is a matter of chance
-		synctest.Test(t, func(t *testing.T) {
-			f := &fixture{T: t}
-			g := newOfflineGateway(t, nil)
-			sub, other := g.subscribe(subscriber.Config{})
-			ctx, end := context.WithCancel(t.Context())
-			messages, err := sub.Subscribe(ctx, typeJSON)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var n atomic.Int64
-			go ackAll(other, &n)
-			for i := range 20 {
-				g.message(i, 1, i, typeJSON, []byte("x"))
-			}
-			msg := f.next(messages)
-			testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
-			began := time.Now()
-			end()
-			msg.Ack()
-			testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
-			if took := time.Since(began); took > 10*time.Second {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
-}
-
 // What ends with the subscriber, or with all subscriptions, is no unsubscribing: what one of
 // them has not acked stays unconfirmed.
 func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {

@@ -1,11 +1,11 @@
-// Package isoxml reads TaskData of ISO 11783-10, versions 3 and 4, as it comes: in
+// Package isoxml reads and writes TaskData of ISO 11783-10; it reads versions 3 and 4, as they come: in
 // a zip archive or a folder, at the top or further down, in upper or lower case,
 // beside what macOS leaves behind, in archives inside of archives, in one XML file
 // or in several, whole or damaged.
 //
 // Open reads the XML; logs and grids are streams that are read, and unpacked, when
 // somebody ranges over them. A log that is being read takes some 100 KB, however
-// long it is.
+// long it is. Write makes an archive of a set.
 package isoxml
 
 import (

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing/fstest"
 
+	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
 )
 
@@ -84,4 +85,41 @@ func ExampleOpenFS() {
 func ExampleConfig_Validate() {
 	fmt.Println(isoxml.Config{MaxFiles: -1}.Validate())
 	// Output: isoxml: MaxFiles is negative
+}
+
+func ExampleWrite() {
+	set := &farmdata.Set{
+		Software: "example", SoftwareVersion: "1", Origin: 1,
+		Products: []farmdata.Product{{ID: "PDT1", Designator: "Urea"}},
+		Tasks: []farmdata.Task{{
+			ID: "TSK1", Designator: "Spread", Status: 1, DefaultZone: 1, LostZone: -1, OutsideZone: -1,
+			Zones: []farmdata.TreatmentZone{
+				{Code: 1, Values: []farmdata.ZoneValue{{DDI: 0x0006, Raw: 20_000, ProductID: "PDT1"}}}, // 200 kg/ha in mg/m²
+			},
+			Grids: []*farmdata.Grid{{
+				Name: "GRD00001", Type: 1, Zone: -1, North: 52, East: 8, CellNorth: 0.0001, CellEast: 0.0001, Rows: 1, Cols: 2,
+				Cells: func(yield func(*farmdata.Cell, error) bool) {
+					_ = yield(&farmdata.Cell{Zone: 1}, nil) && yield(&farmdata.Cell{Col: 1, Zone: 1}, nil)
+				},
+			}},
+		}},
+	}
+	var archive bytes.Buffer
+	if err := isoxml.Write(context.Background(), &archive, set, isoxml.WriteConfig{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	read, err := isoxml.Open(context.Background(), bytes.NewReader(archive.Bytes()), int64(archive.Len()), isoxml.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for cell, err := range read.Sets[0].Tasks[0].Grids[0].Cells {
+		if err == nil {
+			fmt.Println(cell.Row, cell.Col, cell.Values[0].Column.DDI, cell.Values[0].Raw)
+		}
+	}
+	// Output:
+	// 0 0 0006 20000
+	// 0 1 0006 20000
 }

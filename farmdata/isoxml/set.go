@@ -130,6 +130,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	case "XFR":
 		r.external(e)
 		return nil, true
+	case "AFE": // the list of links is read, whether it is named or not
+		return nil, strings.EqualFold(e.str("A"), "LINKLIST.XML")
 	case "CTR":
 		return &farmdata.Customer{ID: e.str("A"), LastName: e.str("B"), FirstName: e.str("C")}, true
 	case "FRM":

@@ -394,12 +394,12 @@ func encodeCell(b []byte, cell *farmdata.Cell, read *farmdata.Grid, zones *zones
 		}
 	}
 	switch {
+	case read.Type != 1 && (read.Type != 2 || len(read.Columns) == 0):
+		return b, errors.New("the grid is neither of type 1, nor of type 2 with a zone that says what its values are")
 	case len(cell.Products) > 0 && !slices.Equal(cell.Products, products):
 		return b, errors.New("its products are not those of its zone")
 	case read.Type == 1:
 		return append(b, byte(cell.Zone)), nil
-	case read.Type != 2 || len(read.Columns) == 0:
-		return b, errors.New("the grid is neither of type 1, nor of type 2 with a zone that says what its values are")
 	case len(cell.Values) != len(read.Columns):
 		return b, errors.New("it does not have the values of the zone of the grid")
 	}

@@ -28,19 +28,21 @@ type Set struct {
 	Controller string `json:"controller,omitempty"`
 
 	// What is in the set, in the order of the data.
-	Tasks     []Task     `json:"tasks"`
-	Devices   []Device   `json:"devices"`
-	Customers []Named    `json:"customers"`
-	Farms     []Named    `json:"farms"`
-	Fields    []Field    `json:"fields"`
-	Products  []Named    `json:"products"`
-	Logs      []Log      `json:"logs"`
-	Grids     []Grid     `json:"grids"`
-	Zones     []Zone     `json:"zones"`
-	Findings  []Finding  `json:"findings"`
-	tracks    []*track   // of the logs, for a picture
-	outlines  [][]latLon // of fields and grids
-	rates     []rates    // of grids and zones
+	Tasks     []Task    `json:"tasks"`
+	Devices   []Device  `json:"devices"`
+	Customers []Named   `json:"customers"`
+	Farms     []Named   `json:"farms"`
+	Fields    []Field   `json:"fields"`
+	Products  []Named   `json:"products"`
+	Logs      []Log     `json:"logs"`
+	Grids     []Grid    `json:"grids"`
+	Zones     []Zone    `json:"zones"`
+	Findings  []Finding `json:"findings"`
+	// Totals are what each machine did in each task.
+	Totals   []Work     `json:"totals"`
+	tracks   []*track   // of the logs, for a picture
+	outlines [][]latLon // of fields and grids
+	rates    []rates    // of grids and zones
 }
 
 // Named is something with an ID and a name for people.
@@ -180,16 +182,10 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	blocks := maxBlocks
 	for _, set := range data.Sets {
 		summary := summarizeSet(set)
-		for _, log := range set.Logs {
-			l, t, err := summarizeLog(ctx, log)
-			summary.Logs = append(summary.Logs, l)
-			summary.tracks = append(summary.tracks, t)
-			if err != nil {
-				s.Sets = append(s.Sets, summary)
-				return s, err
-			}
+		err := summary.readLogs(ctx, set)
+		if err == nil {
+			err = summary.prescriptions(ctx, set, &blocks)
 		}
-		err := summary.prescriptions(ctx, set, &blocks)
 		s.Sets = append(s.Sets, summary)
 		if err != nil {
 			return s, err
@@ -242,10 +238,10 @@ func status(n int) string {
 	return map[int]string{1: "planned", 2: "running", 3: "paused", 4: "completed", 5: "template", 6: "canceled"}[n]
 }
 
-func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
+func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *track, error) {
 	l := Log{Name: log.Name, Task: log.TaskID, Bytes: log.Size, Columns: []Column{}, Findings: []Finding{}}
 	t := &track{name: log.Name}
-	stats := newStatistics(log.Columns)
+	stats := newStatistics(log, meter)
 	for record, err := range log.Records {
 		if err != nil {
 			if err := note(&l.Findings, err); err != nil {
@@ -257,6 +253,7 @@ func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
 			l.Columns = stats.summary()
 			return l, t, ctx.Err()
 		}
+		meter.step(record)
 		if !record.Stamp.IsZero() {
 			if l.Start.IsZero() {
 				l.Start = record.Stamp
@@ -283,6 +280,7 @@ func summarizeLog(ctx context.Context, log *farmdata.Log) (Log, *track, error) {
 
 // statistics are those of the columns of a log, in the order in which they first came.
 type statistics struct {
+	meter *meter
 	list  []statistic
 	index map[*farmdata.Column]int
 	hints []int // by the place of a value in its record: usually the same column every time
@@ -290,14 +288,20 @@ type statistics struct {
 
 type statistic struct {
 	column   *farmdata.Column
+	gauge    *gauge // nil: nothing follows the values
 	count    int64
 	min, max float64
 }
 
-func newStatistics(columns []farmdata.Column) *statistics {
-	s := &statistics{index: map[*farmdata.Column]int{}}
-	for i := range columns {
-		s.find(&columns[i])
+func newStatistics(log *farmdata.Log, meter *meter) *statistics {
+	s := &statistics{meter: meter, index: map[*farmdata.Column]int{}}
+	for i := range log.Columns {
+		s.find(&log.Columns[i])
+	}
+	for _, v := range log.Constants {
+		if g := s.list[s.find(v.Column)].gauge; g != nil {
+			g.set(v.Raw)
+		}
 	}
 	return s
 }
@@ -308,6 +312,7 @@ func (s *statistics) find(c *farmdata.Column) int {
 		i = len(s.list)
 		s.index[c] = i
 		s.list = append(s.list, newStatistic(c))
+		s.list[i].gauge = s.meter.gauge(c)
 	}
 	return i
 }
@@ -324,7 +329,11 @@ func (s *statistics) add(place int, v farmdata.Value) {
 	if s.list[s.hints[place]].column != v.Column {
 		s.hints[place] = s.find(v.Column)
 	}
-	s.list[s.hints[place]].add(v)
+	at := &s.list[s.hints[place]]
+	at.add(v)
+	if at.gauge != nil {
+		at.gauge.set(v.Raw)
+	}
 }
 
 // constant counts a value that all records have in common, unless they have values of their own.

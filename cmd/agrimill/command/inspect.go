@@ -198,6 +198,7 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 	for _, c := range columns {
 		row(c.DDI, c.Name, c.Element, c.Device, c.Count, number(c.Min), number(c.Max), c.Unit)
 	}
+	writeTotals(row, heading, set.Totals)
 	list := set.Findings
 	for _, l := range set.Logs {
 		list = append(list[:len(list):len(list)], l.Findings...)

@@ -32,6 +32,7 @@ func TestInspect(t *testing.T) {
 		"\nTSK1  Mowing  completed  CTR1      FRM1  PFD1   1\n",
 		"\nDVC-1   Mower  A00086000DE02812  1.0       17      1\n",
 		"\n0043  Working width      DET-1    Mower   5      9    9    m\n",
+		"\nTASK  FIELD  DEVICE  PRODUCTS  AREA M²  FROM  DISTANCE M  FROM  TIME S  FROM  COMPLETE\nTSK1  PFD1   Mower   -         ",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("no %q in\n%s", want, table)

@@ -1,0 +1,349 @@
+package content_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/content"
+)
+
+// reading is a value at one second of a log.
+type reading struct {
+	second  int
+	ddi     farmdata.DDI
+	element string
+	raw     int64
+}
+
+// drive is a log of a machine that goes 10 m to the north each second.
+func drive(devices []farmdata.Device, seconds int, readings ...reading) *farmdata.Log {
+	const meter = 180 / math.Pi / 6371008.8
+	descriptions := farmdata.NewDescriptions(devices)
+	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1"}
+	columns := map[[2]string]*farmdata.Column{}
+	for _, r := range readings {
+		key := [2]string{r.ddi.String(), r.element}
+		if columns[key] == nil {
+			columns[key] = &farmdata.Column{DDI: r.ddi, ElementID: r.element}
+			descriptions.Describe(columns[key])
+		}
+	}
+	log.Records = func(yield func(*farmdata.Record, error) bool) {
+		for i := range seconds + 1 {
+			r := farmdata.Record{Number: int64(i), Stamp: farmdata.Stamp{Wall: time.Date(2026, 5, 1, 8, 0, i, 0, time.UTC), Local: true},
+				Position: farmdata.Position{North: 52 + float64(i)*10*meter, East: 8, Has: farmdata.HasNorth | farmdata.HasEast}}
+			for _, v := range readings {
+				if v.second == i {
+					r.Values = append(r.Values, farmdata.Value{Column: columns[[2]string{v.ddi.String(), v.element}], Raw: v.raw})
+				}
+			}
+			if !yield(&r, nil) {
+				return
+			}
+		}
+	}
+	return log
+}
+
+// sprayer has a boom of two sections, and two tanks.
+func sprayer(properties ...farmdata.Property) []farmdata.Device {
+	elements := []farmdata.Element{{ID: "DET1", ObjectID: 1, Type: 1}, {ID: "DET2", ObjectID: 2, Type: 4, ParentObjectID: 1}, {ID: "DET3", ObjectID: 3, Type: 4, ParentObjectID: 1},
+		{ID: "DET4", ObjectID: 4, Type: 3, ParentObjectID: 1}, {ID: "DET5", ObjectID: 5, Type: 3, ParentObjectID: 1}}
+	for _, p := range properties {
+		elements[0].Objects = append(elements[0].Objects, p.ObjectID)
+	}
+	return []farmdata.Device{{ID: "DVC1", Designator: "Sprayer", Elements: elements, Properties: properties}}
+}
+
+func figure(f content.Figure) string {
+	if f.From == "" {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.6g of the %s", f.Value, f.From)
+}
+
+// TestTotals: what is worked is the way with the width that is at work, until the next record says otherwise.
+func TestTotals(t *testing.T) {
+	t.Parallel()
+	const width, state, rate = 0x43, 0x8D, 0x07
+	on := func(element string) reading { return reading{0, state, element, 1} }
+	total := func(ddi farmdata.DDI, raw int64) farmdata.Total {
+		return farmdata.Total{DDI: ddi, ElementID: "DET1", Raw: raw}
+	}
+	for name, tt := range map[string]struct {
+		devices  []farmdata.Device
+		readings []reading
+		times    []farmdata.TaskTime
+		want     string // area, distance, time, rates
+	}{
+		"half of the way":       {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, state, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
+		"a width that changes":  {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 3000}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"a width of nothing":    {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
+		"a width beyond reason": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 1 << 30}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"no state":              {sprayer(), []reading{{0, width, "DET1", 6000}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"no width":              {sprayer(), []reading{on("DET1"), {25, state, "DET1", 0}}, nil, "unknown, 250 of the log, 25 of the log"},
+		"sections":              {sprayer(), []reading{{0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET2"), on("DET3"), {50, state, "DET3", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"sections and a boom":   {sprayer(), []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"states of sections":    {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET2"), {0, state, "DET3", 0}, {50, state, "DET2", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
+		"a described width":     {sprayer(farmdata.Property{ObjectID: 9, DDI: width, Value: 6000}), []reading{on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"condensed states":      {sprayer(farmdata.Property{ObjectID: 9, DDI: 0x46, Value: 6000}), []reading{{0, 0xA1, "DET1", 0xFFFFFFF1}, {50, 0xA1, "DET1", 0xFFFFFFF5}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"not described":         {nil, []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, on("DET1"), on("DET2")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+
+		"totals": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x75, 900_000)}}},
+			"5000 of the totals, 900 of the totals, 100 of the log"},
+		"totals that go on": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000)}}, {}, {Totals: []farmdata.Total{total(0x74, 7000), total(0x77, 60)}}},
+			"7000 of the totals, 1000 of the log, 60 of the totals"},
+		"totals that begin anew": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000)}}, {Totals: []farmdata.Total{total(0x74, 100)}}},
+			"5100 of the totals, 1000 of the log, 100 of the log"},
+		"a total of zero": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 0)}}},
+			"0 of the totals, 1000 of the log, 100 of the log"},
+		"a lifetime": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x10F, 99)}}},
+			"6000 of the log, 1000 of the log, 100 of the log"},
+
+		"a rate": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {0, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 15000 of the log mg/m², 90 of the log kg"},
+		"a rate while nothing is at work": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {0, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}, {50, state, "DET1", 0}}, nil,
+			"3000 of the log, 500 of the log, 50 of the log; 0007 DET1: 20000 of the log mg/m², 60 of the log kg"},
+		"a rate that begins late": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {75, rate, "DET1", 20_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 30 of the log kg"},
+		"a rate by time": {sprayer(), []reading{{0, 0x95, "DET1", 5000}}, nil,
+			"unknown, 1000 of the log, 100 of the log; 0095 DET1: 5000 of the log mm³/s, 500 of the log ml"},
+		"a rate of a section": {sprayer(), []reading{{0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET2"), {0, rate, "DET2", 20_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 60 of the log kg"},
+		"a section without a width": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET2", 20_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², unknown kg"},
+		"a rate and its total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110), total(0x74, 5500)}}},
+			"5500 of the totals, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the totals mg/m², 110 of the totals kg"},
+		"the finer total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x160, 110_500), total(0x74, 5500)}}},
+			"5500 of the totals, 1000 of the log, 100 of the log; 0007 DET1: 20090.9 of the totals mg/m², 110.5 of the totals kg"},
+		"a total alone": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x5A, 4000), total(0x74, 5000)}}},
+			"5000 of the totals, unknown, unknown; 0054 DET1: 800000 of the totals mg/m², 4000 of the totals kg"},
+		"a rate that was planned": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x06, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110)}}},
+			"6000 of the log, 1000 of the log, 100 of the log; 0006 DET1: 20000 of the log mg/m², 120 of the log kg; 0007 DET1: 18333.3 of the totals mg/m², 110 of the totals kg"},
+	} {
+		set := &farmdata.Set{Devices: tt.devices, Tasks: []farmdata.Task{{ID: "TSK1", Times: tt.times}}}
+		if tt.readings != nil {
+			set.Logs = []*farmdata.Log{drive(tt.devices, 100, tt.readings...)}
+		}
+		all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}})
+		if err != nil || len(all) != 1 {
+			t.Errorf("%s: got %+v, %v, want one work", name, all, err)
+			continue
+		}
+		w := all[0]
+		got := strings.Join([]string{figure(w.Area), figure(w.Distance), figure(w.Time)}, ", ")
+		for _, r := range w.Rates {
+			got += fmt.Sprintf("; %s %s: %s %s, %s %s", r.DDI, r.Element, figure(r.Mean), r.Unit, figure(r.Total), r.TotalUnit)
+		}
+		if got != tt.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestTotalsOfBrokenWays: what lies between two records that are too far from each other is no work.
+func TestTotalsOfBrokenWays(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*farmdata.Record)
+		want   string
+	}{
+		"a jump there and back":    {func(r *farmdata.Record) { r.Position.North += 2 * onOff(r.Number == 50) }, "980 of the log, 100 of the log"},
+		"a pause of an hour":       {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(hour(r.Number >= 50)) }, "990 of the log, 99 of the log"},
+		"a clock that is put back": {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(-hour(r.Number >= 50)) }, "990 of the log, 99 of the log"},
+		"no positions for 5 s": {func(r *farmdata.Record) {
+			r.Position.Has *= farmdata.PositionField(1 - onOff(r.Number > 50 && r.Number < 55))
+		}, "1000 of the log, 100 of the log"},
+		"no positions at all": {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
+		"no times at all":     {func(r *farmdata.Record) { r.Stamp = farmdata.Stamp{} }, "1000 of the log, unknown"},
+	} {
+		log := drive(sprayer(), 100, reading{0, 0x43, "DET1", 6000})
+		records := log.Records
+		log.Records = func(yield func(*farmdata.Record, error) bool) {
+			for r, err := range records {
+				if tt.change(r); !yield(r, err) {
+					return
+				}
+			}
+		}
+		all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{{Devices: sprayer(), Logs: []*farmdata.Log{log}}}})
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%s: got %+v, %v, want one work", name, all, err)
+		}
+		if got := figure(all[0].Distance) + ", " + figure(all[0].Time); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func onOff(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func hour(on bool) time.Duration { return time.Duration(onOff(on)) * time.Hour }
+
+// TestTotalsOfProducts: a rate has the products of its tank; the machine has all that it is given.
+func TestTotalsOfProducts(t *testing.T) {
+	t.Parallel()
+	devices := append(sprayer(), farmdata.Device{ID: "DVC2", Designator: "Tractor", Elements: []farmdata.Element{{ID: "DET9", Type: 1}}})
+	set := &farmdata.Set{
+		Devices: devices, Products: []farmdata.Product{{ID: "PDT1", Designator: "Urea"}, {ID: "PDT2", Designator: "Water"}}, Fields: []farmdata.Field{{ID: "PFD1", Designator: "Long Field"}},
+		Tasks: []farmdata.Task{{ID: "TSK1", Designator: "Spraying", FieldID: "PFD1",
+			Products: []farmdata.ProductAllocation{{ProductID: "PDT1", ElementID: "DET4"}, {ProductID: "PDT2", ElementID: "DET5"}, {ProductID: "PDT1", ElementID: "DET4"}}}},
+		Logs: []*farmdata.Log{drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x02, "DET4", 100}, reading{0, 0x02, "DET5", 200}, reading{0, 0x18D, "DET9", 7})},
+	}
+	all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		for j := range all[i].Rates {
+			all[i].Rates[j].Mean, all[i].Rates[j].Total = content.Figure{}, content.Figure{}
+		}
+		all[i].Area, all[i].Distance, all[i].Time = content.Figure{}, content.Figure{}, content.Figure{}
+	}
+	got, err := json.Marshal(all)
+	want := `[{"task":{"id":"TSK1","name":"Spraying"},"field":{"id":"PFD1","name":"Long Field"},"device":{"id":"DVC1","name":"Sprayer"},"products":[{"id":"PDT1","name":"Urea"},{"id":"PDT2","name":"Water"}],"rates":[` +
+		`{"ddi":"0002","name":"Actual volume per area application rate","element":"DET4","products":[{"id":"PDT1","name":"Urea"}],"unit":"mm³/m²","total_unit":"L"},` +
+		`{"ddi":"0002","name":"Actual volume per area application rate","element":"DET5","products":[{"id":"PDT2","name":"Water"}],"unit":"mm³/m²","total_unit":"L"}]},` +
+		`{"task":{"id":"TSK1","name":"Spraying"},"field":{"id":"PFD1","name":"Long Field"},"device":{"id":"DVC2","name":"Tractor"},"products":[],"rates":[]}]`
+	if err != nil || string(got) != want {
+		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+// TestTotalsAreBounded: whatever the data has, there are only so many totals, and a finding says so.
+func TestTotalsAreBounded(t *testing.T) {
+	t.Parallel()
+	many := func(n int) (totals []farmdata.Total, products []farmdata.ProductAllocation) {
+		for i := range n {
+			totals = append(totals, farmdata.Total{DDI: 0x51, ElementID: fmt.Sprint("DET", i), Raw: 1})
+			products = append(products, farmdata.ProductAllocation{ProductID: fmt.Sprint("PDT", i)})
+		}
+		return totals, products
+	}
+	totals, products := many(20_000)
+	for name, tt := range map[string]struct {
+		task  farmdata.Task
+		rates int
+		found string
+	}{
+		"few":      {farmdata.Task{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals[:99]}}, Products: products[:100]}, 99, ""},
+		"totals":   {farmdata.Task{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals}}}, 9999, "limit"},
+		"products": {farmdata.Task{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals[:9]}}, Products: products}, 9, "limit"},
+	} {
+		summary, err := content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Tasks: []farmdata.Task{tt.task}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, found := summary.Sets[0], ""
+		for _, f := range set.Findings {
+			found += string(f.Kind)
+		}
+		if len(set.Totals) != 1 || len(set.Totals[0].Rates) != tt.rates || found != tt.found {
+			t.Errorf("%s: got %d works, %d rates, findings %q, want one, %d and %q", name, len(set.Totals), len(set.Totals[0].Rates), found, tt.rates, tt.found)
+		}
+	}
+}
+
+// TestTotalsOfTerminals compares what the logs of real machines say with what their terminals wrote in totals of their own.
+func TestTotalsOfTerminals(t *testing.T) {
+	t.Parallel()
+	const shared = "../../../shared/data"
+	if _, err := os.Stat(shared); err != nil {
+		message := fmt.Sprintf("REAL FARM FILES ARE ABSENT, TOTALS ARE NOT COMPARED WITH THOSE OF TERMINALS: %v", err)
+		if os.Getenv("CI") != "" {
+			t.Fatal(message)
+		}
+		t.Skip(message)
+	}
+	compared := 0
+	for _, pattern := range []string{"farm/*.zip", "isoxml/*.zip"} {
+		files, err := filepath.Glob(filepath.Join(shared, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			compared += compareTotals(t, file)
+		}
+	}
+	if compared < 100 {
+		t.Errorf("%d figures compared, want 100 and more", compared)
+	}
+}
+
+// compareTotals returns how many figures it compared.
+func compareTotals(t *testing.T, file string) (compared int) {
+	totals := func(with bool) []content.Work {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := content.Open(t.Context(), f, info.Size(), content.Config{})
+		if err != nil {
+			return nil // other files of the gateway
+		}
+		for _, set := range data.Sets {
+			for i := range set.Tasks {
+				for j := range set.Tasks[i].Times {
+					if !with {
+						set.Tasks[i].Times[j].Totals = nil
+					}
+				}
+			}
+		}
+		all, err := content.Totals(t.Context(), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	own := map[string]content.Work{}
+	for _, w := range totals(false) {
+		own[w.Task.ID+" "+w.Device.ID] = w
+	}
+	near := func(what string, got, want content.Figure, relative, absolute float64) {
+		if got.From == content.FromLog && want.From == content.FromTotals {
+			if compared++; math.Abs(got.Value-want.Value) > relative*want.Value+absolute {
+				t.Errorf("%s, %s: got %.5g, want about %.5g", filepath.Base(file), what, got.Value, want.Value)
+			}
+		}
+	}
+	for _, w := range totals(true) {
+		at := own[w.Task.ID+" "+w.Device.ID]
+		if at.Incomplete != w.Incomplete || at.Incomplete != (filepath.Base(file) == "taskdata_big.zip" && (w.Task.ID == "TSK9" || w.Task.ID == "")) {
+			t.Errorf("%s, %s: got incomplete %v and %v", filepath.Base(file), w.Task.ID, at.Incomplete, w.Incomplete)
+		}
+		if at.Incomplete {
+			continue
+		}
+		// The machines take way and area of their wheels, and the positions of some files were moved to the north, where ways to the east are shorter.
+		near(w.Task.ID+" area", at.Area, w.Area, 0.14, 400)
+		near(w.Task.ID+" distance", at.Distance, w.Distance, 0.16, 50)
+		near(w.Task.ID+" time", at.Time, w.Time, 0.08, 10)
+		for _, r := range w.Rates {
+			for _, other := range at.Rates {
+				if other.DDI == r.DDI && other.Element == r.Element && (r.DDI == "0057" || r.DDI == "0095") {
+					near(w.Task.ID+" total of "+r.DDI, other.Total, r.Total, 0.06, 0.2)
+					near(w.Task.ID+" mean of "+r.DDI, other.Mean, r.Mean, 0.06, 0.2)
+				}
+			}
+		}
+	}
+	return compared
+}

@@ -1,0 +1,68 @@
+package content
+
+import (
+	"context"
+)
+
+// From is where a figure is from.
+type From string
+
+// Where figures are from.
+const (
+	// FromTotals is the totals that the machine's terminal wrote into the task.
+	FromTotals From = "totals"
+	// FromLog is the records of the logs: positions, times, working widths and work states.
+	FromLog From = "log"
+)
+
+// Work is what a machine did in a task.
+type Work struct {
+	// Task and Field are empty for logs that no task names, Device for values that no device describes.
+	Task   Named `json:"task,omitzero"`
+	Field  Named `json:"field,omitzero"`
+	Device Named `json:"device,omitzero"`
+	// Products are those allocated to the machine in the task.
+	Products []Named `json:"products"`
+	// Area is what was worked in square meters, what was worked twice counted twice. Distance is meters and Time
+	// seconds, both at work.
+	Area     Figure `json:"area,omitzero"`
+	Distance Figure `json:"distance,omitzero"`
+	Time     Figure `json:"time,omitzero"`
+	// Incomplete says that a log could not be read to its end, so what is from the log lacks something.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Rates are what was applied or harvested, and what fuel it took.
+	Rates []Rate `json:"rates"`
+}
+
+// Figure is a number and where it is from. It is not known if From is empty.
+type Figure struct {
+	Value float64 `json:"value"`
+	From  From    `json:"from"`
+}
+
+// Rate is an amount by area, distance or time: how much on average, and how much in all.
+type Rate struct {
+	DDI     string `json:"ddi"`
+	Name    string `json:"name"`
+	Element string `json:"element,omitempty"`
+	// Products are those allocated to the device element.
+	Products []Named `json:"products"`
+	// Mean is in Unit: of a rate by area that of the area worked, of one by time that of all time.
+	Mean Figure `json:"mean,omitzero"`
+	Unit string `json:"unit"`
+	// Total is in TotalUnit. It is not known for a part of a machine whose width is not known.
+	Total     Figure `json:"total,omitzero"`
+	TotalUnit string `json:"total_unit"`
+}
+
+// Totals returns what each machine did in each task: the area worked, and what was applied or harvested there. What the
+// machine's terminal wrote into the task counts; what it did not write is made of the logs, and From says so. It reads all logs
+// and grids once. The error is that of ctx.
+func Totals(ctx context.Context, data *Data) ([]Work, error) {
+	summary, err := Summarize(ctx, data)
+	var all []Work
+	for _, set := range summary.Sets {
+		all = append(all, set.Totals...)
+	}
+	return all, err
+}

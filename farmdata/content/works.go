@@ -1,0 +1,452 @@
+package content
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// rateKind is a rate, and the totals that are the same amount, the preferred one first. What is only planned has none, but the unit of one.
+type rateKind struct {
+	rate    farmdata.DDI
+	totals  []farmdata.DDI
+	planned bool
+	// What kindOf adds: whether it is a rate by time, and what one of its raw values is in the SI.
+	byTime bool
+	factor float64
+}
+
+func rateKinds() []rateKind {
+	const volume, mass, count, volumeFine, massFine = 0x0050, 0x0051, 0x0052, 0x015F, 0x0160
+	return []rateKind{
+		{rate: 0x0001, totals: []farmdata.DDI{volume}, planned: true}, {rate: 0x0002, totals: []farmdata.DDI{volume, volumeFine}},
+		{rate: 0x0006, totals: []farmdata.DDI{mass}, planned: true}, {rate: 0x0007, totals: []farmdata.DDI{mass, massFine}},
+		{rate: 0x000B, totals: []farmdata.DDI{count}, planned: true}, {rate: 0x000C, totals: []farmdata.DDI{count}},
+		{rate: 0x024C, totals: []farmdata.DDI{volume}, planned: true}, {rate: 0x024D, totals: []farmdata.DDI{volume, volumeFine}},
+		{rate: 0x0025, totals: []farmdata.DDI{volume, volumeFine}}, {rate: 0x002A, totals: []farmdata.DDI{mass, massFine}}, {rate: 0x002F, totals: []farmdata.DDI{count}},
+		{rate: 0x0053, totals: []farmdata.DDI{0x0059}}, {rate: 0x0054, totals: []farmdata.DDI{0x005A}}, {rate: 0x0055, totals: []farmdata.DDI{0x005B}},
+		{rate: 0x0056, totals: []farmdata.DDI{0x0059}}, {rate: 0x0057, totals: []farmdata.DDI{0x005A}}, {rate: 0x0058, totals: []farmdata.DDI{0x005B}},
+		{rate: 0x00B5, totals: []farmdata.DDI{0x00B7}}, {rate: 0x00B6, totals: []farmdata.DDI{0x00B7}}, // dry mass
+		{rate: 0x00B9, totals: []farmdata.DDI{0x00BD}}, {rate: 0x00BB, totals: []farmdata.DDI{0x00BD}}, // seed cotton
+		{rate: 0x00BA, totals: []farmdata.DDI{0x00BE}}, {rate: 0x00BC, totals: []farmdata.DDI{0x00BE}}, // lint
+		{rate: 0x01B1, totals: []farmdata.DDI{0x0161}}, {rate: 0x01B5, totals: []farmdata.DDI{0x0162}}, // nitrogen, ammonium
+		{rate: 0x01B9, totals: []farmdata.DDI{0x0163}}, {rate: 0x01BD, totals: []farmdata.DDI{0x0164}}, // phosphor, potassium
+		{rate: 0x0095, totals: []farmdata.DDI{0x0094}}, // fuel
+	}
+}
+
+// kindOf returns nil for what is no rate.
+func (w *works) kindOf(ddi farmdata.DDI) *rateKind { return w.kinds[ddi] }
+
+// inSI is what one of a raw value is in the SI.
+func inSI(ddi farmdata.DDI) float64 {
+	factor, _ := farmdata.Value{Column: &farmdata.Column{DDI: ddi}, Raw: 1}.In(farmdata.SI)
+	return factor
+}
+
+// presented shows a value of the SI as a column does.
+func presented(c *farmdata.Column, si float64) float64 {
+	return (si/inSI(c.DDI) + float64(c.Offset)) * c.Scale
+}
+
+// mostTotals is how many works and rates a set may have, mostProducts how many products each of them may have: otherwise little data could
+// make a lot.
+const (
+	mostTotals   = 10_000
+	mostProducts = 100
+)
+
+// readLogs reads the logs. The error is that of ctx.
+func (s *Set) readLogs(ctx context.Context, set *farmdata.Set) error {
+	works := worksOf(set)
+	defer func() {
+		totals, found := works.finish()
+		s.Totals, s.Findings = totals, append(s.Findings, found...)
+	}()
+	for _, log := range set.Logs {
+		meter := works.meter(log)
+		l, t, err := summarizeLog(ctx, log, meter)
+		meter.finish(log.TaskID, l.Findings)
+		s.Logs = append(s.Logs, l)
+		s.tracks = append(s.tracks, t)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// works are what is done in a set.
+type works struct {
+	descriptions *farmdata.Descriptions
+	kinds        map[farmdata.DDI]*rateKind
+	amounts      map[farmdata.DDI]*rateKind  // by total, the first rate that it is the amount of
+	tasks        map[string]*farmdata.Task   // by ID
+	devices      map[string]*farmdata.Device // by ID
+	elements     map[string]element          // by ID
+	names        map[string]string           // of tasks, fields and products, by ID
+	set          *farmdata.Set
+	order        []*work
+	byKey        map[[2]string]*work // by task and device
+	widths       map[*farmdata.Device][]part
+	left         int                                     // of mostTotals
+	allocated    map[string][]farmdata.ProductAllocation // by task, each product of each device element once
+	more         bool                                    // products than are listed
+}
+
+// element is where a device element is.
+type element struct {
+	device *farmdata.Device
+	kind   int    // as farmdata.Element.Type
+	parent string // the device element that it is in
+}
+
+// work is a Work that is not finished.
+type work struct {
+	*Work
+	of      *works
+	device  string
+	allTime float64 // at work or not, in seconds
+	rates   []*rateSum
+	byPart  map[string][]*rateSum // by device element
+}
+
+// rateSum is a rate of a device element in all logs of a task.
+type rateSum struct {
+	column     farmdata.Column
+	kind       *rateKind
+	amount, by float64 // in the SI
+	from       From
+	total      float64 // in the SI
+	partial    bool    // how much of the machine it is of is not known
+}
+
+func (r *rateSum) add(amount, by float64) { r.amount, r.by, r.from = r.amount+amount, r.by+by, FromLog }
+
+// add adds what the logs say.
+func (f Figure) add(more float64) Figure { return figureOf(f.Value+more, FromLog) }
+
+// figureOf takes off what sums and conversions leave behind the twelfth digit. What is no number is not known.
+func figureOf(value float64, from From) Figure {
+	value, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+		return Figure{}
+	}
+	return Figure{value, from}
+}
+
+func worksOf(set *farmdata.Set) *works {
+	w := &works{
+		descriptions: farmdata.NewDescriptions(set.Devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
+		elements: map[string]element{}, names: map[string]string{}, set: set, byKey: map[[2]string]*work{}, left: mostTotals,
+		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{},
+	}
+	for _, kind := range rateKinds() {
+		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
+		var unit string
+		kind.factor, unit = one.In(farmdata.SI)
+		kind.byTime = slices.Contains([]string{"1/s", "kg/s", "m³/s"}, unit)
+		w.kinds[kind.rate] = &kind
+		for _, total := range kind.totals {
+			if w.amounts[total] == nil && !kind.planned {
+				w.amounts[total] = &kind
+			}
+		}
+	}
+	for i := range set.Devices {
+		w.device(&set.Devices[i])
+	}
+	for i := range set.Tasks {
+		if task := &set.Tasks[i]; w.tasks[task.ID] == nil && task.ID != "" {
+			w.tasks[task.ID], w.names[task.ID] = task, task.Designator
+		}
+	}
+	for i := range set.Fields {
+		w.name(set.Fields[i].ID, set.Fields[i].Designator)
+	}
+	for i := range set.Products {
+		w.name(set.Products[i].ID, set.Products[i].Designator)
+	}
+	return w
+}
+
+func (w *works) name(id, text string) {
+	if _, twice := w.names[id]; !twice {
+		w.names[id] = text
+	}
+}
+
+func (w *works) device(d *farmdata.Device) {
+	if w.devices[d.ID] == nil {
+		w.devices[d.ID] = d
+	}
+	byObject := map[int]string{}
+	for i := range d.Elements {
+		if e := &d.Elements[i]; e.ObjectID != 0 && byObject[e.ObjectID] == "" {
+			byObject[e.ObjectID] = e.ID
+		}
+	}
+	for i := range d.Elements {
+		if e := &d.Elements[i]; w.elements[e.ID].device == nil {
+			w.elements[e.ID] = element{d, e.Type, byObject[e.ParentObjectID]}
+		}
+	}
+}
+
+// owner returns the ID and name of the device that has an element.
+func (w *works) owner(element string) (id, name string) {
+	if d := w.elements[element].device; d != nil {
+		return d.ID, d.Designator
+	}
+	return "", ""
+}
+
+// find returns what a device does in a task; nil if there is no room for it.
+func (w *works) find(task, device, name string) *work {
+	key := [2]string{task, device}
+	if at := w.byKey[key]; at != nil || w.full() {
+		return at
+	}
+	at := &work{Work: &Work{Task: Named{task, w.names[task]}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
+	if t := w.tasks[task]; t != nil && t.FieldID != "" {
+		at.Field = Named{t.FieldID, w.names[t.FieldID]}
+	}
+	w.byKey[key], w.order = at, append(w.order, at)
+	return at
+}
+
+// full counts one more work or rate, and reports whether there is no room for it.
+func (w *works) full() bool {
+	w.left--
+	return w.left < 0
+}
+
+// rate returns the sum of a rate of a device element; nil if there is no room for it.
+func (w *work) rate(c *farmdata.Column, kind *rateKind) *rateSum {
+	for _, r := range w.byPart[c.ElementID] {
+		if r.kind == kind {
+			return r
+		}
+	}
+	if w.of.full() {
+		return nil
+	}
+	r := &rateSum{column: *c, kind: kind}
+	w.rates, w.byPart[c.ElementID] = append(w.rates, r), append(w.byPart[c.ElementID], r)
+	return r
+}
+
+// finish adds what terminals wrote into the tasks, and returns all works, and a finding if there are more of them.
+func (w *works) finish() (list []Work, found []Finding) {
+	for i := range w.set.Tasks {
+		w.addTotals(&w.set.Tasks[i])
+	}
+	list = make([]Work, 0, len(w.order))
+	for _, at := range w.order {
+		at.Products = w.products(at.Task.ID, at.device, "")
+		for _, r := range at.rates {
+			at.Rates = append(at.Rates, at.finished(r))
+		}
+		list = append(list, *at.Work)
+	}
+	if w.left < 0 || w.more {
+		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "totals of the set: more machines, rates or products than are summed up"}))
+	}
+	return list, found
+}
+
+// Totals of a task that are no amounts.
+const (
+	totalArea     farmdata.DDI = 0x0074
+	totalDistance farmdata.DDI = 0x0075
+	totalTime     farmdata.DDI = 0x0077
+	idleTime      farmdata.DDI = 0x0078
+)
+
+// totalKey is a total of a device element.
+type totalKey struct {
+	ddi     farmdata.DDI
+	element string
+}
+
+// totalsOf returns the totals of a task. They go on from one time to the next one; one that is less than before began anew.
+func totalsOf(task *farmdata.Task) (totals map[totalKey]float64, order []totalKey) {
+	totals = map[totalKey]float64{}
+	last := map[totalKey]int64{}
+	for _, at := range task.Times {
+		for _, total := range at.Totals {
+			key := totalKey{total.DDI, total.ElementID}
+			before, seen := last[key]
+			if !seen {
+				order = append(order, key)
+			}
+			if total.Raw < before {
+				before = 0
+			}
+			totals[key] += float64(total.Raw - before)
+			last[key] = total.Raw
+		}
+	}
+	return totals, order
+}
+
+// addTotals takes the totals of a task for what was measured. Of several device elements of a machine that have the same total the largest counts for the
+// machine.
+func (w *works) addTotals(task *farmdata.Task) {
+	totals, order := totalsOf(task)
+	best := map[*work]map[farmdata.DDI]float64{}
+	var machines []*work
+	for _, key := range order {
+		if _, rated := w.totalKind(key.ddi); !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
+			continue
+		}
+		id, name := w.owner(key.element)
+		at := w.find(task.ID, id, name)
+		if at == nil {
+			return
+		}
+		if best[at] == nil {
+			best[at] = map[farmdata.DDI]float64{}
+			machines = append(machines, at)
+		}
+		best[at][key.ddi] = max(best[at][key.ddi], totals[key]*inSI(key.ddi))
+	}
+	for _, at := range machines {
+		at.take(best[at])
+	}
+	for _, key := range order {
+		w.addRates(task.ID, key, totals)
+	}
+}
+
+// take takes the totals of a machine.
+func (w *work) take(totals map[farmdata.DDI]float64) {
+	for ddi, f := range map[farmdata.DDI]*Figure{totalArea: &w.Area, totalDistance: &w.Distance, totalTime: &w.Time} {
+		if value, ok := totals[ddi]; ok {
+			*f = figureOf(value, FromTotals)
+		}
+	}
+	worked, atWork := totals[totalTime]
+	if idle, ok := totals[idleTime]; ok && atWork {
+		w.allTime = worked + idle
+	}
+}
+
+// totalKind returns the first rate that a total is the amount of; false if there is none.
+func (w *works) totalKind(ddi farmdata.DDI) (*rateKind, bool) {
+	kind := w.amounts[ddi]
+	return kind, kind != nil
+}
+
+// addRates takes a total for the rates that it is the amount of.
+func (w *works) addRates(task string, key totalKey, totals map[totalKey]float64) {
+	first, ok := w.totalKind(key.ddi)
+	if !ok {
+		return
+	}
+	id, name := w.owner(key.element)
+	at := w.find(task, id, name)
+	if at == nil {
+		return
+	}
+	amount, taken := totals[key]*inSI(key.ddi), false
+	for _, r := range at.byPart[key.element] {
+		if !r.kind.planned && preferred(r.kind, key.element, totals) == key.ddi {
+			r.total, r.from, taken = amount, FromTotals, true
+		}
+	}
+	if taken || preferred(first, key.element, totals) != key.ddi {
+		return
+	}
+	c := &farmdata.Column{DDI: first.rate, ElementID: key.element}
+	w.descriptions.Describe(c)
+	if r := at.rate(c, first); r != nil {
+		r.total, r.from = amount, FromTotals
+	}
+}
+
+// preferred returns the first total of a rate that a device element has; DDIUnknown if it has none.
+func preferred(kind *rateKind, element string, totals map[totalKey]float64) farmdata.DDI {
+	for _, ddi := range kind.totals {
+		if _, there := totals[totalKey{ddi, element}]; there {
+			return ddi
+		}
+	}
+	return farmdata.DDIUnknown
+}
+
+// finished makes a Rate.
+func (w *work) finished(r *rateSum) Rate {
+	out := Rate{DDI: r.column.DDI.String(), Name: r.column.Name, Element: r.column.ElementID, Unit: r.column.Unit, Products: w.of.products(w.Task.ID, w.device, r.column.ElementID)}
+	total := &farmdata.Column{DDI: r.kind.totals[0], ElementID: r.column.ElementID}
+	w.of.descriptions.Describe(total)
+	out.TotalUnit = total.Unit
+	by := w.Area.Value
+	if r.kind.byTime {
+		by = w.allTime
+	}
+	switch {
+	case r.from == FromTotals:
+		out.Total = figureOf(presented(total, r.total), FromTotals)
+		if by > 0 {
+			out.Mean = figureOf(presented(&r.column, r.total/by), FromTotals)
+		}
+	case r.by > 0:
+		out.Mean = figureOf(presented(&r.column, r.amount/r.by), FromLog)
+		if !r.partial {
+			out.Total = figureOf(presented(total, r.amount), FromLog)
+		}
+	}
+	return out
+}
+
+// products returns those allocated to a device element in a task, or to one that it is in, or that is in it, or to any; to the machine, without an element.
+func (w *works) products(task, device, element string) []Named {
+	list := []Named{}
+	for _, p := range w.allocations(task) {
+		owner, _ := w.owner(p.ElementID)
+		switch {
+		case slices.ContainsFunc(list, func(n Named) bool { return n.ID == p.ProductID }):
+		case p.ElementID == "", owner == device && (element == "" || w.in(element, p.ElementID) || w.in(p.ElementID, element)):
+			list = append(list, Named{p.ProductID, w.names[p.ProductID]})
+		}
+	}
+	return list
+}
+
+// allocations returns which products a task has for which device elements.
+func (w *works) allocations(task string) []farmdata.ProductAllocation {
+	list, known := w.allocated[task]
+	if known || w.tasks[task] == nil {
+		return list
+	}
+	seen := map[[2]string]bool{}
+	for _, p := range w.tasks[task].Products {
+		if key := [2]string{p.ProductID, p.ElementID}; p.ProductID != "" && !seen[key] {
+			if len(list) == mostProducts {
+				w.more = true
+				break
+			}
+			seen[key] = true
+			list = append(list, p)
+		}
+	}
+	w.allocated[task] = list
+	return list
+}
+
+// in reports whether a device element is another one, or in it.
+func (w *works) in(element, other string) bool {
+	for range mostLevels {
+		if element == other {
+			return true
+		}
+		if element = w.elements[element].parent; element == "" {
+			return false
+		}
+	}
+	return false
+}

@@ -126,6 +126,36 @@ func ExampleNewEFDI() {
 	// iso:11783:-10:time_log:protobuf farm-TLG00001-0.bin
 }
 
+func ExampleNewTaskData() {
+	transform, err := farm.NewTaskData(farm.TaskDataConfig{
+		Field:   farm.NameConfig{Column: "field"},
+		Columns: []farm.RateConfig{{Column: "rate", DDI: "0006", Unit: "kg/ha", Product: farm.NameConfig{Name: "Urea"}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	const north = `{"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {"field": "North", "rate": %s},
+		"geometry": {"type": "Polygon", "coordinates": [[[8, 52], [8.001, 52], [8.001, 52.001], [8, 52]]]}}]}`
+	out, err := transform(message.NewMessage("1", fmt.Appendf(nil, north, "183.7")))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(out[0].Metadata[gateway.KeyMessageType], out[0].Metadata[gateway.KeyFilename])
+	_, err = transform(message.NewMessage("2", fmt.Appendf(nil, north, "null")))
+	fmt.Println(err)
+	// Output:
+	// iso:11783:-10:taskdata:zip farm.zip
+	// no TaskData can be made of it: feature 1: rate is no number, or is not there
+}
+
+func ExampleTaskDataConfig_Validate() {
+	column := farm.RateConfig{Column: "rate", DDI: "0006", Unit: "l/ha"}
+	fmt.Println(farm.TaskDataConfig{Columns: []farm.RateConfig{column}}.Validate())
+	// Output: farm: invalid configuration: Columns[0].Unit does not fit: the unit "l/ha" is of another kind than mg/m², the unit of 0006
+}
+
 func ExampleNewMap() {
 	transform, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerTracks}})
 	if err != nil {

@@ -151,8 +151,24 @@ func (r *reader) use(msg *message.Message, f func(ctx context.Context, o opened)
 	return err
 }
 
-// inTurn calls f with the payload of a message when there is a slot for it.
+// inTurn calls f with the payload of a message, opened, when there is a slot for it.
 func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx context.Context, o opened) error) error {
+	return r.withPayload(msg, func(ctx context.Context, payload []byte) error {
+		data, err := open(ctx, payload, msg.Metadata[gateway.KeyMessageType], config)
+		switch {
+		case err == nil && nothingRead(data):
+			return &unreadable{data.Unread().Error()}
+		case err == nil:
+			return f(ctx, opened{payload: payload, data: data})
+		case ctx.Err() == nil: // it is in memory, so nothing but the data can be wrong
+			return &unreadable{err.Error()}
+		}
+		return err
+	})
+}
+
+// withPayload calls f with the payload of a message when there is a slot for it.
+func (r *reader) withPayload(msg *message.Message, f func(ctx context.Context, payload []byte) error) error {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -165,15 +181,7 @@ func (r *reader) inTurn(msg *message.Message, config content.Config, f func(ctx 
 	}
 	ctx, cancel := context.WithTimeout(msg.Context(), r.config.MaxTime)
 	defer cancel()
-	data, err := open(ctx, payload, msg.Metadata[gateway.KeyMessageType], config)
-	switch {
-	case err == nil && nothingRead(data):
-		return &unreadable{data.Unread().Error()}
-	case err == nil:
-		err = f(ctx, opened{payload: payload, data: data})
-	case ctx.Err() == nil: // it is in memory, so nothing but the data can be wrong
-		return &unreadable{err.Error()}
-	}
+	err = f(ctx, payload)
 	if errors.Is(err, context.DeadlineExceeded) && msg.Context().Err() == nil {
 		return &unreadable{fmt.Sprintf("limit: reading takes longer than %s (max_time)", r.config.MaxTime)}
 	}

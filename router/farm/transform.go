@@ -17,6 +17,8 @@ type TransformConfig struct {
 	Map *MapConfig `yaml:"map"`
 	// EFDI makes EFDI of TaskData: device descriptions and time logs, e.g. efdi: {}.
 	EFDI *EFDIConfig `yaml:"efdi"`
+	// Prescription makes TaskData of a map with rates: a task to do.
+	Prescription *TaskDataConfig `yaml:"taskdata"`
 }
 
 // Validate reports every field with an invalid value; the error matches [ErrConfig].
@@ -37,6 +39,11 @@ func (c TransformConfig) Validate() error {
 		e.Check(c.Records == nil && c.Summary == nil && c.Map == nil, "EFDI", "cannot be combined with %s, %s and %s",
 			validate.Field("Records"), validate.Field("Summary"), validate.Field("Map"))
 		e.Join("EFDI", c.EFDI.Validate())
+	}
+	if c.Prescription != nil {
+		e.Check(c.Records == nil && c.Summary == nil && c.Map == nil && c.EFDI == nil, "Prescription", "cannot be combined with %s, %s, %s and %s",
+			validate.Field("Records"), validate.Field("Summary"), validate.Field("Map"), validate.Field("EFDI"))
+		e.Join("Prescription", c.Prescription.Validate())
 	}
 	return e.Err(ErrConfig)
 }
@@ -73,10 +80,15 @@ func (c TransformConfig) with(change func(*ReadConfig)) TransformConfig {
 		change(&encoding.ReadConfig)
 		c.EFDI = &encoding
 	}
+	if c.Prescription != nil {
+		prescription := *c.Prescription
+		change(&prescription.ReadConfig)
+		c.Prescription = &prescription
+	}
 	return c
 }
 
-// NewTransform returns what [NewRecords], [NewSummary], [NewMap] or [NewEFDI] returns; nil if there is nothing to do.
+// NewTransform returns what [NewRecords], [NewSummary], [NewMap], [NewEFDI] or [NewTaskData] returns; nil if there is nothing to do.
 func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 	switch {
 	case config.Validate() != nil:
@@ -89,6 +101,8 @@ func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
 		return NewMap(*config.Map)
 	case config.EFDI != nil:
 		return NewEFDI(*config.EFDI)
+	case config.Prescription != nil:
+		return NewTaskData(*config.Prescription)
 	}
 	return nil, nil
 }

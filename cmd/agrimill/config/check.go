@@ -120,15 +120,15 @@ func (d *decoder) report(path string, section any, err error) {
 }
 
 // keyOf returns the key of a field of a section, such as retry.max_attempts for
-// Retry.MaxAttempts, including the index of an item; false if there is none.
+// Retry.MaxAttempts, including the indexes of items; false if there is none.
 func keyOf(t reflect.Type, name string) (string, bool) {
-	name, index, found := strings.Cut(name, "[")
-	if found {
-		index = "[" + index
-	}
 	var keys []string
 	for part := range strings.SplitSeq(name, ".") {
-		if t.Kind() == reflect.Pointer {
+		part, index, found := strings.Cut(part, "[")
+		if found {
+			index = "[" + index
+		}
+		if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 			t = t.Elem()
 		}
 		if t.Kind() != reflect.Struct {
@@ -141,11 +141,11 @@ func keyOf(t reflect.Type, name string) (string, bool) {
 		case !ok || key == "" || key == "-":
 			return "", false
 		default:
-			keys = append(keys, key)
+			keys = append(keys, key+index)
 		}
 		t = f.Type
 	}
-	return strings.Join(keys, ".") + index, true
+	return strings.Join(keys, "."), true
 }
 
 // rule reports what the gateway's client says about a value that messages carry.

@@ -35,6 +35,26 @@ func TestFarmProblems(t *testing.T) {
 	}
 }
 
+// Mistakes in what becomes of a map have their place.
+func TestTaskDataProblems(t *testing.T) {
+	text := strings.Replace(small, "routes:\n", `routes:
+  - name: broken
+    from: {gateway: all}
+    transform: {taskdata: {grid: -1, columns: [{column: rate, ddi: "0006", unit: l/ha, product: {name: a, column: b}}]}}
+    to: {sink: farm}
+`, 1)
+	problems := problemsOf(t, text, smallEnv)
+	got := map[string]string{}
+	for _, p := range problems.List {
+		got[p.Path] = p.String()
+	}
+	for _, key := range []string{"grid", "columns[0].unit", "columns[0].product.column"} {
+		if key = "routes[0].transform.taskdata." + key; !strings.Contains(got[key], "agrimill.yaml:") {
+			t.Errorf("no problem of %s in %v", key, problems)
+		}
+	}
+}
+
 // Mistakes in expressions have their place, in the file and in the expression.
 func TestExpressionProblems(t *testing.T) {
 	text := strings.Replace(small, "routes:\n", `routes:

@@ -17,7 +17,8 @@ type Route struct {
 	// Filter selects the messages to move. What the filters of all routes refuse is confirmed and
 	// dropped, unless subscriber.unmatched says otherwise.
 	Filter Filter `yaml:"filter"`
-	// Transform decodes farm data (TaskData, EFDI). What cannot be read passes as it is.
+	// Transform decodes farm data (TaskData, EFDI), and passes what cannot be read as it is; or it makes TaskData of a
+	// map, and refuses what it cannot be made of.
 	Transform farm.TransformConfig `yaml:"transform"`
 	// Set sets metadata to the results of expressions (CEL), after transform and before the
 	// topic is found, e.g. team: '"team of " + tenant'. An empty result removes the key.

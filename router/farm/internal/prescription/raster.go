@@ -1,0 +1,92 @@
+package prescription
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// metersPerDegree is what a degree of latitude has.
+const metersPerDegree = 111_320
+
+// raster is which feature the center of each cell is in.
+type raster struct {
+	south, west, cellNorth, cellEast float64
+	rows, cols                       int
+	owners                           []int32 // 0: none, otherwise the place of the feature plus 1
+}
+
+// newRaster lays a raster of cells with a side in meters over features.
+func newRaster(features []feature, side float64) (*raster, error) {
+	south, west, north, east := 90.0, 180.0, -90.0, -180.0
+	for _, f := range features {
+		for _, p := range f.polygons {
+			for _, at := range p[0] {
+				south, west, north, east = min(south, at.north), min(west, at.east), max(north, at.north), max(east, at.east)
+			}
+		}
+	}
+	g := &raster{south: rounded(south), west: rounded(west), cellNorth: side / metersPerDegree}
+	g.cellEast = g.cellNorth / math.Cos((south+north)/2*math.Pi/180)
+	rows, cols := math.Ceil((north-g.south)/g.cellNorth), math.Ceil((east-g.west)/g.cellEast)
+	if !(rows*cols <= maxCells) {
+		return nil, fmt.Errorf("the grid would have more than %d cells", maxCells)
+	}
+	g.rows, g.cols = max(1, int(rows)), max(1, int(cols))
+	g.owners = make([]int32, g.rows*g.cols)
+	return g, nil
+}
+
+// draw gives the cells whose centers are in a feature to it.
+func (g *raster) draw(features []feature, i int) error {
+	found := false
+	for _, p := range features[i].polygons {
+		for row, crossings := range g.crossings(p) {
+			slices.Sort(crossings)
+			for j := 0; j+1 < len(crossings); j += 2 {
+				for col := g.column(crossings[j]); col < g.column(crossings[j+1]); col++ {
+					owner := &g.owners[row*g.cols+col]
+					if *owner > 0 && !slices.Equal(features[*owner-1].raw, features[i].raw) {
+						return fmt.Errorf("it overlaps feature %d, which has other rates", features[*owner-1].number)
+					}
+					*owner, found = int32(i+1), true
+				}
+			}
+		}
+	}
+	if !found {
+		return errors.New("it is too small for the grid: the center of no cell is in it")
+	}
+	return nil
+}
+
+// column is the first column whose center is not west of a longitude.
+func (g *raster) column(east float64) int {
+	return min(max(0, int(math.Ceil((east-g.west)/g.cellEast-0.5))), g.cols)
+}
+
+// crossings are the longitudes at which the rings of a polygon cross the middle of rows, by row.
+func (g *raster) crossings(p polygon) map[int][]float64 {
+	rows := map[int][]float64{}
+	for _, ring := range p {
+		for i := 1; i < len(ring); i++ {
+			a, b := ring[i-1], ring[i]
+			if a.north > b.north {
+				a, b = b, a
+			}
+			row := max(0, int(math.Ceil((a.north-g.south)/g.cellNorth-0.5)))
+			for ; row < g.rows; row++ {
+				middle := g.south + (float64(row)+0.5)*g.cellNorth
+				if middle < a.north { // by rounding
+					continue
+				}
+				if middle >= b.north {
+					break
+				}
+				rows[row] = append(rows[row], a.east+(middle-a.north)/(b.north-a.north)*(b.east-a.east))
+			}
+		}
+	}
+	return rows
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,41 +15,14 @@ import (
 	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
-// Config says how a map is made.
-type Config struct {
-	// Gap is the time without a valid position that ends a part of a track. Zero means
-	// 5 minutes; negative is a mistake.
-	Gap time.Duration
-	// Finding is called for each finding of a log or grid while it is read, by the
-	// goroutine that writes it. Nil means that findings are passed over.
-	Finding func(*farmdata.Finding)
-}
-
-// Validate reports a Gap that is negative.
-func (c Config) Validate() error {
-	if c.Gap < 0 {
-		return errors.New("geo: Gap is negative")
-	}
-	return nil
-}
-
-func (c *Config) setDefaults() {
-	if c.Gap == 0 {
-		c.Gap = 5 * time.Minute
-	}
-	if c.Finding == nil {
-		c.Finding = func(*farmdata.Finding) {}
-	}
-}
-
 // Writer writes one FeatureCollection, for one goroutine. Beside the features it has
 // a member "columns" that says what the properties with the names of Keys are.
 type Writer struct {
 	w        *bufio.Writer
 	cfg      Config
 	keys     Keys
-	set      *farmdata.Set    // that names is of
-	names    *names.Directory // nil until it is needed
+	set      *farmdata.Set // that names is of
+	names    *names.Directory
 	features int
 	closed   bool
 	buffer   []byte
@@ -61,7 +35,7 @@ func NewWriter(w io.Writer, cfg Config) (*Writer, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &Writer{w: bufio.NewWriter(w), cfg: cfg}, nil
+	return &Writer{w: bufio.NewWriterSize(w, 64<<10), cfg: cfg, keys: Keys{Select: cfg.Columns, Finding: cfg.Finding}, set: cfg.Set, names: names.New(cfg.Set)}, nil
 }
 
 // Close completes the collection. It does not close what the Writer writes to. A
@@ -73,9 +47,9 @@ func (w *Writer) Close() error {
 	w.closed = true
 	w.open()
 	w.raw("]")
-	if len(w.keys.Columns()) > 0 {
+	if list := w.keys.Descriptions(); len(list) > 0 {
 		w.raw(`,"columns":`)
-		descriptions, err := json.Marshal(w.keys.Descriptions())
+		descriptions, err := json.Marshal(list)
 		if err != nil {
 			return fmt.Errorf("geo: %w", err)
 		}
@@ -88,7 +62,7 @@ func (w *Writer) Close() error {
 // Track writes the way of a log: a LineString for each part of it without a gap, or a
 // Point where the machine stood still. Parts also end at the 180th meridian.
 func (w *Writer) Track(log *farmdata.Log) error {
-	var t track
+	t := track{attributes: w.ofLog(nil, log)}
 	for record, err := range log.Records {
 		if err != nil {
 			if err := w.found(err); err != nil {
@@ -138,6 +112,7 @@ type track struct {
 	at           Coordinates
 	last         time.Time
 	first, stamp farmdata.Stamp
+	attributes   []byte // of the log
 }
 
 func (w *Writer) endTrack(log *farmdata.Log, t *track) {
@@ -153,14 +128,12 @@ func (w *Writer) endTrack(log *farmdata.Log, t *track) {
 		w.raw("]}")
 	}
 	t.part++
-	w.raw(`,"properties":{"kind":"track","log":`)
-	w.string(log.Name)
-	w.raw(`,"task":`)
-	w.string(log.TaskID)
+	w.raw(`,"properties":{"kind":"track"`)
+	_, _ = w.w.Write(t.attributes)
 	w.raw(`,"part":` + strconv.Itoa(t.part) + `,"records":` + strconv.Itoa(t.count) + `,"start":`)
-	w.string(t.first.String())
+	w.text(t.first.String())
 	w.raw(`,"end":`)
-	w.string(t.stamp.String())
+	w.text(t.stamp.String())
 	w.raw("}}")
 	t.count, t.moved = 0, false
 }
@@ -186,6 +159,7 @@ func (w *Writer) Field(field *farmdata.Field) error {
 	} else {
 		w.raw("null")
 	}
+	_, _ = w.w.Write(w.attributes(nil, names.Subject{Field: field}, w.cfg.Add))
 	w.raw("}}")
 	return w.failed()
 }
@@ -250,6 +224,12 @@ func (w *Writer) comma(i int) {
 
 func (w *Writer) string(s string) {
 	w.buffer = appendString(w.buffer[:0], s)
+	_, _ = w.w.Write(w.buffer)
+}
+
+// text writes null for a text that is empty.
+func (w *Writer) text(s string) {
+	w.buffer = appendText(w.buffer[:0], s)
 	_, _ = w.w.Write(w.buffer)
 }
 
@@ -318,7 +298,48 @@ func (w *Writer) multiPolygon(multi [][][]Coordinates) {
 	w.raw("]}")
 }
 
-// key returns the name of a column as the beginning of a property.
-func (w *Writer) key(column *farmdata.Column) []byte {
-	return append(appendString([]byte{','}, w.keys.Name(column)), ':')
+// property is a column of values on the map.
+type property struct {
+	*Key        // nil: it is not written
+	column      *farmdata.Column
+	text        []byte // the name, as the beginning of a property
+	placeholder int    // in Config.Columns of the column that is in each feature; -1 for other columns
+	record      int64  // counted from 1, that it was last written in
+}
+
+func (w *Writer) property(column *farmdata.Column) *property {
+	p := &property{Key: w.keys.Key(column), column: column, placeholder: -1}
+	if p.Key != nil {
+		p.text = append(appendString([]byte{','}, p.Name), ':')
+		p.placeholder = slices.IndexFunc(w.cfg.Columns, func(c Column) bool { return c.As == p.Name })
+	}
+	return p
+}
+
+// ofLog appends the log, its task, and what was asked for beside them.
+func (w *Writer) ofLog(b []byte, log *farmdata.Log) []byte {
+	b = appendString(append(b, `,"log":`...), log.Name)
+	s := w.names.Log(log, slices.Contains(w.cfg.Add, Machine))
+	if !slices.Contains(w.cfg.Add, Task) {
+		b = appendText(append(b, `,"task":`...), log.TaskID)
+	}
+	return w.attributes(b, s, w.cfg.Add)
+}
+
+// attributes appends the ID and the name of each attribute.
+func (w *Writer) attributes(b []byte, s names.Subject, list []Attribute) []byte {
+	for _, attribute := range list {
+		r := w.names.Of(string(attribute), s)
+		b = appendText(append(append(append(b, `,"`...), attribute...), `":`...), r.ID)
+		b = appendText(append(append(append(b, `,"`...), attribute...), `_name":`...), r.Name)
+	}
+	return b
+}
+
+// appendText appends a text, or null for none.
+func appendText(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	return appendString(b, s)
 }

@@ -14,18 +14,29 @@ import (
 // that would have the same one, the second gets it with "_2", and so on. The zero
 // value is ready for use, by one goroutine.
 type Keys struct {
-	names   map[*farmdata.Column]string // since Begin
-	seen    map[kind]int                // since Begin
-	kinds   map[kind]string
-	taken   map[string]bool
-	columns []*farmdata.Column
-	list    []string // the names of columns
+	// Select says which columns there are, and how they are written. Empty means all as they are. It must not change once a
+	// column was named.
+	Select []Column
+	// Finding is called for each selected column whose values cannot be converted. Nil means nobody.
+	Finding func(*farmdata.Finding)
+
+	keys  map[*farmdata.Column]*Key // since Begin; nil for what is not written
+	seen  map[kind]int              // since Begin
+	kinds map[kind]string
+	taken map[string]bool
+	list  []named
+}
+
+type named struct {
+	*Key
+	column *farmdata.Column
 }
 
 // kind is what columns of several logs, grids or zones have in common if they are one column of a table.
 type kind struct {
 	ddi                       farmdata.DDI
 	element, id, device, unit string
+	as                        string // of those with a name of their own; nothing else but the unit
 	pgn                       uint32
 	start, stop               uint8
 	again                     int // of those since Begin
@@ -34,30 +45,82 @@ type kind struct {
 // Begin says that the columns that follow are of another log, grid or treatment zone: those that mean the same as
 // earlier ones get the same names.
 func (k *Keys) Begin() {
-	clear(k.names)
+	clear(k.keys)
 	clear(k.seen)
 }
 
-// Name returns the name of a column, the same until Begin is called. Columns that differ have names that differ until then.
+// Name returns the name of a column, the same until Begin is called; empty if it is not written. Columns that differ have
+// names that differ until then.
 func (k *Keys) Name(column *farmdata.Column) string {
-	if name, ok := k.names[column]; ok {
-		return name
+	if key := k.Key(column); key != nil {
+		return key.Name
 	}
-	if k.names == nil {
-		k.names, k.kinds, k.seen, k.taken = map[*farmdata.Column]string{}, map[kind]string{}, map[kind]int{}, map[string]bool{}
+	return ""
+}
+
+// Key returns how the values of a column are written; nil if they are not.
+func (k *Keys) Key(column *farmdata.Column) *Key {
+	key, known := k.keys[column]
+	if known {
+		return key
 	}
-	of := kind{ddi: column.DDI, element: column.ElementID, id: column.DeviceID, device: column.Device, unit: column.Unit,
+	if k.keys == nil {
+		k.keys, k.kinds, k.seen, k.taken = map[*farmdata.Column]*Key{}, map[kind]string{}, map[kind]int{}, map[string]bool{}
+	}
+	if selected := k.selected(column); selected != nil {
+		key = k.make(column, selected)
+	}
+	k.keys[column] = key
+	return key
+}
+
+// selected returns what is to become of a column; nil for nothing.
+func (k *Keys) selected(column *farmdata.Column) *Column {
+	if len(k.Select) == 0 {
+		return &Column{}
+	}
+	for i := range k.Select {
+		if k.Select[i].fits(column) {
+			return &k.Select[i]
+		}
+	}
+	return nil
+}
+
+func (k *Keys) make(column *farmdata.Column, selected *Column) *Key {
+	key, ok := keyIn(column, selected.Unit)
+	of := kind{ddi: column.DDI, element: column.ElementID, id: column.DeviceID, device: column.Device, unit: key.Unit,
 		pgn: column.PGN, start: column.StartBit, stop: column.StopBit}
+	if !ok {
+		k.lost(column, of, selected.Unit)
+		return nil
+	}
+	first := base(column)
+	if selected.As != "" {
+		first, of = selected.As, kind{as: selected.As, unit: key.Unit}
+	}
 	k.seen[of]++
 	of.again = k.seen[of]
-	name, ok := k.kinds[of]
-	if !ok {
-		name = k.free(base(column))
+	name, known := k.kinds[of]
+	if !known {
+		name = k.free(first)
 		k.kinds[of], k.taken[strings.ToLower(name)] = name, true
-		k.columns, k.list = append(k.columns, column), append(k.list, name)
 	}
-	k.names[column] = name
-	return name
+	key.Name = name
+	if !known {
+		k.list = append(k.list, named{&key, column})
+	}
+	return &key
+}
+
+// lost tells once that the values of a column cannot be converted.
+func (k *Keys) lost(column *farmdata.Column, of kind, to string) {
+	if _, told := k.kinds[of]; told || k.Finding == nil {
+		return
+	}
+	k.kinds[of] = ""
+	k.Finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, Offset: -1, Record: -1,
+		Detail: fmt.Sprintf("values of %s that are in %q cannot be converted to %q and are left out", base(column), column.Unit, to)})
 }
 
 func base(column *farmdata.Column) string {
@@ -100,12 +163,17 @@ type Description struct {
 
 // Descriptions says what the columns that were named are, by name.
 func (k *Keys) Descriptions() map[string]Description {
-	list := make(map[string]Description, len(k.columns))
-	for i, c := range k.columns {
-		list[k.list[i]] = Description{c.DDI.String(), c.Name, c.Unit, c.Element, c.Device}
+	list := make(map[string]Description, len(k.list))
+	for _, n := range k.list {
+		list[n.Name] = Description{n.column.DDI.String(), n.column.Name, n.Unit, n.column.Element, n.column.Device}
 	}
 	return list
 }
 
 // Columns are those that were named, in that order; of those with the same name the first one.
-func (k *Keys) Columns() []*farmdata.Column { return k.columns }
+func (k *Keys) Columns() (columns []*farmdata.Column) {
+	for _, n := range k.list {
+		columns = append(columns, n.column)
+	}
+	return columns
+}

@@ -1,6 +1,7 @@
 package geo
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -8,10 +9,11 @@ import (
 
 // Points writes a Point for each record of a log that has a valid position, with its
 // time, without an offset if that is local, its scaled values, and those that the log has for all records.
+// With Config.Columns those only that it selects.
 func (w *Writer) Points(log *farmdata.Log) error {
 	w.keys.Begin()
-	head := appendString(append(appendString([]byte(`},"properties":{"kind":"record","log":`), log.Name), `,"task":`...), log.TaskID)
-	p := properties{w: w, known: map[*farmdata.Column]*property{}}
+	head := w.ofLog([]byte(`},"properties":{"kind":"record"`), log)
+	p := properties{w: w, known: map[*farmdata.Column]*property{}, placeholders: w.placeholders()}
 	for record, err := range log.Records {
 		if err != nil {
 			if err := w.found(err); err != nil {
@@ -29,9 +31,8 @@ func (w *Writer) Points(log *farmdata.Log) error {
 		_, _ = w.w.Write(head)
 		w.raw(`,"record":`)
 		w.integer(record.Number)
-		w.raw(`,"time":"`)
-		w.raw(record.Stamp.String()) // which needs no escape
-		w.raw(`"`)
+		w.raw(`,"time":`)
+		w.text(record.Stamp.String())
 		if at.Has&farmdata.HasUp != 0 {
 			w.raw(`,"up":`)
 			w.number(float64(at.Up) / 1000)
@@ -50,16 +51,29 @@ func (w *Writer) Points(log *farmdata.Log) error {
 
 // properties writes values under the names of their columns.
 type properties struct {
-	w       *Writer
-	known   map[*farmdata.Column]*property
-	hints   []*property // by the place of a value in its record: usually the same column every time
-	records int64
+	w            *Writer
+	known        map[*farmdata.Column]*property
+	hints        []*property // by the place of a value in its record: usually the same column every time
+	placeholders []placeholder
+	records      int64
 }
 
-type property struct {
-	column *farmdata.Column
-	key    []byte
-	record int64 // counted from 1, that it was last written in
+// placeholder is a column that is in each feature.
+type placeholder struct {
+	null   []byte // the property without a value
+	record int64  // that has a value
+}
+
+// placeholders returns one for each of Config.Columns. Those without a name of their own, or with one that came before, are in
+// no feature.
+func (w *Writer) placeholders() []placeholder {
+	list := make([]placeholder, len(w.cfg.Columns))
+	for i, c := range w.cfg.Columns {
+		if c.As != "" && slices.IndexFunc(w.cfg.Columns, func(other Column) bool { return other.As == c.As }) == i {
+			list[i].null = append(appendString([]byte{','}, c.As), ":null"...)
+		}
+	}
+	return list
 }
 
 // record writes the values of a record, each column once: damaged data may have one twice.
@@ -77,22 +91,30 @@ func (p *properties) record(record *farmdata.Record, constants []farmdata.Value)
 	for _, v := range constants {
 		p.write(p.find(v.Column), v)
 	}
+	for i := range p.placeholders {
+		if p.placeholders[i].record != p.records {
+			_, _ = p.w.w.Write(p.placeholders[i].null)
+		}
+	}
 }
 
 func (p *properties) find(column *farmdata.Column) *property {
 	known := p.known[column]
 	if known == nil {
-		known = &property{column: column, key: p.w.key(column)}
+		known = p.w.property(column)
 		p.known[column] = known
 	}
 	return known
 }
 
 func (p *properties) write(to *property, v farmdata.Value) {
-	if to.record == p.records {
+	if to.Key == nil || to.record == p.records {
 		return
 	}
 	to.record = p.records
-	_, _ = p.w.w.Write(to.key)
-	p.w.number(v.Scaled())
+	if to.placeholder >= 0 {
+		p.placeholders[to.placeholder].record = p.records
+	}
+	_, _ = p.w.w.Write(to.text)
+	p.w.number(to.Value(v))
 }

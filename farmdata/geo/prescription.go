@@ -13,7 +13,7 @@ import (
 // zone. Each has its tasks, field, zone, products and scaled values. Several tasks or products are one text with "; "
 // between them; what is not known is null. A grid or zone without a place is a finding.
 func (w *Writer) Prescription(p *farmdata.Prescription) error {
-	if w.names == nil || p.Set != w.set {
+	if p.Set != nil && p.Set != w.set {
 		w.set, w.names = p.Set, names.New(p.Set)
 	}
 	if p.Grid != nil {
@@ -99,19 +99,14 @@ func (w *Writer) head(p *farmdata.Prescription, grid *farmdata.Grid) (b []byte) 
 	if grid != nil {
 		b = appendString(append(b, `,"grid":`...), grid.Name)
 	}
-	if len(p.Tasks) > 0 {
-		b = appendReference(b, "task", w.names.Tasks(p.Tasks))
-		b = appendReference(b, "field", w.names.Fields(p.Tasks))
-	}
-	return b
+	return w.attributes(b, names.Subject{Tasks: p.Tasks}, names.Prescribed(p, w.cfg.Add, false))
 }
 
 // layout is what cells of the same zone have in common.
 type layout struct {
-	columns  []*farmdata.Column
-	products []string
-	text     []byte   // the properties of the zone
-	keys     [][]byte // of the columns
+	properties []*property
+	products   []string
+	text       []byte // the properties of the zone, and of columns that it has no value for
 }
 
 func (w *Writer) layout(p *farmdata.Prescription, code int, values []farmdata.Value, products []string) *layout {
@@ -123,23 +118,30 @@ func (w *Writer) layout(p *farmdata.Prescription, code int, values []farmdata.Va
 	}
 	if len(p.Tasks) > 0 {
 		l.text = appendText(append(l.text, `,"zone_name":`...), names.Zone(p, code))
-		l.text = appendReference(l.text, "product", w.names.Products(products))
 	}
+	l.text = w.attributes(l.text, names.Subject{Products: products, Prescribed: true}, names.Prescribed(p, w.cfg.Add, true))
+	placeholders := w.placeholders()
 	w.keys.Begin()
 	for _, v := range values {
-		l.columns = append(l.columns, v.Column)
-		l.keys = append(l.keys, w.key(v.Column))
+		property := w.property(v.Column)
+		l.properties = append(l.properties, property)
+		if property.placeholder >= 0 {
+			placeholders[property.placeholder].null = nil
+		}
+	}
+	for _, placeholder := range placeholders {
+		l.text = append(l.text, placeholder.null...)
 	}
 	return l
 }
 
 // fits reports whether a cell is one of those that the layout is of.
 func (l *layout) fits(cell *farmdata.Cell) bool {
-	if len(cell.Values) != len(l.columns) || !slices.Equal(cell.Products, l.products) {
+	if len(cell.Values) != len(l.properties) || !slices.Equal(cell.Products, l.products) {
 		return false
 	}
 	for i := range cell.Values {
-		if cell.Values[i].Column != l.columns[i] {
+		if cell.Values[i].Column != l.properties[i].column {
 			return false
 		}
 	}
@@ -148,22 +150,10 @@ func (l *layout) fits(cell *farmdata.Cell) bool {
 
 func (l *layout) write(w *Writer, values []farmdata.Value) {
 	_, _ = w.w.Write(l.text)
-	for i := range values {
-		_, _ = w.w.Write(l.keys[i])
-		w.number(values[i].Scaled())
+	for i, v := range values {
+		if p := l.properties[i]; p.Key != nil {
+			_, _ = w.w.Write(p.text)
+			w.number(p.Value(v))
+		}
 	}
-}
-
-// appendReference appends two properties: the ID and the name of what a row refers to.
-func appendReference(b []byte, name string, r names.Reference) []byte {
-	b = appendText(append(append(append(b, `,"`...), name...), `":`...), r.ID)
-	return appendText(append(append(append(b, `,"`...), name...), `_name":`...), r.Name)
-}
-
-// appendText appends a text, or null for none.
-func appendText(b []byte, s string) []byte {
-	if s == "" {
-		return append(b, "null"...)
-	}
-	return appendString(b, s)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
 )
 
@@ -87,4 +88,15 @@ func ExampleWritePrescription() {
 		show(file.Bytes())
 	}
 	// Output: 1 rows, columns 0006 bbox field field_name geometry product product_name task task_name zone zone_name
+}
+
+func ExampleWrite() {
+	set := &farmdata.Set{Fields: []farmdata.Field{{ID: "PFD1", FarmID: "FRM1"}}, Farms: []farmdata.Farm{{ID: "FRM1", Designator: "Hill farm"}}}
+	var file bytes.Buffer
+	if err := geoparquet.Write(&file, set, geoparquet.Config{Layers: []geo.Layer{geo.Fields}, Add: []geo.Attribute{geo.Farm}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	show(file.Bytes())
+	// Output: 0 rows, columns area bbox customer farm farm_name geometry id name
 }

@@ -17,119 +17,15 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
-// Config says how a file is made.
-type Config struct {
-	// Finding is called for each finding of a log or grid while it is read, by the
-	// goroutine that writes it. A log whose columns are known only once it is read is
-	// read twice; its findings are reported once. Nil ignores findings.
-	Finding func(*farmdata.Finding)
-	// Gap is the time without a valid position that ends a part of a track. Zero means 5
-	// minutes; negative is a mistake.
-	Gap time.Duration
-}
+// Config says what a file has, and how it is made.
+type Config = geo.Config
 
 // ColumnsKey is the key of the file's metadata that says what the columns of values
 // are: a JSON object of geo.Description by name of the column.
 const ColumnsKey = "farmdata:columns"
-
-// WritePoints writes a row for each record of a log that has a valid position: columns
-// log, task, record, time (a timestamp without zone where the log has local time),
-// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys; values that
-// the log has for all records are in each row.
-// It holds a row group in memory at a time.
-func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
-	local, names, err := survey(log)
-	if err != nil {
-		return err
-	}
-	timestamp := func(adjusted bool) parquet.Node { return parquet.TimestampAdjusted(parquet.Microsecond, adjusted) }
-	fields := parquet.Group{
-		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
-		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
-	}
-	for _, name := range names {
-		fields[name] = optionalDouble()
-	}
-	t := newTable(w, fields)
-	var keys geo.Keys
-	for i := range log.Columns {
-		keys.Name(&log.Columns[i])
-	}
-	name, task := parquet.ByteArrayValue([]byte(log.Name)), parquet.ByteArrayValue([]byte(log.TaskID))
-	// There are many rows, so their columns are looked up once.
-	column := func(name string) *parquet.LeafColumn {
-		leaf := t.columns[name]
-		return &leaf
-	}
-	logs, tasks, numbers, times, utcs := column("log"), column("task"), column("record"), column("time"), column("utc")
-	for record, err := range log.Records {
-		if err != nil {
-			if err := found(cfg, err); err != nil {
-				return err
-			}
-			continue
-		}
-		p := record.Position
-		if !p.Valid() {
-			continue
-		}
-		t.begin()
-		t.put(logs, name)
-		t.put(tasks, task)
-		t.put(numbers, parquet.Int64Value(record.Number))
-		t.putTime(times, record.Stamp.Wall)
-		t.putTime(utcs, record.Stamp.UTC)
-		if p.Has&farmdata.HasUp != 0 {
-			t.set("up", parquet.DoubleValue(float64(p.Up)/1000))
-		}
-		if p.Has&farmdata.HasStatus != 0 {
-			t.set("status", parquet.Int32Value(int32(p.Status)))
-		}
-		for _, values := range [][]farmdata.Value{log.Constants, record.Values} {
-			for _, v := range values {
-				t.set(keys.Name(v.Column), parquet.DoubleValue(v.Scaled()))
-			}
-		}
-		if err := t.end("Point", point(geo.Coordinates{p.East, p.North}), []geo.Coordinates{{p.East, p.North}}); err != nil {
-			return err
-		}
-	}
-	return t.close(&keys)
-}
-
-// survey tells what the columns of a file depend on: whether the first record that
-// gets into it has local time, and the names of the values.
-func survey(log *farmdata.Log) (local bool, names []string, err error) {
-	var keys geo.Keys
-	for i := range log.Columns {
-		keys.Name(&log.Columns[i])
-	}
-	first := true
-	for record, err := range log.Records {
-		var finding *farmdata.Finding
-		if err != nil && !errors.As(err, &finding) {
-			return false, nil, fmt.Errorf("geoparquet: %w", err)
-		}
-		if err != nil || !record.Position.Valid() {
-			continue
-		}
-		if first {
-			first, local = false, record.Stamp.Local
-		}
-		if len(log.Columns) > 0 {
-			break // nothing else to learn
-		}
-		for _, v := range record.Values {
-			keys.Name(v.Column)
-		}
-	}
-	for _, column := range keys.Columns() {
-		names = append(names, keys.Name(column))
-	}
-	return local, names, nil
-}
 
 // longestPart is how many places a part of a track has at most: it is in memory as a whole.
 const longestPart = 100_000
@@ -138,13 +34,16 @@ const longestPart = 100_000
 // and end (texts, without an offset where a log has local time). The geometries are LineStrings, Points where the
 // machine stood still. Parts also end at the 180th meridian, and after 100,000 places, where the next one goes on.
 func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
-	if cfg.Gap < 0 {
-		return errors.New("geoparquet: Gap is negative")
+	if err := cfg.Validate(); err != nil {
+		return err
 	}
 	if cfg.Gap == 0 {
 		cfg.Gap = 5 * time.Minute
 	}
-	t := newTable(w, parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.String(), "end": parquet.String()})
+	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
+	addAttributes(fields, cfg.Add)
+	t := newTable(w, fields)
+	t.names = names.New(cfg.Set)
 	for _, log := range logs {
 		if err := t.track(log, cfg); err != nil {
 			return err
@@ -157,6 +56,7 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 	var places []geo.Coordinates
 	var start, end farmdata.Stamp
 	var last time.Time
+	subject := t.names.Log(log, slices.Contains(cfg.Add, geo.Machine))
 	part, shared := int64(0), 0 // shared: places that the part before has, too
 	flush := func() error {
 		if len(places) <= shared {
@@ -164,16 +64,17 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 		}
 		part++
 		t.begin()
-		t.set("log", parquet.ByteArrayValue([]byte(log.Name)))
-		t.set("task", parquet.ByteArrayValue([]byte(log.TaskID)))
+		t.setText("log", log.Name)
+		t.setText("task", log.TaskID)
+		t.setAttributes(subject, cfg.Add)
 		t.set("part", parquet.Int64Value(part))
 		t.set("records", parquet.Int64Value(int64(len(places)-shared)))
-		t.set("start", parquet.ByteArrayValue([]byte(start.String())))
-		t.set("end", parquet.ByteArrayValue([]byte(end.String())))
+		t.setText("start", start.String())
+		t.setText("end", end.String())
 		if !slices.ContainsFunc(places, func(at geo.Coordinates) bool { return at != places[0] }) {
 			return t.end("Point", point(places[0]), places[:1])
 		}
-		wkb := header(nil, wkbLineString, len(places))
+		wkb := header(make([]byte, 0, 9+16*len(places)), wkbLineString, len(places))
 		for _, at := range places {
 			wkb = coordinates(wkb, at)
 		}
@@ -219,7 +120,13 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 // in square meters (null if unknown), farm and customer. The geometries are MultiPolygons. Interior rings beyond geo.MaxCrossings are a
 // finding.
 func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
-	t := newTable(w, parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()})
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	columns := parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()}
+	addAttributes(columns, cfg.Add)
+	t := newTable(w, columns)
+	t.names = names.New(cfg.Set)
 	for _, field := range fields {
 		multi, surplus := geo.MultiPolygon(field.Polygons)
 		if surplus > 0 {
@@ -231,13 +138,14 @@ func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 			continue
 		}
 		t.begin()
-		t.set("id", parquet.ByteArrayValue([]byte(field.ID)))
-		t.set("name", parquet.ByteArrayValue([]byte(field.Designator)))
+		t.setText("id", field.ID)
+		t.setText("name", field.Designator)
 		if field.Area > 0 {
 			t.set("area", parquet.Int64Value(field.Area))
 		}
-		t.set("farm", parquet.ByteArrayValue([]byte(field.FarmID)))
-		t.set("customer", parquet.ByteArrayValue([]byte(field.CustomerID)))
+		t.setText("farm", field.FarmID)
+		t.setText("customer", field.CustomerID)
+		t.setAttributes(names.Subject{Field: &field}, cfg.Add)
 		if err := t.multiPolygon(multi); err != nil {
 			return err
 		}
@@ -257,7 +165,9 @@ func found(cfg Config, err error) error {
 	return nil
 }
 
-func text() parquet.Node { return parquet.Encoded(parquet.String(), &parquet.RLEDictionary) }
+func text() parquet.Node {
+	return parquet.Optional(parquet.Encoded(parquet.String(), &parquet.RLEDictionary))
+}
 
 func optionalDouble() parquet.Node { return parquet.Optional(parquet.Leaf(parquet.DoubleType)) }
 
@@ -288,14 +198,17 @@ func (n boxNode) Fields() []parquet.Field {
 // table writes rows with a geometry.
 type table struct {
 	w        *parquet.GenericWriter[any]
+	names    *names.Directory
 	columns  map[string]parquet.LeafColumn
 	sides    [4]parquet.LeafColumn
 	geometry parquet.LeafColumn
 	row      parquet.Row   // the last one of rows
 	rows     []parquet.Row // to be written together, which takes half the time of each alone
 	empty    parquet.Row   // nulls
-	bounds   box
-	kinds    []string
+
+	geometries int // bytes of those in the row group
+	bounds     box
+	kinds      []string
 }
 
 func newTable(w io.Writer, fields parquet.Group) *table {
@@ -324,7 +237,8 @@ func newTable(w io.Writer, fields parquet.Group) *table {
 	// Each column has a page from the first row on, also a file of one row.
 	const pages = 4 << 20
 	page := min(max(pages/len(t.empty), 8<<10), parquet.DefaultPageBufferSize)
-	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)), parquet.PageBufferSize(page))
+	// The bounds of geometries as bytes say nothing to readers, and would be in memory until the end: those in bbox count.
+	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)), parquet.PageBufferSize(page), parquet.SkipPageBounds("geometry"))
 	return t
 }
 
@@ -333,6 +247,9 @@ const (
 	together      = 64
 	largeGeometry = 16 << 10
 )
+
+// mostGeometries is how many bytes the geometries of a row group have; one more may go beyond that.
+const mostGeometries = 2 << 20
 
 func (t *table) begin() {
 	if n := len(t.rows); n < cap(t.rows) {
@@ -367,6 +284,40 @@ func (t *table) setText(name, text string) {
 	}
 }
 
+// addAttributes adds a column for the ID and one for the name of each attribute.
+func addAttributes(fields parquet.Group, list []geo.Attribute) {
+	for _, attribute := range list {
+		fields[string(attribute)], fields[string(attribute)+"_name"] = text(), text()
+	}
+}
+
+func (t *table) setAttributes(s names.Subject, list []geo.Attribute) {
+	for _, attribute := range list {
+		r := t.names.Of(string(attribute), s)
+		t.setText(string(attribute), r.ID)
+		t.setText(string(attribute)+"_name", r.Name)
+	}
+}
+
+// common returns what is set in a row that was only begun to find that out.
+func (t *table) common() (values []parquet.Value) {
+	for _, v := range t.row {
+		if !v.IsNull() {
+			values = append(values, v)
+		}
+	}
+	t.rows = t.rows[:len(t.rows)-1]
+	return values
+}
+
+// beginWith begins a row with what common returned.
+func (t *table) beginWith(common []parquet.Value) {
+	t.begin()
+	for _, v := range common {
+		t.row[v.Column()] = v
+	}
+}
+
 func (t *table) put(leaf *parquet.LeafColumn, value parquet.Value) {
 	t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
 }
@@ -391,10 +342,18 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 	for i := range t.sides {
 		t.put(&t.sides[i], parquet.DoubleValue(bounds[i]))
 	}
+	t.geometries += len(wkb)
 	if len(t.rows) < together && len(wkb) < largeGeometry {
 		return nil
 	}
-	return t.flush()
+	if err := t.flush(); err != nil || t.geometries < mostGeometries {
+		return err
+	}
+	t.geometries = 0
+	if err := t.w.Flush(); err != nil { // ends the row group
+		return fmt.Errorf("geoparquet: %w", err)
+	}
+	return nil
 }
 
 // multiPolygon writes the row with polygons.

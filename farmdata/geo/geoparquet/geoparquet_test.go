@@ -268,6 +268,35 @@ func TestTracks(t *testing.T) {
 	}
 }
 
+// TestRowGroupsOfTracksAreBounded: lines of many logs are not in memory together.
+func TestRowGroupsOfTracksAreBounded(t *testing.T) {
+	t.Parallel()
+	const places, logs = 20_000, 15
+	log := &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) {
+		for i := range places {
+			if !yield(&farmdata.Record{Position: farmdata.Position{North: 1 + float64(i)/1e6, East: 1, Has: farmdata.HasNorth | farmdata.HasEast}}, nil) {
+				return
+			}
+		}
+	}}
+	var b bytes.Buffer
+	if err := WriteTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range f.RowGroups() {
+		if size := group.NumRows() * places * 16; size > mostGeometries+places*16 {
+			t.Errorf("a row group with lines of %d bytes", size)
+		}
+	}
+	if f.NumRows() != logs {
+		t.Errorf("got %d rows, want %d", f.NumRows(), logs)
+	}
+}
+
 // A part of a track ends before it takes too much memory, and the next goes on where it ended.
 func TestLongTrack(t *testing.T) {
 	log := &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) {

@@ -5,6 +5,7 @@ package geoparquet
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
 )
 
 // TestPeerOpensFiles opens files with GeoPandas and DuckDB, by the Python that the
@@ -51,10 +53,21 @@ func TestPeerOpensFiles(t *testing.T) {
 	grid := &farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 2, Cells: func(yield func(*farmdata.Cell, error) bool) {
 		_ = yield(&farmdata.Cell{}, nil) && yield(&farmdata.Cell{Col: 1}, nil)
 	}}
-	cmd := exec.CommandContext(t.Context(), python, "testdata/open.py",
-		create("points.parquet", func(f *os.File) error { return WritePoints(f, log, Config{}) }),
+	set := &farmdata.Set{Logs: []*farmdata.Log{log}, Tasks: []farmdata.Task{{ID: "TSK1",
+		Zones: []farmdata.TreatmentZone{{Code: 1, Values: []farmdata.ZoneValue{{DDI: 6, Raw: 5}}, Polygons: fields[0].Polygons}}}}}
+	files := []string{
+		create("points.parquet", func(f *os.File) error {
+			return Write(f, set, Config{Layers: []geo.Layer{geo.Points}, Add: []geo.Attribute{geo.Field}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "mm"}}})
+		}),
 		create("fields.parquet", func(f *os.File) error { return WriteFields(f, fields, Config{}) }),
-		create("grid.parquet", func(f *os.File) error { return WriteGrid(f, grid, Config{}) }))
+		create("grid.parquet", func(f *os.File) error { return WriteGrid(f, grid, Config{}) }),
+		create("zones.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Zones}}) }),
+		create("tracks.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Tracks}}) }),
+	}
+	for _, file := range files {
+		validate(t, filepath.Dir(python), file)
+	}
+	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/open.py"}, files...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -65,10 +78,13 @@ func TestPeerOpensFiles(t *testing.T) {
 		rows, half int
 		bounds     []float64
 		kind, time string
+		units      map[string]string
 	}{
-		{1000, 500, []float64{7, 52, 7.999, 52.999}, "Point", "datetime64[us]"},
-		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", ""},
-		{2, 2, []float64{7, 52, 9, 53}, "Polygon", ""},
+		{1000, 500, []float64{7, 52, 7.999, 52.999}, "Point", "datetime64[us]", map[string]string{"width": "mm"}},
+		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", "", nil},
+		{2, 2, []float64{7, 52, 9, 53}, "Polygon", "", nil},
+		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", "", map[string]string{"0006": "mg/m²"}},
+		{1, 1, []float64{7, 52, 7.999, 52.999}, "LineString", "", nil},
 	} {
 		var got struct {
 			Rows, Half int
@@ -77,14 +93,30 @@ func TestPeerOpensFiles(t *testing.T) {
 			Valid      bool
 			Types      []string
 			DuckDB     []float64
+			Units      map[string]string
 		}
 		if err := decoder.Decode(&got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Rows != want.rows || got.Half != want.half || got.CRS != "OGC:CRS84" || !slices.Equal(got.Bounds, want.bounds) || !got.Valid ||
-			!slices.Equal(got.Types, []string{want.kind}) || got.Time != want.time ||
+			!slices.Equal(got.Types, []string{want.kind}) || got.Time != want.time || !maps.Equal(got.Units, want.units) ||
 			!slices.Equal(got.DuckDB, []float64{float64(want.rows), want.bounds[0], want.bounds[3]}) {
 			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// validate has a file checked by two validators, geoparquet-validator and gpio of geoparquet-io, if they are beside Python.
+func validate(t *testing.T, dir, file string) {
+	t.Helper()
+	for _, args := range [][]string{{"geoparquet-validator", "check", file}, {"gpio", "check", "spec", "--skip-data-validation", file}} {
+		program := filepath.Join(dir, args[0])
+		if _, err := os.Stat(program); err != nil {
+			t.Logf("A VALIDATOR IS ABSENT: %v", err)
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), program, args[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", args[0], err, out)
 		}
 	}
 }

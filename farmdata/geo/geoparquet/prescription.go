@@ -17,36 +17,41 @@ import (
 // them; what is not known is null. The geometries are Polygons or MultiPolygons. A grid or zone without a place has a finding and no
 // rows. A grid of type 1 is read twice.
 func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error {
-	fields := parquet.Group{"zone": parquet.Optional(parquet.Int(64))}
-	if len(p.Tasks) > 0 {
-		for _, name := range []string{"task", "task_name", "field", "field_name", "zone_name", "product", "product_name"} {
-			fields[name] = parquet.Optional(text())
-		}
+	if p.Set != nil {
+		cfg.Set = p.Set
 	}
-	s := sheet{prescription: p, names: names.New(p.Set), layouts: map[int]*layout{}}
-	if p.Grid != nil {
-		fields["grid"], fields["row"], fields["column"] = text(), parquet.Int(64), parquet.Int(64)
-		s.surveyGrid(p.Grid)
-	} else {
-		for i := range p.Zones {
-			s.survey(p.Zones[i].Amounts)
-		}
-	}
-	for name := range s.keys.Descriptions() {
-		fields[name] = optionalDouble()
-	}
-	s.table = newTable(w, fields)
-	s.task, s.field = s.names.Tasks(p.Tasks), s.names.Fields(p.Tasks)
-	err := error(nil)
-	if p.Grid != nil {
-		err = s.cells(cfg)
-	} else {
-		err = s.zones(cfg)
-	}
-	if err != nil {
+	return writePrescriptions(w, cfg.Set, []farmdata.Prescription{*p}, cfg)
+}
+
+// writePrescriptions writes maps that are all grids, or all zones.
+func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescription, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	return s.close(&s.keys)
+	fields := parquet.Group{"zone": parquet.Optional(parquet.Int(64))}
+	addAttributes(fields, cfg.Add)
+	keys := &geo.Keys{Select: cfg.Columns, Finding: cfg.Finding}
+	for i := range list {
+		p := &list[i]
+		addAttributes(fields, slices.Concat(names.Prescribed(p, cfg.Add, false), names.Prescribed(p, cfg.Add, true)))
+		if len(p.Tasks) > 0 {
+			fields["zone_name"] = text()
+		}
+		if p.Grid != nil {
+			fields["grid"], fields["row"], fields["column"] = text(), parquet.Int(64), parquet.Int(64)
+		}
+		surveyPrescription(p, keys)
+	}
+	addValues(fields, keys)
+	t := newTable(w, fields)
+	t.names = names.New(set)
+	for i := range list {
+		s := sheet{table: t, prescription: &list[i], keys: keys, cfg: cfg, layouts: map[int]*layout{}}
+		if err := s.write(); err != nil {
+			return err
+		}
+	}
+	return t.close(keys)
 }
 
 // WriteGrid writes the cells of a grid as WritePrescription does, but without its tasks, and so without the names of anything.
@@ -54,29 +59,41 @@ func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
 	return WritePrescription(w, &farmdata.Prescription{Grid: grid}, cfg)
 }
 
-// sheet is the table of a prescription.
+// sheet is the part of a table that has a prescription.
 type sheet struct {
 	*table
 	prescription *farmdata.Prescription
-	names        *names.Directory
-	keys         geo.Keys
-	layouts      map[int]*layout
-	task, field  names.Reference
+	keys         *geo.Keys
+	cfg          Config
+	layouts      map[int]*layout // of zones, by code
 }
 
 // layout is what cells of the same zone have in common.
 type layout struct {
-	columns  []*farmdata.Column
+	cells    []*cell
 	products []string
-	common   []parquet.Value // what does not differ from cell to cell
-	leaves   []parquet.LeafColumn
+	common   []parquet.Value
 }
 
-// surveyGrid finds out what columns the cells of a grid have.
-func (s *sheet) surveyGrid(grid *farmdata.Grid) {
-	if grid.Type == 2 && len(grid.Columns) > 0 || !grid.Valid() {
+// surveyPrescription finds out what columns a map has.
+func surveyPrescription(p *farmdata.Prescription, keys *geo.Keys) {
+	survey := func(values []farmdata.Value) {
+		keys.Begin()
+		for _, v := range values {
+			keys.Key(v.Column)
+		}
+	}
+	for i := range p.Zones {
+		survey(p.Zones[i].Amounts)
+	}
+	grid := p.Grid
+	if grid == nil || !grid.Valid() {
+		return
+	}
+	if grid.Type == 2 && len(grid.Columns) > 0 {
+		keys.Begin()
 		for i := range grid.Columns {
-			s.keys.Name(&grid.Columns[i])
+			keys.Key(&grid.Columns[i])
 		}
 		return
 	}
@@ -87,15 +104,8 @@ func (s *sheet) surveyGrid(grid *farmdata.Grid) {
 		}
 		if known, ok := seen[cell.Zone]; !ok || !slices.EqualFunc(known, cell.Values, sameColumn) {
 			seen[cell.Zone] = slices.Clone(cell.Values)
-			s.survey(cell.Values)
+			survey(cell.Values)
 		}
-	}
-}
-
-func (s *sheet) survey(values []farmdata.Value) {
-	s.keys.Begin()
-	for _, v := range values {
-		s.keys.Name(v.Column)
 	}
 }
 
@@ -103,37 +113,28 @@ func sameColumn(a, b farmdata.Value) bool { return a.Column == b.Column }
 
 // layout makes the layout of a zone.
 func (s *sheet) layout(code int, values []farmdata.Value, products []string) *layout {
-	l := &layout{products: products}
+	p, l := s.prescription, &layout{products: products}
 	s.begin()
 	if code >= 0 {
 		s.set("zone", parquet.Int64Value(int64(code)))
 	}
-	s.setText("zone_name", names.Zone(s.prescription, code))
-	for name, r := range map[string]names.Reference{"task": s.task, "field": s.field, "product": s.names.Products(products)} {
-		s.setText(name, r.ID)
-		s.setText(name+"_name", r.Name)
+	s.setText("zone_name", names.Zone(p, code))
+	s.setAttributes(names.Subject{Tasks: p.Tasks}, names.Prescribed(p, s.cfg.Add, false))
+	s.setAttributes(names.Subject{Products: products, Prescribed: true}, names.Prescribed(p, s.cfg.Add, true))
+	if p.Grid != nil {
+		s.setText("grid", p.Grid.Name)
 	}
-	if grid := s.prescription.Grid; grid != nil {
-		s.set("grid", parquet.ByteArrayValue([]byte(grid.Name)))
-	}
-	for _, v := range s.row {
-		if !v.IsNull() {
-			l.common = append(l.common, v)
-		}
-	}
-	s.rows = s.rows[:len(s.rows)-1] // it was no row, only its beginning
+	l.common = s.common()
 	s.keys.Begin()
 	for _, v := range values {
-		l.columns = append(l.columns, v.Column)
-		l.leaves = append(l.leaves, s.columns[s.keys.Name(v.Column)])
+		l.cells = append(l.cells, s.cell(s.keys, v.Column))
 	}
 	return l
 }
 
 // fits reports whether a row is one of those that the layout is of.
 func (l *layout) fits(values []farmdata.Value, products []string) bool {
-	return len(values) == len(l.columns) && slices.Equal(products, l.products) &&
-		slices.EqualFunc(values, l.columns, func(v farmdata.Value, c *farmdata.Column) bool { return v.Column == c })
+	return slices.Equal(products, l.products) && slices.EqualFunc(values, l.cells, func(v farmdata.Value, c *cell) bool { return v.Column == c.column })
 }
 
 // start starts a row with its zone and its values.
@@ -143,31 +144,37 @@ func (s *sheet) start(code int, values []farmdata.Value, products []string) {
 		l = s.layout(code, values, products)
 		s.layouts[code] = l
 	}
-	s.begin()
-	for _, v := range l.common {
-		s.row[v.Column()] = v
-	}
+	s.beginWith(l.common)
 	for i, v := range values {
-		s.put(&l.leaves[i], parquet.DoubleValue(v.Scaled()))
+		if to := l.cells[i]; to.Key != nil {
+			s.put(to.leaf, parquet.DoubleValue(to.Value(v)))
+		}
 	}
 }
 
-func (s *sheet) cells(cfg Config) error {
+func (s *sheet) write() error {
+	if s.prescription.Grid != nil {
+		return s.grid()
+	}
+	return s.zones()
+}
+
+func (s *sheet) grid() error {
 	grid := s.prescription.Grid
 	if !grid.Valid() {
-		return found(cfg, geo.Nowhere(grid))
+		return found(s.cfg, geo.Nowhere(grid))
 	}
-	rows, columns := s.columns["row"], s.columns["column"]
+	rows, columns := s.column("row"), s.column("column")
 	for cell, err := range grid.Cells {
 		if err != nil {
-			if err := found(cfg, err); err != nil {
+			if err := found(s.cfg, err); err != nil {
 				return err
 			}
 			continue
 		}
 		s.start(cell.Zone, cell.Values, cell.Products)
-		s.put(&rows, parquet.Int64Value(cell.Row))
-		s.put(&columns, parquet.Int64Value(cell.Col))
+		s.put(rows, parquet.Int64Value(cell.Row))
+		s.put(columns, parquet.Int64Value(cell.Col))
 		ring := geo.Rectangle(grid, cell)
 		if err := s.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
 			return err
@@ -176,12 +183,12 @@ func (s *sheet) cells(cfg Config) error {
 	return nil
 }
 
-func (s *sheet) zones(cfg Config) error {
+func (s *sheet) zones() error {
 	for i := range s.prescription.Zones {
 		zone := &s.prescription.Zones[i]
 		multi, finding := geo.ZonePolygon(zone.TreatmentZone)
 		if finding != nil {
-			if err := found(cfg, finding); err != nil {
+			if err := found(s.cfg, finding); err != nil {
 				return err
 			}
 		}

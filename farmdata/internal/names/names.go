@@ -2,6 +2,7 @@
 package names
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -11,54 +12,151 @@ import (
 // Separator stands between the IDs, and between the names, of several objects.
 const Separator = "; "
 
-// Directory has the names of a set by kind of objects and ID. Of objects with the same ID the first one counts.
-type Directory struct{ fields, products map[string]string }
+// What something on a map refers to.
+const (
+	Task     = "task"
+	Field    = "field"
+	Farm     = "farm"
+	Customer = "customer"
+	Product  = "product"
+	Machine  = "machine"
+	Operator = "operator"
+)
+
+// Directory has the objects of a set by ID. Of objects with the same ID the first one counts.
+type Directory struct {
+	tasks  map[string]*farmdata.Task
+	fields map[string]*farmdata.Field
+	farms  map[string]*farmdata.Farm
+	names  map[string]map[string]string // of other objects, by kind and ID
+}
 
 // New returns the directory of a set; nil stands for an empty one.
 func New(set *farmdata.Set) *Directory {
-	d := &Directory{fields: map[string]string{}, products: map[string]string{}}
 	if set == nil {
-		return d
+		set = &farmdata.Set{}
 	}
-	for _, f := range slices.Backward(set.Fields) {
-		d.fields[f.ID] = f.Designator
+	return &Directory{
+		tasks:  pointers(set.Tasks, func(t *farmdata.Task) string { return t.ID }),
+		fields: pointers(set.Fields, func(f *farmdata.Field) string { return f.ID }),
+		farms:  pointers(set.Farms, func(f *farmdata.Farm) string { return f.ID }),
+		names: map[string]map[string]string{
+			Customer: designators(set.Customers, func(c *farmdata.Customer) (string, string) { return c.ID, person(c.FirstName, c.LastName) }),
+			Product:  designators(set.Products, func(p *farmdata.Product) (string, string) { return p.ID, p.Designator }),
+			Machine:  designators(set.Devices, func(d *farmdata.Device) (string, string) { return d.ID, d.Designator }),
+			Operator: designators(set.Workers, func(w *farmdata.Worker) (string, string) { return w.ID, person(w.FirstName, w.LastName) }),
+		},
 	}
-	for _, p := range slices.Backward(set.Products) {
-		d.products[p.ID] = p.Designator
+}
+
+func person(first, last string) string { return strings.TrimSpace(first + " " + last) }
+
+func pointers[T any](list []T, id func(*T) string) map[string]*T {
+	m := make(map[string]*T, len(list))
+	for i := len(list) - 1; i >= 0; i-- {
+		m[id(&list[i])] = &list[i]
 	}
-	return d
+	return m
+}
+
+func designators[T any](list []T, object func(*T) (id, name string)) map[string]string {
+	m := make(map[string]string, len(list))
+	for i := len(list) - 1; i >= 0; i-- {
+		id, name := object(&list[i])
+		m[id] = name
+	}
+	return m
 }
 
 // Reference is what a row of a map refers to: IDs and names, each empty if there is none.
 type Reference struct{ ID, Name string }
 
-// Tasks returns the reference to tasks.
-func (d *Directory) Tasks(tasks []*farmdata.Task) Reference {
+// Subject is what a row of a map is about.
+type Subject struct {
+	Tasks []*farmdata.Task
+	// Field is that of a boundary; otherwise nil.
+	Field *farmdata.Field
+	// Machines are IDs of devices. Without, those count that were allocated to the tasks.
+	Machines []string
+	// Products are IDs, one for each value of a zone or cell, empty for none; nil if there are none.
+	Products []string
+	// Prescribed says that no other products count: those that were allocated to the tasks.
+	Prescribed bool
+}
+
+// Of returns what a row refers to.
+func (d *Directory) Of(attribute string, s Subject) Reference {
+	if attribute == Product && s.Prescribed {
+		return d.products(s.Products)
+	}
 	var r list
-	for _, task := range tasks {
-		r.add(task.ID, task.Designator)
+	add := func(id string) { r.add(id, d.names[attribute][id]) }
+	if s.Field != nil {
+		d.ofField(&r, attribute, s.Field)
+	}
+	if attribute == Machine {
+		for _, id := range s.Machines {
+			add(id)
+		}
+	}
+	for _, task := range s.Tasks {
+		switch attribute {
+		case Task:
+			r.add(task.ID, task.Designator)
+		case Operator:
+			add(task.WorkerID)
+		case Product:
+			for _, p := range task.Products {
+				add(p.ProductID)
+			}
+		case Machine:
+			if len(s.Machines) == 0 {
+				for _, device := range task.Devices {
+					add(device.DeviceID)
+				}
+			}
+		default:
+			d.ofTask(&r, attribute, task)
+		}
 	}
 	return r.reference()
 }
 
-// Fields returns the reference to the fields of tasks.
-func (d *Directory) Fields(tasks []*farmdata.Task) Reference {
-	var r list
-	for _, task := range tasks {
-		r.add(task.FieldID, d.fields[task.FieldID])
+// ofTask adds the field, farm or customer of a task, which may have the latter two of its field or farm.
+func (d *Directory) ofTask(r *list, attribute string, task *farmdata.Task) {
+	field := farmdata.Field{ID: task.FieldID}
+	if known := d.fields[task.FieldID]; known != nil && task.FieldID != "" {
+		field = *known
 	}
-	return r.reference()
+	field.FarmID, field.CustomerID = cmp.Or(task.FarmID, field.FarmID), cmp.Or(task.CustomerID, field.CustomerID)
+	d.ofField(r, attribute, &field)
 }
 
-// Products returns the reference to what the values of a zone or cell are of. If the values are of different products,
-// or only some of them are of one, each value has its place, which is empty for none.
-func (d *Directory) Products(ids []string) Reference {
+func (d *Directory) ofField(r *list, attribute string, field *farmdata.Field) {
+	farm := d.farms[field.FarmID]
+	if farm == nil {
+		farm = &farmdata.Farm{ID: field.FarmID}
+	}
+	switch attribute {
+	case Field:
+		r.add(field.ID, field.Designator)
+	case Farm:
+		r.add(farm.ID, farm.Designator)
+	case Customer:
+		id := cmp.Or(field.CustomerID, farm.CustomerID)
+		r.add(id, d.names[Customer][id])
+	}
+}
+
+// products returns what the values of a zone or cell are of. If they are of different products, or only some of them are of
+// one, each value has its place, which is empty for none.
+func (d *Directory) products(ids []string) Reference {
 	var r list
 	if one := slices.Compact(slices.Clone(ids)); len(one) <= 1 {
 		ids = one
 	}
 	for _, id := range ids {
-		r.ids, r.names = append(r.ids, id), append(r.names, d.products[id])
+		r.ids, r.names = append(r.ids, id), append(r.names, d.names[Product][id])
 	}
 	return r.reference()
 }
@@ -71,13 +169,14 @@ type list struct {
 
 // add adds an object, once.
 func (l *list) add(id, name string) {
-	if id != "" && !l.known[id] {
-		if l.known == nil {
-			l.known = map[string]bool{}
-		}
-		l.known[id] = true
-		l.ids, l.names = append(l.ids, id), append(l.names, name)
+	if id == "" || l.known[id] {
+		return
 	}
+	if l.known == nil {
+		l.known = map[string]bool{}
+	}
+	l.known[id] = true
+	l.ids, l.names = append(l.ids, id), append(l.names, name)
 }
 
 // reference returns all objects as one; of those without a name the ID, if others have names.
@@ -104,4 +203,50 @@ func Zone(p *farmdata.Prescription, code int) string {
 		}
 	}
 	return ""
+}
+
+// machinesOf returns the IDs of the devices that the values of a log are of. A log that does not say its columns is read once.
+func machinesOf(log *farmdata.Log) []string {
+	var r list
+	for i := range log.Columns {
+		r.add(log.Columns[i].DeviceID, "")
+	}
+	if len(log.Columns) > 0 {
+		return r.ids
+	}
+	for record, err := range log.Records {
+		if err == nil {
+			for _, v := range record.Values {
+				r.add(v.Column.DeviceID, "")
+			}
+		}
+	}
+	return r.ids
+}
+
+// Prescribed returns the attributes of a prescription map with those that were asked for: those that the map has as a whole, or
+// those of its zones.
+func Prescribed[A ~string](p *farmdata.Prescription, add []A, ofZone bool) (list []A) {
+	if len(p.Tasks) > 0 {
+		list = []A{Task, Field, Product}
+	}
+	for _, attribute := range add {
+		if !slices.Contains(list, attribute) {
+			list = append(list, attribute)
+		}
+	}
+	return slices.DeleteFunc(list, func(a A) bool { return (a == Product) != ofZone })
+}
+
+// Log returns the subject of the rows of a log.
+func (d *Directory) Log(log *farmdata.Log, machines bool) (s Subject) {
+	if task := d.tasks[log.TaskID]; task != nil {
+		s.Tasks = []*farmdata.Task{task}
+	} else if log.TaskID != "" {
+		s.Tasks = []*farmdata.Task{{ID: log.TaskID}}
+	}
+	if machines {
+		s.Machines = machinesOf(log)
+	}
+	return s
 }

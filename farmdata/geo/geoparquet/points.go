@@ -1,0 +1,201 @@
+package geoparquet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
+)
+
+// WritePoints writes a row for each record of a log that has a valid position: columns
+// log, task, record, time (a timestamp without zone where the log has local time),
+// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys; values that
+// the log has for all records are in each row.
+// It holds a row group in memory at a time. A log whose columns are known only once it is read is read twice.
+func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
+	return writePoints(w, []*farmdata.Log{log}, cfg)
+}
+
+// points is the table of the records of logs.
+type points struct {
+	*table
+	keys *geo.Keys
+	cfg  Config
+	// There are many rows, so their columns are looked up once.
+	numbers, times, utcs, up, status *parquet.LeafColumn
+}
+
+func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	keys := &geo.Keys{Select: cfg.Columns, Finding: cfg.Finding}
+	local, err := survey(logs, keys)
+	if err != nil {
+		return err
+	}
+	timestamp := func(adjusted bool) parquet.Node { return parquet.TimestampAdjusted(parquet.Microsecond, adjusted) }
+	fields := parquet.Group{
+		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
+		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
+	}
+	addAttributes(fields, cfg.Add)
+	addValues(fields, keys)
+	p := points{table: newTable(w, fields), keys: keys, cfg: cfg}
+	p.names = names.New(cfg.Set)
+	p.numbers, p.times, p.utcs, p.up, p.status = p.column("record"), p.column("time"), p.column("utc"), p.column("up"), p.column("status")
+	for _, log := range logs {
+		if err := p.log(log); err != nil {
+			return err
+		}
+	}
+	return p.close(keys)
+}
+
+// addValues adds a column for each kind of value.
+func addValues(fields parquet.Group, keys *geo.Keys) {
+	for _, column := range keys.Select {
+		if column.As != "" {
+			fields[column.As] = optionalDouble()
+		}
+	}
+	for name := range keys.Descriptions() {
+		fields[name] = optionalDouble()
+	}
+}
+
+// survey tells what the columns of a file depend on: the kinds of values, and whether the first record that gets into it has
+// local time.
+func survey(logs []*farmdata.Log, keys *geo.Keys) (local bool, err error) {
+	first := true
+	for _, log := range logs {
+		keys.Begin()
+		for i := range log.Columns {
+			keys.Key(&log.Columns[i])
+		}
+		for record, err := range log.Records {
+			var finding *farmdata.Finding
+			if err != nil && !errors.As(err, &finding) {
+				return false, fmt.Errorf("geoparquet: %w", err)
+			}
+			if err != nil || !record.Position.Valid() {
+				continue
+			}
+			if first {
+				first, local = false, record.Stamp.Local
+			}
+			if len(log.Columns) > 0 {
+				break // nothing else to learn
+			}
+			for _, v := range record.Values {
+				keys.Key(v.Column)
+			}
+		}
+	}
+	return local, nil
+}
+
+func (p *points) log(log *farmdata.Log) error {
+	p.begin()
+	p.setText("log", log.Name)
+	p.setText("task", log.TaskID)
+	p.setAttributes(p.names.Log(log, slices.Contains(p.cfg.Add, geo.Machine)), p.cfg.Add)
+	common := p.common()
+	p.keys.Begin()
+	values := cells{table: p.table, keys: p.keys, known: map[*farmdata.Column]*cell{}}
+	for record, err := range log.Records {
+		if err != nil {
+			if err := found(p.cfg, err); err != nil {
+				return err
+			}
+			continue
+		}
+		at := record.Position
+		if !at.Valid() {
+			continue
+		}
+		p.beginWith(common)
+		p.put(p.numbers, parquet.Int64Value(record.Number))
+		p.putTime(p.times, record.Stamp.Wall)
+		p.putTime(p.utcs, record.Stamp.UTC)
+		if at.Has&farmdata.HasUp != 0 {
+			p.put(p.up, parquet.DoubleValue(float64(at.Up)/1000))
+		}
+		if at.Has&farmdata.HasStatus != 0 {
+			p.put(p.status, parquet.Int32Value(int32(at.Status)))
+		}
+		for _, v := range log.Constants {
+			values.put(values.find(v.Column), v)
+		}
+		values.record(record.Values)
+		if err := p.end("Point", point(geo.Coordinates{at.East, at.North}), []geo.Coordinates{{at.East, at.North}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cells puts values into the columns of a table.
+type cells struct {
+	*table
+	keys  *geo.Keys
+	known map[*farmdata.Column]*cell
+	hints []*cell // by the place of a value in its record: usually the same column every time
+}
+
+type cell struct {
+	*geo.Key // nil: it is not written
+	column   *farmdata.Column
+	leaf     *parquet.LeafColumn
+}
+
+func (c *cells) record(values []farmdata.Value) {
+	for i, v := range values {
+		if i == len(c.hints) {
+			c.hints = append(c.hints, c.find(v.Column))
+		}
+		if c.hints[i].column != v.Column {
+			c.hints[i] = c.find(v.Column)
+		}
+		c.put(c.hints[i], v)
+	}
+}
+
+func (c *cells) find(column *farmdata.Column) *cell {
+	known := c.known[column]
+	if known == nil {
+		known = c.table.cell(c.keys, column)
+		c.known[column] = known
+	}
+	return known
+}
+
+func (c *cells) put(to *cell, v farmdata.Value) {
+	if to.Key != nil {
+		c.table.put(to.leaf, parquet.DoubleValue(to.Value(v)))
+	}
+}
+
+// cell returns where the values of a column go. A column that the file does not have is left out.
+func (t *table) cell(keys *geo.Keys, column *farmdata.Column) *cell {
+	c := &cell{Key: keys.Key(column), column: column}
+	if c.Key != nil {
+		if leaf, ok := t.columns[c.Name]; ok {
+			c.leaf = &leaf
+		} else {
+			c.Key = nil
+		}
+	}
+	return c
+}
+
+func (t *table) column(name string) *parquet.LeafColumn {
+	leaf := t.columns[name]
+	return &leaf
+}
